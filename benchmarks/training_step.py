@@ -46,7 +46,7 @@ def trainer(matrix: ObservedMatrix, sizes: tuple[int, int], *, plain: bool) -> T
     )
     made = Trainer(
         model._new_network(EntryStore.of(matrix)),
-        model._objective(matrix),
+        model._make_objective(matrix),
         source,
         settings,
         new_optimiser=PlainAdam if plain else Adam,

@@ -135,7 +135,7 @@ def test_json_has_ends_and_choices(run: Any) -> None:
         "meaning": "Fraction dropped after every hidden layer.",
     }
     assert found["mask_rate"]["above"] == 0.0
-    assert found["schedule"]["choices"] == ["steps", "cosine"]
+    assert found["precision"]["choices"] == ["auto", "single", "half"]
     assert found["row_penalty"]["optional"]
     assert found["effort"]["choices"] == ["quick", "normal", "best"]
 

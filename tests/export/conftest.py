@@ -38,7 +38,7 @@ def models() -> dict[str, Any]:
     made = {
         "dmf": (DMF(**SMALL), levels),
         "dmf, interval": (DMF(**SMALL, inputs="raw"), interval),
-        "dmf-d": (DMFD(**SMALL, column_hidden_sizes=(8, 8), summary_filters=2), levels),
+        "dmf-d": (DMFD(**SMALL, column_hidden_sizes=(8, 8)), levels),
         "dmf-o": (OrdinalDMF(**SMALL, **PLAIN), levels),
         "dmf-o, interval": (OrdinalDMF(**SMALL, **PLAIN, bins=6), interval),
         "dmf-o, refined": (OrdinalDMF(**SMALL, **OWN), levels),

@@ -22,7 +22,7 @@ NAMES = tuple(MODELS)
 NETWORK: dict[str, Any] = {"epochs": 2, "device": "cpu"}
 BRANCHES = NETWORK | {"hidden_sizes": (5,), "latent_size": 3, "dropout": 0.0, "block_rows": 8, "block_columns": 8}
 SMALL: dict[str, dict[str, Any]] = {
-    "dmf": BRANCHES | {"summary_filters": 2},
+    "dmf": BRANCHES,
     "dmf-d": BRANCHES,
     "dmf-o": BRANCHES | {"views": 3, "landmarks": 4},
     "deep-u-autorec": NETWORK | {"hidden_sizes": (5, 3)},

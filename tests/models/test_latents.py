@@ -79,7 +79,7 @@ def test_a_fit_whose_latents_are_not_finite_leaves_no_model(monkeypatch: pytest.
     def overflown(*_: object) -> LatentArray:
         return np.full((30, 3), np.nan, dtype=np.float32)
 
-    monkeypatch.setattr(BranchEncoder, "directions", overflown)
+    monkeypatch.setattr(BranchEncoder, "encode", overflown)
     model = DMFD(hidden_sizes=(4,), latent_size=3, epochs=1, device="cpu")
     with pytest.raises(TrainingDiverged, match="what was learned is too large"):
         model.fit(additive())

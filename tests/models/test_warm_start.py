@@ -27,7 +27,6 @@ from deepmf.training.history import EpochRecord, History
 OLD = additive(14, 12)
 # What is learned is looked at without views of places, without refinement, and read by label.
 PLAIN: dict[str, dict[str, Any]] = {
-    "dmf": {"summary_filters": 0},
     "dmf-o": {"views": 1, "row_penalty": 1e12, "column_penalty": 1e12, "linear_size": 0},
 }
 every_model = pytest.mark.parametrize("name", [name for name in MODELS if name != "means"])
@@ -113,7 +112,6 @@ def test_rows_that_came_by_extension_are_carried_too() -> None:
 @pytest.mark.parametrize(
     "schedule, epochs",
     [
-        ({"schedule": "cosine"}, [5, 6, 7, 8, 9]),
         ({"decay_every": 1, "decay": 0.6}, [2, 3, 5, 6, 8]),  # at 2, the step size is .36 of the first
         ({"decay_every": 100}, [5, 6, 7, 8, 9]),  # in the middle at the latest
     ],
@@ -190,11 +188,7 @@ def test_what_cannot_be_started_from(start: Any, train: ObservedMatrix, error: t
     assert not model.is_fitted
 
 
-def test_networks_of_other_sizes_and_places_are_refused() -> None:
-    filters = small_model("dmf").fit(OLD)
-    assert small_model("dmf").fit(OLD, start_from=filters).is_fitted
-    with pytest.raises(BadSetting, match="summary_filters, which read places, .* in the same order; this matrix"):
-        small_model("dmf").fit(changed(), start_from=filters)
+def test_networks_of_other_sizes_are_refused() -> None:
     values = np.random.default_rng(0).choice([0.1, 0.2, 0.3, 0.4, 0.5], size=(14, 12))
     scale = Scale(low=0, high=1)
     five = small_model("dmf-o").fit(ObservedMatrix.from_array(values, scale))

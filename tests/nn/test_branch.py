@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from deepmf.nn.branch import Branch, Convolution, Dropout, RandomModule, _multiply, use_generator
+from deepmf.nn.branch import Branch, Dropout, RandomModule, _multiply, use_generator
 from deepmf.nn.inputs import Channels, SparseBatch
 
 Array = npt.NDArray[np.float64]
@@ -181,13 +181,12 @@ def test_the_generator_alone_decides_the_weights() -> None:
     states = []
     for seed in (4, 4, 5):
         generator = torch.Generator().manual_seed(seed)
-        summary = Convolution(30, n_filters=3, width=6, generator=generator)
-        branch = Branch(30, (8, 6, 4), dropout=0.5, generator=generator, summary=summary)
+        branch = Branch(30, (8, 6, 4), dropout=0.5, generator=generator)
         states.append(branch.state_dict())
     assert torch.equal(torch.get_rng_state(), before)  # the global generator is not touched
     one, same, other = states
     assert all(torch.equal(one[name], same[name]) for name in one)
-    for name in ("first.weight", "others.0.weight", "others.1.weight", "summary.convolution.weight"):
+    for name in ("first.weight", "others.0.weight", "others.1.weight"):
         assert not torch.equal(one[name], other[name])
     assert not any(tensor.isnan().any() for tensor in one.values())
 
@@ -195,44 +194,6 @@ def test_the_generator_alone_decides_the_weights() -> None:
 def test_layers_do_not_share_their_draws() -> None:
     first, *others = (weight.flatten()[:9] / weight.abs().max() for weight in new_branch((11, 11, 11)).list_weights())
     assert all(not torch.allclose(first, other) for other in others)
-
-
-# Inputs, width of a filter -> stride, places.
-SUMMARIES = [(100, 20, 10, 9), (100, 10, 5, 19), (23, 7, 3, 6), (5, 20, 2, 1), (4, 1, 1, 4)]
-
-
-@pytest.mark.parametrize("n_inputs, width, stride, n_places", SUMMARIES)
-def test_the_summary_is_a_convolution_half_a_width_apart(n_inputs: int, width: int, stride: int, n_places: int) -> None:
-    generator = torch.Generator().manual_seed(0)
-    summary = Convolution(n_inputs, n_filters=3, width=width, generator=generator).eval()
-    assert summary.n_outputs == 3 * n_places
-    for tensor in (*(p.data for p in summary.norm.parameters()), summary.norm.running_mean, summary.norm.running_var):
-        assert tensor is not None
-        tensor.copy_(torch.rand(3, generator=generator) + 0.25)
-    table = vectors(4, n_inputs)
-    filters = summary.convolution.weight.detach().double().numpy()[:, 0]  # (filters, width)
-    used = min(width, n_inputs)
-    assert filters.shape == (3, used)
-    pieces = np.stack([table.numpy()[:, k * stride : k * stride + used] for k in range(n_places)], axis=1)
-    products = np.einsum("bpw,fw->bfp", pieces, filters)
-    norm = {name: tensor.double().numpy()[..., None] for name, tensor in summary.norm.state_dict().items()}
-    centred = (products - norm["running_mean"]) / np.sqrt(norm["running_var"] + 1e-5)
-    expected = np.maximum(centred * norm["weight"] + norm["bias"], 0.0).reshape(4, -1)
-    np.testing.assert_allclose(summary(table).detach(), expected, rtol=0, atol=1e-5)
-    assert expected.max() > 0
-
-
-def test_a_summary_stands_before_the_first_layer() -> None:
-    generator = torch.Generator().manual_seed(0)
-    summary = Convolution(100, n_filters=4, width=20, generator=generator)
-    branch = Branch(100, (6, 5), dropout=0.0, generator=generator, summary=summary).eval()
-    assert branch.first.weight.shape == (4 * 9, 6)
-    table = vectors(7, 100)
-    summarised = summary(table).detach().double().numpy()
-    state = {name: array for name, array in arrays(branch).items() if not name.startswith("summary")}
-    np.testing.assert_allclose(branch(table).detach(), restated(summarised, state), rtol=0, atol=1e-5)
-    # The penalty of equation 1 is on the layers.
-    assert [tuple(weight.shape) for weight in branch.list_weights()] == [(36, 6), (5, 6)]
 
 
 def test_every_branch_has_one_dropout_of_its_fraction() -> None:

@@ -70,7 +70,7 @@ FITS: dict[str, Callable[[Path], NetworkModel]] = {
     "networks": lambda _: ordinal(networks=2, epochs=3).fit(SPARSE.train, SPARSE.validation),
     "features": lambda _: ordinal().fit(SPARSE.train, SPARSE.validation, **DESCRIBED),
     "dmf": lambda _: DMF(**SMALL | BLOCKS).fit(SPARSE.train, SPARSE.validation),
-    "summary": lambda _: DMF(**SMALL | BLOCKS, summary_filters=2).fit(DENSE.train, DENSE.validation),
+    "dense dmf": lambda _: DMF(**SMALL | BLOCKS).fit(DENSE.train, DENSE.validation),
     "dmfd": lambda _: DMFD(**SMALL | BLOCKS).fit(SPARSE.train, SPARSE.validation),
 }
 

@@ -16,6 +16,7 @@ from deepmf.training.settings import (
     WIDEST,
     Setting,
     Settings,
+    StepDecaySettings,
     TrainingSettings,
     list_settings,
     setting,
@@ -53,10 +54,10 @@ def test_whole_numbers(name: str, low: int) -> None:
 
 def test_every_number_has_an_end() -> None:
     for name in ("epochs", "validate_every", "patience", "decay_every"):
-        assert getattr(TrainingSettings(**{name: 10**9}), name) == 10**9
+        assert getattr(StepDecaySettings(**{name: 10**9}), name) == 10**9
         message = f"^{name} must be a whole number of at least 1 and at most 1000000000; got 1000000001$"
         with pytest.raises(BadSetting, match=message):
-            TrainingSettings(**{name: 10**9 + 1})
+            StepDecaySettings(**{name: 10**9 + 1})
     # As much as numpy draws where no seed is given.
     assert TrainingSettings(seed=2**128 - 1).seed == 2**128 - 1
     with pytest.raises(BadSetting, match=f"^seed must be a whole number of at least 0 and at most {2**128 - 1}; got"):
@@ -86,47 +87,47 @@ def test_bad_learning_rates(bad: Any) -> None:
 @pytest.mark.parametrize("bad", [0, -0.5, 1.0001, 2, NAN, INFINITY, "1", None, True])
 def test_bad_decays(bad: Any) -> None:
     with pytest.raises(BadSetting) as caught:
-        TrainingSettings(decay=bad)
+        StepDecaySettings(decay=bad)
     assert str(caught.value) == f"decay must be a number above 0 and at most 1; got {bad!r}"
 
 
 @pytest.mark.parametrize("bad", [0, -5, 2.0, 2.5, "3", True, NAN, None])
 def test_bad_numbers_of_epochs_between_decays(bad: Any) -> None:
     with pytest.raises(BadSetting) as caught:
-        TrainingSettings(decay_every=bad)
+        StepDecaySettings(decay_every=bad)
     assert str(caught.value) == f"decay_every must be a whole number of at least 1; got {bad!r}"
 
 
 @pytest.mark.parametrize("bad", [(0, 5), (3, 3), (5, 2), (1.0,), ("3",), (True,), [4, 1]])
 def test_bad_epochs_of_decay(bad: Any) -> None:
     with pytest.raises(BadSetting) as caught:
-        TrainingSettings(decay_every=bad)
+        StepDecaySettings(decay_every=bad)
     expected = f"decay_every must be increasing epochs from 1 on, such as (24, 36); got {tuple(bad)!r}"
     assert str(caught.value) == expected
 
 
 def test_the_learning_rate_decays_every_so_many_epochs_or_at_those_given() -> None:
-    every = TrainingSettings(learning_rate=0.8, decay=0.5, decay_every=3)
+    every = StepDecaySettings(learning_rate=0.8, decay=0.5, decay_every=3)
     assert [every.learning_rate_at(epoch) for epoch in range(7)] == [0.8, 0.8, 0.8, 0.4, 0.4, 0.4, 0.2]
-    given = TrainingSettings(learning_rate=0.8, decay=0.5, decay_every=(1, 4, 5))
+    given = StepDecaySettings(learning_rate=0.8, decay=0.5, decay_every=(1, 4, 5))
     assert [given.learning_rate_at(epoch) for epoch in range(7)] == [0.8, 0.4, 0.4, 0.4, 0.2, 0.1, 0.1]
-    assert TrainingSettings(decay_every=()).learning_rate_at(10**6) == 1e-2
+    assert StepDecaySettings(decay_every=()).learning_rate_at(10**6) == 1e-2
     # As read from a file, which knows lists alone.
-    assert TrainingSettings.from_names(given.to_dict() | {"decay_every": [1, 4, 5]}) == given
+    assert StepDecaySettings.from_names(given.to_dict() | {"decay_every": [1, 4, 5]}) == given
 
 
 def test_along_a_cosine_the_learning_rate_goes_down_to_nothing() -> None:
-    settings = TrainingSettings(learning_rate=0.8, schedule="cosine", epochs=6, decay=0.1, decay_every=1)
+    settings = TrainingSettings(learning_rate=0.8, epochs=6)
     rates = [settings.learning_rate_at(epoch) for epoch in range(6)]
     root = 3**0.5 / 2
     assert rates == pytest.approx([0.8 * (1 + wave) / 2 for wave in (1, root, 0.5, 0, -0.5, -root)])
     assert settings.learning_rate_at(6) == pytest.approx(0, abs=1e-15)  # the end that no epoch reaches
-    assert TrainingSettings(learning_rate=0.8, schedule="cosine", epochs=1).learning_rate_at(0) == 0.8
+    assert TrainingSettings(learning_rate=0.8, epochs=1).learning_rate_at(0) == 0.8
 
 
 @pytest.mark.parametrize("name, good", [("learning_rate", 1), ("learning_rate", 1e-9), ("decay", 1), ("decay", 1e-3)])
 def test_good_numbers(name: str, good: float) -> None:
-    assert getattr(TrainingSettings(**{name: good}), name) == good
+    assert getattr(StepDecaySettings(**{name: good}), name) == good
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,6 @@ def test_what_is_too_large_is_told_the_bound(name: str, bad: Any, bounds: str) -
     [
         ("device", ["auto", "cpu", "cuda"]),
         ("precision", ["auto", "single", "half"]),
-        ("schedule", ["steps", "cosine"]),
     ],
 )
 def test_choices(name: str, choices: list[str]) -> None:
@@ -167,7 +167,7 @@ def test_choices(name: str, choices: list[str]) -> None:
 )
 def test_an_unknown_name_gets_the_nearest(name: str, nearest: str) -> None:
     with pytest.raises(BadSetting) as caught:
-        TrainingSettings.from_names({name: 3})
+        StepDecaySettings.from_names({name: 3})
     assert str(caught.value) == f"there is no setting {name!r}; did you mean {nearest!r}?"
 
 
@@ -336,3 +336,11 @@ def test_the_signature_has_types_and_defaults() -> None:
     assert {name: (each.annotation, each.default) for name, each in shown.items()} == {
         each.name: (each.annotation, each.default) for each in list_settings(Rolls)
     }
+
+
+def test_removed_settings_are_dropped_where_they_have_their_default() -> None:
+    stored = DMFSettings().to_dict() | {"schedule": "steps", "summary_filters": 0}
+    assert DMFSettings.from_names(DMFSettings.drop_removed(stored)) == DMFSettings()
+    for name, value in (("schedule", "cosine"), ("summary_filters", 3)):
+        with pytest.raises(BadSetting, match=name):
+            DMFSettings.drop_removed(stored | {name: value})

@@ -346,7 +346,11 @@ def _name_differences(record: Record, trial: Trial) -> str:
     recipe = trial.recipe
     beside = {"data": recipe.data, "protocol": recipe.protocol, "joined": recipe.joined, "refit": recipe.refit}
     own = json.loads(json.dumps(settings | beside))
-    fitted = {name: value for name, value in record["settings"].items() if name not in chosen}
+    fitted = {
+        name: value
+        for name, value in model.settings_class.drop_removed(record["settings"]).items()
+        if name not in chosen
+    }
     kept = fitted | {name: record.get(name) for name in beside}
     return ", ".join(name for name in own | kept if own.get(name) != kept.get(name))
 

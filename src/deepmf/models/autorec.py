@@ -31,12 +31,12 @@ from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import AxisName, VectorBlock, VectorBlocks
 from deepmf.training.loop import ValidationEntries
 from deepmf.training.runtime import make_generator
-from deepmf.training.settings import WIDEST, Settings, TrainingSettings, setting, settings_dataclass
+from deepmf.training.settings import WIDEST, Settings, StepDecaySettings, setting, settings_dataclass
 from deepmf.training.trainer import SGD, Evaluate, Objective, Trainer
 
 
 @settings_dataclass
-class VectorSettings(TrainingSettings):
+class VectorSettings(StepDecaySettings):
     """The settings that all models share that read whole rows or columns."""
 
     decay: float = 1.0

@@ -531,7 +531,7 @@ class Model(ABC):
         if not isinstance(settings, dict):
             raise BadModelFile(f"the stored settings must have names; got {reprlib.repr(settings)}")
         with refuse_stored("settings"):
-            model = cls(**settings)
+            model = cls(**cls.settings_class.drop_removed(settings))
         model.chosen_ = read_choice(read_field(content, "chosen"), model.settings)
         model._given -= model.chosen_.keys()
         entries = _unpack_entries(content, tensors, model._areas, takes_features=cls.takes_features)

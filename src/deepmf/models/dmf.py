@@ -10,53 +10,34 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS, Scale
 from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
 from deepmf.models.predictor import Predictor, Readout, unpack_latents
-from deepmf.models.warm_start import TWO_BRANCHES, LineOf, WarmStart
-from deepmf.nn.branch import Branch, Convolution, compute_inner_products, normalise_latents
-from deepmf.nn.inputs import Batch, DenseVectors, FeatureBatch, Vectors, apply_mask, take_features
+from deepmf.models.warm_start import TWO_BRANCHES, LineOf
+from deepmf.nn.branch import Branch, compute_inner_products, normalise_latents
+from deepmf.nn.inputs import Batch, FeatureBatch, SparseVectors, Vectors, apply_mask, take_features
 from deepmf.nn.masking import Masking, locate_inputs
 from deepmf.nn.ranks import SumOverRanks, keep_sums
 from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import Block, MatrixBlocks
 from deepmf.training.loop import ValidationEntries
 from deepmf.training.runtime import make_generator
-from deepmf.training.settings import WIDEST, Settings, TrainingSettings, setting, settings_dataclass
+from deepmf.training.settings import Settings, StepDecaySettings, TwoBranchSettings, setting, settings_dataclass
 from deepmf.training.trainer import Objective, Trainer
 
 
 @settings_dataclass
-class TwoBranchSettings(TrainingSettings):
-    """The settings of two branches: h_X and h_Y in section 2 of the paper."""
+class DMFSettings(TwoBranchSettings, StepDecaySettings):
+    """The settings of DMF; the defaults are those of the paper and its code for MovieLens-1M."""
 
-    # Batch norm needs two vectors to have statistics.
-    block_rows: int = setting(300, "Number of rows in a block.", low=2)
-    block_columns: int = setting(200, "Number of columns in a block.", low=2)
-    hidden_sizes: tuple[int, ...] = setting((2048,), "Hidden sizes of each branch.")
-    column_hidden_sizes: tuple[int, ...] | None = setting(
-        None, "Hidden sizes of the column branch (none: `hidden_sizes`)."
-    )
-    latent_size: int = setting(1024, "Latent size: the width of the last layer of each branch.", low=1, high=WIDEST)
-    dropout: float = setting(0.8, "Fraction dropped after every hidden layer.", low=0.0, high=0.99)
-
-    @property
-    def branch_sizes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The widths of all layers of the branch for rows, and of the branch for columns."""
-        own = self.hidden_sizes if self.column_hidden_sizes is None else self.column_hidden_sizes
-        return (*self.hidden_sizes, self.latent_size), (*own, self.latent_size)
-
-
-@settings_dataclass
-class DMFSettings(TwoBranchSettings):
-    """The settings of DMF; the defaults are the paper's and its code's on MovieLens-1M."""
+    removed: ClassVar[Mapping[str, Any]] = {"summary_filters": 0}
 
     epochs: int = 1000
     gamma: float = setting(0.0, "Weight of the L2 penalty (equation 1).", low=0.0)
@@ -67,9 +48,6 @@ class DMFSettings(TwoBranchSettings):
     )
     inputs: str = setting(
         "scaled", 'Encoding of values: "scaled" to [-1, 1] or "raw"; missing values are 0.', choices=("scaled", "raw")
-    )
-    summary_filters: int = setting(
-        0, "Number of filters of a convolution before each branch (0: no convolution).", low=0, high=WIDEST
     )
 
 
@@ -139,8 +117,8 @@ class DMFObjective(Objective):
 
     def predictions(self, network: DMFNetwork, source: MatrixBlocks, rows: Tensor, columns: Tensor) -> Tensor:
         """Return what the network predicts for pairs of positions, in the scale's units."""
-        row_directions = all_directions(network.rows, source.rows)
-        column_directions = all_directions(network.columns, source.columns)
+        row_directions = encode_vectors(network.rows, source.rows)
+        column_directions = encode_vectors(network.columns, source.columns)
         return self.read(network, (row_directions[rows] * column_directions[columns]).sum(1))
 
     def read(self, network: DMFNetwork, cosines: Tensor) -> Tensor:
@@ -165,7 +143,7 @@ def _cosines(network: DMFNetwork, block: Block) -> Tensor:
     return masked
 
 
-def all_directions(branch: Branch, vectors: Vectors, *, single_precision: bool = False) -> Tensor:
+def encode_vectors(branch: Branch, vectors: Vectors, *, single_precision: bool = False) -> Tensor:
     """Return the latents of all vectors, of length 1 (vectors, latent), some at a time."""
     device = branch.first.weight.device
     parts = []
@@ -179,9 +157,6 @@ def all_directions(branch: Branch, vectors: Vectors, *, single_precision: bool =
 
 # Where there are features: the share of rows, or of columns, of which a step masks most or all entries.
 COLD_RATE = 0.125
-
-# The convolution's widths in the authors' code, for rows and for columns.
-_SUMMARY_WIDTHS = (20, 10)
 
 
 class CosineReadout(Readout):
@@ -197,39 +172,29 @@ class CosineReadout(Readout):
 
 
 class BranchEncoder(NetworkEncoder):
-    """Latents are the directions that the two branches give the entries of a row, and of a column."""
+    """The latent of a row, or of a column, is the direction that its branch gives its entries."""
 
-    def __init__(self, network: DMFNetwork, train: ObservedMatrix, settings: DMFSettings) -> None:
+    def __init__(self, network: DMFNetwork, scale: Scale, *, inputs: str) -> None:
         super().__init__(network)
-        self._scale: Scale = train.scale
-        self._n_rows, self._n_columns = train.shape
-        self._encoding = ENCODINGS[settings.inputs]
-        self._reads_tables = settings.summary_filters > 0
+        self._scale, self._encoding = scale, ENCODINGS[inputs]
 
     @torch.no_grad()
     def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
         """Return the latents of rows."""
-        return self.directions(self.network.rows, self._vectors(entries, self._n_columns))
+        return self.encode(self.network.rows, self._read_vectors(entries))
 
     @torch.no_grad()
     def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
         """Return the latents of columns."""
-        return self.directions(self.network.columns, self._vectors(entries, self._n_rows))
+        return self.encode(self.network.columns, self._read_vectors(entries))
 
-    def directions(self, branch: Branch, vectors: Vectors) -> LatentArray:
-        """Return a branch's latents of vectors."""
-        directions: LatentArray = all_directions(branch, vectors, single_precision=True).cpu().numpy()
-        return directions
+    def encode(self, branch: Branch, vectors: Vectors) -> LatentArray:
+        """Return a branch's latents of vectors, in single precision."""
+        latents: LatentArray = encode_vectors(branch, vectors, single_precision=True).cpu().numpy()
+        return latents
 
-    def _vectors(self, entries: AxisEntries, n_inputs: int) -> Vectors:
-        vectors = sparse_vectors(entries, self._encoding.encode(self._scale, entries.values))
-        if not self._reads_tables:
-            return vectors
-        table = torch.zeros(len(vectors), n_inputs, dtype=torch.float32)
-        table[torch.repeat_interleave(torch.arange(len(table)), vectors.starts.diff()), vectors.indices.long()] = (
-            vectors.weights
-        )
-        return DenseVectors(table, vectors.features)
+    def _read_vectors(self, entries: AxisEntries) -> SparseVectors:
+        return sparse_vectors(entries, self._encoding.encode(self._scale, entries.values))
 
 
 class DMF(NetworkModel):
@@ -267,69 +232,47 @@ class DMF(NetworkModel):
             ENCODINGS[settings.inputs],
             block_rows=settings.block_rows,
             block_columns=settings.block_columns,
-            force_dense=True if settings.summary_filters else None,
             row_features=row_features,
             column_features=column_features,
         )
-        return Trainer(self._new_network(entries), self._objective(train), source, settings, validation=validation)
+        return Trainer(self._new_network(entries), self._make_objective(train), source, settings, validation=validation)
 
-    def _begin_from(self, task: Trainer, start: WarmStart) -> None:
-        if self.settings.summary_filters and not start.same_labels:
-            raise BadSetting(
-                "with summary_filters, which read places, start_from must be of the same rows and columns in the same "
-                "order; this matrix has others"
-            )
-        super()._begin_from(task, start)
-
-    def _objective(self, train: ObservedMatrix) -> DMFObjective:
+    def _make_objective(self, train: ObservedMatrix) -> DMFObjective:
         return DMFObjective(train.scale, root=self.settings.loss == "root", gamma=self.settings.gamma)
 
     def _new_network(self, entries: EntryStore) -> DMFNetwork:
-        return DMFNetwork(*self._branches(entries), self._masking(entries))
+        return DMFNetwork(*self._make_branches(entries), self._make_masking(entries))
 
-    def _masking(self, entries: EntryStore) -> Masking | None:
+    def _make_masking(self, entries: EntryStore) -> Masking | None:
         """Return what steps mask, where there are features; without any, all entries are always read."""
         rates = [0.0 if features is None else COLD_RATE for features in (entries.row_features, entries.column_features)]
         return Masking(0.0, cold_row_rate=rates[0], cold_column_rate=rates[1]) if any(rates) else None
 
-    def _branches(self, entries: EntryStore) -> tuple[Branch, Branch]:
-        """Return a branch that reads rows, and one that reads columns, with fresh weights."""
+    def _make_branches(self, entries: EntryStore) -> tuple[Branch, Branch]:
+        """Return a row branch and a column branch with fresh weights."""
         generator = make_generator(self.settings.seed, "weights")
-        n_filters = self.settings.summary_filters
-        branches: list[Branch] = []
-        features = entries.row_features, entries.column_features
-        for n_inputs, layer_sizes, width, known in zip(
-            reversed(entries.train.shape), self.settings.branch_sizes, _SUMMARY_WIDTHS, features, strict=True
-        ):
-            summary = (
-                Convolution(n_inputs, n_filters=n_filters, width=width, generator=generator) if n_filters else None
-            )
-            branches.append(
-                Branch(
-                    n_inputs,
-                    layer_sizes,
-                    dropout=self.settings.dropout,
-                    generator=generator,
-                    summary=summary,
-                    n_features=0 if known is None else known.n_inputs,
-                )
-            )
-        rows, columns = branches
-        return rows, columns
+
+        def make_branch(n_inputs: int, sizes: tuple[int, ...], features: AxisFeatures | None) -> Branch:
+            n_features = 0 if features is None else features.n_inputs
+            return Branch(n_inputs, sizes, dropout=self.settings.dropout, generator=generator, n_features=n_features)
+
+        (n_rows, n_columns), (row_sizes, column_sizes) = entries.train.shape, self.settings.branch_sizes
+        rows = make_branch(n_columns, row_sizes, entries.row_features)
+        return rows, make_branch(n_rows, column_sizes, entries.column_features)
 
     def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         network, source = trainer.network, trainer.source
         assert isinstance(network, DMFNetwork) and isinstance(source, MatrixBlocks)
-        encoder = BranchEncoder(network, entries.train, self.settings)
-        rows = Latents(encoder.directions(network.rows, source.rows))
-        columns = Latents(encoder.directions(network.columns, source.columns))
+        encoder = BranchEncoder(network, entries.scale, inputs=self.settings.inputs)
+        rows = Latents(encoder.encode(network.rows, source.rows))
+        columns = Latents(encoder.encode(network.columns, source.columns))
         network.to("cpu")
         return Predictor(rows, columns, encoder, self._make_readout(network, entries.scale))
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         network = self._load_network(entries, tensors)
         rows, columns = unpack_latents(tensors, entries, width=self.settings.latent_size)
-        encoder = BranchEncoder(network, entries.train, self.settings)
+        encoder = BranchEncoder(network, entries.scale, inputs=self.settings.inputs)
         return Predictor(rows, columns, encoder, self._make_readout(network, entries.scale))
 
     def _make_readout(self, network: Any, scale: Scale) -> Readout:

@@ -253,14 +253,14 @@ class DMFD(DMF):
         boundaries: Tensor = self.network_.quantizer.boundaries
         return boundaries.detach().numpy().astype(np.float64)
 
-    def _objective(self, train: ObservedMatrix) -> DMFDObjective:
+    def _make_objective(self, train: ObservedMatrix) -> DMFDObjective:
         return DMFDObjective(train.scale, self.settings)
 
     def _new_network(self, entries: EntryStore) -> DMFDNetwork:
         levels = entries.scale.require_levels("DMF-D").tolist()
         with torch.device("cpu"):  # of a network without weights, too: the levels are known
             quantizer = Quantizer(levels)
-        return DMFDNetwork(*self._branches(entries), quantizer, self._masking(entries))
+        return DMFDNetwork(*self._make_branches(entries), quantizer, self._make_masking(entries))
 
     def _make_readout(self, network: DMFDNetwork, scale: Scale) -> QuantizedReadout:
         return QuantizedReadout(scale, network.quantizer)

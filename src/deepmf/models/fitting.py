@@ -323,6 +323,7 @@ def identify_training(
     """Return what identifies a training, so that only its own checkpoint continues it."""
     found = {
         "model": method,
+        **settings.collect_removed(),  # for checkpoints of earlier versions
         **settings.to_dict(),
         "training entries": digest(entries.train),
         "validation entries": None if validation is None else validation.digest(),

@@ -25,7 +25,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.latents import Latents
 from deepmf.models.predictor import Predictor
 from deepmf.training.loop import ValidationEntries
-from deepmf.training.settings import Settings, TrainingSettings
+from deepmf.training.settings import Settings, StepDecaySettings, TrainingSettings
 
 # A warm fit has half the epochs. With a quarter, fits to a matrix of which a tenth was new were worse than cold ones.
 _SHARE = 0.5
@@ -183,7 +183,7 @@ class WarmStart:
 
 def check_settings(own: Settings, other: Settings) -> None:
     """Refuse to start from a model of other settings; those of training alone may differ."""
-    free = {field.name for field in fields(TrainingSettings)}
+    free = {field.name for field in fields(StepDecaySettings)}
     theirs = other.to_dict()
     differing = [
         f"{name} {theirs[name]!r}, not {value!r}"

@@ -90,27 +90,6 @@ class GroupedLinear(nn.Module):
         return torch.bmm(by_group, self.weight.mT).transpose(0, 1).flatten(1)
 
 
-class Convolution(nn.Module):
-    """Convolve a vector with some filters, half a filter's width apart, then batch norm and ReLU.
-
-    The authors' code: 32 filters, width 20 for rows and 10 for columns. Reads dense vectors only.
-    """
-
-    def __init__(self, n_inputs: int, *, n_filters: int, width: int, generator: torch.Generator) -> None:
-        super().__init__()
-        width = min(width, n_inputs)
-        stride = max(width // 2, 1)
-        self.convolution = make_blank(nn.Conv1d, 1, n_filters, width, stride=stride, bias=False, dtype=torch.float32)
-        nn.init.xavier_uniform_(self.convolution.weight, generator=generator)
-        self.norm = nn.BatchNorm1d(n_filters, dtype=torch.float32)
-        self.n_outputs = n_filters * ((n_inputs - width) // stride + 1)
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        """Map (batch, inputs) to (batch, filters x places)."""
-        summarised: Tensor = torch.relu(self.norm(self.convolution(vectors.unsqueeze(1).float())))
-        return summarised.flatten(1)
-
-
 # The most vectors that count as few.
 _FEW = 64
 
@@ -118,10 +97,9 @@ _FEW = 64
 class Branch(nn.Module):
     """Fully connected layers with batch norm after every one, ReLU and dropout between them (h_X or h_Y of the paper).
 
-    `summary` is an optional convolution in front for very wide vectors. With `n_summary_features` it reads channels:
-    two inputs for every place of a vector, and the features that summarise all of it. With `n_features` it also reads
-    what is known of the row or column beside its entries, which may be missing in any of them. With `groups` it is as
-    many branches of these sizes side by side, which share nothing but their inputs.
+    With `n_summary_features`, it reads channels: two inputs for each place of a vector, and features that summarise the
+    whole vector. With `n_features`, it also reads the features of the row or column, any of which may be missing. With
+    `groups`, it is so many branches of these sizes side by side, which share their inputs only.
     """
 
     def __init__(
@@ -131,15 +109,13 @@ class Branch(nn.Module):
         *,
         dropout: float,
         generator: torch.Generator,
-        summary: Convolution | None = None,
         n_summary_features: int = 0,
         n_features: int = 0,
         groups: int = 1,
     ) -> None:
         super().__init__()
-        self.summary = summary
         widths = [groups * size for size in sizes]
-        self.first = SparseLinear(summary.n_outputs if summary else n_inputs, widths[0], generator=generator)
+        self.first = SparseLinear(n_inputs, widths[0], generator=generator)
         self.summary_features = _make_linear(n_summary_features, widths[0], generator) if n_summary_features else None
         self.features = _make_linear(n_features, widths[0], generator) if n_features else None
         self.others = nn.ModuleList(
@@ -160,9 +136,6 @@ class Branch(nn.Module):
         summary_features = None
         if isinstance(batch, Channels):
             batch, summary_features = batch
-        if self.summary is not None:
-            assert isinstance(batch, Tensor), "a summary reads dense vectors"
-            batch = self.summary(batch)
         latents: Tensor = self.first(batch)
         if summary_features is not None and self.summary_features is not None:
             latents = latents + self.summary_features(summary_features)

@@ -263,6 +263,7 @@ class Settings:
     """Settings of every model, checked when they are made."""
 
     chosen_at_fit: ClassVar[Collection[str]] = ()  # names of settings that `fit` chooses unless the user gives them
+    removed: ClassVar[Mapping[str, Any]] = {}  # settings of earlier versions and their defaults
 
     # The bound admits the seeds that numpy draws from the operating system.
     seed: int = setting(0, "Seed of all random numbers.", low=0, high=2**128 - 1)
@@ -279,6 +280,20 @@ class Settings:
             if name not in known:
                 raise BadSetting(f"there is no setting {name!r}; {suggest_name(name, known)}")
         return cls(**{name: _convert_from_numpy(value) for name, value in values.items()})
+
+    @classmethod
+    def collect_removed(cls) -> dict[str, Any]:
+        """Return the settings that earlier versions had, with their defaults; only these can still be loaded."""
+        return {name: value for each in reversed(cls.__mro__) for name, value in vars(each).get("removed", {}).items()}
+
+    @classmethod
+    def drop_removed(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
+        """Return stored settings without those of earlier versions; one without its default raises `BadSetting`."""
+        removed = cls.collect_removed()
+        for name in removed.keys() & stored.keys():
+            if stored[name] != removed[name]:
+                raise BadSetting(f"this version has no setting {name}, which is {stored[name]!r}; fit the model again")
+        return {name: value for name, value in stored.items() if name not in removed}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings by name."""
@@ -304,17 +319,6 @@ class TrainingSettings(LoopSettings):
 
     validate_every: int = 5
     learning_rate: float = setting(1e-2, "Learning rate in the first epoch.", above=0.0)
-    schedule: str = setting(
-        "steps",
-        'Learning rate schedule: times `decay` every `decay_every` epochs ("steps") or a cosine down to 0 ("cosine").',
-        choices=("steps", "cosine"),
-    )
-    decay: float = setting(
-        0.65, 'Factor on the learning rate at each decay of the schedule "steps".', above=0.0, high=1.0
-    )
-    decay_every: int | tuple[int, ...] = setting(
-        50, "Number of epochs between two decays, or the epochs of all decays, such as (24, 36, 48).", low=1
-    )
     averaging: float = setting(
         0.0, "Decay of the exponential moving average of the weights, such as 0.995 (0: no average).", low=0.0, high=1.0
     )
@@ -328,12 +332,47 @@ class TrainingSettings(LoopSettings):
     )
 
     def learning_rate_at(self, epoch: int) -> float:
+        """Return the learning rate of an epoch, counted from 0: half a cosine wave down to 0."""
+        return float(self.learning_rate * (1.0 + math.cos(math.pi * epoch / self.epochs)) / 2.0)
+
+
+@settings_dataclass
+class StepDecaySettings(TrainingSettings):
+    """Settings of a training whose learning rate falls in steps."""
+
+    removed: ClassVar[Mapping[str, Any]] = {"schedule": "steps"}
+
+    decay: float = setting(0.65, "Factor on the learning rate at each decay.", above=0.0, high=1.0)
+    decay_every: int | tuple[int, ...] = setting(
+        50, "Number of epochs between two decays, or the epochs of all decays, such as (24, 36, 48).", low=1
+    )
+
+    def learning_rate_at(self, epoch: int) -> float:
         """Return the learning rate of an epoch, counted from 0."""
-        if self.schedule == "cosine":
-            return float(self.learning_rate * (1.0 + math.cos(math.pi * epoch / self.epochs)) / 2.0)
         every = self.decay_every
         n_decays = sum(start <= epoch for start in every) if isinstance(every, tuple) else epoch // every
         return float(self.learning_rate * self.decay**n_decays)
+
+
+@settings_dataclass
+class TwoBranchSettings(TrainingSettings):
+    """Settings of a row branch and a column branch: h_X and h_Y in section 2 of the paper."""
+
+    # Batch norm needs two vectors for its statistics.
+    block_rows: int = setting(300, "Number of rows in a block.", low=2)
+    block_columns: int = setting(200, "Number of columns in a block.", low=2)
+    hidden_sizes: tuple[int, ...] = setting((2048,), "Hidden sizes of each branch.")
+    column_hidden_sizes: tuple[int, ...] | None = setting(
+        None, "Hidden sizes of the column branch (none: `hidden_sizes`)."
+    )
+    latent_size: int = setting(1024, "Latent size: the width of the last layer of each branch.", low=1, high=WIDEST)
+    dropout: float = setting(0.8, "Fraction dropped after every hidden layer.", low=0.0, high=0.99)
+
+    @property
+    def branch_sizes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The widths of all layers of the row branch, and of the column branch."""
+        own = self.hidden_sizes if self.column_hidden_sizes is None else self.column_hidden_sizes
+        return (*self.hidden_sizes, self.latent_size), (*own, self.latent_size)
 
 
 def _convert_from_numpy(value: Any) -> Any:

@@ -489,7 +489,7 @@ def test_without_refinement_validation_predicts_the_error() -> None:
         ({"landmarks": 0}, "landmarks"),
         ({"landmarks": True}, "landmarks"),
         ({"bins": 1}, "bins"),
-        ({"schedule": "linear"}, "schedule must be 'steps' or 'cosine'; got 'linear'"),
+        ({"decay": 0.5}, "decay"),
         ({"inputs": "raw"}, "inputs"),
     ],
 )

@@ -28,7 +28,7 @@ def test_a_penalty_may_be_left_to_be_chosen(name: str) -> None:
 
 def test_defaults_of_training_are_its_own() -> None:
     settings = OrdinalDMFSettings()
-    assert (settings.epochs, settings.schedule, settings.learning_rate) == (300, "cosine", 2e-3)
+    assert (settings.epochs, settings.learning_rate) == (300, 2e-3)
     assert (settings.latent_size, settings.hidden_sizes) == (256, (1024,))
 
 

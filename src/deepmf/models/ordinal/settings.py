@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from deepmf.models.dmf import TwoBranchSettings
-from deepmf.training.settings import WIDEST, setting, settings_dataclass
+from deepmf.training.settings import WIDEST, TwoBranchSettings, setting, settings_dataclass
 
 
 class Facts(NamedTuple):
@@ -146,6 +145,7 @@ def _even(n_vectors: int, size: float) -> int:
 class OrdinalDMFSettings(TwoBranchSettings):
     """The settings of OrdinalDMF."""
 
+    removed: ClassVar[Mapping[str, Any]] = {"schedule": "cosine", "decay": 0.65, "decay_every": 50}
     chosen_at_fit: ClassVar[Collection[str]] = tuple(chosen_settings(Facts(2, 2, 4, on_gpu=False), EFFORTS[0]))
 
     effort: str = setting(
@@ -154,7 +154,6 @@ class OrdinalDMFSettings(TwoBranchSettings):
     epochs: int = 300
     validate_every: int = 20
     learning_rate: float = 2e-3
-    schedule: str = "cosine"
     hidden_sizes: tuple[int, ...] = (1024,)
     latent_size: int = 256
     dropout: float = 0.7
