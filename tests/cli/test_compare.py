@@ -64,8 +64,8 @@ def test_what_fails_is_told(run: Any, folder: Path) -> None:
     [
         (["--models", "als,als"], "--models takes different names, such as means,als,dmf-o; got 'als,als'"),
         (["--models", "alse"], "did you mean 'als'"),
-        (["--models", "als", "--set", "dmf.epochs=3"], "--set dmf.epochs is for 'dmf', which is not compared"),
-        (["--models", "als", "--set", "dropout=.5"], "--set dropout: none of als has a setting of that name"),
+        (["--models", "als", "--set", "dmf.epochs=3"], "'dmf' is not compared"),
+        (["--models", "als", "--set", "dropout=.5"], "--set dropout: none of als has"),
         (["--models", "als", "--set", "als.epoch=3"], "there is no setting 'epoch'; did you mean 'epochs'?"),
         (["--models", "means", "--folds", "1"], "folds must be a whole number from 2"),
         (["--models", "means", "-o", "no/page.html"], "there is no folder"),
@@ -86,7 +86,7 @@ def test_models_that_read_no_features_go_without(run: Any, folder: Path, split: 
     asked += ["--set", "rankk.epochs=2", "--row-features", tmp_path / "people.csv", "--feature-kinds", "age=number"]
     code, out, err = run(*asked)
     assert (code, err) == (0, "")
-    assert "without features, which are not read by rankk\n" in out
+    assert "do not use features: rankk\n" in out
     shown = json.loads(run(*asked, "--json").out)
     assert shown["without_features"] == ["rankk"]
     plain = json.loads(run(*asked[:-4], "--json").out)

@@ -46,7 +46,7 @@ def test_list_shows_all_and_where_they_are(run: Any, home: Path) -> None:
     assert shown["datasets"][1]["entries"] == 1_000_209
     out = run("datasets", "list").out
     assert all(name in out for name in datasets.names())
-    assert f"kept in {home}" in out
+    assert f"stored in {home}" in out
 
 
 def test_fetch_from_an_own_archive(run: Any, home: Path, archive: Path) -> None:
@@ -54,7 +54,7 @@ def test_fetch_from_an_own_archive(run: Any, home: Path, archive: Path) -> None:
     assert (code, err) == (0, "")
     file = home / "ml-1m" / "ratings.dat"
     assert file.read_text() == LINES
-    assert f"is here now: {file}\n" in out
+    assert f"stored in {file}\n" in out
     assert "Research use only" in out
     assert out.endswith(f"next: deepmf fit {file} -o model.safetensors\n")
     assert (home / "ml-1m.zip").read_bytes() == archive.read_bytes()
@@ -101,7 +101,7 @@ def test_describe(run: Any, folder: Path) -> None:
 
 
 def test_describe_knows_the_data_sets(run: Any, home: Path) -> None:
-    told = "deepmf: the data set ml-1m is not here yet; deepmf datasets fetch ml-1m downloads it\n"
+    told = "deepmf: the data set ml-1m is not stored yet; download it with deepmf datasets fetch ml-1m\n"
     assert run("datasets", "describe", "ml-1m") == (2, "", told)
     (home / "ml-1m").mkdir(parents=True)
     (home / "ml-1m" / "ratings.dat").write_text(LINES)
@@ -110,7 +110,7 @@ def test_describe_knows_the_data_sets(run: Any, home: Path) -> None:
 
 
 def test_describe_tells_that_a_name_is_neither_a_file_nor_a_data_set(run: Any, home: Path) -> None:
-    told = "deepmf: there is no file ml-99, and no data set of that name (deepmf datasets list)\n"
+    told = "deepmf: there is no file ml-99, and no data set of that name (see deepmf datasets list)\n"
     assert run("datasets", "describe", "ml-99") == (2, "", told)
 
 

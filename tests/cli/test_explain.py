@@ -33,7 +33,7 @@ def test_a_known_row(run: Any, folder: Path, split: AreaSplit, axis: Any, other:
     assert len(found.labels) == 3
     assert_shown(out, row, column, other, found)
     text = run(*arguments).out
-    assert text.startswith(f"prediction {found.prediction:.4f}; the entries of the {axis} that pulled it")
+    assert text.startswith(f"prediction {found.prediction:.4f}; entries of the {axis}")
     places = [text.index(label) for label in found.labels]
     assert places == sorted(places)
     assert f"{found.effects[0]:.4f}" in text

@@ -125,7 +125,7 @@ def test_features_that_came_are_written_as_they_were_given(
     code, out, _ = run("export-entries", described, "-o", tmp_path / "all.csv", *files, "--safe-csv")
     assert code == 0
     assert f"features of 2 rows in {tmp_path / f'people.{ending}'}" in out
-    assert f"features of 0 columns came since training; {tmp_path / f'no.{ending}'} is not written" in out
+    assert f"no column features were added since training; {tmp_path / f'no.{ending}'} is not written" in out
     assert not (tmp_path / f"no.{ending}").exists()
     found = read_features(tmp_path / f"people.{ending}", label="row", kinds={"likes": "list", "mood": "category"})
     assert found.labels.tolist() == [100, 101]
@@ -141,7 +141,7 @@ def test_features_as_json_and_what_is_refused(run: Run, described: Path, tmp_pat
     words = ["export-entries", described, "-o", tmp_path / "all.csv", "--new-row-features"]
     assert json.loads(run(*words, people, "--json").out)["row_features"] == 2
     for target, said in (
-        (tmp_path / "people.jsonl", "--new-row-features takes a file that ends in .csv, .tsv, .parquet; got"),
+        (tmp_path / "people.jsonl", "--new-row-features needs a file that ends in .csv, .tsv, .parquet; got"),
         (tmp_path / "all.csv", "all.csv"),
         (described, "ends in"),
     ):

@@ -12,7 +12,7 @@ from typing import Any
 import polars
 import pytest
 
-from deepmf.cli.inputs import Reading, read_pairs
+from deepmf.cli.inputs import InputOptions, read_pairs
 from deepmf.errors import BadEntries, UnknownLabel, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
@@ -34,7 +34,7 @@ def test_a_guess_is_told_and_how_to_say_otherwise(run: Any, tmp_path: Path) -> N
     path = write(tmp_path, "who,what,points,when\nann,x,1,2020\nbob,y,3,2021\nbob,x,2,2021\n")
     assert fit(run, path).err == (
         f"deepmf: {path}: 'who' is taken as the row, 'what' as the column and 'points' as the value "
-        "(--row, --column and --value say otherwise)\n"
+        "(set --row, --column and --value to change this)\n"
     )
     assert fit(run, path, "--row", "who", "--column", "what", "--value", "points").err == ""
     assert "field 0 is taken as the row, field 1 as" in fit(run, write(tmp_path, "1,7,3\n2,7,1\n2,8,2\n")).err
@@ -51,8 +51,8 @@ def test_the_names_of_training_are_no_guess(run: Any, tmp_path: Path) -> None:
     assert run("predict", tmp_path / "m", test).err == ""
     other = write(tmp_path, "person,{thing}\nann,y\n", "p.csv")
     assert run("predict", tmp_path / "m", other).err == (
-        f"deepmf: {other}: 'person' is taken as the row and '{{thing}}' as the column (--row and --column say "
-        "otherwise)\n"
+        f"deepmf: {other}: 'person' is taken as the row and '{{thing}}' as the column (set --row and --column "
+        "to change this)\n"
     )
 
 
@@ -64,7 +64,7 @@ def test_gaps(run: Any, tmp_path: Path) -> None:
         f"deepmf: {path}, line 3: the value is missing, as in 2 of 4 lines; --missing drop leaves them out\n"
     )
     outcome = fit(run, path, "--missing", "drop")
-    assert outcome.code == 0 and outcome.err == f"deepmf: {path}: 2 lines without a value are left out\n"
+    assert outcome.code == 0 and outcome.err == f"deepmf: {path}: dropped 2 lines without a value\n"
 
 
 def test_decimal_commas(run: Any, tmp_path: Path) -> None:
@@ -99,7 +99,8 @@ def test_a_wide_table_comes_back_with_its_gaps_filled_in(run: Any, tmp_path: Pat
     outcome = fit(run, path, "--wide")
     assert outcome.code == 0
     assert (
-        outcome.err == f"deepmf: {path}: 'id' holds the row ids of a wide table of 28 columns (--row says otherwise)\n"
+        outcome.err
+        == f"deepmf: {path}: 'id' holds the row ids of a wide table of 28 columns (set --row to change this)\n"
     )
     given, n_gaps = polars.read_csv(path), sum(line.count(",,") + line.endswith(",") for line in SURVEY.splitlines())
     code, out, err = run("complete", tmp_path / "m", "-o", tmp_path / "c.csv", "--json")
@@ -147,7 +148,7 @@ def numbered() -> Model:
 
 
 def pairs_of(path: Path | str, model: Model, **names: str) -> list[tuple[object, object]]:
-    rows, columns = read_pairs(Path(path), model, Reading(**names)).labels
+    rows, columns = read_pairs(Path(path), model, InputOptions(**names)).labels
     return list(zip(rows.tolist(), columns.tolist(), strict=True))
 
 

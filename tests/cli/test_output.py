@@ -1,4 +1,4 @@
-"""Tables, JSON, models on standard output, and a trial before the work."""
+"""Lines, tables, JSON and frames; a trial before the work."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ import pytest
 
 from deepmf.cli.output import (
     check_frame_target,
-    check_model_target,
     check_writable,
+    escape_controls,
     say,
     show_json,
     show_share,
     show_table,
-    visible,
     write_frames,
 )
 from deepmf.errors import BadSetting, CannotSave
@@ -49,25 +48,15 @@ def test_a_trial_leaves_nothing_and_keeps_what_is_there(tmp_path: Path) -> None:
         check_writable(tmp_path / "nowhere" / "new", inputs=())
 
 
-def test_a_terminal_gets_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    check_model_target(Path("-"), inputs=())
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    with pytest.raises(BadSetting, match="a model file is not for a terminal"):
-        check_model_target(Path("-"), inputs=())
-    monkeypatch.setattr(sys, "stdout", None)
-    with pytest.raises(BadSetting, match="a model file is not for a terminal"):
-        check_model_target(Path("-"), inputs=())
-
-
 STEERING = ["\x1b[2J", "\x07", "\r", "\x9b1m", "\x7f", "\u202e", "\u2066", "\u200f", "\u2028", "\ud800", "\ufeff"]
 
 
 def test_what_steers_a_terminal_is_written_out() -> None:
     for steering in STEERING:
-        assert visible(f"a{steering}b").isprintable(), ascii(steering)
-    assert visible("a\x1b[31m") == "a\\x1b[31m"
+        assert escape_controls(f"a{steering}b").isprintable(), ascii(steering)
+    assert escape_controls("a\x1b[31m") == "a\\x1b[31m"
     for harmless in ("Käse", "日本", "الف", "👩\u200d🚀", "a b"):
-        assert visible(harmless) == harmless
+        assert escape_controls(harmless) == harmless
 
 
 def test_tables_text_and_json_steer_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,17 +133,17 @@ def test_endings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("standard_format", "text"),
+    ("as_json", "text"),
     [
-        (".csv", 'row,prediction\né,1.5\n"b,c",2.0\n"""d""",0.1\n'),
+        (False, 'row,prediction\né,1.5\n"b,c",2.0\n"""d""",0.1\n'),
         (
-            ".jsonl",
+            True,
             '{"row":"é","prediction":1.5}\n{"row":"b,c","prediction":2.0}\n{"row":"\\"d\\"","prediction":0.1}\n',
         ),
     ],
 )
-def test_standard_output_is_utf_8(capfdbinary: pytest.CaptureFixture[bytes], standard_format: str, text: str) -> None:
-    write_frames([FIRST, SECOND], SCHEMA, "-", standard_format=standard_format)
+def test_standard_output_is_utf_8(capfdbinary: pytest.CaptureFixture[bytes], as_json: bool, text: str) -> None:
+    write_frames([FIRST, SECOND], SCHEMA, "-", as_json=as_json)
     assert capfdbinary.readouterr().out == text.encode()
 
 

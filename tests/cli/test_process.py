@@ -22,11 +22,11 @@ from deepmf.storage.model_file import read_file
 CUT = """
 import sys, threading
 import numpy as np
-from deepmf.cli.process import telling_of_cut_files
+from deepmf.cli.process import report_truncated_files
 path, where = sys.argv[1:]
 np.zeros(1 << 22, dtype=np.float32).tofile(path)
 array = np.memmap(path, dtype=np.float32, mode="r")
-with telling_of_cut_files():
+with report_truncated_files():
     open(path, "r+b").truncate(4096)
     if where == "torch":
         import torch, warnings
@@ -151,7 +151,7 @@ def second(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_process_alone_speaks() -> None:
-    assert torchrun.is_first() and torchrun.is_to_complain()
+    assert torchrun.is_first() and torchrun.may_complain()
     assert not torchrun.is_one_of_several() and not torchrun.is_restarted()
     torchrun.check_command("predict")
 
@@ -159,12 +159,12 @@ def test_a_process_alone_speaks() -> None:
 @pytest.mark.usefixtures("second")
 def test_the_second_of_two_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torchrun.is_one_of_several() and not torchrun.is_first()
-    assert not torchrun.is_to_complain()
+    assert not torchrun.may_complain()
     assert not torchrun.is_restarted()
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
     assert torchrun.is_restarted()
     monkeypatch.setenv("RANK", "0")
-    assert torchrun.is_first() and torchrun.is_to_complain()
+    assert torchrun.is_first() and torchrun.may_complain()
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert not torchrun.is_one_of_several()
 
@@ -172,7 +172,7 @@ def test_the_second_of_two_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("second")
 def test_other_commands_are_refused() -> None:
     torchrun.check_command("fit")
-    with pytest.raises(BadSetting, match="2 processes were started for deepmf predict; only fit shares its work"):
+    with pytest.raises(BadSetting, match="only fit shares its work"):
         torchrun.check_command("predict")
 
 
@@ -184,5 +184,8 @@ def test_restarts_on_several_machines_need_stores_of_their_own(monkeypatch: pyte
         ("TORCHELASTIC_USE_AGENT_STORE", "True"),
     ):
         monkeypatch.setenv(name, value)
-    with pytest.raises(BadSetting, match="on 2 machines needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"), torchrun.joined():
+    with (
+        pytest.raises(BadSetting, match="on 2 machines needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"),
+        torchrun.join_processes(),
+    ):
         pass

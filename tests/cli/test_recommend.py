@@ -166,7 +166,7 @@ def test_a_first_entry_without_a_value_is_no_header(run: Any, folder: Path, tmp_
     (tmp_path / "me.csv").write_text("\n".join([f"{films[0]},", f"{films[1]},4"]))
     code, _, err = run("recommend", folder / "means.safetensors", "--history", tmp_path / "me.csv")
     assert code == 2
-    assert f"a column and a value are needed in each line; one has {films[0]!r} and None" in err
+    assert f"each line needs a column and a value; one has {films[0]!r} and None" in err
     (tmp_path / "me.csv").write_text(f"item,2020\n{films[1]},4\n")
     assert run("recommend", folder / "means.safetensors", "--history", tmp_path / "me.csv").code == 0
 
@@ -293,13 +293,13 @@ def test_bad_input_about_many_rows_is_one_line(run: Any, folder: Path, tmp_path:
     row = load(model).row_labels_[0]
     (tmp_path / "rows.txt").write_text(f"{row}\nNobody\n")
     for arguments, said in (
-        ([], "give one of --row ID, which the model knows, --history FILE"),
+        ([], "give one of --row ID"),
         (["--all", "--row", row], "give one of --row ID"),
         (["--rows", tmp_path / "rows.txt", "--all"], "give one of --row ID"),
         (["--all"], "--all needs -o FILE"),
         (["--rows", tmp_path / "rows.txt"], "--rows needs -o FILE"),
         (["--rows", tmp_path / "rows.txt", "-o", top], "rows.txt: row 'Nobody' is not known"),
-        (["--history", tmp_path / "rows.txt", "-o", top], "-o is for rows that the model knows"),
+        (["--history", tmp_path / "rows.txt", "-o", top], "-o is for known rows"),
         (["--all", "-o", tmp_path / "top.xlsx"], "must end in .csv, .tsv, .jsonl, .parquet"),
         (["--all", "-o", tmp_path / "rows.txt"], "must end in"),
         (["--all", "-o", top, "-n", 0], "n must be a whole number of at least 1; got 0"),

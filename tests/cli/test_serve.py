@@ -11,8 +11,8 @@ from deepmf.serve.auth import read_keys
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "give a model file, such as deepmf fit writes, or --demo"),
-        (["{model}", "--demo"], "means.safetensors; give one of them, not both"),
+        ([], "give a model file"),
+        (["{model}", "--demo"], "not both"),
         (["nowhere.safetensors"], "nowhere.safetensors"),
         (["{model}", "--host", "0.0.0.0"], "--keys"),
         (["{model}", "--workers", "0"], "--workers"),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from deepmf.cli.settings import gather_settings, parse_assignment, parse_scale, parse_value, read_config, show_value
+from deepmf.cli.settings import format_value, gather_settings, parse_assignment, parse_scale, parse_value, read_config
 from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
 from deepmf.matrix.scale import Scale
 from deepmf.models.ordinal.settings import Facts, chosen_settings
@@ -101,14 +101,14 @@ def test_a_table_of_all_settings(run: Any, model: str) -> None:
     assert list(shown) == [setting.name for setting in list_settings(model_class(model).settings_class)]
     for setting in list_settings(model_class(model).settings_class):
         default, values, meaning = shown[setting.name]
-        assert default == ("chosen" if setting.is_chosen_at_fit else show_value(setting.default))
+        assert default == ("chosen" if setting.is_chosen_at_fit else format_value(setting.default))
         assert values and setting.values.startswith(values)  # a long one goes on in the next line
         assert meaning and setting.description.startswith(meaning)
 
 
 def test_the_line_below_the_table_is_a_command_that_parses(run: Any) -> None:
     last = run("settings", "als").out.splitlines()[-1]
-    assert last == "as in: deepmf fit ratings.csv -o model.safetensors --model als --set feature_penalty=10.0"
+    assert last == "example: deepmf fit ratings.csv -o model.safetensors --model als --set feature_penalty=10.0"
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -144,7 +144,7 @@ def test_what_is_chosen_at_fit_is_marked(run: Any) -> None:
     found = json.loads(run("settings", "dmf-o", "--json").out)["settings"]
     marked = {each["name"] for each in found if each["chosen_at_fit"]}
     assert marked == chosen_settings(Facts(60, 40, 300, on_gpu=True), "best").keys()
-    assert "chosen: at fit, for the matrix and the machine" in run("settings", "dmf-o").out
+    assert "chosen: fit chooses" in run("settings", "dmf-o").out
     assert "chosen" not in run("settings", "means").out
 
 

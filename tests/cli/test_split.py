@@ -69,7 +69,10 @@ def test_every_step_takes_the_files(run: Any, tmp_path: Path) -> None:
     fit = ["--validation", parts / "validation.csv", "-o", model, "--model", "als", "--set", "latent_size=2"]
     code, _, err = run("fit", parts / "train.csv", *fit)
     assert code == 0
-    assert f"{parts / 'validation.csv'}: training lacks " in err and "of 40 entries are left out" in err
+    assert (
+        f"{parts / 'validation.csv'}: the training entries lack " in err
+        and "of 40 validation entries are left out" in err
+    )
     code, out, err = run("evaluate", model, parts / "test.csv", "--json")
     assert code == 0 and f"{parts / 'test.csv'}: the model does not know" in err
     assert [part["area"] for part in json.loads(out)["areas"]] == ["I", "unknown", "all"]
@@ -113,9 +116,7 @@ def test_validation_that_training_knows_nothing_of(run: Any, tmp_path: Path) -> 
     fit = ["fit", tmp_path / "train.csv", "-o", tmp_path / "m", "--model", "means", "--validation", tmp_path / "v.csv"]
     code, out, err = run(*fit)
     assert (code, out) == (2, "")
-    assert (
-        err == f"deepmf: {tmp_path / 'v.csv'}: training lacks 2 rows and 1 column, so no entry is left to validate by\n"
-    )
+    assert f"{tmp_path / 'v.csv'}: the training entries lack 2 rows and 1 column" in err
     (tmp_path / "v.csv").write_text("user,item,rating\n1,10,7\n")
     assert "v.csv, line 2: row 1, column 10 has value 7; the scale is 1 to 3" in run(*fit).err
     assert not (tmp_path / "m").exists()
@@ -131,11 +132,11 @@ def test_extensions_that_are_refused_are_named(run: Any, folder: Path) -> None:
     ("arguments", "message"),
     [
         (["-o", "{folder}/p", "--format", "xlsx"], "--format must be csv, tsv, parquet, npz, store; got 'xlsx'"),
-        (["-o", "{folder}/p", "--test-share", "2"], "must be shares that leave some for training; got 0.05 and 2"),
+        (["-o", "{folder}/p", "--test-share", "2"], "leave entries for training; got 0.05 and 2"),
         (["-o", "{folder}/p", "--areas", "--new-rows", "1"], "one must stay known"),
         (["-o", "{folder}/p", "--row", "nobody"], "there is no column 'nobody' for the row"),
         (["-o", "{folder}/ratings.csv"], "ratings.csv cannot be a folder"),
-        (["-o", "-"], "-o takes the name of a folder"),
+        (["-o", "-"], "give -o FOLDER"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(
@@ -226,13 +227,13 @@ def test_json_and_what_was_guessed_and_left_out(run: Run, tmp_path: Path) -> Non
         "dropped": 1,
     }
     assert "r.csv: field 0 is taken as the row" in done.err
-    assert "r.csv: 1 line without a value is left out" in done.err
+    assert "r.csv: dropped 1 line without a value" in done.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["r.csv", "-o", "-"], "a store is a folder and cannot be written to standard output"),
+        (["r.csv", "-o", "-"], "a store is a folder"),
         (["r.csv", "-o", "r.csv"], "r.csv could not be written (it exists already"),
         (["r.csv", "r.csv", "-o", "r.store"], "was given before; --duplicates first, last or mean"),
         (["r.csv", "-o", "r.store", "--scale", "1,2"], "r.csv, line 2: row 'a', column 'x' has value 5"),

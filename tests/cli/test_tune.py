@@ -141,7 +141,7 @@ def test_ctrl_c_before_anything_was_tried(run: Any, folder: Path, monkeypatch: p
         (["--trials", "0"], "--trials must be at least 1; got 0"),
         (["--set", "epoch=1"], "there is no setting 'epoch'; did you mean 'epochs'?"),
         (["--model", "means", "--set", "shrinkage=1"], "'means' has no setting left to tune"),
-        (["--validation-share", "0"], "--validation-share must be above 0"),
+        (["--validation-share", "0"], "--validation-share above 0"),
         (["--picture", "matters.pdf"], "the name of a picture must end in .svg; got 'matters.pdf'"),
         (["--picture", "no/matters.svg"], "there is no folder"),
         (["-o", "no/kept.study"], "no/kept.study could not be written (there is no folder"),
@@ -201,4 +201,4 @@ def test_features_are_read_as_by_fit(run: Any, folder: Path, here: Path) -> None
     assert model.history_.best_error == summary["validation_rmse"]
     assert model.entries_.row_features is not None and model.entries_.column_features is not None
     code, out, err = run("tune", folder / "train.csv", "--model", "rankk", *files)
-    assert (code, out) == (2, "") and "RankK reads entries alone, no features" in err
+    assert (code, out) == (2, "") and "RankK does not use features" in err

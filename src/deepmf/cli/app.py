@@ -1,4 +1,4 @@
-"""The `deepmf` command: its subcommands, and how errors and warnings are reported."""
+"""The `deepmf` command: its subcommands, and how it reports errors and warnings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 
 from deepmf.cli.compare import compare
-from deepmf.cli.complete import complete
 from deepmf.cli.datasets import datasets
 from deepmf.cli.demo import demo
 from deepmf.cli.evaluate import evaluate
@@ -22,41 +21,38 @@ from deepmf.cli.explain import explain
 from deepmf.cli.export import export, export_entries
 from deepmf.cli.fit import fit
 from deepmf.cli.inspect import inspect
-from deepmf.cli.options import FlagCommand, FlagGroup
 from deepmf.cli.output import say
-from deepmf.cli.predict import predict
+from deepmf.cli.pack import pack
+from deepmf.cli.predict import complete, predict
 from deepmf.cli.process import (
     check_command,
-    ending_signals,
+    interrupt_on_signals,
     is_first,
     is_one_of_several,
-    is_to_complain,
-    joined,
-    telling_of_cut_files,
+    join_processes,
+    may_complain,
+    report_truncated_files,
 )
 from deepmf.cli.recommend import recommend, similar
 from deepmf.cli.reproduce import reproduce
 from deepmf.cli.serve import api_key, serve
 from deepmf.cli.settings import settings
-from deepmf.cli.split import pack, split
+from deepmf.cli.split import split
 from deepmf.cli.tune import tune
 from deepmf.errors import DeepMFError, DeepMFWarning, UserError
 
-# The ancestor of all that typer says about options and arguments, whichever library it builds on.
+# The base class of typer's errors about options and arguments, whichever library typer builds on.
 _UsageError: Any = typer.BadParameter.__base__
 
-
-# What writing raises where there is no room; files say it themselves (CannotSave), so it was standard output.
+# Errors of a full disk; files report theirs as CannotSave, so these come from standard output.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-
-_INTERRUPTED = 130  # as shells say it: 128 and the number of the signal
-
+_INTERRUPTED = 130  # as shells do: 128 plus the number of the signal
 
 app = typer.Typer(
-    cls=FlagGroup,
     invoke_without_command=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help: it fits into 80 columns, and starts faster
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -70,10 +66,10 @@ def _show_version(wanted: bool) -> None:
 
 
 @app.callback()
-def options(
+def show_help(
     context: typer.Context,
     _: Annotated[
-        bool, typer.Option("--version", help="Show the version and stop.", is_eager=True, callback=_show_version)
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
     ] = False,
 ) -> None:
     """Matrices with missing entries: fit, predict, extend to new rows and columns.
@@ -106,7 +102,7 @@ for _command in (
     api_key,
     reproduce,
 ):
-    app.command(_command.__name__.replace("_", "-"), cls=FlagCommand)(_command)
+    app.command(_command.__name__.replace("_", "-"))(_command)
 
 app.add_typer(datasets, name="datasets")
 
@@ -114,34 +110,34 @@ app.add_typer(datasets, name="datasets")
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit.
 
-    0: all is well. 1: a bug of ours. 2: the user's input, in one line. 130: Ctrl-C; likewise 143: SIGTERM, and 129:
-    SIGHUP. A reader that closes the pipe has what it wanted: that ends quietly with 0. Of several processes that
-    torchrun started, signals end each at once, and one says what went wrong.
+    Exit codes: 0 success; 1 a bug; 2 wrong input, reported in one line; 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. A reader
+    that closes the pipe has what it wanted: the command ends quietly with 0. Of several processes that torchrun
+    started, signals end each at once, and one reports the error.
     """
-    signals = nullcontext(list[int]()) if is_one_of_several() else ending_signals()
-    with warnings.catch_warnings(), telling_of_cut_files(), signals as came:
+    signals = nullcontext(list[int]()) if is_one_of_several() else interrupt_on_signals()
+    with warnings.catch_warnings(), report_truncated_files(), signals as arrived:
         warnings.simplefilter("always", DeepMFWarning)
-        warnings.showwarning = _shown_in_a_line(warnings.showwarning)
+        warnings.showwarning = _show_in_one_line(warnings.showwarning)
         code = _run(arguments)
-    sys.exit(128 + came[0] if came and code == _INTERRUPTED else code)
+    sys.exit(128 + arrived[0] if arrived and code == _INTERRUPTED else code)
 
 
 def _run(arguments: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal that lacks a character is no reason to fail
+            stream.reconfigure(errors="replace")  # a terminal that lacks a character must not fail the command
     try:
-        with joined():
+        with join_processes():
             code = app(arguments, prog_name="deepmf", standalone_mode=False)
         if sys.stdout is not None:  # it may be closed
             sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         return _INTERRUPTED
     except BrokenPipeError:
-        return _let_go_of(sys.stdout, code=0)
+        return _discard(sys.stdout, code=0)
     except SystemExit as ending:  # typer's answer to a closed pipe
         is_pipe = isinstance(ending.__context__, BrokenPipeError)
-        return _let_go_of(sys.stdout, code=0) if is_pipe else int(ending.code or 0)
+        return _discard(sys.stdout, code=0) if is_pipe else int(ending.code or 0)
     except _UsageError as error:
         path = error.ctx.command_path if error.ctx is not None else "deepmf"
         return _complain(f"{error.format_message().rstrip('.')} (see {path} --help)", code=2)
@@ -153,37 +149,37 @@ def _run(arguments: Sequence[str] | None) -> int:
     except Exception as error:  # noqa: BLE001 (the last resort)
         if isinstance(error, OSError) and error.errno in _FULL:
             _complain(f"standard output could not be written ({error.strerror})", code=2)
-            return _let_go_of(sys.stdout, code=2)
+            return _discard(sys.stdout, code=2)
         if os.environ.get("DEEPMF_TRACEBACK"):
             traceback.print_exc()
-        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        return _complain(f"internal error: {what} (DEEPMF_TRACEBACK=1 shows where)", code=1)
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return _complain(f"internal error: {text} (DEEPMF_TRACEBACK=1 shows where)", code=1)
     return code if isinstance(code, int) else 0
 
 
 def _complain(message: str, *, code: int) -> int:
-    if not is_to_complain():
+    if not may_complain():
         return code
     try:
         say(f"deepmf: {' '.join(message.splitlines())}", err=True)
-    except OSError:  # standard error is full: the exit status says it too
-        return _let_go_of(sys.stderr, code=code)
+    except OSError:  # standard error is full: the exit status tells it
+        return _discard(sys.stderr, code=code)
     return code
 
 
-def _let_go_of(stream: TextIO, *, code: int) -> int:
-    # The interpreter flushes the stream once more at its end: let it flush into nothing.
+def _discard(stream: TextIO, *, code: int) -> int:
+    # The interpreter flushes the stream again when it exits: let it flush into nothing.
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return code
 
 
-def _shown_in_a_line(show: Any) -> Any:
+def _show_in_one_line(show: Any) -> Any:
     def show_warning(message: Warning | str, category: type[Warning], *place: Any, **named: Any) -> None:
         if not is_first():
             return
         if issubclass(category, DeepMFWarning):
-            with suppress(OSError):  # standard error may be full or gone: no reason to stop
+            with suppress(OSError):  # standard error may be full or closed
                 say(f"deepmf: warning: {' '.join(str(message).splitlines())}", err=True)
         else:
             show(message, category, *place, **named)

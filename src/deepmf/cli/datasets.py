@@ -1,4 +1,4 @@
-"""`deepmf datasets`: list the public data sets, download one, describe a file of entries."""
+"""`deepmf datasets`: list public data sets, download one, describe entries."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli.inputs import Reading
-from deepmf.cli.options import FlagCommand, FlagGroup, Json, ScaleText, dataset_names, takes_groups
+from deepmf.cli import options
+from deepmf.cli.inputs import InputOptions
 from deepmf.cli.output import STANDARD, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_scale
 from deepmf.errors import FileAbsent, UnreadableFile
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from deepmf.data.datasets import Dataset
     from deepmf.matrix.matrix import ObservedMatrix
 
-datasets = typer.Typer(cls=FlagGroup, invoke_without_command=True)
+datasets = typer.Typer(invoke_without_command=True)
 
 
 @datasets.callback()
-def options(context: typer.Context) -> None:
-    """Public data sets by name, and what a file of entries holds.
+def show_help(context: typer.Context) -> None:
+    """List and download public data sets, and describe entries.
 
     Example: deepmf datasets fetch ml-1m
     """
@@ -32,40 +32,43 @@ def options(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-@datasets.command("list", cls=FlagCommand)
-def list_all(as_json: Json = False) -> None:
-    """List the public data sets, and where the downloaded ones are stored.
+@datasets.command("list")
+def list_all(as_json: options.Json = False) -> None:
+    """List the public data sets and where they are stored.
 
-    They are looked for and kept in the folder that the environment variable DEEPMF_DATA names.
+    They are stored in the folder in the environment variable DEEPMF_DATA.
 
     Example: deepmf datasets list
     """
     from deepmf.data.datasets import DATASETS, folder
 
-    found = [_entry(dataset) for dataset in DATASETS.values()]
+    found = [_dataset_to_json(dataset) for dataset in DATASETS.values()]
     if as_json:
         show_json({"folder": str(folder()), "datasets": found})
         return
     show_table(
-        ["name", "what", "MB", "here"],
-        [[each["name"], each["title"], _megabytes(each["bytes"]), each["file"] or ""] for each in found],
+        ["name", "data set", "MB", "file"],
+        [[each["name"], each["title"], _to_megabytes(each["bytes"]), each["file"] or ""] for each in found],
     )
-    say(f"kept in {folder()} (the environment variable DEEPMF_DATA names another folder)")
+    say(f"stored in {folder()} (set the environment variable DEEPMF_DATA to use another folder)")
 
 
-@datasets.command(cls=FlagCommand)
+@datasets.command()
 def fetch(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A name from `deepmf datasets list`.", autocompletion=dataset_names)
+        str,
+        typer.Argument(
+            metavar="NAME", help="Data set, as deepmf datasets list names it.", autocompletion=options.list_datasets
+        ),
     ],
     archive: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="The archive, if you have it already.")
+        Path | None, typer.Option("--from", metavar="FILE", help="Archive that you have downloaded already.")
     ] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Download a data set unless it is there already, verify it, and unpack the file with its entries.
+    """Download a data set, verify it, and unpack its entries.
 
-    Its licence is shown; a download that breaks off continues when the command is run again.
+    A data set that is stored already is not downloaded again. An interrupted download continues with the next run.
 
     Example: deepmf datasets fetch ml-1m
     """
@@ -75,42 +78,50 @@ def fetch(
     was_here = find(name) is not None
     with show_share(f"fetching {name}") as progress:
         if archive is not None and not was_here:
-            _copy(archive, dataset)
+            _unpack_archive(archive, dataset)
         file = fetch(name, progress=progress)
     if as_json:
-        show_json(_entry(dataset) | {"file": str(file), "was_here": was_here})
+        show_json(_dataset_to_json(dataset) | {"file": str(file), "was_here": was_here})
         return
     say(f"{dataset.title}\n{dataset.licence}")
-    say(f"{'was here already' if was_here else 'is here now'}: {file}")
+    say(f"{'already stored in' if was_here else 'stored in'} {file}")
     twice = "" if dataset.ratings.duplicates == "error" else f" --duplicates {dataset.ratings.duplicates}"
     say(f"next: deepmf fit {shlex.quote(str(file))} -o model.safetensors{twice}")
 
 
-@datasets.command(cls=FlagCommand)
-@takes_groups
+@datasets.command()
 def describe(
     ratings: Annotated[
         Path,
         typer.Argument(
             metavar="RATINGS",
-            help="Entries, read as by fit, or a name from `deepmf datasets list`; - for standard input.",
+            help="File of entries, read as by fit, or name of a data set; - for standard input.",
         ),
     ],
-    scale: ScaleText = None,
-    *,
-    reading: Reading,
-    as_json: Json = False,
+    scale: options.ScaleText = None,
+    row: options.Row = None,
+    column: options.Column = None,
+    value: options.Value = None,
+    separator: options.Separator = None,
+    duplicates: options.Duplicates = "error",
+    missing: options.MissingValues = "error",
+    decimal: options.DecimalMark = ".",
+    wide: options.Wide = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Show what a file of entries, or a data set, holds: its size, scale, density, and how values are distributed.
+    """Describe a file of entries or a data set.
+
+    The description has the size, the scale, the density and the distribution of the values.
 
     Example: deepmf datasets describe ratings.csv
     """
+    reading = InputOptions(row, column, value, separator, duplicates, missing, decimal, wide)
     if _is_name(ratings):
-        description = _named(str(ratings)).describe()
+        description = _load_stored(str(ratings)).describe()
     else:
         if not (ratings.exists() or ratings.suffix or str(ratings) == STANDARD):
-            raise FileAbsent(f"there is no file {ratings}, and no data set of that name (deepmf datasets list)")
-        description = reading.matrix(ratings, scale=parse_scale(scale)).describe()
+            raise FileAbsent(f"there is no file {ratings}, and no data set of that name (see deepmf datasets list)")
+        description = reading.read_matrix(ratings, scale=parse_scale(scale)).describe()
     if as_json:
         show_json(description.to_dict())
     else:
@@ -118,22 +129,22 @@ def describe(
 
 
 def _is_name(ratings: Path) -> bool:
-    """Say whether a data set is meant: a file of that name goes first."""
+    """Whether an argument is the name of a data set; a file of that name goes first."""
     from deepmf.data.datasets import DATASETS
 
     return str(ratings) in DATASETS and not ratings.exists()
 
 
-def _named(name: str) -> ObservedMatrix:
-    """Return a data set that is here; describing one downloads nothing."""
+def _load_stored(name: str) -> ObservedMatrix:
+    """Load a data set that is stored; describing downloads nothing."""
     from deepmf.data.datasets import find, load
 
     if find(name) is None:
-        raise FileAbsent(f"the data set {name} is not here yet; deepmf datasets fetch {name} downloads it")
+        raise FileAbsent(f"the data set {name} is not stored yet; download it with deepmf datasets fetch {name}")
     return load(name)
 
 
-def _entry(dataset: Dataset) -> dict[str, Any]:
+def _dataset_to_json(dataset: Dataset) -> dict[str, Any]:
     from deepmf.data.datasets import find
 
     found = find(dataset.name)
@@ -148,15 +159,15 @@ def _entry(dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _copy(archive: Path, dataset: Dataset) -> None:
-    """Unpack the user's own archive, and keep a copy of it as if it had been downloaded."""
+def _unpack_archive(archive: Path, dataset: Dataset) -> None:
+    """Unpack the user's archive, and store a copy of it as if it had been downloaded."""
     from deepmf.data.datasets import extract, folder
     from deepmf.files import write_atomically
 
     if archive.is_dir():
         raise UnreadableFile(
-            f"{archive} is a directory; --from takes the archive {dataset.archive} (files that are unpacked already "
-            f"are used where they lie: DEEPMF_DATA={archive})"
+            f"{archive} is a directory; --from takes the archive {dataset.archive} (to use unpacked files, set "
+            f"DEEPMF_DATA={archive})"
         )
     if not archive.exists():
         raise FileAbsent(f"there is no file {archive}")
@@ -165,5 +176,5 @@ def _copy(archive: Path, dataset: Dataset) -> None:
     write_atomically(folder() / dataset.archive, lambda temporary: shutil.copyfile(archive, temporary))
 
 
-def _megabytes(n_bytes: int | None) -> int | None:
+def _to_megabytes(n_bytes: int | None) -> int | None:
     return None if n_bytes is None else max(1, round(n_bytes / 1e6))

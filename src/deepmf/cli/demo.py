@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli.options import Json
+from deepmf.cli import options
 from deepmf.cli.output import check_writable, say, show_json, show_table
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from deepmf.models.base import Model
     from deepmf.models.ranking import Ranking
 
-# Less noise than `generate` has by default (1.3, beside the tastes' 1): with that much, so few ratings tell so little
-# of anyone's taste that DMF is no better than the means in area IV.
+# Less noise than the default of `generate` (1.3, where tastes spread by 1): with more noise, DMF is no better than the
+# means in area IV on so few ratings.
 RATINGS: dict[str, Any] = {"n_rows": 1500, "n_columns": 700, "density": 0.1, "noise": 0.8}
-# The best of five by the mean RMSE on validation entries of areas I to IV, seeds 3 and 4 (learning rate, dropout and
-# epochs varied); the defaults are for larger matrices.
+# The best of five candidates (learning rate, dropout, epochs) by mean validation RMSE over areas I to IV, seeds 3
+# and 4; the defaults are for larger matrices.
 SETTINGS: dict[str, Any] = {
     "hidden_sizes": (256,),
     "latent_size": 64,
@@ -36,9 +36,9 @@ SETTINGS: dict[str, Any] = {
     "block_columns": 150,
     "epochs": 150,
 }
-# The best of three, likewise: there are fewer epochs to become sharp in than by default.
+# The best of three candidates by the same criterion: fewer epochs than by default need a faster growth.
 QUANTIZER: dict[str, Any] = {"sharpness_growth": 1.03}
-# The best of seven, likewise.
+# The best of seven candidates by the same criterion.
 ORDINAL: dict[str, Any] = {
     "hidden_sizes": (128,),
     "latent_size": 32,
@@ -62,7 +62,7 @@ Errors = dict[str, dict[str, float]]  # by metric, then by area
 
 @dataclass(frozen=True)
 class Contender:
-    """One method: its errors on the test entries of each area, and how long it learned."""
+    """One method: its test errors by area, and its training time."""
 
     name: str
     errors: Errors
@@ -71,14 +71,15 @@ class Contender:
 
 
 def demo(
-    seed: Annotated[int, typer.Option(metavar="N", help="Another seed gives other ratings.")] = 0,
-    report: Annotated[Path, typer.Option(metavar="FILE", help="Where to write the report.")] = Path("deepmf-demo.html"),
-    as_json: Json = False,
+    seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the ratings.")] = 0,
+    report: Annotated[Path, typer.Option(metavar="FILE", help="Report to write.")] = Path("deepmf-demo.html"),
+    as_json: options.Json = False,
 ) -> None:
-    """Show every step on generated ratings, offline, in a minute or two.
+    """Show every step on generated ratings.
 
-    Fits means, DMF, DMF-D and OrdinalDMF, adds new rows and columns without training, compares the errors in all
-    four areas with the best that is possible, recommends films for a new person, and writes a report.
+    In a minute or two and offline, the demo fits means, DMF, DMF-D and OrdinalDMF, adds new rows and columns without
+    training, compares the errors in all four areas with the lowest possible ones, recommends films to a new person, and
+    writes a report.
 
     Example: deepmf demo --seed 1
     """
@@ -91,17 +92,17 @@ def demo(
     generated = generate(**RATINGS, seed=seed)
     split = split_areas(generated.matrix, new_rows=0.2, new_columns=0.2, seed=seed)
     if not as_json:
-        say(f"Generated ratings (no person or film is real; tastes spread by 1, noise by {RATINGS['noise']:g}):\n")
+        say(f"Generated ratings of made-up people and films (spread of tastes 1, of noise {RATINGS['noise']:g}):\n")
         say(f"{generated.matrix.describe()}\n")
         _show_areas(split)
-    with _one_thread():
-        models, contenders = _compared(split, generated, seed=seed, quiet=as_json)
+    with _use_one_thread():
+        models, contenders = _fit_models(split, generated, seed=seed, quiet=as_json)
     best_model = models[BEST]
-    entries = _newcomer(split.train)
+    entries = _rate_films(split.train)
     arrival = time.perf_counter()
     best = best_model.extend(entries).recommend(NEWCOMER, n=N_BEST)
     arrival = time.perf_counter() - arrival
-    write_report(best_model, _all_tests(split), report, title=f"{BEST} on generated ratings")
+    write_report(best_model, _join_tests(split), report, title=f"{BEST} on generated ratings")
     if not as_json:
         _show_errors(contenders)
         _show_newcomer(entries, best, milliseconds=1000 * arrival)
@@ -112,7 +113,7 @@ def demo(
         {
             "seed": seed,
             "ratings": generated.matrix.describe().to_dict(),
-            "entries": _counts(split),
+            "entries": _count_entries(split),
             "generator": RATINGS,
             "settings": {"DMF": SETTINGS, "DMF-D": SETTINGS | QUANTIZER, BEST: ORDINAL},
             "report": str(report),
@@ -127,10 +128,10 @@ def demo(
     )
 
 
-def _compared(
+def _fit_models(
     split: AreaSplit, generated: Generated, *, seed: int, quiet: bool
 ) -> tuple[dict[str, Model], list[Contender]]:
-    """Fit each model, extend it, and measure it in each area; the truth comes last."""
+    """Fit each model, extend it, and measure its errors in each area; the truth comes last."""
     from deepmf.models.dmf import DMF
     from deepmf.models.dmfd import DMFD
     from deepmf.models.means import Means
@@ -148,15 +149,17 @@ def _compared(
         model.fit(split.train, split.validation)
         seconds, best = time.perf_counter() - start, model.history_.best_epoch
         models[name] = model.extend(split.extension)
-        contenders.append(Contender(name, _errors(models[name], split), seconds, None if best is None else best + 1))
+        contenders.append(
+            Contender(name, _measure_errors(models[name], split), seconds, None if best is None else best + 1)
+        )
         if not quiet:
             say(f"fitted {name} in {seconds:.1f} s" + ("" if best is None else f", best epoch {best + 1}"))
-    return models, [*contenders, Contender("the truth itself", _floor(generated, split), 0.0, None)]
+    return models, [*contenders, Contender("the truth itself", _measure_truth(generated, split), 0.0, None)]
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
-    """Train on one core: so small a network gains little from a second, and waits for it where others want it too."""
+def _use_one_thread() -> Iterator[None]:
+    """Train on one core: a network this small gains little from a second, and waits for it if it is busy."""
     import torch
 
     n_threads = torch.get_num_threads()
@@ -167,17 +170,17 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(n_threads)
 
 
-def _errors(model: Model, split: AreaSplit) -> Errors:
+def _measure_errors(model: Model, split: AreaSplit) -> Errors:
     from deepmf.evaluation.areas import evaluate
 
     parts = {area: evaluate(model, test)[0] for area, test in split.test.items()}
-    # The floor is the truth's median: models with a distribution predict the median as well.
+    # The truth predicts its median: models with a distribution predict the median as well.
     fields = {"rmse": "rmse", "level_mae": "level_mae" if parts["I"].median_mae is None else "median_mae"}
     return {metric: {area: getattr(part, fields[metric]) for area, part in parts.items()} for metric in METRICS}
 
 
-def _floor(generated: Generated, split: AreaSplit) -> Errors:
-    """Return the errors of who knows the truth: what is left is noise, which nobody can predict."""
+def _measure_truth(generated: Generated, split: AreaSplit) -> Errors:
+    """Return the errors of predicting by the true distribution: its noise, which no model can predict."""
     from deepmf.metrics import mae_error, rmse_error
 
     floor: Errors = {metric: {} for metric in METRICS}
@@ -188,8 +191,8 @@ def _floor(generated: Generated, split: AreaSplit) -> Errors:
     return floor
 
 
-def _newcomer(train: ObservedMatrix) -> ObservedMatrix:
-    """Return the few ratings of a made-up person, of the films that most have seen."""
+def _rate_films(train: ObservedMatrix) -> ObservedMatrix:
+    """Return a few ratings of a made-up person for the most popular films."""
     import numpy as np
 
     from deepmf.matrix.matrix import ObservedMatrix
@@ -199,7 +202,7 @@ def _newcomer(train: ObservedMatrix) -> ObservedMatrix:
     return ObservedMatrix.from_entries([NEWCOMER] * films.size, films, NEWCOMER_STARS[: films.size], train.scale)
 
 
-def _all_tests(split: AreaSplit) -> ObservedMatrix:
+def _join_tests(split: AreaSplit) -> ObservedMatrix:
     """Return the test entries of all areas as one matrix."""
     import numpy as np
 
@@ -209,14 +212,14 @@ def _all_tests(split: AreaSplit) -> ObservedMatrix:
     return ObservedMatrix.from_entries(rows, columns, values, split.train.scale)
 
 
-def _counts(split: AreaSplit) -> dict[str, int]:
+def _count_entries(split: AreaSplit) -> dict[str, int]:
     parts = {"train": split.train, "validation": split.validation, "extension": split.extension}
     parts |= {f"test {area}": part for area, part in split.test.items()}
     return {name: part.n_entries for name, part in parts.items()}
 
 
 def _show_areas(split: AreaSplit) -> None:
-    counts = _counts(split)
+    counts = _count_entries(split)
     (n_known_rows, n_known_columns), (n_rows, n_columns) = split.train.shape, split.extension.shape
     show_table(
         ["", f"{n_known_columns} known columns", f"{n_columns - n_known_columns} new columns"],
@@ -227,10 +230,10 @@ def _show_areas(split: AreaSplit) -> None:
         title="The four areas: entries to predict",
     )
     say(
-        f"\nModels train on {counts['train']:,} entries of area I; {counts['validation']:,} more choose the best "
-        "epoch.\n"
-        f"New rows and columns are added afterwards by {counts['extension']:,} entries of areas II and III, without\n"
-        "training; nothing of area IV is ever an input.\n"
+        f"\nModels train on {counts['train']:,} entries of area I; {counts['validation']:,} more are for early "
+        "stopping.\n"
+        f"Afterwards {counts['extension']:,} entries of areas II and III add new rows and columns, without training.\n"
+        "Entries of area IV are never inputs.\n"
     )
 
 
@@ -241,21 +244,21 @@ def _show_errors(contenders: list[Contender]) -> None:
         show_table(
             ["", *(f"area {area}" for area in areas)],
             [[contender.name, *contender.errors[metric].values()] for contender in contenders],
-            title=f"{title} on entries that no model has seen",
+            title=f"{title} on test entries",
         )
     say(
-        "\nThe error of the truth itself is the noise alone: no method can do better. DMF-D predicts whole stars;\n"
-        f"those of {BEST} are its medians.\n"
+        "\nThe error of the truth is the noise alone: no method can do better. DMF-D predicts whole stars;\n"
+        f"{BEST} predicts the median star.\n"
     )
 
 
 def _show_newcomer(entries: ObservedMatrix, best: Ranking, *, milliseconds: float) -> None:
     films, stars = entries.column_labels.tolist(), entries.values.tolist()
-    show_table(["film", "stars"], zip(films, map(int, stars), strict=True), title="A new row: what you have rated")
+    show_table(["film", "stars"], zip(films, map(int, stars), strict=True), title="A new row: your ratings")
     show_table(
         ["film", "prediction"],
         zip(best.labels.tolist(), best.values.tolist(), strict=True),
-        title=f"Best for you by {BEST}, {milliseconds:.0f} ms later and without training",
+        title=f"Recommended by {BEST} after {milliseconds:.0f} ms, without training",
     )
 
 
@@ -267,5 +270,5 @@ def _show_next_steps() -> None:
         "  deepmf predict model.safetensors pairs.csv -o predictions.csv --extend new_rows.csv\n"
         "  deepmf recommend model.safetensors --row alice -n 10\n"
         "  deepmf recommend model.safetensors --history me.csv -n 10\n"
-        "Or meet it in a browser: deepmf serve --demo"
+        "Or try it in a browser: deepmf serve --demo"
     )

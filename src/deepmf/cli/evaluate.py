@@ -1,4 +1,4 @@
-"""`deepmf evaluate`: the errors of a model on test entries, how it ranks them, and a report on both."""
+"""`deepmf evaluate`: the errors of a model on test entries, its ranking, and a report."""
 
 from __future__ import annotations
 
@@ -9,25 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from deepmf.cli import options
 from deepmf.cli.feature_files import FeatureFiles
 from deepmf.cli.inputs import (
-    Reading,
-    called,
-    hinting_at_extension,
-    like_label,
-    load_model,
-    refused_by_file,
-    tell_unknown,
-    with_ids_like,
+    InputOptions,
+    convert_held_out,
+    convert_label,
+    hint_at_extension,
+    locate_unknown,
+    name_file,
+    warn_unknown,
 )
-from deepmf.cli.options import (
-    Extend,
-    Json,
-    ModelFile,
-    UnknownIds,
-    Without,
-    takes_groups,
-)
+from deepmf.cli.model_file import load_model
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.errors import BadSetting, DeepMFWarning
 
@@ -38,40 +31,36 @@ if TYPE_CHECKING:
     from deepmf.models.pairs import Unknown
 
 
-@takes_groups
 def evaluate(
-    model: ModelFile,
-    test: Annotated[Path, typer.Argument(metavar="TEST", help="Entries to predict and compare with; read as by fit.")],
-    extend: Extend = None,
+    model: options.ModelFile,
+    test: Annotated[Path, typer.Argument(metavar="TEST", help="Test entries, read as by fit.")],
+    extend: options.Extend = None,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write a page (HTML, for any browser) with plots and explanations."),
+        typer.Option(metavar="FILE", help="Write an HTML report with plots and explanations."),
     ] = None,
-    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="The title of the report.")] = None,
+    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the report.")] = None,
     ranking: Annotated[
         bool,
-        typer.Option(
-            "--ranking", help="Also rank columns for each row of the test: precision, recall, NDCG and hit rate."
-        ),
+        typer.Option("--ranking", help="Also evaluate the ranking of columns: precision, recall, NDCG and hit rate."),
     ] = False,
     relevant_from: Annotated[
         float | None,
         typer.Option(
             "--relevant-from",
             metavar="LEVEL",
-            help="For ranking: test entries from this value on are relevant; the lowest level above the mean of "
-            "training unless set.",
+            help="Lowest relevant value, for ranking; default: the lowest level above the training mean.",
         ),
     ] = None,
     n: Annotated[
-        int | None, typer.Option("-n", metavar="N", help="For ranking: how many columns count; 10 unless set.")
+        int | None, typer.Option("-n", metavar="N", help="Number of ranked columns per row, for ranking; default: 10.")
     ] = None,
     min_entries: Annotated[
         int | None,
         typer.Option(
             "--min-entries",
             metavar="N",
-            help="For ranking: leave out columns with fewer entries than this; 0 unless set.",
+            help="Rank only columns with at least N entries; default: 0.",
         ),
     ] = None,
     explain: Annotated[
@@ -79,40 +68,49 @@ def evaluate(
         typer.Option(
             "--explain",
             metavar="ROW COLUMN",
-            help="Also explain in the report what is predicted for this pair, by the entries of the row.",
+            help="Explain the prediction of this pair in the report.",
         ),
     ] = None,
-    unknown: UnknownIds = "fallback",
-    *,
-    files: Annotated[FeatureFiles, Without("kinds")],
-    reading: Reading,
-    as_json: Json = False,
+    unknown: options.UnknownIds = "fallback",
+    row_features: options.RowFeatures = None,
+    column_features: options.ColumnFeatures = None,
+    feature_label: options.FeatureLabels = None,
+    row: options.Row = None,
+    column: options.Column = None,
+    value: options.Value = None,
+    separator: options.Separator = None,
+    duplicates: options.Duplicates = "error",
+    missing: options.MissingValues = "error",
+    decimal: options.DecimalMark = ".",
+    wide: options.Wide = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Show the errors of a model on test entries, area by area.
+    """Show the errors of a model on test entries, by area.
 
-    Area I: known rows and columns. II: new rows. III: new columns. IV: both new. Entries whose row or column the
-    model does not know lie in none: they are counted, predicted by the means of what is known, and have a line of
-    their own.
+    Area I: known rows and columns. II: new rows. III: new columns. IV: both new. Entries with an unknown row or column
+    are in no area: they are predicted by the means, and have a line of their own.
 
-    With --ranking (or --relevant-from, -n or --min-entries), also how good the columns are that the model ranks first
-    for each row, of all that the row has no entry for, beside a ranking by popularity.
+    With --ranking (or --relevant-from, -n, --min-entries), the columns without an entry are ranked for each row of the
+    test, and compared with a ranking by popularity.
 
-    Example: deepmf evaluate model.safetensors test.csv --ranking --relevant-from 4 -n 10 --report report.html
+    Example: deepmf evaluate model.safetensors test.csv --ranking --report report.html
     """
     from deepmf.evaluation.areas import count_seen
     from deepmf.evaluation.areas import evaluate as errors_by_area
     from deepmf.models.pairs import check_unknown
 
+    files = FeatureFiles(row_features, column_features, feature_label)
+    reading = InputOptions(row, column, value, separator, duplicates, missing, decimal, wide)
     check_unknown(unknown)
     if report is not None:
         check_writable(report, inputs=[model, test, *(extend or ()), *files.paths])
     elif title is not None or explain is not None:
-        raise BadSetting(f"{'--explain' if title is None else '--title'} is for a report: give --report FILE too")
-    fitted = load_model(model, extensions=extend or (), reading=reading, features=files)
+        raise BadSetting(f"{'--explain' if title is None else '--title'} needs --report FILE")
+    fitted = load_model(model, extensions=extend, reading=reading, features=files)
     wanted = cast("Unknown", unknown)
-    with refused_by_file(test):
-        read = reading.like(fitted.entries_.train.form).held_out(test, fitted.scale_)
-        entries = with_ids_like(read, fitted.row_labels_, fitted.column_labels_, test, unknown=unknown)
+    with locate_unknown(test):
+        read = reading.adapt_to(fitted.entries_.train.form).read_held_out(test, fitted.scale_)
+        entries = convert_held_out(read, fitted.row_labels_, fitted.column_labels_, test, unknown=unknown)
         errors = errors_by_area(fitted, entries, unknown=wanted)
     ranked = None
     if ranking or any(option is not None for option in (relevant_from, n, min_entries)):
@@ -126,7 +124,7 @@ def evaluate(
             min_entries=min_entries or 0,
             unknown=wanted,
         )
-    n_unknown = 0 if unknown == "error" else tell_unknown(fitted, test, *entries.entries()[:2], unknown)
+    n_unknown = 0 if unknown == "error" else warn_unknown(fitted, test, *entries.entries()[:2], unknown)
     n_seen = count_seen(fitted, entries)
     if n_seen:
         warnings.warn(
@@ -137,9 +135,9 @@ def evaluate(
     if report is not None:
         from deepmf.report.page import write_report
 
-        title = f"{model.name} on {Path(called(test)).name}" if title is None else title
-        with hinting_at_extension():
-            pairs = [] if explain is None else [_pair(fitted, *explain)]
+        title = f"{model.name} on {Path(name_file(test)).name}" if title is None else title
+        with hint_at_extension():
+            pairs = [] if explain is None else [_convert_pair(fitted, *explain)]
         write_report(fitted, entries, report, title=title, unknown=wanted, ranking=ranked, explain=pairs)
     if as_json:
         shown = {"model": type(fitted).__name__, "seen": n_seen, "areas": [asdict(part) for part in errors]}
@@ -154,15 +152,15 @@ def evaluate(
         say(f"report in {report}")
 
 
-def _pair(model: Model, row: str, column: str) -> tuple[Any, Any]:
-    """Return a row and a column from the command line as labels that the model knows."""
-    at = like_label(row, model.entries_.rows, axis="row"), like_label(column, model.entries_.columns, axis="column")
-    model.areas(*([label] for label in at))  # refuses what is not known
+def _convert_pair(model: Model, row: str, column: str) -> tuple[Any, Any]:
+    """Return a row and a column from the command line as labels of the model; unknown ones are an error."""
+    at = convert_label(row, model.entries_.rows), convert_label(column, model.entries_.columns)
+    model.areas(*([label] for label in at))  # refuses unknown labels
     return at
 
 
 def show_errors(errors: list[AreaErrors], *, title: str | None = None) -> None:
-    """Print a line for each area; errors of levels, and of median levels, only where there are some."""
+    """Print the errors of each area; errors of levels and of median levels only if there are any."""
     names = ["area", "entries", "RMSE", "MAE"]
     has_levels, has_medians = errors[0].level_rmse is not None, errors[0].median_rmse is not None
     lines = [
@@ -177,13 +175,13 @@ def show_errors(errors: list[AreaErrors], *, title: str | None = None) -> None:
 
 
 def show_ranking(found: RankingEvaluation) -> None:
-    """Print how a model and popularity rank, and say which rows count."""
+    """Print the ranking scores of a model and of popularity, and the number of rows."""
     lines = [
         [each.name, each.precision, each.recall, each.ndcg, each.hit_rate] for each in (found.model, found.popularity)
     ]
-    title = f"The first {found.n} columns of each row; test entries from {found.relevant_from:g} on are relevant"
+    title = f"The first {found.n} columns of each row; test entries of {found.relevant_from:g} or more are relevant"
     show_table(["ranked by", "precision", "recall", "NDCG", "hit rate"], lines, title=title)
     counted = f"{found.n_rows:,} row{'s' * (found.n_rows != 1)} with {found.n_relevant:,} relevant test entries"
-    say(f"{counted}; rows left out because they have none: {found.n_without:,}")
+    say(f"{counted}; {found.n_without:,} rows without one are left out")
     if found.min_entries:
         say(f"columns with fewer than {found.min_entries:,} entries are not ranked")

@@ -1,4 +1,4 @@
-"""`deepmf explain`: the entries that pulled a prediction up or down."""
+"""`deepmf explain`: the entries and features that raised or lowered a prediction."""
 
 from __future__ import annotations
 
@@ -7,18 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from deepmf.cli.feature_files import FeatureFiles, by_name
-from deepmf.cli.inputs import Reading, check_row, folded_in, hinting_at_extension, like_label, load_model
-from deepmf.cli.options import (
-    Extend,
-    FeatureValues,
-    History,
-    Json,
-    ModelFile,
-    RowId,
-    Without,
-    takes_groups,
-)
+from deepmf.cli import options
+from deepmf.cli.feature_files import FeatureFiles, parse_named_values
+from deepmf.cli.inputs import convert_label, hint_at_extension
+from deepmf.cli.model_file import load_model
+from deepmf.cli.new_row import check_one_row, fold_in_row
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.errors import BadSetting
 
@@ -27,49 +20,50 @@ if TYPE_CHECKING:
     from deepmf.models.pairs import Axis
 
 
-@takes_groups
 def explain(
-    model: ModelFile,
-    column: Annotated[str, typer.Option("--column", metavar="ID", help="The column that is predicted.")],
-    row: RowId = None,
-    history: History = None,
-    features: FeatureValues = None,
-    n: Annotated[int, typer.Option("-n", metavar="N", help="How many entries.")] = 5,
+    model: options.ModelFile,
+    column: Annotated[str, typer.Option("--column", metavar="ID", help="Column whose prediction is explained.")],
+    row: options.RowId = None,
+    history: options.History = None,
+    features: options.FeatureValues = None,
+    n: Annotated[int, typer.Option("-n", metavar="N", help="Number of entries.")] = 5,
     axis: Annotated[
-        str, typer.Option("--axis", metavar="row|column", help="By the entries of the row, or by those of the column.")
+        str, typer.Option("--axis", metavar="row|column", help="Explain by the entries of the row or of the column.")
     ] = "row",
-    extend: Extend = None,
-    *,
-    files: Annotated[FeatureFiles, Without("kinds")],
+    extend: options.Extend = None,
+    row_features: options.RowFeatures = None,
+    column_features: options.ColumnFeatures = None,
+    feature_label: options.FeatureLabels = None,
     picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also draw a bar for each entry into an .svg file.")
+        Path | None, typer.Option(metavar="FILE", help="Draw a bar for each entry: an .svg file.")
     ] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Show the prediction for a row and a column, and the entries that pulled it up or down, largest effect first.
+    """Show the entries that raised or lowered a prediction.
 
-    Where the model was fitted with features, also those that did.
+    The largest effects come first. A model that was fitted with features shows their effects too.
 
-    Example: deepmf explain model.safetensors --row ann --column Alien --picture why.svg
+    Example: deepmf explain model.safetensors --row ann --column Alien
     """
-    check_row(row, history, features)
+    files = FeatureFiles(row_features, column_features, feature_label)
+    check_one_row(row, history, features)
     _check_axis(axis, row)
-    known = None if features is None else by_name("--features", features)
+    known = None if features is None else parse_named_values("--features", features)
     if picture is not None:
         from deepmf.plots import check_picture
 
         check_picture(picture)
         check_writable(picture, inputs=[model, history, *(extend or ()), *files.paths])
-    fitted = load_model(model, extensions=extend or (), reading=Reading(), features=files)
-    with hinting_at_extension():
-        at_column = like_label(column, fitted.entries_.columns, axis="column")
+    fitted = load_model(model, extensions=extend, features=files)
+    with hint_at_extension():
+        at_column = convert_label(column, fitted.entries_.columns)
         if row is not None:
-            at_row = like_label(row, fitted.entries_.rows, axis="row")
+            at_row = convert_label(row, fitted.entries_.rows)
             found = fitted.explain(at_row, at_column, n, axis=cast("Axis", axis))
         else:
-            at_row, found = None, folded_in(fitted, history, known).explain(at_column, n)
+            at_row, found = None, fold_in_row(fitted, history, known).explain(at_column, n)
     if picture is not None:
-        _draw(found, at_row, at_column, picture)
+        _draw_effects(found, at_row, at_column, picture)
     other = "column" if axis == "row" else "row"
     lines = list(zip(found.labels.tolist(), found.values.tolist(), found.effects.tolist(), strict=True))
     if as_json:
@@ -78,20 +72,20 @@ def explain(
         described["features"] = [effect._asdict() for effect in found.features]
         show_json(described | ({} if picture is None else {"picture": str(picture)}))
         return
-    say(f"prediction {found.prediction:.4f}; the entries of the {axis} that pulled it up (above 0) or down:")
+    say(f"prediction {found.prediction:.4f}; entries of the {axis} that raised it (above 0) or lowered it:")
     whole = ((str(label), int(value) if value.is_integer() else value, effect) for label, value, effect in lines)
     form = fitted.entries_.train.form
     value = "value" if form.value == "effect" else form.value
     names = form.name_ids_beside([value, "effect"])
     show_table([names[1] if axis == "row" else names[0], value, "effect"], whole)
     if found.features:
-        say(f"because of: {', '.join(effect.value for effect in found.features)}; the features of the {axis}:")
+        say(f"features of the {axis} that raised it (above 0) or lowered it:")
         show_table(["feature", "value", "effect"], found.features)
     if picture is not None:
         say(f"picture in {picture}")
 
 
-def _draw(found: Explanation, row: Any, column: Any, picture: Path) -> None:
+def _draw_effects(found: Explanation, row: Any, column: Any, picture: Path) -> None:
     from deepmf.formatting import format_amount
     from deepmf.plots import add_title, describe_explanation, plot_explanation, save_svg
 
@@ -105,4 +99,4 @@ def _check_axis(axis: str, row: str | None) -> None:
     if axis not in ("row", "column"):
         raise BadSetting(f"--axis must be row or column; got {axis!r}")
     if axis == "column" and row is None:
-        raise BadSetting("--axis column needs --row: a new row is explained by what describes it")
+        raise BadSetting("--axis column needs --row; a new row is explained by its own entries and features")

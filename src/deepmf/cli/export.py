@@ -1,4 +1,4 @@
-"""`deepmf export-entries`: all entries that a service knows, and the features that came, for the next training."""
+"""`deepmf export` and `deepmf export-entries`: a model as ONNX files, and the entries of a service."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepmf.cli.inputs import Reading, load_model
-from deepmf.cli.options import Extend, FrameFile, FrameJson, Json, ModelFile, SafeCsv
+from deepmf.cli import options
+from deepmf.cli.model_file import load_model
 from deepmf.cli.output import (
     STANDARD,
     check_distinct,
@@ -20,7 +20,7 @@ from deepmf.cli.output import (
     show_table,
     write_frames,
 )
-from deepmf.cli.serve import Database, default_database, needs_serve
+from deepmf.cli.serve import Database, choose_database, require_serve
 from deepmf.errors import BadSetting, CannotSave
 
 if TYPE_CHECKING:
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 
 def export(
-    model: ModelFile,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="The folder to write to.")],
-    extend: Extend = None,
-    as_json: Json = False,
+    model: options.ModelFile,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write to.")],
+    extend: options.Extend = None,
+    as_json: options.Json = False,
 ) -> None:
-    """Write a model as ONNX files: both branches and the head, and beside them latents, labels and scale.
+    """Export a model as ONNX files.
 
-    rows.onnx and columns.onnx make latents of values (NaN where nothing is observed), also of new rows and columns;
-    head.onnx makes predictions of latents.
+    rows.onnx and columns.onnx compute latent factors from values (NaN where unobserved), also of new rows and columns;
+    head.onnx computes predictions from latent factors. Latent factors, labels and scale are written beside them.
 
     Example: deepmf export model.safetensors -o exported
     """
@@ -44,7 +44,7 @@ def export(
 
     for name in FILES:
         check_distinct(output / name, [model, *(extend or ())])
-    fitted = load_model(model, extensions=extend or (), reading=Reading())
+    fitted = load_model(model, extensions=extend)
     files = export_onnx(fitted, output)
     if as_json:
         show_json({"model": type(fitted).__name__, "files": [str(file) for file in files]})
@@ -56,29 +56,33 @@ _FEATURE_ENDINGS = (".csv", ".tsv", ".parquet")
 
 
 def export_entries(
-    model: ModelFile,
-    output: FrameFile,
+    model: options.ModelFile,
+    output: options.FrameFile,
     database: Database = None,
     row_features: Annotated[
         str | None,
         typer.Option(
             "--new-row-features",
             metavar="FILE",
-            help="Also write the features that rows were given since training: a .csv, .tsv or .parquet. Those of "
-            "training are in your own file.",
+            help="Also write the row features added since training: .csv, .tsv or .parquet.",
         ),
     ] = None,
     column_features: Annotated[
-        str | None, typer.Option("--new-column-features", metavar="FILE", help="The same for columns.")
+        str | None,
+        typer.Option(
+            "--new-column-features", metavar="FILE", help="Also write the column features added since training."
+        ),
     ] = None,
-    safe_csv: SafeCsv = False,
-    as_json: FrameJson = False,
+    safe_csv: options.SafeCsv = False,
+    as_json: options.FrameJson = False,
 ) -> None:
-    """Write every entry that a service knows, those of training and those learned since, for the next training.
+    """Export all entries of a service for the next training.
+
+    These are the training entries and those that the service has received since.
 
     Example: deepmf export-entries model.safetensors -o ratings.parquet
     """
-    with needs_serve():
+    with require_serve():
         from deepmf.serve.snapshot import export_data
     import polars as pl
 
@@ -87,49 +91,51 @@ def export_entries(
     check_frame_target(output, inputs=[model], safe_csv=safe_csv, as_json=as_json)
     targets = {"row": row_features, "column": column_features}
     _check_feature_targets(targets, inputs=[model, Path(output)])
-    fitted = load_model(model, extensions=(), reading=Reading())
-    found = export_data(fitted, database or default_database(model))
+    fitted = load_model(model)
+    found = export_data(fitted, database or choose_database(model))
     rows, columns, values = found.entries
     form = fitted.entries_.train.form
     ids = build_label_series(rows, form.row_type), build_label_series(columns, form.column_type)
     frame = pl.DataFrame(dict(zip(form.names, (*ids, values), strict=True)))
-    write_frames([frame], frame.schema, output, standard_format=".jsonl" if as_json else ".csv", safe_csv=safe_csv)
-    told: dict[str, int] = {}
+    write_frames([frame], frame.schema, output, as_json=as_json, safe_csv=safe_csv)
+    n_written: dict[str, int] = {}
     for axis, name, features in (("row", form.row, found.row_features), ("column", form.column, found.column_features)):
         target = targets[axis]
         if target is not None:
             try:
-                told[f"{axis}_features"] = _write_features(features, target, name, safe_csv=safe_csv)
+                n_written[f"{axis}_features"] = _write_features(features, target, name, safe_csv=safe_csv)
             except CannotSave as error:
-                raise CannotSave(f"{error} there; the entries are in {output} already") from error
+                raise CannotSave(f"{error} there; the entries are already in {output}") from error
     if output == STANDARD:
         return
     if as_json:
-        show_json({"entries": len(frame), "file": output} | told)
+        show_json({"entries": len(frame), "file": output} | n_written)
         return
     say(f"{len(frame):,} entries in {output}")
     for axis in ("row", "column"):
-        n_described = told.get(f"{axis}_features")
+        n_described = n_written.get(f"{axis}_features")
         if n_described is not None:
-            where = f"in {targets[axis]}" if n_described else f"came since training; {targets[axis]} is not written"
-            say(f"features of {n_described:,} {axis}s {where}")
+            if n_described:
+                say(f"features of {n_described:,} {axis}s in {targets[axis]}")
+            else:
+                say(f"no {axis} features were added since training; {targets[axis]} is not written")
 
 
 def _check_feature_targets(targets: Mapping[str, str | None], *, inputs: list[Path]) -> None:
-    """Refuse files of features that `fit` could not read, or that cannot be written, or that are one and the same."""
+    """Refuse features files that `fit` cannot read, that cannot be written, or that are the same file."""
     taken = list(inputs)
     for axis, target in targets.items():
         if target is None:
             continue
         if Path(target).suffix.lower() not in _FEATURE_ENDINGS:
             endings = ", ".join(_FEATURE_ENDINGS)
-            raise BadSetting(f"--new-{axis}-features takes a file that ends in {endings}; got {target!r}")
+            raise BadSetting(f"--new-{axis}-features needs a file that ends in {endings}; got {target!r}")
         check_writable(Path(target), inputs=taken)
         taken.append(Path(target))
 
 
 def _write_features(features: Features | None, target: str, label: str, *, safe_csv: bool) -> int:
-    """Write features to a file that `fit --row-features` reads; return of how many labels, 0 where none came."""
+    """Write features to a file that `fit --row-features` reads; return the number of labels, 0 without features."""
     from deepmf.storage.frame_file import join_lists, make_feature_frame
 
     if features is None:

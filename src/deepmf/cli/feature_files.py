@@ -1,20 +1,17 @@
-"""Files of features: read for the rows and columns of a matrix or a model, with ids of the kind that they have."""
+"""Features files: read for the rows and columns of a matrix or a model, with ids of the same type."""
 
 from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from deepmf.cli.inputs import called, local_file
-from deepmf.cli.options import ColumnFeatures, FeatureKinds, FeatureLabels, RowFeatures
+from deepmf.cli.inputs import locate_errors, name_file, open_input
 from deepmf.cli.output import say
-from deepmf.errors import BadFeatures, BadSetting, DeepMFWarning, UserError
+from deepmf.errors import BadFeatures, BadSetting, DeepMFWarning
 from deepmf.models.registry import MODELS, model_class
 
 if TYPE_CHECKING:
@@ -26,69 +23,74 @@ if TYPE_CHECKING:
     from deepmf.models.base import Model
 
 
-class AxisPair(NamedTuple):
-    """The features of rows and those of columns, None where there are none: what `fit` takes by these names."""
+class MatrixFeatures(NamedTuple):
+    """The features of rows and of columns, None where there are none; the names are those of `fit`."""
 
     row_features: Features | None = None
     column_features: Features | None = None
 
+    @property
+    def kinds(self) -> dict[str, Any]:
+        """The kind of each feature by its name, for rows and for columns."""
+        return {axis: features.kinds for axis, features in zip(("rows", "columns"), self, strict=True) if features}
+
 
 @dataclass(frozen=True)
 class FeatureFiles:
-    """The files of features of one command, and how they are read: a group of options.
+    """The options of a command about features.
 
-    labels: names of the columns with ids. kinds: kinds by name, as text; each is for the files that have the name.
+    labels: names of id columns. kinds: kinds by name, as text; each applies to the files that have the feature.
     """
 
-    rows: RowFeatures = None
-    columns: ColumnFeatures = None
-    labels: FeatureLabels = None
-    kinds: FeatureKinds = None
+    rows: Path | None = None
+    columns: Path | None = None
+    labels: list[str] | None = None
+    kinds: str | None = None
 
     def __post_init__(self) -> None:
         if not self.paths and (self.labels or self._kinds):
             option = "--feature-label" if self.labels else "--feature-kinds"
-            raise BadSetting(f"{option} is for a file of features: give --row-features or --column-features too")
+            raise BadSetting(f"{option} needs --row-features or --column-features")
 
     @property
     def paths(self) -> list[Path]:
-        """All files that there are."""
+        """The files that were given."""
         return [path for path in (self.rows, self.columns) if path is not None]
 
     @cached_property
     def _kinds(self) -> dict[str, str]:
-        return {} if self.kinds is None else by_name("--feature-kinds", self.kinds)
+        return {} if self.kinds is None else parse_named_values("--feature-kinds", self.kinds)
 
-    def check_taken_by(self, model: Model) -> None:
-        """Refuse files of features for a model that reads none."""
+    def check_model(self, model: Model) -> None:
+        """Refuse features for a model that cannot use them."""
         if self.paths and not model.takes_features:
             able = ", ".join(name for name in MODELS if model_class(name).takes_features)
-            raise BadFeatures(f"{type(model).__name__} reads entries alone, no features; {able} read both")
+            raise BadFeatures(f"{type(model).__name__} does not use features; these models do: {able}")
 
-    def read(self, matrix: ObservedMatrix) -> AxisPair:
-        """Read the features of the rows and columns of a matrix; what could not be learned from is refused here."""
+    def read(self, matrix: ObservedMatrix) -> MatrixFeatures:
+        """Read the features of the rows and columns of a matrix, and check that a model can learn from them."""
         from deepmf.matrix.features import AxisFeatures
 
         found = self._read(matrix.rows, matrix.columns, matrix.form.row, matrix.form.column)
         for path, features, labels in zip((self.rows, self.columns), found, (matrix.rows, matrix.columns), strict=True):
             if path is not None and features is not None:
-                with _named(path):
+                with locate_errors(path):
                     AxisFeatures.of(labels, features)
         return found
 
-    def extended(self, model: Model) -> Model:
-        """Return a model extended by the features, whose kinds are those that it was fitted with."""
+    def extend(self, model: Model) -> Model:
+        """Return the model extended by the features, with the kinds that the model was fitted with."""
         if not self.paths:
             return model
         known = model.entries_
         found = self._read(known.rows, known.columns, known.train.form.row, known.train.form.column)
         for path, name, features in zip((self.rows, self.columns), found._fields, found, strict=True):
             if path is not None and features is not None:
-                with _named(path):
+                with locate_errors(path):
                     model = model.extend(**{name: features})  # type: ignore[arg-type]
         return model
 
-    def _read(self, rows: Labels, columns: Labels, row_name: str, column_name: str) -> AxisPair:
+    def _read(self, rows: Labels, columns: Labels, row_name: str, column_name: str) -> MatrixFeatures:
         found: list[Features | None] = []
         used: set[str] = set()
         for path, labels, name in ((self.rows, rows, row_name), (self.columns, columns, column_name)):
@@ -97,37 +99,43 @@ class FeatureFiles:
                 continue
             features, label = self._read_file(path, name)
             used.add(label)
-            with _named(path):
-                found.append(_like(features, labels.array, path, axis=labels.axis))
-        self._check_used(used, [name for features in found if features is not None for name in features.names])
-        return AxisPair(*found)
+            with locate_errors(path):
+                found.append(_convert_labels(features, labels, path))
+        self._check_names(used, [name for features in found if features is not None for name in features.names])
+        return MatrixFeatures(*found)
 
     def _read_file(self, path: Path, name: str) -> tuple[Features, str]:
+        """Return the features of a file, and the name of its id column."""
         from deepmf.data.features import read_feature_file
 
-        with local_file(path) as file:
+        with open_input(path) as file:
             features, label, guessed = read_feature_file(file, known_as=(*(self.labels or ()), name))
         if guessed:
-            say(f"deepmf: {called(path)}: {label!r} is taken as the id (--feature-label says otherwise)", err=True)
+            say(
+                f"deepmf: {name_file(path)}: {label!r} is taken as the id (set --feature-label to change this)",
+                err=True,
+            )
         kinds = {feature: kind for feature, kind in self._kinds.items() if feature in features.names}
-        with _named(path):
+        with locate_errors(path):
             return features.with_kinds(kinds) if kinds else features, label
 
-    def _check_used(self, labels: set[str], names: list[str]) -> None:
-        """Refuse a name that no file has."""
-        files = " and ".join(map(called, self.paths))
+    def _check_names(self, labels: set[str], names: list[str]) -> None:
+        """Refuse an id column or a feature that no file has."""
+        files = " and ".join(map(name_file, self.paths))
         for label in self.labels or ():
             if label not in labels:
                 raise BadFeatures(f"--feature-label {label}: there is no such column in {files}")
         for name in self._kinds:
             if name not in names:
-                raise BadFeatures(f"--feature-kinds {name}: {files} have {', '.join(names)}")
+                raise BadFeatures(
+                    f"--feature-kinds {name}: there is no such feature in {files}; it has {', '.join(names)}"
+                )
 
 
-def by_name(option: str, text: str) -> dict[str, str]:
-    """Read texts by name; a comma that no name and = follow is part of a text.
+def parse_named_values(option: str, text: str) -> dict[str, str]:
+    """Parse `name=value,name=value`; a comma that no `name=` follows is part of the value.
 
-    >>> by_name("--features", "age=25,city=Paris, Texas,genres=Horror|Comedy")
+    >>> parse_named_values("--features", "age=25,city=Paris, Texas,genres=Horror|Comedy")
     {'age': '25', 'city': 'Paris, Texas', 'genres': 'Horror|Comedy'}
     """
     found: dict[str, str] = {}
@@ -141,27 +149,14 @@ def by_name(option: str, text: str) -> dict[str, str]:
     return found
 
 
-def told(names: AxisPair) -> dict[str, Any]:
-    """Return the names and kinds of features by axis."""
-    return {axis: features.kinds for axis, features in zip(("rows", "columns"), names, strict=True) if features}
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Say of what is wrong in which file it is, and what would help as the command line says it."""
-    try:
-        yield
-    except UserError as error:
-        raise error.locate(called(path)) from error
-
-
-def _like(features: Features, known: npt.NDArray[Any], path: Path, *, axis: str) -> Features:
-    """Return features with ids of the kind of known ones: a file with nothing but digits reads as ints."""
+def _convert_labels(features: Features, labels: Labels, path: Path) -> Features:
+    """Return features with labels of the known type: a file of digits alone reads as ints."""
     import numpy as np
 
     from deepmf.data.delimited import is_whole
 
-    own = features.labels
+    own: npt.NDArray[Any] = features.labels
+    known = labels.array
     if own.dtype.kind == "i" and known.size and isinstance(known[0], str):
         return features.relabel([str(label) for label in own.tolist()])
     if known.dtype.kind != "i" or own.dtype.kind == "i" or not all(isinstance(label, str) for label in own.tolist()):
@@ -170,8 +165,8 @@ def _like(features: Features, known: npt.NDArray[Any], path: Path, *, axis: str)
     if not whole.size:
         return features
     warnings.warn(
-        f"{called(path)}: {own.size - whole.size:,} of {own.size:,} ids are no whole numbers, as the {axis}s are, and "
-        "are left out",
+        f"{name_file(path)}: {own.size - whole.size:,} of {own.size:,} ids are not whole numbers, unlike those of the "
+        f"{labels.axis}s, and are left out",
         DeepMFWarning,
         stacklevel=1,
     )

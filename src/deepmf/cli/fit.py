@@ -1,4 +1,4 @@
-"""`deepmf fit`: learn a model from a file of entries, and write it to one file."""
+"""`deepmf fit`: fit a model to a file of entries, and write a model file."""
 
 from __future__ import annotations
 
@@ -11,25 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli.feature_files import AxisPair, FeatureFiles, told
-from deepmf.cli.inputs import Reading, like_model, load_model, split_off, split_off_unseen, with_split_off
-from deepmf.cli.options import (
-    Assignments,
-    Config,
-    Device,
-    Effort,
-    Json,
-    ModelName,
-    Ratings,
-    ScaleText,
-    Seed,
-    Validation,
-    ValidationShare,
-    takes_groups,
-)
-from deepmf.cli.output import STANDARD, check_model_target, check_writable, save_model, say, show_json
+from deepmf.cli import options
+from deepmf.cli.feature_files import FeatureFiles, MatrixFeatures
+from deepmf.cli.inputs import InputOptions, convert_labels
+from deepmf.cli.model_file import check_model_target, load_model, save_model
+from deepmf.cli.output import STANDARD, check_writable, say, show_json
 from deepmf.cli.process import is_first, is_restarted
-from deepmf.cli.settings import check_effort, gather_settings, parse_scale, show_value
+from deepmf.cli.settings import check_effort, format_value, gather_settings, parse_scale
+from deepmf.cli.validation import add_held_out, split_unseen, split_validation
 from deepmf.errors import BadSetting, TrainingDiverged
 from deepmf.models.registry import model_class
 
@@ -39,98 +28,106 @@ if TYPE_CHECKING:
     from deepmf.training.history import Callback
 
 
-# How many of the chosen settings the summary names; the first are those that matter most.
-_SHOWN_CHOSEN = 6
+_N_CHOSEN_SHOWN = 6  # of the settings chosen at fit, in the summary; the first matter most
 
 
-@takes_groups
 def fit(
     context: typer.Context,
-    ratings: Ratings,
+    ratings: options.Ratings,
     output: Annotated[
         Path,
         typer.Option(
             "--output",
             "-o",
             metavar="FILE",
-            help="The model file to write; a folder where the name ends in .model; - for standard output.",
+            help="Model file to write; a folder if the name ends in .model; - for standard output.",
         ),
     ],
-    validation: Validation = None,
-    validation_share: ValidationShare = None,
-    model: ModelName = "dmf-o",
-    effort: Effort = None,
-    assignments: Assignments = None,
-    config: Config = None,
-    scale: ScaleText = None,
-    seed: Seed = None,
-    device: Device = None,
+    validation: options.Validation = None,
+    validation_share: options.ValidationShare = None,
+    model: options.ModelName = options.DEFAULT_MODEL,
+    effort: options.Effort = None,
+    assignments: options.Assignments = None,
+    config: options.Config = None,
+    scale: options.ScaleText = None,
+    seed: options.Seed = None,
+    device: options.Device = None,
     start_from: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A fitted model to start from, with its kind and settings (--set may change those of training): "
-            "half the epochs, for a file with some entries more or less.",
+            help="Warm start: model file to continue from with its settings, in half the epochs.",
         ),
     ] = None,
     resume: Annotated[
         bool,
         typer.Option(
             "--resume",
-            help="Keep the state of training in OUTPUT.checkpoint, and continue from there where that file exists.",
+            help="Keep a checkpoint in OUTPUT.checkpoint, and continue from it if it exists.",
         ),
     ] = False,
     checkpoint: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Keep the state of training in this file instead.")
+        Path | None, typer.Option(metavar="FILE", help="Checkpoint file, instead of OUTPUT.checkpoint.")
     ] = None,
     tensorboard: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Log every epoch for TensorBoard, each run to its own folder.")
+        Path | None, typer.Option(metavar="FOLDER", help="Log epochs for TensorBoard; each run gets its own folder.")
     ] = None,
-    *,
-    files: FeatureFiles,
-    reading: Reading,
-    as_json: Json = False,
+    row_features: options.RowFeatures = None,
+    column_features: options.ColumnFeatures = None,
+    feature_label: options.FeatureLabels = None,
+    feature_kinds: options.FeatureKinds = None,
+    row: options.Row = None,
+    column: options.Column = None,
+    value: options.Value = None,
+    separator: options.Separator = None,
+    duplicates: options.Duplicates = "error",
+    missing: options.MissingValues = "error",
+    decimal: options.DecimalMark = ".",
+    wide: options.Wide = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Learn from a file of entries (a row, a column and a value per line) and write a model file.
+    """Fit a model to entries and write a model file.
+
+    A line of RATINGS has a row, a column and a value. Settings that you do not give are chosen for the file and the
+    machine; deepmf inspect shows them.
 
     Ctrl-C ends training early and saves the best weights so far (exit status 130); so do SIGTERM and SIGHUP.
 
-    Settings that are not given are chosen for the file and the machine (deepmf inspect shows them).
-
-    With --row-features or --column-features, the model also reads what is known of rows and columns beside entries.
-
     Example: deepmf fit ratings.csv -o model.safetensors --effort quick
     """
+    files = FeatureFiles(row_features, column_features, feature_label, feature_kinds)
+    reading = InputOptions(row, column, value, separator, duplicates, missing, decimal, wide)
     settings = gather_settings(config, assignments, seed=seed, device=device, effort=effort)
-    start = None if start_from is None else load_model(start_from, extensions=(), reading=reading)
+    start = None if start_from is None else load_model(start_from)
     if effort is not None and start is None:
         check_effort(effort, model)
-    new_model = model_class(model)(**settings) if start is None else _like(start, model, settings, context)
+    new_model = model_class(model)(**settings) if start is None else _copy_settings(start, model, settings, context)
     if tensorboard is not None and not hasattr(new_model.settings, "epochs"):
-        raise BadSetting(f"{model!r} is not learned in epochs, so there is nothing to log to TensorBoard")
-    files.check_taken_by(new_model)
+        raise BadSetting(f"{model!r} does not train in epochs, so --tensorboard has nothing to log")
+    files.check_model(new_model)
     inputs = [ratings, validation, config, start_from, *files.paths]
     if is_first():
         check_model_target(output, inputs=inputs)
-    kept = _checkpoint(output, checkpoint, resume=resume)
+    kept = _choose_checkpoint(output, checkpoint, resume=resume)
     if kept is not None and is_first() and not kept.is_dir():
         check_writable(kept, inputs=[*inputs, output])
     known_scale = None if start is None else start.scale_
-    entries = reading.matrix(ratings, scale=known_scale if scale is None else parse_scale(scale))
-    entries = entries if start is None else like_model(entries, start)
+    entries = reading.read_matrix(ratings, scale=known_scale if scale is None else parse_scale(scale))
+    if start is not None:
+        entries = convert_labels(entries, start.row_labels_, start.column_labels_)
     described = files.read(entries)
     if validation is None and validation_share is None and new_model.holds_out:
         train, held_out = entries, None
     elif start is None or validation is not None:
-        train, held_out = split_off(entries, validation, validation_share, reading, seed=new_model.settings.seed)
+        train, held_out = split_validation(entries, validation, validation_share, reading, seed=new_model.settings.seed)
     else:
-        train, held_out = split_off_unseen(entries, start, validation_share, seed=new_model.settings.seed)
-    own = held_out if validation is None else None  # entries of the file that the model is fitted to
+        train, held_out = split_unseen(entries, start, validation_share, seed=new_model.settings.seed)
+    own = held_out if validation is None else None  # validation entries from RATINGS itself
     begin = time.perf_counter()
     in_words = not as_json and str(output) != STANDARD
     with (
         _log_epochs(tensorboard if is_first() else None) as logged,
-        _tell_plan(new_model, train, start, in_words=in_words) as plan,
+        _show_plan(new_model, train, start, in_words=in_words) as plan,
     ):
         try:
             new_model.fit(
@@ -144,30 +141,32 @@ def fit(
                 keep_checkpoint=True,
             )
         except TrainingDiverged as error:
-            _save(with_split_off(new_model, own), output, checkpoint=kept)
+            _save_fitted(add_held_out(new_model, own), output, checkpoint=kept)
             if not new_model.is_fitted:
                 raise
             raise TrainingDiverged(f"{error}; it is saved in {output}") from error
-    new_model = with_split_off(new_model, own)
-    _save(new_model, output, checkpoint=kept)
+    new_model = add_held_out(new_model, own)
+    _save_fitted(new_model, output, checkpoint=kept)
     n_left_out = entries.n_entries - new_model.entries_.n_entries
     seconds = time.perf_counter() - begin
-    summary = _summary(new_model, held_out, n_left_out, described, seconds=seconds, file=output)
-    _show(summary, as_json=as_json)
+    summary = _summarize(new_model, held_out, n_left_out, described, seconds=seconds, file=output)
+    _show_summary(summary, as_json=as_json)
     if new_model.history_.stopped == "interrupted":
         raise typer.Exit(130)
 
 
-def _like(start: Model, name: str, settings: dict[str, Any], context: typer.Context) -> Model:
-    """Return a model of the kind and settings of another; a kind that was asked for must be the same."""
+def _copy_settings(start: Model, name: str, settings: dict[str, Any], context: typer.Context) -> Model:
+    """Return a new model with the class and settings of another; a class that was asked for must be the same."""
     source = context.get_parameter_source("model")
     if source is not None and source.name == "COMMANDLINE" and model_class(name) is not type(start):
-        raise BadSetting(f"--model {name} cannot start from a {type(start).__name__}; leave --model out, or fit afresh")
+        raise BadSetting(
+            f"--model {name} cannot start from a {type(start).__name__}; leave out --model, or --start-from"
+        )
     return type(start)(**start.own_settings | settings)
 
 
-def _save(model: Model, output: Path, *, checkpoint: Path | None) -> None:
-    """Save what was learned, if anything was; only then the state of training that led there may go."""
+def _save_fitted(model: Model, output: Path, *, checkpoint: Path | None) -> None:
+    """Save the model if it is fitted; only then remove its checkpoint."""
     from deepmf.training.checkpoint import remove_checkpoint
 
     if model.is_fitted and is_first():
@@ -176,24 +175,24 @@ def _save(model: Model, output: Path, *, checkpoint: Path | None) -> None:
         remove_checkpoint(checkpoint)
 
 
-def _checkpoint(output: Path, checkpoint: Path | None, *, resume: bool) -> Path | None:
-    """Return where the state of training is kept; an existing one is only used on request."""
+def _choose_checkpoint(output: Path, checkpoint: Path | None, *, resume: bool) -> Path | None:
+    """Return the checkpoint file, if any; an existing one is used only on request."""
     if checkpoint is None:
         if resume and str(output) == STANDARD:
             raise BadSetting(
-                "--resume keeps the state of training beside the model file, and -o - has none; add --checkpoint FILE"
+                "--resume keeps a checkpoint beside the model file, and -o - has none; add --checkpoint FILE"
             )
         return output.with_name(f"{output.name}.checkpoint") if resume else None
     if checkpoint.exists() and not (resume or is_restarted()):
-        raise BadSetting(f"{checkpoint} exists already; --resume continues from it; delete it to start from scratch")
+        raise BadSetting(f"{checkpoint} exists; continue from it with --resume, or delete it to start from scratch")
     return checkpoint
 
 
 @contextmanager
-def _tell_plan(
+def _show_plan(
     model: Model, train: ObservedMatrix, start: Model | None, *, in_words: bool
 ) -> Iterator[Sequence[Callback]]:
-    """Yield the callbacks that say on standard output what is going to be done; none where `fit` shows it itself."""
+    """Yield callbacks that print the plan and its estimated time; none on a terminal, where `fit` shows both."""
     from deepmf.training.progress import is_terminal, show_plan
 
     plan = model.plan(train, start_from=start) if in_words and not is_terminal() else None
@@ -206,7 +205,7 @@ def _tell_plan(
 
 @contextmanager
 def _log_epochs(folder: Path | None) -> Iterator[Sequence[Callback]]:
-    """Yield the callbacks that log each epoch for TensorBoard; none without a folder."""
+    """Yield callbacks that log each epoch for TensorBoard; none without a folder."""
     if folder is None:
         yield ()
         return
@@ -216,11 +215,11 @@ def _log_epochs(folder: Path | None) -> Iterator[Sequence[Callback]]:
         yield (log,)
 
 
-def _summary(
+def _summarize(
     model: Model,
     validation: ObservedMatrix | None,
     n_left_out: int,
-    described: AxisPair,
+    described: MatrixFeatures,
     *,
     seconds: float,
     file: Path,
@@ -232,9 +231,9 @@ def _summary(
         "columns": len(known.columns),
         "entries": known.n_entries,
         "validation_entries": 0 if validation is None else validation.n_entries,
-        "left_out": n_left_out,  # validation entries of the same file that are no part of the model
+        "left_out": n_left_out,  # validation entries of RATINGS that the model does not contain
         "scale": str(known.scale),
-        "features": told(described),
+        "features": described.kinds,
         "epochs": len(history),
         "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,  # counted from 1
         "validation_rmse": history.best_error,
@@ -248,7 +247,7 @@ def _summary(
     }
 
 
-def _show(summary: dict[str, Any], *, as_json: bool) -> None:
+def _show_summary(summary: dict[str, Any], *, as_json: bool) -> None:
     if summary["file"] == STANDARD:
         return
     if as_json:
@@ -264,30 +263,30 @@ def _show(summary: dict[str, Any], *, as_json: bool) -> None:
         words.append(f"best epoch {summary['best_epoch']} of {summary['epochs']}")
     if summary["validation_rmse"] is not None:
         n_validation = summary["validation_entries"]
-        on = f"{n_validation:,} entries" if n_validation else "entries set aside"
+        on = f"{n_validation:,} entries" if n_validation else "held-out entries"
         words.append(f"validation RMSE {summary['validation_rmse']:.4f} on {on}")
     if summary["means_rmse"] is not None and summary["epochs"]:  # the means themselves have none
         words.append(f"the means: {summary['means_rmse']:.4f}")
     say("; ".join(words))
     if summary["left_out"]:
         say(
-            f"{summary['left_out']:,} validation entries are not part of the model: {summary['model']} cannot be "
-            "extended (--validation-share 0 fits it to all entries)"
+            f"{summary['left_out']:,} validation entries are not in the model, because {summary['model']} cannot be "
+            "extended (--validation-share 0 trains on all entries)"
         )
     for axis, kinds in summary["features"].items():
         say(f"features of {axis}: {', '.join(f'{name} ({kind})' for name, kind in kinds.items())}")
     if summary["stages"]:
         say(f"stages: {describe_stages(summary['stages'])}")
     if summary["chosen"]:
-        say(f"chosen: {_chosen(summary['chosen'])}")
+        say(f"chosen: {_format_chosen(summary['chosen'])}")
     n_all = get_num_threads()
     if summary["threads"] is not None and summary["threads"] < n_all:
-        say(f"torch used {summary['threads']} of {n_all} threads, because other programs keep the cores busy")
+        say(f"torch used {summary['threads']} of {n_all} threads, because other programs use the cores")
     say(f"saved in {summary['file']}")
 
 
-def _chosen(chosen: dict[str, Any]) -> str:
-    """Return the first of the settings that were chosen, and how many more there are."""
-    shown = [f"{name}={show_value(value)}" for name, value in list(chosen.items())[:_SHOWN_CHOSEN]]
+def _format_chosen(chosen: dict[str, Any]) -> str:
+    """Return the first of the chosen settings, and the number of the others."""
+    shown = [f"{name}={format_value(value)}" for name, value in list(chosen.items())[:_N_CHOSEN_SHOWN]]
     n_more = len(chosen) - len(shown)
     return " ".join(shown) + (f" and {n_more} more (deepmf inspect shows all)" if n_more else "")

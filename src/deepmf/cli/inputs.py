@@ -1,4 +1,7 @@
-"""The entries that a command learns from, and those that choose the best epoch and settings."""
+"""Files that commands read: entries, pairs and lists of ids, with ids of the same type as the model's.
+
+`-` is standard input everywhere. What a reader guessed or left out goes to standard error, one line per file.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +9,18 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from deepmf.cli.options import (
-    VALIDATION_SHARE,
-    Column,
-    DecimalOption,
-    Duplicates,
-    MissingValues,
-    Row,
-    Separator,
-    Value,
-    Wide,
-)
 from deepmf.cli.output import STANDARD, say
 from deepmf.errors import (
     BadEntries,
-    BadSetting,
-    BadSplit,
     ConstantValues,
     DeepMFWarning,
-    DuplicateEntries,
     Hint,
     OffScale,
     UnknownLabel,
@@ -44,7 +32,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
-    from deepmf.cli.feature_files import FeatureFiles
     from deepmf.data.columns import ReadColumns
     from deepmf.data.layout import IsKnown, LineKind
     from deepmf.data.read import Missing, ReadOptions
@@ -52,238 +39,217 @@ if TYPE_CHECKING:
     from deepmf.matrix.labels import Labels
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
-    from deepmf.matrix.sorting import Duplicates as DuplicatesRule
+    from deepmf.matrix.sorting import Duplicates
     from deepmf.models.base import Model
-    from deepmf.models.fold_in import FoldedRows
 
-
+_SCALE_HINT = Hint("fit with a scale of all levels", "fit with --scale and all levels")
 _EXTEND_HINT = Hint("extend adds new rows and columns", "--extend adds new rows and columns")
-_SCALE_HINT = Hint("fit with a scale of all levels", "fit with --scale and all levels, also those that its file lacks")
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How the files of one command are read: a group of options; a field given as digits is a position."""
+class InputOptions:
+    """The options of a command about its files of entries; a field given as digits is a position."""
 
-    row: Row = None
-    column: Column = None
-    value: Value = None
-    separator: Separator = None
-    duplicates: Duplicates = "error"
-    missing: MissingValues = "error"
-    decimal: DecimalOption = "."
-    wide: Wide = False
-    beside: Any = None  # a table that is known already: the same names are no guess
+    row: str | None = None
+    column: str | None = None
+    value: str | None = None
+    separator: str | None = None
+    duplicates: str = "error"
+    missing: str = "error"
+    decimal: str = "."
+    wide: bool = False
+    beside: TableForm | None = None  # the table that this file belongs to: the same field names need no remark
 
     @property
-    def asked(self) -> dict[str, str | int | None]:
-        """The names or positions of the fields; None where they are to be recognised."""
-        return {role: name_or_position(getattr(self, role)) for role in ("row", "column", "value")}
+    def fields(self) -> dict[str, str | int | None]:
+        """The name or position of each field; None where it is to be detected."""
+        return {role: _parse_field(getattr(self, role)) for role in ("row", "column", "value")}
 
     @property
     def field_separator(self) -> str | None:
-        """What separates fields; None where it is to be recognised."""
-        return unescaped(self.separator)
+        """The separator, with `\\t` for a tab, which is hard to type in a shell; None where it is to be detected."""
+        return "\t" if self.separator == "\\t" else self.separator
 
-    def matrix(self, path: Path, *, scale: Scale | None = None) -> ObservedMatrix:
-        """Read a matrix with these names; what was guessed or left out is told in a line."""
+    def adapt_to(self, form: TableForm) -> InputOptions:
+        """Return the options for a file that belongs to a table: beside a wide table, a wide one unless told apart."""
+        wide = self.wide or (form.wide and self.column is None and self.value is None)
+        return replace(self, wide=wide, beside=form)
+
+    def read_matrix(self, path: Path, *, scale: Scale | None = None) -> ObservedMatrix:
+        """Read a file of entries, and report what was guessed or left out."""
         from deepmf.data.read import read_entry_file
 
-        with local_file(path) as file:
-            read = read_entry_file(file, self.options(scale))
+        with open_input(path) as file:
+            read = read_entry_file(file, self.for_reader(scale))
         guess = read.guess if not read.matrix.form.has_names_of(self.beside) else None
-        tell_reading(path, guess, read.n_dropped, wide=read.matrix.form.wide)
+        report_reading(path, guess, read.n_dropped, wide=read.matrix.form.wide)
         return read.matrix
 
-    def options(self, scale: Scale | None) -> ReadOptions:
+    def for_reader(self, scale: Scale | None) -> ReadOptions:
         """Return the options as `read_entry_file` and `pack_files` take them."""
         from deepmf.data.read import ReadOptions
 
         return ReadOptions(
-            row=self.asked["row"],
-            column=self.asked["column"],
-            value=self.asked["value"],
+            row=self.fields["row"],
+            column=self.fields["column"],
+            value=self.fields["value"],
             separator=self.field_separator,
             scale=scale,
-            duplicates=cast("DuplicatesRule", self.duplicates),
+            duplicates=cast("Duplicates", self.duplicates),
             missing=cast("Missing", self.missing),
             decimal=self.decimal,
             wide=self.wide,
         )
 
-    def like(self, form: TableForm) -> Reading:
-        """Return how files beside a table of this form are read: beside a wide one they are wide, unless told apart."""
-        wide = self.wide or (form.wide and self.column is None and self.value is None)
-        return replace(self, wide=wide, beside=form)
-
-    def held_out(self, path: Path, scale: Scale) -> ObservedMatrix:
-        """Read entries that are predicted; an interval is only what training showed, so they may lie beyond it."""
+    def read_held_out(self, path: Path, scale: Scale) -> ObservedMatrix:
+        """Read entries to predict; values may lie outside an interval, which is only the range seen in training."""
         if scale.levels is not None:
             try:
-                return self.matrix(path, scale=scale)
+                return self.read_matrix(path, scale=scale)
             except OffScale as error:
                 raise OffScale(error.message, hint=_SCALE_HINT) from error
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConstantValues)  # nothing is learned from them
-            return self.matrix(path)
-
-    def columns(self, path: Path, kind: LineKind, *, is_known: IsKnown = lambda _: False) -> pl.DataFrame:
-        """Read the columns that lines of a kind need; in text all fields stay text."""
-        return self.read_columns(path, kind, is_known=is_known).frame
+            warnings.simplefilter("ignore", ConstantValues)  # no model learns from them
+            return self.read_matrix(path)
 
     def read_columns(self, path: Path, kind: LineKind, *, is_known: IsKnown = lambda _: False) -> ReadColumns:
-        """Read the columns that lines of a kind need, and how they were chosen."""
+        """Read the fields that lines of a kind need, such as pairs; fields of a text file stay text."""
         from deepmf.data.columns import read_columns
 
-        asked = {name: self.asked[name] for name in kind.roles}
-        with local_file(path) as file:
+        asked = {name: self.fields[name] for name in kind.roles}
+        with open_input(path) as file:
             return read_columns(file, kind, asked=asked, separator=self.field_separator, is_known=is_known)
 
 
-def tell_reading(path: Path, guessed: str | None, n_dropped: int, *, wide: bool) -> None:
-    """Tell in a line each what was guessed about a file, and how many lines of it were left out."""
-    if guessed is not None:
-        others = "--row says" if wide else "--row, --column and --value say"
-        say(f"deepmf: {called(path)}: {guessed} ({others} otherwise)", err=True)
+def _parse_field(text: str | None) -> str | int | None:
+    """Return a position for digits, otherwise the name."""
+    return int(text) if text is not None and text.isascii() and text.isdigit() else text
+
+
+def report_reading(path: Path, guess: str | None, n_dropped: int, *, wide: bool) -> None:
+    """Report on standard error what was guessed about a file, and how many of its lines were dropped."""
+    if guess is not None:
+        options = "--row" if wide else "--row, --column and --value"
+        say(f"deepmf: {name_file(path)}: {guess} (set {options} to change this)", err=True)
     if n_dropped:
-        lines = "1 line without a value is" if n_dropped == 1 else f"{n_dropped:,} lines without a value are"
-        say(f"deepmf: {called(path)}: {lines} left out", err=True)
+        lines = "1 line" if n_dropped == 1 else f"{n_dropped:,} lines"
+        say(f"deepmf: {name_file(path)}: dropped {lines} without a value", err=True)
 
 
-def called(path: Path) -> str:
-    """Return what a file is called in messages."""
+def name_file(path: Path) -> str:
+    """Return the name of a file in messages."""
     return "standard input" if str(path) == STANDARD else str(path)
 
 
 @contextmanager
-def local_file(path: Path) -> Iterator[Path]:
-    """Yield a file to read: the given one, or for `-` one that holds standard input and is called so in errors."""
+def open_input(path: Path) -> Iterator[Path]:
+    """Yield the file to read; for `-`, a temporary copy of standard input."""
     if str(path) != STANDARD:
         yield path
         return
     from deepmf.files import temporary_folder
 
     with temporary_folder(Path(gettempdir())) as folder:
-        file = folder / called(path)
-        _keep_standard_input(file)
+        file = folder / name_file(path)
+        _copy_standard_input(file)
         try:
             yield file
-        except UserError as error:
+        except UserError as error:  # readers name the copy by its path
             raise type(error)(error.message.replace(f"{folder}{os.sep}", ""), hint=error.hint) from error
 
 
-def load_model(
-    path: Path, *, extensions: Iterable[Path], reading: Reading, features: FeatureFiles | None = None
-) -> Model:
-    """Load a model, and extend it by files of features, and by the entries of each file in turn."""
-    from deepmf.models.loading import load
-
-    with local_file(path) as file:
-        model = load(file)
-    if features is not None:
-        model = features.extended(model)
-    for extension in extensions:
-        entries = reading.like(model.entries_.train.form).matrix(extension, scale=model.scale_)
-        try:
-            model = model.extend(like_model(entries, model))
-        except UserError as error:
-            raise error.locate(called(extension)) from error
-    return model
-
-
-def like_model(matrix: ObservedMatrix, model: Model) -> ObservedMatrix:
-    """Return the matrix with ids of the model's kind: a file with nothing but digits reads as ints."""
-    return like_labels(matrix, model.row_labels_, model.column_labels_)
-
-
-def like_labels(matrix: ObservedMatrix, rows: npt.NDArray[Any], columns: npt.NDArray[Any]) -> ObservedMatrix:
-    """Return the matrix with its ids as strings where known labels are strings."""
-    return relabelled(matrix, _like(matrix.row_labels, rows), _like(matrix.column_labels, columns))
-
-
-def relabelled(matrix: ObservedMatrix, rows: npt.NDArray[Any], columns: npt.NDArray[Any]) -> ObservedMatrix:
-    """Return the matrix with other ids for all of its rows and columns."""
-    from deepmf.matrix.labels import Labelled, Labels
-    from deepmf.matrix.matrix import ObservedMatrix
-
-    if rows is matrix.row_labels and columns is matrix.column_labels:
-        return matrix
-    return ObservedMatrix.from_positions(
-        Labelled(Labels(rows, axis="row"), matrix.entry_rows),
-        Labelled(Labels(columns, axis="column"), matrix.by_row.columns),
-        matrix.entries().values,
-        scale=matrix.scale,
-        form=matrix.form,
-    )
-
-
-@contextmanager
-def hinting_at_extension() -> Iterator[None]:
-    """Say of an unknown id that `--extend` would make it known."""
-    try:
-        yield
-    except UnknownLabel as error:
-        raise UnknownLabel(error.message, hint=_EXTEND_HINT) from error
-
-
-def like_label(text: str, known: Labels, *, axis: str) -> Any:
-    """Return an id from the command line as a label of the kind that the model has."""
-    from deepmf.data.delimited import is_number, is_whole
-
-    kind = type(known[:1].tolist()[0]) if len(known) else str
-    if kind is str or (kind is int and is_whole(text)) or (kind is float and is_number(text)):
-        return kind(text)
-    raise UnknownLabel(f"{axis} {text!r} is not known; the model's {axis}s are {kind.__name__}s")
-
-
-def name_or_position(text: str | None) -> str | int | None:
-    """Return a position for digits, otherwise the name."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() else text
-
-
-def unescaped(separator: str | None) -> str | None:
-    """Return a separator as typed in a shell, where a tab is hard to type."""
-    return "\t" if separator == "\\t" else separator
-
-
-def _keep_standard_input(file: Path) -> None:
+def _copy_standard_input(file: Path) -> None:
     if sys.stdin is None:
         raise UnreadableFile("standard input is closed")
     try:
         with file.open("wb") as opened:
             shutil.copyfileobj(sys.stdin.buffer, opened)
     except OSError as error:
-        raise UnreadableFile(f"standard input cannot be read or kept in {file.parent} ({error.strerror})") from error
+        raise UnreadableFile(f"standard input cannot be copied to {file.parent} ({error.strerror})") from error
     if file.stat().st_size == 0:
         raise UnreadableFile("standard input is empty (a command reads it only once)")
 
 
-def _like(labels: npt.NDArray[Any], known: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    import numpy as np
+@contextmanager
+def locate_errors(path: Path) -> Iterator[None]:
+    """Put the name of a file in front of the errors about its content."""
+    try:
+        yield
+    except UserError as error:
+        raise error.locate(name_file(path)) from error
 
-    if labels.dtype.kind != "i" or known.size == 0 or not isinstance(known[0], str):
-        return labels
-    return np.array([str(label) for label in labels.tolist()], dtype=object)
+
+@contextmanager
+def hint_at_extension() -> Iterator[None]:
+    """Add to an unknown id the hint that `--extend` would make it known."""
+    try:
+        yield
+    except UnknownLabel as error:
+        raise UnknownLabel(error.message, hint=_EXTEND_HINT) from error
 
 
-_OUTCOMES = {"nan": "have no prediction", "fallback": "are predicted by the means of what is known"}
+@contextmanager
+def locate_unknown(path: Path) -> Iterator[None]:
+    """Say of an unknown id in which file it is, and which options would accept it."""
+    try:
+        yield
+    except UnknownLabel as error:
+        from deepmf.evaluation.areas import UNKNOWN_HINT
+
+        raise UnknownLabel(f"{name_file(path)}: {error.message}", hint=UNKNOWN_HINT) from error
+
+
+# Ids: a file of digits alone reads as ints, although the model's labels may be texts, and the other way round.
+
+
+def convert_label(text: str, known: Labels) -> Any:
+    """Return an id from the command line as a label of the model's type."""
+    from deepmf.data.delimited import is_number, is_whole
+
+    kind = type(known[:1].tolist()[0]) if len(known) else str
+    if kind is str or (kind is int and is_whole(text)) or (kind is float and is_number(text)):
+        return kind(text)
+    raise UnknownLabel(f"{known.axis} {text!r} is not known; the model's {known.axis}s are {kind.__name__}s")
+
+
+def convert_labels(matrix: ObservedMatrix, rows: npt.NDArray[Any], columns: npt.NDArray[Any]) -> ObservedMatrix:
+    """Return the matrix with int labels as texts, where the known labels are texts."""
+    return _relabel(matrix, _int_to_text(matrix.row_labels, rows), _int_to_text(matrix.column_labels, columns))
+
+
+def convert_held_out(
+    matrix: ObservedMatrix, rows: npt.NDArray[Any], columns: npt.NDArray[Any], path: Path, *, unknown: str
+) -> ObservedMatrix:
+    """Return the matrix with labels of the known type: numbers too, where a single text made all of them texts."""
+    import polars
+
+    matrix = convert_labels(matrix, rows, columns)
+    converted = []
+    for axis, labels, known in (("row", matrix.row_labels, rows), ("column", matrix.column_labels, columns)):
+        are_texts = labels.dtype.kind == "O" and labels.size > 0 and isinstance(labels[0], str)
+        if are_texts and not (known.size and isinstance(known[0], str)):
+            ids = convert_ids(polars.Series(labels.tolist()), known, name_file(path), axis=axis, unknown=unknown)
+            converted.append(ids.labels)
+        else:
+            converted.append(labels)
+    return _relabel(matrix, *converted)
 
 
 class Ids(NamedTuple):
     """The ids of one field of a file.
 
-    labels: of the kind that the model has.
-    shown: as they are written, typed as in the file: of text the labels, or all as text where some are not such.
+    labels: ids of the model's type.
+    shown: ids as they are written, typed as in the file.
     """
 
     labels: npt.NDArray[Any]
     shown: pl.Series
 
 
-def ids_of(ids: pl.Series, known: npt.NDArray[Any], source: str, *, axis: str, unknown: str) -> Ids:
-    """Return ids as labels of the kind that the model has.
+def convert_ids(ids: pl.Series, known: npt.NDArray[Any], source: str, *, axis: str, unknown: str) -> Ids:
+    """Return ids as labels of the model's type.
 
-    One that is not of that kind is unknown: an error, or a label that nobody has.
+    An id that cannot be converted is unknown: an error, or a label that no row or column of the model has.
     """
     import numpy as np
     import polars
@@ -311,49 +277,96 @@ def ids_of(ids: pl.Series, known: npt.NDArray[Any], source: str, *, axis: str, u
         kind = "whole numbers" if is_whole else "numbers"
         raise UnknownLabel(f"{axis} {texts.filter(wrong)[0]!r} is not known{more}; the model's {axis}s are {kind}")
     lowest = min([*numbers.filter(~wrong).to_list(), *known.tolist()])
-    beyond = lowest - texts.rank("dense").cast(numbers.dtype)  # below all numbers: nobody has such a label
-    return Ids(polars.select(polars.when(wrong).then(beyond).otherwise(numbers)).to_series().to_numpy(), typed)
+    unused = lowest - texts.rank("dense").cast(numbers.dtype)  # lower than every known label
+    return Ids(polars.select(polars.when(wrong).then(unused).otherwise(numbers)).to_series().to_numpy(), typed)
 
 
-def with_ids_like(
-    matrix: ObservedMatrix, rows: npt.NDArray[Any], columns: npt.NDArray[Any], path: Path, *, unknown: str
-) -> ObservedMatrix:
-    """Return entries with ids of the kind of known labels: numbers too, where a text among them made all ids texts."""
-    import polars
+def _int_to_text(labels: npt.NDArray[Any], known: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    import numpy as np
 
-    matrix = like_labels(matrix, rows, columns)
-    ids = []
-    for axis, labels, known in (("row", matrix.row_labels, rows), ("column", matrix.column_labels, columns)):
-        are_texts = labels.dtype.kind == "O" and labels.size > 0 and isinstance(labels[0], str)
-        if are_texts and not (known.size and isinstance(known[0], str)):
-            ids.append(ids_of(polars.Series(labels.tolist()), known, called(path), axis=axis, unknown=unknown).labels)
-        else:
-            ids.append(labels)
-    return relabelled(matrix, *ids)
+    if labels.dtype.kind != "i" or known.size == 0 or not isinstance(known[0], str):
+        return labels
+    return np.array([str(label) for label in labels.tolist()], dtype=object)
 
 
-@contextmanager
-def refused_by_file(path: Path) -> Iterator[None]:
-    """Say of unknown ids in which file they are, and which options would accept them."""
+def _relabel(matrix: ObservedMatrix, rows: npt.NDArray[Any], columns: npt.NDArray[Any]) -> ObservedMatrix:
+    from deepmf.matrix.labels import Labelled, Labels
+    from deepmf.matrix.matrix import ObservedMatrix
+
+    if rows is matrix.row_labels and columns is matrix.column_labels:
+        return matrix
+    return ObservedMatrix.from_positions(
+        Labelled(Labels(rows, axis="row"), matrix.entry_rows),
+        Labelled(Labels(columns, axis="column"), matrix.by_row.columns),
+        matrix.entries().values,
+        scale=matrix.scale,
+        form=matrix.form,
+    )
+
+
+# Pairs to predict, and lists of rows or columns
+
+
+class Pairs(NamedTuple):
+    """Rows and columns of one length, and the names of their fields (None: the file has no header)."""
+
+    rows: Ids
+    columns: Ids
+    names: tuple[str, str] | None
+
+    @property
+    def labels(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Row labels and column labels, as `predict` takes them."""
+        return self.rows.labels, self.columns.labels
+
+
+def read_pairs(path: Path, model: Model, reading: InputOptions, *, unknown: str = "error") -> Pairs:
+    """Read pairs of a row and a column; a first line with an id that the model knows is not a header."""
+    from deepmf.data.layout import PAIRS
+
+    seen = model.entries_
+    read = reading.read_columns(path, PAIRS, is_known=lambda field: field in seen.rows or field in seen.columns)
+    rows, columns = read.frame.get_columns()
+    if read.choice.is_guess and (rows.name, columns.name) != seen.train.form[:2]:
+        say(f"deepmf: {name_file(path)}: {read.choice.describe()} (set --row and --column to change this)", err=True)
+    return Pairs(
+        convert_ids(rows, model.row_labels_, name_file(path), axis="row", unknown=unknown),
+        convert_ids(columns, model.column_labels_, name_file(path), axis="column", unknown=unknown),
+        (rows.name, columns.name) if read.choice.has_names else None,
+    )
+
+
+def read_column_list(path: Path, model: Model) -> npt.NDArray[Any]:
+    """Read columns that the model knows, one per line; further fields are ignored."""
+    from deepmf.data.layout import COLUMNS
+
+    return _read_list(path, COLUMNS, model.entries_.columns)
+
+
+def read_row_list(path: Path, model: Model) -> npt.NDArray[Any]:
+    """Read rows that the model knows, one per line; further fields are ignored."""
+    from deepmf.data.layout import ROWS
+
+    return _read_list(path, ROWS, model.entries_.rows)
+
+
+def _read_list(path: Path, kind: LineKind, labels: Labels) -> npt.NDArray[Any]:
+    known = {str(label) for label in labels.array.tolist()}
+    frame = InputOptions().read_columns(path, kind, is_known=lambda field: field in known).frame
     try:
-        yield
+        ids = convert_ids(frame.to_series(), labels.array, name_file(path), axis=labels.axis, unknown="error")
+        labels.positions(ids.labels)
     except UnknownLabel as error:
-        from deepmf.evaluation.areas import UNKNOWN_HINT
+        raise error.locate(name_file(path)) from error
+    return ids.labels
 
-        raise UnknownLabel(f"{called(path)}: {error.message}", hint=UNKNOWN_HINT) from error
 
-
-def tell_unknown(model: Model, path: Path, rows: npt.NDArray[Any], columns: npt.NDArray[Any], unknown: str) -> int:
-    """Tell in one line how many pairs of a file have an unknown row or column, and return that number."""
-    counts = UnknownCounts.of(model.entries_.rows, model.entries_.columns, rows, columns)
-    if counts.n_pairs:
-        counts.tell(path, "the model does not know", f"pairs {_OUTCOMES[unknown]}")
-    return counts.n_pairs
+# Pairs whose row or column is unknown
 
 
 @dataclass(frozen=True)
 class UnknownCounts:
-    """How many of some pairs have an unknown row or column, and how many rows and columns that are."""
+    """How many of `n_all` pairs have an unknown row or column, and how many such rows and columns there are."""
 
     n_all: int
     n_pairs: int
@@ -361,10 +374,10 @@ class UnknownCounts:
     n_columns: int
 
     @classmethod
-    def of(
+    def count(
         cls, known_rows: Labels, known_columns: Labels, rows: npt.NDArray[Any], columns: npt.NDArray[Any]
     ) -> UnknownCounts:
-        """Count the pairs of rows and columns that are not all among the known labels."""
+        """Count the pairs whose row or column is not among the known labels."""
         import numpy as np
 
         from deepmf.matrix.labels import count_distinct
@@ -377,185 +390,22 @@ class UnknownCounts:
             n_columns=count_distinct(columns[new_columns]),
         )
 
-    def tell(self, path: Path, who: str, outcome: str) -> None:
-        """Tell in one line of warning which file has them, and what comes of them."""
-        warnings.warn(
-            f"{called(path)}: {who} {self}; {self.n_pairs:,} of {self.n_all:,} {outcome}", DeepMFWarning, stacklevel=1
-        )
+    def warn(self, path: Path, problem: str, outcome: str) -> None:
+        """Warn in one line: the file, the problem with these rows and columns, and the outcome for their pairs."""
+        message = f"{name_file(path)}: {problem} {self}; {self.n_pairs:,} of {self.n_all:,} {outcome}"
+        warnings.warn(message, DeepMFWarning, stacklevel=1)
 
     def __str__(self) -> str:
         counts = {"row": self.n_rows, "column": self.n_columns}
         return " and ".join(f"{count:,} {axis}{'s' * (count > 1)}" for axis, count in counts.items() if count)
 
 
-def read_column_list(path: Path, model: Model) -> npt.NDArray[Any]:
-    """Read columns that the model knows; what else a line holds is ignored."""
-    from deepmf.data.layout import COLUMNS
-
-    return _read(path, COLUMNS, model.entries_.columns)
+_UNKNOWN_OUTCOMES = {"nan": "have no prediction", "fallback": "are predicted by the means"}
 
 
-def read_row_list(path: Path, model: Model) -> npt.NDArray[Any]:
-    """Read rows that the model knows; what else a line holds is ignored."""
-    from deepmf.data.layout import ROWS
-
-    return _read(path, ROWS, model.entries_.rows)
-
-
-def _read(path: Path, kind: LineKind, labels: Labels) -> npt.NDArray[Any]:
-    known = {str(label) for label in labels.array.tolist()}
-    frame = Reading().columns(path, kind, is_known=lambda field: field in known)
-    try:
-        ids = ids_of(frame.to_series(), labels.array, called(path), axis=labels.axis, unknown="error")
-        labels.positions(ids.labels)
-    except UnknownLabel as error:
-        raise error.locate(called(path)) from error
-    return ids.labels
-
-
-class Pairs(NamedTuple):
-    """Rows and columns of one length, and what their file calls them (None: nothing)."""
-
-    rows: Ids
-    columns: Ids
-    names: tuple[str, str] | None
-
-    @property
-    def labels(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """The pairs as the model is asked for them."""
-        return self.rows.labels, self.columns.labels
-
-
-def read_pairs(path: Path, model: Model, reading: Reading, *, unknown: str = "error") -> Pairs:
-    """Read pairs with ids of the model's kind; a first line with an id that the model knows is no header."""
-    from deepmf.data.layout import PAIRS
-
-    seen = model.entries_
-    read = reading.read_columns(path, PAIRS, is_known=lambda field: field in seen.rows or field in seen.columns)
-    rows, columns = read.frame.get_columns()
-    if read.choice.is_guess and (rows.name, columns.name) != seen.train.form[:2]:
-        say(f"deepmf: {called(path)}: {read.choice.describe()} (--row and --column say otherwise)", err=True)
-    return Pairs(
-        ids_of(rows, model.row_labels_, called(path), axis="row", unknown=unknown),
-        ids_of(columns, model.column_labels_, called(path), axis="column", unknown=unknown),
-        (rows.name, columns.name) if read.choice.has_names else None,
-    )
-
-
-_NAMED_AT_MOST = 5
-
-
-def check_row(row: str | None, history: Path | None, features: str | None) -> None:
-    """Refuse both a known row and a new one, and neither."""
-    if (row is None) == (history is None and features is None):
-        raise BadSetting("give either --row ID, which the model knows, or --history FILE or --features, for a new row")
-
-
-def folded_in(model: Model, history: Path | None, features: dict[str, str] | None) -> FoldedRows:
-    """Return the new row that has a history, or features, or both."""
-    entries = {} if history is None else read_history(history, model)
-    return model.fold_in(list(entries), list(entries.values()), features=features)
-
-
-def read_history(path: Path, model: Model) -> dict[Any, float]:
-    """Read the values of a new row by column; columns that the model does not know are left out with a warning."""
-    from deepmf.data.layout import HISTORY
-
-    return _entries(Reading().columns(path, HISTORY), called(path), model)
-
-
-def _entries(frame: pl.DataFrame, source: str, model: Model) -> dict[Any, float]:
-    """Return the values by the model's own column labels, without the columns that it does not know."""
-    known = {str(label): label for label in model.column_labels_.tolist()}
-    entries: dict[Any, float] = {}
-    unknown = []
-    for column, text in frame.iter_rows():
-        if column is None or text is None:
-            raise BadEntries(f"{source}: a column and a value are needed in each line; one has {column!r} and {text!r}")
-        value = _checked_value(text, column, source, model)
-        if str(column) not in known:
-            unknown.append(column)
-        elif known[str(column)] in entries:
-            raise DuplicateEntries(f"{source}: the column {column!r} occurs twice")
-        else:
-            entries[known[str(column)]] = value
-    shown = ", ".join(map(repr, unknown[:_NAMED_AT_MOST])) + (", ..." if len(unknown) > _NAMED_AT_MOST else "")
-    if not entries:
-        raise UnknownLabel(f"{source}: the model knows none of the {len(unknown)} columns: {shown}")
-    if unknown:
-        message = f"{source}: the model does not know {len(unknown)} of the columns, which are left out: {shown}"
-        warnings.warn(message, DeepMFWarning, stacklevel=1)
-    return entries
-
-
-def _checked_value(text: Any, column: Any, source: str, model: Model) -> float:
-    if not _is_number(text):
-        raise BadEntries(f"{source}: the column {column!r} has the value {text!r}, which is not a number")
-    value = float(text)
-    if not model.scale_.holds(value):
-        raise OffScale(f"{source}: the column {column!r} has the value {value:g}; the scale is {model.scale_}")
-    return value
-
-
-def _is_number(value: Any) -> bool:
-    from deepmf.data.delimited import is_number
-
-    return is_number(value) if isinstance(value, str) else isinstance(value, int | float | Decimal)
-
-
-def split_off(
-    entries: ObservedMatrix, validation: Path | None, share: float | None, reading: Reading, *, seed: int
-) -> tuple[ObservedMatrix, ObservedMatrix | None]:
-    """Return the entries to learn from, and those that choose the best epoch and settings."""
-    if validation is not None:
-        if share is not None:
-            raise BadSetting("give --validation or --validation-share, not both")
-        return entries, _known_validation(validation, entries, reading)
-    from deepmf.data.splits import split_entries
-
-    share = VALIDATION_SHARE if share is None else share
-    split = split_entries(entries, train=1.0 - share, validation=share, test=0.0, seed=seed)
-    return split.train, split.validation if split.validation.n_entries else None
-
-
-def split_off_unseen(
-    entries: ObservedMatrix, start: Model, share: float | None, *, seed: int
-) -> tuple[ObservedMatrix, ObservedMatrix | None]:
-    """Return entries to learn from, and some that the model to start from was not trained on, at most half of those."""
-    import numpy as np
-
-    from deepmf.data.random_numbers import RandomStream
-    from deepmf.models.warm_start import WarmStart
-
-    share = VALIDATION_SHARE if share is None else share
-    if not 0 <= share <= 1:
-        raise BadSplit(f"validation must be a share between 0 and 1; got {share!r}")
-    warm = WarmStart(start.entries_, start.predictor_, entries)
-    unseen = np.flatnonzero(warm.are_unseen(entries.entry_rows, entries.by_row.columns))
-    n_wanted = min(round(share * entries.n_entries), unseen.size // 2)
-    chosen = unseen[RandomStream(seed).order(unseen.size)[:n_wanted]]
-    left = np.setdiff1d(np.arange(entries.n_entries), chosen, assume_unique=True)
-    return entries.take_entries(left), entries.take_entries(chosen) if n_wanted else None
-
-
-def with_split_off(model: Model, held_out: ObservedMatrix | None) -> Model:
-    """Return a fitted model that knows the entries split off for validation, too; as it is where it cannot extend."""
-    if held_out is None or not model.is_fitted or model.predicts == ("I",):
-        return model
-    return model.extend(held_out)
-
-
-def _known_validation(path: Path, train: ObservedMatrix, reading: Reading) -> ObservedMatrix:
-    """Read validation entries; those whose row or column training lacks are counted, told and left out.
-
-    Only the fallback could predict them, in every epoch alike.
-    """
-    read = reading.like(train.form).held_out(path, train.scale)
-    validation = with_ids_like(read, train.row_labels, train.column_labels, path, unknown="fallback")
-    known = validation.take_known(train.rows, train.columns)
-    if known.n_entries < validation.n_entries:
-        counts = UnknownCounts.of(train.rows, train.columns, *validation.entries()[:2])
-        if known.n_entries == 0:
-            raise UnknownLabel(f"{called(path)}: training lacks {counts}, so no entry is left to validate by")
-        counts.tell(path, "training lacks", "entries are left out: they would tell no epoch from another")
-    return known
+def warn_unknown(model: Model, path: Path, rows: npt.NDArray[Any], columns: npt.NDArray[Any], unknown: str) -> int:
+    """Warn of the pairs of a file whose row or column the model does not know, and return their number."""
+    counts = UnknownCounts.count(model.entries_.rows, model.entries_.columns, rows, columns)
+    if counts.n_pairs:
+        counts.warn(path, "the model does not know", f"pairs {_UNKNOWN_OUTCOMES[unknown]}")
+    return counts.n_pairs

@@ -1,71 +1,73 @@
-"""`deepmf predict`: predictions for the pairs of a file."""
+"""`deepmf predict` and `deepmf complete`: predictions for the pairs of a file, and for every missing entry."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from deepmf.cli import options
 from deepmf.cli.feature_files import FeatureFiles
-from deepmf.cli.inputs import Pairs, Reading, load_model, read_pairs, refused_by_file, tell_unknown
-from deepmf.cli.options import (
-    Extend,
-    FrameFile,
-    FrameJson,
-    ModelFile,
-    SafeCsv,
-    UnknownIds,
-    Without,
-    takes_groups,
-)
-from deepmf.cli.output import STANDARD, check_frame_target, show_predicted, write_frames
+from deepmf.cli.inputs import InputOptions, Pairs, locate_unknown, read_pairs, warn_unknown
+from deepmf.cli.model_file import load_model
+from deepmf.cli.output import STANDARD, check_frame_target, say, show_json, show_share, write_frames
 from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+    import polars as pl
 
     from deepmf.models.base import Model
     from deepmf.models.pairs import Unknown
 
+_RESULTS = ("prediction", "area")  # the columns of a long file beside the ids
 
-@takes_groups
+
 def predict(
-    model: ModelFile,
+    model: options.ModelFile,
     pairs: Annotated[
         Path,
         typer.Argument(
-            metavar="PAIRS", help="A row and a column per line: csv, tsv, parquet, jsonl; - for standard input."
+            metavar="PAIRS", help="Pairs, a row and a column per line: csv, tsv, parquet, jsonl; - for standard input."
         ),
     ],
-    output: FrameFile = STANDARD,
-    extend: Extend = None,
-    levels: Annotated[bool, typer.Option("--levels", help="Predict legal levels.")] = False,
+    output: options.FrameFile = STANDARD,
+    extend: options.Extend = None,
+    levels: Annotated[bool, typer.Option("--levels", help="Predict levels of the scale.")] = False,
     interval: Annotated[
         float | None,
         typer.Option(
             metavar="COVERAGE",
-            help="Also write lower and upper, the ends of the interval with this probability, such as 0.9 (dmf-o).",
+            help="Add lower and upper, the interval with this probability, such as 0.9 (dmf-o only).",
         ),
     ] = None,
-    unknown: UnknownIds = "fallback",
-    *,
-    files: Annotated[FeatureFiles, Without("kinds")],
-    reading: Annotated[Reading, Without("duplicates", "wide")],
-    safe_csv: SafeCsv = False,
-    as_json: FrameJson = False,
+    unknown: options.UnknownIds = "fallback",
+    row_features: options.RowFeatures = None,
+    column_features: options.ColumnFeatures = None,
+    feature_label: options.FeatureLabels = None,
+    row: options.Row = None,
+    column: options.Column = None,
+    value: options.Value = None,
+    separator: options.Separator = None,
+    missing: options.MissingValues = "error",
+    decimal: options.DecimalMark = ".",
+    safe_csv: options.SafeCsv = False,
+    as_json: options.FrameJson = False,
 ) -> None:
-    """Predict pairs of a row and a column; put out both, under the names they have in PAIRS, prediction and area.
+    """Predict the values of pairs of a row and a column.
 
-    A pair with a row or column that the model does not know lies in no area: it is counted, and predicted by the means
-    of what is known; --unknown says otherwise.
+    A line of output has the ids of the pair, under their names in PAIRS, its prediction and its area. A pair with an
+    unknown row or column has no area.
 
-    Example: deepmf predict model.safetensors pairs.csv -o predictions.csv --extend new_users.csv
+    Example: deepmf predict model.safetensors pairs.csv -o predictions.csv
     """
+    files = FeatureFiles(row_features, column_features, feature_label)
+    reading = InputOptions(row, column, value, separator, missing=missing, decimal=decimal)
     inputs = [model, pairs, *(extend or ()), *files.paths]
     check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
-    standard_format = ".jsonl" if as_json else ".csv"
     import numpy as np
     import polars
 
@@ -73,28 +75,162 @@ def predict(
     from deepmf.models.pairs import check_unknown
 
     check_unknown(unknown)
-    fitted = load_model(model, extensions=extend or (), reading=reading, features=files)
-    with refused_by_file(pairs):
+    fitted = load_model(model, extensions=extend, reading=reading, features=files)
+    with locate_unknown(pairs):
         read = read_pairs(pairs, fitted, reading, unknown=unknown)
-        asked = partial(fitted.predict_levels if levels else fitted.predict, unknown=cast("Unknown", unknown))
-        predictions = asked(*read.labels)
+        predict_pairs = fitted.predict_levels if levels else fitted.predict
+        predictions = predict_pairs(*read.labels, unknown=cast("Unknown", unknown))
     areas = fitted.areas(*read.labels, unknown="nan")
-    n_unknown = tell_unknown(fitted, pairs, *read.labels, unknown) if unknown != "error" else 0
+    n_unknown = warn_unknown(fitted, pairs, *read.labels, unknown) if unknown != "error" else 0
     found = {"prediction": predictions, "area": areas}
     if interval is not None:
-        found |= _ends(fitted, read, interval, unknown)
+        found |= _predict_interval(fitted, read, interval, unknown)
     form = fitted.entries_.train.form if read.names is None else TableForm(*read.names)
     names = form.name_ids_beside(found)
     ids = [series.alias(name) for name, series in zip(names, (read.rows.shown, read.columns.shown), strict=True)]
     frame = polars.DataFrame(ids + [polars.Series(name, array.tolist()) for name, array in found.items()])
     frame = frame.with_columns(area=polars.col("area").replace("", None))
-    write_frames([frame], frame.schema, output, standard_format=standard_format, safe_csv=safe_csv)
+    write_frames([frame], frame.schema, output, as_json=as_json, safe_csv=safe_csv)
     counts = dict(zip(*(found.tolist() for found in np.unique(areas[areas != ""], return_counts=True)), strict=True))
-    show_predicted(counts, output, as_json=as_json, n_unknown=n_unknown)
+    _show_summary(counts, output, as_json=as_json, n_unknown=n_unknown)
 
 
-def _ends(model: Model, pairs: Pairs, coverage: float, unknown: str) -> dict[str, npt.NDArray[Any]]:
-    """Return the ends of the prediction intervals; only a model that predicts a distribution has any."""
+def complete(
+    model: options.ModelFile,
+    output: options.FrameFile,
+    wide: Annotated[
+        bool | None,
+        typer.Option(
+            "--wide/--long",
+            help="Write the whole table, or a line per prediction; default: as the table that was fitted.",
+            show_default=False,
+        ),
+    ] = None,
+    extend: options.Extend = None,
+    row_features: options.RowFeatures = None,
+    column_features: options.ColumnFeatures = None,
+    feature_label: options.FeatureLabels = None,
+    row: options.Row = None,
+    column: options.Column = None,
+    value: options.Value = None,
+    separator: options.Separator = None,
+    duplicates: options.Duplicates = "error",
+    missing: options.MissingValues = "error",
+    decimal: options.DecimalMark = ".",
+    safe_csv: options.SafeCsv = False,
+    as_json: options.FrameJson = False,
+) -> None:
+    """Predict every missing entry.
+
+    A line of output has a row, a column, a prediction and an area. A model that was fitted to a wide table gives the
+    whole table back, with its gaps filled. Rows are written in batches, so that memory stays bounded.
+
+    Example: deepmf complete model.safetensors -o completed.parquet
+    """
+    files = FeatureFiles(row_features, column_features, feature_label)
+    reading = InputOptions(row, column, value, separator, duplicates=duplicates, missing=missing, decimal=decimal)
+    inputs = [model, *(extend or ()), *files.paths]
+    check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
+    fitted = load_model(model, extensions=extend, reading=reading, features=files)
+    counts: Counter[str] = Counter()
+    with show_share("completing") as show:
+        is_wide = fitted.entries_.train.form.wide if wide is None else wide
+        schema = _build_wide_schema(fitted) if is_wide else _build_schema(fitted)
+        frames = _iterate_frames(fitted, counts, show, schema_of_table=schema if is_wide else None)
+        write_frames(frames, schema, output, as_json=as_json, safe_csv=safe_csv)
+    _show_summary({area: n for area, n in counts.items() if n}, output, as_json=as_json)
+
+
+def _predict_interval(model: Model, pairs: Pairs, coverage: float, unknown: str) -> dict[str, npt.NDArray[Any]]:
+    """Return the ends of the prediction intervals, which only a model with a distribution has."""
     if not model.gives_distribution:
-        raise BadSetting(f"{type(model).__name__} gives no intervals; a model fitted with --model dmf-o does")
+        raise BadSetting(f"{type(model).__name__} cannot predict intervals; fit with --model dmf-o")
     return model.predict_interval(*pairs.labels, coverage=coverage, unknown=cast("Unknown", unknown))._asdict()
+
+
+def _iterate_frames(
+    model: Model,
+    counts: Counter[str],
+    show: Callable[[int, int | None], None],
+    *,
+    schema_of_table: Mapping[str, Any] | None,
+) -> Iterator[pl.DataFrame]:
+    """Yield the predictions of some rows at a time: a line each, or with `schema_of_table` as rows of a table.
+
+    Predictions are counted by area in `counts`, and `show` receives the number of finished rows.
+    """
+    import numpy as np
+    import polars
+
+    from deepmf.matrix.frames import build_label_series
+    from deepmf.matrix.matrix import AREAS, compute_area_codes
+    from deepmf.models.completion import complete_rows
+
+    seen = model.entries_
+    n_rows, n_columns = seen.train.shape
+    form = seen.train.form
+    rows = build_label_series(seen.rows.array, form.row_type)
+    columns = build_label_series(seen.columns.array, form.column_type)
+    row_name, column_name = form.name_ids_beside(_RESULTS)
+    areas = polars.Series(AREAS)
+    for part in complete_rows(seen, model.predictor_):
+        places, column_of = np.nonzero(~part.observed)
+        row_of = part.rows[places]
+        codes = compute_area_codes(row_of >= n_rows, column_of >= n_columns)
+        counts.update(dict(zip(AREAS, np.bincount(codes, minlength=len(AREAS)).tolist(), strict=True)))
+        if schema_of_table is not None:
+            cells = [rows.gather(part.rows), *map(polars.Series, part.values.T)]
+            yield polars.DataFrame([series.alias(name) for name, series in zip(schema_of_table, cells, strict=True)])
+        else:
+            yield polars.DataFrame(
+                {
+                    row_name: rows.gather(row_of),
+                    column_name: columns.gather(column_of),
+                    "prediction": part.values[places, column_of],
+                    "area": areas.gather(codes),
+                }
+            )
+        show(int(part.rows[-1]) + 1, len(rows))
+
+
+def _build_schema(model: Model) -> dict[str, Any]:
+    """Return the types of a long file, which follow from the labels and not from the first batch."""
+    import polars
+
+    from deepmf.storage.frame_file import find_label_type
+
+    form = model.entries_.train.form
+    row, column = form.name_ids_beside(_RESULTS)
+    return {
+        row: find_label_type(model.row_labels_, form.row_type),
+        column: find_label_type(model.column_labels_, form.column_type),
+        "prediction": polars.Float64,
+        "area": polars.String,
+    }
+
+
+def _build_wide_schema(model: Model) -> dict[str, Any]:
+    """Return the types of a wide table: the row ids, then a float for each column."""
+    import polars
+
+    from deepmf.matrix.frames import build_label_series, find_whole_type, name_wide_columns
+
+    form, rows = model.entries_.train.form, model.row_labels_
+    row, *columns = name_wide_columns(form.row, model.column_labels_)
+    row_type = find_whole_type(rows, form.row_type) or build_label_series(rows[:1]).dtype
+    return {row: row_type} | dict.fromkeys(columns, polars.Float64)
+
+
+def _show_summary(counts: Mapping[str, int], target: str, *, as_json: bool, n_unknown: int = 0) -> None:
+    """Print the number of predictions in a file by area; nothing for standard output."""
+    if target == STANDARD:
+        return
+    n_predictions = sum(counts.values()) + n_unknown
+    if as_json:
+        found = {"predictions": n_predictions, "areas": dict(counts)} | ({"unknown": n_unknown} if n_unknown else {})
+        show_json(found | {"file": target})
+    else:
+        shown = [f"{count:,} in area {area}" for area, count in counts.items()]
+        shown += [f"{n_unknown:,} unknown"] if n_unknown else []
+        text = f"{n_predictions:,} predictions ({', '.join(shown)})" if shown else "no predictions"
+        say(f"{text} in {target}")

@@ -1,4 +1,4 @@
-"""`deepmf serve`: a model behind HTTP that learns entries while it runs; and its keys."""
+"""`deepmf serve` and `deepmf api-key`: serve a model over HTTP, and make its API keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from deepmf.cli.options import Json, Seed
+from deepmf.cli import options
 from deepmf.cli.output import say, show_json
 from deepmf.errors import BadSetting, MissingDependency
 
@@ -20,52 +20,56 @@ Database = Annotated[
     typer.Option(
         "--database",
         metavar="URL",
-        help="Where entries are kept: a SQLite file (MODEL.entries.sqlite unless given), or postgresql://...",
+        help="Database of the entries: a SQLite file or postgresql://...; default: MODEL.entries.sqlite.",
     ),
 ]
 
 
 def serve(
-    model: Annotated[Path | None, typer.Argument(metavar="MODEL", help="A model file or folder.")] = None,
-    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="N", help="The port; 0 for any that is free.")] = 8000,
+    model: Annotated[Path | None, typer.Argument(metavar="MODEL", help="Model file or folder.")] = None,
+    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", metavar="N", help="Port to listen on; 0 for any free one.")] = 8000,
     database: Database = None,
     keys: Annotated[
         Path | None,
-        typer.Option("--keys", metavar="FILE", help="API keys (deepmf api-key); needed where others can reach it."),
+        typer.Option(
+            "--keys",
+            metavar="FILE",
+            help="File of API keys (deepmf api-key); required if others can reach the address.",
+        ),
     ] = None,
     rate: Annotated[
-        float, typer.Option("--rate-limit", metavar="N", help="Requests a second for each API key and worker.")
+        float, typer.Option("--rate-limit", metavar="N", help="Requests per second of each API key and worker.")
     ] = 1_000.0,
-    workers: Annotated[int, typer.Option("--workers", metavar="N", help="How many processes answer.")] = 1,
-    log_level: Annotated[str, typer.Option("--log-level", metavar="info|warning|error", help="What to log.")] = "info",
-    demo: Annotated[
-        bool, typer.Option("--demo", help="Instead of MODEL: generated films, fitted on the spot.")
-    ] = False,
-    seed: Seed = None,
-    as_json: Json = False,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", help="Number of processes.")] = 1,
+    log_level: Annotated[
+        str, typer.Option("--log-level", metavar="info|warning|error", help="Lowest level that is logged.")
+    ] = "info",
+    demo: Annotated[bool, typer.Option("--demo", help="Serve a model of generated films instead of MODEL.")] = False,
+    seed: options.Seed = None,
+    as_json: options.Json = False,
 ) -> None:
-    """Serve a model over HTTP, and learn entries that arrive, without training.
+    """Serve a model over HTTP, and add entries as they arrive.
 
-    SIGTERM and Ctrl-C end it once all requests are answered; SIGHUP reads the model file anew.
+    Ctrl-C and SIGTERM stop the service after the running requests; SIGHUP reloads the model file.
 
     Example: deepmf serve model.safetensors --port 8000
 
     Or: deepmf serve --demo
     """
-    with needs_serve():
+    with require_serve():
         from deepmf.serve.server import ServeOptions
         from deepmf.serve.server import serve as run_server
     if model is None and not demo:
-        raise BadSetting("give a model file, such as deepmf fit writes, or --demo, which serves generated films")
+        raise BadSetting("give a model file that deepmf fit wrote, or --demo")
     if model is not None and demo:
-        raise BadSetting(f"--demo serves generated films instead of {model}; give one of them, not both")
+        raise BadSetting(f"give {model} or --demo, not both")
 
     def announce(address: str) -> None:
         if as_json:
             show_json({"address": address, "process": os.getpid()})
         else:
-            say(f"serving {'generated films' if demo else model} at {address} (its routes: {address}/docs)")
+            say(f"serving {'generated films' if demo else model} at {address} (routes: {address}/docs)")
 
     with ExitStack() as stack:
         if model is None:
@@ -77,7 +81,7 @@ def serve(
         run_server(
             ServeOptions(
                 model=str(model),
-                database=database or default_database(model),
+                database=database or choose_database(model),
                 host=host,
                 port=port,
                 keys=None if keys is None else str(keys),
@@ -90,12 +94,14 @@ def serve(
 
 
 def api_key(
-    keys: Annotated[Path, typer.Argument(metavar="FILE", help="The file of keys; made where there is none.")],
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the key is called in logs.")],
-    role: Annotated[str, typer.Option("--role", metavar="read|write|rows|admin", help="What it may do.")] = "read",
-    as_json: Json = False,
+    keys: Annotated[Path, typer.Argument(metavar="FILE", help="File of keys; created if it does not exist.")],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the key in logs.")],
+    role: Annotated[str, typer.Option("--role", metavar="read|write|rows|admin", help="What the key may do.")] = "read",
+    as_json: options.Json = False,
 ) -> None:
-    """Make an API key for a service, add its hash to a file, and show it once.
+    """Make an API key for a service and show it once.
+
+    The file stores only the hash of the key.
 
     Example: deepmf api-key keys.txt --name phone --role write
     """
@@ -105,18 +111,20 @@ def api_key(
     if as_json:
         show_json({"name": name, "role": role, "key": text, "file": str(keys)})
     else:
-        say(f"{text}\nis the key {name!r} ({role}); it is not stored, only its hash in {keys}")
+        say(f"{text}\nis the key {name!r} ({role}); {keys} stores only its hash")
 
 
-def default_database(model: Path) -> str:
-    """Return the file beside a model in which its service keeps entries."""
+def choose_database(model: Path) -> str:
+    """Return the database file beside a model in which its service stores entries."""
     return str(model.with_name(f"{model.name.removesuffix('.safetensors')}.entries.sqlite"))
 
 
 @contextmanager
-def needs_serve() -> Iterator[None]:
-    """Say of a package that the service needs and that is missing how to install it."""
+def require_serve() -> Iterator[None]:
+    """Turn a missing package of the service into an error that says how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:
-        raise MissingDependency("the service needs fastapi and others: pip install 'deepmf[serve]'") from error
+        raise MissingDependency(
+            "the service needs more packages; install them with pip install 'deepmf[serve]'"
+        ) from error

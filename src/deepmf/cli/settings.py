@@ -1,4 +1,4 @@
-"""`deepmf settings`: the settings of a model, or the models there are."""
+"""`deepmf settings`: list the models or the settings of one; settings on the command line and in TOML files."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import json
 import tomllib
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli.inputs import local_file
-from deepmf.cli.options import Json, model_names
+from deepmf.cli import options
+from deepmf.cli.inputs import open_input
 from deepmf.cli.output import say, show_json, show_table
 from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
 from deepmf.models.registry import MODELS, model_class
@@ -24,34 +23,104 @@ if TYPE_CHECKING:
     from deepmf.training.settings import Setting
 
 
-# What reading a text as a Python literal can raise.
+# Errors of `ast.literal_eval`.
 _NOT_A_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
 
 
-def gather_settings(config: Path | None, assignments: Iterable[str] | None, **options: Any) -> dict[str, Any]:
-    """Return settings by name: those of a TOML file, of `name=value` texts and of options of their own; later ones win.
+def settings(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODEL",
+            help="Model, as --model takes it; all models are listed if not given.",
+            show_default=False,
+            autocompletion=options.list_models,
+        ),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """List the settings of a model, or all models.
+
+    A setting has a default, the values that it may have, and a description.
+
+    Example: deepmf settings dmf-o
+    """
+    if model is None:
+        _show_models(as_json=as_json)
+    else:
+        _show_settings(model, as_json=as_json)
+
+
+def _show_models(*, as_json: bool) -> None:
+    if as_json:
+        found = [{"name": name, "class": each.class_name, "summary": each.summary} for name, each in MODELS.items()]
+        show_json({"models": found})
+        return
+    show_table(["model", "description"], ((name, each.summary) for name, each in MODELS.items()))
+    say("deepmf settings MODEL lists the settings of a model; deepmf fit --model MODEL fits it")
+
+
+def _show_settings(model: str, *, as_json: bool) -> None:
+    from deepmf.training.settings import list_settings
+
+    found = list_settings(model_class(model).settings_class)
+    if as_json:
+        show_json(
+            {
+                "model": model,
+                "class": MODELS[model].class_name,
+                "settings": [_setting_to_json(setting) for setting in found],
+            }
+        )
+        return
+    lines = [[setting.name, _format_default(setting), setting.values, setting.description] for setting in found]
+    show_table(
+        ["setting", "default", "values", "meaning"], lines, title=f"{MODELS[model].class_name}: {MODELS[model].summary}"
+    )
+    name, default = found[-1].name, format_value(found[-1].default)
+    if any(setting.is_chosen_at_fit for setting in found):
+        say("chosen: fit chooses the value for the matrix, the machine and the effort; deepmf inspect shows it")
+    say(f"example: deepmf fit ratings.csv -o model.safetensors --model {model} --set {name}={default}")
+
+
+def _format_default(setting: Setting) -> str:
+    return "chosen" if setting.is_chosen_at_fit else format_value(setting.default)
+
+
+def _setting_to_json(setting: Setting) -> dict[str, Any]:
+    return {
+        "name": setting.name,
+        "type": setting.type,
+        "default": setting.default,
+        "chosen_at_fit": setting.is_chosen_at_fit,
+        "optional": setting.is_optional,
+        **setting.to_dict(),
+        "meaning": setting.description,
+    }
+
+
+def gather_settings(config: Path | None, assignments: Iterable[str] | None, **others: Any) -> dict[str, Any]:
+    """Return settings by name: from a TOML file, from `name=value` texts and from other options; later ones win.
 
     An option that is None was not given.
     """
     settings: dict[str, Any] = {}
     if config is not None:
-        with local_file(config) as file:
+        with open_input(config) as file:
             settings |= read_config(file)
     settings |= dict(map(parse_assignment, assignments or ()))
-    return settings | {name: given for name, given in options.items() if given is not None}
+    return settings | {name: given for name, given in others.items() if given is not None}
 
 
 def check_effort(effort: str, model: str) -> None:
-    """Refuse an effort for a model that has none."""
-    able = [
-        name for name in MODELS if any(field.name == "effort" for field in fields(model_class(name).settings_class))
-    ]
-    if model_class(model).settings_class not in [model_class(name).settings_class for name in able]:
-        raise BadSetting(f"--effort {effort} is for {', '.join(able)}; {model!r} has settings alone (--set NAME=VALUE)")
+    """Refuse an effort for a model without this setting."""
+    able = [name for name in MODELS if "effort" in options.list_settings(name)]
+    if model_class(model) not in map(model_class, able):
+        raise BadSetting(f"--effort {effort} is for {', '.join(able)}; configure {model!r} with --set NAME=VALUE")
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """Read `name=value`; the value is a JSON or Python literal, `512,256` for several, otherwise a plain word.
+    """Parse `name=value`; the value is a JSON or Python literal, `512,256` for several, otherwise a plain word.
 
     >>> parse_assignment("hidden_sizes=512,256"), parse_assignment("dropout=.5"), parse_assignment("inputs=raw")
     (('hidden_sizes', (512, 256)), ('dropout', 0.5), ('inputs', 'raw'))
@@ -63,7 +132,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """Read one value; what is no literal stays the word that it is, for the settings to judge."""
+    """Parse a value; a text that is not a literal stays a word, which the settings check."""
     with suppress(ValueError, RecursionError):
         return json.loads(text)
     with suppress(*_NOT_A_LITERAL):
@@ -71,10 +140,10 @@ def parse_value(text: str) -> Any:
     return None if text == "none" else text
 
 
-def show_value(value: Any) -> str:
-    """Write a value so that `parse_value` reads it back.
+def format_value(value: Any) -> str:
+    """Return a value as text that `parse_value` reads back.
 
-    >>> show_value((512, 256)), show_value((512,)), show_value(0.5), show_value(None), show_value("raw")
+    >>> format_value((512, 256)), format_value((512,)), format_value(0.5), format_value(None), format_value("raw")
     ('512,256', '512,', '0.5', 'none', 'raw')
     """
     if isinstance(value, list | tuple):
@@ -99,7 +168,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def parse_scale(text: str | None) -> Scale | None:
-    """Read a scale: `1,2,3,4,5` are levels, `0:100` is an interval.
+    """Parse a scale: `1,2,3,4,5` are levels, `0:100` is an interval.
 
     >>> parse_scale("1,2,3,4,5"), parse_scale("0:100")
     (Scale(levels=[1, 2, 3, 4, 5]), Scale(low=0, high=100))
@@ -120,71 +189,3 @@ def parse_scale(text: str | None) -> Scale | None:
             f"--scale takes levels such as 1,2,3,4,5 or an interval such as 0:100; got {text!r}"
         ) from error
     return Scale(levels)
-
-
-def settings(
-    model: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODEL",
-            help="The name that --model takes; all models if not given.",
-            show_default=False,
-            autocompletion=model_names,
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Show the settings of a model: the default of each, the values it may have, and what it means.
-
-    Without a model: which models there are.
-
-    Example: deepmf settings dmf-o
-    """
-    if model is None:
-        _show_models(as_json=as_json)
-    else:
-        _show_settings(model, as_json=as_json)
-
-
-def _show_models(*, as_json: bool) -> None:
-    if as_json:
-        found = [{"name": name, "class": each.class_name, "summary": each.summary} for name, each in MODELS.items()]
-        show_json({"models": found})
-        return
-    show_table(["model", "what it is"], ((name, each.summary) for name, each in MODELS.items()))
-    say("deepmf settings MODEL lists its settings; deepmf fit --model MODEL fits it")
-
-
-def _show_settings(model: str, *, as_json: bool) -> None:
-    from deepmf.training.settings import list_settings
-
-    found = list_settings(model_class(model).settings_class)
-    if as_json:
-        show_json(
-            {"model": model, "class": MODELS[model].class_name, "settings": [_entry(setting) for setting in found]}
-        )
-        return
-    lines = [[setting.name, _default(setting), setting.values, setting.description] for setting in found]
-    show_table(
-        ["setting", "default", "values", "meaning"], lines, title=f"{MODELS[model].class_name}: {MODELS[model].summary}"
-    )
-    name, default = found[-1].name, show_value(found[-1].default)
-    if any(setting.is_chosen_at_fit for setting in found):
-        say("chosen: at fit, for the matrix and the machine, by the effort; deepmf inspect shows what it was")
-    say(f"as in: deepmf fit ratings.csv -o model.safetensors --model {model} --set {name}={default}")
-
-
-def _default(setting: Setting) -> str:
-    return "chosen" if setting.is_chosen_at_fit else show_value(setting.default)
-
-
-def _entry(setting: Setting) -> dict[str, Any]:
-    return {
-        "name": setting.name,
-        "type": setting.type,
-        "default": setting.default,
-        "chosen_at_fit": setting.is_chosen_at_fit,
-        "optional": setting.is_optional,
-        **setting.to_dict(),
-        "meaning": setting.description,
-    }

@@ -1,18 +1,16 @@
-"""`deepmf split`: a file of entries as files to train on, to validate and to test by, or as areas."""
+"""`deepmf split`: split a file of entries into files for training, validation and test, or into areas."""
 
 from __future__ import annotations
 
 import shlex
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepmf.cli.inputs import Reading, local_file, tell_reading
-from deepmf.cli.options import AreasFlag, Json, NewColumns, NewRows, Ratings, ScaleText, Seed, takes_groups
-from deepmf.cli.output import STANDARD, check_distinct, say, show_json, show_share, show_table
-from deepmf.cli.settings import parse_scale
+from deepmf.cli import options
+from deepmf.cli.inputs import InputOptions
+from deepmf.cli.output import STANDARD, check_distinct, say, show_json, show_table
 from deepmf.errors import BadSetting
 from deepmf.files import check_parts, write_parts
 
@@ -21,110 +19,64 @@ if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
 
 
-@takes_groups
-def pack(
-    ratings: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RATINGS...",
-            help="Entries: csv, tsv, parquet, jsonl, MovieLens .dat, .npz, stores; also .gz, .zst; - for csv from "
-            "standard input. All files together are one matrix.",
-        ),
-    ],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="STORE", help="The store to write: a folder that is not there yet."),
-    ],
-    scale: ScaleText = None,
-    *,
-    reading: Reading,
-    as_json: Json = False,
-) -> None:
-    """Pack entries of any number into a store: a folder that every command takes in the place of a file of entries.
-
-    It is built in memory that does not grow with the entries, and read in memory of what is touched.
-
-    Example: deepmf pack ratings/*.parquet -o ratings.store && deepmf fit ratings.store -o model.safetensors
-    """
-    from deepmf.data.packing import pack_files
-    from deepmf.data.read import read_matrix
-
-    if str(output) == STANDARD:
-        raise BadSetting("a store is a folder and cannot be written to standard output; -o takes its name")
-    with ExitStack() as stack:
-        files = [stack.enter_context(local_file(file)) for file in ratings]
-        progress = stack.enter_context(show_share("packing"))
-        packed = pack_files(files, output, reading.options(parse_scale(scale)), progress=progress)
-    for file, read in zip(ratings, packed, strict=True):
-        tell_reading(file, read.guess, read.n_dropped, wide=reading.wide)
-    matrix = read_matrix(output)
-    n_bytes = sum(part.stat().st_size for part in output.iterdir())
-    if as_json:
-        shown = {"store": str(output), "entries": matrix.n_entries, "rows": matrix.shape[0]}
-        n_dropped = sum(read.n_dropped for read in packed)
-        show_json(shown | {"columns": matrix.shape[1], "bytes": n_bytes, "dropped": n_dropped})
-        return
-    say(
-        f"{output}: {matrix.n_entries:,} entries in {matrix.shape[0]:,} rows x {matrix.shape[1]:,} columns, "
-        f"{n_bytes / 1e6:,.1f} MB"
-    )
-    say(f"next: deepmf fit {shlex.quote(str(output))} -o model.safetensors")
-
-
 _FORMATS = ("csv", "tsv", "parquet", "npz", "store")
 
 
-@takes_groups
 def split(
-    ratings: Ratings,
+    ratings: options.Ratings,
     output: Annotated[
         Path,
-        typer.Option(
-            "--output", "-o", metavar="FOLDER", help="The folder to write; an earlier split there is replaced whole."
-        ),
+        typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write; it replaces an earlier split there."),
     ],
     test_share: Annotated[
-        float, typer.Option("--test-share", metavar="SHARE", help="The share of the entries to test by.")
+        float, typer.Option("--test-share", metavar="SHARE", help="Share of the test entries.")
     ] = 0.2,
     validation_share: Annotated[
         float,
-        typer.Option(
-            "--validation-share", metavar="SHARE", help="The share that chooses the best epoch; training has the rest."
-        ),
-    ] = 0.05,
-    areas: AreasFlag = False,
-    new_rows: NewRows = 0.2,
-    new_columns: NewColumns = 0.2,
+        typer.Option("--validation-share", metavar="SHARE", help="Share of the validation entries."),
+    ] = options.VALIDATION_SHARE,
+    areas: options.Areas = False,
+    new_rows: options.NewRows = 0.2,
+    new_columns: options.NewColumns = 0.2,
     file_format: Annotated[
         str | None,
-        typer.Option("--format", metavar="|".join(_FORMATS), help="That of RATINGS unless given, otherwise csv."),
+        typer.Option("--format", metavar="|".join(_FORMATS), help="Format of the files; default: as RATINGS, or csv."),
     ] = None,
-    seed: Seed = None,
-    *,
-    reading: Reading,
-    as_json: Json = False,
+    seed: options.Seed = None,
+    row: options.Row = None,
+    column: options.Column = None,
+    value: options.Value = None,
+    separator: options.Separator = None,
+    duplicates: options.Duplicates = "error",
+    missing: options.MissingValues = "error",
+    decimal: options.DecimalMark = ".",
+    wide: options.Wide = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Split entries at random, in exact shares, into train, validation and test files.
+    """Split entries into train, validation and test files.
 
-    With --areas some rows and columns are new: training has none of their entries, extension holds those that describe
-    them (for --extend), test the entries of all four areas, and test_I to test_IV those of each.
+    The split is random, in exact shares.
 
-    Example: deepmf split ratings.csv -o parts && deepmf fit parts/train.csv --validation parts/validation.csv -o m
+    With --areas, some rows and columns are new: train has none of their entries, extension has those that describe
+    them (for --extend), test has the entries of all four areas, and test_I to test_IV those of one area.
+
+    Example: deepmf split ratings.csv -o parts
     """
-    ending = _ending(ratings, file_format)
+    reading = InputOptions(row, column, value, separator, duplicates, missing, decimal, wide)
+    ending = _choose_format(ratings, file_format)
     if not (validation_share >= 0 and test_share >= 0 and validation_share + test_share < 1):
         raise BadSetting(
-            "--validation-share and --test-share must be shares that leave some for training; "
+            "--validation-share and --test-share must be 0 or more and leave entries for training; "
             f"got {validation_share:g} and {test_share:g}"
         )
     if str(output) == STANDARD:
-        raise BadSetting("a split is several files; -o takes the name of a folder")
-    files = {name: output / f"{name}.{ending}" for name in _names(areas=areas)}
-    for file in _names(areas=True):
+        raise BadSetting("a split is a folder and cannot go to standard output; give -o FOLDER")
+    files = {name: output / f"{name}.{ending}" for name in _name_parts(areas=areas)}
+    for file in _name_parts(areas=True):
         check_distinct(output / f"{file}{ratings.suffix}", [ratings])
     check_parts(output, is_part=_is_part)
-    matrix = reading.matrix(ratings)
-    parts = _parts(
+    matrix = reading.read_matrix(ratings)
+    parts = _split_matrix(
         matrix,
         validation=validation_share,
         test=test_share,
@@ -142,25 +94,27 @@ def split(
             name: {
                 "file": str(files[name]),
                 "entries": part.n_entries,
-                "rows": _n_rows(part),
-                "columns": _n_columns(part),
+                "rows": _count_rows(part),
+                "columns": _count_columns(part),
             }
             for name, part in parts.items()
         }
         show_json({"seed": seed or 0, "files": shown})
         return
-    lines = [[str(files[name]), part.n_entries, _n_rows(part), _n_columns(part)] for name, part in parts.items()]
+    lines = [
+        [str(files[name]), part.n_entries, _count_rows(part), _count_columns(part)] for name, part in parts.items()
+    ]
     show_table(["file", "entries", "rows", "columns"], lines)
-    read_as = [] if ending in ("npz", "store") else _reading_options(matrix.form, reading)
+    read_as = [] if ending in ("npz", "store") else _choose_options(matrix.form, reading)
     validated: list[str | Path] = ["--validation", files["validation"]] if parts["validation"].n_entries else []
     extended: list[str | Path] = ["--extend", files["extension"]] if areas else []
-    say(f"next: deepmf {_command('fit', files['train'], *validated, '-o', 'model.safetensors', *read_as)}")
+    say(f"next: deepmf {_join_words('fit', files['train'], *validated, '-o', 'model.safetensors', *read_as)}")
     if parts["test"].n_entries:
-        say(f"then: deepmf {_command('evaluate', 'model.safetensors', files['test'], *extended, *read_as)}")
+        say(f"then: deepmf {_join_words('evaluate', 'model.safetensors', files['test'], *extended, *read_as)}")
 
 
-def _reading_options(form: TableForm, reading: Reading) -> list[str]:
-    """Return the options by which the files of a split are read as the whole was."""
+def _choose_options(form: TableForm, reading: InputOptions) -> list[str]:
+    """Return the options that read the parts as the whole was read."""
     if form.wide:
         return ["--wide"] + ([] if reading.row is None else ["--row", form.row])
     if reading.row is None and reading.column is None and reading.value is None:
@@ -169,17 +123,17 @@ def _reading_options(form: TableForm, reading: Reading) -> list[str]:
     return ["--row", row, "--column", column, "--value", value]
 
 
-def _command(*words: str | Path) -> str:
+def _join_words(*words: str | Path) -> str:
     return shlex.join(map(str, words))
 
 
-def _names(*, areas: bool) -> list[str]:
+def _name_parts(*, areas: bool) -> list[str]:
     from deepmf.matrix.matrix import AREAS
 
     return ["train", "validation", "test"] + (["extension", *(f"test_{area}" for area in AREAS)] if areas else [])
 
 
-def _parts(
+def _split_matrix(
     matrix: ObservedMatrix, *, validation: float, test: float, new: tuple[float, float] | None, seed: int
 ) -> dict[str, ObservedMatrix]:
     from deepmf.data.splits import split_areas, split_entries
@@ -193,12 +147,12 @@ def _parts(
     by_area = split_areas(
         matrix, new_rows=new_rows, new_columns=new_columns, train=train, validation=validation, test=test, seed=seed
     )
-    parts = {"train": by_area.train, "validation": by_area.validation, "test": _joined(matrix, by_area.test)}
+    parts = {"train": by_area.train, "validation": by_area.validation, "test": _join_tests(matrix, by_area.test)}
     return parts | {"extension": by_area.extension} | {f"test_{area}": by_area.test[area] for area in AREAS}
 
 
-def _joined(matrix: ObservedMatrix, parts: dict[str, ObservedMatrix]) -> ObservedMatrix:
-    """Return the entries of all areas, which have the rows and columns of the whole matrix, as one matrix."""
+def _join_tests(matrix: ObservedMatrix, parts: dict[str, ObservedMatrix]) -> ObservedMatrix:
+    """Return the test entries of all areas as one matrix with all rows and columns."""
     import numpy as np
 
     n_columns = matrix.shape[1]
@@ -208,7 +162,7 @@ def _joined(matrix: ObservedMatrix, parts: dict[str, ObservedMatrix]) -> Observe
     return matrix.take_entries(np.isin(matrix.entry_rows.astype(np.int64) * n_columns + matrix.by_row.columns, wanted))
 
 
-def _ending(ratings: Path, file_format: str | None) -> str:
+def _choose_format(ratings: Path, file_format: str | None) -> str:
     if file_format is None:
         own = "store" if ratings.is_dir() else ratings.suffix.lower().removeprefix(".")
         return own if own in _FORMATS else "csv"
@@ -218,14 +172,14 @@ def _ending(ratings: Path, file_format: str | None) -> str:
 
 
 def _is_part(file: Path) -> bool:
-    """Say whether a file may be of an earlier split; a store is never replaced."""
+    """Whether a file may belong to an earlier split; a store is never replaced."""
     ending = file.suffix.removeprefix(".")
-    return file.is_file() and file.stem in _names(areas=True) and ending in _FORMATS and ending != "store"
+    return file.is_file() and file.stem in _name_parts(areas=True) and ending in _FORMATS and ending != "store"
 
 
-def _n_rows(part: ObservedMatrix) -> int:
+def _count_rows(part: ObservedMatrix) -> int:
     return int((part.row_counts > 0).sum())
 
 
-def _n_columns(part: ObservedMatrix) -> int:
+def _count_columns(part: ObservedMatrix) -> int:
     return int((part.column_counts > 0).sum())

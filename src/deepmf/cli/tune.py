@@ -1,4 +1,4 @@
-"""`deepmf tune`: find the settings of a model that predict validation entries best."""
+"""`deepmf tune`: search for the settings of a model with the lowest validation error."""
 
 from __future__ import annotations
 
@@ -11,25 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepmf.cli.feature_files import FeatureFiles, told
-from deepmf.cli.inputs import Reading, split_off
-from deepmf.cli.options import (
-    VALIDATION_SHARE,
-    Assignments,
-    Config,
-    Device,
-    Effort,
-    Json,
-    ModelName,
-    Ratings,
-    ScaleText,
-    Seed,
-    Validation,
-    ValidationShare,
-    takes_groups,
-)
+from deepmf.cli import options
+from deepmf.cli.feature_files import FeatureFiles
+from deepmf.cli.inputs import InputOptions
 from deepmf.cli.output import check_writable, say, show_json, show_table
-from deepmf.cli.settings import check_effort, gather_settings, parse_scale, show_value
+from deepmf.cli.settings import check_effort, format_value, gather_settings, parse_scale
+from deepmf.cli.validation import split_validation
 from deepmf.errors import BadSetting, DeepMFWarning, TrainingInterrupted
 from deepmf.models.registry import model_class
 
@@ -37,85 +24,97 @@ if TYPE_CHECKING:
     from deepmf.tuning import Study
 
 
-@takes_groups
 def tune(
-    ratings: Ratings,
+    ratings: options.Ratings,
     trials: Annotated[
-        int, typer.Option("--trials", metavar="N", help="How many settings to try in all, earlier runs included.")
+        int, typer.Option("--trials", metavar="N", help="Number of trials in total, with those of earlier runs.")
     ] = 30,
     file: Annotated[
         Path | None,
         typer.Option(
-            "--study", "-o", metavar="FILE", help="Where every trial is kept; RATINGS-MODEL.study here unless given."
+            "--study",
+            "-o",
+            metavar="FILE",
+            help="File that stores the trials; default: RATINGS-MODEL.study in this folder.",
         ),
     ] = None,
-    validation: Validation = None,
-    validation_share: ValidationShare = None,
-    model: ModelName = "dmf-o",
-    effort: Effort = None,
-    assignments: Assignments = None,
-    config: Config = None,
-    scale: ScaleText = None,
-    seed: Seed = None,
-    device: Device = None,
+    validation: options.Validation = None,
+    validation_share: options.ValidationShare = None,
+    model: options.ModelName = options.DEFAULT_MODEL,
+    effort: options.Effort = None,
+    assignments: options.Assignments = None,
+    config: options.Config = None,
+    scale: options.ScaleText = None,
+    seed: options.Seed = None,
+    device: options.Device = None,
     picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw how much each setting matters: an .svg file.")
+        Path | None, typer.Option(metavar="FILE", help="Draw the importance of the settings: an .svg file.")
     ] = None,
-    *,
-    files: FeatureFiles,
-    reading: Reading,
-    as_json: Json = False,
+    row_features: options.RowFeatures = None,
+    column_features: options.ColumnFeatures = None,
+    feature_label: options.FeatureLabels = None,
+    feature_kinds: options.FeatureKinds = None,
+    row: options.Row = None,
+    column: options.Column = None,
+    value: options.Value = None,
+    separator: options.Separator = None,
+    duplicates: options.Duplicates = "error",
+    missing: options.MissingValues = "error",
+    decimal: options.DecimalMark = ".",
+    wide: options.Wide = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Try settings of a model, and show those with the smallest error on validation entries and how to fit with them.
+    """Search for the settings with the lowest validation error.
 
-    Settings given by --set or --config are fixed. Unpromising trials are stopped early. Ctrl-C keeps all trials but the
-    one under way (exit status 130); run again, or with more --trials, it goes on.
+    Settings given by --set or --config are fixed. Unpromising trials stop early. Ctrl-C keeps all finished trials (exit
+    status 130); run the command again to continue, or with more --trials.
 
-    With --row-features or --column-features, the model also reads what is known of rows and columns beside entries.
-
-    Example: deepmf tune ratings.csv --model als --trials 30 --picture importance.svg
+    Example: deepmf tune ratings.csv --model als --trials 30
     """
     from deepmf.plots import check_picture
     from deepmf.tuning import Study
 
+    files = FeatureFiles(row_features, column_features, feature_label, feature_kinds)
+    reading = InputOptions(row, column, value, separator, duplicates, missing, decimal, wide)
     if trials < 1:
         raise BadSetting(f"--trials must be at least 1; got {trials}")
     if effort is not None:
         check_effort(effort, model)
     settings = gather_settings(config, assignments, seed=seed, device=device, effort=effort)
     new_model = model_class(model)(**settings)
-    files.check_taken_by(new_model)
+    files.check_model(new_model)
     kept = file or Path(f"{ratings.name.partition('.')[0].strip('-') or 'ratings'}-{model}.study")
     inputs = [ratings, validation, config, *files.paths]
     check_writable(kept, inputs=inputs)
     if picture is not None:
         check_picture(picture)
         check_writable(picture, inputs=[*inputs, kept])
-    entries = reading.matrix(ratings, scale=parse_scale(scale))
+    entries = reading.read_matrix(ratings, scale=parse_scale(scale))
     described = files.read(entries)
-    train, held_out = split_off(entries, validation, validation_share, reading, seed=new_model.settings.seed)
+    train, held_out = split_validation(entries, validation, validation_share, reading, seed=new_model.settings.seed)
     if held_out is None:
-        raise BadSetting("settings are compared on validation entries; --validation-share must be above 0")
+        raise BadSetting("tuning needs validation entries; set --validation-share above 0")
     study = Study(model, train, held_out, **described._asdict(), settings=settings, file=kept)
-    interrupted = _run(study, trials, epochs=study.defaults.get("epochs"))
+    interrupted = _run_trials(study, trials, epochs=study.defaults.get("epochs"))
     if study.trials:
-        how = {name: given for name, given in vars(reading).items() if given != getattr(Reading(), name)}
-        # Always said: without either, fit leaves it to some models which entries to hold out.
-        share = None if validation is not None else VALIDATION_SHARE if validation_share is None else validation_share
-        how |= {"validation": validation, "validation-share": share, "scale": scale}
+        how = {name: given for name, given in vars(reading).items() if given != getattr(InputOptions(), name)}
+        # Always given: without a share or a file, fit lets some models hold out entries themselves.
+        share = options.VALIDATION_SHARE if validation_share is None else validation_share
+        how |= {"validation-share": share} if validation is None else {"validation": validation}
+        how |= {"scale": scale}
         how |= {"row-features": files.rows, "column-features": files.columns}
         how |= {"feature-label": files.labels, "feature-kinds": files.kinds}
-        command = _fit_command(ratings, model, study.best.settings, how)
-        summary = _summary(study, model, file=kept, command=command) | {"features": told(described)}
-        _show(summary, study, as_json=as_json)
+        command = _build_command(ratings, model, study.best.settings, how)
+        summary = _summarize(study, model, file=kept, command=command) | {"features": described.kinds}
+        _show_summary(summary, study, as_json=as_json)
         if picture is not None:
-            _draw(summary, picture, title=f"importance of the settings of {model} on {ratings.name}")
+            _draw_importances(summary, picture, title=f"importance of the settings of {model} on {ratings.name}")
     if interrupted:
         raise typer.Exit(130)
 
 
-def _run(study: Study, n_trials: int, *, epochs: int | None) -> bool:
-    """Run trials, each with its progress; say whether Ctrl-C ended it."""
+def _run_trials(study: Study, n_trials: int, *, epochs: int | None) -> bool:
+    """Run trials with a progress bar each; return whether Ctrl-C ended them."""
     from deepmf.training.progress import show_epochs
 
     with study.lock():
@@ -135,18 +134,18 @@ def _run(study: Study, n_trials: int, *, epochs: int | None) -> bool:
     return False
 
 
-def _fit_command(ratings: Path, model: str, settings: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    """Return the command that fits a model with these settings to the same entries."""
+def _build_command(ratings: Path, model: str, settings: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    """Return the command that fits the model with these settings to the same entries."""
     words = ["deepmf", "fit", str(ratings), "-o", "model.safetensors", "--model", model]
     for name, value in settings.items():
-        words += [f"--{name}", str(value)] if name in ("seed", "device") else ["--set", f"{name}={show_value(value)}"]
+        words += [f"--{name}", str(value)] if name in ("seed", "device") else ["--set", f"{name}={format_value(value)}"]
     for name, value in options.items():
         for each in value if isinstance(value, list) else [value]:
             words += [] if each is None else [f"--{name}"] if each is True else [f"--{name}", str(each)]
     return shlex.join(words)
 
 
-def _summary(study: Study, model: str, *, file: Path, command: str) -> dict[str, Any]:
+def _summarize(study: Study, model: str, *, file: Path, command: str) -> dict[str, Any]:
     tried, best = study.trials, study.best
     return {
         "model": model,
@@ -164,7 +163,7 @@ def _summary(study: Study, model: str, *, file: Path, command: str) -> dict[str,
     }
 
 
-def _show(summary: dict[str, Any], study: Study, *, as_json: bool) -> None:
+def _show_summary(summary: dict[str, Any], study: Study, *, as_json: bool) -> None:
     if as_json:
         show_json(summary)
         return
@@ -175,16 +174,18 @@ def _show(summary: dict[str, Any], study: Study, *, as_json: bool) -> None:
         words.append(f"{summary['default_rmse']:.4f} by default")
     say("; ".join(words))
     importances = summary["importances"]
-    lines = [[name, show_value(summary["settings"][name]), show_value(study.defaults[name])] for name in study.space]
+    lines = [
+        [name, format_value(summary["settings"][name]), format_value(study.defaults[name])] for name in study.space
+    ]
     if importances:
         lines = [[*line, f"{importances[line[0]]:.0%}"] for line in lines]
         lines.sort(key=lambda line: -importances[line[0]])
     show_table(["setting", "best", "default"] + ["importance"] * bool(importances), lines)
-    say(f"every trial is kept in {summary['study']}; this fits with the best settings:")
+    say(f"the trials are stored in {summary['study']}; fit with the best settings:")
     say(summary["command"])
 
 
-def _draw(summary: dict[str, Any], path: Path, *, title: str) -> None:
+def _draw_importances(summary: dict[str, Any], path: Path, *, title: str) -> None:
     from deepmf.plots import add_title, plot_importances, save_svg
     from deepmf.tuning import FEWEST_FOR_IMPORTANCE
 

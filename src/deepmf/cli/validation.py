@@ -1,0 +1,76 @@
+"""Validation entries of `fit` and `tune`: read from a file, or split off the entries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deepmf.cli.inputs import InputOptions, UnknownCounts, convert_held_out, name_file
+from deepmf.cli.options import VALIDATION_SHARE
+from deepmf.errors import BadSetting, BadSplit, UnknownLabel
+
+if TYPE_CHECKING:
+    from deepmf.matrix.matrix import ObservedMatrix
+    from deepmf.models.base import Model
+
+
+def split_validation(
+    entries: ObservedMatrix, validation: Path | None, share: float | None, reading: InputOptions, *, seed: int
+) -> tuple[ObservedMatrix, ObservedMatrix | None]:
+    """Return the entries to train on, and the validation entries: those of a file, or a random share."""
+    if validation is not None:
+        if share is not None:
+            raise BadSetting("give --validation or --validation-share, not both")
+        return entries, _read_validation(validation, entries, reading)
+    from deepmf.data.splits import split_entries
+
+    share = VALIDATION_SHARE if share is None else share
+    split = split_entries(entries, train=1.0 - share, validation=share, test=0.0, seed=seed)
+    return split.train, split.validation if split.validation.n_entries else None
+
+
+def split_unseen(
+    entries: ObservedMatrix, start: Model, share: float | None, *, seed: int
+) -> tuple[ObservedMatrix, ObservedMatrix | None]:
+    """Return the entries to train on, and validation entries that the model to start from was not trained on.
+
+    At most half of the unseen entries become validation entries.
+    """
+    import numpy as np
+
+    from deepmf.data.random_numbers import RandomStream
+    from deepmf.models.warm_start import WarmStart
+
+    share = VALIDATION_SHARE if share is None else share
+    if not 0 <= share <= 1:
+        raise BadSplit(f"--validation-share must be between 0 and 1; got {share!r}")
+    warm = WarmStart(start.entries_, start.predictor_, entries)
+    unseen = np.flatnonzero(warm.are_unseen(entries.entry_rows, entries.by_row.columns))
+    n_wanted = min(round(share * entries.n_entries), unseen.size // 2)
+    chosen = unseen[RandomStream(seed).order(unseen.size)[:n_wanted]]
+    left = np.setdiff1d(np.arange(entries.n_entries), chosen, assume_unique=True)
+    return entries.take_entries(left), entries.take_entries(chosen) if n_wanted else None
+
+
+def add_held_out(model: Model, held_out: ObservedMatrix | None) -> Model:
+    """Return a fitted model that also knows the validation entries; unchanged if it cannot be extended."""
+    if held_out is None or not model.is_fitted or model.predicts == ("I",):
+        return model
+    return model.extend(held_out)
+
+
+def _read_validation(path: Path, train: ObservedMatrix, reading: InputOptions) -> ObservedMatrix:
+    """Read validation entries, without those whose row or column is not in the training entries.
+
+    Only the fallback could predict them, with the same error in every epoch.
+    """
+    read = reading.adapt_to(train.form).read_held_out(path, train.scale)
+    validation = convert_held_out(read, train.row_labels, train.column_labels, path, unknown="fallback")
+    known = validation.take_known(train.rows, train.columns)
+    if known.n_entries < validation.n_entries:
+        counts = UnknownCounts.count(train.rows, train.columns, *validation.entries()[:2])
+        problem = "the training entries lack"
+        if known.n_entries == 0:
+            raise UnknownLabel(f"{name_file(path)}: {problem} {counts}, so no validation entry is left")
+        counts.warn(path, problem, "validation entries are left out")
+    return known
