@@ -4,8 +4,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from deepmf.export.onnx import solved
-from deepmf.export.onnx_solver import conjugate_gradients, translations
+from deepmf.export.onnx import solve
+from deepmf.export.onnx_solver import conjugate_gradients, list_translations
 
 
 @pytest.mark.slow  # importing onnxscript takes seconds
@@ -22,7 +22,7 @@ def test_systems_are_solved_to_rounding() -> None:
     assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
     (loop,) = (node for node in conjugate_gradients.to_function_proto().node if node.op_type == "Loop")
     assert len(loop.output) == 1  # of several, the order would be left to chance
-    assert list(translations()) == [solved._opoverload]
+    assert list(list_translations()) == [solve._opoverload]
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.models.dmfd import DMFD
 from deepmf.models.means import Means
-from deepmf.report.content import LeftOut, Section, rendered
+from deepmf.report.content import LeftOut, Section, render_template
 
 TINY: dict[str, Any] = {
     "hidden_sizes": (16,),
@@ -57,7 +57,7 @@ class ProbableDMFD(Bell, DMFD):
 def html_of(section: Section | LeftOut) -> str:
     """Return a section as HTML."""
     assert isinstance(section, Section)
-    return rendered("section.html", section=section)
+    return render_template("section.html", section=section)
 
 
 def lines_of(written: str, caption: str) -> list[list[str]]:

@@ -43,7 +43,7 @@ def test_levels_are_compared_with_rounded_means(split: AreaSplit, entries: Obser
 def test_the_means_have_no_baseline(split: AreaSplit) -> None:
     found = find(Means().fit(split.train), split.test["I"])
     assert found.baseline is None
-    assert found.compared == [found.measured]
+    assert found.measurements == [found.measured]
 
 
 def test_what_a_model_does_not_give(entries: ObservedMatrix, discrete: Model, probable: Model) -> None:
@@ -86,14 +86,14 @@ def test_what_the_model_does_not_know_is_in_the_errors_by_area_alone(split: Area
         find(model, entries)
     found = find(model, entries, unknown="fallback")
     assert (found.test.n_entries, found.n_unknown) == (n_known, entries.n_entries - n_known)
-    for measured in found.compared:
+    for measured in found.measurements:
         assert [part.area for part in measured.areas] == ["I", "unknown", "all"]
         assert sum(group.n_entries for group in measured.cold_start) == n_known
     assert found.confusion is not None and found.confusion.sum() == n_known
     left_out = find(model, entries, unknown="nan")
     assert [part.area for part in left_out.measured.areas] == ["I", "all"]
     assert left_out.n_unknown == found.n_unknown
-    with pytest.raises(BadEntries, match="nothing to report on: no test entry has a row and a column that the model"):
+    with pytest.raises(BadEntries, match="no test entry"):
         find(model, split.test["IV"], unknown="fallback")
 
 

@@ -23,7 +23,7 @@ from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.report import write_report
 from deepmf.report.content import LeftOut, Section
 from deepmf.report.findings import find
-from deepmf.report.page import SECTIONS, written
+from deepmf.report.page import SECTIONS, render_page
 from deepmf.training.history import EpochRecord, History, describe_stages
 
 VOID = {"meta", "link", "br"}
@@ -58,7 +58,7 @@ class Outline(HTMLParser):
 
 
 def page_of(model: Model, test: ObservedMatrix, **named: Any) -> Outline:
-    return Outline(written(find(model, test), **named))
+    return Outline(render_page(find(model, test), **named))
 
 
 def titles(page: Outline) -> list[str]:
@@ -112,7 +112,7 @@ def test_every_section_says_in_one_sentence_how_to_read_it(
 
 def test_the_numbers_are_those_of_the_findings(entries: ObservedMatrix, discrete: Model) -> None:
     found = find(discrete, entries)
-    page = Outline(written(found))
+    page = Outline(render_page(found))
     assert found.baseline is not None
     for part in (*found.measured.areas, *found.baseline.areas):
         assert f"{part.rmse:.3f}" in page.text("td")
@@ -284,7 +284,7 @@ def test_a_title_may_hold_half_a_character(tmp_path: Path, split: AreaSplit) -> 
 def test_what_the_model_does_not_know_is_told(split: AreaSplit, entries: ObservedMatrix) -> None:
     model = DMFD(**TINY).fit(split.train, split.validation)
     found = find(model, entries, unknown="fallback")
-    page = written(found)
+    page = render_page(found)
     Outline(page)
     n_unknown = entries.n_entries - split.test["I"].n_entries
     told = f"Of {entries.n_entries} test entries, {n_unknown} have a row or column that the model does not know"
@@ -293,7 +293,7 @@ def test_what_the_model_does_not_know_is_told(split: AreaSplit, entries: Observe
     )
     assert "<dt>unknown</dt><dd>a row or column that the model does not know" in page
     assert f"On {entries.n_entries} test entries, DMFD is off by" in page
-    assert f"{told}; this page leaves them out." in written(find(model, entries, unknown="nan"))
+    assert f"{told}; this page leaves them out." in render_page(find(model, entries, unknown="nan"))
 
 
 def test_settings_that_were_chosen_are_marked(split: AreaSplit) -> None:

@@ -18,26 +18,26 @@ from deepmf.sklearn.candidates import (
     Residuals,
     blend,
     choose,
-    fitted,
-    left_out,
-    suitable,
+    explain_left_out,
+    fit_whole_rows,
+    list_suitable,
 )
 from deepmf.sklearn.completers import ByModel, Completer, WholeRows
 from deepmf.sklearn.table import TableEntries
 
 
 def test_two_gaussians_need_rows_enough_and_wide_tables_are_for_models() -> None:
-    assert suitable((80, 10)) == WHOLE_ROWS
-    assert set(WHOLE_ROWS) - set(suitable((79, 10))) == {"mixture"}
-    assert suitable((10_000, 200)) == WHOLE_ROWS
-    assert set(WHOLE_ROWS) - set(suitable((10_000, MOST_COLUMNS))) == {"mixture"}
-    assert suitable((10_000, MOST_COLUMNS + 1)) == ()
+    assert list_suitable((80, 10)) == WHOLE_ROWS
+    assert set(WHOLE_ROWS) - set(list_suitable((79, 10))) == {"mixture"}
+    assert list_suitable((10_000, 200)) == WHOLE_ROWS
+    assert set(WHOLE_ROWS) - set(list_suitable((10_000, MOST_COLUMNS))) == {"mixture"}
+    assert list_suitable((10_000, MOST_COLUMNS + 1)) == ()
 
 
 @pytest.mark.parametrize("shape", [(80, 10), (79, 10), (10_000, 201), (10_000, MOST_COLUMNS + 1)])
 def test_what_does_not_suit_is_left_out_with_a_reason(shape: tuple[int, int]) -> None:
-    assert set(left_out(shape)) == set(WHOLE_ROWS) - set(suitable(shape))
-    assert all(str(shape[0]) in reason or str(shape[1]) in reason for reason in left_out(shape).values())
+    assert set(explain_left_out(shape)) == set(WHOLE_ROWS) - set(list_suitable(shape))
+    assert all(str(shape[0]) in reason or str(shape[1]) in reason for reason in explain_left_out(shape).values())
 
 
 def test_no_name_is_also_that_of_a_model() -> None:
@@ -50,7 +50,7 @@ def test_each_completes_rows(name: str) -> None:
     column = np.linspace(-1.5, 1.5, 40)
     table = np.column_stack([column, 2 * column, -column])
     table[::4, 1] = np.nan
-    completed = fitted(name, table, seed=0).completed(table)
+    completed = fit_whole_rows(name, table, seed=0).complete(table)
     np.testing.assert_allclose(completed[~np.isnan(table)], table[~np.isnan(table)])
     error = np.sqrt(np.mean(np.square(completed[::4, 1] - 2 * column[::4])))
     assert error == pytest.approx(np.std(2 * column), rel=0.1) if name == "column-means" else error < 0.6
@@ -134,7 +134,7 @@ class Noisy(WholeRows):
     def __init__(self, truth: npt.NDArray[np.float64], noise: npt.NDArray[np.float64]) -> None:
         self.truth, self.noise = truth, noise
 
-    def completed(self, table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def complete(self, table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         same = (self.truth[None] == table[:, None]).any(axis=2)  # values are all different
         return (self.truth + self.noise)[same.argmax(axis=1)]
 
@@ -168,4 +168,4 @@ def test_a_column_with_many_residuals_has_its_own() -> None:
     np.testing.assert_array_equal(residuals.quantiles(np.array([1, 0, 0]), 0.5), [5.0, 0.1, 0.1])
     assert residuals.quantiles(np.array([2]), 1.0) == 9.0
     assert residuals.quantiles(np.array([2]), 0.0) == 0.1  # of all columns
-    assert set(residuals.drawn(np.array([1, 1]), np.random.default_rng(0))) == {5.0}
+    assert set(residuals.draw(np.array([1, 1]), np.random.default_rng(0))) == {5.0}

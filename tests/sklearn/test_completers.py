@@ -22,7 +22,7 @@ def by_model() -> ByModel:
 
 def test_a_model_predicts_for_rows_that_are_folded_in() -> None:
     completer = by_model()
-    found = completer.predicted(TableEntries.of(np.array([[5.0, np.nan]])), np.array([0]), np.array([1]), None)
+    found = completer.predict(TableEntries.of(np.array([[5.0, np.nan]])), np.array([0]), np.array([1]), None)
     np.testing.assert_array_equal(found, completer.model.fold_in([0], [5.0]).predict([1]))
     assert (completer.name, completer.gives_distribution, completer.features_of(np.array([0]))) == (
         "Means",
@@ -35,8 +35,8 @@ def test_a_stack_is_the_weighted_mean_of_its_parts() -> None:
     completer, entries = by_model(), TableEntries.of(TABLE[:2])
     asked = entries, np.array([0, 1]), np.array([1, 1]), None
     stacked = Stacked((completer, ByMeans()), np.array([0.25, 0.75]))
-    expected = 0.25 * completer.predicted(*asked) + 0.75 * np.array([2.0, 0.0])
-    np.testing.assert_allclose(stacked.predicted(*asked), expected)
+    expected = 0.25 * completer.predict(*asked) + 0.75 * np.array([2.0, 0.0])
+    np.testing.assert_allclose(stacked.predict(*asked), expected)
 
 
 Array = npt.NDArray[np.float64]
@@ -56,7 +56,7 @@ def holes(table: Array, share: float) -> Array:
 def test_expected_cells_are_conditional_means(share: float) -> None:
     gaussian = known_gaussian(6)
     table, weights = holes(np.random.default_rng(2).normal(size=(12, 6)), share), np.linspace(0.5, 1.5, 12)
-    found = gaussian.expected(table, weights)
+    found = gaussian.expect(table, weights)
     covariance = np.zeros((6, 6))
     for row, cells, log_density, weight in zip(table, found.cells, found.log_densities, weights, strict=True):
         seen = ~np.isnan(row)
@@ -75,9 +75,9 @@ def test_expected_cells_are_conditional_means(share: float) -> None:
 
 def test_rows_some_at_a_time_are_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     gaussian, table = known_gaussian(5), holes(np.random.default_rng(2).normal(size=(40, 5)), 0.4)
-    whole = gaussian.expected(table, np.ones(40))
+    whole = gaussian.expect(table, np.ones(40))
     monkeypatch.setattr(gaussians, "_CELLS_AT_A_TIME", 8)
-    for found, expected in zip(gaussian.expected(table, np.ones(40)), whole, strict=True):
+    for found, expected in zip(gaussian.expect(table, np.ones(40)), whole, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
@@ -86,9 +86,9 @@ def test_the_covariance_is_found_in_spite_of_missing_cells() -> None:
     factor = random.normal(size=(2000, 1))
     table = factor * [1.0, -1.0, 0.5] + 0.1 * random.normal(size=(2000, 3))
     table /= table.std(axis=0)
-    found = Gaussians.fitted(holes(table, 0.4), shrinkage=0.0).parts[0]
+    found = Gaussians.fit(holes(table, 0.4), shrinkage=0.0).parts[0]
     np.testing.assert_allclose(found.covariance, np.cov(table.T), atol=0.05)
-    apart = Gaussians.fitted(holes(table, 0.4), shrinkage=1e9).parts[0]
+    apart = Gaussians.fit(holes(table, 0.4), shrinkage=1e9).parts[0]
     np.testing.assert_allclose(apart.covariance, np.diag(apart.covariance.diagonal()), atol=1e-5)
 
 
@@ -98,9 +98,7 @@ def test_two_gaussians_follow_a_bend() -> None:
     truth = np.column_stack([along, np.abs(along) - 0.8, along + 0.1 * random.normal(size=400)])
     table = holes(truth, 0.2)
     missing = np.isnan(table[:, 1]) & ~np.isnan(table[:, 0])
-    one, two = (
-        Gaussians.fitted(table, n_parts=n_parts, shrinkage=0.3).completed(table)[missing, 1] for n_parts in (1, 2)
-    )
+    one, two = (Gaussians.fit(table, n_parts=n_parts, shrinkage=0.3).complete(table)[missing, 1] for n_parts in (1, 2))
     errors = [np.sqrt(np.mean(np.square(each - truth[missing, 1]))) for each in (one, two)]
     assert errors[1] < 0.5 * errors[0]
 
@@ -108,7 +106,7 @@ def test_two_gaussians_follow_a_bend() -> None:
 def test_each_of_two_gaussians_is_drawn_to_what_both_have_in_common() -> None:
     random = np.random.default_rng(0)
     first, second = random.normal(size=(8, 3)), 50.0 + random.normal(size=(8, 3)) * [0.2, 1.0, 3.0]
-    found = Gaussians.fitted(np.vstack([first, second]), n_parts=2, shrinkage=0.0)
+    found = Gaussians.fit(np.vstack([first, second]), n_parts=2, shrinkage=0.0)
     scatters = [8 * np.cov(each.T, bias=True) for each in (first, second)]
     common = sum(scatters) / 16
     by_mean = sorted(found.parts, key=lambda part: part.means[0])
@@ -122,16 +120,16 @@ def test_each_of_two_gaussians_is_drawn_to_what_both_have_in_common() -> None:
 def test_many_rows_are_drawn_from(monkeypatch: pytest.MonkeyPatch, bound: str, value: int) -> None:
     table = holes(np.random.default_rng(0).normal(size=(50, 3)), 0.2)
     monkeypatch.setattr(gaussians, bound, value)
-    some = Gaussians.fitted(table, shrinkage=1.0, seed=3).parts[0].covariance
-    assert np.array_equal(some, Gaussians.fitted(table, shrinkage=1.0, seed=3).parts[0].covariance)
-    assert not np.array_equal(some, Gaussians.fitted(table, shrinkage=1.0, seed=4).parts[0].covariance)
-    assert np.isfinite(Gaussians.fitted(table, shrinkage=1.0).completed(table)).all()
+    some = Gaussians.fit(table, shrinkage=1.0, seed=3).parts[0].covariance
+    assert np.array_equal(some, Gaussians.fit(table, shrinkage=1.0, seed=3).parts[0].covariance)
+    assert not np.array_equal(some, Gaussians.fit(table, shrinkage=1.0, seed=4).parts[0].covariance)
+    assert np.isfinite(Gaussians.fit(table, shrinkage=1.0).complete(table)).all()
 
 
 def test_copies_and_constants_do_no_harm() -> None:
     column = np.random.default_rng(0).normal(size=30)
     table = holes(np.column_stack([column, column, np.zeros(30), 1.0 - column]), 0.3)
-    completed = Gaussians.fitted(table, shrinkage=0.4).completed(table)
+    completed = Gaussians.fit(table, shrinkage=0.4).complete(table)
     known = ~np.isnan(table[:, 0]) & np.isnan(table[:, 1])
     np.testing.assert_allclose(completed[known, 1], table[known, 0], atol=0.1)
     np.testing.assert_allclose(completed[:, 2], 0.0, atol=0.02)
@@ -146,23 +144,22 @@ def test_weights_fall_with_the_distance_over_common_cells() -> None:
     squares = np.array([(0.25 + 0.0) / 2, 0.25]) * 3
     weights = np.exp(-squares / (2 * WIDTH**2))
     expected = weights @ [1.0, 3.0] / weights.sum()
-    completed = Neighbours.fitted(table).completed(np.array([[0.5, 0.0, NAN]]))
+    completed = Neighbours.fit(table).complete(np.array([[0.5, 0.0, NAN]]))
     np.testing.assert_allclose(completed, [[0.5, 0.0, expected]], rtol=1e-6)
 
 
 def test_a_row_like_no_other_gets_the_means() -> None:
-    known = Neighbours.fitted(np.array([[1.0, 1.0, NAN], [1.0, -1.0, NAN], [NAN, NAN, 2.0]]))
-    np.testing.assert_allclose(known.completed(np.array([[NAN, NAN, 5.0], [NAN, NAN, NAN]])), [[0, 0, 5], [0, 0, 0]])
-    far = known.completed(np.array([[30.0, NAN, NAN]]))
+    known = Neighbours.fit(np.array([[1.0, 1.0, NAN], [1.0, -1.0, NAN], [NAN, NAN, 2.0]]))
+    np.testing.assert_allclose(known.complete(np.array([[NAN, NAN, 5.0], [NAN, NAN, NAN]])), [[0, 0, 5], [0, 0, 0]])
+    far = known.complete(np.array([[30.0, NAN, NAN]]))
     np.testing.assert_allclose(far, [[30.0, 0.0, 0.0]], atol=1e-6)
 
 
 def test_rows_some_at_a_time_and_some_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(0)
     table = np.where(random.random((30, 4)) < 0.3, NAN, random.normal(size=(30, 4)))
-    whole = Neighbours.fitted(table).completed(table)
+    whole = Neighbours.fit(table).complete(table)
     np.testing.assert_array_equal(whole[~np.isnan(table)], table[~np.isnan(table)])
     monkeypatch.setattr(neighbours, "_ROWS_AT_A_TIME", 7)
-    np.testing.assert_allclose(Neighbours.fitted(table).completed(table), whole, rtol=1e-9)
-    monkeypatch.setattr(neighbours, "_MOST_ROWS", 10)
-    assert len(Neighbours.fitted(table, seed=1).table) == 10
+    np.testing.assert_allclose(Neighbours.fit(table).complete(table), whole, rtol=1e-9)
+    assert len(Neighbours.fit(table, seed=1, most_rows=10).table) == 10

@@ -700,11 +700,11 @@ def test_a_category_counts_as_one_cell_among_hidden_ones() -> None:
 def test_numbers_are_drawn_with_residuals_and_shares_are_not() -> None:
     table = np.array([[0.0, 0.0, 1.0], [10.0, 1.0, 2.0], [2.0, 0.0, 3.0], [8.0, 1.0, 4.0]])
     entries = TableEntries.of(table)
-    units = ColumnUnits.own(entries)
+    units = ColumnUnits.from_columns(entries)
     filler = Filler(
         ByMeans(),
         units,
-        units.seen(entries),
+        units.standardise(entries),
         to_levels=False,
         residuals=Residuals(np.zeros(30, dtype=np.int64), np.full(30, 0.5)),  # values were above predictions
         shares=np.array([False, True, False]),

@@ -26,7 +26,7 @@ from deepmf.sklearn.table import (
     MixedTable,
     TableEntries,
     dense_copy,
-    showing,
+    hide_entries,
     with_columns,
 )
 
@@ -64,22 +64,22 @@ def test_a_copy_is_a_copy() -> None:
 def test_a_frame_of_pandas_stays_one(names: list[object]) -> None:
     frame = pd.DataFrame(TABLE, columns=names, index=["x", "y"])
     for rows in (None, np.array([1])):
-        shown = showing(frame, check_array(frame, **CHECKS), MASK, rows=rows)
+        shown = hide_entries(frame, check_array(frame, **CHECKS), MASK, rows=rows)
         expected = pd.DataFrame(SHOWN, columns=names)
         pd.testing.assert_frame_equal(shown, expected if rows is None else expected.iloc[rows].reset_index(drop=True))
 
 
 def test_other_kinds_stay_what_they_are() -> None:
     frame = pl.DataFrame(TABLE, schema=["a", "b", "c"])
-    shown = showing(frame, check_array(frame, **CHECKS), MASK, rows=np.array([1, 0]))
+    shown = hide_entries(frame, check_array(frame, **CHECKS), MASK, rows=np.array([1, 0]))
     assert isinstance(shown, pl.DataFrame)
     assert shown.columns == ["a", "b", "c"]
     np.testing.assert_array_equal(shown.to_numpy(), SHOWN[[1, 0]])
-    np.testing.assert_array_equal(showing(TABLE.tolist(), TABLE, MASK), SHOWN)
+    np.testing.assert_array_equal(hide_entries(TABLE.tolist(), TABLE, MASK), SHOWN)
     stored = scipy.sparse.csr_array(([0.0, 7.0], ([0, 1], [0, 0])), shape=(2, 3))
-    shown = showing(stored, stored, MASK)
+    shown = hide_entries(stored, stored, MASK)
     assert shown.nnz == 1  # the zero that is stored and shown
-    assert showing(stored, stored, MASK, rows=np.array([0])).shape == (1, 3)
+    assert hide_entries(stored, stored, MASK, rows=np.array([0])).shape == (1, 3)
 
 
 FRAME = pd.DataFrame(
@@ -210,13 +210,13 @@ def test_a_column_for_each_category_and_one_for_an_order(table: MixedTable) -> N
     assert codes.sources.tolist() == [0, 1, 1, 2]
     assert codes.are_shares.tolist() == [False, True, True, False]
     nan = np.nan
-    np.testing.assert_array_equal(codes.encoded(table), [[0, 0, 1, 1], [2, nan, nan, 2], [nan, 1, 0, nan]])
+    np.testing.assert_array_equal(codes.encode(table), [[0, 0, 1, 1], [2, nan, nan, 2], [nan, 1, 0, nan]])
 
 
 def test_back_again(table: MixedTable) -> None:
     codes = ColumnCodes.of(table, NAMES)
     numbers = np.array([[9.0, 9, 9, 9], [1.2, 0.3, 0.2, 2], [1.4, 0, 0, 3]])
-    size, colour, number = codes.decoded(numbers, table, None)
+    size, colour, number = codes.decode(numbers, table, None)
     assert (size, colour) == (["s", "l", "m"], ["red", "blue", "blue"])
     assert number.tolist() == [9, 2, 3]
 
@@ -227,18 +227,18 @@ def test_draws_follow_the_shares() -> None:
     assert table is not None
     codes = ColumnCodes.of(table, ["x"])
     numbers = np.tile([0.75, 0.25], (4002, 1))
-    (drawn,) = codes.decoded(numbers, table, np.random.default_rng(0))
+    (drawn,) = codes.decode(numbers, table, np.random.default_rng(0))
     assert drawn[:2] == ["a", "b"]
     assert 0.72 < np.mean([each == "a" for each in drawn]) < 0.78
-    assert set(codes.decoded(numbers, table, None)[0][2:]) == {"a"}
+    assert set(codes.decode(numbers, table, None)[0][2:]) == {"a"}
 
 
 def test_a_category_that_nobody_knows_is_missing_to_the_model(table: MixedTable) -> None:
     codes = ColumnCodes.of(table, NAMES)
     other = MixedTable.of([["s", "pink", 1.0]], missing=np.nan, texts=[0, 1])
     assert other is not None
-    np.testing.assert_array_equal(codes.encoded(other), [[0, np.nan, np.nan, 1]])
-    assert codes.decoded(np.ones((1, 4)), other, None)[1] == ["pink"]
+    np.testing.assert_array_equal(codes.encode(other), [[0, np.nan, np.nan, 1]])
+    assert codes.decode(np.ones((1, 4)), other, None)[1] == ["pink"]
 
 
 def test_texts_that_are_no_categories_are_refused() -> None:
@@ -410,44 +410,46 @@ ENTRIES = TableEntries.of(TABLE_UNITS)
 
 
 def test_a_model_sees_standardised_columns() -> None:
-    seen = ColumnUnits.own(ENTRIES).seen(ENTRIES)
+    seen = ColumnUnits.from_columns(ENTRIES).standardise(ENTRIES)
     spreads = np.nanstd(TABLE_UNITS, axis=0)
     expected = (TABLE_UNITS - np.nanmean(TABLE_UNITS, axis=0)) / np.where(spreads < 1e-9, 1, spreads)
     np.testing.assert_allclose(seen.values, TableEntries.of(expected).values, atol=1e-12)
 
 
 def test_values_undo_what_a_model_sees() -> None:
-    units = ColumnUnits.own(ENTRIES)
-    np.testing.assert_allclose(units.values(units.seen(ENTRIES).values, ENTRIES.columns), ENTRIES.values, rtol=1e-12)
-    other = units.seen(TableEntries((1, 3), np.array([0]), np.array([2]), np.array([0.3])))
+    units = ColumnUnits.from_columns(ENTRIES)
+    np.testing.assert_allclose(
+        units.values(units.standardise(ENTRIES).values, ENTRIES.columns), ENTRIES.values, rtol=1e-12
+    )
+    other = units.standardise(TableEntries((1, 3), np.array([0]), np.array([2]), np.array([0.3])))
     np.testing.assert_allclose(other.values, [0.2])  # not infinitely far from the column's only value
     constant = units.values(np.array([-3.0, 3.0]), np.array([2, 2]))
     assert constant.tolist() == [0.1, 0.1]
 
 
 def test_what_lies_far_out_is_seen_at_the_end() -> None:
-    units = ColumnUnits.own(ENTRIES)
+    units = ColumnUnits.from_columns(ENTRIES)
     far = TableEntries((1, 3), np.array([0, 0]), np.array([0, 1]), np.array([1e9, -1e9]))
-    assert units.seen(far).values.tolist() == [REACH, -REACH]
+    assert units.standardise(far).values.tolist() == [REACH, -REACH]
     ends = np.array([REACH, -REACH])
     assert units.values(ends, np.array([0, 0])).tolist() == [np.nanmax(TABLE_UNITS[:, 0]), np.nanmin(TABLE_UNITS[:, 0])]
 
 
 def test_columns_have_levels_where_values_repeat() -> None:
-    real, levels, constant = ColumnUnits.own(ENTRIES).column_scales
+    real, levels, constant = ColumnUnits.from_columns(ENTRIES).column_scales
     assert real == Scale(low=np.nanmin(TABLE_UNITS[:, 0]), high=np.nanmax(TABLE_UNITS[:, 0]))
     assert levels == Scale([1, 2, 3])
     assert constant == Scale([0.1])
-    nearest = ColumnUnits.own(ENTRIES).levels(np.array([1.4, 51.25, 2.6]), np.array([1, 0, 1]))
+    nearest = ColumnUnits.from_columns(ENTRIES).levels(np.array([1.4, 51.25, 2.6]), np.array([1, 0, 1]))
     assert nearest.tolist() == [1, 51.25, 3]
 
 
 def test_a_shared_scale_leaves_values_as_they_are() -> None:
     stars = TableEntries.of(np.array([[1.0, 5.0], [2.0, np.nan], [3.0, 4.0]]))
-    units = ColumnUnits.shared(stars, None)
+    units = ColumnUnits.from_shared_scale(stars, None)
     assert units.scale == Scale([1, 2, 3, 4, 5])
     assert units.means.tolist() == [2, 4.5]
-    np.testing.assert_array_equal(units.seen(stars).values, stars.values)
-    assert ColumnUnits.shared(stars, Scale([1, 2, 3, 4, 5, 6])).scale.high == 6
+    np.testing.assert_array_equal(units.standardise(stars).values, stars.values)
+    assert ColumnUnits.from_shared_scale(stars, Scale([1, 2, 3, 4, 5, 6])).scale.high == 6
     with pytest.warns(ConstantValues):
-        ColumnUnits.shared(TableEntries.of(np.full((2, 2), 3.0)), None)
+        ColumnUnits.from_shared_scale(TableEntries.of(np.full((2, 2), 3.0)), None)

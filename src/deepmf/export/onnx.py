@@ -1,4 +1,4 @@
-"""A model as a folder of ONNX files, with the latents and labels that a service needs beside them."""
+"""Export a model to a folder of ONNX files, with the latents and labels that a service needs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from deepmf.storage.matrices import pack_scale
 
 
 class ExportModules(nn.Module):
-    """The three parts of a model with two branches, and the whole that they make.
+    """The row branch, the column branch and the head of a model, as one module.
 
     `rows` and `columns` map values (vectors, inputs), NaN where nothing is observed, to latents (vectors, latent);
     `head` maps row latents and column latents to a tuple with a tensor (rows, columns, ...) for each of `outputs`,
@@ -53,24 +53,24 @@ class ExportModules(nn.Module):
         self.outputs = tuple(outputs)
 
     def forward(self, row_values: Tensor, column_values: Tensor) -> tuple[Tensor, ...]:
-        """Return the latents of rows and of columns, and what the head makes of them."""
+        """Return row latents, column latents, and the outputs of the head."""
         row_latents, column_latents = self.rows(row_values), self.columns(column_values)
         return row_latents, column_latents, *self.head(row_latents, column_latents)
 
 
-def parts_of(model: Model) -> ExportModules:
-    """Return the parts of a fitted model; of one that has none, an error says which have."""
+def make_modules(model: Model) -> ExportModules:
+    """Return the modules of a fitted model; raise `BadSetting` for a model that cannot be exported."""
     make = _MAKERS.get(type(model))
     if make is None:
         names = {each.class_name: name for name, each in MODELS.items()}
         own, *can = (names.get(kind.__name__, kind.__name__) for kind in (type(model), *_MAKERS))
-        raise BadSetting(f"{own!r} cannot be exported; what can is {', '.join(can)}")
-    model.scale_  # noqa: B018 (says that the model is not fitted, where it is not)
+        raise BadSetting(f"{own!r} cannot be exported; the models that can are {', '.join(can)}")
+    model.scale_  # noqa: B018 (raises NotFitted)
     return make(model)
 
 
 class ExportBranch(nn.Module):
-    """A branch that reads values in the scale's units, NaN where nothing is observed, and gives latents of length 1."""
+    """A branch that maps values in the units of the scale, NaN where missing, to latents of length 1."""
 
     def __init__(self, branch: Branch, *, inputs: str, scale: Scale) -> None:
         super().__init__()
@@ -83,13 +83,13 @@ class ExportBranch(nn.Module):
         return normalise_latents(self.branch(torch.where(torch.isnan(values), 0.0, inputs)))
 
 
-@torch.library.custom_op("deepmf::solved", mutates_args=())
-def solved(matrices: Tensor, right: Tensor) -> Tensor:
+@torch.library.custom_op("deepmf::solve", mutates_args=())
+def solve(matrices: Tensor, right: Tensor) -> Tensor:
     """Return the solutions (n, unknowns, 1) of positive definite systems, as one operator of an exported graph."""
     return solve_cholesky(matrices, right).contiguous()
 
 
-@solved.register_fake
+@solve.register_fake
 def _(matrices: Tensor, right: Tensor) -> Tensor:
     return torch.empty_like(right)
 
@@ -103,7 +103,7 @@ class RefinedBranch(nn.Module):
     def __init__(self, network: nn.Module, refinement: Refinement, *, scale: Scale) -> None:
         super().__init__()
         self.network = network  # the branch and the head of the refinement
-        self._refinement, self._unit_map = replace(refinement, solve=solved), scale.unit_map
+        self._refinement, self._unit_map = replace(refinement, solve=solve), scale.unit_map
         with torch.no_grad():  # what is computed once is computed now, and is a constant of the graph
             self.eval()(torch.full((1, refinement.side.views.shape[1]), float("nan")))
 
@@ -143,8 +143,8 @@ class LinearBranch(nn.Module):
         grams = (self.lines * seen[..., None]).mT @ self.lines
         ridges = torch.maximum(self._ridges(seen.sum(1, keepdim=True)), LEAST_RIDGE * (seen @ self.lines.square()))
         unit = torch.eye(self.lines.shape[1])
-        found = solved(grams + ridges[..., None] * unit, (left @ self.lines)[..., None]).squeeze(-1)
-        linear = self._placed(found, torch.ones_like(found[:, :1]), latents[:, -1:])
+        found = solve(grams + ridges[..., None] * unit, (left @ self.lines)[..., None]).squeeze(-1)
+        linear = self._place(found, torch.ones_like(found[:, :1]), latents[:, -1:])
         return torch.cat([latents[:, : self._fields.start], linear, latents[:, self._fields.stop :]], dim=1)
 
     def _ridges(self, counts: Tensor) -> Tensor:
@@ -154,21 +154,21 @@ class LinearBranch(nn.Module):
         ridges = functional.pad(of_latents, (0, 1), value=settings.effect_penalty)
         return torch.where(counts > 0, ridges, 1.0)  # a vector without entries has no latents and no effect
 
-    def _placed(self, found: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
+    def _place(self, found: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
         raise NotImplementedError
 
 
 class LinearRows(LinearBranch):
     """Rows, whose linear part is weighted."""
 
-    def _placed(self, found: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
+    def _place(self, found: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
         return torch.cat([found, ones, 0.0 * ones], dim=1) * (self._part.blend.weight * (-log_slopes).exp())
 
 
 class LinearColumns(LinearBranch):
     """Columns."""
 
-    def _placed(self, found: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
+    def _place(self, found: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
         return torch.cat([found[:, :-1], ones, found[:, -1:], ones], dim=1)
 
 
@@ -225,11 +225,11 @@ class DistributionHead(nn.Module):
         logits = (1.0 - share) * self.head.logits(row_latents @ column_latents.T, response)
         if share:
             logits = logits - share * self.linear_cutpoints
-        exceeded = functional.pad(functional.pad(self._calibrated(logits.sigmoid()), (1, 0), value=1.0), (0, 1))
+        exceeded = functional.pad(functional.pad(self._calibrate(logits.sigmoid()), (1, 0), value=1.0), (0, 1))
         return self.head.expectation(logits), exceeded[..., :-1] - exceeded[..., 1:]
 
-    def _calibrated(self, exceedance: Tensor) -> Tensor:
-        """Return what `PredictiveDistribution.calibrated` does."""
+    def _calibrate(self, exceedance: Tensor) -> Tensor:
+        """Calibrate probabilities as `PredictiveDistribution.calibrate` does."""
         if self.coverages is None:
             return exceedance
         from_median, held = 2.0 * exceedance - 1.0, torch.zeros_like(exceedance)
@@ -238,21 +238,21 @@ class DistributionHead(nn.Module):
         return (1.0 + from_median.sign() * held) / 2.0
 
 
-def _of_dmf(model: DMF) -> ExportModules:
-    return _with_head(model, CosineHead(model.scale_), ["predictions"])
+def _make_dmf(model: DMF) -> ExportModules:
+    return _make_with_head(model, CosineHead(model.scale_), ["predictions"])
 
 
-def _of_dmfd(model: DMFD) -> ExportModules:
-    return _with_head(model, QuantizingHead(model.scale_, model.network_.quantizer), ["predictions", "scores"])
+def _make_dmfd(model: DMFD) -> ExportModules:
+    return _make_with_head(model, QuantizingHead(model.scale_, model.network_.quantizer), ["predictions", "scores"])
 
 
-def _with_head(model: DMF, head: nn.Module, outputs: Sequence[str]) -> ExportModules:
+def _make_with_head(model: DMF, head: nn.Module, outputs: Sequence[str]) -> ExportModules:
     inputs, scale, network = model.settings.inputs, model.scale_, model.network_
     rows, columns = (ExportBranch(branch, inputs=inputs, scale=scale) for branch in (network.rows, network.columns))
     return ExportModules(rows, columns, head, outputs).eval()
 
 
-def _of_ordinal_dmf(model: OrdinalDMF) -> ExportModules:
+def _make_ordinal_dmf(model: OrdinalDMF) -> ExportModules:
     encoder = copy.deepcopy(model.predictor_.encoder)  # on the CPU
     assert isinstance(encoder, OrdinalEncoder)
     network, scale, trained_rows = encoder.network, model.scale_, model.predictor_.rows.base
@@ -272,7 +272,11 @@ def _of_ordinal_dmf(model: OrdinalDMF) -> ExportModules:
     return ExportModules(rows, columns, head, ["predictions", "probabilities"]).eval()
 
 
-_MAKERS: dict[type[Model], Callable[..., ExportModules]] = {DMF: _of_dmf, DMFD: _of_dmfd, OrdinalDMF: _of_ordinal_dmf}
+_MAKERS: dict[type[Model], Callable[..., ExportModules]] = {
+    DMF: _make_dmf,
+    DMFD: _make_dmfd,
+    OrdinalDMF: _make_ordinal_dmf,
+}
 
 
 FORMAT = 1
@@ -286,19 +290,21 @@ _MOST_BYTES = 2**31 - 2**20  # of weights: an ONNX file cannot be larger than 2 
 
 
 def export_onnx(model: Model, folder: str | Path) -> list[Path]:
-    """Write a fitted model to a folder, whole or not at all; return the files.
+    """Write a fitted model to a folder of ONNX files, and return the files.
 
-    An earlier export is replaced at once; a folder with other files is refused.
+    An earlier export is replaced only when the new one is complete; a folder with other files is refused.
 
-    rows.onnx: row_values (rows, trained columns), NaN where nothing is observed -> row_latents (rows, latent).
-    columns.onnx: column_values (columns, trained rows), NaN likewise -> column_latents (columns, latent).
-    head.onnx: row_latents, column_latents -> predictions (rows, columns); of DMFD these are levels, and it also gives
-        scores (rows, columns) to rank by; that of OrdinalDMF gives probabilities (rows, columns, values) as well.
-    row_latents.npy, column_latents.npy: the latents of all rows and columns that the model covers, single precision.
-    model.json: their labels in the same order, the scale (and the support of distributions), and how many of them are
-        trained.
+    ======================================  ==========================================================================
+    rows.onnx                               row_values (rows, trained columns), NaN where missing -> row_latents
+    columns.onnx                            column_values (columns, trained rows), NaN where missing -> column_latents
+    head.onnx                               row_latents, column_latents -> predictions (rows, columns); DMFD adds
+                                            scores (rows, columns), OrdinalDMF probabilities (rows, columns, values)
+    row_latents.npy, column_latents.npy     latents of all rows and columns, in single precision
+    model.json                              their labels in the same order, the scale, the support of distributions,
+                                            and the number of trained rows and columns
+    ======================================  ==========================================================================
     """
-    parts, place = parts_of(model), Path(folder)
+    parts, place = make_modules(model), Path(folder)
     _make_parents(place)
     check_parts(place, is_part=is_part)
     if model.entries_.row_features is not None or model.entries_.column_features is not None:
@@ -309,13 +315,13 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
             stacklevel=2,
         )
     latents = {"row_latents": model.predictor_.rows, "column_latents": model.predictor_.columns}
-    whole = _exported(parts, *model.entries_.train.shape)
+    whole = _build_graph(parts, *model.entries_.train.shape)
     contents = {
-        "rows.onnx": _part(whole, ["row_values"], ["row_latents"]),
-        "columns.onnx": _part(whole, ["column_values"], ["column_latents"]),
-        "head.onnx": _part(whole, list(latents), parts.outputs),
-        **{f"{name}.npy": _npy(table.whole()) for name, table in latents.items()},
-        "model.json": json.dumps(_description(model), ensure_ascii=False).encode(),
+        "rows.onnx": _extract_part(whole, ["row_values"], ["row_latents"]),
+        "columns.onnx": _extract_part(whole, ["column_values"], ["column_latents"]),
+        "head.onnx": _extract_part(whole, list(latents), parts.outputs),
+        **{f"{name}.npy": _encode_npy(table.whole()) for name, table in latents.items()},
+        "model.json": json.dumps(_describe_model(model), ensure_ascii=False).encode(),
     }
     assert tuple(contents) == FILES
 
@@ -328,7 +334,7 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
 
 
 def is_part(file: Path) -> bool:
-    """Say whether a file may be of an earlier export."""
+    """Return whether a file may belong to an earlier export."""
     return file.is_file() and file.name in FILES
 
 
@@ -339,16 +345,16 @@ def _make_parents(place: Path) -> None:
         raise CannotSave(f"{place} cannot be a folder ({error.strerror}); nothing was changed") from error
 
 
-def _exported(parts: ExportModules, n_rows: int, n_columns: int) -> Any:
-    """Return the whole of a model as an ONNX graph; how many rows and columns it is given is left open."""
+def _build_graph(parts: ExportModules, n_rows: int, n_columns: int) -> Any:
+    """Return the ONNX graph of a model, with open numbers of rows and columns."""
     n_bytes = sum(parameter.nbytes for parameter in parts.parameters())
     if n_bytes > _MOST_BYTES:
         raise BadSetting(
             f"the branches have {n_bytes / 2**30:.1f} GiB of weights; an ONNX file holds 2 GiB, "
             "so smaller hidden_sizes could be exported"
         )
-    with _quietly():
-        from deepmf.export.onnx_solver import enclose_constants, translations
+    with _silence_exporter():
+        from deepmf.export.onnx_solver import enclose_constants, list_translations
 
         program = torch.onnx.export(
             parts,
@@ -356,7 +362,7 @@ def _exported(parts: ExportModules, n_rows: int, n_columns: int) -> Any:
             dynamo=True,
             verbose=False,
             opset_version=_OPSET,
-            custom_translation_table=translations(),
+            custom_translation_table=list_translations(),
             input_names=["row_values", "column_values"],
             output_names=["row_latents", "column_latents", *parts.outputs],
             dynamic_shapes=[{0: torch.export.Dim("rows")}, {0: torch.export.Dim("columns")}],
@@ -369,8 +375,8 @@ def _exported(parts: ExportModules, n_rows: int, n_columns: int) -> Any:
     return whole
 
 
-def _part(whole: Any, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
-    """Return what lies between some values of a graph, as the content of an ONNX file."""
+def _extract_part(whole: Any, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
+    """Return the part of a graph between some inputs and outputs, as the bytes of an ONNX file."""
     from onnx.utils import Extractor
 
     part = Extractor(whole).extract_model(list(inputs), list(outputs))
@@ -382,15 +388,15 @@ def _part(whole: Any, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
     return content
 
 
-def _npy(table: LatentArray) -> bytes:
+def _encode_npy(table: LatentArray) -> bytes:
     stream = io.BytesIO()
     np.save(stream, table, allow_pickle=False)
     return stream.getvalue()
 
 
-def _description(model: Model) -> dict[str, Any]:
+def _describe_model(model: Model) -> dict[str, Any]:
     n_rows, n_columns = model.entries_.train.shape
-    # What the last axis of probabilities stands for.
+    # The values of the last axis of probabilities.
     support = {"support": model.support_.tolist()} if model.gives_distribution else {}
     return {
         "format": FORMAT,
@@ -399,21 +405,21 @@ def _description(model: Model) -> dict[str, Any]:
         **support,
         "trained_rows": n_rows,  # the first of `rows`
         "trained_columns": n_columns,
-        "rows": _plain_labels(model.entries_.rows),
-        "columns": _plain_labels(model.entries_.columns),
+        "rows": _encode_labels(model.entries_.rows),
+        "columns": _encode_labels(model.entries_.columns),
     }
 
 
-def _plain_labels(labels: Labels) -> list[Any]:
-    """Return labels as JSON has them: numbers and texts as they are, others (dates, UUIDs, bytes) as text."""
+def _encode_labels(labels: Labels) -> list[Any]:
+    """Return labels for JSON: numbers and strings as they are, dates, UUIDs and bytes as text."""
     kind = find_stored_kind(labels)
     items: list[Any] = labels.array.tolist()
     return [AS_TEXT[kind].write(item) for item in items] if kind in AS_TEXT and kind != "bool" else items
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
-    """Keep what torch's exporter says of torch's own insides and of packages that are not needed from the user."""
+def _silence_exporter() -> Iterator[None]:
+    """Silence warnings of torch's exporter about torch itself and about packages that are not needed."""
     try:
         import onnxscript  # noqa: F401
     except ImportError as error:

@@ -1,6 +1,6 @@
-"""Systems of equations in ONNX, which has no operator that solves them: conjugate gradients in a loop."""
+"""Linear systems in ONNX, which has no operator to solve them: conjugate gradients in a loop."""
 
-# What is scripted is read as a graph, whose types onnxscript's annotations cannot follow.
+# onnxscript turns scripted functions into graphs; mypy cannot follow its annotations.
 # mypy: disable-error-code="arg-type, assignment, index, misc, no-any-return, return-value, type-arg, type-var"
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from onnxscript import opset18 as op
 def conjugate_gradients(matrices: FLOAT[...], right: FLOAT[...]) -> FLOAT[...]:
     """Solve positive definite systems (n, unknowns, unknowns), scaled by the roots of their diagonals.
 
-    The worst of a refinement that were met, of condition 5000, are solved to rounding after some 90 steps.
+    The worst systems of a refinement, of condition number 5000, are solved to rounding after about 90 steps.
     """
     unknowns = op.Shape(right, start=1, end=2)
     one = op.EyeLike(op.ConstantOfShape(op.Concat(unknowns, unknowns, axis=0)), dtype=1)
@@ -54,11 +54,11 @@ def enclose_constants(graph: Any) -> None:
             for each in body.node:
                 for place, name in enumerate(each.input):
                     if name not in inside and name in constants:
-                        each.input[place] = _enclosed(body, constants[name], prefix=node.name)
+                        each.input[place] = _enclose(body, constants[name], prefix=node.name)
 
 
-def _enclosed(body: Any, constant: Any, *, prefix: str) -> str:
-    """Give the body of a loop a constant under a name of its own, once; return the name."""
+def _enclose(body: Any, constant: Any, *, prefix: str) -> str:
+    """Copy a constant into the body of a loop under a new name, unless it is there; return the name."""
     name = f"{prefix}.{constant.name}"
     if all(each.name != name for each in body.initializer):
         body.initializer.append(constant)
@@ -66,6 +66,6 @@ def _enclosed(body: Any, constant: Any, *, prefix: str) -> str:
     return name
 
 
-def translations() -> dict[Callable[..., Any], Any]:
-    """Return what torch's exporter puts in place of an operator that ONNX has not."""
-    return {torch.ops.deepmf.solved.default: conjugate_gradients}
+def list_translations() -> dict[Callable[..., Any], Any]:
+    """Return the replacements of operators that ONNX does not have, for torch's exporter."""
+    return {torch.ops.deepmf.solve.default: conjugate_gradients}

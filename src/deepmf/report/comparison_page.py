@@ -9,7 +9,7 @@ from deepmf.evaluation.comparison import ALL, ComparedModel, Comparison
 from deepmf.files import write_atomically
 from deepmf.formatting import format_amount, format_percent, format_quantity
 from deepmf.plots import plot_bars, plot_comparison
-from deepmf.report.content import Figure, LeftOut, Section, Table, rendered, shortened
+from deepmf.report.content import Figure, LeftOut, Section, Table, render_template, shorten
 from deepmf.report.sections import MEANINGS
 
 _METRICS = {"rmse": "RMSE", "mae": "MAE", "level_rmse": "RMSE of levels", "level_mae": "MAE of levels"}
@@ -18,7 +18,7 @@ _LONGEST = 40
 
 
 def write_comparison(comparison: Comparison, path: str | Path, *, title: str | None = None) -> None:
-    """Write a page on a comparison to a file, whole or not at all; it loads nothing from anywhere.
+    """Write an HTML page on a comparison. The file is replaced only when complete.
 
     >>> import tempfile
     >>> from deepmf.datasets import generate
@@ -30,35 +30,39 @@ def write_comparison(comparison: Comparison, path: str | Path, *, title: str | N
     '<!doctype html>'
     """
     page = comparison_page(comparison, title=title)
-    # A label may hold half a character, which no file can.
+    # A label may hold half of a surrogate pair, which UTF-8 cannot encode.
     write_atomically(path, lambda temporary: temporary.write_bytes(page.encode("utf-8", errors="replace")))
 
 
 def comparison_page(comparison: Comparison, *, title: str | None = None) -> str:
-    """Return the whole page."""
+    """Return the HTML of the page."""
     data = comparison.data
     shape = f"{format_quantity(data.n_rows, 'row')} x {format_quantity(data.n_columns, 'column')}"
     made = [_error_section(comparison), _time_section(comparison), _measurement_section(comparison)]
     failed = [f"{model.label} could not be fitted: {model.failure}." for model in comparison.models if model.failure]
-    return rendered(
+    return render_template(
         "page.html",
         title=title
         or f"{format_quantity(len(comparison.models), 'model')} on {format_quantity(data.n_entries, 'entry')}",
         summary=f"{_sentence(comparison.verdict)} Measured on {format_quantity(data.n_entries, 'entry')} of {shape}.",
         cautions=failed,
-        tiles=_tiles(comparison),
+        tiles=_list_tiles(comparison),
         sections=[part for part in made if isinstance(part, Section)],
         left_out=[part for part in made if isinstance(part, LeftOut)],
     )
 
 
-def _tiles(comparison: Comparison) -> list[tuple[str, str]]:
+def _list_tiles(comparison: Comparison) -> list[tuple[str, str]]:
     """Return the best model, and its key numbers."""
     ranked = comparison.rank()
     if not ranked:
         return []
     best = ranked[0]
-    return [("best", _name(best.label)), ("its RMSE", _told(best, "rmse", ALL)), ("its MAE", _told(best, "mae", ALL))]
+    return [
+        ("best", _shorten_label(best.label)),
+        ("its RMSE", _format_error(best, "rmse", ALL)),
+        ("its MAE", _format_error(best, "mae", ALL)),
+    ]
 
 
 def _error_section(comparison: Comparison) -> Section | LeftOut:
@@ -71,10 +75,10 @@ def _error_section(comparison: Comparison) -> Section | LeftOut:
     figures = [_plot_errors(comparison, metric, area) for metric, area in wanted]
     tables = [
         Table(
-            "Errors" if len(areas) == 1 else f"Errors, {_of(area)}",
+            "Errors" if len(areas) == 1 else f"Errors, {_name_area(area)}",
             ["model", *(_METRICS[metric] for metric in shown)],
             [
-                [shortened(model.label), *(_told(model, metric, area) for metric in shown)]
+                [shorten(model.label), *(_format_error(model, metric, area) for metric in shown)]
                 for model in comparison.models
             ],
         )
@@ -87,31 +91,35 @@ def _error_section(comparison: Comparison) -> Section | LeftOut:
         f"would change. All models saw the same {comparison.plan.part}s, so a small difference that each of them shows "
         "may be real where the bars overlap.",
         template="comparison.html",
-        content={"figures": figures, "tables": tables, "sentences": _by_area(comparison)},
+        content={"figures": figures, "tables": tables, "sentences": _describe_areas(comparison)},
     )
 
 
 def _plot_errors(comparison: Comparison, metric: str, area: str) -> Figure:
-    """Return a point for each model that predicts in an area."""
+    """Plot the error of each model that predicts an area."""
     able = comparison.rank(area)
-    means = {_name(model.label): model.mean(metric, area) or 0.0 for model in able}
-    spreads = {_name(model.label): spread for model in able if (spread := model.spread(metric, area)) is not None}
+    means = {_shorten_label(model.label): model.mean(metric, area) or 0.0 for model in able}
+    spreads = {
+        _shorten_label(model.label): spread for model in able if (spread := model.spread(metric, area)) is not None
+    }
     errors = "; ".join(f"{name} {format_amount(error)}" for name, error in means.items())
-    shown = _METRICS[metric] if len(comparison.areas) == 1 else f"{_METRICS[metric]}, {_of(area)}"
-    plot = plot_comparison(list(means), {_of(area): means}, spreads={_of(area): spreads}, x_label=_METRICS[metric])
+    shown = _METRICS[metric] if len(comparison.areas) == 1 else f"{_METRICS[metric]}, {_name_area(area)}"
+    plot = plot_comparison(
+        list(means), {_name_area(area): means}, spreads={_name_area(area): spreads}, x_label=_METRICS[metric]
+    )
     return Figure(shown, plot, f"{shown}: {errors}")
 
 
-def _by_area(comparison: Comparison) -> list[str]:
+def _describe_areas(comparison: Comparison) -> list[str]:
     if len(comparison.areas) == 1:
         return []
     meanings = "; ".join(f"area {area}: {MEANINGS[area]}" for area in comparison.areas if area != ALL)
-    best = ", ".join(f"{shortened(label, _LONGEST)} in area {area}" for area, label in comparison.best_by_area.items())
+    best = ", ".join(f"{shorten(label, _LONGEST)} in area {area}" for area, label in comparison.best_by_area.items())
     return [f"Best by RMSE: {best}.", _sentence(meanings), "A dash: the method cannot predict there without training."]
 
 
 def _time_section(comparison: Comparison) -> Section | LeftOut:
-    seconds = {_name(model.label): model.seconds for model in comparison.models if model.seconds is not None}
+    seconds = {_shorten_label(model.label): model.seconds for model in comparison.models if model.seconds is not None}
     if not seconds:
         return LeftOut("Time", "no model could be fitted")
     plot = plot_bars(list(seconds), {"seconds": list(seconds.values())}, x_label="model", y_label="seconds")
@@ -132,7 +140,7 @@ def _time_section(comparison: Comparison) -> Section | LeftOut:
 def _measurement_section(comparison: Comparison) -> Section:
     plan, data = comparison.plan, comparison.data
     lines = [
-        [shortened(model.label), model.model, ", ".join(f"{name}={value}" for name, value in model.settings.items())]
+        [shorten(model.label), model.model, ", ".join(f"{name}={value}" for name, value in model.settings.items())]
         for model in comparison.models
     ]
     return Section(
@@ -153,15 +161,15 @@ def _measurement_section(comparison: Comparison) -> Section:
     )
 
 
-def _of(area: str) -> str:
+def _name_area(area: str) -> str:
     return "all test entries" if area == ALL else f"area {area}"
 
 
-def _name(label: str) -> str:
-    return shortened(label, _LONGEST)
+def _shorten_label(label: str) -> str:
+    return shorten(label, _LONGEST)
 
 
-def _told(model: ComparedModel, metric: str, area: str) -> str:
+def _format_error(model: ComparedModel, metric: str, area: str) -> str:
     mean, spread = model.mean(metric, area), model.spread(metric, area)
     return format_amount(mean) if spread is None else f"{mean:.4f} ± {spread:.4f}"
 

@@ -1,4 +1,4 @@
-"""Templates filled in: whatever is not markup already is escaped, and a name that is not there is an error."""
+"""The content of a page: sections, figures and tables, and the templates that lay them out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Table:
-    """Lines of text under names; the first cell of a line names it, the rest are numbers."""
+    """A table of text; the first cell of a line is its name, the others are numbers."""
 
     caption: str
     names: Sequence[str]
@@ -26,7 +26,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot under its title, a description for readers who do not see it, and its numbers as a table to unfold."""
+    """A plot with its title, a description for screen readers, and its numbers as a table to unfold."""
 
     title: str
     plot: Axes
@@ -41,7 +41,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page under a title, with one sentence that says how to read it.
+    """A part of the page with a title and a sentence on how to read it.
 
     `template` is the file in templates/ that lays out `content`.
     """
@@ -53,30 +53,30 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        """The name that links lead to."""
+        """The target of links to this section."""
         return self.title.lower().replace(" ", "-")
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A section that this model, or these entries, give nothing for."""
+    """A section that does not apply to this model or these entries."""
 
     title: str
     reason: str
 
 
-def shortened(text: object, longest: int = 80) -> str:
-    """Return a text that someone else has chosen, cut to a bearable length.
+def shorten(text: object, longest: int = 80) -> str:
+    """Cut a text of unknown length, such as a label.
 
-    >>> shortened("Alien", 4)
+    >>> shorten("Alien", 4)
     'Ali…'
     """
     whole = str(text)
     return whole if len(whole) <= longest else f"{whole[: longest - 1]}…"
 
 
-def rendered(template: str, **content: object) -> str:
-    """Return a template of this package with its content."""
+def render_template(template: str, **content: object) -> str:
+    """Fill in a template of this package; text is escaped, and a missing name is an error."""
     return _environment().get_template(template).render(**content)
 
 
@@ -90,6 +90,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.filters["shortened"] = shortened
+    made.filters["shorten"] = shorten
     made.globals["plot_colours"] = colour_rules()
     return made

@@ -33,15 +33,15 @@ from deepmf.models.means import Means
 from deepmf.models.pairs import Unknown
 from deepmf.models.predictor import LevelReadout, Predictor
 
-# Pairs that are scored for the ranking of a page, so that it is soon made however many rows there are.
+# Pairs scored for the ranking of a page, which bounds its time on tables with many rows.
 _MOST_RANKED = 1 << 26
 
 _EXPLAINED = 10  # entries of an explanation
 
 
 @dataclass(frozen=True)
-class Measured:
-    """How one model errs on the test entries: by area, by how much is known of a row, by column."""
+class Measurement:
+    """The errors of one model on the test entries: by area, by the known entries of a row, and by column."""
 
     name: str
     areas: list[AreaErrors]
@@ -55,12 +55,12 @@ class Measured:
 
     @property
     def answers_levels(self) -> bool:
-        """Whether the predictions are levels already, so that rounding changes nothing."""
+        """Whether the predictions are levels, so that rounding changes nothing."""
         return self.overall.rmse == self.overall.level_rmse
 
 
 class ExplainedPair(NamedTuple):
-    """A row and a column, its value where it is in the test, and why the model predicts what it predicts."""
+    """A pair, its value if it is in the test, and the explanation of its prediction."""
 
     row: Any
     column: Any
@@ -70,14 +70,26 @@ class ExplainedPair(NamedTuple):
 
 @dataclass(frozen=True)
 class Findings:
-    """A fitted model, test entries, and how the one predicts the other.
+    """The measurements of a fitted model on test entries.
 
-    `baseline` is how the means err that have seen the same entries, rounded where the model predicts levels; None
-    where the model is the means itself.
-    `confusion` (true level, predicted level) and `calibration` are None where there is no such thing; `intervals` are
-    there where a model gives intervals of real values.
-    `test` holds the entries whose row and column the model knows; on the `n_unknown` others, the fallback's errors are
-    among those by area where it was wanted.
+    Attributes
+    ----------
+    model, seen
+        The model and all entries it knows.
+    test
+        Test entries whose row and column the model knows.
+    n_unknown, n_seen
+        Number of other test entries, and of test entries that the model has seen.
+    measured, baseline
+        Errors of the model and of the means on the same entries; None if the model is the means.
+    confusion
+        Counts (true level, predicted level); None on a scale without levels.
+    calibration, intervals
+        Calibration of level probabilities, or of intervals of real values; None without a distribution.
+    ranking, no_ranking
+        The ranking, or the reason why there is none.
+    explained
+        Explanations of the chosen pairs.
     """
 
     model: Model
@@ -85,8 +97,8 @@ class Findings:
     test: ObservedMatrix
     n_unknown: int
     n_seen: int
-    measured: Measured
-    baseline: Measured | None
+    measured: Measurement
+    baseline: Measurement | None
     confusion: npt.NDArray[np.int64] | None
     calibration: Calibration | None
     intervals: list[IntervalCoverage] | None
@@ -95,7 +107,7 @@ class Findings:
     explained: tuple[ExplainedPair, ...] = ()
 
     @property
-    def compared(self) -> list[Measured]:
+    def measurements(self) -> list[Measurement]:
         """The model, and the baseline where there is one."""
         return [self.measured] if self.baseline is None else [self.measured, self.baseline]
 
@@ -108,16 +120,16 @@ def find(
     ranking: RankingEvaluation | None = None,
     explain: Iterable[tuple[Any, Any]] = (),
 ) -> Findings:
-    """Measure a fitted model on test entries, and the means beside it; how it ranks too, unless that is given.
+    """Measure a fitted model and the means on test entries, and explain the predictions of some pairs.
 
-    The predictions of some pairs of a row and a column (`explain`) are explained.
+    The ranking is evaluated unless it is given.
     """
-    # First, since it says what is wrong with the model or the entries.
+    # First, since it raises the errors of an unfitted model or wrong entries.
     areas = evaluate(model, test, unknown=unknown)
     known = select_known_entries(model, test)
     if known.n_entries == 0:
-        raise BadEntries("there is nothing to report on: no test entry has a row and a column that the model knows")
-    measured = _measured(model, areas, known, name=type(model).__name__)
+        raise BadEntries("the model knows the row and column of no test entry, so there is nothing to report on")
+    measured = _measure(model, areas, known, name=type(model).__name__)
     has_levels = model.scale_.levels is not None
     no_ranking = ""
     if ranking is None:
@@ -132,17 +144,19 @@ def find(
         n_unknown=test.n_entries - known.n_entries,
         n_seen=count_seen(model, test),
         measured=measured,
-        baseline=None if isinstance(model, Means) else _baseline(model.entries_, test, known, unknown, like=measured),
+        baseline=None
+        if isinstance(model, Means)
+        else _measure_baseline(model.entries_, test, known, unknown, like=measured),
         confusion=confusion_matrix(model, known) if has_levels else None,
         calibration=evaluate_calibration(model, known) if has_levels and model.gives_distribution else None,
         intervals=evaluate_intervals(model, known) if not has_levels and model.gives_distribution else None,
         ranking=ranking,
         no_ranking=no_ranking,
-        explained=tuple(_explained(model, known, row, column) for row, column in explain),
+        explained=tuple(_explain(model, known, row, column) for row, column in explain),
     )
 
 
-def _explained(model: Model, test: ObservedMatrix, row: Any, column: Any) -> ExplainedPair:
+def _explain(model: Model, test: ObservedMatrix, row: Any, column: Any) -> ExplainedPair:
     row_of, column_of = test.rows.find([row])[0], test.columns.find([column])[0]
     here = np.flatnonzero((test.entry_rows == row_of) & (test.by_row.columns == column_of))
     value = float(test.values[here[0]]) if here.size else None
@@ -150,16 +164,16 @@ def _explained(model: Model, test: ObservedMatrix, row: Any, column: Any) -> Exp
 
 
 class RoundedMeans(Means):
-    """The means, rounded: what levels are to be compared with."""
+    """The means rounded to levels, as a baseline for models that predict levels."""
 
     def _make_predictor(self, task: Any, entries: EntryStore, fitting: Fitting) -> Predictor:
         return replace(super()._make_predictor(task, entries, fitting), readout=LevelReadout(entries.scale))
 
 
-def _baseline(
-    seen: EntryStore, test: ObservedMatrix, known: ObservedMatrix, unknown: Unknown, *, like: Measured
-) -> Measured:
-    """Measure the means, fitted and extended by the same entries as a model, which predict levels where it does."""
+def _measure_baseline(
+    seen: EntryStore, test: ObservedMatrix, known: ObservedMatrix, unknown: Unknown, *, like: Measurement
+) -> Measurement:
+    """Measure the means on the same entries as the model, rounded if the model predicts levels."""
     means, name = (RoundedMeans(), "rounded means") if like.answers_levels else (Means(), "means")
     means.fit(seen.train)
     with warnings.catch_warnings():
@@ -168,8 +182,8 @@ def _baseline(
             means = means.forget(entries=seen.train.take_entries(seen.dropped))
         if seen.extension is not None:
             means = means.extend(seen.extension)
-    return _measured(means, evaluate(means, test, unknown=unknown), known, name=name)
+    return _measure(means, evaluate(means, test, unknown=unknown), known, name=name)
 
 
-def _measured(model: Model, areas: list[AreaErrors], known: ObservedMatrix, *, name: str) -> Measured:
-    return Measured(name, areas, evaluate_cold_start(model, known), evaluate_columns(model, known))
+def _measure(model: Model, areas: list[AreaErrors], known: ObservedMatrix, *, name: str) -> Measurement:
+    return Measurement(name, areas, evaluate_cold_start(model, known), evaluate_columns(model, known))

@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing but itself, from a title to the last table."""
+"""The report on a model: one HTML file that loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from deepmf.formatting import format_amount, format_count, format_difference, fo
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.models.pairs import Unknown
-from deepmf.report.content import LeftOut, Section, rendered
+from deepmf.report.content import LeftOut, Section, render_template
 from deepmf.report.findings import Findings, find
 from deepmf.report.sections import (
     area_section,
@@ -21,10 +21,10 @@ from deepmf.report.sections import (
     calibration_section,
     cold_start_section,
     column_section,
+    compute_hit_shares,
     confusion_section,
     data_section,
     explanation_section,
-    hit_shares,
     learning_section,
     ranking_section,
     settings_section,
@@ -44,7 +44,7 @@ SECTIONS = (
     settings_section,
 )
 
-# Of fewer test entries every number is largely chance.
+# With fewer test entries, the page warns that its numbers are largely chance.
 FEW = 100
 
 
@@ -58,13 +58,24 @@ def write_report(
     ranking: RankingEvaluation | None = None,
     explain: Iterable[tuple[Any, Any]] = (),
 ) -> None:
-    """Write a page on how a fitted model predicts test entries to a file, whole or not at all.
+    """Write an HTML page on how a fitted model predicts test entries. The file is replaced only when complete.
 
-    New rows and columns of the test must be covered already (`extend`); with `unknown="fallback"` the errors of what
-    is not are among those by area, with "nan" they are left out. `ranking` is what `evaluate_ranking` found; unless
-    given, it is evaluated with its defaults, on some rows where there are very many. `explain` are pairs of a row and
-    a column whose predictions are explained by the entries of the row; no others are shown of any row. The page loads
-    nothing from anywhere.
+    Parameters
+    ----------
+    model
+        A fitted model, extended by the new rows and columns of the test.
+    test
+        The test entries.
+    path
+        The file to write.
+    title
+        Title of the page; default: the model and the number of entries.
+    unknown
+        How to treat entries whose row or column the model does not know, as in `evaluate`.
+    ranking
+        Result of `evaluate_ranking`; default: evaluated with its defaults, on a sample of rows if there are many.
+    explain
+        Pairs of a row and a column to explain. The page shows entries of no other row.
 
     >>> import tempfile
     >>> from deepmf.data import split_entries
@@ -76,28 +87,28 @@ def write_report(
     >>> path.read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    page = written(find(model, test, unknown=unknown, ranking=ranking, explain=explain), title=title)
-    # A label may hold half a character, which no file can.
+    page = render_page(find(model, test, unknown=unknown, ranking=ranking, explain=explain), title=title)
+    # A label may hold half of a surrogate pair, which UTF-8 cannot encode.
     write_atomically(path, lambda temporary: temporary.write_bytes(page.encode("utf-8", errors="replace")))
 
 
-def written(found: Findings, *, title: str | None = None) -> str:
-    """Return the whole page."""
+def render_page(found: Findings, *, title: str | None = None) -> str:
+    """Return the HTML of the page."""
     title = title or f"{found.measured.name} on {format_quantity(found.measured.overall.n_entries, 'test entry')}"
     made = [section(found) for section in SECTIONS]
-    return rendered(
+    return render_template(
         "page.html",
         title=title,
-        summary=_summary(found),
-        cautions=_cautions(found),
-        tiles=_tiles(found),
+        summary=_summarise(found),
+        cautions=_list_cautions(found),
+        tiles=_list_tiles(found),
         sections=[part for part in made if isinstance(part, Section)],
         left_out=[part for part in made if isinstance(part, LeftOut)],
     )
 
 
-def _summary(found: Findings) -> str:
-    """Return the main result as a sentence."""
+def _summarise(found: Findings) -> str:
+    """Return the main result as a sentence or two."""
     scale, overall = found.model.scale_, found.measured.overall
     summary = (
         f"On {format_quantity(overall.n_entries, 'test entry')}, {found.measured.name} is off by "
@@ -113,11 +124,11 @@ def _summary(found: Findings) -> str:
     return f"{summary} Its RMSE is {by} than that of the {name} of rows and columns."
 
 
-def _cautions(found: Findings) -> list[str]:
-    """Return the cautions that apply to all the numbers."""
+def _list_cautions(found: Findings) -> list[str]:
+    """Return the cautions that apply to all numbers of the page."""
     cautions, n_entries = [], found.test.n_entries + found.n_unknown
     if found.n_unknown:
-        cautions.append(_about_unknown(found))
+        cautions.append(_describe_unknown(found))
     if found.n_seen:
         cautions.append(
             f"The model has seen {format_count(found.n_seen)} of the {format_count(n_entries)} test entries in "
@@ -130,7 +141,7 @@ def _cautions(found: Findings) -> list[str]:
     return cautions
 
 
-def _about_unknown(found: Findings) -> str:
+def _describe_unknown(found: Findings) -> str:
     n_entries = format_count(found.test.n_entries + found.n_unknown)
     n_unknown = format_count(found.n_unknown)
     unknown = f"Of {n_entries} test entries, {n_unknown} have a row or column that the model does not know"
@@ -144,7 +155,7 @@ def _about_unknown(found: Findings) -> str:
     )
 
 
-def _tiles(found: Findings) -> list[tuple[str, str]]:
+def _list_tiles(found: Findings) -> list[tuple[str, str]]:
     """Return the key numbers under their names."""
     overall = found.measured.overall
     tiles = [("RMSE", format_amount(overall.rmse)), ("MAE", format_amount(overall.mae))]
@@ -153,6 +164,6 @@ def _tiles(found: Findings) -> list[tuple[str, str]]:
             (f"RMSE against {found.baseline.name}", format_difference(overall.rmse, found.baseline.overall.rmse))
         )
     if found.confusion is not None:
-        exact, near = hit_shares(found)
+        exact, near = compute_hit_shares(found)
         tiles += [("exactly the right level", format_percent(exact)), ("at most one level off", format_percent(near))]
     return tiles

@@ -1,4 +1,4 @@
-"""The section on ranking: how many of the columns ranked first are relevant, against popularity."""
+"""The sections of a report, in the order of the page; each shows one question about a model on test entries."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from deepmf.plots import (
     plot_confusion,
     plot_explanation,
 )
-from deepmf.report.content import Figure, LeftOut, Section, Table, shortened
+from deepmf.report.content import Figure, LeftOut, Section, Table, shorten
 from deepmf.report.findings import ExplainedPair, Findings
 from deepmf.training.history import History, describe_stages, describe_training, list_curves
 from deepmf.training.runtime import Runtime
@@ -53,127 +53,6 @@ if TYPE_CHECKING:
 _BINS = 20  # of values on a scale without levels
 
 _FACTS = ("entries", "rows", "columns", "density", "mean", "standard deviation")
-
-
-def data_section(found: Findings) -> Section:
-    """Return the section on the training entries and the test entries."""
-    train = found.seen.train
-    return Section(
-        title="The data",
-        how="The model learned from the training entries and predicts the test entries, so its errors are a "
-        "good estimate for future entries as far as these are distributed like the test entries.",
-        template="data.html",
-        content={
-            "sizes": _sizes(found),
-            "scale": _in_words(found.seen.scale),
-            "dropped": _dropped(found.seen.dropped.size),
-            "figures": [
-                _values(train, found.test),
-                _per_axis("row", train.row_counts),
-                _per_axis("column", train.column_counts),
-            ],
-        },
-    )
-
-
-def _sizes(found: Findings) -> Table:
-    parts = {"training": found.seen.train, "extension": found.seen.extension, "test": found.test}
-    there = {name: part for name, part in parts.items() if part is not None}
-    lines = [list(line) for line in zip(_FACTS, *(_facts(part) for part in there.values()), strict=True)]
-    return Table("How much there is", ["", *there], lines)
-
-
-def _dropped(number: int) -> str:
-    """Return how many training entries no longer hold, as a sentence; nothing where all do."""
-    return f"Of the training entries, {format_count(number)} were replaced or forgotten since." if number else ""
-
-
-def _in_words(scale: Scale) -> str:
-    """Return a scale in a few words."""
-    if scale.levels is None or len(str(scale)) <= 60:
-        return str(scale)
-    return f"on {scale.levels.size} levels from {scale.low:g} to {scale.high:g}"
-
-
-def _facts(part: ObservedMatrix) -> list[str]:
-    """Return the lines of one kind of entries."""
-    shown = part.describe()
-    n_rows, n_columns = shown.n_rows - shown.n_empty_rows, shown.n_columns - shown.n_empty_columns
-    return [
-        format_count(shown.n_entries),
-        format_count(n_rows),
-        format_count(n_columns),
-        format_percent(shown.n_entries / max(n_rows * n_columns, 1), digits=2),
-        format_amount(shown.mean),
-        format_amount(shown.standard_deviation),
-    ]
-
-
-def _values(train: ObservedMatrix, test: ObservedMatrix) -> Figure:
-    """Return the shares of values, in training and in the test."""
-    names, edges = _groups(train.scale, test)
-    shares = {name: _shares(train.scale, part, edges) for name, part in (("training", train), ("test", test))}
-    lines = [[name, *(format_percent(share[at]) for share in shares.values())] for at, name in enumerate(names)]
-    return Figure(
-        "Which values there are",
-        plot_bars(
-            names,
-            {name: share.tolist() for name, share in shares.items()},
-            x_label="level" if edges is None else "value",
-            y_label="share of entries",
-            percent=True,
-        ),
-        f"Share of entries by value, training and test; the most frequent value in training is "
-        f"{names[int(np.argmax(shares['training']))]}",
-        numbers=Table("Share of entries by value", ["value", *shares], lines),
-    )
-
-
-def _groups(scale: Scale, test: ObservedMatrix) -> tuple[list[str], FloatArray | None]:
-    """Return the names of the groups of values: the levels, or the middles of bins with their edges."""
-    if scale.levels is not None:
-        return [format_short(level) for level in scale.levels], None
-    low, high = min(scale.low, float(test.values.min())), max(scale.high, float(test.values.max()))
-    edges = np.linspace(low, high, _BINS + 1)
-    return [format_short(float(f"{middle:.3g}")) for middle in (edges[:-1] + edges[1:]) / 2], edges
-
-
-def _shares(scale: Scale, part: ObservedMatrix, edges: FloatArray | None) -> FloatArray:
-    if edges is not None:
-        counts, _ = np.histogram(part.values, edges)
-    else:
-        counts = np.bincount(
-            scale.level_positions(part.values), minlength=0 if scale.levels is None else scale.levels.size
-        )
-    shares: FloatArray = counts / max(part.n_entries, 1)
-    return shares
-
-
-def _per_axis(axis: str, counts: npt.NDArray[np.integer]) -> Figure:
-    """Return how many rows (or columns) have how many training entries."""
-    which = np.searchsorted(STARTS, counts, side="right") - 1
-    numbers = np.bincount(which, minlength=len(STARTS))
-    used = range(int(which.min()), int(which.max()) + 1)
-    names = [group_name(STARTS[at], STARTS[at + 1] - 1 if at + 1 < len(STARTS) else None) for at in used]
-    shown = [int(numbers[at]) for at in used]
-    median = float(np.median(counts))
-    return Figure(
-        f"Training entries per {axis}",
-        plot_bars(names, {f"{axis}s": shown}, x_label=f"entries of a {axis} (median {median:g})", y_label=f"{axis}s"),
-        f"Number of {axis}s by how many training entries they have; the median is {median:g}",
-        numbers=Table(
-            f"Training entries per {axis}",
-            ["entries", f"{axis}s"],
-            [[name, format_count(n)] for name, n in zip(names, shown, strict=True)],
-        ),
-    )
-
-
-def group_name(first: int, last: int | None) -> str:
-    """Return the name of a group of counts: 0, 2–4, 500+."""
-    if last is None:
-        return f"{first}+"
-    return f"{first}" if last == first else f"{first}–{last}"
 
 
 MEANINGS = {
@@ -190,10 +69,135 @@ ENOUGH = 20
 
 _LISTED = 10
 
+_SCORE_BINS = 60
+
+SCORE_NAMES = {"precision": "precision", "recall": "recall", "ndcg": "NDCG", "hit_rate": "hit rate"}
+
+
+def data_section(found: Findings) -> Section:
+    """Return the section on the training entries and the test entries."""
+    train = found.seen.train
+    return Section(
+        title="The data",
+        how="The model learned from the training entries and predicts the test entries, so its errors are a "
+        "good estimate for future entries as far as these are distributed like the test entries.",
+        template="data.html",
+        content={
+            "sizes": _make_size_table(found),
+            "scale": _describe_scale(found.seen.scale),
+            "dropped": _describe_dropped(found.seen.dropped.size),
+            "figures": [
+                _plot_values(train, found.test),
+                _plot_counts("row", train.row_counts),
+                _plot_counts("column", train.column_counts),
+            ],
+        },
+    )
+
+
+def _make_size_table(found: Findings) -> Table:
+    parts = {"training": found.seen.train, "extension": found.seen.extension, "test": found.test}
+    there = {name: part for name, part in parts.items() if part is not None}
+    lines = [list(line) for line in zip(_FACTS, *(_list_facts(part) for part in there.values()), strict=True)]
+    return Table("How much there is", ["", *there], lines)
+
+
+def _describe_dropped(number: int) -> str:
+    """Return how many training entries no longer hold, as a sentence; nothing where all do."""
+    return f"Of the training entries, {format_count(number)} were replaced or forgotten since." if number else ""
+
+
+def _describe_scale(scale: Scale) -> str:
+    """Return a scale in a few words."""
+    if scale.levels is None or len(str(scale)) <= 60:
+        return str(scale)
+    return f"on {scale.levels.size} levels from {scale.low:g} to {scale.high:g}"
+
+
+def _list_facts(part: ObservedMatrix) -> list[str]:
+    """Return the lines of one kind of entries."""
+    shown = part.describe()
+    n_rows, n_columns = shown.n_rows - shown.n_empty_rows, shown.n_columns - shown.n_empty_columns
+    return [
+        format_count(shown.n_entries),
+        format_count(n_rows),
+        format_count(n_columns),
+        format_percent(shown.n_entries / max(n_rows * n_columns, 1), digits=2),
+        format_amount(shown.mean),
+        format_amount(shown.standard_deviation),
+    ]
+
+
+def _plot_values(train: ObservedMatrix, test: ObservedMatrix) -> Figure:
+    """Return the shares of values, in training and in the test."""
+    names, edges = _name_groups(train.scale, test)
+    shares = {name: _compute_shares(train.scale, part, edges) for name, part in (("training", train), ("test", test))}
+    lines = [[name, *(format_percent(share[at]) for share in shares.values())] for at, name in enumerate(names)]
+    return Figure(
+        "Which values there are",
+        plot_bars(
+            names,
+            {name: share.tolist() for name, share in shares.items()},
+            x_label="level" if edges is None else "value",
+            y_label="share of entries",
+            percent=True,
+        ),
+        f"Share of entries by value, training and test; the most frequent value in training is "
+        f"{names[int(np.argmax(shares['training']))]}",
+        numbers=Table("Share of entries by value", ["value", *shares], lines),
+    )
+
+
+def _name_groups(scale: Scale, test: ObservedMatrix) -> tuple[list[str], FloatArray | None]:
+    """Return the names of the groups of values: the levels, or the middles of bins with their edges."""
+    if scale.levels is not None:
+        return [format_short(level) for level in scale.levels], None
+    low, high = min(scale.low, float(test.values.min())), max(scale.high, float(test.values.max()))
+    edges = np.linspace(low, high, _BINS + 1)
+    return [format_short(float(f"{middle:.3g}")) for middle in (edges[:-1] + edges[1:]) / 2], edges
+
+
+def _compute_shares(scale: Scale, part: ObservedMatrix, edges: FloatArray | None) -> FloatArray:
+    if edges is not None:
+        counts, _ = np.histogram(part.values, edges)
+    else:
+        counts = np.bincount(
+            scale.level_positions(part.values), minlength=0 if scale.levels is None else scale.levels.size
+        )
+    shares: FloatArray = counts / max(part.n_entries, 1)
+    return shares
+
+
+def _plot_counts(axis: str, counts: npt.NDArray[np.integer]) -> Figure:
+    """Return how many rows (or columns) have how many training entries."""
+    which = np.searchsorted(STARTS, counts, side="right") - 1
+    numbers = np.bincount(which, minlength=len(STARTS))
+    used = range(int(which.min()), int(which.max()) + 1)
+    names = [name_group(STARTS[at], STARTS[at + 1] - 1 if at + 1 < len(STARTS) else None) for at in used]
+    shown = [int(numbers[at]) for at in used]
+    median = float(np.median(counts))
+    return Figure(
+        f"Training entries per {axis}",
+        plot_bars(names, {f"{axis}s": shown}, x_label=f"entries of a {axis} (median {median:g})", y_label=f"{axis}s"),
+        f"Number of {axis}s by how many training entries they have; the median is {median:g}",
+        numbers=Table(
+            f"Training entries per {axis}",
+            ["entries", f"{axis}s"],
+            [[name, format_count(n)] for name, n in zip(names, shown, strict=True)],
+        ),
+    )
+
+
+def name_group(first: int, last: int | None) -> str:
+    """Return the name of a group of counts: 0, 2–4, 500+."""
+    if last is None:
+        return f"{first}+"
+    return f"{first}" if last == first else f"{first}–{last}"
+
 
 def area_section(found: Findings) -> Section:
     """Return the errors in each area, against those of the means."""
-    areas = _shown_areas(found.measured.areas)
+    areas = _select_areas(found.measured.areas)
     return Section(
         title="Error by area",
         how="Shorter bars are better: RMSE is the typical size of an error in the units of the values, weighing large "
@@ -212,13 +216,13 @@ def area_section(found: Findings) -> Section:
     )
 
 
-def _shown_areas(errors: list[AreaErrors]) -> list[AreaErrors]:
+def _select_areas(errors: list[AreaErrors]) -> list[AreaErrors]:
     """Return the areas to show: with one alone, all together is no news."""
     return errors if len(errors) > 2 else errors[:1]
 
 
 def _area_bars(found: Findings, areas: list[AreaErrors]) -> Figure:
-    shown = {each.name: each.areas[: len(areas)] for each in found.compared}
+    shown = {each.name: each.areas[: len(areas)] for each in found.measurements}
     errors = "; ".join(f"{part.area} {format_amount(part.rmse)}" for part in areas)
     return Figure(
         "RMSE on the test entries",
@@ -237,7 +241,7 @@ def _area_table(found: Findings, areas: list[AreaErrors]) -> Table:
     has_medians = areas[0].median_rmse is not None
     names += ["RMSE of levels", "MAE of levels"] * has_levels
     names += ["RMSE of median levels", "MAE of median levels"] * has_medians
-    names += [f"RMSE, {each.name}" for each in found.compared[1:]]
+    names += [f"RMSE, {each.name}" for each in found.measurements[1:]]
     names += ["difference"] * (found.baseline is not None)
     lines = []
     for number, part in enumerate(areas):
@@ -249,199 +253,6 @@ def _area_table(found: Findings, areas: list[AreaErrors]) -> Table:
             line += [format_amount(means), format_difference(part.rmse, means)]
         lines.append(line)
     return Table("Errors by area", names, lines)
-
-
-def cold_start_section(found: Findings) -> Section:
-    """Return the error against how many entries describe the row."""
-    groups = found.measured.cold_start
-    names = [group_name(group.first, group.last) for group in groups]
-    errors = {each.name: [group.rmse for group in each.cold_start] for each in found.compared}
-    margins = {each.name: [group.margin for group in each.cold_start] for each in found.compared}
-    lines = [
-        [name, format_count(group.n_entries), *(format_amount(own[at]) for own in errors.values())]
-        for at, (name, group) in enumerate(zip(names, groups, strict=True))
-    ]
-    shown = Figure(
-        "RMSE by what is known of the row",
-        plot_cold_start(names, errors, margins=margins),
-        "RMSE from rows with few entries to rows with many: "
-        + "; ".join(f"{name} {format_amount(group.rmse)}" for name, group in zip(names, groups, strict=True)),
-    )
-    numbers = Table(
-        "RMSE by entries of the row",
-        ["entries of the row", "test entries", *(f"RMSE, {name}" for name in errors)],
-        lines,
-    )
-    return Section(
-        title="Cold start",
-        how="From left to right come rows of which more is known, so a falling curve shows what further entries are "
-        "worth; the bars are the uncertainty of a point, which is largest where it has few test entries.",
-        template="cold_start.html",
-        content={"errors": shown, "numbers": numbers},
-    )
-
-
-def column_section(found: Findings) -> Section | LeftOut:
-    """Return the columns that are predicted worst and best, of those with enough test entries."""
-    title, errors = "Worst and best columns", found.measured.columns
-    enough = np.flatnonzero(errors.n_entries >= ENOUGH)
-    if enough.size < 2:
-        few = "no column has" if enough.size == 0 else "only one column has"
-        return LeftOut(title, f"{few} at least {ENOUGH} test entries, and of fewer an error says little")
-    by_error = enough[np.argsort(-errors.rmse[enough], kind="stable")]
-    n_listed = min(_LISTED, enough.size // 2)
-    return Section(
-        title=title,
-        how="A column at the top of the first table is where to look for what goes wrong, such as values that opinions "
-        "divide on; the number behind ± is how far an error would move by chance with other test entries.",
-        template="columns.html",
-        content={
-            "sentence": f"Of {format_quantity(errors.labels.size, 'column')} with test entries, "
-            f"{format_count(enough.size)} have at least {ENOUGH}; the median of their RMSE is "
-            f"{format_amount(float(np.median(errors.rmse[enough])))}.",
-            "worst": _column_table("Predicted worst", found, by_error[:n_listed]),
-            "best": _column_table("Predicted best", found, by_error[::-1][:n_listed]),
-        },
-    )
-
-
-def _column_table(caption: str, found: Findings, which: npt.NDArray[np.intp]) -> Table:
-    errors = found.measured.columns
-    names = ["column", "entries", "RMSE", *(f"RMSE, {each.name}" for each in found.compared[1:])]
-    lines = []
-    for at in which.tolist():
-        line = [
-            shortened(errors.labels[at : at + 1].tolist()[0]),
-            format_count(errors.n_entries[at]),
-            _with_margin(errors, at),
-        ]
-        if found.baseline is not None:
-            line.append(format_amount(float(found.baseline.columns.rmse[at])))
-        lines.append(line)
-    return Table(caption, names, lines)
-
-
-def _with_margin(errors: ColumnErrors, at: int) -> str:
-    return f"{format_amount(float(errors.rmse[at]))} ± {format_amount(float(errors.uncertainty[at]))}"
-
-
-def explanation_section(found: Findings) -> Section | LeftOut:
-    """Return a bar for each entry that pulled a prediction up or down, of the pairs that were asked for."""
-    title = "Why these predictions"
-    if not found.explained:
-        return LeftOut(title, "no pair was chosen: explain, on the command line --explain ROW COLUMN, does")
-    return Section(
-        title=title,
-        how="A bar to the right stands for an entry of the row that pulled the prediction up, one to the left for an "
-        "entry that pulled it down: its length is the prediction with all entries less the one without it; so for "
-        "features of the row, if any.",
-        template="explanations.html",
-        content={"figures": [_figure(pair) for pair in found.explained]},
-    )
-
-
-def _figure(pair: ExplainedPair) -> Figure:
-    found = pair.explanation
-    actual = "" if pair.value is None else f", {pair.value:g} in the test"
-    lines = [
-        [shortened(label), f"{value:g}", format_effect(effect)]
-        for label, value, effect in zip(
-            found.labels.tolist(), found.values.tolist(), found.effects.tolist(), strict=True
-        )
-    ]
-    lines += [[shortened(each.name), shortened(each.value), format_effect(each.effect)] for each in found.features]
-    row, column = shortened(pair.row, 40), shortened(pair.column, 40)
-    return Figure(
-        f"{column} for {row}: {format_amount(found.prediction)}{actual}",
-        plot_explanation(found),
-        describe_explanation(found, row=row, column=column),
-        numbers=Table(f"Effects on {column} for {row}", ["column", "value", "effect"], lines),
-    )
-
-
-def learning_section(found: Findings) -> Section | LeftOut:
-    """Return the loss and the validation error, epoch by epoch."""
-    title, history = "Learning curve", found.model.history_
-    errors = dict(list_points(history, "validation_error"))
-    if not list_points(history, "loss"):
-        return LeftOut(title, f"{found.measured.name} is not learned in epochs")
-    curves = [_learning_figure(history, name, plot()) for name, plot in list_curves(history).items()]
-    how = (
-        "The curve should fall and level off; without validation entries it does not show whether the model has begun "
-        "to overfit the training entries."
-    )
-    if errors:
-        how = (
-            "Both curves should fall and level off; a validation error that rises while the loss still falls means "
-            "that the model has begun to overfit the training entries."
-        )
-    return Section(title, how, "learning.html", {"sentence": _sentence(history, errors), "curves": curves})
-
-
-def _learning_figure(history: History, name: str, plot: Axes) -> Figure:
-    """Return a learning curve, described by its first and its last number."""
-    points = list_points(history, "loss" if "Loss" in name else "validation_error")
-    ends = ", ".join(f"{number:.4g} in epoch {epoch}" for epoch, number in (points[0], points[-1]))
-    return Figure(name, plot, f"{name}: {ends}")
-
-
-def _sentence(history: History, errors: dict[int, float]) -> str:
-    sentence = f"Training ran for {describe_training(history)}."
-    kept = len(history) if history.best_epoch is None else history.best_epoch + 1
-    if history.best_error is None:
-        return f"{sentence} There were no validation entries to choose an epoch by; the model is that of epoch {kept}."
-    lowest = errors.get(kept, history.best_error)
-    sentence += f" The model is that of epoch {kept}, whose validation RMSE of {lowest:.4f} is the lowest."
-    if history.stages:
-        sentence += f" What follows the epochs is not on the curve: {describe_stages(history.stages)}."
-    means = history.means_error
-    return sentence if means is None else f"{sentence} That of the shrunk means is {means:.4f}."
-
-
-def settings_section(found: Findings) -> Section:
-    """Return the settings of the model and what made this page."""
-    model = found.model
-    settings = [
-        [name, _setting(value) + (" (chosen)" if name in model.chosen_ else "")]
-        for name, value in model.settings.to_dict().items()
-    ]
-    runtime = [
-        ["page written", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())],
-        ["deepmf", _version()],
-        ["Python", platform.python_version()],
-        ["torch", str(torch.__version__)],
-        ["numpy", np.__version__],
-        ["system", f"{platform.system()}, {platform.machine()}"],
-        ["device", Runtime().describe()],
-    ]
-    return Section(
-        title="Settings and environment",
-        how="With these settings and the same entries the same model can be fitted again (those marked as chosen were "
-        "chosen for the matrix and the machine); the second table says where "
-        "this page was made, which need not be where the model was fitted.",
-        template="settings.html",
-        content={
-            "settings": Table(f"Settings of {type(model).__name__}", ["setting", "value"], settings),
-            "runtime": Table("What made this page", ["what", "which"], runtime),
-        },
-    )
-
-
-def _setting(value: Any) -> str:
-    """Return the value of a setting as text."""
-    if isinstance(value, list | tuple):
-        return ", ".join(_setting(item) for item in value)
-    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _version() -> str:
-    try:
-        return metadata.version("deepmf")
-    except metadata.PackageNotFoundError:
-        return "unknown"
-
-
-_SCORE_BINS = 60
 
 
 def confusion_section(found: Findings) -> Section | LeftOut:
@@ -462,7 +273,7 @@ def confusion_section(found: Findings) -> Section | LeftOut:
         if few
         else None
     )
-    hits = _hits(found)
+    hits = _describe_hits(found)
     shown = Figure(
         "Predicted levels for each true level, " + ("in per cent" if few else f"up to {format_percent(shares.max())}"),
         plot_confusion(shares, levels),
@@ -474,18 +285,18 @@ def confusion_section(found: Findings) -> Section | LeftOut:
         how="Each line of the map is a true level and shows what was predicted for it; a perfect model has everything "
         "on the diagonal from the lower left to the upper right.",
         template="confusion.html",
-        content={"map": shown, "hits": hits, "ends": _ends(found)},
+        content={"map": shown, "hits": hits, "ends": _describe_ends(found)},
     )
 
 
-def _hits(found: Findings) -> str:
-    exact, near = map(format_percent, hit_shares(found))
+def _describe_hits(found: Findings) -> str:
+    exact, near = map(format_percent, compute_hit_shares(found))
     return (
         f"The predicted level is exactly right for {exact} of the test entries, and at most one level off for {near}."
     )
 
 
-def hit_shares(found: Findings) -> tuple[float, float]:
+def compute_hit_shares(found: Findings) -> tuple[float, float]:
     """Return the share of test entries whose level is exactly right, and at most one level off."""
     assert found.confusion is not None
     counts = found.confusion
@@ -494,7 +305,7 @@ def hit_shares(found: Findings) -> tuple[float, float]:
     return float(counts[off == 0].sum() / counts.sum()), float(counts[off <= 1].sum() / counts.sum())
 
 
-def _ends(found: Findings) -> str:
+def _describe_ends(found: Findings) -> str:
     """Return how often the lowest and the highest level are predicted, against how often they are right."""
     assert found.confusion is not None
     assert found.model.scale_.levels is not None
@@ -579,49 +390,78 @@ def _interval_section(title: str, held: Sequence[IntervalCoverage]) -> Section:
     )
 
 
-def boundary_section(found: Findings) -> Section | LeftOut:
-    """Return the learned boundaries between levels beside those of rounding."""
-    title, model = "Learned boundaries", found.model
-    if not isinstance(model, DMFD | ODMC):
-        return LeftOut(title, f"{found.measured.name} has none")
-    levels = model.scale_.require_levels(found.measured.name)
-    uniform, learned = (levels[:-1] + levels[1:]) / 2, model.boundaries_
-    scores, _ = np.histogram(model.scores(*found.test.entries()[:2]), bins=_SCORE_BINS, range=(levels[0], levels[-1]))
-    furthest = int(np.argmax(np.abs(learned - uniform)))
-    sentence = (
-        f"The boundary that moved furthest is the one between {levels[furthest]:g} and {levels[furthest + 1]:g}: "
-        f"from {format_amount(uniform[furthest])} to {format_amount(learned[furthest])}."
-    )
-    numbers = _boundary_table(levels, uniform, learned)
-    few = levels.size <= MOST_WRITTEN
+def cold_start_section(found: Findings) -> Section:
+    """Return the error against how many entries describe the row."""
+    groups = found.measured.cold_start
+    names = [name_group(group.first, group.last) for group in groups]
+    errors = {each.name: [group.rmse for group in each.cold_start] for each in found.measurements}
+    margins = {each.name: [group.margin for group in each.cold_start] for each in found.measurements}
+    lines = [
+        [name, format_count(group.n_entries), *(format_amount(own[at]) for own in errors.values())]
+        for at, (name, group) in enumerate(zip(names, groups, strict=True))
+    ]
     shown = Figure(
-        "Which level a score becomes",
-        plot_boundaries(levels, uniform.tolist(), learned.tolist(), scores.astype(float)),
-        sentence,
-        numbers=None if few else numbers,
+        "RMSE by what is known of the row",
+        plot_cold_start(names, errors, margins=margins),
+        "RMSE from rows with few entries to rows with many: "
+        + "; ".join(f"{name} {format_amount(group.rmse)}" for name, group in zip(names, groups, strict=True)),
+    )
+    numbers = Table(
+        "RMSE by entries of the row",
+        ["entries of the row", "test entries", *(f"RMSE, {name}" for name in errors)],
+        lines,
     )
     return Section(
-        title=title,
-        how="The model computes a real number, the score, and predicts the level whose interval the score falls into; "
-        "a level whose interval is wider than the uniform one is predicted more often than by rounding.",
-        template="boundaries.html",
-        content={"strips": shown, "numbers": numbers if few else None, "sentence": sentence},
+        title="Cold start",
+        how="From left to right come rows of which more is known, so a falling curve shows what further entries are "
+        "worth; the bars are the uncertainty of a point, which is largest where it has few test entries.",
+        template="cold_start.html",
+        content={"errors": shown, "numbers": numbers},
     )
 
 
-def _boundary_table(levels: FloatArray, uniform: FloatArray, learned: FloatArray) -> Table:
-    lines = [
-        [f"{low:g} and {high:g}", format_amount(middle), format_amount(own), _shift(own - middle)]
-        for low, high, middle, own in zip(levels[:-1], levels[1:], uniform, learned, strict=True)
-    ]
-    return Table("Boundaries between levels", ["between", "uniform", "learned", "shift"], lines)
+def column_section(found: Findings) -> Section | LeftOut:
+    """Return the columns that are predicted worst and best, of those with enough test entries."""
+    title, errors = "Worst and best columns", found.measured.columns
+    enough = np.flatnonzero(errors.n_entries >= ENOUGH)
+    if enough.size < 2:
+        few = "no column has" if enough.size == 0 else "only one column has"
+        return LeftOut(title, f"{few} at least {ENOUGH} test entries, and of fewer an error says little")
+    by_error = enough[np.argsort(-errors.rmse[enough], kind="stable")]
+    n_listed = min(_LISTED, enough.size // 2)
+    return Section(
+        title=title,
+        how="A column at the top of the first table is where to look for what goes wrong, such as values that opinions "
+        "divide on; the number behind ± is how far an error would move by chance with other test entries.",
+        template="columns.html",
+        content={
+            "sentence": f"Of {format_quantity(errors.labels.size, 'column')} with test entries, "
+            f"{format_count(enough.size)} have at least {ENOUGH}; the median of their RMSE is "
+            f"{format_amount(float(np.median(errors.rmse[enough])))}.",
+            "worst": _column_table("Predicted worst", found, by_error[:n_listed]),
+            "best": _column_table("Predicted best", found, by_error[::-1][:n_listed]),
+        },
+    )
 
 
-def _shift(number: float) -> str:
-    return f"{'+' if number > 0 else '−' if number < 0 else ''}{abs(number):.3g}"
+def _column_table(caption: str, found: Findings, which: npt.NDArray[np.intp]) -> Table:
+    errors = found.measured.columns
+    names = ["column", "entries", "RMSE", *(f"RMSE, {each.name}" for each in found.measurements[1:])]
+    lines = []
+    for at in which.tolist():
+        line = [
+            shorten(errors.labels[at : at + 1].tolist()[0]),
+            format_count(errors.n_entries[at]),
+            _format_margin(errors, at),
+        ]
+        if found.baseline is not None:
+            line.append(format_amount(float(found.baseline.columns.rmse[at])))
+        lines.append(line)
+    return Table(caption, names, lines)
 
 
-SCORE_NAMES = {"precision": "precision", "recall": "recall", "ndcg": "NDCG", "hit_rate": "hit rate"}
+def _format_margin(errors: ColumnErrors, at: int) -> str:
+    return f"{format_amount(float(errors.rmse[at]))} ± {format_amount(float(errors.uncertainty[at]))}"
 
 
 def ranking_section(found: Findings) -> Section | LeftOut:
@@ -691,3 +531,161 @@ def _ranking_sentence(ranked: RankingEvaluation) -> str:
         f"{sentence} Popularity, the baseline, ranks columns by their number of entries; as what is popular gets most "
         "values, a model that predicts them well may still score below it."
     )
+
+
+def explanation_section(found: Findings) -> Section | LeftOut:
+    """Return a bar for each entry that pulled a prediction up or down, of the pairs that were asked for."""
+    title = "Why these predictions"
+    if not found.explained:
+        return LeftOut(title, "no pair was chosen: explain, on the command line --explain ROW COLUMN, does")
+    return Section(
+        title=title,
+        how="A bar to the right stands for an entry of the row that pulled the prediction up, one to the left for an "
+        "entry that pulled it down: its length is the prediction with all entries less the one without it; so for "
+        "features of the row, if any.",
+        template="explanations.html",
+        content={"figures": [_figure(pair) for pair in found.explained]},
+    )
+
+
+def _figure(pair: ExplainedPair) -> Figure:
+    found = pair.explanation
+    actual = "" if pair.value is None else f", {pair.value:g} in the test"
+    lines = [
+        [shorten(label), f"{value:g}", format_effect(effect)]
+        for label, value, effect in zip(
+            found.labels.tolist(), found.values.tolist(), found.effects.tolist(), strict=True
+        )
+    ]
+    lines += [[shorten(each.name), shorten(each.value), format_effect(each.effect)] for each in found.features]
+    row, column = shorten(pair.row, 40), shorten(pair.column, 40)
+    return Figure(
+        f"{column} for {row}: {format_amount(found.prediction)}{actual}",
+        plot_explanation(found),
+        describe_explanation(found, row=row, column=column),
+        numbers=Table(f"Effects on {column} for {row}", ["column", "value", "effect"], lines),
+    )
+
+
+def learning_section(found: Findings) -> Section | LeftOut:
+    """Return the loss and the validation error, epoch by epoch."""
+    title, history = "Learning curve", found.model.history_
+    errors = dict(list_points(history, "validation_error"))
+    if not list_points(history, "loss"):
+        return LeftOut(title, f"{found.measured.name} is not learned in epochs")
+    curves = [_learning_figure(history, name, plot()) for name, plot in list_curves(history).items()]
+    how = (
+        "The curve should fall and level off; without validation entries it does not show whether the model has begun "
+        "to overfit the training entries."
+    )
+    if errors:
+        how = (
+            "Both curves should fall and level off; a validation error that rises while the loss still falls means "
+            "that the model has begun to overfit the training entries."
+        )
+    return Section(title, how, "learning.html", {"sentence": _sentence(history, errors), "curves": curves})
+
+
+def _learning_figure(history: History, name: str, plot: Axes) -> Figure:
+    """Return a learning curve, described by its first and its last number."""
+    points = list_points(history, "loss" if "Loss" in name else "validation_error")
+    ends = ", ".join(f"{number:.4g} in epoch {epoch}" for epoch, number in (points[0], points[-1]))
+    return Figure(name, plot, f"{name}: {ends}")
+
+
+def _sentence(history: History, errors: dict[int, float]) -> str:
+    sentence = f"Training ran for {describe_training(history)}."
+    kept = len(history) if history.best_epoch is None else history.best_epoch + 1
+    if history.best_error is None:
+        return f"{sentence} There were no validation entries to choose an epoch by; the model is that of epoch {kept}."
+    lowest = errors.get(kept, history.best_error)
+    sentence += f" The model is that of epoch {kept}, whose validation RMSE of {lowest:.4f} is the lowest."
+    if history.stages:
+        sentence += f" What follows the epochs is not on the curve: {describe_stages(history.stages)}."
+    means = history.means_error
+    return sentence if means is None else f"{sentence} That of the shrunk means is {means:.4f}."
+
+
+def boundary_section(found: Findings) -> Section | LeftOut:
+    """Return the learned boundaries between levels beside those of rounding."""
+    title, model = "Learned boundaries", found.model
+    if not isinstance(model, DMFD | ODMC):
+        return LeftOut(title, f"{found.measured.name} has none")
+    levels = model.scale_.require_levels(found.measured.name)
+    uniform, learned = (levels[:-1] + levels[1:]) / 2, model.boundaries_
+    scores, _ = np.histogram(model.scores(*found.test.entries()[:2]), bins=_SCORE_BINS, range=(levels[0], levels[-1]))
+    furthest = int(np.argmax(np.abs(learned - uniform)))
+    sentence = (
+        f"The boundary that moved furthest is the one between {levels[furthest]:g} and {levels[furthest + 1]:g}: "
+        f"from {format_amount(uniform[furthest])} to {format_amount(learned[furthest])}."
+    )
+    numbers = _boundary_table(levels, uniform, learned)
+    few = levels.size <= MOST_WRITTEN
+    shown = Figure(
+        "Which level a score becomes",
+        plot_boundaries(levels, uniform.tolist(), learned.tolist(), scores.astype(float)),
+        sentence,
+        numbers=None if few else numbers,
+    )
+    return Section(
+        title=title,
+        how="The model computes a real number, the score, and predicts the level whose interval the score falls into; "
+        "a level whose interval is wider than the uniform one is predicted more often than by rounding.",
+        template="boundaries.html",
+        content={"strips": shown, "numbers": numbers if few else None, "sentence": sentence},
+    )
+
+
+def _boundary_table(levels: FloatArray, uniform: FloatArray, learned: FloatArray) -> Table:
+    lines = [
+        [f"{low:g} and {high:g}", format_amount(middle), format_amount(own), _shift(own - middle)]
+        for low, high, middle, own in zip(levels[:-1], levels[1:], uniform, learned, strict=True)
+    ]
+    return Table("Boundaries between levels", ["between", "uniform", "learned", "shift"], lines)
+
+
+def _shift(number: float) -> str:
+    return f"{'+' if number > 0 else '−' if number < 0 else ''}{abs(number):.3g}"
+
+
+def settings_section(found: Findings) -> Section:
+    """Return the settings of the model and what made this page."""
+    model = found.model
+    settings = [
+        [name, _setting(value) + (" (chosen)" if name in model.chosen_ else "")]
+        for name, value in model.settings.to_dict().items()
+    ]
+    runtime = [
+        ["page written", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())],
+        ["deepmf", _version()],
+        ["Python", platform.python_version()],
+        ["torch", str(torch.__version__)],
+        ["numpy", np.__version__],
+        ["system", f"{platform.system()}, {platform.machine()}"],
+        ["device", Runtime().describe()],
+    ]
+    return Section(
+        title="Settings and environment",
+        how="With these settings and the same entries the same model can be fitted again (those marked as chosen were "
+        "chosen for the matrix and the machine); the second table says where "
+        "this page was made, which need not be where the model was fitted.",
+        template="settings.html",
+        content={
+            "settings": Table(f"Settings of {type(model).__name__}", ["setting", "value"], settings),
+            "runtime": Table("What made this page", ["what", "which"], runtime),
+        },
+    )
+
+
+def _setting(value: Any) -> str:
+    """Return the value of a setting as text."""
+    if isinstance(value, list | tuple):
+        return ", ".join(_setting(item) for item in value)
+    return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("deepmf")
+    except metadata.PackageNotFoundError:
+        return "unknown"

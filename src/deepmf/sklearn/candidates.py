@@ -1,4 +1,4 @@
-"""The choice for a table: candidates are fitted without some cells; the one that predicts these best, or a blend."""
+"""The choice of a model for a table: candidates predict hidden cells, and the best of them, or a blend, is fitted."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ _WIDE = 200
 _PASSES_OF_WIDE = 5
 
 
-def suitable(shape: tuple[int, int]) -> tuple[str, ...]:
-    """Return which of `WHOLE_ROWS` suit a table of this shape.
+def list_suitable(shape: tuple[int, int]) -> tuple[str, ...]:
+    """Return the members of `WHOLE_ROWS` that suit a table of this shape.
 
-    >>> suitable((100, 10))
+    >>> list_suitable((100, 10))
     ('gaussian-shrunk', 'gaussian', 'mixture', 'neighbours', 'column-means')
     """
-    unsuitable = left_out(shape)
+    unsuitable = explain_left_out(shape)
     return tuple(name for name in WHOLE_ROWS if name not in unsuitable)
 
 
-def left_out(shape: tuple[int, int]) -> dict[str, str]:
-    """Return which of `WHOLE_ROWS` do not suit a table of this shape, and why.
+def explain_left_out(shape: tuple[int, int]) -> dict[str, str]:
+    """Return the members of `WHOLE_ROWS` that do not suit a table of this shape, with the reasons.
 
-    >>> left_out((50, 10))
+    >>> explain_left_out((50, 10))
     {'mixture': 'it needs 80 rows for 10 columns; there are 50'}
     """
     n_rows, n_columns = shape
@@ -74,15 +74,15 @@ def left_out(shape: tuple[int, int]) -> dict[str, str]:
     return unsuitable
 
 
-def fitted(name: str, table: FloatArray, *, seed: int) -> WholeRows:
-    """Return one of `WHOLE_ROWS`, fitted to rows with NaN."""
+def fit_whole_rows(name: str, table: FloatArray, *, seed: int) -> WholeRows:
+    """Fit one of `WHOLE_ROWS` to rows with NaN."""
     if name == "column-means":
         return ByMeans()
     if name == "neighbours":
-        return Neighbours.fitted(table, seed=seed)
+        return Neighbours.fit(table, seed=seed)
     shrinkage = _SHRINKAGES[name] * table.shape[1]
     passes = PASSES if table.shape[1] <= _WIDE else _PASSES_OF_WIDE
-    return Gaussians.fitted(table, n_parts=_PARTS.get(name, 1), shrinkage=shrinkage, seed=seed, passes=passes)
+    return Gaussians.fit(table, n_parts=_PARTS.get(name, 1), shrinkage=shrinkage, seed=seed, passes=passes)
 
 
 AUTO = "auto"
@@ -132,7 +132,7 @@ class TableModels:
     seed: int
 
     def check(self) -> None:
-        """Refuse a model that is none, and settings that none of the candidates can be made with."""
+        """Raise `BadSetting` for an unknown model, or for settings that no candidate has."""
         if self.asked in WHOLE_ROWS:
             if self.given:
                 raise BadSetting(f"model={self.asked!r} has no settings; got {min(self.given)}")
@@ -143,7 +143,7 @@ class TableModels:
                 f"there is no model {self.asked!r}; {suggest_name(self.asked, (*WHOLE_ROWS, *registry.MODELS))}"
             )
         elif self.asked != AUTO:
-            self.new(self.asked)
+            self.make_model(self.asked)
         else:
             known = sorted(
                 {setting.name for name in MODELS for setting in list_settings(model_class(name).settings_class)}
@@ -152,25 +152,25 @@ class TableModels:
                 if name not in known:
                     raise BadSetting(f"none of {', '.join(MODELS)} has a setting {name!r}; {suggest_name(name, known)}")
             for name in MODELS:
-                self.new(name)
+                self.make_model(name)
 
     def candidates(self, shape: tuple[int, int]) -> tuple[str, ...]:
-        """Return the names of what there is to choose from for a table of this shape."""
+        """Return the names of the candidates for a table of this shape."""
         if self.asked != AUTO:
             return (self.asked,)
-        return (suitable(shape) if self._may_blend else ()) or MODELS
+        return (list_suitable(shape) if self._may_blend else ()) or MODELS
 
-    def left_out(self, shape: tuple[int, int]) -> dict[str, str]:
-        """Return what there would be to choose from for a table of another shape, and why there is not."""
-        return left_out(shape) if self.asked == AUTO and self._may_blend else {}
+    def explain_left_out(self, shape: tuple[int, int]) -> dict[str, str]:
+        """Return the candidates that do not suit a table of this shape, with the reasons."""
+        return explain_left_out(shape) if self.asked == AUTO and self._may_blend else {}
 
     @property
     def _may_blend(self) -> bool:
-        """Whether what completes whole rows may: it has no settings, and reads standardised columns alone."""
+        """Whether `WHOLE_ROWS` are candidates: they have no settings and need standardised columns."""
         return self.own_units and not self.has_features and not self.given
 
-    def new(self, name: str) -> Model:
-        """Return a model that is not fitted yet, with the settings of tables and those that were given."""
+    def make_model(self, name: str) -> Model:
+        """Return an unfitted model with the settings for tables and the given settings."""
         found = model_class(name)
         if "II" not in found.predicts:
             able = ", ".join(each for each in registry.MODELS if "II" in model_class(each).predicts)
@@ -202,21 +202,21 @@ Fit = Callable[[str, TableEntries], Completer]
 
 @dataclass(frozen=True)
 class Residuals:
-    """How far predictions for hidden cells were off, in the units of the model: value less prediction."""
+    """The residuals of hidden cells, value minus prediction, in the units of the model."""
 
     columns: IndexArray
     values: FloatArray
 
     def quantiles(self, columns: IndexArray, share: float) -> FloatArray:
-        """Return the quantile of the residuals of each of some columns."""
+        """Return a quantile of the residuals of each column, (cells,)."""
         # Ranks over n + 1: right on average, however few residuals there are.
-        return self._of_each(columns, lambda own, _: np.quantile(own, share, method="weibull"))
+        return self._take_by_column(columns, lambda own, _: np.quantile(own, share, method="weibull"))
 
-    def drawn(self, columns: IndexArray, random: np.random.Generator) -> FloatArray:
-        """Return residuals drawn at random for each of some columns."""
-        return self._of_each(columns, lambda own, count: random.choice(own, count))
+    def draw(self, columns: IndexArray, random: np.random.Generator) -> FloatArray:
+        """Draw residuals at random for each column, (cells,)."""
+        return self._take_by_column(columns, lambda own, count: random.choice(own, count))
 
-    def _of_each(self, columns: IndexArray, take: Callable[[FloatArray, int], Any]) -> FloatArray:
+    def _take_by_column(self, columns: IndexArray, take: Callable[[FloatArray, int], Any]) -> FloatArray:
         found = np.empty(columns.size)
         for column in np.unique(columns):
             own = self.values[self.columns == column]
@@ -227,7 +227,7 @@ class Residuals:
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """What was chosen, the errors of all that were tried, and the residuals of what was chosen."""
+    """The weights of the chosen candidates, the errors of all candidates, and the residuals of the choice."""
 
     weights: Mapping[str, float]  # of each candidate that was chosen, the largest first; together 1
     errors: Mapping[str, float]  # root mean squared, in the units of the model
@@ -235,7 +235,7 @@ class ModelChoice:
 
 
 class _Hidden(NamedTuple):
-    """Cells that were hidden in all turns, and what each candidate predicted for them."""
+    """The cells hidden in all turns, and the predictions of each candidate for them."""
 
     columns: IndexArray  # (cells,)
     values: FloatArray  # (cells,)
@@ -261,10 +261,12 @@ def choose(
     `entries` are in the units of the model; `sources` says of each column which cell of a row it belongs to: the
     columns of one cell are hidden together.
     """
-    n_cells = _n_cells(entries, sources)
+    n_cells = _count_cells(entries, sources)
     few = n_cells < _FEW_CELLS
     tried = [name for name in candidates if not few or name != "dmf-o"] or list(candidates)
-    hidden = _hidden(tried, entries, sources, fit, _turns(entries, sources, _MOST_TURNS if few else 1, seed=seed))
+    hidden = _predict_hidden(
+        tried, entries, sources, fit, _draw_masks(entries, sources, _MOST_TURNS if few else 1, seed=seed)
+    )
     if hidden is None:
         return ModelChoice({tried[-1]: 1.0}, {}, None)
     best = min(hidden.errors, key=hidden.errors.__getitem__)
@@ -278,19 +280,21 @@ def blend(
 
     Weights are not negative, and their sum is 1 (Breiman, Stacked regressions, 1996).
     """
-    share = _share(_n_cells(entries, sources))
-    n_turns = math.ceil(_CELLS_FOR_WEIGHTS / (share * _n_cells(entries, sources)))
-    hidden = _hidden(candidates, entries, sources, fit, _turns(entries, sources, min(n_turns, _MOST_TURNS), seed=seed))
+    share = _choose_share(_count_cells(entries, sources))
+    n_turns = math.ceil(_CELLS_FOR_WEIGHTS / (share * _count_cells(entries, sources)))
+    hidden = _predict_hidden(
+        candidates, entries, sources, fit, _draw_masks(entries, sources, min(n_turns, _MOST_TURNS), seed=seed)
+    )
     if hidden is None:
         return ModelChoice({candidates[0]: 1.0}, {}, None)
-    weights = _weights(np.stack(list(hidden.predictions.values()), axis=1), hidden.values, hidden.shares)
+    weights = _solve_weights(np.stack(list(hidden.predictions.values()), axis=1), hidden.values, hidden.shares)
     named = {name: float(weight) for name, weight in zip(hidden.predictions, weights, strict=True) if weight > 0}
     mixed = np.asarray(sum(weight * hidden.predictions[name] for name, weight in named.items()))
     ordered = dict(sorted(named.items(), key=lambda each: -each[1]))
     return ModelChoice(ordered, hidden.errors, hidden.residuals(mixed))
 
 
-def _weights(predictions: FloatArray, values: FloatArray, shares: FloatArray) -> FloatArray:
+def _solve_weights(predictions: FloatArray, values: FloatArray, shares: FloatArray) -> FloatArray:
     """Return the weights (candidates,) with which predictions (cells, candidates) are nearest to the values.
 
     A cell counts by its share (cells,).
@@ -306,26 +310,26 @@ def _weights(predictions: FloatArray, values: FloatArray, shares: FloatArray) ->
     return normalised
 
 
-def _n_cells(entries: TableEntries, sources: IndexArray) -> int:
-    return int(np.unique(_cell_of(entries, sources)).size)
+def _count_cells(entries: TableEntries, sources: IndexArray) -> int:
+    return int(np.unique(_number_cells(entries, sources)).size)
 
 
-def _cell_of(entries: TableEntries, sources: IndexArray) -> IndexArray:
-    """Return a number of the cell that each entry belongs to."""
+def _number_cells(entries: TableEntries, sources: IndexArray) -> IndexArray:
+    """Return the number of the cell that each entry belongs to."""
     cells: IndexArray = entries.rows * sources.size + sources[entries.columns]
     return cells
 
 
-def _share(n_cells: int) -> float:
-    """Return how many cells are hidden in a turn."""
+def _choose_share(n_cells: int) -> float:
+    """Return the share of cells to hide in a turn."""
     return 0.2 if n_cells < _MANY_CELLS else 0.1
 
 
-def _turns(entries: TableEntries, sources: IndexArray, n_turns: int, *, seed: int) -> Iterator[MaskArray]:
-    """Yield which entries are hidden in each turn; no cell is in two of them."""
-    cells, cell_of = np.unique(_cell_of(entries, sources), return_inverse=True)
+def _draw_masks(entries: TableEntries, sources: IndexArray, n_turns: int, *, seed: int) -> Iterator[MaskArray]:
+    """Yield a mask of hidden entries for each turn; no cell is hidden twice."""
+    cells, cell_of = np.unique(_number_cells(entries, sources), return_inverse=True)
     order = np.random.default_rng(seed).permutation(cells.size)
-    width = _share(cells.size) * cells.size
+    width = _choose_share(cells.size) * cells.size
     for turn in range(n_turns):
         hidden = np.isin(cell_of, order[round(turn * width) : round((turn + 1) * width)])
         # A row or a column of which nothing would be left stays.
@@ -336,15 +340,15 @@ def _turns(entries: TableEntries, sources: IndexArray, n_turns: int, *, seed: in
             yield hidden
 
 
-def _hidden(
+def _predict_hidden(
     candidates: Iterable[str], entries: TableEntries, sources: IndexArray, fit: Fit, turns: Iterator[MaskArray]
 ) -> _Hidden | None:
-    """Return what candidates predict in all turns; None where there is none."""
+    """Fit each candidate without the hidden cells of each turn and predict them; None without turns."""
     masks = list(turns)
     if not masks:
         return None
     predictions = {
-        name: np.concatenate([_predictions(fit(name, entries.where(~hidden)), entries, hidden) for hidden in masks])
+        name: np.concatenate([_predict_masked(fit(name, entries.where(~hidden)), entries, hidden) for hidden in masks])
         for name in candidates
     }
     asked = [entries.where(hidden) for hidden in masks]
@@ -353,10 +357,10 @@ def _hidden(
     return _Hidden(columns, np.concatenate([each.values for each in asked]), predictions, shares)
 
 
-def _predictions(completer: Completer, entries: TableEntries, hidden: MaskArray) -> FloatArray:
-    """Return what is predicted for hidden entries of rows that are described by what is not hidden of them."""
+def _predict_masked(completer: Completer, entries: TableEntries, hidden: MaskArray) -> FloatArray:
+    """Predict the hidden entries of rows from their other entries."""
     asked = entries.where(hidden)
     rows, asked_rows = np.unique(asked.rows, return_inverse=True)
     shown = entries.where(~hidden & np.isin(entries.rows, rows))
     shown = shown._replace(shape=(rows.size, shown.shape[1]), rows=np.searchsorted(rows, shown.rows))
-    return completer.predicted(shown, asked_rows, asked.columns, completer.features_of(rows))
+    return completer.predict(shown, asked_rows, asked.columns, completer.features_of(rows))

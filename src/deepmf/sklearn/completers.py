@@ -1,4 +1,4 @@
-"""Neighbours of the rows of a table: missing cells are means over rows that are alike where both are observed."""
+"""Completers: predict the missing cells of rows by a model, by Gaussians, by neighbours, or by a blend."""
 
 from __future__ import annotations
 
@@ -18,57 +18,57 @@ from deepmf.sklearn.table import MaskArray, TableEntries
 
 
 class Completer(ABC):
-    """Predicts cells of rows by their entries; each row by its own alone."""
+    """Predicts missing cells of rows, each row from its own entries."""
 
     @abstractmethod
-    def predicted(
+    def predict(
         self, entries: TableEntries, rows: IndexArray, columns: IndexArray, features: FeatureVectors | None
     ) -> FloatArray:
-        """Return predictions for cells of the rows that have these entries and features, in the units of entries."""
+        """Return predictions (cells,) for cells of rows with these entries and features, in their units."""
 
     def features_of(self, rows: IndexArray) -> FeatureVectors | None:
-        """Return the features of some rows that it was fitted to; None where it reads none."""
+        """Return the features of some rows of the fit; None if the completer uses none."""
         return None
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
         return type(self).__name__
 
     @property
     def gives_distribution(self) -> bool:
-        """Whether it gives a distribution, not a value alone."""
+        """Whether it predicts a distribution."""
         return False
 
 
 class WholeRows(Completer):
-    """Predicts all cells of a row at once, in columns that are standardised."""
+    """Predicts all cells of a row at once, in standardised columns."""
 
     @abstractmethod
-    def completed(self, table: FloatArray) -> FloatArray:
+    def complete(self, table: FloatArray) -> FloatArray:
         """Return rows (rows, columns) with predictions where they have NaN."""
 
-    def predicted(
+    def predict(
         self, entries: TableEntries, rows: IndexArray, columns: IndexArray, features: FeatureVectors | None
     ) -> FloatArray:
         """Return some cells of the completed rows."""
-        return self.completed(entries.to_array())[rows, columns]
+        return self.complete(entries.to_array())[rows, columns]
 
 
 @dataclass(frozen=True, eq=False)
 class ByModel(Completer):
-    """Completes by a model, which folds every row in."""
+    """Completes by a model that folds in each row."""
 
     model: Model
 
-    def predicted(
+    def predict(
         self, entries: TableEntries, rows: IndexArray, columns: IndexArray, features: FeatureVectors | None
     ) -> FloatArray:
         """Return the model's predictions."""
-        return self.folded(entries, features).predict_at(rows, self.model.column_labels_[columns])
+        return self.fold_in(entries, features).predict_at(rows, self.model.column_labels_[columns])
 
-    def folded(self, entries: TableEntries, features: FeatureVectors | None) -> FoldedRows:
-        """Return rows as the model has folded them in."""
+    def fold_in(self, entries: TableEntries, features: FeatureVectors | None) -> FoldedRows:
+        """Fold rows into the model."""
         matrix = entries.matrix(self.model.scale_, column_labels=self.model.column_labels_)
         return fold_in_matrix(self.model.entries_, self.model.predictor_, matrix, features)
 
@@ -91,7 +91,7 @@ class ByModel(Completer):
 class ByMeans(WholeRows):
     """Completes rows by the means of the columns."""
 
-    def completed(self, table: FloatArray) -> FloatArray:
+    def complete(self, table: FloatArray) -> FloatArray:
         """Return rows with 0 where they have NaN."""
         return np.nan_to_num(table)
 
@@ -103,11 +103,11 @@ class Stacked(Completer):
     parts: tuple[Completer, ...]
     weights: FloatArray
 
-    def predicted(
+    def predict(
         self, entries: TableEntries, rows: IndexArray, columns: IndexArray, features: FeatureVectors | None
     ) -> FloatArray:
         """Return the weighted mean of all predictions."""
-        found = np.stack([part.predicted(entries, rows, columns, features) for part in self.parts])
+        found = np.stack([part.predict(entries, rows, columns, features) for part in self.parts])
         mean: FloatArray = self.weights @ found
         return mean
 
@@ -150,8 +150,8 @@ class Gaussian:
         inverted = _invert(covariance)
         self.precision, self.log_determinant = inverted.matrices, float(inverted.log_determinants)
 
-    def expected(self, table: FloatArray, weights: FloatArray) -> Expected:
-        """Return what is to be expected of rows with NaN; `weights` (rows,) are those of their covariances."""
+    def expect(self, table: FloatArray, weights: FloatArray) -> Expected:
+        """Return the expected cells of rows with NaN; `weights` (rows,) weight their covariances."""
         observed = ~np.isnan(table)
         deviations = np.where(observed, table - self.means, 0.0)
         covariance, log_densities = np.zeros_like(self.covariance), np.zeros(len(table))
@@ -162,53 +162,53 @@ class Gaussian:
         return Expected(self.means + deviations, covariance, log_densities)
 
     def _of_group(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray) -> Expected:
-        """Return what is to be expected of rows with equally many cells, as deviations from the means."""
+        """Return the expected cells of rows with the same number of observed cells, as deviations from the means."""
         n_observed = int(np.count_nonzero(observed[0]))
         if n_observed == 0:
             return Expected(deviations, weights.sum() * self.covariance, np.zeros(len(weights)))
         if 2 * n_observed < observed.shape[1]:
-            return self._by_observed(deviations, observed, weights)
-        return self._by_missing(deviations, observed, weights)
+            return self._solve_observed(deviations, observed, weights)
+        return self._solve_missing(deviations, observed, weights)
 
-    def _by_observed(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray) -> Expected:
+    def _solve_observed(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray) -> Expected:
         """Solve with the covariance of the observed cells of each row."""
         blocks = _Blocks(observed)
-        inverses, log_determinants = _invert(blocks.taken(self.covariance))
+        inverses, log_determinants = _invert(blocks.take(self.covariance))
         own = blocks.cells(deviations)
         solved = (inverses @ own[:, :, None])[:, :, 0]
         log_densities = -0.5 * ((solved * own).sum(axis=1) - log_determinants)
         cells = np.where(observed, deviations, blocks.spread(solved) @ self.covariance)
-        explained = self.covariance @ blocks.summed(inverses, weights) @ self.covariance
+        explained = self.covariance @ blocks.add_up(inverses, weights) @ self.covariance
         return Expected(cells, weights.sum() * self.covariance - explained, log_densities)
 
-    def _by_missing(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray) -> Expected:
-        """Solve with the precision of the missing cells of each row: as good, and faster where these are few."""
+    def _solve_missing(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray) -> Expected:
+        """Solve with the precision of the missing cells of each row, which is faster where they are few."""
         blocks = _Blocks(~observed)
         pulls = deviations @ self.precision
         squares = (pulls * deviations).sum(axis=1)
-        inverses, log_determinants = _invert(blocks.taken(self.precision))
+        inverses, log_determinants = _invert(blocks.take(self.precision))
         own = blocks.cells(pulls)
         solved = -(inverses @ own[:, :, None])[:, :, 0]
         squares += (solved * own).sum(axis=1)
         cells = deviations + blocks.spread(solved)
         log_densities = -0.5 * (squares - self.log_determinant - log_determinants)
-        return Expected(cells, blocks.summed(inverses, weights), log_densities)
+        return Expected(cells, blocks.add_up(inverses, weights), log_densities)
 
 
 class _Blocks:
-    """The cells of each of some rows by a mask that has equally many in every row, and the blocks that they span."""
+    """The masked cells of rows, equally many in each, and the blocks of a matrix that they span."""
 
     def __init__(self, mask: MaskArray) -> None:
         self._shape = mask.shape
         self._columns = np.nonzero(mask)[1].reshape(len(mask), -1)
         self._places = self._columns[:, :, None] * mask.shape[1] + self._columns[:, None, :]
 
-    def taken(self, whole: FloatArray) -> FloatArray:
+    def take(self, whole: FloatArray) -> FloatArray:
         """Return the block (rows, cells, cells) of each row."""
         blocks: FloatArray = whole.ravel()[self._places]
         return blocks
 
-    def summed(self, blocks: FloatArray, weights: FloatArray) -> FloatArray:
+    def add_up(self, blocks: FloatArray, weights: FloatArray) -> FloatArray:
         """Return the weighted sum (columns, columns) of blocks."""
         width = self._shape[1]
         weighted = (blocks * weights[:, None, None]).ravel()
@@ -231,8 +231,8 @@ class Gaussians(WholeRows):
     """Gaussians and the share of rows (Gaussians,) that each has.
 
     >>> table = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0], [-6.0, -12.0]])
-    >>> gaussian = Gaussians.fitted(table, shrinkage=0.0)
-    >>> gaussian.completed(np.array([[2.5, np.nan]])).round(1)
+    >>> gaussian = Gaussians.fit(table, shrinkage=0.0)
+    >>> gaussian.complete(np.array([[2.5, np.nan]])).round(1)
     array([[2.5, 5. ]])
     """
 
@@ -240,54 +240,54 @@ class Gaussians(WholeRows):
     shares: FloatArray
 
     @classmethod
-    def fitted(
+    def fit(
         cls, table: FloatArray, *, n_parts: int = 1, shrinkage: float, seed: int = 0, passes: int = PASSES
     ) -> Gaussians:
-        """Learn from rows with NaN; `shrinkage` draws columns apart, as that many rows of independent columns do."""
+        """Fit rows with NaN by EM; `shrinkage` acts like that many more rows of independent columns."""
         table = table[~np.isnan(table).all(axis=1)]
         if len(table) > (most := _most_rows(table)):
             table = table[np.sort(np.random.default_rng(seed).choice(len(table), most, replace=False))]
         if n_parts == 1:
             start = cls((Gaussian(np.zeros(table.shape[1]), _start(table, shrinkage)),), np.ones(1))
-            return start._improved(table, np.ones((len(table), 1)), shrinkage, passes)
-        completed = cls.fitted(table, shrinkage=shrinkage, seed=seed, passes=_FIRST_PASSES).completed(table)
+            return start._improve(table, np.ones((len(table), 1)), shrinkage, passes)
+        completed = cls.fit(table, shrinkage=shrinkage, seed=seed, passes=_FIRST_PASSES).complete(table)
         weights = _split(completed, n_parts)
         nothing = np.zeros((table.shape[1], table.shape[1]))
         found = [Expected(completed, nothing, np.zeros(len(table)))] * n_parts
-        return _maximised(found, weights, shrinkage)._improved(table, weights, shrinkage, passes)
+        return _maximise(found, weights, shrinkage)._improve(table, weights, shrinkage, passes)
 
-    def completed(self, table: FloatArray) -> FloatArray:
-        """Return rows with what is expected where they have NaN."""
+    def complete(self, table: FloatArray) -> FloatArray:
+        """Return rows with expected values in place of NaN."""
         unused = np.zeros(len(table))
-        found = [part.expected(table, unused) for part in self.parts]
-        return self._mixed(found, self._weights(found))
+        found = [part.expect(table, unused) for part in self.parts]
+        return self._mix(found, self._weights(found))
 
-    def _improved(self, table: FloatArray, weights: FloatArray, shrinkage: float, passes: int) -> Gaussians:
-        """Expect and maximise in turns until what is expected stays as it is."""
+    def _improve(self, table: FloatArray, weights: FloatArray, shrinkage: float, passes: int) -> Gaussians:
+        """Alternate expectation and maximisation until the expected cells stop changing."""
         best, last = self, None
         for _ in range(passes):
             # Covariances have the weights of the pass before: those of this one are not known before all densities are.
-            found = [part.expected(table, own) for part, own in zip(best.parts, weights.T, strict=True)]
+            found = [part.expect(table, own) for part, own in zip(best.parts, weights.T, strict=True)]
             weights = best._weights(found)
-            cells = best._mixed(found, weights)
+            cells = best._mix(found, weights)
             if last is not None and np.sqrt(np.mean(np.square(cells - last))) < _STILL:
                 break
-            best, last = _maximised(found, weights, shrinkage), cells
+            best, last = _maximise(found, weights, shrinkage), cells
         return best
 
     def _weights(self, found: list[Expected]) -> FloatArray:
-        """Return how likely each row is of each Gaussian (rows, Gaussians)."""
+        """Return the probability of each Gaussian for each row, (rows, Gaussians)."""
         logs = np.stack([each.log_densities for each in found], axis=1) + np.log(self.shares)
         weights = np.exp(logs - logs.max(axis=1, keepdims=True))
         normalised: FloatArray = weights / weights.sum(axis=1, keepdims=True)
         return normalised
 
-    def _mixed(self, found: list[Expected], weights: FloatArray) -> FloatArray:
+    def _mix(self, found: list[Expected], weights: FloatArray) -> FloatArray:
         return np.asarray(sum(own[:, None] * each.cells for own, each in zip(weights.T, found, strict=True)))
 
 
-def _maximised(found: list[Expected], weights: FloatArray, shrinkage: float) -> Gaussians:
-    """Return the Gaussians that make what is expected likeliest.
+def _maximise(found: list[Expected], weights: FloatArray, shrinkage: float) -> Gaussians:
+    """Return the Gaussians of highest likelihood given the expected cells.
 
     The covariance of each is drawn to the one that all have together, as by as many rows as there are columns.
     """
@@ -302,7 +302,7 @@ def _maximised(found: list[Expected], weights: FloatArray, shrinkage: float) -> 
     parts = []
     for mean, scatter, size in zip(means, scatters, sizes, strict=True):
         covariance = (scatter + n_columns * together) / (size + n_columns)
-        parts.append(Gaussian(mean, _shrunk(covariance, n_rows, shrinkage) + _JITTER * np.eye(n_columns)))
+        parts.append(Gaussian(mean, _shrink(covariance, n_rows, shrinkage) + _JITTER * np.eye(n_columns)))
     return Gaussians(tuple(parts), (sizes + 1.0) / (sizes + 1.0).sum())
 
 
@@ -314,21 +314,21 @@ class _Inverted(NamedTuple):
 
 
 def _invert(matrices: FloatArray) -> _Inverted:
-    """Invert positive definite matrices by their Cholesky factors, which know the determinants too."""
+    """Invert positive definite matrices by their Cholesky factors, which also give the determinants."""
     factors = torch.linalg.cholesky_ex(torch.from_numpy(np.ascontiguousarray(matrices))).L
     log_determinants = -2.0 * factors.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
     return _Inverted(torch.cholesky_inverse(factors).numpy(), log_determinants.numpy())
 
 
-def _shrunk(covariance: FloatArray, n_rows: int, shrinkage: float) -> FloatArray:
-    """Return a covariance whose columns are drawn apart."""
+def _shrink(covariance: FloatArray, n_rows: int, shrinkage: float) -> FloatArray:
+    """Shrink the covariances between columns towards 0."""
     shrunk: FloatArray = covariance * (n_rows / (n_rows + shrinkage))
     np.fill_diagonal(shrunk, covariance.diagonal())
     return shrunk
 
 
 def _most_rows(table: FloatArray) -> int:
-    """Return how many rows are learned from, so that a pass over them takes seconds."""
+    """Return the number of rows to fit, so that a pass over them takes seconds."""
     n_columns = int(table.shape[1])
     n_observed = np.count_nonzero(~np.isnan(table), axis=1)
     work = float(np.mean(np.minimum(n_observed, n_columns - n_observed).astype(np.float64) ** 3))  # to invert a row's
@@ -340,7 +340,7 @@ def _start(table: FloatArray, shrinkage: float) -> FloatArray:
     observed = ~np.isnan(table)
     cells, counted = np.where(observed, table, 0.0), observed.astype(np.float64)
     covariance = cells.T @ cells / np.maximum(counted.T @ counted, 1.0)
-    spreads, directions = np.linalg.eigh(_shrunk(covariance, len(table), shrinkage))
+    spreads, directions = np.linalg.eigh(_shrink(covariance, len(table), shrinkage))
     return np.asarray((directions * np.maximum(spreads, _LEAST_SPREAD)) @ directions.T)
 
 
@@ -381,22 +381,22 @@ class Neighbours(WholeRows):
     The square of a distance is the mean over common cells times the number of columns.
 
     >>> table = np.array([[1.0, 1.0], [1.1, 1.2], [-2.0, -3.0]])
-    >>> Neighbours.fitted(table).completed(np.array([[1.05, np.nan]])).round(1)
+    >>> Neighbours.fit(table).complete(np.array([[1.05, np.nan]])).round(1)
     array([[1. , 1.1]])
     """
 
     table: FloatArray
 
     @classmethod
-    def fitted(cls, table: FloatArray, *, seed: int = 0) -> Neighbours:
-        """Keep rows to compare with."""
+    def fit(cls, table: FloatArray, *, seed: int = 0, most_rows: int = _MOST_NEIGHBOUR_ROWS) -> Neighbours:
+        """Keep rows to compare with, at random where there are more than `most_rows`."""
         table = table[~np.isnan(table).all(axis=1)]
-        if len(table) > _MOST_NEIGHBOUR_ROWS:
-            table = table[np.sort(np.random.default_rng(seed).choice(len(table), _MOST_NEIGHBOUR_ROWS, replace=False))]
+        if len(table) > most_rows:
+            table = table[np.sort(np.random.default_rng(seed).choice(len(table), most_rows, replace=False))]
         return cls(table)
 
-    def completed(self, table: FloatArray) -> FloatArray:
-        """Return rows with means over their neighbours where they have NaN."""
+    def complete(self, table: FloatArray) -> FloatArray:
+        """Return rows with means over their neighbours in place of NaN."""
         starts = range(0, len(table), _ROWS_AT_A_TIME)
         means = [self._means(table[start : start + _ROWS_AT_A_TIME]) for start in starts]
         return np.where(np.isnan(table), np.concatenate(means), table)
@@ -415,6 +415,6 @@ class Neighbours(WholeRows):
 
 
 def _parts(table: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return where a table is observed, as numbers, and its values with 0 elsewhere."""
+    """Return a 0/1 mask of observed cells, and the values with 0 in missing cells."""
     known = ~np.isnan(table)
     return known.astype(np.float64), np.where(known, table, 0.0)

@@ -1,4 +1,4 @@
-"""The imputer: any model that extends to new rows, as a transformer of scikit-learn that completes tables."""
+"""The imputer: a scikit-learn transformer that completes tables by any model that extends to new rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,16 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.base import Model
 from deepmf.models.distribution import Interval, check_coverage
 from deepmf.models.ranking import batches
-from deepmf.sklearn.candidates import AUTO, WHOLE_ROWS, ModelChoice, Residuals, TableModels, blend, choose, fitted
+from deepmf.sklearn.candidates import (
+    AUTO,
+    WHOLE_ROWS,
+    ModelChoice,
+    Residuals,
+    TableModels,
+    blend,
+    choose,
+    fit_whole_rows,
+)
 from deepmf.sklearn.completers import ByModel, Completer, Stacked
 from deepmf.sklearn.table import (
     CHECKS,
@@ -37,11 +46,11 @@ from deepmf.sklearn.table import (
     MixedTable,
     TableEntries,
     dense_copy,
-    marked,
+    mark_missing,
 )
 
 
-class Filled(NamedTuple):
+class FilledCells(NamedTuple):
     """Cells that were missing: their values, and both ends of their intervals (2, cells) where these are wanted."""
 
     values: FloatArray
@@ -113,38 +122,38 @@ class Filler:
         rows: IndexArray,
         columns: IndexArray,
         features: FeatureVectors | None,
-    ) -> Filled:
+    ) -> FilledCells:
         """Fill in cells of rows that have entries, or features."""
         completer, scale = self.completer, self.units.scale
         assert completer is not None
-        entries = self.units.seen(TableEntries.of(table))
+        entries = self.units.standardise(TableEntries.of(table))
         uncertain = self.random is not None or self.coverage is not None
         if isinstance(completer, ByModel) and not uncertain and self.to_levels and scale.levels is not None:
             labels = completer.model.column_labels_[columns]
-            return Filled(completer.folded(entries, features).predict_levels_at(rows, labels), None)
-        units, ends = completer.predicted(entries, rows, columns, features), None
+            return FilledCells(completer.fold_in(entries, features).predict_levels_at(rows, labels), None)
+        units, ends = completer.predict(entries, rows, columns, features), None
         if self.residuals is not None:
             if self.coverage is not None:
                 ends = np.stack([units + self.residuals.quantiles(columns, tail) for tail in self._tails])
             if self.random is not None:
-                units = np.where(self.shares[columns], units, units + self.residuals.drawn(columns, self.random))
+                units = np.where(self.shares[columns], units, units + self.residuals.draw(columns, self.random))
         elif isinstance(completer, ByModel) and uncertain:
-            found = completer.folded(entries, features).predictor.distribution(rows, columns)
+            found = completer.fold_in(entries, features).predictor.distribution(rows, columns)
             if self.coverage is not None:
                 ends = found.ends(self.coverage, scale).T
             if self.random is not None:
                 units = found.sample(self.random.random(rows.size), scale)
         return self._in_units_of_columns(units, ends, columns)
 
-    def _by_column(self, rows: IndexArray, columns: IndexArray) -> Filled:
+    def _by_column(self, rows: IndexArray, columns: IndexArray) -> FilledCells:
         """Fill in cells of rows without entries by what the columns showed: means, or the values themselves."""
         values: FloatArray = self.units.means[columns]
         if self.completer is None:
             scales = [self.units.column_scales[column] for column in columns]
             ends = np.array([[scale.low for scale in scales], [scale.high for scale in scales]])
-            return Filled(self._legal(values, columns), ends)
+            return FilledCells(self._legal(values, columns), ends)
         if self.random is None and self.coverage is None:
-            return Filled(self._legal(values, columns), None)
+            return FilledCells(self._legal(values, columns), None)
         ends, units = np.empty((2, columns.size)), np.empty(columns.size)
         for column in np.unique(columns):
             own = self.seen.values[self.seen.columns == column]
@@ -160,9 +169,11 @@ class Filler:
         """The shares of values below both ends of an interval."""
         return [(1.0 + side * (self.coverage or 0.0)) / 2.0 for side in (-1, 1)]
 
-    def _in_units_of_columns(self, units: FloatArray, ends: FloatArray | None, columns: IndexArray) -> Filled:
+    def _in_units_of_columns(self, units: FloatArray, ends: FloatArray | None, columns: IndexArray) -> FilledCells:
         values = self._legal(self.units.values(units, columns), columns)
-        return Filled(values, None if ends is None else np.stack([self.units.values(end, columns) for end in ends]))
+        return FilledCells(
+            values, None if ends is None else np.stack([self.units.values(end, columns) for end in ends])
+        )
 
     def _legal(self, values: FloatArray, columns: IndexArray) -> FloatArray:
         return self.units.levels(values, columns) if self.to_levels else values
@@ -289,10 +300,10 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._warn_of_empty_columns()
         entries = entries.take_columns(self._known)
         candidates = self._models.candidates(entries.shape)
-        self.left_out_ = self._models.left_out(entries.shape)
+        self.left_out_ = self._models.explain_left_out(entries.shape)
         self._warn_of_width(candidates)
         self.units_ = self._units(entries, reach=_WIDE_REACH if candidates[0] in WHOLE_ROWS else REACH)
-        self._row_features = self._described(X)
+        self._row_features = self._read_features(X)
         self._learn(candidates, entries, table.sources[self._known])
         self._row_features = None  # the model has what is needed of them
         return self
@@ -323,7 +334,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 known_ends[:, rows] = ends
         numbers[:, self._known] = known
         kept = np.arange(table.sources[-1] + 1) if self.keep_empty_features else self._kept
-        completed = table.completed(
+        completed = table.complete(
             X, numbers, names=self._names, kept=kept, indicators=self._indicated, random=filler.random
         )
         if known_ends is None:
@@ -370,12 +381,12 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         else:
             validate_data(self, X, reset=reset, skip_check_array=True)
         if reset:
-            self._codes = self._learned_codes(mixed)
+            self._codes = self._learn_codes(mixed)
         if mixed is None:
-            return EncodedTable(marked(checked, self.missing_values), features=self._features)
+            return EncodedTable(mark_missing(checked, self.missing_values), features=self._features)
         if self._codes is None:
             return EncodedTable(mixed.numbers, features=self._features)
-        return EncodedTable(self._codes.encoded(mixed), mixed, self._codes, self._features)
+        return EncodedTable(self._codes.encode(mixed), mixed, self._codes, self._features)
 
     def _without_features(self, X: Any, *, reset: bool) -> Any:  # noqa: N803
         """Return the part of a table that is completed; `reset` finds the feature columns."""
@@ -389,19 +400,19 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if reset:
             self._features = FeatureColumns.of(_check_feature_names_in(self), self.feature_columns)
         assert self._features is not None
-        return self._features.completed_part(X)
+        return self._features.drop_features(X)
 
-    def _described(self, X: Any) -> Features | None:  # noqa: N803
+    def _read_features(self, X: Any) -> Features | None:  # noqa: N803
         """Return the features of the rows of a table; None where no columns hold any."""
-        return None if self._features is None else self._features.of_rows(X, missing=self.missing_values)
+        return None if self._features is None else self._features.read_features(X, missing=self.missing_values)
 
     def _vectors(self, X: Any) -> FeatureVectors | None:  # noqa: N803
         """Return the features of the rows of a table as the model reads them; None where it reads none."""
         model = self._completer.model if isinstance(self._completer, ByModel) else None
-        features, known = self._described(X), None if model is None else model.entries_.row_features
+        features, known = self._read_features(X), None if model is None else model.entries_.row_features
         return None if features is None or known is None else features.encode(known.encoding)
 
-    def _learned_codes(self, mixed: MixedTable | None) -> ColumnCodes | None:
+    def _learn_codes(self, mixed: MixedTable | None) -> ColumnCodes | None:
         """Return how columns of text and categories are encoded; None where there are none."""
         if mixed is None or not mixed.texts:
             return None
@@ -419,9 +430,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def _models(self) -> TableModels:
         """What the table is completed by."""
-        return TableModels(self.model, self._given(), self.scale == "columns", self._has_features, self._seed)
+        return TableModels(self.model, self._gather_settings(), self.scale == "columns", self._has_features, self._seed)
 
-    def _given(self) -> dict[str, Any]:
+    def _gather_settings(self) -> dict[str, Any]:
         """Return the settings that were given, as parameters or by name."""
         given = dict(self.settings or {})
         named = {name: value for name in _PARAMETERS if (value := getattr(self, name)) is not None}
@@ -437,30 +448,30 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.model_, self.weights_, self.chosen_model_, self.hidden_errors_ = None, {"means": 1.0}, "means", {}
         self._completer: Completer | None = None
         self._residuals: Residuals | None = None
-        self._seen = seen = self.units_.seen(entries)
+        self._seen = seen = self.units_.standardise(entries)
         if min(np.unique(seen.rows).size, self._known.size) < 2:
             return
         choosing = blend if candidates[0] in WHOLE_ROWS else choose
         choice = ModelChoice({candidates[0]: 1.0}, {}, None)
         if len(candidates) > 1:
-            choice = choosing(candidates, seen, sources, self._fitted, seed=self._seed)
+            choice = choosing(candidates, seen, sources, self._fit_candidate, seed=self._seed)
         self.weights_, self.chosen_model_ = dict(choice.weights), next(iter(choice.weights))
-        parts = tuple(self._fitted(name, seen) for name in choice.weights)
+        parts = tuple(self._fit_candidate(name, seen) for name in choice.weights)
         self._completer = parts[0] if len(parts) == 1 else Stacked(parts, np.array([*choice.weights.values()]))
         self.model_ = self._completer.model if isinstance(self._completer, ByModel) else self._completer
         # A distribution is learned over all columns together: of columns that differ, it would say the same.
         own = self.scale != "columns" and self._completer.gives_distribution
         if self.sample and not own and len(candidates) == 1:
-            choice = choosing(candidates, seen, sources, self._fitted, seed=self._seed)
+            choice = choosing(candidates, seen, sources, self._fit_candidate, seed=self._seed)
         self.hidden_errors_, self._residuals = dict(choice.errors), None if own else choice.residuals
 
-    def _fitted(self, name: str, seen: TableEntries) -> Completer:
+    def _fit_candidate(self, name: str, seen: TableEntries) -> Completer:
         """Fit a candidate to entries."""
         if name in WHOLE_ROWS:
-            return fitted(name, seen.to_array(), seed=self._seed)
+            return fit_whole_rows(name, seen.to_array(), seed=self._seed)
         matrix = seen.matrix(self.units_.scale, column_labels=self._labels)
         progress = None if self.verbose is None else bool(self.verbose)  # scikit-learn's own also take 0 and 1
-        return ByModel(self._models.new(name).fit(matrix, row_features=self._row_features, progress=progress))
+        return ByModel(self._models.make_model(name).fit(matrix, row_features=self._row_features, progress=progress))
 
     def _filler(self, coverage: float | None) -> Filler:
         return Filler(
@@ -485,14 +496,18 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self.answers not in ("values", "levels"):
             raise BadSetting(f"answers must be 'values' or 'levels'; got {self.answers!r}")
         if isinstance(self.scale, Scale):
-            return ColumnUnits.shared(entries, self.scale)
+            return ColumnUnits.from_shared_scale(entries, self.scale)
         if self.scale not in ("columns", "shared"):
             raise BadSetting(f"scale must be 'columns', 'shared' or a Scale; got {self.scale!r}")
-        return ColumnUnits.own(entries, reach=reach) if self.scale == "columns" else ColumnUnits.shared(entries, None)
+        return (
+            ColumnUnits.from_columns(entries, reach=reach)
+            if self.scale == "columns"
+            else ColumnUnits.from_shared_scale(entries, None)
+        )
 
     def _matrix(self, entries: TableEntries) -> ObservedMatrix:
         """Return entries as the model sees them; only a scale that was given refuses what it does not hold."""
-        seen = entries if isinstance(self.scale, Scale) else self.units_.seen(entries)
+        seen = entries if isinstance(self.scale, Scale) else self.units_.standardise(entries)
         return seen.matrix(self.units_.scale, column_labels=self._labels)
 
     def _warn_of_width(self, candidates: tuple[str, ...]) -> None:

@@ -12,7 +12,7 @@ from sklearn.utils import check_array
 from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.arrays import FloatArray
 from deepmf.sklearn.splitters import EntrySplitter, Splitter
-from deepmf.sklearn.table import CHECKS, MaskArray, dense_copy, showing
+from deepmf.sklearn.table import CHECKS, MaskArray, dense_copy, hide_entries
 
 
 def hidden_entries_score(
@@ -37,7 +37,7 @@ def hidden_entries_score(
     """
     fold = next(EntrySplitter(n_splits=1, hidden=hidden, seed=seed).split(X))
     checked = check_array(X, **CHECKS)
-    return _score(imputer.transform(showing(X, checked, fold.shown)), dense_copy(checked), fold.hidden)
+    return _score(imputer.transform(hide_entries(X, checked, fold.shown)), dense_copy(checked), fold.hidden)
 
 
 def imputation_scores(imputer: Any, X: Any, *, cv: Splitter | None = None) -> FloatArray:  # noqa: N803
@@ -62,9 +62,9 @@ def imputation_scores(imputer: Any, X: Any, *, cv: Splitter | None = None) -> Fl
     scores = []
     for fold in splitter.split(X):
         known_rows = np.flatnonzero(fold.fitted.any(axis=1))
-        fitted = clone(imputer).fit(showing(X, checked, fold.fitted, rows=known_rows))
+        fitted = clone(imputer).fit(hide_entries(X, checked, fold.fitted, rows=known_rows))
         asked_rows = np.flatnonzero(fold.hidden.any(axis=1))
-        completed = fitted.transform(showing(X, checked, fold.shown, rows=asked_rows))
+        completed = fitted.transform(hide_entries(X, checked, fold.shown, rows=asked_rows))
         scores.append(_score(completed, truth, fold.hidden, rows=asked_rows))
     return np.array(scores)
 

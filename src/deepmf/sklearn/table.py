@@ -1,4 +1,4 @@
-"""A table as the imputer learns from it: columns of numbers, and the way back to what was given."""
+"""A table as the imputer reads it: entries, text columns as numbers, feature columns, and units of columns."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ class TableEntries(NamedTuple):
         )
 
 
-def marked(table: Any, missing: Any) -> Any:
-    """Return a checked table in which a number that stands for what is missing is NaN.
+def mark_missing(table: Any, missing: Any) -> Any:
+    """Replace the number that marks missing values by NaN in a checked table.
 
-    >>> marked(np.array([[1.0, -1.0]]), -1)
+    >>> mark_missing(np.array([[1.0, -1.0]]), -1)
     array([[ 1., nan]])
     """
     if not isinstance(missing, int | float) or np.isnan(missing):
@@ -105,8 +105,8 @@ def dense_copy(table: Any) -> npt.NDArray[Any]:
     return array
 
 
-def showing(table: Any, checked: Any, mask: MaskArray, *, rows: IndexArray | None = None) -> Any:
-    """Return a table of the same kind that has only some of its entries, and of its rows.
+def hide_entries(table: Any, checked: Any, mask: MaskArray, *, rows: IndexArray | None = None) -> Any:
+    """Return a table of the same kind with only the entries of a mask, and optionally only some rows.
 
     `table` is as the user gave it, `checked` the array or sparse matrix that scikit-learn made of it.
     """
@@ -165,7 +165,7 @@ class MixedTable:
 
     @property
     def missing(self) -> npt.NDArray[np.bool_]:
-        """Where nothing is observed (rows, columns)."""
+        """The missing cells, (rows, columns)."""
         mask = np.isnan(self.numbers)
         for column, cells in self.texts.items():
             mask[:, column] = [cell is None for cell in cells]
@@ -267,7 +267,7 @@ def _cells(values: list[Any], missing: Any) -> ObjectArray:
 
 
 def is_missing(value: Any, mark: Any) -> bool:
-    """Say whether a cell is missing: by its kind, or because it is the mark of what is missing."""
+    """Return whether a cell is missing: None, NaN, or the mark of missing values."""
     if value is None or type(value).__name__ in _NOTHING:
         return True
     if isinstance(value, float | np.floating) and np.isnan(value):
@@ -288,7 +288,7 @@ class ColumnCodes:
 
     >>> table = MixedTable.of(np.array([["red", 1.5], ["blue", 2.5], [None, 3.5]], dtype=object), missing=np.nan)
     >>> codes = ColumnCodes.of(table, ["colour", "size"])
-    >>> codes.names(["colour", "size"]), codes.encoded(table)[:2]
+    >>> codes.names(["colour", "size"]), codes.encode(table)[:2]
     (['colour=blue', 'colour=red', 'size'], array([[0. , 1. , 1.5],
            [1. , 0. , 2.5]]))
     """
@@ -332,8 +332,8 @@ class ColumnCodes:
             )
         ]
 
-    def encoded(self, table: MixedTable) -> FloatArray:
-        """Return a table as numbers; a category that is not known is missing."""
+    def encode(self, table: MixedTable) -> FloatArray:
+        """Return a table as numbers; unknown categories become NaN."""
         parts = []
         for at in range(self.n_columns):
             if at not in self.categories:
@@ -349,7 +349,7 @@ class ColumnCodes:
                 parts.append(codes[:, None])
         return np.hstack(parts)
 
-    def decoded(self, numbers: FloatArray, table: MixedTable, random: np.random.Generator | None) -> list[Any]:
+    def decode(self, numbers: FloatArray, table: MixedTable, random: np.random.Generator | None) -> list[Any]:
         """Return the columns of a completed table: arrays of numbers, lists of categories; observed cells as they were.
 
         With `random`, categories are drawn by their numbers as probabilities.
@@ -360,10 +360,10 @@ class ColumnCodes:
             if at not in self.categories:
                 columns.append(own[:, 0])
             else:
-                columns.append(self._filled(at, own, table.texts[at], random))
+                columns.append(self._fill(at, own, table.texts[at], random))
         return columns
 
-    def _filled(self, at: int, own: FloatArray, cells: ObjectArray, random: np.random.Generator | None) -> list[Any]:
+    def _fill(self, at: int, own: FloatArray, cells: ObjectArray, random: np.random.Generator | None) -> list[Any]:
         known = self.categories[at]
         if not self._is_spread(at):
             places = np.clip(np.rint(own[:, 0]), 0, len(known) - 1)
@@ -392,7 +392,7 @@ class FeatureColumns:
 
     @classmethod
     def of(cls, names: npt.NDArray[np.object_], given: Any) -> FeatureColumns:
-        """Find columns by their names or positions; what is none, or given twice, is refused."""
+        """Find columns by name or position; raise `BadSetting` for an unknown or repeated column."""
         if isinstance(given, str | bytes) or not isinstance(given, Sequence | np.ndarray):
             raise BadSetting(f"feature_columns must be a list of names or positions of columns; got {given!r}")
         positions = [_position(names.tolist(), one) for one in given]
@@ -404,7 +404,7 @@ class FeatureColumns:
         features = np.array(sorted(positions), dtype=np.int64)
         return cls(names, features, np.setdiff1d(np.arange(names.size), features))
 
-    def completed_part(self, table: Any) -> Any:
+    def drop_features(self, table: Any) -> Any:
         """Return a table of the same kind without the feature columns."""
         if hasattr(table, "columns"):
             import narwhals as nw
@@ -412,7 +412,7 @@ class FeatureColumns:
             return nw.from_native(table, eager_only=True)[:, self.rest.tolist()].to_native()
         return _sliceable(table)[:, self.rest]
 
-    def of_rows(self, table: Any, *, missing: Any) -> Features:
+    def read_features(self, table: Any, *, missing: Any) -> Features:
         """Return the features of the rows of a table, which are numbered from 0."""
         columns = {
             str(self.names[at]): [None if is_missing(cell, missing) else cell for cell in cells]
@@ -433,7 +433,7 @@ class FeatureColumns:
 
 
 def are_numbers(cells: list[Any]) -> bool:
-    """Say whether all cells of a column are numbers, or missing."""
+    """Return whether all cells of a column are numbers or missing."""
     return all(
         (isinstance(cell, int | float | np.number) and not isinstance(cell, bool)) or is_missing(cell, np.nan)
         for cell in cells
@@ -441,7 +441,7 @@ def are_numbers(cells: list[Any]) -> bool:
 
 
 def as_numbers(cells: list[Any]) -> list[float]:
-    """Return the cells of such a column with NaN for what is missing."""
+    """Return the cells of a column of numbers, with NaN for missing ones."""
     return [np.nan if is_missing(cell, np.nan) else cell for cell in cells]
 
 
@@ -471,7 +471,7 @@ class ColumnUnits:
     """What a table's values are to a model: (value - centre) / spread, on one scale for all columns.
 
     >>> entries = TableEntries.of(np.array([[1.0, 100.0], [3.0, np.nan], [2.0, 300.0]]))
-    >>> ColumnUnits.own(entries).seen(entries).values
+    >>> ColumnUnits.from_columns(entries).standardise(entries).values
     array([-1.22474487, -1.        ,  1.22474487,  0.        ,  1.        ])
     """
 
@@ -482,8 +482,8 @@ class ColumnUnits:
     column_scales: tuple[Scale, ...]  # what each column's own values lie on
 
     @classmethod
-    def own(cls, entries: TableEntries, *, reach: float = REACH) -> ColumnUnits:
-        """Give every column units of its own: its mean and its standard deviation."""
+    def from_columns(cls, entries: TableEntries, *, reach: float = REACH) -> ColumnUnits:
+        """Standardise each column by its mean and standard deviation."""
         columns = _by_column(entries)
         means = np.array([values.mean() for values in columns])
         scales = tuple(map(_scale_of, columns))
@@ -492,19 +492,19 @@ class ColumnUnits:
         return cls(means, means, spreads, Scale(low=-reach, high=reach), scales)
 
     @classmethod
-    def shared(cls, entries: TableEntries, scale: Scale | None) -> ColumnUnits:
-        """Leave all values as they are, on a scale that all columns share; None infers it."""
+    def from_shared_scale(cls, entries: TableEntries, scale: Scale | None) -> ColumnUnits:
+        """Keep all values as they are, on one scale for all columns; None infers the scale."""
         means = np.array([values.mean() for values in _by_column(entries)])
         scale = scale or Scale.infer(entries.values)
         return cls(means, np.zeros(means.size), np.ones(means.size), scale, (scale,) * means.size)
 
-    def seen(self, entries: TableEntries) -> TableEntries:
-        """Return entries as a model sees them: what the scale does not hold is the nearest that it holds."""
+    def standardise(self, entries: TableEntries) -> TableEntries:
+        """Return entries in the units of the model, clipped to its scale."""
         units = (entries.values - self.centres[entries.columns]) / self.spreads[entries.columns]
         return entries._replace(values=self.scale.nearest_level(units))
 
     def values(self, units: npt.NDArray[np.floating], columns: IndexArray) -> FloatArray:
-        """Return what a model says as values of these columns, inside what a column with units of its own showed."""
+        """Return predictions in the units of their columns, clipped to the range of the column."""
         ends = [(scale.low, scale.high) if scale.is_bounded else (-np.inf, np.inf) for scale in self.column_scales]
         lows, highs = np.array(ends).T
         values: FloatArray = self.centres[columns] + self.spreads[columns] * units
@@ -554,10 +554,10 @@ class EncodedTable:
         return np.arange(self.numbers.shape[1]) if self.codes is None else self.codes.sources
 
     def missing(self) -> MaskArray:
-        """Return where nothing is observed (rows, columns of the table)."""
+        """Return the missing cells, (rows, columns of the table)."""
         return np.isnan(dense_copy(self.numbers)) if self.mixed is None else self.mixed.missing
 
-    def completed(
+    def complete(
         self,
         given: Any,
         numbers: npt.NDArray[Any],
@@ -583,7 +583,7 @@ class EncodedTable:
             return np.hstack([whole, *(mask[:, None].astype(whole.dtype) for mask in shown.values())])
         columns: Sequence[Any] = list(filled.T)
         if self.codes is not None and self.mixed is not None:
-            columns = self.codes.decoded(filled, self.mixed, random)
+            columns = self.codes.decode(filled, self.mixed, random)
         parts = dict(zip(self._places(kept), (columns[at] for at in kept), strict=True)) | described
         if hasattr(given, "columns"):
             named = list(given.columns)
