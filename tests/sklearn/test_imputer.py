@@ -14,6 +14,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
