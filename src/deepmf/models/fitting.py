@@ -1,4 +1,4 @@
-"""Running a fit: the loop with its checkpoint and threads, and the error or warning of one that ends early."""
+"""What a fit checks, chooses and runs: matrices, settings, held-out entries, checkpoints, and how it ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -28,17 +28,21 @@ from deepmf.matrix.arrays import IndexArray, iterate_pieces
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.warm_start import WarmStart
 from deepmf.nn.ranks import find_ranks
 from deepmf.storage.matrices import check_storable
-from deepmf.training.checkpoint import Checkpoint, ShardedCheckpoint, find_states, remove_checkpoint
 from deepmf.training.history import Callback, History
 from deepmf.training.loop import Loop, Task, ValidationEntries
 from deepmf.training.progress import EpochDisplay
 from deepmf.training.runtime import Threads
 from deepmf.training.settings import LoopSettings, Settings
 
-# As many entries as a choice needs, and no more than it needs.
+if TYPE_CHECKING:
+    from deepmf.models.warm_start import WarmStart
+    from deepmf.training.checkpoint import Checkpoint
+
+Conflicts = Literal["error", "replace"]
+
+# The smallest and the largest number of held-out entries: fewer are too noisy to choose by, more change no choice.
 _FEWEST, _MOST = 20, 50_000
 
 # From the warning to the caller of `fit`: split_validation, _make_warm_task, _learn, fit, the caller.
@@ -48,11 +52,15 @@ _TO_FIT = 5
 def split_validation(
     train: ObservedMatrix, *, seed: int, one_in: int = 20, start: WarmStart | None = None
 ) -> tuple[ObservedMatrix, ValidationEntries | None]:
-    """Return a matrix without some of its entries, and these; all of it, and none, where there are too few.
+    """Hold out entries for early stopping: return the other entries, and the held-out ones.
 
-    one_in: one entry in this many is held out, where these are as many as a choice needs.
-    start: what a warm fit begins with; entries are then held out among those that it was not trained on, half of them
-    at most. Where too few are new to it, they come from all, with a warning.
+    A matrix with too few entries is returned whole, with None.
+
+    Parameters
+    ----------
+    one_in : hold out one entry in this many.
+    start : a warm start; entries are then held out among those that it was not trained on, at most half of them. If too
+        few are new to it, they are taken from all entries, with a warning.
     """
     n_held_out = min(train.n_entries // one_in, _MOST)
     if n_held_out < _FEWEST:
@@ -77,26 +85,23 @@ def split_validation(
     return seen, held_out
 
 
-Conflicts = Literal["error", "replace"]
-
-
 def check_trainable(train: Any) -> None:
-    """Refuse what is no matrix that a model could learn from and be saved with."""
+    """Refuse a matrix that a model cannot learn from, or cannot be saved with."""
     check_matrix(train, "fit")
     for labels in (train.rows, train.columns):
-        check_storable(labels)  # known now rather than when the model is saved
+        check_storable(labels)  # before training rather than when the model is saved
     if train.n_entries == 0:
         raise BadEntries("there is nothing to learn: the matrix has no entries")
 
 
 def check_matrix(given: Any, taker: str) -> None:
-    """Refuse what is no matrix, and say what makes one of it."""
+    """Refuse anything but an `ObservedMatrix`, and name the constructor to call."""
     if not isinstance(given, ObservedMatrix):
         raise BadEntries(f"{taker} takes an ObservedMatrix; got {type(given).__name__} ({_makes_one(given)})")
 
 
 def _makes_one(given: Any) -> str:
-    """Say what makes a matrix of something else."""
+    """Name the function that makes a matrix from an object."""
     if isinstance(given, str | Path):
         return "read_matrix reads one from a file"
     kinds = {"from_frame, or from_table for a wide one,": "columns", "from_sparse": "tocoo", "from_array": "__array__"}
@@ -105,7 +110,7 @@ def _makes_one(given: Any) -> str:
 
 
 def check_features(given: Any, name: str) -> None:
-    """Refuse what is no features."""
+    """Refuse anything but `Features`."""
     if not isinstance(given, Features):
         kind = type(given).__name__
         raise BadFeatures(f"{name} must be Features (Features.from_frame makes them); got {kind}")
@@ -119,7 +124,7 @@ def gather_entries(
     method: str,
     takes_features: bool,
 ) -> EntryStore:
-    """Return the entries of a matrix with the features of its rows and columns, where the method reads any."""
+    """Return the entries of a matrix with the features of its rows and columns; refuse features it cannot use."""
     for name, features in (("row_features", row_features), ("column_features", column_features)):
         if features is None:
             continue
@@ -136,7 +141,7 @@ def gather_entries(
 def check_extension(
     new: Any, row_features: Features | None, column_features: Features | None, conflicts: Conflicts
 ) -> None:
-    """Refuse what no model could be extended by."""
+    """Refuse arguments of `extend` that no model accepts."""
     if new is not None or (row_features is None and column_features is None):
         check_matrix(new, "extend")
     if conflicts not in ("error", "replace"):
@@ -147,7 +152,7 @@ def check_extension(
 
 
 def warn_of_nothing(seen: EntryStore, axis: Literal["row", "column"], positions: IndexArray) -> None:
-    """Warn of rows, or columns, at some positions that nothing describes; to be called by what users call."""
+    """Warn of rows, or columns, without entries or features; the warning points at the caller of the caller."""
     entries = seen.row_entries(positions) if axis == "row" else seen.column_entries(positions)
     empty = positions[entries.are_empty]
     if empty.size:
@@ -172,7 +177,7 @@ class SettingsChoice(NamedTuple):
 def fill_settings(
     settings: Settings, given: Set[str], suitable: Mapping[str, Any], earlier: Settings | None
 ) -> SettingsChoice:
-    """Return settings in which those that were not given are the suitable ones, or those of an earlier model."""
+    """Return settings in which suitable values, or those of an earlier model, replace settings that were not given."""
     if earlier is not None:
         # Epochs that are given have a schedule of their own.
         kept = {each.name for each in fields(LoopSettings)} if "epochs" in given else set()
@@ -189,14 +194,14 @@ def drop_chosen_settings(settings: Settings, given: Set[str]) -> dict[str, Any]:
 
 
 def read_choice(names: Any, settings: Settings) -> dict[str, Any]:
-    """Return the settings that were chosen, by their stored names; anything else raises `BadModelFile`."""
+    """Return the chosen settings from their stored names; unknown names raise `BadModelFile`."""
     known = settings.to_dict()
     if not isinstance(names, list) or not all(isinstance(name, str) and name in known for name in names):
         raise BadModelFile(f"the stored choice must name settings; got {reprlib.repr(names)}")
     return {name: known[name] for name in names}
 
 
-# The settings that most often mend a fit that is no better than the means.
+# The settings that most often help a fit that is no better than the means.
 _TO_TRY = ("epochs", "learning_rate", "dropout", "penalty", "latent_size")
 
 
@@ -211,7 +216,7 @@ class Fitting:
     start: WarmStart | None = None
 
     def run(self, task: Task, settings: LoopSettings, fingerprint: dict[str, Any]) -> History:
-        """Run the loop on a task, from its checkpoint where there is one of the same fingerprint."""
+        """Run the loop on a task, from its checkpoint if there is one with the same fingerprint."""
         loop = Loop(task, settings, callbacks=self.callbacks, threads=self.threads)
         _check_alike(fingerprint)
         if self.checkpoint is None:
@@ -221,6 +226,8 @@ class Fitting:
     @staticmethod
     def _open_checkpoint(path: Path, task: Task, fingerprint: dict[str, Any]) -> Checkpoint:
         """Return the checkpoint at a path: a file, or the folder of several ranks, which one process can continue."""
+        from deepmf.training.checkpoint import Checkpoint, ShardedCheckpoint, find_states
+
         if find_ranks() is not None or find_states(path):
             from deepmf.training.trainer import Trainer  # only the training of a network is divided among ranks
 
@@ -229,7 +236,7 @@ class Fitting:
         return Checkpoint(path, fingerprint)
 
     def show_stage(self, name: str) -> None:
-        """Show what is being done after the epochs, where these were shown."""
+        """Show the name of a stage after the epochs, if progress is shown."""
         for callback in self.callbacks:
             if isinstance(callback, EpochDisplay):
                 callback.show_stage(name)
@@ -237,7 +244,7 @@ class Fitting:
 
 @contextmanager
 def removing_checkpoint(path: Path | None, *, is_over: Callable[[], bool]) -> Iterator[None]:
-    """Remove a checkpoint at the end of a training that is over, or has diverged; others can be continued from it."""
+    """Remove a checkpoint when training is over or has diverged; otherwise it stays, to continue from."""
     over = False
     try:
         yield
@@ -247,11 +254,13 @@ def removing_checkpoint(path: Path | None, *, is_over: Callable[[], bool]) -> It
         raise
     finally:
         if over and path is not None:
+            from deepmf.training.checkpoint import remove_checkpoint
+
             remove_checkpoint(path)
 
 
 def check_ranks(model: str, train: ObservedMatrix, settings: Any, *, able: bool) -> None:
-    """Refuse a fit that the processes that were started together cannot share."""
+    """Refuse a fit that several processes cannot share."""
     ranks = find_ranks()
     if ranks is None:
         return
@@ -272,7 +281,7 @@ def check_ranks(model: str, train: ObservedMatrix, settings: Any, *, able: bool)
 
 
 def _check_alike(fingerprint: dict[str, Any]) -> None:
-    """Refuse to let processes train together that were given different entries or settings."""
+    """Refuse to train on several processes that were given different entries or settings."""
     ranks = find_ranks()
     if ranks is None:
         return
@@ -287,7 +296,7 @@ def _check_alike(fingerprint: dict[str, Any]) -> None:
 
 
 def report_ending(history: History, settings: Any) -> None:
-    """Raise or warn where training diverged or was interrupted, or where the means do as well."""
+    """Raise if training diverged; warn if it was interrupted, or if the means predict as well."""
     epoch, best = len(history), history.best_epoch
     if history.stopped == "diverged":
         kept = "" if best is None else f"; the model keeps what it had learned in epoch {best}"
@@ -308,7 +317,7 @@ def report_ending(history: History, settings: Any) -> None:
 
 
 def _is_no_better(history: History) -> bool:
-    """Say whether the means predict validation entries as well; where they are never wrong, nothing could be better."""
+    """Whether the means predict validation entries as well; means without any error do not count."""
     best, means = history.best_error, history.means_error
     return best is not None and means is not None and best >= means > 0
 
@@ -320,7 +329,7 @@ def identify_training(
     validation: ValidationEntries | None,
     start: WarmStart | None,
 ) -> dict[str, Any]:
-    """Return what identifies a training, so that only its own checkpoint continues it."""
+    """Return the fingerprint of a training, so that it is continued only from its own checkpoint."""
     found = {
         "model": method,
         **settings.collect_removed(),  # for checkpoints of earlier versions

@@ -12,14 +12,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import nn
 
 from deepmf.errors import DeviceUnavailable
-from deepmf.nn.parallel import SpreadNetwork
 from deepmf.nn.ranks import find_ranks
+
+if TYPE_CHECKING:
+    from deepmf.nn.parallel import SpreadNetwork
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # environment variables for the number of threads
 
@@ -177,7 +180,11 @@ class Runtime:
 
     def spread(self, network: nn.Module) -> SpreadNetwork | None:
         """Divide a network over the ranks; return None in a single process."""
-        return None if self.ranks is None else SpreadNetwork(network, self.ranks)
+        if self.ranks is None:
+            return None
+        from deepmf.nn.parallel import SpreadNetwork  # only networks on several ranks need it
+
+        return SpreadNetwork(network, self.ranks)
 
     def agree_on(self, number: float) -> float:
         """Return the number of the first rank, so that all ranks decide alike."""
