@@ -1,4 +1,4 @@
-"""What the package says about itself is true."""
+"""The package's faces, its file tree, its README and the results on its pages agree with the code."""
 
 import re
 import statistics
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
 
-def test_all_tells_the_truth() -> None:
+def test_all_lists_each_public_name_once() -> None:
     assert len(set(deepmf.__all__)) == len(deepmf.__all__)
     assert set(deepmf.__all__) == deepmf._MODULES.keys()
     for name in deepmf.__all__:
@@ -95,10 +95,10 @@ def tree() -> str:
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT / "src").as_posix())
-def test_every_source_file_says_what_it_is_for(path: Path, tree: str) -> None:
-    said = file_tree.role(path)
-    assert said and "\n" not in said
-    assert path.name == "__init__.py" or said in tree
+def test_every_source_file_states_its_role(path: Path, tree: str) -> None:
+    role = file_tree.role(path)
+    assert role and "\n" not in role
+    assert path.name == "__init__.py" or role in tree
 
 
 @pytest.mark.parametrize("page", result_tables.PAGES, ids=lambda page: page.name)

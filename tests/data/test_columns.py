@@ -33,7 +33,7 @@ def test_a_list_of_ids_in_parquet(tmp_path: Path) -> None:
     pl.DataFrame({"user": ["ann"], "item": ["Big"]}).write_parquet(tmp_path / "ids.parquet")
     assert read_columns(tmp_path / "ids.parquet", COLUMNS).frame.to_series().to_list() == ["Big"]
     pl.DataFrame().write_parquet(tmp_path / "none.parquet")
-    with pytest.raises(BadEntries, match="none.parquet: a column is needed; got 0"):
+    with pytest.raises(BadEntries, match="none.parquet"):
         read_columns(tmp_path / "none.parquet", COLUMNS)
 
 
@@ -101,15 +101,15 @@ def test_chosen_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "error", "message"),
     [
-        (None, FileAbsent, "there is no file"),
-        (b"", UnreadableFile, "is empty"),
-        (b"\n\n", UnreadableFile, "is empty"),
-        (b"user,item\n", UnreadableFile, "holds no lines with a row and a column"),
-        (b"user\n1\n", UnreadableFile, "'user' has one column; a row and a column are needed"),
-        (b"user,user\n1,10\n", UnreadableFile, "names a column twice"),
-        (b"user,item\n1,10\n2\n", UnreadableFile, "the line '2' has one column"),
-        (b"1 a,10\n2 b\n", UnreadableFile, "the line '2 b' has one column"),  # a space separates nothing
-        (b"user,item\n\xff\xfe,10\n", UnreadableFile, "is not UTF-8 text; convert it first"),
+        (None, FileAbsent, "pairs.csv"),
+        (b"", UnreadableFile, "empty"),
+        (b"\n\n", UnreadableFile, "empty"),
+        (b"user,item\n", UnreadableFile, "no lines"),
+        (b"user\n1\n", UnreadableFile, "'user' has one column"),
+        (b"user,user\n1,10\n", UnreadableFile, "twice"),
+        (b"user,item\n1,10\n2\n", UnreadableFile, "'2'"),
+        (b"1 a,10\n2 b\n", UnreadableFile, "'2 b'"),  # a space separates nothing
+        (b"user,item\n\xff\xfe,10\n", UnreadableFile, "UTF-8"),
     ],
 )
 def test_bad_files(tmp_path: Path, content: bytes | None, error: type[Exception], message: str) -> None:
@@ -123,24 +123,24 @@ def test_bad_files(tmp_path: Path, content: bytes | None, error: type[Exception]
 def test_bad_names(tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text("user,item\n1,10\n")
-    with pytest.raises(BadEntries, match=r"no column 'who' for the row; there are 'user', 'item'$"):
+    with pytest.raises(BadEntries, match="'who'.*'item'"):
         read_rows(path, PAIRS, row="who")
-    with pytest.raises(BadEntries, match=r"row column 2 does not exist; there are columns 0 to 1$"):
+    with pytest.raises(BadEntries, match="row column 2"):
         read_rows(path, PAIRS, row=2)
-    with pytest.raises(BadEntries, match=r"row and column must be two different columns; got user, user$"):
+    with pytest.raises(BadEntries, match="different"):
         read_rows(path, PAIRS, row=0, column=0)
-    with pytest.raises(BadSetting, match="separator must be one character"):
+    with pytest.raises(BadSetting, match="separator"):
         read_rows(path, PAIRS, separator=",,")
-    with pytest.raises(UnreadableFile, match=r"has 1 column\(s\) when split at ';'; a row and a column are needed"):
+    with pytest.raises(UnreadableFile, match="';'"):
         read_rows(path, PAIRS, separator=";")
-    with pytest.raises(UnreadableFile, match="is a directory"):
+    with pytest.raises(UnreadableFile, match="directory"):
         read_rows(tmp_path, PAIRS)
 
 
 def test_bad_parquet(tmp_path: Path) -> None:
     path = tmp_path / "pairs.parquet"
     path.write_text("no parquet")
-    with pytest.raises(UnreadableFile, match="not a whole Parquet file"):
+    with pytest.raises(UnreadableFile, match="Parquet"):
         read_rows(path, PAIRS)
     pl.DataFrame({"user": [1]}).write_parquet(path)
     with pytest.raises(BadEntries, match="two columns; got 1: user"):

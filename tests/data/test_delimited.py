@@ -32,14 +32,14 @@ def test_numbers_are_those_of_files() -> None:
 def test_carriage_returns_alone(tmp_path: Path) -> None:
     for content in (b"user,item,rating\r1,2,3\r2,3,4\r", b"user\titem\trating\r1\t2\t3"):
         (tmp_path / "mac.csv").write_bytes(content)
-        with pytest.raises(UnreadableFile, match="lines end in a carriage return alone"):
+        with pytest.raises(UnreadableFile, match="carriage return"):
             DelimitedFile(tmp_path / "mac.csv").read_head()
 
 
 def test_a_field_without_end(tmp_path: Path) -> None:
     (tmp_path / "long.csv").write_text(f"user,item,rating\n{'x' * 200_000},2,3\n")
     file = DelimitedFile(tmp_path / "long.csv")
-    with pytest.raises(UnreadableFile, match=r"long.csv cannot be read as text split at ',' \(field larger than"):
+    with pytest.raises(UnreadableFile, match="long.csv"):
         file.split_lines(file.read_head().lines, ",")
 
 
@@ -91,15 +91,15 @@ def test_gaps_are_null() -> None:
 def test_decimal_commas() -> None:
     assert parse_numbers(pl.Series(["1,5", " 2 ", "-0,25", "NA"]), decimal=",").to_list() == [1.5, 2.0, -0.25, None]
     for text in ("1.5", "1.234,5", "1,2,3"):
-        with pytest.raises(BadEntries, match="is not a number$"):
+        with pytest.raises(BadEntries, match="number$"):
             parse_numbers(pl.Series(["1", text]), decimal=",")
 
 
 def test_what_is_no_number_is_named() -> None:
-    with pytest.raises(BadEntries, match="entry 1: value 'good' is not a number$") as caught:
+    with pytest.raises(BadEntries, match="entry 1: .*'good'") as caught:
         parse_numbers(pl.Series(["1", "good", "bad"]))
     assert caught.value.position == 1
-    with pytest.raises(BadEntries, match="value '3,5' is not a number; decimal=',' reads decimal commas"):
+    with pytest.raises(BadEntries, match="'3,5'.*decimal=','"):
         parse_numbers(pl.Series(["3,5"]))
-    with pytest.raises(BadSetting, match="decimal must be '.' or ','; got ';'"):
+    with pytest.raises(BadSetting, match="';'"):
         check_decimal(";")

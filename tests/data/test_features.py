@@ -105,31 +105,31 @@ def test_the_column_of_the_labels(
 
 
 @pytest.mark.parametrize(
-    "text, asked, said",
+    "text, asked, message",
     [
         ("user,age\na,1\na,2\n", {}, "'a' .*twice"),
-        ("user,age\na,1\n,2\nb,3\n", {}, "line 3: the label is missing"),
-        ("user,age\na,1\n\nb,3\n", {}, "line 3: the label is missing"),
-        ("user,age\na,1\n", {"label": "id"}, "there is no column 'id' for the labels; there are 'user', 'age'"),
-        ("user,age\na,1\n", {"label": 7}, "labels column 7 does not exist"),
+        ("user,age\na,1\n,2\nb,3\n", {}, "line 3: .*missing"),
+        ("user,age\na,1\n\nb,3\n", {}, "line 3: .*missing"),
+        ("user,age\na,1\n", {"label": "id"}, "'id'.*'user', 'age'"),
+        ("user,age\na,1\n", {"label": 7}, "labels column 7"),
         ("user,age\na,old\n", {"kinds": {"age": "number"}}, None),
         ("user,age\na,1\n", {"kinds": {"height": "number"}}, "no feature 'height'"),
-        ("user,age\na,1\n", {"kinds": {"age": "years"}}, "must be one of number, category, list, date; got 'years'"),
+        ("user,age\na,1\n", {"kinds": {"age": "years"}}, "'years'"),
         ("user\na\nb\n", {}, "has 1 column"),
-        ("user,age\n", {}, "holds no lines with a label and features"),
-        ("", {}, "is empty"),
-        ("user,age\na,1\nb,2,3\n", {}, "more columns than line 1"),
-        ("user,user\na,1\n", {}, "names a column twice"),
+        ("user,age\n", {}, "no lines"),
+        ("", {}, "empty"),
+        ("user,age\na,1\nb,2,3\n", {}, "more columns"),
+        ("user,user\na,1\n", {}, "twice"),
     ],
 )
-def test_bad_files_are_one_sentence(tmp_path: Path, text: str, asked: dict[str, Any], said: str | None) -> None:
+def test_bad_files_are_one_sentence(tmp_path: Path, text: str, asked: dict[str, Any], message: str | None) -> None:
     path = tmp_path / "people.csv"
     path.write_text(text)
-    if said is None:  # what a kind cannot read is found when it is used
-        with pytest.raises(BadFeatures, match="the feature 'age' cannot be read as numbers"):
+    if message is None:  # what a kind cannot read is found when it is used
+        with pytest.raises(BadFeatures, match="'age'.*numbers"):
             read_features(path, **asked).learn_encoding()
         return
-    with pytest.raises(UserError, match=said) as error:
+    with pytest.raises(UserError, match=message) as error:
         read_features(path, **asked)
     assert str(path) in str(error.value) and "\n" not in str(error.value)
 
@@ -137,19 +137,19 @@ def test_bad_files_are_one_sentence(tmp_path: Path, text: str, asked: dict[str, 
 def test_names_are_no_patterns_and_folders_no_files(tmp_path: Path) -> None:
     (tmp_path / "a[1]*.csv").write_text("user,age\na,1\nb,2\n")
     assert read_features(tmp_path / "a[1]*.csv").labels.tolist() == ["a", "b"]
-    with pytest.raises(FileAbsent, match="there is no file"):
+    with pytest.raises(FileAbsent, match="no file"):
         read_features(tmp_path / "*.csv")
-    with pytest.raises(UnreadableFile, match="is a directory"):
+    with pytest.raises(UnreadableFile, match="directory"):
         read_features(tmp_path)
     (tmp_path / "x.parquet").write_bytes(b"PAR1 nothing")
-    with pytest.raises(UnreadableFile, match="is not a whole Parquet file"):
+    with pytest.raises(UnreadableFile, match="Parquet"):
         read_features(tmp_path / "x.parquet")
     (tmp_path / "latin.csv").write_bytes("user,city\na,Köln\n".encode("latin-1"))
-    with pytest.raises(UnreadableFile, match="is not UTF-8 text"):
+    with pytest.raises(UnreadableFile, match="UTF-8"):
         read_features(tmp_path / "latin.csv")
 
 
 def test_infinite_numbers_are_numbers(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("user,age\na,1\nb,-inf\n")
-    with pytest.raises(BadFeatures, match="the feature 'age' has infinite numbers"):
+    with pytest.raises(BadFeatures, match="'age'.*infinite"):
         read_features(tmp_path / "a.csv").learn_encoding()

@@ -103,7 +103,7 @@ def test_headers_of_rows(first: str, expected: bool) -> None:
 
 def test_a_first_value_that_is_missing_is_no_header(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("ann,Alien,\nbob,Big,3\ncid,Big,4\n")
-    with pytest.raises(BadEntries, match=r"r.csv, line 1: the value is missing"):
+    with pytest.raises(BadEntries, match="r.csv, line 1: .*missing"):
         read_matrix(tmp_path / "r.csv")
 
 
@@ -127,7 +127,7 @@ WIDE = {
 def test_wide_tables_are_refused_with_the_way_to_read_them(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text(WIDE[name])
-    with pytest.raises(UnreadableFile, match="looks like a wide table.*wide=True reads it.*column= and value="):
+    with pytest.raises(UnreadableFile, match="wide=True.*column= and value="):
         read_matrix(path)
     matrix = read_matrix(path, wide=True, scale=Scale(low=0, high=10))
     n_columns = WIDE[name].splitlines()[0].replace("\t", ",").count(",")

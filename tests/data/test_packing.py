@@ -45,11 +45,11 @@ def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packing, "_SAMPLE", 4)
 
 
-def shuffled(matrix: ObservedMatrix, seed: int = 0) -> pl.DataFrame:
+def shuffle(matrix: ObservedMatrix, seed: int = 0) -> pl.DataFrame:
     return matrix.to_frame().sample(fraction=1, shuffle=True, seed=seed)
 
 
-def same(ours: ObservedMatrix, theirs: ObservedMatrix) -> bool:
+def are_same(ours: ObservedMatrix, theirs: ObservedMatrix) -> bool:
     return (
         ours == theirs
         and ours.form == theirs.form
@@ -61,7 +61,7 @@ def same(ours: ObservedMatrix, theirs: ObservedMatrix) -> bool:
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet", ".npz", ".store"])
 def test_a_store_holds_what_its_file_holds(tmp_path: Path, ending: str) -> None:
     file = tmp_path / f"r{ending}"
-    frame = shuffled(FILMS)
+    frame = shuffle(FILMS)
     if ending == ".parquet":
         frame.write_parquet(file)
     elif ending == ".jsonl":
@@ -71,17 +71,17 @@ def test_a_store_holds_what_its_file_holds(tmp_path: Path, ending: str) -> None:
     else:
         FILMS.write(file)
     packed = pack(file, tmp_path / "packed.store")
-    assert same(packed, read_matrix(file))
+    assert are_same(packed, read_matrix(file))
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([file.name, "packed.store"])
 
 
 def test_several_files_are_one_matrix(tmp_path: Path) -> None:
-    frame = shuffled(FILMS)
+    frame = shuffle(FILMS)
     frame.head(300).write_parquet(tmp_path / "1.parquet")
     frame.slice(300, 200).write_csv(tmp_path / "2.csv")
     ObservedMatrix.from_frame(frame.slice(500)).write(tmp_path / "3.store")
     files = [tmp_path / name for name in ("1.parquet", "2.csv", "3.store")]
-    assert same(pack(files, tmp_path / "all.store"), FILMS)
+    assert are_same(pack(files, tmp_path / "all.store"), FILMS)
 
 
 def test_ids_have_the_type_that_all_files_together_give_them(tmp_path: Path) -> None:
@@ -104,8 +104,8 @@ def test_the_interval_of_real_values_is_the_same_as_in_memory(tmp_path: Path, du
     pl.DataFrame({"user": rows, "item": np.arange(600) % 20, "rating": values}).write_csv(tmp_path / "r.csv")
     theirs = read_matrix(tmp_path / "r.csv", duplicates=duplicates)
     ours = pack(tmp_path / "r.csv", tmp_path / "r.store", duplicates=duplicates)
-    assert same(ours, theirs)
-    assert same(read_matrix(tmp_path / "r.store"), theirs)
+    assert are_same(ours, theirs)
+    assert are_same(read_matrix(tmp_path / "r.store"), theirs)
     assert not ours.scale.is_bounded and -10 < ours.scale.low < ours.scale.high < 10
 
 
@@ -124,7 +124,7 @@ def test_repeats_are_merged_as_in_memory(tmp_path: Path, duplicates: Any) -> Non
         warnings.simplefilter("always")
         theirs = read_matrix(tmp_path / "r.csv", duplicates=duplicates)
         ours = pack(tmp_path / "r.csv", tmp_path / "r.store", duplicates=duplicates)
-    assert same(ours, theirs)
+    assert are_same(ours, theirs)
     assert [each.category for each in caught] == [MeansOffLevels] * 2 * (duplicates == "mean")
     assert len({str(each.message) for each in caught}) <= 1
 
@@ -133,7 +133,7 @@ def test_a_level_of_a_replaced_entry_alone_is_none(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("user,item,rating\na,x,9\na,x,5\nb,x,3\n")
     theirs = read_matrix(tmp_path / "r.csv", duplicates="last")
     ours = pack(tmp_path / "r.csv", tmp_path / "r.store", duplicates="last")
-    assert same(ours, theirs)
+    assert are_same(ours, theirs)
     assert ours.scale == Scale(levels=[3, 5])
 
 
@@ -144,17 +144,17 @@ def test_values_between_levels_and_beyond_single_precision(tmp_path: Path) -> No
         frame.write_parquet(tmp_path / f"{name}.parquet")
         ours = pack(tmp_path / f"{name}.parquet", tmp_path / f"{name}.store")
         theirs = read_matrix(tmp_path / f"{name}.parquet")
-        assert same(ours, theirs)
+        assert are_same(ours, theirs)
         assert ours.values.dtype == theirs.values.dtype
 
 
 def test_a_wide_table_and_gaps(tmp_path: Path) -> None:
     (tmp_path / "w.csv").write_text("id,q1,q2\na,1,\nb,,3\n")
     wide = pack(tmp_path / "w.csv", tmp_path / "w.store", wide=True)
-    assert same(wide, read_matrix(tmp_path / "w.csv", wide=True))
+    assert are_same(wide, read_matrix(tmp_path / "w.csv", wide=True))
     (tmp_path / "g.csv").write_text("user,item,rating\na,x,1\na,y,NA\n\nb,y,2,5\n\n\n".replace("2,5", "2"))
     packed = pack(tmp_path / "g.csv", tmp_path / "g.store", missing="drop")
-    assert same(packed, read_matrix(tmp_path / "g.csv", missing="drop"))
+    assert are_same(packed, read_matrix(tmp_path / "g.csv", missing="drop"))
     (tmp_path / "c.csv").write_text("user;item;rating\na;x;1,5\nb;y;2\n")
     assert pack(tmp_path / "c.csv", tmp_path / "c.store", decimal=",").entries().values.tolist() == [1.5, 2]
 
@@ -184,19 +184,19 @@ BAD: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
         "user,item,rating\na,x,1\na,x,2\n",
         {},
         DuplicateEntries,
-        "row 'a', column 'x' was given before; duplicates='first'",
+        "row 'a', column 'x' .*duplicates='first'",
     ),
-    "empty": ("user,item,rating\n", {}, UnreadableFile, "r.csv holds no entries"),
+    "empty": ("user,item,rating\n", {}, UnreadableFile, "no entries"),
     "only gaps": (
         "user,item,rating\na,x,\n",
         {"missing": "drop"},
         UnreadableFile,
-        "holds no entries; lines without a value: 1",
+        "no entries.*1",
     ),
-    "no column": ("user,item,rating\na,x,1\n", {"row": "who"}, BadEntries, "there is no column 'who' for the row"),
-    "duplicates": ("user,item,rating\na,x,1\n", {"duplicates": "all"}, BadSetting, "duplicates must be 'error'"),
-    "missing": ("user,item,rating\na,x,1\n", {"missing": "keep"}, BadSetting, "missing must be 'error' or 'drop'"),
-    "wide": ("id,a,b,c,d,e\nx,1,2,3,4,5\n", {}, UnreadableFile, "looks like a wide table"),
+    "no column": ("user,item,rating\na,x,1\n", {"row": "who"}, BadEntries, "'who'"),
+    "duplicates": ("user,item,rating\na,x,1\n", {"duplicates": "all"}, BadSetting, "duplicates"),
+    "missing": ("user,item,rating\na,x,1\n", {"missing": "keep"}, BadSetting, "missing"),
+    "wide": ("id,a,b,c,d,e\nx,1,2,3,4,5\n", {}, UnreadableFile, "wide"),
 }
 
 
@@ -212,19 +212,19 @@ def test_bad_input_leaves_nothing(tmp_path: Path, case: str) -> None:
 def test_a_line_far_down_is_named(tmp_path: Path) -> None:
     lines = [f"{number},x,{number % 5}" for number in range(777)]
     (tmp_path / "r.csv").write_text("\n".join(["user,item,rating", *lines, "z,x,bad", *lines]) + "\n")
-    with pytest.raises(BadEntries, match="r.csv, line 779: value 'bad' is not a number"):
+    with pytest.raises(BadEntries, match="r.csv, line 779: .*'bad'"):
         pack(tmp_path / "r.csv", tmp_path / "r.store")
 
 
 def test_files_that_are_not_there_or_no_files(tmp_path: Path) -> None:
-    with pytest.raises(FileAbsent, match="there is no file"):
+    with pytest.raises(FileAbsent, match="no file"):
         pack(tmp_path / "none.csv", tmp_path / "r.store")
-    with pytest.raises(UnreadableFile, match="a directory without a manifest.json"):
+    with pytest.raises(UnreadableFile, match="manifest.json"):
         pack(tmp_path, tmp_path / "r.store")
-    with pytest.raises(BadSetting, match="pack needs at least one file"):
+    with pytest.raises(BadSetting, match="at least one file"):
         pack([], tmp_path / "r.store")
     (tmp_path / "cut.parquet").write_bytes(b"PAR1")
-    with pytest.raises(UnreadableFile, match="is not a whole Parquet file"):
+    with pytest.raises(UnreadableFile, match="Parquet"):
         pack(tmp_path / "cut.parquet", tmp_path / "r.store")
     assert [path.name for path in tmp_path.iterdir()] == ["cut.parquet"]
 
@@ -234,13 +234,13 @@ def test_nothing_is_packed_over_another(tmp_path: Path) -> None:
     pack(tmp_path / "r.csv", tmp_path / "r.store")
     with pytest.raises(CannotSave, match=r"r.store could not be written \(it exists already"):
         pack(tmp_path / "r.csv", tmp_path / "r.store")
-    with pytest.raises(CannotSave, match="there is no folder"):
+    with pytest.raises(CannotSave, match="no folder"):
         pack(tmp_path / "r.csv", tmp_path / "none" / "r.store")
 
 
 def test_a_single_value_gives_a_warning(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("user,item,rating\na,x,1\na,y,1\n")
-    with pytest.warns(ConstantValues, match="all entries have the value 1"):
+    with pytest.warns(ConstantValues, match="value 1"):
         pack(tmp_path / "r.csv", tmp_path / "r.store")
 
 
@@ -267,7 +267,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(ArrayFile, "append", full)
     FILMS.write(tmp_path / "r.csv")
-    with pytest.raises(CannotSave, match=r"r.store could not be written \(No space left on device\); nothing was"):
+    with pytest.raises(CannotSave, match="r.store.*No space left"):
         pack(tmp_path / "r.csv", tmp_path / "r.store")
     assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
 
@@ -279,7 +279,7 @@ def test_a_full_disk_for_what_is_sorted(tmp_path: Path, monkeypatch: pytest.Monk
 
     FILMS.write(tmp_path / "r.csv")
     monkeypatch.setattr(place, full)
-    with pytest.raises(CannotSave, match=r"r.store could not be written \(No space left on device\); nothing was"):
+    with pytest.raises(CannotSave, match="r.store.*No space left"):
         pack(tmp_path / "r.csv", tmp_path / "r.store")
     assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
 
@@ -308,7 +308,7 @@ packing.pack(sys.argv[1], sys.argv[2])
 """
 
 
-def child(code: str, *arguments: Path) -> subprocess.Popen[str]:
+def start(code: str, *arguments: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -321,7 +321,7 @@ def child(code: str, *arguments: Path) -> subprocess.Popen[str]:
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such limits")
 def test_files_may_not_grow(tmp_path: Path) -> None:
     FILMS.write(tmp_path / "r.csv")
-    with child(LIMITED, tmp_path / "r.csv", tmp_path / "r.store") as process:
+    with start(LIMITED, tmp_path / "r.csv", tmp_path / "r.store") as process:
         said = process.communicate()[0]
     assert "r.store could not be written (File too large); nothing was changed" in said
     assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
@@ -331,12 +331,12 @@ def test_files_may_not_grow(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such locks")
 def test_a_killed_pack_leaves_no_store_and_the_next_one_cleans_up(tmp_path: Path) -> None:
     FILMS.write(tmp_path / "r.csv")
-    with child(SLOW, tmp_path / "r.csv", tmp_path / "r.store") as process:
+    with start(SLOW, tmp_path / "r.csv", tmp_path / "r.store") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "half\n"
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert not (tmp_path / "r.store").exists()
     assert len(list(tmp_path.iterdir())) > 1
-    assert same(pack(tmp_path / "r.csv", tmp_path / "r.store"), FILMS)
+    assert are_same(pack(tmp_path / "r.csv", tmp_path / "r.store"), FILMS)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.csv", "r.store"]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 import pytest
 import scipy.sparse
+from tests.data.conftest import compress_zstd
 
 from deepmf.data import read_matrix
 from deepmf.data.read import ReadOptions, read_entry_file, read_npz
@@ -22,13 +22,6 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 
 EXPECTED = ObservedMatrix.from_entries([1, 2, 2], [30, 30, 10], [4, 2.5, 1])
-
-
-def zst(content: bytes) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, "zstd") as stream:
-        stream.write(content)
-    return sink.getvalue().to_pybytes()
 
 
 @pytest.mark.parametrize(
@@ -54,7 +47,7 @@ def test_text_in_many_forms(tmp_path: Path, name: str, content: str) -> None:
     assert read_matrix(tmp_path / name) == EXPECTED
     (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content.encode()))
     assert read_matrix(tmp_path / f"{name}.gz") == EXPECTED
-    (tmp_path / f"{name}.zst").write_bytes(zst(content.encode()))
+    (tmp_path / f"{name}.zst").write_bytes(compress_zstd(content.encode()))
     assert read_matrix(str(tmp_path / f"{name}.zst")) == EXPECTED
 
 
@@ -99,7 +92,7 @@ def test_given_scale_and_duplicates(tmp_path: Path) -> None:
     stars = Scale([1, 2, 3, 4, 5])
     assert read_matrix(path, scale=stars, duplicates="last").entries().values.tolist() == [5, 1]
     assert read_matrix(path, scale=stars, duplicates="mean").entries().values.tolist() == [4, 1]
-    with pytest.raises(DuplicateEntries, match=r"ratings.csv, line 3: row 1, column 1 was given before; 1 of 3"):
+    with pytest.raises(DuplicateEntries, match="ratings.csv, line 3: row 1, column 1 .*1 of 3"):
         read_matrix(path)
 
 
@@ -162,18 +155,18 @@ HEADER = "user,item,rating\n"
             "n.csv, line 3: the value is missing, as in 1 of 2 lines; missing='drop' leaves",
         ),
         ("i.csv", "1,2,3\n2,2,inf\n", BadEntries, "i.csv, line 2: row 2, column 2 has value inf"),
-        ("m.csv", HEADER + "1,2,3\n2,2,\n", BadEntries, "m.csv, line 3: the value is missing"),
-        ("s.csv", HEADER + "1,2,3\n2,2\n", BadEntries, "s.csv, line 3: the value is missing"),
-        ("r.csv", HEADER + "1,2,3\n,2,4\n", BadEntries, "r.csv, line 3: the row id is missing"),
-        ("c.csv", HEADER + "ann,x,3\nbob,,4\n", BadEntries, "c.csv, line 3: the column id is missing"),
-        ("l.csv", HEADER + "1,2,3\n1,3,3,4\n", UnreadableFile, "lines with more columns than line 1"),
-        ("t.csv", "user,user,rating\n1,2,3\n", UnreadableFile, "names a column twice"),
-        ("u.csv", b"user,item,rating\nJos\xe9,2,3\nA,1,2\n", UnreadableFile, "u.csv is not UTF-8 text"),
+        ("m.csv", HEADER + "1,2,3\n2,2,\n", BadEntries, "line 3: .*value is missing"),
+        ("s.csv", HEADER + "1,2,3\n2,2\n", BadEntries, "line 3: .*value is missing"),
+        ("r.csv", HEADER + "1,2,3\n,2,4\n", BadEntries, "line 3: .*row id is missing"),
+        ("c.csv", HEADER + "ann,x,3\nbob,,4\n", BadEntries, "line 3: .*column id is missing"),
+        ("l.csv", HEADER + "1,2,3\n1,3,3,4\n", UnreadableFile, "more columns"),
+        ("t.csv", "user,user,rating\n1,2,3\n", UnreadableFile, "twice"),
+        ("u.csv", b"user,item,rating\nJos\xe9,2,3\nA,1,2\n", UnreadableFile, "UTF-8"),
         (
             "u.csv",
             HEADER.encode() + b"a,1,2\n" * 500 + b"Jos\xe9,2,3\n",
             UnreadableFile,
-            "u.csv is not UTF-8 text",
+            "UTF-8",
         ),
         (
             "g.csv.gz",
@@ -181,9 +174,9 @@ HEADER = "user,item,rating\n"
             UnreadableFile,
             "g.csv.gz",
         ),
-        ("z.csv.zst", zst(HEADER.encode() + b"1,2,3\n2,3,4\n")[:-8], UnreadableFile, "z.csv.zst"),
-        ("p.parquet", "not parquet at all", UnreadableFile, "p.parquet is not a whole Parquet file"),
-        ("q.npz", "not a zip", UnreadableFile, "q.npz is not a whole .npz file"),
+        ("z.csv.zst", compress_zstd(HEADER.encode() + b"1,2,3\n2,3,4\n")[:-8], UnreadableFile, "z.csv.zst"),
+        ("p.parquet", "not parquet at all", UnreadableFile, "Parquet"),
+        ("q.npz", "not a zip", UnreadableFile, ".npz"),
     ],
 )
 def test_bad_files(tmp_path: Path, name: str, content: str | bytes, error: type[Exception], message: str) -> None:
@@ -231,16 +224,16 @@ def test_parquet_integers_of_128_bits(tmp_path: Path) -> None:
     frame.write_parquet(path)
     assert read_matrix(path).entries().values.tolist() == [4, 1, 3]
     frame.with_columns(user=pl.Series([1, 2, 2**100], dtype=pl.Int128)).write_parquet(path)
-    with pytest.raises(BadEntries, match="row labels must fit in 64 bits"):
+    with pytest.raises(BadEntries, match="64 bits"):
         read_matrix(path)
 
 
 def test_sparse_matrices_that_are_none(tmp_path: Path) -> None:
     scipy.sparse.save_npz(tmp_path / "line.npz", scipy.sparse.coo_array(np.array([1.0, 0, 2])))
-    with pytest.raises(BadEntries, match=r"line.npz: a matrix has two dimensions, rows and columns; got shape \(3,\)"):
+    with pytest.raises(BadEntries, match=r"line.npz.*\(3,\)"):
         read_matrix(tmp_path / "line.npz")
     scipy.sparse.save_npz(tmp_path / "c.npz", scipy.sparse.csr_array(np.array([[1 + 2j, 0], [0, 3]])))
-    with pytest.raises(BadEntries, match=r"c.npz: values of type complex128 are not real numbers"):
+    with pytest.raises(BadEntries, match="c.npz.*complex128"):
         read_matrix(tmp_path / "c.npz")
 
 
@@ -260,7 +253,7 @@ def test_an_npz_that_would_fill_the_memory_is_refused(tmp_path: Path, monkeypatc
     monkeypatch.setattr("deepmf.data.source.ALWAYS_ALLOWED", 1 << 20)
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("data.npy", bytes(4 << 20))
-    with pytest.raises(UnreadableFile, match="at most 250 times its size"):
+    with pytest.raises(UnreadableFile, match="250 times"):
         read_matrix(tmp_path / "bomb.npz")
 
 
@@ -268,7 +261,7 @@ def test_a_parquet_file_that_would_fill_the_memory_is_refused(tmp_path: Path, mo
     monkeypatch.setattr("deepmf.data.source.ALWAYS_ALLOWED", 1 << 20)
     ones = pl.repeat(1, 2_000_000, eager=True)
     pl.DataFrame({"user": ones, "item": ones, "rating": ones}).write_parquet(tmp_path / "bomb.parquet")
-    with pytest.raises(UnreadableFile, match="at most 250 times its size"):
+    with pytest.raises(UnreadableFile, match="250 times"):
         read_matrix(tmp_path / "bomb.parquet")
 
 
@@ -279,17 +272,17 @@ def test_values_whose_spread_is_no_number(tmp_path: Path) -> None:
 
 def test_a_value_off_the_scale_is_named(tmp_path: Path) -> None:
     path = write(tmp_path, HEADER + "1,2,3\n17,2,7\n")
-    with pytest.raises(OffScale, match="line 3: row 17, column 2 has value 7; the scale is 1 to 5 in steps of 1"):
+    with pytest.raises(OffScale, match="line 3: row 17, column 2 has value 7; .*1 to 5"):
         read_matrix(path, scale=Scale([1, 2, 3, 4, 5]))
 
 
 def test_wrong_separator(tmp_path: Path) -> None:
     path = write(tmp_path, HEADER + "1,2,3\n")
-    with pytest.raises(UnreadableFile, match=r"has 1 column\(s\) when split at ';'.*is the separator another"):
+    with pytest.raises(UnreadableFile, match="';'.*separator"):
         read_matrix(path, separator=";")
-    with pytest.raises(BadSetting, match="separator must be one character or '::'; got ', '"):
+    with pytest.raises(BadSetting, match="separator.*', '"):
         read_matrix(path, separator=", ")
-    with pytest.raises(BadEntries, match="there is no column 'who' for the row"):
+    with pytest.raises(BadEntries, match="'who'"):
         read_matrix(path, row="who")
 
 
@@ -301,7 +294,7 @@ def test_truncated_parquet_and_npz(tmp_path: Path) -> None:
         content = source.read_bytes()
         for cut in (10, len(content) // 2, len(content) - 3):
             path = write(tmp_path, content[:cut], f"cut{source.suffix}")
-            with pytest.raises(UnreadableFile, match="is not a whole"):
+            with pytest.raises(UnreadableFile, match="whole"):
                 read_matrix(path)
 
 
@@ -313,7 +306,7 @@ def test_a_panic_of_polars_is_one_sentence(tmp_path: Path, monkeypatch: pytest.M
         raise pl.exceptions.PanicException("assertion failed: offset + length <= self.length")
 
     monkeypatch.setattr(pl.LazyFrame, "collect", panic)
-    with pytest.raises(UnreadableFile, match=r"r.parquet is not a whole Parquet file \(assertion failed: offset"):
+    with pytest.raises(UnreadableFile, match="r.parquet.*assertion failed"):
         read_matrix(path)
 
 
@@ -330,7 +323,7 @@ def test_corrupt_bytes_never_crash(tmp_path: Path, name: str) -> None:
         frame = pl.DataFrame({"user": cells // 50, "item": [f"i{cell % 50}" for cell in cells], "rating": cells % 5})
         frame.write_parquet(tmp_path / "r.parquet")
         text = frame.write_csv().encode()
-        packed = {"csv": text, "gz": gzip.compress(text, mtime=0), "zst": zst(text)}
+        packed = {"csv": text, "gz": gzip.compress(text, mtime=0), "zst": compress_zstd(text)}
         content = packed.get(name.split(".")[-1], (tmp_path / "r.parquet").read_bytes())
     for _ in range(100):
         broken = bytearray(content)
@@ -348,7 +341,7 @@ def test_an_npz_with_a_pickle_is_refused(tmp_path: Path) -> None:
             return os.mkdir, (str(tmp_path / "exploded"),)
 
     np.savez(tmp_path / "bomb.npz", format=np.array([Bomb()], dtype=object))
-    with pytest.raises(UnreadableFile, match=r"bomb.npz holds a pickle, which could run code; it is refused"):
+    with pytest.raises(UnreadableFile, match="bomb.npz.*pickle"):
         read_matrix(tmp_path / "bomb.npz")
     assert not (tmp_path / "exploded").exists()
 
@@ -357,7 +350,7 @@ def test_an_npz_whose_indices_lie_is_refused(tmp_path: Path) -> None:
     sparse = scipy.sparse.csr_array(np.eye(3))
     sparse.indices = np.array([0, 1, 99], dtype=np.int32)
     scipy.sparse.save_npz(tmp_path / "lie.npz", sparse)
-    with pytest.raises(UnreadableFile, match="not a whole scipy sparse"):
+    with pytest.raises(UnreadableFile, match="scipy sparse"):
         read_npz(tmp_path / "lie.npz")
 
 
@@ -367,13 +360,13 @@ def test_equal_values_warn(tmp_path: Path) -> None:
 
 
 def test_paths_that_are_no_files(tmp_path: Path) -> None:
-    with pytest.raises(FileAbsent, match="there is no file .*nothing.csv"):
+    with pytest.raises(FileAbsent, match="nothing.csv"):
         read_matrix(tmp_path / "nothing.csv")
     with pytest.raises(FileNotFoundError):
         read_matrix(tmp_path / "nothing.npz")
     with pytest.raises(
         UnreadableFile,
-        match="is a directory without a manifest.json; a file, or a store that deepmf pack wrote, is needed",
+        match="manifest.json",
     ):
         read_matrix(tmp_path)
 
@@ -387,7 +380,7 @@ def test_a_path_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
         monkeypatch.setattr(Path, "open", refuse)
     path.chmod(0)
-    with pytest.raises(UnreadableFile, match=r"ratings.csv cannot be read: Permission denied"):
+    with pytest.raises(UnreadableFile, match="ratings.csv.*Permission denied"):
         read_matrix(path)
 
 
@@ -436,10 +429,10 @@ def messy(tmp_path: Path) -> Path:
 
 
 def test_the_error_counts_and_says_the_option(messy: Path) -> None:
-    wanted = r"r.csv, line 3: the value is missing, as in 4 of 6 lines; missing='drop' leaves them out$"
+    wanted = "r.csv, line 3: .*missing.*4 of 6.*missing='drop'"
     with pytest.raises(BadEntries, match=wanted):
         read_matrix(messy)
-    with pytest.raises(BadSetting, match="missing must be 'error' or 'drop'; got 'zero'"):
+    with pytest.raises(BadSetting, match="missing.*'zero'"):
         read_matrix(messy, missing="zero")  # type: ignore[arg-type]
 
 
@@ -447,25 +440,25 @@ def test_dropped_lines_leave_the_others_as_they_are(messy: Path, tmp_path: Path)
     read = read_entry_file(messy, ReadOptions(missing="drop"))
     assert list(zip(*(part.tolist() for part in read.matrix.entries()), strict=True)) == [(1, 10, 4), (3, 20, 5)]
     assert (read.n_dropped, read.matrix.row_labels.dtype) == (4, np.int64)
-    with pytest.raises(OffScale, match="r.csv, line 7: row 3, column 20 has value 5"):  # its line in the file
+    with pytest.raises(OffScale, match="r.csv, line 7: row 3, column 20"):  # its line in the file
         read_matrix(messy, missing="drop", scale=Scale([1, 2, 3, 4]))
     frame = pl.DataFrame({"user": [1, 1, 2], "item": [1, 2, 2], "rating": [1.5, float("nan"), None]})
     frame.write_parquet(tmp_path / "r.parquet")
-    with pytest.raises(BadEntries, match="r.parquet, entry 1: the value is missing, as in 2 of 3 lines"):
+    with pytest.raises(BadEntries, match="r.parquet, entry 1: .*missing.*2 of 3"):
         read_matrix(tmp_path / "r.parquet")
     assert read_matrix(tmp_path / "r.parquet", missing="drop", scale=Scale(low=0, high=2)).n_entries == 1
 
 
 def test_nothing_but_gaps(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("user,item,rating\n1,10,NA\n")
-    with pytest.raises(UnreadableFile, match="r.csv holds no entries; lines without a value: 1"):
+    with pytest.raises(UnreadableFile, match="r.csv.*no entries.*1"):
         read_matrix(tmp_path / "r.csv", missing="drop")
 
 
 def test_sparse_matrices_with_gaps(tmp_path: Path) -> None:
     path = tmp_path / "m.npz"
     scipy.sparse.save_npz(path, scipy.sparse.coo_array(([1.0, np.nan, 2.0], ([0, 1, 1], [0, 0, 1]))))
-    with pytest.raises(BadEntries, match="has value nan"):
+    with pytest.raises(BadEntries, match="nan"):
         read_matrix(path)
     read = read_entry_file(path, ReadOptions(missing="drop"))
     assert (read.matrix.entries().values.tolist(), read.n_dropped) == ([1, 2], 1)
@@ -479,7 +472,7 @@ def test_decimal_commas(tmp_path: Path) -> None:
     ):
         (tmp_path / "r.csv").write_text(content)
         assert read_matrix(tmp_path / "r.csv", decimal=",").entries().values.tolist() == [4.5, 3]
-        with pytest.raises(BadEntries, match="value '4,5' is not a number; decimal=',' reads decimal commas"):
+        with pytest.raises(BadEntries, match="'4,5'.*decimal=','"):
             read_matrix(tmp_path / "r.csv", separator=";" if ";" in content else ",")
 
 
@@ -544,13 +537,13 @@ def test_the_column_of_row_ids_is_noted_where_it_was_guessed(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("content", "options", "error", "message"),
     [
-        ("id,a,b\n1,2,good\n", {}, BadEntries, "t.csv, line 2, column 'b': value 'good' is not a number"),
-        ("id,a,b\n1,2,3\n,3,4\n", {}, BadEntries, "t.csv, line 3: the row id is missing"),
+        ("id,a,b\n1,2,good\n", {}, BadEntries, "line 2, column 'b': .*'good'"),
+        ("id,a,b\n1,2,3\n,3,4\n", {}, BadEntries, "line 3: .*row id"),
         ("id,a,b\n1,2,3\n1,3,4\n", {}, BadEntries, "t.csv: .*1"),
-        ("id,a,b\n1,,\n2,NA,\n", {}, UnreadableFile, "t.csv holds no entries"),
-        ("id,a,b\n1,2,3\n", {"row": "x"}, BadEntries, "t.csv: there is no column 'x' for the row"),
-        ("id,a,b\n1,2,3\n", {"column": "a"}, BadSetting, "no column field to choose; got column 'a'"),
-        ("id\n1\n", {}, UnreadableFile, "a row and a column are needed"),
+        ("id,a,b\n1,,\n2,NA,\n", {}, UnreadableFile, "no entries"),
+        ("id,a,b\n1,2,3\n", {"row": "x"}, BadEntries, "'x'"),
+        ("id,a,b\n1,2,3\n", {"column": "a"}, BadSetting, "column 'a'"),
+        ("id\n1\n", {}, UnreadableFile, "a row and a column"),
     ],
 )
 def test_what_does_not_fit(

@@ -8,8 +8,8 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
+from tests.data.conftest import compress_zstd
 
 from deepmf.data import source
 from deepmf.data.source import check_path, prepare_text
@@ -18,48 +18,41 @@ from deepmf.errors import FileAbsent, UnreadableFile
 TEXT = b"user,item,rating\n" + b"".join(b"%d,%d,%d\n" % (k, k * 7 % 13, k % 5) for k in range(2000))
 
 
-def zst(content: bytes) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.CompressedOutputStream(sink, "zstd") as stream:
-        stream.write(content)
-    return sink.getvalue().to_pybytes()
-
-
 def write(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
     return path
 
 
 def test_names_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableFile, match=r"'a\\x00b' cannot be the name of a file"):
+    with pytest.raises(UnreadableFile, match=r"'a\\x00b'"):
         check_path("a\0b")
     with pytest.raises(UnreadableFile, match="File name too long"):
         check_path(tmp_path / ("x" * 300))
     with pytest.raises(FileAbsent):
         check_path(tmp_path / "none")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UnreadableFile, match="is not an ordinary file"):
+    with pytest.raises(UnreadableFile, match="ordinary"):
         check_path(tmp_path / "pipe")
 
 
 def test_gzip_of_several_members(tmp_path: Path) -> None:
     assert prepare_text(write(tmp_path / "t.gz", gzip.compress(TEXT[:100]) + gzip.compress(TEXT[100:]))) == TEXT
-    with pytest.raises(UnreadableFile, match="is compressed by zlib"):
+    with pytest.raises(UnreadableFile, match="zlib"):
         prepare_text(write(tmp_path / "t", zlib.compress(TEXT)))
 
 
-@pytest.mark.parametrize("compress", [gzip.compress, zst])
+@pytest.mark.parametrize("compress", [gzip.compress, compress_zstd])
 def test_damage_is_one_sentence(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
     content = compress(TEXT)
     for cut in (12, len(content) // 2, len(content) - 1):
-        with pytest.raises(UnreadableFile, match="damaged or cut off: it cannot be decompressed"):
+        with pytest.raises(UnreadableFile, match="damaged"):
             prepare_text(write(tmp_path / "cut", content[:cut]))
 
 
 def test_a_bomb_of_gzip_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "ALWAYS_ALLOWED", 1 << 20)
     bomb = write(tmp_path / "bomb.csv.gz", gzip.compress(b"1,2,3\n" * 500_000))
-    with pytest.raises(UnreadableFile, match=r"would expand to .* or more; .* at most 250 times its size"):
+    with pytest.raises(UnreadableFile, match="250 times"):
         prepare_text(bomb)
     monkeypatch.undo()
     assert len(prepare_text(bomb)) == 3_000_000  # type: ignore[arg-type]
@@ -69,8 +62,12 @@ def test_a_bomb_of_zstd_is_refused_before_it_expands(tmp_path: Path) -> None:
     """A frame of blocks that each repeat one byte 128 Ki times, four bytes a block: 2 GiB in 64 kB."""
     block = (1 << 1 | (128 << 10) << 3).to_bytes(3, "little") + b"1"
     bomb = write(tmp_path / "bomb.csv.zst", b"\x28\xb5\x2f\xfd\x00\x58" + block * (1 << 14))
-    with pytest.raises(UnreadableFile, match=r"would expand to .* at most 250 times its size"):
+    with pytest.raises(UnreadableFile, match="250 times"):
         prepare_text(bomb)
-    for content in (zst(TEXT * 50), b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc" + zst(TEXT), zst(TEXT) + zst(TEXT)):
+    for content in (
+        compress_zstd(TEXT * 50),
+        b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc" + compress_zstd(TEXT),
+        compress_zstd(TEXT) + compress_zstd(TEXT),
+    ):
         whole = write(tmp_path / "whole.csv.zst", content)
         assert prepare_text(whole) == whole

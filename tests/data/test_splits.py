@@ -121,22 +121,22 @@ def test_masks() -> None:
     assert split.train.entries().values.tolist() == [1, 3]
     assert split.validation.entries().values.tolist() == [2]
     assert split.test.entries().values.tolist() == [4]
-    with pytest.raises(BadSplit, match="the validation mask overlaps another in 2 entries"):
+    with pytest.raises(BadSplit, match="validation mask overlaps.*2"):
         split_from_masks(matrix, train, train, test)
-    with pytest.raises(BadSplit, match="1 of 4 entries are in none of the masks"):
+    with pytest.raises(BadSplit, match="1 of 4"):
         split_from_masks(matrix, train, np.zeros((2, 3)), test)
-    with pytest.raises(BadSplit, match="the test mask names entries that the matrix does not have"):
+    with pytest.raises(BadSplit, match="test mask"):
         split_from_masks(matrix, train, validation, np.array([[0, 0, 1], [0, 0, 1]]))
-    with pytest.raises(BadSplit, match=r"the train mask has shape \(3, 2\); the matrix has \(2, 3\)"):
+    with pytest.raises(BadSplit, match=r"train mask.*\(3, 2\)"):
         split_from_masks(matrix, train.T, validation, test)
 
 
 @pytest.mark.parametrize(
     "sizes, message",
     [
-        ({"train": -0.1, "validation": 0.1, "test": 1.0}, "train must be a share between 0 and 1; got -0.1"),
-        ({"train": 1.5, "validation": 0.0, "test": -0.5}, "train must be a share between 0 and 1; got 1.5"),
-        ({"train": 0.7, "validation": 0.1, "test": 0.1}, r"must sum to 1; 0.7 \+ 0.1 \+ 0.1 = 0.9"),
+        ({"train": -0.1, "validation": 0.1, "test": 1.0}, "train.*-0.1"),
+        ({"train": 1.5, "validation": 0.0, "test": -0.5}, "train.*1.5"),
+        ({"train": 0.7, "validation": 0.1, "test": 0.1}, "sum to 1.* = 0.9"),
         ({"train": float("nan"), "validation": 0.1, "test": 0.1}, "got nan"),
     ],
 )
@@ -150,14 +150,14 @@ def test_bad_shares(sizes: dict[str, float], message: str) -> None:
 @pytest.mark.parametrize(
     "new, message",
     [
-        ({"new_rows": 5}, "new_rows=5 asks for 5 new rows; the matrix has 4"),
-        ({"new_rows": 1.0}, "asks for 4 new rows"),
-        ({"new_rows": -0.2}, "new_rows must be a share between 0 and 1 or a whole number of rows; got -0.2"),
+        ({"new_rows": 5}, "new_rows=5.* has 4"),
+        ({"new_rows": 1.0}, "4 new rows"),
+        ({"new_rows": -0.2}, "new_rows.*-0.2"),
         (
             {"new_columns": 2.5},
-            "new_columns must be a share between 0 and 1 or a whole number of columns; got 2.5",
+            "new_columns.*2.5",
         ),
-        ({"new_columns": -1}, "asks for -1 new columns"),
+        ({"new_columns": -1}, "-1 new columns"),
     ],
 )
 def test_bad_numbers_of_new_rows_and_columns(new: dict[str, float], message: str) -> None:
@@ -169,7 +169,7 @@ def test_bad_numbers_of_new_rows_and_columns(new: dict[str, float], message: str
 @pytest.mark.parametrize("seed", [-1, 1.5, None, True])
 def test_bad_seeds(seed: object) -> None:
     matrix = ObservedMatrix.from_array(np.arange(20.0).reshape(4, 5))
-    with pytest.raises(BadSetting, match="seed must be a whole number"):
+    with pytest.raises(BadSetting, match="seed"):
         split_entries(matrix, seed=seed)  # type: ignore[arg-type]
 
 
@@ -203,10 +203,10 @@ def test_folds_test_every_entry_once() -> None:
 @pytest.mark.parametrize(
     ("folds", "validation", "message"),
     [
-        (1, 0.05, "folds must be a whole number from 2 to the 30 entries; got 1"),
+        (1, 0.05, "folds.*from 2 to the 30.*got 1"),
         (31, 0.05, "got 31"),
         (True, 0.05, "got True"),
-        (2, 0.5, "validation must be a share from 0 to below 0.5, what 2 folds leave for training; got 0.5"),
+        (2, 0.5, "validation.*below 0.5"),
     ],
 )
 def test_folds_that_cannot_be(folds: int, validation: float, message: str) -> None:
