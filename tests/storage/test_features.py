@@ -138,10 +138,10 @@ BASE = PACKED.tensors["row_features.base.weights"]
 @pytest.mark.parametrize(
     "name, tensor, said",
     [
-        ("positions", np.array([0, 5]), "not rising ones of known labels"),
-        ("positions", np.array([4, 0]), "not rising ones of known labels"),
-        ("positions", np.array([0, 0]), "not rising ones of known labels"),
-        ("positions", np.array([-1, 0]), "not rising ones of known labels"),
+        ("positions", np.array([0, 5]), "of known labels"),
+        ("positions", np.array([4, 0]), "of known labels"),
+        ("positions", np.array([0, 0]), "of known labels"),
+        ("positions", np.array([-1, 0]), "of known labels"),
         ("positions", np.array([0]), r"row_features\.extra\.inputs must be of int32 and of shape \(1, any\)"),
         ("positions", np.array([0.0, 4.0]), "must be of int64"),
         ("base.weights", np.where(BASE == 0, BASE, np.float32(5)), "has weights beyond 4"),

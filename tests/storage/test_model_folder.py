@@ -141,7 +141,7 @@ def test_swapped_shards(folder: Path) -> None:
     one, two, aside = (folder / name for name in ("00001.safetensors", "00002.safetensors", "aside"))
     assert one.stat().st_size == two.stat().st_size
     one.rename(aside), two.rename(one), aside.rename(two)
-    said = "is mixed up: its shard 00001.safetensors is another than the one it was saved with$"
+    said = "mixed up: its shard 00001.safetensors"
     for read in (lambda: read_folder(folder, kind="model"), lambda: verify_folder(folder)):
         with pytest.raises(BadModelFile, match=said):
             read()
@@ -151,7 +151,7 @@ def test_a_shard_of_another_model(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.model"
     write_folder(other, kind="model", content=CONTENT, tensors=TENSORS | {"a": TENSORS["a"] + 1})
     shutil.copy(other / "00001.safetensors", folder)
-    with pytest.raises(BadModelFile, match="is mixed up: its shard 00001.safetensors is another"):
+    with pytest.raises(BadModelFile, match="mixed up: its shard 00001.safetensors"):
         read_folder(folder, kind="model")
 
 

@@ -1,1 +1,1 @@
-"""Torch modules shared by several models: tensors in, tensors out."""
+"""Torch modules that several models share: tensors in, tensors out."""

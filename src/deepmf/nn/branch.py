@@ -1,4 +1,4 @@
-"""One branch: it maps the vector of a row, or of a column, to its latent."""
+"""A branch, which maps the vector of a row or column to its latent, and the layers that it is made of."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ Layer = TypeVar("Layer", bound=nn.Module)
 
 
 def is_blank() -> bool:
-    """Return whether networks are made without weights: on torch's "meta" device, where tensors are shapes alone."""
+    """Whether networks are made without weights, on the "meta" device of torch."""
     return torch.get_default_device().type == "meta"
 
 
 def make_blank(kind: type[Layer], *sizes: int, **options: Any) -> Layer:
-    """Return a layer whose weights are to be set, on the default device."""
+    """Return a layer with uninitialised weights on the default device."""
     layer = kind(*sizes, **options, device="meta")
-    # `torch.nn.utils.skip_init` would go from "meta" to "meta" by way of torch's compiler, whose import takes seconds.
+    # `torch.nn.utils.skip_init` imports torch's compiler on the "meta" device, which takes seconds.
     return layer if is_blank() else layer.to_empty(device=torch.get_default_device())
 
 
 def normalise_latents(latents: Tensor) -> Tensor:
-    """Return latents of length 1, in single precision."""
+    """Scale latents to length 1, in single precision."""
     return functional.normalize(latents.float(), dim=-1)
 
 
 def compute_inner_products(row_latents: Tensor, column_latents: Tensor) -> Tensor:
-    """Return the inner product of every pair (..., rows, columns) of latents, in single precision."""
+    """Return the inner products (..., rows, columns) of all pairs of latents, in single precision."""
     with torch.autocast(row_latents.device.type, enabled=False):
         return row_latents @ column_latents.mT
 
 
 class RandomModule(nn.Module):
-    """A module that draws random numbers: from `generator`, which the trainer sets, never from the global one."""
+    """A module that draws random numbers from `generator`, which the trainer sets, and never from the global one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,14 +48,14 @@ class RandomModule(nn.Module):
 
 
 class Dropout(RandomModule):
-    """Set a fraction of the inputs to zero in training, and scale up the rest."""
+    """Sets a fraction of the inputs to zero in training and scales up the rest."""
 
     def __init__(self, fraction: float) -> None:
         super().__init__()
         self.fraction = fraction
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Drop out in training mode; otherwise return the inputs."""
+        """Drop inputs in training mode; otherwise return them unchanged."""
         if not self.training or self.fraction == 0.0:
             return inputs
         return inputs * (self._draw(inputs) >= self.fraction) * (1.0 / (1.0 - self.fraction))
@@ -66,17 +66,14 @@ class Dropout(RandomModule):
 
 
 def use_generator(network: nn.Module, generator: torch.Generator | None) -> None:
-    """Let every module of a network that draws do so from this generator, or from none."""
+    """Set the generator of every random module of a network."""
     for module in network.modules():
         if isinstance(module, RandomModule):
             module.generator = generator
 
 
 class GroupedLinear(nn.Module):
-    """Several linear layers of one size side by side, without bias.
-
-    weight: (groups, outputs, inputs).
-    """
+    """Several linear layers of one size side by side, without bias; `weight` is (groups, outputs, inputs)."""
 
     def __init__(self, groups: int, n_inputs: int, n_outputs: int, *, generator: torch.Generator) -> None:
         super().__init__()
@@ -90,16 +87,29 @@ class GroupedLinear(nn.Module):
         return torch.bmm(by_group, self.weight.mT).transpose(0, 1).flatten(1)
 
 
-# The most vectors that count as few.
+# Up to this many vectors, `_multiply` takes the product the other way round.
 _FEW = 64
 
 
 class Branch(nn.Module):
-    """Fully connected layers with batch norm after every one, ReLU and dropout between them (h_X or h_Y of the paper).
+    """Fully connected layers with batch norm, ReLU and dropout (h_X or h_Y of the paper).
 
-    With `n_summary_features`, it reads channels: two inputs for each place of a vector, and features that summarise the
-    whole vector. With `n_features`, it also reads the features of the row or column, any of which may be missing. With
-    `groups`, it is so many branches of these sizes side by side, which share their inputs only.
+    Parameters
+    ----------
+    n_inputs
+        Length of the vectors.
+    sizes
+        Sizes of all layers; the last is the latent size.
+    dropout
+        Fraction dropped after every hidden layer.
+    generator
+        Draws the initial weights.
+    n_summary_features
+        Number of summary features; if there are any, the branch reads `Channels`.
+    n_features
+        Number of inputs for features of the row or column.
+    groups
+        Number of such branches side by side, which share nothing but their inputs.
     """
 
     def __init__(
@@ -128,11 +138,11 @@ class Branch(nn.Module):
 
     @property
     def n_channels(self) -> int:
-        """How many lines of the first layer's table belong to an input; all those of one channel lie together."""
+        """The number of lines in the first layer for each input; the lines of a channel are contiguous."""
         return 1 if self.summary_features is None else 2
 
     def forward(self, batch: Batch | Channels, features: FeatureBatch | None = None) -> Tensor:
-        """Map a batch of vectors, and what else is known of them, to latents (batch, latent)."""
+        """Map a batch of vectors and their features to latents (batch, latent)."""
         summary_features = None
         if isinstance(batch, Channels):
             batch, summary_features = batch
@@ -142,24 +152,24 @@ class Branch(nn.Module):
         return self._forward_rest(self._add_features(latents, features))
 
     def embed_entries(self, indices: Tensor, units: Tensor) -> Tensor:
-        """Return what each entry adds to the first layer's sums (..., outputs), of a branch that reads channels."""
+        """Return the contribution of each entry to the first layer (..., outputs), for a branch that reads channels."""
         table: Tensor = self.first.weight
         flat = indices.flatten()
         values, indicators = (table.index_select(0, places) for places in (flat, flat + table.shape[0] // 2))
         return torch.addcmul(indicators, values, units.reshape(-1, 1)).view(*indices.shape, table.shape[1])
 
     def forward_sums(self, sums: EntrySums, features: FeatureBatch | None = None) -> Tensor:
-        """Map sums over the entries of vectors to latents (batch, latent), as `forward` maps their channels."""
+        """Map the sums of entries to latents (batch, latent), as `forward` maps channels."""
         latents = sums.normalise()
         if self.summary_features is not None:
-            latents += self.summary_features(sums.summary_features())  # in place: fresh memory costs as much as the sum
+            latents += self.summary_features(sums.summary_features())  # in place: allocating costs as much as the sum
         return self._forward_rest(self._add_features(latents, features))
 
     def _add_features(self, latents: Tensor, features: FeatureBatch | None) -> Tensor:
         if self.features is None or features is None:
             return latents
-        said: Tensor = self.features(features.dense(self.features.in_features))
-        return latents + said
+        added: Tensor = self.features(features.dense(self.features.in_features))
+        return latents + added
 
     def _forward_rest(self, latents: Tensor) -> Tensor:
         latents = self.norms[0](latents)
@@ -173,9 +183,9 @@ class Branch(nn.Module):
 
 
 def _multiply(layer: nn.Module, inputs: Tensor) -> Tensor:
-    """Return what a linear layer without bias makes of inputs (batch, inputs).
+    """Return the outputs of a linear layer without bias for inputs (batch, inputs).
 
-    Of a few vectors on a CPU it is a third faster the other way round, as weights lie in memory.
+    For few vectors on a CPU, the transposed product is a third faster.
     """
     plain = inputs.requires_grad or inputs.device.type != "cpu" or torch.compiler.is_exporting()
     if plain or len(inputs) > _FEW or not isinstance(layer, nn.Linear):
@@ -185,7 +195,7 @@ def _multiply(layer: nn.Module, inputs: Tensor) -> Tensor:
 
 
 def _make_linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
-    # No bias: batch norm brings the shift.
+    # No bias: batch norm has a shift.
     layer = make_blank(nn.Linear, n_inputs, n_outputs, bias=False, dtype=torch.float32)
     nn.init.xavier_uniform_(layer.weight, generator=generator)
     return layer

@@ -1,4 +1,4 @@
-"""The channels of a vector: its values, which of its entries are observed, and two features that summarise them."""
+"""The inputs of networks: vectors of rows and columns, dense or sparse, their features, and their channels."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from deepmf.nn.ranks import SumOverRanks, keep_sums
 
 
 class SparseBatch(NamedTuple):
-    """Some vectors by their observed entries alone: entry t adds `weights[t]` at input `indices[t]`."""
+    """A batch of vectors by their entries: entry t adds `weights[t]` to input `indices[t]`."""
 
     indices: Tensor  # (entries,)
-    starts: Tensor  # (batch + 1,) where the entries of each vector start
+    starts: Tensor  # (batch + 1,) first entry of each vector
     weights: Tensor  # (entries,) the encoded values
 
 
 class FeatureBatch(NamedTuple):
-    """The features of some vectors, side by side: slot s of vector v adds `weights[v, s]` at input `inputs[v, s]`."""
+    """The features of a batch of vectors: slot s of vector v adds `weights[v, s]` to input `inputs[v, s]`."""
 
     inputs: Tensor  # (batch, slots)
-    weights: Tensor  # (batch, slots) 0 where padded
+    weights: Tensor  # (batch, slots) 0 in padding
 
     def take(self, ids: Tensor) -> FeatureBatch:
-        """Return the features of the vectors with these positions."""
+        """Return the features of the vectors at these positions."""
         return FeatureBatch(self.inputs.index_select(0, ids), self.weights.index_select(0, ids))
 
     def to(self, device: torch.device) -> FeatureBatch:
-        """Return the same on a device."""
+        """Return the features on a device."""
         return FeatureBatch(self.inputs.to(device), self.weights.to(device))
 
     def dense(self, n_inputs: int) -> Tensor:
@@ -41,9 +41,9 @@ class FeatureBatch(NamedTuple):
 
 
 class SparseVectors:
-    """Vectors kept as their observed entries, 8 or 12 bytes each; with features, where there are any.
+    """Vectors as their entries, 8 or 12 bytes each, with optional features.
 
-    counts: how many entries each vector has in all, where only a part of them is here.
+    `counts` has the number of all entries of each vector, if other ranks hold some of them.
     """
 
     def __init__(
@@ -66,24 +66,24 @@ class SparseVectors:
 
     @property
     def counts(self) -> Tensor:
-        """How many entries each vector has."""
+        """The number of entries of each vector."""
         return self.starts.diff() if self._counts is None else self._counts
 
     def to(self, device: torch.device) -> SparseVectors:
-        """Return the same vectors on a device."""
+        """Return the vectors on a device."""
         features = None if self.features is None else self.features.to(device)
         counts = None if self._counts is None else self._counts.to(device)
         arrays = (tensor.to(device) for tensor in (self.starts, self.indices, self.weights))
         return SparseVectors(*arrays, features=features, counts=counts)
 
     def take(self, ids: Tensor) -> SparseBatch:
-        """Return the vectors with these positions."""
+        """Return the vectors at these positions."""
         places, starts = locate_entries(self.starts, ids)
         return SparseBatch(self.indices.index_select(0, places), starts, self.weights.index_select(0, places))
 
 
 class DenseVectors:
-    """Vectors kept as one table (vectors, inputs), 0 where nothing is observed; with features, where there are any."""
+    """Vectors as one table (vectors, inputs), with optional features."""
 
     def __init__(self, table: Tensor, features: FeatureBatch | None = None) -> None:
         self.table = table
@@ -93,14 +93,14 @@ class DenseVectors:
         return self.table.shape[0]
 
     def take(self, ids: Tensor) -> Tensor:
-        """Return the vectors with these positions, (batch, inputs)."""
+        """Return the vectors at these positions, (batch, inputs)."""
         return self.table.index_select(0, ids)
 
 
 class StoredVectors:
-    """Vectors whose entries stay where they are, perhaps on disk, and are read when the vectors are taken.
+    """Vectors whose entries stay in a matrix, perhaps memory-mapped, until they are taken.
 
-    read: from places among the entries to their inputs and weights.
+    `read` returns the inputs and weights of entries by their positions.
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class StoredVectors:
 
     @property
     def counts(self) -> Tensor:
-        """How many entries each vector has."""
+        """The number of entries of each vector."""
         return self.starts.diff()
 
     def take(self, ids: Tensor) -> SparseBatch:
-        """Return the vectors with these positions."""
+        """Return the vectors at these positions."""
         places, starts = locate_entries(self.starts, ids)
         indices, weights = self._read(places)
         return SparseBatch(indices, starts, weights)
@@ -135,12 +135,12 @@ def make_feature_batch(features: FeatureVectors) -> FeatureBatch:
 
 
 def take_features(vectors: Vectors, ids: Tensor) -> FeatureBatch | None:
-    """Return the features of the vectors with these positions, where there are any."""
+    """Return the features of the vectors at these positions; None without features."""
     return None if vectors.features is None else vectors.features.take(ids)
 
 
 def locate_entries(starts: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where the entries of the vectors `ids` lie in the arrays, and where each vector starts among them."""
+    """Return the positions of the entries of the vectors `ids`, and the first entry of each vector among them."""
     first = starts[ids]
     counts = starts[ids + 1] - first
     new_starts = torch.zeros(ids.numel() + 1, dtype=torch.int64, device=ids.device)
@@ -152,26 +152,26 @@ def locate_entries(starts: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
 N_SUMMARY_FEATURES = 2
 
 
-# Two entries of value 0, so that the mean of a few entries is not trusted as that of many.
+# Entries of value 0 that are added to each mean, so that the mean of few entries is trusted less.
 _SHRINKAGE = 2.0
 
 
 class Channels(NamedTuple):
-    """The inputs of a branch: the value of every place, whether it is observed, and features that summarise them."""
+    """The inputs of a branch: all values, indicators of observed entries, and features that summarise them."""
 
     places: Batch  # (batch, 2 * inputs): all values, then all indicators, both over the root of the count
-    summary_features: Tensor  # (batch, 2): the mean, and how many entries there are, both of the size of an input
+    summary_features: Tensor  # (batch, 2): the mean and the number of entries, on the scale of an input
 
 
 class EntrySums(NamedTuple):
-    """What the first layer makes of the channels of sparse vectors before it is scaled: sums over their entries."""
+    """The sums of the first layer over the entries of sparse vectors, before they are normalised."""
 
-    lines: Tensor  # (batch, outputs) of a value's weights times the value, and of an indicator's weights
-    units: Tensor  # (batch,) of the values
-    counts: Tensor  # (batch,) how many entries there are
+    lines: Tensor  # (batch, outputs) sums of values times their weights plus indicator weights
+    units: Tensor  # (batch,) sums of the values
+    counts: Tensor  # (batch,) numbers of entries
 
     def normalise(self) -> Tensor:
-        """Return the sums over the root of the count."""
+        """Return the sums divided by the root of the count."""
         return self.lines * self.counts.clamp(min=1.0).rsqrt()[:, None]
 
     def summary_features(self) -> Tensor:
@@ -180,11 +180,11 @@ class EntrySums(NamedTuple):
 
 
 def make_channels(batch: Batch, n_inputs: int, *, sum_over_ranks: SumOverRanks = keep_sums) -> Channels:
-    """Return the channels of a batch of vectors; in dense ones (batch, inputs) what is missing is NaN.
+    """Return the channels of a batch of vectors; missing entries of dense vectors (batch, inputs) are NaN.
 
-    Dividing by the root of the count keeps the sum over random entries at one size, however many there are; the
-    summary features give back what that takes away. Where a sparse batch has a part of the entries of its vectors,
-    `sum_over_ranks` turns sums over this part into sums over all of them.
+    Dividing by the root of the count keeps the sum over random entries at one size for any number of entries; the
+    summary features restore the count. If a rank holds a part of the entries, `sum_over_ranks` turns sums over this
+    part into sums over all entries.
     """
     return (
         _make_sparse_channels(batch, n_inputs, sum_over_ranks)
@@ -194,7 +194,7 @@ def make_channels(batch: Batch, n_inputs: int, *, sum_over_ranks: SumOverRanks =
 
 
 def apply_mask(batch: Batch, visible: Tensor, *, missing: float = float("nan")) -> Batch:
-    """Return a batch without its masked entries: `visible` is for each entry, or for each place of dense vectors."""
+    """Return a batch without masked entries; `visible` is per entry, or per input of dense vectors."""
     if not isinstance(batch, SparseBatch):
         return torch.where(visible, batch, missing)
     kept = visible.nonzero().squeeze(1)
@@ -222,6 +222,6 @@ def _make_sparse_channels(batch: SparseBatch, n_inputs: int, sum_over_ranks: Sum
 
 
 def _summarise(sums: Tensor, counts: Tensor) -> Tensor:
-    # MovieLens' rows have 20 to 2000 entries: the logarithm's quarter less 1 is between -.3 and 1.
+    # Rows of MovieLens have 20 to 2000 entries, for which log(count + 1) / 4 - 1 is between -.3 and 1.
     counts = counts.to(sums.dtype)
     return torch.stack([2.0 * sums / (counts + _SHRINKAGE), (counts + 1.0).log() / 4.0 - 1.0], dim=1)

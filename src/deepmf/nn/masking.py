@@ -1,4 +1,4 @@
-"""Masking: which entries the branches do not see, in a training step or in one of the views of a row or column."""
+"""Masking: the entries and features that a training step, or a view of a row or column, hides from the branches."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from torch import Tensor
 from deepmf.nn.branch import RandomModule, is_blank
 from deepmf.nn.inputs import Batch, FeatureBatch, SparseBatch
 
-# Odd numbers without pattern, as 32-bit integers: two that spread rows and columns, two of a mixer ("lowbias32" of
-# Wellons' search for integer hashes).
-_SPREAD_ROWS, _SPREAD_COLUMNS = -1640531535, -2048144777
+# Factors of integer hashes, as signed 32-bit integers: one each for rows and columns, and those of "lowbias32" from
+# Wellons' search for hashes.
+_ROW_FACTOR, _COLUMN_FACTOR = -1640531535, -2048144777
+_HASH_FACTORS = (0x7FEB352D, -2073254261)
 
-_MIX = (0x7FEB352D, -2073254261)
 
-
-# Of a cold row or column less is visible than of others, in one of these many degrees: each leaves half of what the one
-# before leaves, and the last ones leave nothing.
+# A cold row or column shows fewer entries, in one of 16 degrees: each shows half of the one before, the last 8 nothing.
 _DEGREES, _EMPTY_DEGREES = 16, 8
 
-# The largest threshold: everything is masked.
+# The largest threshold, which masks everything.
 _ALL = 2**31 - 1
 
 # The share of rows, and of columns, whose features a step masks.
@@ -29,13 +27,12 @@ FEATURE_MASK_RATE = 0.2
 
 
 class Masking(RandomModule):
-    """Masks a fresh random share of all entries in every step, the same ones from both branches.
+    """Masks a new random share of the entries in every step, the same entries from both branches.
 
-    Of `cold_row_rate` of the rows and of `cold_column_rate` of the columns more is masked, up to everything, so that
-    the branches also train on rows and columns of few entries, or none. Whether an entry is masked is computed from
-    its row, its column and one number drawn for the step: nothing is drawn or stored for entries that no branch reads,
-    and both branches mask the same entries. Features of a row or column are masked all together, independently of its
-    entries, so that either may be absent.
+    A share of the rows (`cold_row_rate`) and columns (`cold_column_rate`) is masked further, up to completely, so that
+    the branches learn rows and columns with few or no entries. A hash of the row, the column and a seed of the step
+    decides whether an entry is masked: nothing is drawn or stored per entry, and both branches agree. The features of a
+    row or column are masked together, independently of its entries.
     """
 
     _thresholds: Tensor
@@ -57,33 +54,33 @@ class Masking(RandomModule):
             self.register_buffer("_thresholds", torch.tensor(thresholds, dtype=torch.int32), persistent=False)
 
     def draw_step_seed(self) -> Tensor:
-        """Draw the number of a step."""
+        """Draw the seed of a step."""
         device = None if self.generator is None else self.generator.device
         return torch.randint(-(2**31), 2**31 - 1, (), dtype=torch.int32, generator=self.generator, device=device)
 
-    def is_masked(self, rows: Tensor, columns: Tensor, drawn: Tensor) -> Tensor:
-        """Return which entries at these positions are masked in a step; rows and columns are broadcast."""
-        numbers = self.hash_positions(rows, columns, drawn)
+    def is_masked(self, rows: Tensor, columns: Tensor, step_seed: Tensor) -> Tensor:
+        """Whether the entries at these positions are masked in a step; rows and columns are broadcast."""
+        numbers = self.hash_positions(rows, columns, step_seed)
         return _compare(numbers.rows * numbers.columns, numbers.below_rows, numbers.below_columns)
 
-    def hash_positions(self, rows: Tensor, columns: Tensor, drawn: Tensor) -> MaskHashes:
-        """Return the numbers of rows and columns in a step."""
-        row_numbers = _hash(rows.int() * _SPREAD_ROWS + drawn)
-        column_numbers = _hash(columns.int() * _SPREAD_COLUMNS - drawn)
+    def hash_positions(self, rows: Tensor, columns: Tensor, step_seed: Tensor) -> MaskHashes:
+        """Return the hashes of rows and columns in a step."""
+        row_numbers = _hash(rows.int() * _ROW_FACTOR + step_seed)
+        column_numbers = _hash(columns.int() * _COLUMN_FACTOR - step_seed)
         below_columns = self._find_thresholds(column_numbers, self.cold_column_rate) if self.cold_column_rate else None
         return MaskHashes(
             row_numbers, column_numbers, self._find_thresholds(row_numbers, self.cold_row_rate), below_columns
         )
 
-    def mask_features(self, features: FeatureBatch | None, ids: Tensor, drawn: Tensor) -> FeatureBatch | None:
-        """Return the features of rows (or columns) with these positions without those that are masked in a step."""
+    def mask_features(self, features: FeatureBatch | None, ids: Tensor, step_seed: Tensor) -> FeatureBatch | None:
+        """Return the features of the rows or columns at these positions, with masked ones set to 0."""
         if features is None or not self.feature_mask_rate:
             return features
-        masked = _select(_hash(ids.int() * _SPREAD_ROWS ^ drawn), self.feature_mask_rate)
+        masked = _select(_hash(ids.int() * _ROW_FACTOR ^ step_seed), self.feature_mask_rate)
         return features._replace(weights=torch.where(masked[:, None], 0.0, features.weights))
 
     def _find_thresholds(self, numbers: Tensor, cold_rate: float) -> Tensor:
-        """Return the threshold of each row (or column): a higher one for cold ones, by some bits of their numbers."""
+        """Return the threshold of each row or column: a higher one for cold ones, chosen by bits of their hashes."""
         usual = _find_threshold(self.mask_rate)
         if not cold_rate:
             return torch.full_like(numbers, usual)
@@ -92,18 +89,19 @@ class Masking(RandomModule):
 
 
 class MaskHashes(NamedTuple):
-    """The numbers of rows and columns in a step, as 32-bit integers: a pair is masked by the product of its two.
+    """The hashes of rows and columns in a step, as 32-bit integers.
 
-    Products, modulo 2^32, are as good as drawn for each pair.
+    The product of two hashes, modulo 2^32, is as good as a random number of the pair; products below a threshold are
+    masked.
     """
 
     rows: Tensor
     columns: Tensor
-    below_rows: Tensor  # like rows: products below it are masked
-    below_columns: Tensor | None  # like columns, where there are cold ones
+    below_rows: Tensor  # thresholds, (rows,)
+    below_columns: Tensor | None  # thresholds, (columns,), if columns can be cold
 
     def is_masked(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Return which entries at these places among the rows and columns are masked."""
+        """Whether the entries at these positions among the rows and columns are masked."""
         products = self.rows.index_select(0, rows).mul_(self.columns.index_select(0, columns))
         below_columns = None if self.below_columns is None else self.below_columns.index_select(0, columns)
         return _compare(products, self.below_rows.index_select(0, rows), below_columns)
@@ -115,27 +113,27 @@ def _compare(products: Tensor, below_rows: Tensor, below_columns: Tensor | None)
 
 
 def _select(numbers: Tensor, rate: float) -> Tensor:
-    """Return which of some mixed numbers are chosen, at a rate, by some of their bits."""
+    """Select hashes at a rate, by some of their bits."""
     return (numbers & 0xFFF0) < 0xFFF0 * rate
 
 
 def _find_threshold(share: float) -> int:
-    """Return the 32-bit integer that a share of all of them lies below."""
+    """Return the integer that a share of all signed 32-bit integers lies below."""
     return round((share - 0.5) * 2**32)
 
 
 def _hash(numbers: Tensor) -> Tensor:
-    """Return 32-bit integers that look random, one for one; odd, so that their products lose nothing."""
-    numbers = (numbers ^ ((numbers >> 16) & 0xFFFF)) * _MIX[0]
-    numbers = (numbers ^ ((numbers >> 15) & 0x1FFFF)) * _MIX[1]
+    """Hash 32-bit integers to odd ones, so that multiplying by them is invertible."""
+    numbers = (numbers ^ ((numbers >> 16) & 0xFFFF)) * _HASH_FACTORS[0]
+    numbers = (numbers ^ ((numbers >> 15) & 0x1FFFF)) * _HASH_FACTORS[1]
     return (numbers ^ ((numbers >> 16) & 0xFFFF)) | 1
 
 
 def draw_views(n_views: int, n_inputs: int, *, mask_rate: float, generator: torch.Generator) -> Tensor:
-    """Return which inputs each of some views sees (views, inputs).
+    """Draw the inputs that each view sees, (views, inputs).
 
-    A view masks about the share that a training step masks. Every input is seen by the same number of views, so
-    that their average leaves nothing out. Views are of inputs, not of vectors: equal vectors have equal views.
+    A view masks about the share that a training step masks. The same number of views sees every input, so that their
+    average leaves nothing out. All vectors share the views, so that equal vectors have equal latents.
     """
     if is_blank():
         return torch.empty(n_views, n_inputs, dtype=torch.bool)
@@ -145,7 +143,7 @@ def draw_views(n_views: int, n_inputs: int, *, mask_rate: float, generator: torc
 
 
 def locate_inputs(batch: Batch, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return, for each entry or place of some vectors, the position of its vector and its place in it."""
+    """Return the vector and the input of each entry, or of each place of dense vectors."""
     if isinstance(batch, SparseBatch):
         return torch.repeat_interleave(ids, batch.starts.diff()), batch.indices
     return ids[:, None], torch.arange(batch.shape[1], device=batch.device)

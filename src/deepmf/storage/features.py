@@ -1,4 +1,4 @@
-"""Features as they were given, as tensors and JSON, and back: what another process fits a model with."""
+"""Features of rows and columns as tensors and JSON: encoded in model files, raw for another process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def pack_features(features: AxisFeatures, prefix: str) -> Packed:
-    """Return features of one axis: their encoding, those of training, and those that came since."""
+    """Return the features of an axis: their encoding, those of training, and those of extensions."""
     extra = features.extra or FeatureVectors.empty(0, features.n_inputs)
     tensors: dict[str, Any] = {f"{prefix}.positions": features.positions}
     for name, vectors in (("base", features.base), ("extra", extra)):
@@ -41,7 +41,7 @@ def pack_features(features: AxisFeatures, prefix: str) -> Packed:
 
 
 def unpack_features(entries: EntryStore, content: Any, tensors: Tensors) -> EntryStore:
-    """Return a store with the features that were packed; what could not have been any raises `BadModelFile`."""
+    """Return a store with the packed features; raise `BadModelFile` for impossible content."""
     rows, columns = (
         _unpack_axis(name, content[name], tensors, n_trained, len(labels)) if name in content else None
         for name, n_trained, labels in zip(
@@ -55,7 +55,7 @@ def _unpack_axis(prefix: str, content: Any, tensors: Tensors, n_trained: int, co
     encoding = _unpack_encoding(content)
     positions = read_numbers(tensors, f"{prefix}.positions", "int64", (None,))
     if positions.size and not (positions[0] >= 0 and positions[-1] < count and np.all(np.diff(positions) > 0)):
-        raise BadModelFile(f"the stored positions of {prefix} are not rising ones of known labels")
+        raise BadModelFile(f"the stored positions of {prefix} must increase and be those of known labels")
     base = _unpack_vectors(f"{prefix}.base", tensors, n_trained, encoding.n_inputs)
     extra = _unpack_vectors(f"{prefix}.extra", tensors, positions.size, encoding.n_inputs)
     return AxisFeatures(encoding, base, positions, extra if positions.size else None)
@@ -127,7 +127,7 @@ def _check_text(item: Any) -> str:
 
 
 def pack_raw_features(features: Features, prefix: str) -> Packed:
-    """Return the labels of features, and the values of each: numbers, days, or positions among its categories."""
+    """Return raw features: labels, and numbers, days or category codes of each feature."""
     labels = pack_labels(Labels(features.labels, axis="feature"), f"{prefix}.labels")
     content: dict[str, Any] = {"labels": labels.content, "kinds": features.kinds, "categories": {}}
     tensors = dict(labels.tensors)
@@ -146,7 +146,7 @@ def pack_raw_features(features: Features, prefix: str) -> Packed:
 
 
 def unpack_raw_features(prefix: str, content: Any, tensors: Tensors) -> Features:
-    """Return the features that were packed."""
+    """Return the packed raw features."""
     labels = unpack_labels(f"{prefix}.labels", read_field(content, "labels"), tensors, axis="feature")
     kinds = read_field(content, "kinds")
     columns: dict[str, Any] = {}
@@ -168,7 +168,7 @@ def unpack_raw_features(prefix: str, content: Any, tensors: Tensors) -> Features
 
 
 def _unpack_lists(categories: npt.NDArray[Any], counts: npt.NDArray[Any], codes: npt.NDArray[Any]) -> list[Any]:
-    """Return the lists of categories, None for those that are missing."""
+    """Return the lists of categories, None for missing ones."""
     texts, ends = categories[codes].tolist(), np.cumsum(np.maximum(counts, 0)).tolist()
     return [
         None if count < 0 else tuple(texts[end - count : end]) for count, end in zip(counts.tolist(), ends, strict=True)

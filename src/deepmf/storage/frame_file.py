@@ -1,4 +1,4 @@
-"""A file of frames: written one after the other in the format of its extension, whole or not at all."""
+"""Polars frames in a file, written one after another in the format of its ending, whole or not at all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BETWEEN_ITEMS = "|"  # of a list in delimited text
 
 
 def make_feature_frame(features: Features, label: str) -> pl.DataFrame:
-    """Return features as a polars frame whose first column, of this name, has the labels; gaps are null."""
+    """Return features as a polars frame; its first column has the labels under a name, and missing values are null."""
     polars = import_polars()
     types = {"number": polars.Float64, "category": polars.String, "list": polars.List(polars.String)}
     columns = [build_label_series(features.labels).alias(label)]
@@ -35,7 +35,7 @@ def make_feature_frame(features: Features, label: str) -> pl.DataFrame:
 
 
 def join_lists(frame: pl.DataFrame) -> pl.DataFrame:
-    """Return a frame for delimited text, in which a list is its items with bars between them."""
+    """Join the items of lists with bars, for delimited text."""
     polars = import_polars()
     return frame.with_columns(polars.col(polars.List(polars.String)).list.join(_BETWEEN_ITEMS))
 
@@ -50,14 +50,14 @@ _PARQUET = (".parquet", ".pq")
 
 
 def check_ending(path: str | Path) -> None:
-    """Refuse a name whose ending says no format."""
+    """Refuse a path without the ending of a known format."""
     if Path(path).suffix.lower() not in (*_TEXTS, *_PARQUET):
         endings = ", ".join([*_TEXTS, _PARQUET[0]])
         raise BadSetting(f"the name of the output must end in {endings}; got {str(path)!r}")
 
 
 def write_frame_file(frames: Iterable[Any], schema: Mapping[str, Any], path: str | Path) -> None:
-    """Write polars frames of one schema to a file as they come, so that memory stays bounded."""
+    """Write polars frames of one schema to a file one after another, in bounded memory."""
     check_ending(path)
     ending = Path(path).suffix.lower()
     if ending in _PARQUET:
@@ -69,7 +69,7 @@ def write_frame_file(frames: Iterable[Any], schema: Mapping[str, Any], path: str
 def encode_frames(frames: Iterable[Any], schema: Mapping[str, Any], ending: str) -> Iterator[memoryview]:
     """Yield the header, then each frame, as bytes of a text format."""
     polars = import_polars()
-    quoted: bool | None = None  # as the first lines need it, by which a reader goes
+    quoted: bool | None = None  # decided by the first lines, as readers do
     for number, frame in enumerate(chain([polars.DataFrame(schema=schema)], frames)):
         content = BytesIO()
         if quoted is None and frame.height:
@@ -79,11 +79,11 @@ def encode_frames(frames: Iterable[Any], schema: Mapping[str, Any], ending: str)
 
 
 def find_label_type(labels: npt.NDArray[Any], whole: str | None = None) -> Any:
-    """Return the type that a frame gives labels, whatever some of its lines happen to hold.
+    """Return the polars type of labels, independent of the labels in a single frame.
 
-    whole: the type of whole numbers in the table that they came from, which is kept where it holds them.
+    `whole` is the integer type of the table that the labels came from; it is kept if it can hold them.
     """
-    from deepmf.matrix.frames import find_whole_type  # not above: it needs numpy, and `deepmf --help` does not
+    from deepmf.matrix.frames import find_whole_type  # here, so that `deepmf --help` does not import numpy
 
     return find_whole_type(labels, whole) or import_polars().Series(labels[:1].tolist()).dtype
 
@@ -99,4 +99,4 @@ def _write_parquet(frames: Iterable[Any], schema: Mapping[str, Any], path: Path)
     try:
         polars.io.plugins.register_io_source(lambda *_: iter(frames), schema=schema).sink_parquet(path)
     except polars.exceptions.PolarsError as error:
-        raise OSError(str(error)) from error  # such as that of a full disk
+        raise OSError(str(error)) from error  # a full disk, for example

@@ -1,4 +1,6 @@
-"""A matrix as a model folder holds it: labels and both orders of its entries as they lie in memory, to be mapped."""
+"""Matrices in model files and model folders: labels, scales and entries as tensors and JSON.
+
+A file holds the entries by row; a folder holds both orders, so that opening it maps them and sorts nothing."""
 
 from __future__ import annotations
 
@@ -33,13 +35,13 @@ KINDS = ("int", "float", *AS_TEXT)
 
 
 def check_storable(labels: Labels) -> None:
-    """Refuse labels that no file can hold, before anything is learned that could not be kept."""
+    """Refuse labels that cannot be stored, before training."""
     if find_stored_kind(labels) == "str" and has_lone_surrogates(labels):
         raise BadSetting(f"some {labels.axis} labels hold half of a surrogate pair, which no text file can hold")
 
 
 def pack_labels(labels: Labels, prefix: str) -> Packed:
-    """Return labels as one tensor of ints or floats, or as one text and where in it each label starts.
+    """Return labels as a tensor of numbers, or as one text with the start of each label.
 
     >>> packed = pack_labels(Labels(["Alien", "Big"], axis="column"), "movies")
     >>> packed.content
@@ -60,7 +62,7 @@ def pack_labels(labels: Labels, prefix: str) -> Packed:
 
 
 def unpack_labels(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> Labels:
-    """Return the labels that were packed."""
+    """Return the packed labels."""
     kind = read_field(content, "kind")
     if kind == "int":
         array = read_vector(tensors, f"{prefix}.labels", "int64")
@@ -87,7 +89,7 @@ def _read_text_labels(prefix: str, tensors: Tensors, kind: TextKind) -> npt.NDAr
 
 
 def _read_label(text: str, kind: TextKind) -> Any:
-    """Return the label that a text stands for."""
+    """Return the label that a text encodes."""
     try:
         return kind.label(text)
     except ValueError as error:
@@ -98,7 +100,7 @@ _A_SCALE = "a stored scale"
 
 
 def pack_matrix(matrix: ObservedMatrix, prefix: str) -> Packed:
-    """Return a matrix by row: where each row starts, the column and the value of each entry."""
+    """Return a matrix for a file: the start of each row, and the column and value of each entry."""
     rows = pack_labels(matrix.rows, f"{prefix}.rows")
     columns = pack_labels(matrix.columns, f"{prefix}.columns")
     entries = {
@@ -112,7 +114,7 @@ def pack_matrix(matrix: ObservedMatrix, prefix: str) -> Packed:
 
 
 def unpack_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix:
-    """Return the matrix that was packed; anything that could not have been one raises `BadModelFile`."""
+    """Return the packed matrix; raise `BadModelFile` for impossible content."""
     rows = unpack_labels(f"{prefix}.rows", read_field(content, "rows"), tensors, axis="row")
     columns = unpack_labels(f"{prefix}.columns", read_field(content, "columns"), tensors, axis="column")
     scale = unpack_scale(read_field(content, "scale"))
@@ -133,7 +135,7 @@ def unpack_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix
 
 
 def unpack_form(content: Any) -> TableForm:
-    """Return the form that was packed."""
+    """Return the packed form of a table."""
     form = TableForm.from_dict(content)
     if form is None:
         raise BadModelFile(
@@ -144,14 +146,14 @@ def unpack_form(content: Any) -> TableForm:
 
 
 def pack_scale(scale: Scale) -> dict[str, Any]:
-    """Return a scale as JSON content, exact to the bit; without `bounded`, as in older files, it is bounded."""
+    """Return a scale as JSON content, exact to the bit; a scale without `bounded` is bounded, as in older files."""
     if scale.levels is not None:
         return {"levels": scale.levels.tolist()}
     return {"low": scale.low, "high": scale.high} | ({} if scale.is_bounded else {"bounded": False})
 
 
 def unpack_scale(content: Any) -> Scale:
-    """Return the scale that was packed."""
+    """Return the packed scale."""
     with refuse_stored("scale"):
         if not isinstance(content, dict) or "levels" not in content:
             low, high = (read_number(read_field(content, end), _A_SCALE) for end in ("low", "high"))
@@ -163,11 +165,11 @@ def unpack_scale(content: Any) -> Scale:
 
 _INDEX = ("int32", "int64")
 
-_ORDERED = "mean"  # what the content of such a matrix has, and that of one in a file has not
+_MEAN = "mean"  # a field that only the matrix of a folder has
 
 
 def pack_mapped_matrix(matrix: ObservedMatrix, prefix: str) -> Packed:
-    """Return a matrix by row and by column, so that opening it sorts nothing."""
+    """Return a matrix for a folder: its entries by row and by column."""
     labels = {"rows": _pack_mapped_labels(matrix.rows, f"{prefix}.rows")}
     labels["columns"] = _pack_mapped_labels(matrix.columns, f"{prefix}.columns")
     tensors = {
@@ -179,19 +181,19 @@ def pack_mapped_matrix(matrix: ObservedMatrix, prefix: str) -> Packed:
         f"{prefix}.by_column.entries": matrix.by_column.entries,
     }
     content: dict[str, Any] = {axis: packed.content for axis, packed in labels.items()}
-    content |= {"scale": pack_scale(matrix.scale), _ORDERED: matrix.mean}
+    content |= {"scale": pack_scale(matrix.scale), _MEAN: matrix.mean}
     content |= {} if matrix.form == PLAIN else {"form": matrix.form.to_dict()}
     return Packed(content, tensors | labels["rows"].tensors | labels["columns"].tensors)
 
 
 def unpack_any_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix:
-    """Return a matrix that was packed for a file or for a folder."""
-    is_ordered = isinstance(content, dict) and _ORDERED in content
-    return (unpack_mapped_matrix if is_ordered else unpack_matrix)(prefix, content, tensors)
+    """Return a matrix that was packed for a file or a folder."""
+    is_mapped = isinstance(content, dict) and _MEAN in content
+    return (unpack_mapped_matrix if is_mapped else unpack_matrix)(prefix, content, tensors)
 
 
 def unpack_mapped_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix:
-    """Return the matrix that was packed; of one that is mapped into memory, lengths and positions alone are checked."""
+    """Return the packed matrix; of a memory-mapped one, only lengths and positions are checked."""
     rows = _unpack_mapped_labels(f"{prefix}.rows", read_field(content, "rows"), tensors, axis="row")
     columns = _unpack_mapped_labels(f"{prefix}.columns", read_field(content, "columns"), tensors, axis="column")
     values = read_vector(tensors, f"{prefix}.entries.values", "float32", "float64")
@@ -213,7 +215,7 @@ def unpack_mapped_matrix(prefix: str, content: Any, tensors: Tensors) -> Observe
         by_row=by_row,
         by_column=by_column,
         values=values,
-        mean=float("nan") if read_field(content, _ORDERED) is None else read_number(content[_ORDERED], "a stored mean"),
+        mean=float("nan") if read_field(content, _MEAN) is None else read_number(content[_MEAN], "a stored mean"),
     )
     opened = ObservedMatrix.from_parts(parts)
     if has_values_to_check(tensors):
@@ -222,7 +224,7 @@ def unpack_mapped_matrix(prefix: str, content: Any, tensors: Tensors) -> Observe
 
 
 def _check_positions(by_row: ByRow, by_column: ByColumn, shape: tuple[int, int], prefix: str) -> None:
-    """Refuse entries outside the matrix: whatever computes with them would read other memory."""
+    """Refuse entries outside the matrix, which would make later code read other memory."""
     n_rows, n_columns = shape
     positions = (by_row.columns, n_columns), (by_column.rows, n_rows), (by_column.entries, by_row.columns.size)
     if not all(are_positions(array, count) for array, count in positions):
@@ -230,7 +232,7 @@ def _check_positions(by_row: ByRow, by_column: ByColumn, shape: tuple[int, int],
 
 
 def _check_entries(opened: ObservedMatrix, prefix: str) -> None:
-    """Refuse entries that are not those of a matrix, or not the same in both orders."""
+    """Refuse entries that are impossible or differ between the two orders."""
     (starts, column_of), values = opened.by_row, opened.values
     row_of = np.repeat(np.arange(len(opened.rows), dtype=starts.dtype), np.diff(starts))
     with refuse_stored(f"matrix {prefix!r}"), np.errstate(all="ignore"):
@@ -248,7 +250,7 @@ def _check_entries(opened: ObservedMatrix, prefix: str) -> None:
 
 
 def _pack_mapped_labels(labels: Labels, prefix: str) -> Packed:
-    """Return labels; those that are stored as text with where each starts in bytes, to be decoded one by one."""
+    """Return labels for a folder: text has the start of each label in bytes, so that labels decode one by one."""
     kind = find_stored_kind(labels)
     if kind not in AS_TEXT:
         return pack_labels(labels, prefix)
@@ -275,7 +277,7 @@ def _unpack_mapped_labels(prefix: str, content: Any, tensors: Tensors, *, axis: 
 
 
 def _check_labels(labels: TextLabels, prefix: str) -> None:
-    """Refuse texts that are no labels, or not distinct, or not sorted although they are said to be."""
+    """Refuse texts that are no labels, repeated labels, and a wrong statement of their order."""
     check_starts(labels.starts, len(labels), labels.text.size, name=f"{prefix}.starts")
     try:
         array = labels.array

@@ -1,4 +1,6 @@
-"""The model file: safetensors for the arrays, one JSON header for everything else, one checksum over both."""
+"""The model file: safetensors for arrays, a JSON header for everything else, and a checksum of both.
+
+Checks of stored content come first, then writing and reading of files."""
 
 from __future__ import annotations
 
@@ -28,25 +30,25 @@ Tensors = Mapping[str, npt.NDArray[Any]]
 
 
 class MappedTensors(dict[str, npt.NDArray[Any]]):
-    """Tensors that are mapped into memory: their types and shapes are checked, their values are read where needed."""
+    """Memory-mapped tensors: types and shapes are checked, values are read when needed."""
 
 
 class Packed(NamedTuple):
-    """A part of a file: its JSON content, and its tensors, all of whose names begin with one prefix."""
+    """A part of a file: its JSON content and its tensors, whose names share a prefix."""
 
     content: dict[str, Any]
     tensors: dict[str, npt.NDArray[Any]]
 
 
 def read_field(content: Any, name: str) -> Any:
-    """Return what is stored under a name."""
+    """Return the stored field of a name."""
     if not isinstance(content, dict) or name not in content:
         raise BadModelFile(f"the stored content lacks {name!r}")
     return content[name]
 
 
 def read_number(item: Any, what: str) -> float:
-    """Return a stored number in double precision."""
+    """Return a stored number as a float."""
     if type(item) not in (int, float):
         raise BadModelFile(f"{what} is made of numbers; got {reprlib.repr(item)}")
     try:
@@ -56,12 +58,12 @@ def read_number(item: Any, what: str) -> float:
 
 
 def has_values_to_check(tensors: Tensors) -> bool:
-    """Say whether all values are checked before anything is built: those that are mapped into memory are not."""
+    """Whether values are checked on loading; memory-mapped values are not."""
     return not isinstance(tensors, MappedTensors)
 
 
 def read_vector(tensors: Tensors, name: str, *types: str) -> npt.NDArray[Any]:
-    """Return a stored vector of one of some types."""
+    """Return a stored vector; its type must be one of `types`."""
     array = _read_tensor(tensors, name)
     if array.ndim != 1 or array.dtype.name not in types:
         raise BadModelFile(
@@ -71,7 +73,7 @@ def read_vector(tensors: Tensors, name: str, *types: str) -> npt.NDArray[Any]:
 
 
 def read_numbers(tensors: Tensors, name: str, kind: str, shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
-    """Return a stored tensor of finite numbers, of one type and shape; None stands for any length."""
+    """Return a stored tensor of finite numbers with a type and a shape, in which None is any length."""
     array = _read_tensor(tensors, name)
     fits = array.ndim == len(shape) and all(
         wanted in (None, found) for wanted, found in zip(shape, array.shape, strict=True)
@@ -87,17 +89,17 @@ def read_numbers(tensors: Tensors, name: str, kind: str, shape: tuple[int | None
 
 
 def check_finite(name: str, array: npt.NDArray[Any]) -> None:
-    """Refuse a tensor with NaN or infinities, in one pass and without another array where there are none."""
+    """Refuse a tensor with NaN or infinities; good tensors take one pass and no further array."""
     if array.dtype.kind != "f":
         return
     with np.errstate(all="ignore"):
-        suspicious = not np.isfinite(array.sum())  # a sum may also merely overflow
+        suspicious = not np.isfinite(array.sum())  # or the sum overflows
     if suspicious and not np.isfinite(array).all():
         raise BadModelFile(f"the tensor {name} must have finite numbers; some are not")
 
 
 def check_ends(starts: npt.NDArray[Any], count: int, total: int, *, name: str) -> None:
-    """Check that `starts` may cut `total` things into `count` pieces, by its length and its two ends."""
+    """Check the length and both ends of `starts`, which cuts `total` items into `count` pieces."""
     if starts.size != count + 1 or starts.size == 0:
         raise BadModelFile(f"the tensor {name} has {starts.size} elements; {max(count, 0) + 1} are needed")
     if starts[0] != 0 or starts[-1] != total:
@@ -105,7 +107,7 @@ def check_ends(starts: npt.NDArray[Any], count: int, total: int, *, name: str) -
 
 
 def check_starts(starts: npt.NDArray[Any], count: int, total: int, *, name: str) -> None:
-    """Check that `starts` cuts `total` things into `count` pieces."""
+    """Check that `starts` cuts `total` items into `count` pieces."""
     check_ends(starts, count, total, name=name)
     if np.any(starts[1:] < starts[:-1]):
         raise BadModelFile(f"the tensor {name} must rise from 0 to {total}")
@@ -113,7 +115,7 @@ def check_starts(starts: npt.NDArray[Any], count: int, total: int, *, name: str)
 
 @contextmanager
 def refuse_stored(what: str) -> Iterator[None]:
-    """Turn user errors into errors of the file."""
+    """Turn user errors into `BadModelFile`."""
     try:
         yield
     except BadModelFile:
@@ -131,12 +133,12 @@ def _read_tensor(tensors: Tensors, name: str) -> npt.NDArray[Any]:
 FORMAT = 2
 
 
-# How deep lists and objects may lie in each other: deeper ones, which nobody here writes, could exhaust the stack.
+# Nesting of lists and objects in a header; deeper ones, which deepmf never writes, could exhaust the stack.
 _DEEPEST = 32
 
 _KEY = "deepmf"  # of the header in the safetensors metadata; a single key, whose order cannot vary
 
-# What safetensors calls the types that numpy has.
+# numpy types by their names in safetensors.
 _TYPES = {"BOOL": "bool"} | {
     f"{letter}{bits}": f"{name}{bits}"
     for letter, name, sizes in (
@@ -151,19 +153,19 @@ _CODES = {name: code for code, name in _TYPES.items()}
 
 _ALIGNMENT = 8  # bytes, of the tensors in a file
 
-# What safetensors raises for bytes it cannot read; the last three for tensors that numpy cannot hold.
+# Errors of safetensors for unreadable bytes; the last three for tensors that numpy cannot hold.
 _UNREADABLE = (SafetensorError, ValueError, TypeError, AttributeError)
 
 
 class Origin(NamedTuple):
-    """How a file was written: in which format, and by which version of deepmf."""
+    """The format of a file and the version of deepmf that wrote it."""
 
     format: int
     version: str
 
 
 class StoredFile(NamedTuple):
-    """What a file holds: its kind ("model", "checkpoint"), its JSON content and its tensors by name."""
+    """The content of a file: its kind ("model", "checkpoint"), its JSON content and its tensors by name."""
 
     kind: str
     content: dict[str, Any]
@@ -180,8 +182,8 @@ def write_file(
 ) -> None:
     """Write one file, whole or not at all; the same arguments give the same bytes.
 
-    `content` is made of dicts, lists, strings, numbers, booleans and None; NaN and infinities become None. `check` is
-    called with the file before it takes its name.
+    `content` is plain JSON content; NaN and infinities become None. `check` is called with the temporary file before
+    it is renamed.
     """
 
     def write(temporary: Path) -> None:
@@ -192,9 +194,9 @@ def write_file(
 
 
 def write_in_place(path: Path, *, kind: str, content: dict[str, Any], tensors: Mapping[str, npt.NDArray[Any]]) -> str:
-    """Write such a file where it may be left half written, and return its checksum; no tensor is copied."""
+    """Write a file without a temporary one and return its checksum; no tensor is copied."""
     header = make_header(kind, content)
-    # Memory is written as it lies, so it must lie in order.
+    # Arrays are written as they are in memory, so they must be contiguous and little-endian.
     ordered = {
         name: array.astype(array.dtype.newbyteorder("<"), order="C", copy=False) for name, array in tensors.items()
     }
@@ -204,14 +206,14 @@ def write_in_place(path: Path, *, kind: str, content: dict[str, Any], tensors: M
 
 
 def make_header(kind: str, content: dict[str, Any]) -> dict[str, Any]:
-    """Return the header of a file with this content, to which the checksum is added."""
+    """Return the header of a file, without its checksum."""
     return {"format": FORMAT, "version": _find_version(), "kind": kind, "content": _make_plain(content)}
 
 
 def read_file(path: str | os.PathLike[str], *, kind: str | None = None) -> StoredFile:
-    """Read one file, of the given kind if one is given; whatever is wrong with it is reported in one sentence.
+    """Read one file, of a kind if given; raise `BadModelFile` for any defect.
 
-    The checksum notices damage and edits; it does not prove who wrote the file. Nothing is unpickled.
+    The checksum detects damage and edits, but does not prove who wrote the file. Nothing is unpickled.
     """
     file = _check_path(path)
     tensors: dict[str, npt.NDArray[Any]] = {}
@@ -227,21 +229,21 @@ def read_file(path: str | os.PathLike[str], *, kind: str | None = None) -> Store
 
 
 def verify_file(path: str | os.PathLike[str]) -> None:
-    """Read one file in memory of its largest tensor, and compare it with its checksum."""
+    """Compare a file with its checksum, in the memory of its largest tensor."""
     _verify(_check_path(path), lambda opened, name: opened.get_tensor(name))
 
 
 def _verify(file: Path, read: Callable[[Any, str], npt.NDArray[Any]]) -> dict[str, Any]:
-    """Return the header of a file whose tensors, read one by one, match its checksum."""
+    """Read the tensors of a file one by one, compare them with its checksum and return its header."""
     damaged = BadModelFile(f"{file} is damaged: its content does not match its checksum")
     with _open(file) as (header, opened):
         wanted, names = header.pop("sha256"), sorted(opened.keys())
         table = [[name, *_describe_tensor(opened, name)] for name in names]
         try:
             digest = _start_digest(header, table)
-        except ValueError as error:  # JSON that can be read but not written (NaN) was not written by us
+        except ValueError as error:  # deepmf writes no NaN into JSON
             raise damaged from error
-        with ThreadPoolExecutor(1) as hashing:  # what was read is hashed while the next is read: hashing takes longest
+        with ThreadPoolExecutor(1) as hashing:  # hashes one tensor while the next is read
             before: Future[None] | None = None
             for name in names:
                 content = _view_bytes(read(opened, name))
@@ -254,7 +256,7 @@ def _verify(file: Path, read: Callable[[Any, str], npt.NDArray[Any]]) -> dict[st
 
 
 class MappedFile(NamedTuple):
-    """A file whose tensors are mapped into memory: its kind, the checksum that it states, and its tensors."""
+    """A file with memory-mapped tensors: its kind, its stated checksum and its tensors."""
 
     kind: str
     checksum: str
@@ -262,9 +264,9 @@ class MappedFile(NamedTuple):
 
 
 def map_file(path: str | os.PathLike[str]) -> MappedFile:
-    """Open one file whose tensors take memory as they are touched; types, shapes and its length alone are checked.
+    """Open one file with memory-mapped tensors; only types, shapes and the length are checked.
 
-    Tensors may be written to: that changes no file.
+    Writing to a tensor does not change the file.
     """
     file = _check_path(path)
     with _open(file) as (header, opened):
@@ -283,7 +285,7 @@ def map_file(path: str | os.PathLike[str]) -> MappedFile:
 
 
 def _map(handle: int) -> mmap.mmap:
-    """Map an open file into memory of this process alone, for which none is set aside: it may be larger than memory."""
+    """Map an open file privately, without reserving memory: it may be larger than the memory."""
     if os.name != "posix":
         return mmap.mmap(handle, 0, access=mmap.ACCESS_COPY)
     flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
@@ -291,14 +293,14 @@ def _map(handle: int) -> mmap.mmap:
 
 
 def read_origin(path: str | os.PathLike[str]) -> Origin:
-    """Read from the header alone how a file was written; whether it is whole, `read_file` finds out."""
+    """Read the format and version of a file from its header, without checking the rest."""
     with _open(_check_path(path)) as (header, _):
         return Origin(header["format"], str(header.get("version", "unknown")))
 
 
 @contextmanager
 def _open(file: Path) -> Iterator[tuple[dict[str, Any], Any]]:
-    """Yield the header and the opened safetensors file; what is wrong with either is reported in one sentence."""
+    """Yield the header and the open safetensors file; raise `BadModelFile` for defects of either."""
     try:
         with safe_open(file, framework="np") as opened:
             yield _find_header(file, opened.metadata()), opened
@@ -320,7 +322,7 @@ def _check_path(path: str | os.PathLike[str]) -> Path:
         raise BadModelFile(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     if stat.S_ISDIR(found.st_mode):
         raise BadModelFile(f"{file} is a directory; a model file is needed")
-    if not stat.S_ISREG(found.st_mode):  # opening a pipe would wait for ever
+    if not stat.S_ISREG(found.st_mode):  # opening a pipe would block
         raise BadModelFile(f"{file} is not an ordinary file; a model file is needed")
     if found.st_size == 0:
         raise BadModelFile(f"{file} is empty")
@@ -335,7 +337,7 @@ def _find_header(file: Path, texts: dict[str, str] | None) -> dict[str, Any]:
 
 
 def parse_header(file: Path, text: str) -> dict[str, Any]:
-    """Return the header with every field that this version reads, each of its type."""
+    """Return the header after checking its format and the types of its fields."""
     try:
         header = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -360,7 +362,7 @@ def parse_header(file: Path, text: str) -> dict[str, Any]:
 
 
 def _is_too_deep(header: dict[str, Any]) -> bool:
-    """Say whether lists and objects lie too deep in each other, going down level by level."""
+    """Whether lists and objects are nested too deeply; looks at one level after another."""
     level: list[Any] = [header]
     for _ in range(_DEEPEST):
         inside = (child for item in level for child in (item.values() if isinstance(item, dict) else item))
@@ -371,7 +373,7 @@ def _is_too_deep(header: dict[str, Any]) -> bool:
 
 
 def _write_tensors(path: Path, header: str, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write a safetensors file piece by piece; larger types come first, so that all numbers are aligned."""
+    """Write a safetensors file tensor by tensor; larger types come first, so that all are aligned."""
     table: dict[str, Any] = {"__metadata__": {_KEY: header}}
     names, end = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name)), 0
     for name in names:
@@ -398,12 +400,12 @@ def compute_checksum(header: dict[str, Any], tensors: Tensors) -> str:
 
 
 def _start_digest(header: dict[str, Any], table: list[list[Any]]) -> Any:
-    """Return a sha256 to be continued, of the header and of every tensor's name, type and shape."""
+    """Return a sha256 of the header and of the name, type and shape of every tensor, to be updated with their bytes."""
     return hashlib.sha256(encode_json([header, table]).encode())
 
 
 def _describe_tensor(opened: Any, name: str) -> tuple[str, list[int]]:
-    """Return the type and the shape of a tensor that is not read yet."""
+    """Return the type and the shape of a tensor without reading it."""
     lazy = opened.get_slice(name)
     kind = lazy.get_dtype()
     if kind not in _TYPES:
@@ -416,12 +418,12 @@ def _view_bytes(array: npt.NDArray[Any]) -> memoryview:
 
 
 def encode_json(item: Any) -> str:
-    """Return JSON without spaces, in which NaN and infinities are refused."""
+    """Return JSON without spaces; NaN and infinities raise `ValueError`."""
     return json.dumps(item, allow_nan=False, separators=(",", ":"))
 
 
 def _make_plain(item: Any) -> Any:
-    """Return JSON content with None for numbers that JSON does not have."""
+    """Return JSON content with None in place of NaN and infinities."""
     if isinstance(item, float):
         return item if math.isfinite(item) else None
     if isinstance(item, dict):

@@ -1,4 +1,4 @@
-"""The model folder: a model too large for one file, in shards that are mapped into memory, and a manifest of them."""
+"""The model folder: memory-mapped shards and their manifest, for models too large for one file."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from deepmf.storage.model_file import (
 
 ENDING = ".model"  # of the names of folders
 
-LARGEST_FILE = 2 << 30  # bytes; a model whose arrays take more is a folder
+LARGEST_FILE = 2 << 30  # bytes; larger models are folders
 
-SHARD_BYTES = 1 << 30  # a tensor is never cut, so that it can be mapped: one that is larger is a shard of its own
+SHARD_BYTES = 1 << 30  # a larger tensor is a shard of its own, because a tensor that is cut cannot be mapped
 
 
 _MANIFEST = "model.json"  # written last
 
-_SHARD = "shard"  # what the files beside it hold
+_SHARD = "shard"  # kind of the other files
 
 
 class Shard(NamedTuple):
-    """A file of a model folder: its name, its length and the checksum that it states."""
+    """A file of a model folder: its name, its length and its checksum."""
 
     file: str
     bytes: int
@@ -48,12 +48,12 @@ class Shard(NamedTuple):
 
 
 def is_model_folder(path: str | os.PathLike[str]) -> bool:
-    """Say whether a folder with a manifest is there."""
+    """Whether a path is a folder with a manifest."""
     return Path(path, _MANIFEST).is_file()
 
 
 def goes_to_folder(path: str | os.PathLike[str], n_bytes: int, *, largest_file: int = LARGEST_FILE) -> bool:
-    """Say whether a model goes to a folder: by its name, because a folder is there already, or by its size."""
+    """Whether a model is written as a folder: because of its name, an existing folder, or its size."""
     return Path(path).suffix == ENDING or n_bytes > largest_file or is_model_folder(path)
 
 
@@ -65,9 +65,9 @@ def write_folder(
     tensors: Mapping[str, npt.NDArray[Any]],
     check: Callable[[Path], object] = lambda _: None,
 ) -> None:
-    """Write one folder, whole or not at all; it takes the place of a file, or of another folder of a model.
+    """Write one folder, whole or not at all; it replaces a file or another model folder.
 
-    `check` is called with the folder before it takes its name.
+    `check` is called with the temporary folder before it is renamed.
     """
 
     def fill(folder: Path) -> None:
@@ -86,15 +86,15 @@ def write_folder(
 
 
 def is_replaceable(path: Path) -> bool:
-    """Say whether a model folder may take the place of what is there: a file, or a folder of a model."""
+    """Whether a model folder may replace a path: a file or a model folder that can be written."""
     return (path.is_file() or is_model_folder(path)) and os.access(path, os.W_OK)
 
 
 def read_folder(path: str | os.PathLike[str], *, kind: str) -> StoredFile:
-    """Open one folder; its tensors take memory as they are touched.
+    """Open one folder with memory-mapped tensors.
 
-    The manifest is compared with its checksum. Of the shards, the presence, the length, the stated checksum, and the
-    types and shapes of the tensors are checked; that their values match the checksum is found out by `verify_folder`.
+    The manifest is compared with its checksum. Shards must exist with the right length, stated checksum, types and
+    shapes; `verify_folder` also compares their values with the checksum.
     """
     folder = Path(path)
     header, shards = _read_manifest(folder)
@@ -107,14 +107,14 @@ def read_folder(path: str | os.PathLike[str], *, kind: str) -> StoredFile:
 
 
 def verify_folder(path: str | os.PathLike[str]) -> None:
-    """Read all shards of a folder and compare each with its checksum."""
+    """Compare all shards of a folder with their checksums."""
     for shard in _read_manifest(Path(path))[1]:
         _open_shard(Path(path), shard)
         verify_file(Path(path) / shard.file)
 
 
 def read_model_origin(path: str | os.PathLike[str]) -> Origin:
-    """Read how a model file, or a model folder, was written."""
+    """Read the format and version of a model file or folder."""
     if not Path(path).is_dir():
         return read_origin(path)
     header = _read_manifest(Path(path))[0]
@@ -122,14 +122,14 @@ def read_model_origin(path: str | os.PathLike[str]) -> Origin:
 
 
 def count_model_bytes(path: str | os.PathLike[str]) -> int:
-    """Return how many bytes a model file takes, or all shards of a model folder."""
+    """Count the bytes of a model file, or of all shards of a model folder."""
     if not Path(path).is_dir():
         return Path(path).stat().st_size
     return sum(shard.bytes for shard in _read_manifest(Path(path))[1])
 
 
 def compute_model_digest(path: str | os.PathLike[str]) -> str:
-    """Return a digest by which a model file, or a model folder, is known: of all its bytes, or of its manifest."""
+    """Return a sha256 that identifies a model: of the bytes of its file, or of the manifest of its folder."""
     file = Path(path, _MANIFEST) if Path(path).is_dir() else Path(path)
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
@@ -184,7 +184,7 @@ def _parse_shard(file: Path, item: Any) -> Shard:
 
 
 def _open_shard(folder: Path, shard: Shard) -> MappedFile:
-    """Open a shard; one that is not there, not whole, or not the one that the manifest means, is refused."""
+    """Open a shard; refuse a missing, incomplete or foreign one."""
     file = folder / shard.file
     if not file.is_file():
         raise BadModelFile(f"{folder} is not whole: its shard {shard.file} is missing")
@@ -195,5 +195,5 @@ def _open_shard(folder: Path, shard: Shard) -> MappedFile:
         )
     opened = map_file(file)
     if opened.kind != _SHARD or opened.checksum != shard.sha256:
-        raise BadModelFile(f"{folder} is mixed up: its shard {shard.file} is another than the one it was saved with")
+        raise BadModelFile(f"{folder} is mixed up: its shard {shard.file} is not the one it was saved with")
     return opened

@@ -172,7 +172,7 @@ def _mask_step(network: OrdinalNetwork, block: Block, drawn: Tensor) -> FindMask
     For sparse vectors, the random numbers of all rows and columns are computed once and looked up for each entry.
     """
     if not isinstance(block.rows, SparseBatch):
-        return partial(network.masking.is_masked, drawn=drawn)
+        return partial(network.masking.is_masked, step_seed=drawn)
     sizes = network.column_views.shape[1], network.row_views.shape[1]
     every_row, every_column = (torch.arange(size, device=drawn.device) for size in sizes)
     return network.masking.hash_positions(every_row, every_column, drawn).is_masked
