@@ -33,6 +33,26 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
+__all__ = [
+    "add_legend",
+    "add_note",
+    "add_title",
+    "make_axes",
+    "plot_areas",
+    "plot_bars",
+    "plot_boundaries",
+    "plot_calibration",
+    "plot_cold_start",
+    "plot_comparison",
+    "plot_confusion",
+    "plot_explanation",
+    "plot_history",
+    "plot_importances",
+    "plot_lines",
+    "render_svg",
+    "save_svg",
+]
+
 # On light and on dark paper. c1 to c7 are the colours of Okabe and Ito, which colour-blind readers can distinguish.
 COLOURS = {
     "paper": ("#ffffff", "#12161b"),
