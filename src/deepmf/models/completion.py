@@ -1,4 +1,4 @@
-"""Completing a matrix: every missing entry, as an array, as a frame, or streamed to a file."""
+"""Complete a matrix: predict every missing entry, as an array, as a frame, or streamed to a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deepmf.models.ranking import batches
 from deepmf.storage.frame_file import find_label_type, write_frame_file
 from deepmf.training.runtime import count_free_bytes
 
-# What is completed in memory may take this much; beyond it, complete_to streams.
+# The largest completion in memory; complete_to streams larger ones.
 MOST_BYTES = 8 << 30
 
 _BYTES_A_VALUE = 8
@@ -30,7 +30,7 @@ _GIB = 1 << 30
 
 
 class CompletedRows(NamedTuple):
-    """Some rows completed: `values` (rows, columns), and which of them were observed."""
+    """Some completed rows: `values` (rows, columns), and which of them were observed."""
 
     rows: IndexArray
     values: FloatArray
@@ -55,16 +55,16 @@ def complete_frame(entries: EntryStore, predictor: Predictor) -> Any:
 
 
 def complete_to(entries: EntryStore, predictor: Predictor, path: str | Path) -> int:
-    """Write every missing entry to a file in bounded memory, whole or not at all."""
+    """Write every missing entry to a file in bounded memory, completely or not at all."""
     count = 0
 
-    def counted() -> Iterator[Any]:
+    def count_lines() -> Iterator[Any]:
         nonlocal count
         for frame in _missing_frames(entries, predictor):
             count += frame.height
             yield frame
 
-    write_frame_file(counted(), _schema(entries), path)
+    write_frame_file(count_lines(), _schema(entries), path)
     return count
 
 
@@ -82,7 +82,7 @@ def complete_rows(entries: EntryStore, predictor: Predictor) -> Iterator[Complet
 
 
 def _check_memory(entries: EntryStore, n_bytes: int) -> None:
-    """Refuse what does not fit into memory before any of it is computed."""
+    """Refuse a completion that does not fit into memory before computing any of it."""
     free = count_free_bytes(torch.device("cpu"))
     most = MOST_BYTES if free is None else min(MOST_BYTES, free)
     if n_bytes > most:
@@ -107,7 +107,7 @@ def _missing_frames(entries: EntryStore, predictor: Predictor) -> Iterator[Any]:
 
 
 def _schema(entries: EntryStore) -> dict[str, Any]:
-    """Return the types of a completed frame: those of the labels, whatever a batch happens to hold."""
+    """Return the column types of a completed frame, from the types of all labels."""
     form = entries.train.form
     row, column, value = form.names
     return {

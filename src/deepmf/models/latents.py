@@ -1,4 +1,4 @@
-"""The latents of all rows, or of all columns: those from training, and a few computed since."""
+"""The latents of all rows, or of all columns: those from training, and those computed since."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Latents:
         return found
 
     def products_are_finite(self, others: Latents) -> bool:
-        """Say whether no sum of products with the latents of the other axis can leave the range of their type."""
+        """Whether no inner product with the latents of the other axis can leave the range of their type."""
         with np.errstate(over="ignore"):
             return bool((self.largest() * others.largest()).sum() <= float(np.finfo(self.base.dtype).max))
 
     def take(self, positions: npt.NDArray[Any], fields: slice = slice(None)) -> LatentArray:
-        """Return the latents at some positions, or some of their numbers."""
+        """Return the latents at some positions, or some fields of them."""
         if self.positions.size == 0:  # as they came from training
             unchanged: LatentArray = self.base[:, fields][positions]
             return unchanged
@@ -84,7 +84,7 @@ class Latents:
         return found
 
     def whole(self) -> LatentArray:
-        """Return the latents of all positions: those from training, or a copy made once where some have changed."""
+        """Return the latents of all positions; if some have changed, a copy that is made once."""
         if self._whole is None:
             self._whole = self.take(np.arange(len(self)))
         return self._whole
@@ -100,9 +100,9 @@ class Latents:
         return Latents(self.base, together[order], extra)
 
     def without(self, positions: IndexArray) -> Latents:
-        """Return a table without what was computed for some positions, in increasing order.
+        """Return a table without the latents computed since training for some positions, in increasing order.
 
-        Those of training are again what training made of them; those behind are gone, and later ones move up.
+        Trained positions get their trained latents back; later positions are removed, and those behind move up.
         """
         kept = ~np.isin(self.positions, positions, assume_unique=True)
         if kept.all():
@@ -113,7 +113,7 @@ class Latents:
 
 
 def check_finite(latents: LatentArray) -> LatentArray:
-    """Return latents that were computed for new entries; refuse numbers that are not finite."""
+    """Return latents of new entries; refuse numbers that are not finite."""
     if not np.isfinite(latents).all():
         raise TrainingDiverged("what was learned is too large: latents of new entries are not finite numbers")
     return latents

@@ -42,7 +42,7 @@ class FeatureWeights(NamedTuple):
     columns: npt.NDArray[Any] | None = None
 
     def tensors(self) -> dict[str, npt.NDArray[Any]]:
-        """Return them under the names that they have in a file."""
+        """Return the weights under their names in a model file."""
         return {f"features.{axis}": table for axis, table in self._asdict().items() if table is not None}
 
 
@@ -50,7 +50,7 @@ NO_WEIGHTS = FeatureWeights()
 
 
 def load_feature_weights(entries: EntryStore, tensors: Tensors, *, width: int, kind: str) -> FeatureWeights:
-    """Return the weights that a model packed; any that do not fit its features raise `BadModelFile`."""
+    """Return the stored weights; weights that do not fit the features raise `BadModelFile`."""
     return FeatureWeights(
         *(
             None if features is None else read_numbers(tensors, f"features.{axis}", kind, (features.n_inputs, width))
@@ -60,7 +60,7 @@ def load_feature_weights(entries: EntryStore, tensors: Tensors, *, width: int, k
 
 
 def compute_prior(entries: AxisEntries, weights: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:
-    """Return what the features of some rows (or columns) say (vectors, width); None where there are none."""
+    """Return the predictions from the features of rows (or columns), (vectors, width); None without features."""
     if weights is None or entries.features is None:
         return None
     return entries.features.product(weights)
@@ -92,7 +92,7 @@ _N_BESIDE = 2  # of a latent: both its numbers, (mean + row effect, 1) and (1, c
 class EffectEncoder(Encoder):
     """A column's effect is its shrunk mean above the overall one, a row's that of what is left then.
 
-    Where there are features, effects are shrunk to what these say, not to 0.
+    With features, effects are shrunk to the predictions from features instead of 0.
     """
 
     def __init__(self, mean: float, shrinkage: float, feature_weights: FeatureWeights = NO_WEIGHTS) -> None:
@@ -109,7 +109,7 @@ class EffectEncoder(Encoder):
         return np.column_stack([np.ones(effects.size), effects])
 
     def row_deviations(self, entries: AxisEntries, columns: Latents) -> FloatArray:
-        """Return what the mean and the column effects leave of entries by row."""
+        """Return the entries by row minus the mean and the column effects."""
         # By the trained effects: what becomes of a row depends neither on the order of extensions nor on others.
         deviations: FloatArray = entries.values - self.mean - columns.base[entries.others, 1]
         return deviations
@@ -119,11 +119,11 @@ class EffectEncoder(Encoder):
         return Packed({}, self.feature_weights.tensors())
 
     def _effects(self, entries: AxisEntries, deviations: FloatArray, weights: FloatArray | None) -> FloatArray:
-        said = compute_prior(entries, weights)
-        if said is None:
+        prior = compute_prior(entries, weights)
+        if prior is None:
             return compute_effects(entries, deviations, self._shrinkage)
-        left = deviations - np.repeat(said[:, 0], np.diff(entries.starts))
-        effects: FloatArray = said[:, 0] + compute_effects(entries, left, self._shrinkage)
+        left = deviations - np.repeat(prior[:, 0], np.diff(entries.starts))
+        effects: FloatArray = prior[:, 0] + compute_effects(entries, left, self._shrinkage)
         return effects
 
 

@@ -1,4 +1,4 @@
-"""Models that train a network: the trainer is their task, and the network encodes the entries of rows and columns."""
+"""The base class of models that train a network, which also encodes the entries of rows and columns."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class NetworkEncoder(Encoder):
         return Packed({}, {f"network.{name}": tensor.cpu().numpy() for name, tensor in state.items()})
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what a pickle or a deep copy holds: a network that can be read where there is no GPU, too."""
+        """Return the state for pickles and deep copies, with the network on the CPU."""
         return self.__dict__ | {"network": copy.deepcopy(self.network).to("cpu")}
 
 
@@ -64,15 +64,15 @@ class NetworkModel(Model):
 
     @abstractmethod
     def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
-        """Return the predictor of a trained network; gradients are off."""
+        """Return the predictor of a trained network; called without gradients."""
 
     @property
     def _latent_width(self) -> int:
-        """How many numbers the latents of a row or column are; 0 where they are not kept."""
+        """The width of the latents of a row or column; 0 if they are not kept."""
         return 0
 
     def _count_read(self, train: ObservedMatrix) -> float:
-        """Return how many entries a step reads, on average: those of the rows and of the columns of a block."""
+        """Return the average number of entries that a step reads: those of the rows and the columns of a block."""
         blocks = getattr(self.settings, "block_rows", 0), getattr(self.settings, "block_columns", 0)
         return train.n_entries * sum(min(block / n, 1.0) for block, n in zip(blocks, train.shape, strict=True))
 
@@ -81,7 +81,7 @@ class NetworkModel(Model):
         return Runtime(self.settings.device).is_gpu
 
     def _count_steps(self, train: ObservedMatrix) -> int | None:
-        """Return the steps of an epoch; None where that is not known before it begins."""
+        """Return the number of steps of an epoch; None if it is not known before."""
         return None
 
     def _describe_work(self, train: ObservedMatrix, epochs: int) -> str:
@@ -123,7 +123,7 @@ class NetworkModel(Model):
             return self._wrap_network(task, entries, fitting)
 
     def _load_network(self, entries: EntryStore, tensors: Tensors) -> Any:
-        """Return the network whose weights are stored; what does not fit the settings raises `BadModelFile`."""
+        """Return the network with the stored weights; weights that do not fit the settings raise `BadModelFile`."""
         stored = {name.removeprefix("network."): each for name, each in tensors.items() if name.startswith("network.")}
         network = self._undrawn_network(entries)
         wanted = network.state_dict()
@@ -147,7 +147,7 @@ class NetworkModel(Model):
 
 
 def sparse_vectors(entries: AxisEntries, inputs: npt.NDArray[Any]) -> SparseVectors:
-    """Return some rows or columns as a network reads them: their entries, with inputs in place of values."""
+    """Return rows or columns as inputs of a network: their entries, with inputs in place of values."""
     arrays = (torch.from_numpy(np.array(array)) for array in (*entries[:2], inputs.astype(np.float32)))
     features = None if entries.features is None else make_feature_batch(entries.features)
     return SparseVectors(*arrays, features=features)

@@ -125,7 +125,7 @@ class BoundaryReadout(Readout):
 
 
 def check_levels(scale: Scale, metric: str) -> None:
-    """Refuse to predict levels on a scale that has none, or by a metric that does not exist."""
+    """Refuse to predict levels on a scale without levels, or by an unknown metric."""
     if scale.levels is None:
         raise BadSetting(f"the scale {scale} has no levels; predict gives real values")
     if metric not in LEVEL_METRICS:
@@ -175,7 +175,8 @@ class NoEncoder(Encoder):
 class Predictor:
     """The latents of all rows and of all columns, the encoder they come from, and the readout of their products.
 
-    n_beside: how many of a latent's last numbers are means, effects, constants or response parameters of the readout.
+    n_beside: the number of a latent's last numbers that are no factors, but means, effects, constants or parameters of
+    the readout.
     """
 
     rows: Latents
@@ -220,9 +221,9 @@ class Predictor:
         return self.readout.levels(self.score_pairs(rows, columns))
 
     def extend(self, entries: EntryStore, rows: IndexArray, columns: IndexArray) -> Self:
-        """Return a predictor in which the rows and columns at some positions are as their entries describe them.
+        """Return a predictor in which the rows and columns at some positions are encoded from their entries again.
 
-        Those that are described as in training have the latents of training again; the others are encoded anew.
+        Rows and columns with the same entries as in training get their trained latents back.
         """
         old_rows, old_columns = entries.are_rows_as_trained(rows), entries.are_columns_as_trained(columns)
         changed = self.without(rows[old_rows], columns[old_columns])
@@ -236,17 +237,17 @@ class Predictor:
         return changed
 
     def without(self, rows: IndexArray, columns: IndexArray) -> Self:
-        """Return a predictor without what was computed since training for some positions of rows and columns."""
+        """Return a predictor without the latents computed since training for some rows and columns."""
         if rows.size == columns.size == 0:
             return self
         return replace(self, rows=self.rows.without(rows), columns=self.columns.without(columns))
 
     def with_rows(self, entries: AxisEntries) -> Self:
-        """Return a predictor whose rows are those with these entries, and no others."""
+        """Return a predictor whose only rows have these entries."""
         return replace(self, rows=Latents(check_finite(self.encoder.rows(entries, self.columns))))
 
     def with_columns(self, entries: AxisEntries) -> Self:
-        """Return a predictor whose columns are those with these entries, and no others."""
+        """Return a predictor whose only columns have these entries."""
         return replace(self, columns=Latents(check_finite(self.encoder.columns(entries, self.rows))))
 
     def with_rows_without_each(self, entries: AxisEntries, left_out: IndexArray) -> Self:
@@ -278,7 +279,7 @@ class Predictor:
         return directions
 
     def pack(self) -> Packed:
-        """Return the latents and what the encoder has learned as JSON content and tensors."""
+        """Return the latents, the encoder and the readout as JSON content and tensors."""
         packed = self.encoder.pack()
         tensors = dict(packed.tensors) | self.readout.pack()
         for axis, latents in (("rows", self.rows), ("columns", self.columns)):
@@ -305,7 +306,7 @@ class Predictor:
 def unpack_latents(
     tensors: Tensors, entries: EntryStore, *, width: int, kind: str = "float32"
 ) -> tuple[Latents, Latents]:
-    """Return the stored latents of rows and of columns; any that no model could have raise `BadModelFile`."""
+    """Return the stored latents of rows and of columns; impossible ones raise `BadModelFile`."""
     n_rows, n_columns = entries.train.shape
     rows = _unpack(tensors, "rows", (n_rows, width), len(entries.rows), kind)
     columns = _unpack(tensors, "columns", (n_columns, width), len(entries.columns), kind)

@@ -1,4 +1,4 @@
-"""A warm start: what a fitted model hands on to the fit of a similar matrix, by label, and how short that fit is."""
+"""Warm start: weights and factors that a fitted model passes by label to the fit of a similar matrix."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class WarmStart:
 
     @staticmethod
     def shorten(settings: AnySettings) -> AnySettings:
-        """Return the settings of the loop: those of a fit with half the epochs."""
+        """Return settings with half the epochs."""
         epochs = getattr(settings, "epochs", None)
         return settings if epochs is None else replace(settings, epochs=math.ceil(_SHARE * epochs))  # type: ignore[call-arg]
 
@@ -85,7 +85,7 @@ class WarmStart:
         }
 
     def _of_other_features(self, name: str) -> bool:
-        """Say whether weights belong to features that the model was not trained with."""
+        """Whether weights belong to features that the model was not trained with."""
         axis = FEATURE_WEIGHTS.get(name)
         if axis is None:
             return False
@@ -124,20 +124,20 @@ class WarmStart:
         Lines of unknown labels are zeros, also where the known have a constant; so are latents that the model has not.
         """
         rows, columns = (
-            self._lined_up(latents, places, rank)
+            self._align(latents, places, rank)
             for latents, places in zip((self.predictor.rows, self.predictor.columns), self._places, strict=True)
         )
         return rows, columns
 
-    def _lined_up(self, latents: Latents, places: IndexArray, rank: int) -> npt.NDArray[np.float64]:
+    def _align(self, latents: Latents, places: IndexArray, rank: int) -> npt.NDArray[np.float64]:
         known, table = places >= 0, latents.whole()
         n_beside = self.predictor.n_beside
         n_old = table.shape[1] - n_beside
-        lined_up = np.zeros((places.size, rank + n_beside))
+        aligned = np.zeros((places.size, rank + n_beside))
         kept = min(rank, n_old)
-        lined_up[known, :kept] = table[places[known], :kept]
-        lined_up[known, rank:] = table[places[known], n_old:]
-        return lined_up
+        aligned[known, :kept] = table[places[known], :kept]
+        aligned[known, rank:] = table[places[known], n_old:]
+        return aligned
 
     @cached_property
     def _places(self) -> tuple[IndexArray, IndexArray]:
@@ -145,7 +145,7 @@ class WarmStart:
         return self.entries.rows.find(self.train.row_labels), self.entries.columns.find(self.train.column_labels)
 
     def check(self, validation: ValidationEntries | None) -> None:
-        """Refuse a model that knows nothing of the matrix; warn where it was trained on validation entries."""
+        """Refuse a model that knows no label of the matrix; warn if it was trained on validation entries."""
         rows, columns = self._places
         if np.all(rows < 0) and np.all(columns < 0):
             raise BadEntries(
@@ -165,13 +165,13 @@ class WarmStart:
             )
 
     def are_unseen(self, row_at: IndexArray, column_at: IndexArray) -> npt.NDArray[np.bool_]:
-        """Return which pairs of positions in the new matrix are no training entries of the model."""
+        """Return which pairs of positions in the new matrix are not training entries of the model."""
         rows, columns = self._places
         unseen: npt.NDArray[np.bool_] = self.entries.train_places(rows[row_at], columns[column_at]) < 0
         return unseen
 
     def digest(self) -> str:
-        """Return a short fingerprint of what is handed on."""
+        """Return a short fingerprint of the warm start."""
         digest = hashlib.sha256()
         for name, tensor in sorted(self.predictor.pack().tensors.items()):
             digest.update(name.encode())
@@ -182,7 +182,7 @@ class WarmStart:
 
 
 def check_settings(own: Settings, other: Settings) -> None:
-    """Refuse to start from a model of other settings; those of training alone may differ."""
+    """Refuse to start from a model with other settings; only settings of training may differ."""
     free = {field.name for field in fields(StepDecaySettings)}
     theirs = other.to_dict()
     differing = [
