@@ -234,7 +234,7 @@ def test_too_little_to_learn_from_gives_means() -> None:
     one_column = small().fit([[1.0], [np.nan], [4.0]])
     assert one_column.model_ is None
     np.testing.assert_array_equal(one_column.transform([[np.nan], [7]]), [[2.5], [7]])
-    with pytest.raises(BadEntries, match="nothing to learn: none of 2 x 3 is observed"):
+    with pytest.raises(BadEntries, match="2 x 3"):
         small().fit(np.full((2, 3), np.nan))
 
 

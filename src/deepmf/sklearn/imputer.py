@@ -51,7 +51,7 @@ from deepmf.sklearn.table import (
 
 
 class FilledCells(NamedTuple):
-    """Cells that were missing: their values, and both ends of their intervals (2, cells) where these are wanted."""
+    """Filled cells: their values (cells,), and the ends of their intervals (2, cells) if wanted."""
 
     values: FloatArray
     ends: FloatArray | None
@@ -59,7 +59,7 @@ class FilledCells(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Filler:
-    """Fills in rows of the columns that had entries, all of them new to the completer.
+    """Fills in rows that are new to the completer, in the columns that had entries.
 
     completer: None where there was too little to learn from.
     seen: the entries of the fit, in the units of the completer.
@@ -80,7 +80,7 @@ class Filler:
     coverage: float | None
 
     def check(self) -> None:
-        """Refuse draws and intervals where nothing is known about how far predictions are off."""
+        """Raise `BadSetting` if draws or intervals are wanted and the completer predicts no distribution."""
         uncertain = self.random is not None or self.coverage is not None
         completer = self.completer
         if uncertain and completer is not None and not completer.gives_distribution and self.residuals is None:
@@ -179,7 +179,7 @@ class Filler:
         return self.units.levels(values, columns) if self.to_levels else values
 
 
-# What completes whole rows is not led astray by values far out, and reaches as far.
+# Completers of whole rows are robust to outliers, so their columns are clipped further out.
 _WIDE_REACH = 10.0
 
 
@@ -188,43 +188,64 @@ _PARAMETERS = ("hidden_sizes", "latent_size", "dropout", "epochs", "learning_rat
 
 
 class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Completes tables: an array with NaN, a frame of pandas or polars, a scipy sparse matrix (absent is missing).
+    """Fill in the missing values of a table: an array with NaN, a pandas or polars frame, or a scipy sparse matrix.
 
-    Observed entries are returned unchanged. Every row is completed as a new one (area II: extension without training),
-    the rows of `fit` too, so that the completion of a row depends on that row alone. A row without any entry gets the
-    columns' means; so does every row where `fit` saw less than two rows or two columns with entries. Predictions
+    Observed entries are returned unchanged. Every row is completed as a new row (area II: extension without training),
+    including the rows of `fit`, so that its completion depends on that row alone. A row without entries gets the means
+    of the columns, and so does every row if `fit` saw fewer than two rows or two columns with entries. Predictions
     stay within the range of the column in `fit`.
 
-    Columns of text and categories are filled with their own categories. A frame that has any comes back as a frame, its
-    columns of the types that they had; an array of objects as one.
+    Columns of text and categories are filled with their own categories. A frame with such columns is returned as a
+    frame of the same column types, and an array of objects as an array of objects.
 
-    model: "auto" blends Gaussians of the rows and means over neighbours, with the weights that best predict cells that
-        are hidden from them, then fits them to all; for a table of more than 500 columns, a shared scale, feature
-        columns, or where settings are given, it takes that of means, als and dmf-o which best predicts such cells.
-        Or the name of one: "gaussian", "neighbours", "als", "dmf-o", or any model that can predict for new rows.
-    hidden_sizes, latent_size, dropout, epochs, learning_rate: settings of the model (None: as fits a table); with
-        "auto", of those of means, als and dmf-o that have them.
-    settings: further settings of the model, by name.
-    feature_columns: columns, by name or position, that describe the rows: numbers, categories, lists of categories
-        (`Action|Comedy`) and dates. The model reads them and does not complete them; they come back as they are.
-    missing_values: what stands for a missing value beside NaN and None, such as -1 or "?".
-    add_indicator: whether columns are added that say of each column with missing values in `fit` where they are.
-    scale: "columns" (every column has units of its own, and is standardised), "shared" (all columns have the same
-        units, such as stars or Likert points, which the model sees as they are) or that shared `Scale`.
-    answers: "values", or "levels": the nearest level in columns whose values repeat; with a shared scale of levels,
-        the model's own choice of a level.
-    sample: whether missing values are drawn from their distribution, anew in every call of `transform`, rather than
-        predicted. All draws come from one fit, so they are no multiple imputation: intervals by them are too narrow.
-    keep_empty_features: whether a column without any entry in `fit` is kept, filled with 0, or left out with a warning.
-    random_state: None, a seed or a `numpy.random.RandomState`.
-    verbose: whether `fit` shows each epoch on standard error (None: on a terminal and in notebooks).
+    Parameters
+    ----------
+    model
+        "auto" blends Gaussians of the rows and means over neighbours, with the weights that best predict hidden cells,
+        and then fits them to all cells. For a table of more than 500 columns, a shared scale, feature columns, or given
+        settings, it chooses among means, als and dmf-o instead. Or a name: "gaussian", "neighbours", "als", "dmf-o", or
+        any model that can predict for new rows.
+    hidden_sizes, latent_size, dropout, epochs, learning_rate
+        Settings of the model; None chooses them for a table. With "auto", they apply to the candidates that have them.
+    settings
+        Further settings of the model, by name.
+    feature_columns
+        Columns, by name or position, that describe the rows: numbers, categories, lists of categories
+        (`Action|Comedy`) and dates. The model uses them as side information; they are returned unchanged.
+    missing_values
+        Mark of missing values beside NaN and None, such as -1 or "?".
+    add_indicator
+        Whether to append an indicator column for each column with missing values in `fit`.
+    scale
+        "columns" (each column has its own units and is standardised), "shared" (all columns have the same units, such
+        as stars or Likert points), or the shared `Scale`.
+    answers
+        "values", or "levels": the nearest level in columns whose values repeat; with a shared scale of levels, the
+        level that the model predicts.
+    sample
+        Whether `transform` draws missing values from their distribution instead of predicting them. All draws come
+        from one fit, so they are no multiple imputation: intervals based on them are too narrow.
+    keep_empty_features
+        Whether to keep a column without entries in `fit`, filled with 0, or to leave it out with a warning.
+    random_state
+        None, a seed or a `numpy.random.RandomState`.
+    verbose
+        Whether `fit` shows each epoch on standard error; None: on a terminal and in notebooks.
 
-    After `fit`, `model_` is the fitted model or blend (None where there was too little to learn from), `weights_` the
-    weight of each candidate in it, `chosen_model_` the name of that with the largest, `hidden_errors_` the error of
-    each candidate of "auto" on hidden cells, in standard deviations (with a shared
-    scale, in its units), `left_out_` the candidates of "auto" that do not suit the shape of the table, each with the
-    reason, `units_` what the model's values mean, `known_columns_` the positions of the columns that had
-    entries.
+    Attributes
+    ----------
+    model_
+        The fitted model or blend; None where there was too little to learn from.
+    weights_, chosen_model_
+        Weight of each candidate in the blend, and the name of the candidate with the largest weight.
+    hidden_errors_
+        Error of each candidate of "auto" on hidden cells, in standard deviations or in the units of a shared scale.
+    left_out_
+        Candidates of "auto" that do not suit the shape of the table, with the reasons.
+    units_
+        The units of the columns.
+    known_columns_
+        Positions of the columns with entries.
 
     >>> table = np.array([[1, 100.0], [2, 200.0], [3, np.nan], [4, 400.0], [5, 500.0], [np.nan, 150.0]])
     >>> imputer = DMFImputer(model="als", random_state=0).fit(table)
@@ -291,7 +312,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         table = self._read(X, reset=True)
         entries = TableEntries.of(table.numbers)
         if entries.values.size == 0:
-            raise BadEntries(f"there is nothing to learn: none of {entries.shape[0]} x {entries.shape[1]} is observed")
+            raise BadEntries(
+                f"the table of {entries.shape[0]} x {entries.shape[1]} has no observed entry to learn from"
+            )
         self._known = np.unique(entries.columns)
         self._kept = np.unique(table.sources[self._known])
         places = self._kept if self._features is None else self._features.rest[self._kept]
