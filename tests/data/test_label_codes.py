@@ -6,13 +6,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from deepmf.data.label_codes import LabelCodes
+from deepmf.data.label_codes import MOST_WAITING, LabelCodes
 from deepmf.errors import BadEntries
 from deepmf.matrix.labels import find_stored_kind
 
 
-def sort_labels(*parts: tuple[pl.Series, bool]) -> tuple[list[object], list[list[int]]]:
-    codes = LabelCodes("row")
+def sort_labels(
+    *parts: tuple[pl.Series, bool], most_waiting: int = MOST_WAITING
+) -> tuple[list[object], list[list[int]]]:
+    codes = LabelCodes("row", most_waiting=most_waiting)
     coded = [codes.add(ids, is_typed=is_typed) for ids, is_typed in parts]
     found = codes.sort()
     return found.labels.array.tolist(), [found.find_positions(each).tolist() for each in coded]
@@ -57,11 +59,10 @@ def test_other_kinds() -> None:
         sort_labels((pl.Series(days), True), (pl.Series([0.5]), True))
 
 
-def test_many_ints_join_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deepmf.data.label_codes._WAITING", 10)
+def test_many_ints_join_in_the_end() -> None:
     generator = np.random.default_rng(0)
     arrays = [generator.integers(-(10**12), 10**12, 50) for _ in range(20)]
-    labels, positions = sort_labels(*((pl.Series(array), True) for array in arrays))
+    labels, positions = sort_labels(*((pl.Series(array), True) for array in arrays), most_waiting=10)
     assert labels == np.unique(np.concatenate(arrays)).tolist()
     assert [[labels[at] for at in part] for part in positions] == [array.tolist() for array in arrays]
 

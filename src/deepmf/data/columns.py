@@ -80,7 +80,7 @@ class ReadColumns(NamedTuple):
 
 
 class ColumnScan(NamedTuple):
-    """The columns of some roles as a lazy frame; those of a text file are all text.
+    """The columns of some roles as a lazy frame; columns of a text file are all text.
 
     are_typed: for each column, whether the file decides the type of its ids. In text, unquoted digits may be numbers.
     """

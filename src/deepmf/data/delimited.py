@@ -1,4 +1,4 @@
-"""Delimited text: a file's lines and fields, and what the text of a field means (an id, a number, a missing value)."""
+"""Delimited text: the lines and fields of a file, and the texts of ids, numbers and missing values."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CodeKind = Literal["int", "text", "object"]
 
 
-_WAITING = 1 << 22  # ints that are collected before they are merged into the distinct ones
+MOST_WAITING = 1 << 22  # ints that are collected before they are merged into the distinct ones
 
 
 class CodedLabels(NamedTuple):
@@ -54,9 +54,9 @@ class LabelCodes:
     text where other ids are text.
     """
 
-    def __init__(self, axis: str) -> None:
+    def __init__(self, axis: str, *, most_waiting: int = MOST_WAITING) -> None:
         self.axis = axis
-        self._ints = _Ints()
+        self._ints = _Ints(most_waiting)
         self._texts = _Texts()
         self._objects: dict[Any, int] = {}
         self._has_typed_text = False
@@ -134,7 +134,8 @@ class LabelCodes:
 class _Ints:
     """Distinct ints, collected some at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_waiting: int) -> None:
+        self._most_waiting = most_waiting
         self._known = np.empty(0, dtype=np.int64)
         self._waiting: list[npt.NDArray[np.int64]] = []
         self._n_waiting = 0
@@ -148,7 +149,7 @@ class _Ints:
             fresh = fresh[self._known[near] != fresh]
         self._waiting.append(fresh)
         self._n_waiting += fresh.size
-        if self._n_waiting > max(_WAITING, self._known.size // 4):
+        if self._n_waiting > max(self._most_waiting, self._known.size // 4):
             self.collect()
 
     def collect(self) -> npt.NDArray[np.int64]:

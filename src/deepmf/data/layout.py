@@ -1,4 +1,4 @@
-"""How a text file is laid out: its separator, its header, and whether it is a wide table, by what its lines hold."""
+"""The layout of text files: separator, header, and the difference between entries, pairs, wide tables and features."""
 
 from __future__ import annotations
 

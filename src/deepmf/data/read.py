@@ -357,7 +357,7 @@ def _check_pointers(matrix: Any) -> None:
 
 
 def _read_own_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays that `ObservedMatrix.write` adds to those of scipy."""
+    """Return the labels and the form that `ObservedMatrix.write` adds to the arrays of scipy."""
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in (*NPZ_LABELS.values(), NPZ_FORM) if name in archive}

@@ -90,7 +90,7 @@ def check_expansion(path: Path, n_bytes: int) -> None:
 
 @contextmanager
 def translate_polars_errors(path: Path, file_format: str) -> Iterator[None]:
-    """Turn what polars raises over a damaged file, panics included, into an `UnreadableFile` of one sentence."""
+    """Turn errors and panics of polars over a damaged file into an `UnreadableFile` of one sentence."""
     polars = import_polars()
     try:
         yield

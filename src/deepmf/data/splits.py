@@ -104,7 +104,7 @@ def iterate_folds(matrix: ObservedMatrix, folds: int, *, validation: float, seed
         raise BadSplit(f"folds must be a whole number from 2 to the {matrix.n_entries} entries; got {folds!r}")
     if not 0 <= validation < 1 - 1 / folds:
         raise BadSplit(
-            f"validation must be a share from 0 to below {1 - 1 / folds:.3g}, what {folds} folds leave for training; "
+            f"validation must be a share from 0 to below {1 - 1 / folds:.3g}, the training share of {folds} folds; "
             f"got {validation!r}"
         )
     order = draw_order(matrix.n_entries, open_stream(seed, "entries"))
