@@ -1,4 +1,4 @@
-"""A file that is cut off while it is mapped: a sentence and an exit status, wherever the signal comes."""
+"""The process of a command: truncated files, and processes that torchrun started."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_file_that_is_cut_off_while_it_is_read(tmp_path: Path, where: str) -> 
         env=os.environ | {"PYTHONPATH": str(Path(deepmf.__file__).parents[1])},
     )
     assert ended.returncode == 2, ended
-    assert ended.stderr.startswith("deepmf: ") and "shorter" in ended.stderr and ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith("deepmf: ") and "truncated" in ended.stderr and ended.stderr.count("\n") == 1
 
 
 SETTINGS = [

@@ -256,7 +256,7 @@ def test_a_service_that_is_ended_by_its_files_says_so(start: Start, tmp_path: Pa
     process, _ = start("--log-level", "error")
     process.send_signal(signal.SIGBUS)
     assert process.wait(timeout=60) == 2
-    assert "made shorter" in (tmp_path / "log.jsonl").read_text().splitlines()[-1]
+    assert "truncated" in (tmp_path / "log.jsonl").read_text().splitlines()[-1]
 
 
 def resident_bytes(process: int) -> int:
