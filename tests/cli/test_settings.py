@@ -14,7 +14,7 @@ import pytest
 from deepmf.cli.settings import format_value, gather_settings, parse_assignment, parse_scale, parse_value, read_config
 from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
 from deepmf.matrix.scale import Scale
-from deepmf.models.ordinal.settings import Facts, chosen_settings
+from deepmf.models.ordinal.settings import Facts, choose_settings
 from deepmf.models.registry import MODELS, model_class
 from deepmf.training.settings import list_settings
 
@@ -143,7 +143,7 @@ def test_json_has_ends_and_choices(run: Any) -> None:
 def test_what_is_chosen_at_fit_is_marked(run: Any) -> None:
     found = json.loads(run("settings", "dmf-o", "--json").out)["settings"]
     marked = {each["name"] for each in found if each["chosen_at_fit"]}
-    assert marked == chosen_settings(Facts(60, 40, 300, on_gpu=True), "best").keys()
+    assert marked == choose_settings(Facts(60, 40, 300, on_gpu=True), "best").keys()
     assert "chosen: fit chooses" in run("settings", "dmf-o").out
     assert "chosen" not in run("settings", "means").out
 

@@ -35,8 +35,8 @@ from deepmf.models.autorec import (
     UAutoRecSettings,
     ValueEncoding,
     VectorSettings,
-    all_hidden,
-    n_outputs,
+    count_outputs,
+    encode_hidden,
 )
 from deepmf.models.cfnade import ICFNADE, NORMALISATIONS, UCFNADE, CFNADESettings
 from deepmf.models.network_model import NetworkModel
@@ -193,7 +193,7 @@ def test_batches_learn_too(model: type[AutoRec]) -> None:
 @every_model
 def test_gamma_holds_the_weights_down(model: type[AutoRec]) -> None:
     sizes = [
-        float(model(**QUICK | {"gamma": gamma}).fit(additive()).network_.squared_weights().detach())
+        float(model(**QUICK | {"gamma": gamma}).fit(additive()).network_.sum_squared_weights().detach())
         for gamma in (0.0, 30.0)
     ]
     assert sizes[1] < 0.5 * sizes[0]
@@ -354,7 +354,7 @@ def test_squared_weights_leave_the_biases_out() -> None:
     weights = [parameter for name, parameter in network.named_parameters() if "bias" not in name]
     assert len(weights) == 4
     expected = sum(float(weight.detach().square().sum()) for weight in weights)
-    assert network.squared_weights().item() == pytest.approx(expected, rel=1e-12)
+    assert network.sum_squared_weights().item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_half_precision_answers_in_single() -> None:
@@ -418,15 +418,15 @@ def test_latents_of_what_is_read_and_of_what_is_not(model: NetworkModel, axis: A
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_vectors_pass_some_at_a_time(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     trainer: Any = UAutoRec(**SMALL)._make_task(EntryStore.of(additive()), None)
-    expected = all_hidden(trainer.network, trainer.source.vectors).detach()
+    expected = encode_hidden(trainer.network, trainer.source.vectors).detach()
     monkeypatch.setattr("deepmf.models.autorec._VECTORS_AT_A_TIME", size)
-    found = all_hidden(trainer.network, trainer.source.vectors).detach()
+    found = encode_hidden(trainer.network, trainer.source.vectors).detach()
     assert found.shape == (30, 3)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_there_is_an_output_for_each_position_on_the_other_axis() -> None:
-    assert (n_outputs(additive(), "row"), n_outputs(additive(), "column")) == (25, 30)
+    assert (count_outputs(additive(), "row"), count_outputs(additive(), "column")) == (25, 30)
 
 
 def test_batch_sizes() -> None:

@@ -33,10 +33,10 @@ from deepmf.models.cfnade import (
     Nade,
     NadeBlocks,
     Subset,
-    entries_where,
-    expected_values,
-    ordinal_costs,
-    thermometers,
+    average_levels,
+    compute_ordinal_costs,
+    make_thermometers,
+    select_entries,
 )
 from deepmf.nn.branch import use_generator
 from deepmf.nn.inputs import Batch, SparseBatch
@@ -133,18 +133,18 @@ def test_it_starts_from_the_frequencies_of_the_levels() -> None:
 def test_squared_weights_leave_out_the_biases() -> None:
     nade = network()
     expected = (nade.first.weight**2).sum() + (nade.last.weight**2).sum()
-    assert nade.squared_weights().item() == pytest.approx(expected.item(), rel=1e-12)
+    assert nade.sum_squared_weights().item() == pytest.approx(expected.item(), rel=1e-12)
 
 
 def test_thermometers() -> None:
-    switched = thermometers(sparse([{1: 2}, {}, {0: 1, 2: 4}]), N_PLACES)
+    switched = make_thermometers(sparse([{1: 2}, {}, {0: 1, 2: 4}]), N_PLACES)
     assert switched.indices.tolist() == [1, 1 + 6, 0, 2, 2 + 6, 2 + 12, 2 + 18]
     assert switched.starts.tolist() == [0, 2, 2, 7]
     assert switched.weights.tolist() == [1.0] * 7
 
 
 def test_some_entries_alone() -> None:
-    kept = entries_where(sparse(VECTORS), torch.tensor([True, False, True, False, *[False] * 5, True]))
+    kept = select_entries(sparse(VECTORS), torch.tensor([True, False, True, False, *[False] * 5, True]))
     assert kept.indices.tolist() == [0, 5, 5]
     assert kept.starts.tolist() == [0, 0, 2, 2, 2, 3]
     assert kept.weights.tolist() == [1, 3, 4]
@@ -167,20 +167,20 @@ def test_ordinal_costs(n_levels: int) -> None:
     scores = generator.normal(size=(8, n_levels, 3), scale=2)
     numbers = generator.integers(1, n_levels + 1, size=(8, 3))
     expected = [[cost_by_hand(scores[b, :, p], numbers[b, p]) for p in range(3)] for b in range(8)]
-    np.testing.assert_allclose(ordinal_costs(torch.tensor(scores), torch.tensor(numbers)), expected, rtol=1e-12)
-    flat = ordinal_costs(torch.tensor(scores[:, :, 0]), torch.tensor(numbers[:, 0], dtype=torch.float32))
+    np.testing.assert_allclose(compute_ordinal_costs(torch.tensor(scores), torch.tensor(numbers)), expected, rtol=1e-12)
+    flat = compute_ordinal_costs(torch.tensor(scores[:, :, 0]), torch.tensor(numbers[:, 0], dtype=torch.float32))
     np.testing.assert_allclose(flat, np.array(expected)[:, 0], rtol=1e-12)
 
 
 def test_costs_of_two_levels_are_those_of_a_coin() -> None:
     scores = torch.tensor([[0.3, 1.2]])
     coin = -math.log(1 / (1 + math.exp(0.3 - 1.2)))
-    assert ordinal_costs(scores, torch.tensor([2])).item() == pytest.approx(coin, rel=1e-6)
+    assert compute_ordinal_costs(scores, torch.tensor([2])).item() == pytest.approx(coin, rel=1e-6)
 
 
 def test_costs_of_far_scores_are_finite() -> None:
     scores = torch.tensor([[-300.0, 0.0, 300.0], [300.0, 0.0, -300.0]], requires_grad=True)
-    costs = ordinal_costs(scores, torch.tensor([3, 3]))
+    costs = compute_ordinal_costs(scores, torch.tensor([3, 3]))
     np.testing.assert_allclose(costs.detach(), [0, 300 + 600], atol=1e-4)
     costs.sum().backward()
     assert scores.grad is not None and scores.grad.isfinite().all()
@@ -189,14 +189,14 @@ def test_costs_of_far_scores_are_finite() -> None:
 def test_the_slope_of_costs() -> None:
     scores = torch.randn(5, N_LEVELS, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     numbers = torch.randint(1, N_LEVELS + 1, (5, 2), generator=torch.Generator().manual_seed(1))
-    assert torch.autograd.gradcheck(lambda some: ordinal_costs(some, numbers), scores.requires_grad_())
+    assert torch.autograd.gradcheck(lambda some: compute_ordinal_costs(some, numbers), scores.requires_grad_())
 
 
 def test_expected_values() -> None:
     values = torch.tensor([-3.0, 0.0, 1.0, 20.0], dtype=torch.float64)
     scores = torch.tensor([[0.1, 0.2, 0.3, 0.4]], dtype=torch.float64).log()
-    assert expected_values(scores, values).tolist() == pytest.approx([-0.3 + 0.3 + 8])
-    assert expected_values(scores[:, :, None].expand(1, 4, 5), values).shape == (1, 5)
+    assert average_levels(scores, values).tolist() == pytest.approx([-0.3 + 0.3 + 8])
+    assert average_levels(scores[:, :, None].expand(1, 4, 5), values).shape == (1, 5)
 
 
 def chances_of_three() -> dict[frozenset[int], float]:

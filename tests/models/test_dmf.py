@@ -94,7 +94,7 @@ class TestDMF(ModelContract):
 
     def test_gamma_holds_the_weights_down(self) -> None:
         sizes = [
-            float(DMF(**QUICK | {"gamma": gamma}).fit(additive()).network_.squared_weights().detach())
+            float(DMF(**QUICK | {"gamma": gamma}).fit(additive()).network_.sum_squared_weights().detach())
             for gamma in (0.0, 1e-2)
         ]
         assert sizes[1] < 0.5 * sizes[0]
@@ -350,7 +350,7 @@ def test_squared_weights_are_those_of_all_layers_of_both_branches() -> None:
     matrices = [p for p in two.parameters() if p.ndim == 2]
     assert len(matrices) == 3 + 2
     expected = sum(float((matrix.detach().double() ** 2).sum()) for matrix in matrices)
-    squared = two.squared_weights()
+    squared = two.sum_squared_weights()
     assert squared.item() == pytest.approx(expected, rel=1e-6)
     squared.backward()
     for matrix in matrices:
@@ -418,7 +418,9 @@ def test_a_block_without_entries_costs_nothing_and_has_a_gradient() -> None:
     trainer, cosines, _ = parts(DMF(**SIZES))
     assert isinstance(trainer.objective, DMFObjective)
     predictions = torch.tensor(cosines, requires_grad=True)
-    error = trainer.objective.squared_error(predictions, torch.full(cosines.shape, float("nan"), dtype=torch.float64))
+    error = trainer.objective.compute_squared_error(
+        predictions, torch.full(cosines.shape, float("nan"), dtype=torch.float64)
+    )
     error.backward()
     assert error.item() < 1e-5
     assert predictions.grad is not None and torch.equal(predictions.grad, torch.zeros_like(predictions))

@@ -18,7 +18,7 @@ from tests.models.test_dmf import QUICK
 from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.dmfd import DMFD, SHARPEST, Quantizer, sharpness_at
+from deepmf.models.dmfd import DMFD, SHARPEST, Quantizer, find_sharpness
 
 
 class TestDMFD(ModelContract):
@@ -320,7 +320,7 @@ def test_learns_known_boundaries() -> None:
     adam = torch.optim.Adam(quantizer.parameters(), lr=1e-2)
     for step in range(300):
         adam.zero_grad()
-        (quantizer.soft(scores, sharpness_at(step, start=1.0)) - wanted).square().mean().sqrt().backward()
+        (quantizer.soft(scores, find_sharpness(step, start=1.0)) - wanted).square().mean().sqrt().backward()
         adam.step()
     torch.testing.assert_close(quantizer.boundaries.detach(), truth, rtol=0, atol=5e-3)
 
@@ -391,16 +391,16 @@ def test_bad_levels(levels: list, reason: str) -> None:
 
 
 def test_sharpness_grows_from_small_to_very_large() -> None:
-    assert sharpness_at(0) == 0.1
-    assert sharpness_at(1) == pytest.approx(0.1015)
-    assert sharpness_at(1000) == pytest.approx(0.1 * math.exp(1000 * math.log(1.015)), rel=1e-9)
-    assert sharpness_at(3, start=2.0, growth=10.0) == 2000
-    values = [sharpness_at(epoch) for epoch in range(0, 5000, 7)]
+    assert find_sharpness(0) == 0.1
+    assert find_sharpness(1) == pytest.approx(0.1015)
+    assert find_sharpness(1000) == pytest.approx(0.1 * math.exp(1000 * math.log(1.015)), rel=1e-9)
+    assert find_sharpness(3, start=2.0, growth=10.0) == 2000
+    values = [find_sharpness(epoch) for epoch in range(0, 5000, 7)]
     assert values == sorted(values) and values[-1] == SHARPEST
-    assert sharpness_at(10**9) == sharpness_at(0, start=1e30) == SHARPEST
+    assert find_sharpness(10**9) == find_sharpness(0, start=1e30) == SHARPEST
     for bad in ({"start": 0.0}, {"start": -1.0}, {"growth": 0.0}, {"growth": math.nan}, {"start": math.inf}):
         with pytest.raises(BadSetting, match="above 0"):
-            sharpness_at(1, **bad)
+            find_sharpness(1, **bad)
 
 
 def test_the_sharpest_soft_is_hard_and_its_gradients_are_finite() -> None:
@@ -444,7 +444,7 @@ def test_a_captured_graph_learns_like_plain_steps(levels: list[float]) -> None:
     with torch.cuda.graph(graph):
         step(*captured)
     for epoch in range(40):
-        sharpness.fill_(sharpness_at(epoch, start=1.0, growth=1.05))
+        sharpness.fill_(find_sharpness(epoch, start=1.0, growth=1.05))
         step(*plain)
         graph.replay()
     assert torch.equal(plain[0].boundaries, captured[0].boundaries)

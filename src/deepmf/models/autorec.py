@@ -1,4 +1,4 @@
-"""Deep U-AutoRec: a deep autoencoder on rows, trained on its own outputs too."""
+"""I-AutoRec, U-AutoRec and Deep U-AutoRec: autoencoders on the entries of columns or of rows."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class DeepAutoRecSettings(AutoencoderSettings):
 
 
 def identity(sums: Tensor) -> Tensor:
-    """Return sums as they are; a function with a name, which can be pickled."""
+    """Return sums unchanged; unlike a lambda, it can be pickled."""
     return sums
 
 
@@ -150,7 +150,7 @@ class Autoencoder(nn.Module):
         return self.outputs_at(hidden, batch) if isinstance(batch, SparseBatch) else self.outputs(hidden)
 
     def hidden(self, batch: Batch) -> Tensor:
-        """Return what the last layer reads of a batch of vectors, (batch, hidden)."""
+        """Return the last hidden layer (batch, hidden) of a batch of vectors."""
         hidden = self._activation(self.first(batch) + self.first_bias)
         for depth, layer in enumerate([None, *self.others]):
             if layer is not None:
@@ -171,7 +171,7 @@ class Autoencoder(nn.Module):
         """Return the weights of the layers, without the biases."""
         return [layer.get_parameter("weight") for layer in (self.first, *self.others, self.last)]
 
-    def squared_weights(self) -> Tensor:
+    def sum_squared_weights(self) -> Tensor:
         """Return the sum of all squared weights, for an L2 penalty."""
         return torch.stack([weight.square().sum() for weight in self.weights()]).sum()
 
@@ -186,7 +186,7 @@ def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Lin
 _VECTORS_AT_A_TIME = 1024
 
 
-# What such a network can predict for, and why not for the rest, by what it reads.
+# The areas that a network can predict in, and why not in others, by the axis that it reads.
 PREDICTS: dict[AxisName, tuple[str, ...]] = {"row": ("I", "II"), "column": ("I", "III")}
 
 CANNOT: dict[AxisName, str] = {
@@ -195,7 +195,7 @@ CANNOT: dict[AxisName, str] = {
 }
 
 
-# The weights that belong to labels of the other axis, by what a network reads.
+# The weights that belong to labels of the other axis, by the axis that a network reads.
 LINES: dict[AxisName, dict[str, LineOf]] = {
     "row": {"first.weight": "column", "last.weight": "column", "last.bias": "column"},
     "column": {"first.weight": "row", "last.weight": "row", "last.bias": "row"},
@@ -203,12 +203,16 @@ LINES: dict[AxisName, dict[str, LineOf]] = {
 
 
 class VectorEncoder(NetworkEncoder):
-    """The latent of a vector is what the network's last layer reads of it, and a constant 1.
+    """The latent of a vector is its last hidden layer and a constant 1; that of an output is its weights and its bias.
 
-    So an output's weights and its bias are a latent too. A vector that changes costs one pass through the network.
-
-    network: a module with `hidden`, which maps a batch of vectors to what its last layer reads.
-    inputs: from values of entries to what the network reads.
+    Parameters
+    ----------
+    network
+        Module with `hidden`, which maps a batch of vectors to the last hidden layer.
+    axis
+        Axis that the network reads.
+    inputs
+        From values of entries to inputs of the network.
     """
 
     def __init__(self, network: Any, *, axis: AxisName, inputs: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> None:
@@ -216,50 +220,50 @@ class VectorEncoder(NetworkEncoder):
         self.axis, self._inputs = axis, inputs
 
     def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        """Return the latents of rows, where it reads these."""
+        """Return the latents of rows, if the network reads rows."""
         return self._read("row", entries)
 
     def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
-        """Return the latents of columns, where it reads these."""
+        """Return the latents of columns, if the network reads columns."""
         return self._read("column", entries)
 
-    def placed(self, vectors: Vectors, outputs: Tensor) -> tuple[Latents, Latents]:
-        """Return the latents of rows and of columns, from the vectors that are read and (outputs, hidden + 1)."""
-        both = Latents(_with_constant(all_hidden(self.network, vectors))), Latents(outputs.cpu().numpy())
+    def make_latents(self, vectors: Vectors, outputs: Tensor) -> tuple[Latents, Latents]:
+        """Return the latents of rows and of columns; `outputs` (outputs, hidden + 1) are the latents of outputs."""
+        both = Latents(_append_constant(encode_hidden(self.network, vectors))), Latents(outputs.cpu().numpy())
         return both if self.axis == "row" else both[::-1]
 
     @torch.no_grad()
     def _read(self, axis: AxisName, entries: AxisEntries) -> LatentArray:
         if axis != self.axis:
             raise CannotExtend(f"new {axis}s cannot be encoded: {CANNOT[self.axis]}")
-        return _with_constant(all_hidden(self.network, sparse_vectors(entries, self._inputs(entries.values))))
+        return _append_constant(encode_hidden(self.network, sparse_vectors(entries, self._inputs(entries.values))))
 
 
-def n_outputs(train: ObservedMatrix, axis: AxisName) -> int:
-    """Return how many outputs a network has that reads the vectors of an axis."""
+def count_outputs(train: ObservedMatrix, axis: AxisName) -> int:
+    """Return the number of outputs of a network that reads an axis."""
     return train.shape[1] if axis == "row" else train.shape[0]
 
 
-def all_hidden(network: Any, vectors: Vectors) -> Tensor:
-    """Return what the last layer reads of all vectors (vectors, hidden), in single precision, some at a time."""
+def encode_hidden(network: Any, vectors: Vectors) -> Tensor:
+    """Return the last hidden layer (vectors, hidden) of all vectors in single precision, a part at a time."""
     ids = torch.arange(len(vectors), device=network.first.weight.device)
     return torch.cat([network.hidden(vectors.take(some)).float() for some in torch.split(ids, _VECTORS_AT_A_TIME)])
 
 
-def _with_constant(hidden: Tensor) -> LatentArray:
+def _append_constant(hidden: Tensor) -> LatentArray:
     latents: LatentArray = torch.cat([hidden, torch.ones_like(hidden[:, :1])], dim=1).cpu().numpy()
     return latents
 
 
 class ValueEncoding(NamedTuple):
-    """How values enter and leave a network: less a shift, or on [-1, 1]; what is missing enters as 0."""
+    """How values enter and leave a network: less a shift, or scaled to [-1, 1]; missing values enter as 0."""
 
     shift: float = 0.0
     unit_map: UnitMap | None = None
 
     @classmethod
     def of(cls, inputs: str, train: ObservedMatrix) -> ValueEncoding:
-        """Return the units of a setting: "raw", "centred" (minus the mean of all entries) or "scaled" (to [-1, 1])."""
+        """Return an encoding: "raw", "centred" (less the mean of all entries) or "scaled" (to [-1, 1])."""
         if inputs == "scaled":
             return cls(unit_map=train.scale.unit_map)
         return cls(0.0 if inputs == "raw" else train.mean)
@@ -274,19 +278,19 @@ class ValueEncoding(NamedTuple):
 
 
 class AutoencoderObjective(Objective):
-    """The predictions that all autoencoders share; a subclass defines the loss."""
+    """The predictions of an autoencoder; a subclass defines the loss."""
 
     def __init__(self, scale: Scale, encoding: ValueEncoding, *, axis: AxisName) -> None:
         super().__init__()
         self._scale, self._encoding, self._axis = scale, encoding, axis
 
     def predictions(self, network: Autoencoder, source: VectorBlocks, rows: Tensor, columns: Tensor) -> Tensor:
-        """Return what the network predicts for pairs of positions, in the scale's units."""
+        """Return the predictions for pairs of positions, in the scale's units."""
         vectors, outputs = (rows, columns) if self._axis == "row" else (columns, rows)
         order = torch.argsort(vectors, stable=True)
         starts = torch.searchsorted(vectors[order], torch.arange(len(source.vectors) + 1, device=vectors.device))
         wanted = SparseBatch(outputs[order], starts, torch.empty(0, device=vectors.device))
-        found = network.outputs_at(all_hidden(network, source.vectors), wanted)
+        found = network.outputs_at(encode_hidden(network, source.vectors), wanted)
         return self.read(torch.empty_like(found).index_copy_(0, order, found))
 
     def read(self, outputs: Tensor) -> Tensor:
@@ -296,7 +300,7 @@ class AutoencoderObjective(Objective):
 
 
 class AutoencoderReadout(Readout):
-    """Products are sums of the last layer: its activation follows, and the way back to the scale's units."""
+    """Applies the activation of the last layer to products, and maps outputs to the scale's units."""
 
     def __init__(self, scale: Scale, network: Autoencoder, encoding: ValueEncoding) -> None:
         super().__init__(scale)
@@ -311,43 +315,41 @@ class AutoencoderReadout(Readout):
         return self.scale.clip(self._encoding.decode(scores.astype(np.float64)))
 
 
-def autoencoder_source(train: ObservedMatrix, settings: AutoencoderSettings, axis: AxisName) -> VectorBlocks:
-    """Return the blocks of an autoencoder: vectors whose values are what it reads and predicts."""
-    values = ValueEncoding.of(settings.inputs, train).encode(train.values.astype(np.float64))
-    return VectorBlocks(train, values, axis=axis, batch_size=settings.batch_size)
+class AutoencoderModel(NetworkModel):
+    """The base class of models that train an autoencoder on the entries of rows, or of columns."""
+
+    axis: ClassVar[AxisName]  # what the network reads
+    settings: AutoencoderSettings
+
+    def _make_blocks(self, train: ObservedMatrix) -> VectorBlocks:
+        values = ValueEncoding.of(self.settings.inputs, train).encode(train.values.astype(np.float64))
+        return VectorBlocks(train, values, axis=self.axis, batch_size=self.settings.batch_size)
+
+    def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
+        network, source = trainer.network, trainer.source
+        assert isinstance(network, Autoencoder) and isinstance(source, VectorBlocks)
+        encoding = ValueEncoding.of(self.settings.inputs, entries.train)
+        encoder = VectorEncoder(network, axis=self.axis, inputs=encoding.encode)
+        last = network.last
+        rows, columns = encoder.make_latents(source.vectors, torch.cat([last.weight, last.bias[:, None]], dim=1))
+        network.to("cpu")
+        return Predictor(rows, columns, encoder, AutoencoderReadout(entries.scale, network, encoding), n_beside=1)
+
+    def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+        network = self._load_network(entries, tensors)
+        encoding = ValueEncoding.of(self.settings.inputs, entries.train)
+        rows, columns = unpack_latents(tensors, entries, width=network.last.weight.shape[1] + 1)
+        encoder = VectorEncoder(network, axis=self.axis, inputs=encoding.encode)
+        return Predictor(rows, columns, encoder, AutoencoderReadout(entries.scale, network, encoding), n_beside=1)
 
 
-def trained_autoencoder(
-    trainer: Trainer, entries: EntryStore, settings: AutoencoderSettings, axis: AxisName
-) -> Predictor:
-    """Return the predictor of a trained autoencoder."""
-    network, source = trainer.network, trainer.source
-    assert isinstance(network, Autoencoder) and isinstance(source, VectorBlocks)
-    encoding = ValueEncoding.of(settings.inputs, entries.train)
-    encoder = VectorEncoder(network, axis=axis, inputs=encoding.encode)
-    last = network.last
-    rows, columns = encoder.placed(source.vectors, torch.cat([last.weight, last.bias[:, None]], dim=1))
-    network.to("cpu")
-    return Predictor(rows, columns, encoder, AutoencoderReadout(entries.scale, network, encoding), n_beside=1)
-
-
-def restored_autoencoder(
-    network: Autoencoder, entries: EntryStore, tensors: Tensors, settings: AutoencoderSettings, axis: AxisName
-) -> Predictor:
-    """Return the predictor of a stored autoencoder."""
-    encoding = ValueEncoding.of(settings.inputs, entries.train)
-    rows, columns = unpack_latents(tensors, entries, width=network.last.weight.shape[1] + 1)
-    encoder = VectorEncoder(network, axis=axis, inputs=encoding.encode)
-    return Predictor(rows, columns, encoder, AutoencoderReadout(entries.scale, network, encoding), n_beside=1)
-
-
-def squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the sum of squared errors where there are targets; NaN is none."""
+def sum_squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the sum of squared errors; a target of NaN does not count."""
     return torch.where(torch.isnan(targets), 0.0, outputs - targets).square().sum()
 
 
 class AutoRecObjective(AutoencoderObjective):
-    """Squared errors on observed entries plus the L2 penalty (Sedhain et al. 2015), for each of `n_entries`."""
+    """Squared errors on observed entries plus the L2 penalty (Sedhain et al. 2015), divided by `n_entries`."""
 
     def __init__(self, scale: Scale, encoding: ValueEncoding, *, axis: AxisName, gamma: float, n_entries: int) -> None:
         super().__init__(scale, encoding, axis=axis)
@@ -355,16 +357,15 @@ class AutoRecObjective(AutoencoderObjective):
 
     def loss(self, network: Autoencoder, block: VectorBlock) -> Tensor:
         """Return the loss of some vectors, which stand for all of them."""
-        loss = squared_errors(network(block.inputs), block.targets) / block.share
+        loss = sum_squared_errors(network(block.inputs), block.targets) / block.share
         if self._gamma:
-            loss = loss + self._gamma / 2 * network.squared_weights()
+            loss = loss + self._gamma / 2 * network.sum_squared_weights()
         return loss / self._n_entries
 
 
-class AutoRec(NetworkModel):
-    """What I-AutoRec and U-AutoRec share."""
+class AutoRec(AutoencoderModel):
+    """The base class of I-AutoRec and U-AutoRec."""
 
-    axis: ClassVar[AxisName]  # what it reads
     settings: AutoRecSettings
 
     def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
@@ -376,30 +377,23 @@ class AutoRec(NetworkModel):
             gamma=self.settings.gamma,
             n_entries=train.n_entries,
         )
-        source = autoencoder_source(train, self.settings, self.axis)
+        source = self._make_blocks(train)
         return Trainer(self._new_network(entries), objective, source, self.settings, validation=validation)
 
     def _new_network(self, entries: EntryStore) -> Autoencoder:
         return Autoencoder(
-            n_outputs(entries.train, self.axis),
+            count_outputs(entries.train, self.axis),
             (self.settings.hidden_size,),
             activation="sigmoid",
             initial=self.settings.initial,
             generator=make_generator(self.settings.seed, "weights"),
         )
 
-    def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
-        return trained_autoencoder(trainer, entries, self.settings, self.axis)
-
-    def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        network = self._load_network(entries, tensors)
-        return restored_autoencoder(network, entries, tensors, self.settings, self.axis)
-
 
 class IAutoRec(AutoRec):
     """I-AutoRec: the entries of a column in, one output for each row; it predicts for new columns.
 
-    Settings are keyword arguments; `AutoRecSettings` explains them.
+    Settings are keyword arguments, see `AutoRecSettings`.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -418,7 +412,7 @@ class IAutoRec(AutoRec):
 class UAutoRec(AutoRec):
     """U-AutoRec: the entries of a row in, one output for each column; it predicts for new rows.
 
-    Settings are keyword arguments; `UAutoRecSettings` and `AutoRecSettings` explain them.
+    Settings are keyword arguments, see `UAutoRecSettings`.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -447,7 +441,7 @@ class DeepAutoRecObjective(AutoencoderObjective):
 
     def loss(self, network: Autoencoder, block: VectorBlock) -> Tensor:
         """Return the mean squared error on the observed entries of some rows."""
-        return _mean_squared_error(network(block.inputs), block.targets)
+        return _average_squared_errors(network(block.inputs), block.targets)
 
     def passes(self, network: Autoencoder, block: VectorBlock) -> Sequence[Evaluate]:
         """Return the loss on a block, and that on its outputs, as often as they are fed back."""
@@ -458,10 +452,10 @@ class DeepAutoRecObjective(AutoencoderObjective):
             if isinstance(block.inputs, SparseBatch):
                 with torch.no_grad():
                     fed_back.append(network.outputs(hidden))
-                return _mean_squared_error(network.outputs_at(hidden, block.inputs), block.targets)
+                return _average_squared_errors(network.outputs_at(hidden, block.inputs), block.targets)
             outputs = network.outputs(hidden)
             fed_back.append(outputs.detach())
-            return _mean_squared_error(outputs, block.targets)
+            return _average_squared_errors(outputs, block.targets)
 
         def again() -> Tensor:
             inputs = fed_back[-1]
@@ -472,10 +466,10 @@ class DeepAutoRecObjective(AutoencoderObjective):
         return [first, *[again] * self._refeeds]
 
 
-class DeepUAutoRec(NetworkModel):
+class DeepUAutoRec(AutoencoderModel):
     """Deep U-AutoRec: a row in, through a wide code, one output for each column; it predicts for new rows.
 
-    Settings are keyword arguments; `DeepAutoRecSettings` explains them. SELU follows every layer, the last too, so
+    Settings are keyword arguments, see `DeepAutoRecSettings`. SELU follows every layer, the last too, so
     outputs lie above -1.76: values far below zero need `inputs="scaled"`.
 
     >>> from deepmf.datasets import checkerboard
@@ -485,6 +479,7 @@ class DeepUAutoRec(NetworkModel):
     array([5., 1., 5.])
     """
 
+    axis: ClassVar[AxisName] = "row"
     predicts: ClassVar[tuple[str, ...]] = PREDICTS["row"]
     lines: ClassVar[Mapping[str, LineOf]] = LINES["row"]
     cannot: ClassVar[str] = CANNOT["row"]
@@ -498,7 +493,7 @@ class DeepUAutoRec(NetworkModel):
         return Trainer(
             self._new_network(entries),
             objective,
-            autoencoder_source(train, self.settings, "row"),
+            self._make_blocks(train),
             self.settings,
             validation=validation,
             new_optimiser=partial(SGD, momentum=self.settings.momentum),
@@ -506,7 +501,7 @@ class DeepUAutoRec(NetworkModel):
 
     def _new_network(self, entries: EntryStore) -> Autoencoder:
         return Autoencoder(
-            n_outputs(entries.train, "row"),
+            count_outputs(entries.train, self.axis),
             self.settings.layer_sizes,
             activation="selu",
             output_activation="selu",
@@ -514,13 +509,6 @@ class DeepUAutoRec(NetworkModel):
             generator=make_generator(self.settings.seed, "weights"),
         )
 
-    def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
-        return trained_autoencoder(trainer, entries, self.settings, "row")
 
-    def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        network = self._load_network(entries, tensors)
-        return restored_autoencoder(network, entries, tensors, self.settings, "row")
-
-
-def _mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    return squared_errors(outputs, targets) / (~torch.isnan(targets)).sum().clamp(min=1)
+def _average_squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
+    return sum_squared_errors(outputs, targets) / (~torch.isnan(targets)).sum().clamp(min=1)

@@ -17,7 +17,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.autorec import CANNOT, LINES, PREDICTS, VectorEncoder, VectorSettings, all_hidden, n_outputs
+from deepmf.models.autorec import CANNOT, LINES, PREDICTS, VectorEncoder, VectorSettings, count_outputs, encode_hidden
 from deepmf.models.distribution import PredictiveDistribution
 from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents
@@ -97,7 +97,7 @@ class Nade(nn.Module):
     def hidden(self, batch: Batch) -> Tensor:
         """Return the hidden activations of a batch of vectors, (batch, hidden)."""
         if isinstance(batch, SparseBatch):
-            counts, sums = batch.starts.diff(), self.first(thermometers(batch, self.n_places))
+            counts, sums = batch.starts.diff(), self.first(make_thermometers(batch, self.n_places))
         else:
             numbers = torch.arange(1, self.n_levels + 1, device=batch.device)
             switched = (batch[:, None] >= numbers[:, None]).flatten(1)
@@ -120,7 +120,7 @@ class Nade(nn.Module):
         steps = self.last.forward_at(hidden, self._places(outputs).flatten(), starts * self.n_levels)
         return steps.view(-1, self.n_levels).cumsum(1)
 
-    def squared_weights(self) -> Tensor:
+    def sum_squared_weights(self) -> Tensor:
         """Return ||W||^2 + ||V||^2: the L2 penalty."""
         return self.first.weight.square().sum() + self.last.weight.square().sum()
 
@@ -160,13 +160,13 @@ class Subset(Dropout):
         return keys < torch.repeat_interleave(keys[chosen], counts)
 
 
-def entries_where(batch: SparseBatch, kept: Tensor) -> SparseBatch:
+def select_entries(batch: SparseBatch, kept: Tensor) -> SparseBatch:
     """Return the vectors with some of their entries alone, by `kept` (entries,)."""
     ends = functional.pad(kept.cumsum(0), (1, 0))
     return SparseBatch(batch.indices[kept], ends[batch.starts], batch.weights[kept])
 
 
-def thermometers(batch: SparseBatch, n_places: int) -> SparseBatch:
+def make_thermometers(batch: SparseBatch, n_places: int) -> SparseBatch:
     """Return vectors of levels by number as vectors of ones at every level up to theirs.
 
     Adding up the weights of the levels once for all places would save entries, and costs as much (measured with 5
@@ -179,7 +179,7 @@ def thermometers(batch: SparseBatch, n_places: int) -> SparseBatch:
     return SparseBatch(indices, ends[batch.starts], torch.ones_like(indices, dtype=batch.weights.dtype))
 
 
-def ordinal_costs(level_scores: Tensor, levels: Tensor) -> Tensor:
+def compute_ordinal_costs(level_scores: Tensor, levels: Tensor) -> Tensor:
     """Return the cost (batch, ...) of scores (batch, levels, ...) where the true levels are `levels` (batch, ...).
 
     Zheng et al. 2016: the negative logarithm of the probability to pick first the true level, then each lower one in
@@ -193,7 +193,7 @@ def ordinal_costs(level_scores: Tensor, levels: Tensor) -> Tensor:
     return (torch.where(numbers <= true, down, 0.0) + torch.where(numbers >= true, up, 0.0)).sum(1)
 
 
-def expected_values(level_scores: Tensor, values: Tensor) -> Tensor:
+def average_levels(level_scores: Tensor, values: Tensor) -> Tensor:
     """Return the mean (batch, ...) of the levels' values (levels,) by the softmax of scores (batch, levels, ...)."""
     return level_scores.to(values.dtype).softmax(1).movedim(1, -1) @ values
 
@@ -228,28 +228,28 @@ class CFNADEObjective(Objective):
         batch, subset = block.inputs, network.subset
         shown = subset.of_entries(batch.starts) if isinstance(batch, SparseBatch) else subset.of_table(batch > 0)
         loss = self.cost(network, batch, shown) / block.n_vectors
-        return loss + self._gamma / 2 * network.squared_weights() if self._gamma else loss
+        return loss + self._gamma / 2 * network.sum_squared_weights() if self._gamma else loss
 
     def cost(self, network: Nade, batch: Batch, shown: Tensor) -> Tensor:
         """Return the sum of the vectors' costs, where they are shown some entries: (entries,) or (batch, places)."""
         if isinstance(batch, SparseBatch):
-            inputs, targets = entries_where(batch, shown), entries_where(batch, ~shown)
+            inputs, targets = select_entries(batch, shown), select_entries(batch, ~shown)
             scores = network.level_scores_at(network.hidden(inputs), targets.indices, targets.starts)
             n_targets = targets.starts.diff()
             weights = batch.starts.diff() / n_targets.clamp(min=1)
-            costs = ordinal_costs(scores, targets.weights)
+            costs = compute_ordinal_costs(scores, targets.weights)
             return costs @ torch.repeat_interleave(weights, n_targets).to(costs.dtype)
         hidden = network.hidden(torch.where(shown, batch, 0.0))
         missing = (batch > 0) & ~shown
         weights = (batch > 0).sum(1) / missing.sum(1).clamp(min=1)
-        costs = ordinal_costs(network.level_scores(hidden), batch)
+        costs = compute_ordinal_costs(network.level_scores(hidden), batch)
         return torch.where(missing, costs, 0.0).sum(1) @ weights.to(costs.dtype)
 
     def predictions(self, network: Nade, source: VectorBlocks, rows: Tensor, columns: Tensor) -> Tensor:
         """Return the expected values of pairs of positions, in the scale's units."""
         vectors, outputs = (rows, columns) if self._axis == "row" else (columns, rows)
-        scores = pair_scores(network, all_hidden(network, source.vectors), vectors, outputs)
-        return expected_values(scores, self.levels)
+        scores = score_levels_of_pairs(network, encode_hidden(network, source.vectors), vectors, outputs)
+        return average_levels(scores, self.levels)
 
 
 class NadeBlocks(VectorBlocks):
@@ -261,10 +261,10 @@ class NadeBlocks(VectorBlocks):
     def __init__(
         self, train: ObservedMatrix, *, axis: AxisName, batch_size: int | None, force_dense: bool | None = None
     ) -> None:
-        numbers = level_numbers(train.scale, train.values)
+        numbers = number_levels(train.scale, train.values)
         super().__init__(train, numbers, axis=axis, batch_size=batch_size, force_dense=force_dense)
         n_levels = train.scale.require_levels("CF-NADE").size
-        n_places = n_outputs(train, axis)
+        n_places = count_outputs(train, axis)
         self._step_bytes = 4 * _NUMBERS_A_SCORE * (batch_size or sum(train.shape) - n_places) * n_places * n_levels
         self._has_few_levels = n_levels <= _MOST_DENSE_LEVELS
 
@@ -288,7 +288,7 @@ class NadePredictor(Predictor):
 
     def score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         """Return the expected value of each pair of positions."""
-        return expected_values(self._level_scores(rows, columns), self._levels).numpy()
+        return average_levels(self._level_scores(rows, columns), self._levels).numpy()
 
     @torch.no_grad()
     def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
@@ -303,7 +303,7 @@ class NadePredictor(Predictor):
         for start in range(0, read.size, step):
             some = slice(start, start + step)
             hidden = torch.from_numpy(latents.take(read[some])[:, :-1])
-            block[some] = expected_values(self._network.level_scores(hidden, wanted), self._levels).numpy()
+            block[some] = average_levels(self._network.level_scores(hidden, wanted), self._levels).numpy()
         return block if self._reads_rows else block.T
 
     def distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
@@ -321,7 +321,9 @@ class NadePredictor(Predictor):
             some = slice(start, start + _PAIRS_AT_A_TIME)
             distinct, which = np.unique(read[some], return_inverse=True)
             hidden = torch.from_numpy(latents.take(distinct)[:, :-1])
-            scores[some] = pair_scores(self._network, hidden, torch.from_numpy(which), torch.from_numpy(outputs[some]))
+            scores[some] = score_levels_of_pairs(
+                self._network, hidden, torch.from_numpy(which), torch.from_numpy(outputs[some])
+            )
         return scores
 
     def _by_role(self, rows: IndexArray, columns: IndexArray) -> tuple[Latents, IndexArray, IndexArray]:
@@ -345,14 +347,14 @@ class NadePredictor(Predictor):
 
 
 class CFNADE(NetworkModel):
-    """What I-CF-NADE and U-CF-NADE share.
+    """The base class of I-CF-NADE and U-CF-NADE.
 
     The latent of a vector is its hidden activations, and a constant 1. That of an output is how they change the
     log-odds of the highest level against the lowest, and the constant part of these: so similar outputs have similar
     latents. Predictions come from the hidden activations and the network's scores of all levels.
     """
 
-    axis: ClassVar[AxisName]  # what it reads
+    axis: ClassVar[AxisName]  # what the network reads
     settings: CFNADESettings
 
     def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
@@ -365,9 +367,9 @@ class CFNADE(NetworkModel):
         train = entries.train
         levels = train.scale.require_levels("CF-NADE")
         # One entry more of each level: one that never occurs is rare, not impossible.
-        counts = np.bincount(level_numbers(train.scale, train.values) - 1, minlength=levels.size) + 1.0
+        counts = np.bincount(number_levels(train.scale, train.values) - 1, minlength=levels.size) + 1.0
         return Nade(
-            n_outputs(train, self.axis),
+            count_outputs(train, self.axis),
             self.settings.hidden_size,
             frequencies=torch.from_numpy(counts / counts.sum()).float(),
             normalise=self.settings.normalise,
@@ -380,7 +382,7 @@ class CFNADE(NetworkModel):
         encoder = self._make_encoder(network, entries.scale)
         last = torch.cat([network.last.weight, network.last.bias[:, None]], dim=1)
         outputs = last.view(network.n_levels, network.n_places, -1)[1:].sum(0)
-        rows, columns = encoder.placed(source.vectors, outputs)
+        rows, columns = encoder.make_latents(source.vectors, outputs)
         network.to("cpu")
         return NadePredictor(rows, columns, encoder, _make_readout(entries.scale), n_beside=1)
 
@@ -393,14 +395,14 @@ class CFNADE(NetworkModel):
         return NadePredictor(rows, columns, encoder, _make_readout(entries.scale), n_beside=1)
 
     def _make_encoder(self, network: Nade, scale: Scale) -> VectorEncoder:
-        return VectorEncoder(network, axis=self.axis, inputs=partial(level_numbers, scale))
+        return VectorEncoder(network, axis=self.axis, inputs=partial(number_levels, scale))
 
 
 class ICFNADE(CFNADE):
     """I-CF-NADE: the levels of a column's entries in, those of all its rows out; it predicts for new columns.
 
     Predictions are means of a distribution over levels (`predict_distribution`), levels the nearest to these. For
-    matrices with at least two levels. Settings are keyword arguments; `CFNADESettings` explains them.
+    matrices with at least two levels. Settings are keyword arguments, see `CFNADESettings`.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -420,7 +422,7 @@ class UCFNADE(CFNADE):
     """U-CF-NADE: the levels of a row's entries in, those of all its columns out; it predicts for new rows.
 
     Predictions are means of a distribution over levels (`predict_distribution`), levels the nearest to these. For
-    matrices with at least two levels. Settings are keyword arguments; `CFNADESettings` explains them.
+    matrices with at least two levels. Settings are keyword arguments, see `CFNADESettings`.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -436,12 +438,12 @@ class UCFNADE(CFNADE):
     settings_class: ClassVar[type[Settings]] = UCFNADESettings
 
 
-def level_numbers(scale: Scale, values: npt.ArrayLike) -> npt.NDArray[np.intp]:
+def number_levels(scale: Scale, values: npt.ArrayLike) -> npt.NDArray[np.intp]:
     """Return which levels values are, counted from 1."""
     return scale.level_positions(values) + 1
 
 
-def pair_scores(network: Nade, hidden: Tensor, vectors: Tensor, outputs: Tensor) -> Tensor:
+def score_levels_of_pairs(network: Nade, hidden: Tensor, vectors: Tensor, outputs: Tensor) -> Tensor:
     """Return the scores of all levels for each pair of a vector and an output, (pairs, levels)."""
     order = torch.argsort(vectors, stable=True)
     starts = torch.searchsorted(vectors[order], torch.arange(len(hidden) + 1, device=vectors.device))

@@ -1,4 +1,11 @@
-"""DMF: two branches and a cosine, which predict for new rows and columns without training."""
+"""DMF: the cosine of two branches, which predicts for new rows and columns without training.
+
+With h_X and h_Y the branches, X_i the entries of row i and Y_j those of column j, it minimises equation 1 of the paper:
+
+    mean over observed (i, j) of (M_ij - cos(h_X(X_i), h_Y(Y_j)))^2 + gamma (||W_X||^2 + ||W_Y||^2)
+
+on values M scaled to [-1, 1], or the root of that mean.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +61,7 @@ class DMFSettings(TwoBranchSettings, StepDecaySettings):
 class DMFNetwork(nn.Module):
     """F of the paper: R_ij = cos(h_X(X_i), h_Y(Y_j)), for every pair of a batch of rows and a batch of columns.
 
-    masking: where there are features, what each step of training masks of these and of the entries.
+    masking: with features, masks some of these and all entries of some vectors in every step of training.
     """
 
     def __init__(self, rows: Branch, columns: Branch, masking: Masking | None = None) -> None:
@@ -75,7 +82,7 @@ class DMFNetwork(nn.Module):
             normalise_latents(self.rows(rows, row_features)), normalise_latents(self.columns(columns, column_features))
         )
 
-    def squared_weights(self) -> Tensor:
+    def sum_squared_weights(self) -> Tensor:
         """Return ||W_X||^2 + ||W_Y||^2 of equation 1."""
         squares = [weight.square().sum() for branch in (self.rows, self.columns) for weight in branch.list_weights()]
         total = squares[0]
@@ -99,14 +106,14 @@ class DMFObjective(Objective):
 
     def loss(self, network: DMFNetwork, block: Block) -> Tensor:
         """Return the loss of a block."""
-        loss = self.error(network, _cosines(network, block), block.targets, block.sum_over_ranks)
-        return loss + self.gamma * network.squared_weights() if self.gamma else loss
+        loss = self.error(network, _predict_block(network, block), block.targets, block.sum_over_ranks)
+        return loss + self.gamma * network.sum_squared_weights() if self.gamma else loss
 
     def error(self, network: DMFNetwork, cosines: Tensor, targets: Tensor, total: SumOverRanks = keep_sums) -> Tensor:
         """Return the error of a block's cosines; targets (rows, columns) are NaN where nothing is observed."""
-        return self.squared_error(cosines, targets, total)
+        return self.compute_squared_error(cosines, targets, total)
 
-    def squared_error(self, predictions: Tensor, targets: Tensor, total: SumOverRanks = keep_sums) -> Tensor:
+    def compute_squared_error(self, predictions: Tensor, targets: Tensor, total: SumOverRanks = keep_sums) -> Tensor:
         """Return the mean squared error where there are targets, or its root; `total` is that of the block."""
         observed = ~torch.isnan(targets)
         squares = torch.where(observed, predictions - targets, 0.0).square().sum()
@@ -116,7 +123,7 @@ class DMFObjective(Objective):
         return (mean + 1e-12).sqrt() if self.root else mean
 
     def predictions(self, network: DMFNetwork, source: MatrixBlocks, rows: Tensor, columns: Tensor) -> Tensor:
-        """Return what the network predicts for pairs of positions, in the scale's units."""
+        """Return the predictions for pairs of positions, in the scale's units."""
         row_directions = encode_vectors(network.rows, source.rows)
         column_directions = encode_vectors(network.columns, source.columns)
         return self.read(network, (row_directions[rows] * column_directions[columns]).sum(1))
@@ -126,7 +133,7 @@ class DMFObjective(Objective):
         return self.scale.unit_map.from_unit(cosines)
 
 
-def _cosines(network: DMFNetwork, block: Block) -> Tensor:
+def _predict_block(network: DMFNetwork, block: Block) -> Tensor:
     """Return the cosines of a block; where there are features, some are masked, and all entries of some vectors."""
     if network.masking is None or not network.training:
         cosines: Tensor = network(block.rows, block.columns, block.row_features, block.column_features)
@@ -144,7 +151,7 @@ def _cosines(network: DMFNetwork, block: Block) -> Tensor:
 
 
 def encode_vectors(branch: Branch, vectors: Vectors, *, single_precision: bool = False) -> Tensor:
-    """Return the latents of all vectors, of length 1 (vectors, latent), some at a time."""
+    """Return the latents (vectors, latent) of all vectors, of length 1, a part of the vectors at a time."""
     device = branch.first.weight.device
     parts = []
     for ids in torch.split(torch.arange(len(vectors), device=device), _VECTORS_AT_A_TIME):
@@ -160,10 +167,10 @@ COLD_RATE = 0.125
 
 
 class CosineReadout(Readout):
-    """Products are cosines: from [-1, 1] to the scale."""
+    """Maps products, which are cosines, from [-1, 1] to the scale."""
 
     def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> npt.NDArray[Any]:
-        """Return cosines without what rounding added."""
+        """Return cosines, clipped to [-1, 1]."""
         return np.clip(products, -1.0, 1.0, out=products)
 
     def units(self, scores: npt.NDArray[Any]) -> FloatArray:
@@ -200,7 +207,7 @@ class BranchEncoder(NetworkEncoder):
 class DMF(NetworkModel):
     """Deep matrix factorization: the cosine of two branches' latents of a row's and of a column's entries.
 
-    Settings are keyword arguments; `DMFSettings` explains them. A row or column without any entry is predicted from
+    Settings are keyword arguments, see `DMFSettings`. A row or column without any entry is predicted from
     its branch's latent of an empty vector.
 
     >>> from deepmf.datasets import checkerboard

@@ -69,7 +69,7 @@ class Quantizer(nn.Module):
 
     def __init__(self, levels: Sequence[float]) -> None:
         super().__init__()
-        exact = _checked_levels(levels)
+        exact = _check_levels(levels)
         dtype = torch.get_default_dtype()
         uniform = ((exact[:-1] + exact[1:]) / 2).to(dtype)
         infinity = torch.tensor(math.inf, dtype=dtype)
@@ -142,7 +142,7 @@ class _Pick(torch.autograd.Function):
         return torch.where(positions.flatten() == each, gradient.flatten(), 0).sum(1), None
 
 
-def sharpness_at(epoch: int, *, start: float = 0.1, growth: float = 1.015) -> float:
+def find_sharpness(epoch: int, *, start: float = 0.1, growth: float = 1.015) -> float:
     """Return start * growth**epoch, the sharpness of an epoch counted from 0, at most 1e18.
 
     The cap keeps it, and the square of a gradient that it multiplies, within float32.
@@ -154,7 +154,7 @@ def sharpness_at(epoch: int, *, start: float = 0.1, growth: float = 1.015) -> fl
     return float(start * growth**epoch)
 
 
-def _checked_levels(levels: Sequence[float]) -> Tensor:
+def _check_levels(levels: Sequence[float]) -> Tensor:
     try:
         exact = torch.tensor(list(levels), dtype=torch.float64)
     except (TypeError, ValueError) as error:
@@ -193,12 +193,12 @@ class DMFDObjective(DMFObjective):
         """Return the error in the scale's units, with the bracket of equation 5 where it belongs: (G(F) - M)^2."""
         in_scale = self.scale.unit_map.from_unit
         quantized = network.quantizer.soft(in_scale(cosines), self.sharpness)
-        error = self.squared_error(quantized, in_scale(targets), total)
+        error = self.compute_squared_error(quantized, in_scale(targets), total)
         return error + self._gamma_boundaries * network.quantizer.penalty()
 
     def begin_epoch(self, epoch: int) -> None:
         """Sharpen the quantizer."""
-        self.sharpness.fill_(sharpness_at(epoch, start=self._start, growth=self._growth))
+        self.sharpness.fill_(find_sharpness(epoch, start=self._start, growth=self._growth))
 
     def notes(self, network: DMFDNetwork) -> dict[str, Any]:
         """Return the sharpness and the boundaries after an epoch."""

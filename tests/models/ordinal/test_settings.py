@@ -13,7 +13,7 @@ from deepmf.errors import BadModelFile, BadSetting
 from deepmf.models.als import ALS
 from deepmf.models.loading import load
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.models.ordinal.settings import EFFORTS, Facts, OrdinalDMFSettings, chosen_settings
+from deepmf.models.ordinal.settings import EFFORTS, Facts, OrdinalDMFSettings, choose_settings
 from deepmf.storage.model_file import read_file, write_file
 from deepmf.training.history import EpochRecord, History
 
@@ -54,7 +54,7 @@ def counts_of(shape: tuple[int, int]) -> list[int]:
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_every_choice_is_a_legal_one(shape: tuple[int, int], effort: str, on_gpu: bool) -> None:
     for count in counts_of(shape):
-        chosen = chosen_settings(Facts(*shape, count, on_gpu), effort)
+        chosen = choose_settings(Facts(*shape, count, on_gpu), effort)
         OrdinalDMFSettings(**chosen)  # refuses what is not legal
         assert 2 <= chosen["block_rows"] <= max(2, shape[0])
         assert 2 <= chosen["block_columns"] <= max(2, shape[1])
@@ -65,7 +65,7 @@ def test_every_choice_is_a_legal_one(shape: tuple[int, int], effort: str, on_gpu
 @every_effort
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_more_entries_never_take_more_dropout_or_views(shape: tuple[int, int], effort: str, on_gpu: bool) -> None:
-    chosen = [chosen_settings(Facts(*shape, count, on_gpu), effort) for count in counts_of(shape)]
+    chosen = [choose_settings(Facts(*shape, count, on_gpu), effort) for count in counts_of(shape)]
     for name in ("dropout", "views"):
         values = [each[name] for each in chosen]
         assert values == sorted(values, reverse=True), name
@@ -77,7 +77,7 @@ def test_more_entries_never_take_more_dropout_or_views(shape: tuple[int, int], e
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_no_block_is_a_small_rest(shape: tuple[int, int], effort: str, on_gpu: bool) -> None:
     for count in counts_of(shape):
-        chosen = chosen_settings(Facts(*shape, count, on_gpu), effort)
+        chosen = choose_settings(Facts(*shape, count, on_gpu), effort)
         for n, block in zip(shape, (chosen["block_rows"], chosen["block_columns"]), strict=True):
             rest = n % block
             assert rest == 0 or rest >= 0.7 * block or n < 2 * block
@@ -87,7 +87,7 @@ def test_no_block_is_a_small_rest(shape: tuple[int, int], effort: str, on_gpu: b
 @every_effort
 @pytest.mark.parametrize("shape", [(22_000, 296_000), (296_000, 22_000), (10**6, 10**6)], ids=str)
 def test_first_layers_fit_into_memory(shape: tuple[int, int], effort: str, on_gpu: bool) -> None:
-    chosen = chosen_settings(Facts(*shape, 10**7, on_gpu), effort)
+    chosen = choose_settings(Facts(*shape, 10**7, on_gpu), effort)
     (width,) = chosen["hidden_sizes"]
     # A weight for the value and one for its being there, of each row and column; itself, its gradient, Adam's averages.
     n_bytes = 2 * sum(shape) * chosen["networks"] * width * 4 * 4
@@ -99,11 +99,11 @@ def test_first_layers_fit_into_memory(shape: tuple[int, int], effort: str, on_gp
 def test_more_effort_is_never_less_of_anything(on_gpu: bool) -> None:
     for shape in SHAPES[3:]:
         for count in counts_of(shape)[12:]:
-            quick, normal, best = (chosen_settings(Facts(*shape, count, on_gpu), effort) for effort in EFFORTS)
+            quick, normal, best = (choose_settings(Facts(*shape, count, on_gpu), effort) for effort in EFFORTS)
             for less, more in ((quick, normal), (normal, best)):
                 for name in ("networks", "hidden_sizes", "latent_size", "views", "landmarks"):
                     assert less[name] <= more[name], name
-    chosen = [chosen_settings(Facts(943, 1682, 90_000, on_gpu), effort) for effort in EFFORTS]
+    chosen = [choose_settings(Facts(943, 1682, 90_000, on_gpu), effort) for effort in EFFORTS]
     spent = [each["networks"] * each["hidden_sizes"][0] * each["epochs"] for each in chosen]
     assert spent == sorted(set(spent))  # and here it is more
 
@@ -111,11 +111,11 @@ def test_more_effort_is_never_less_of_anything(on_gpu: bool) -> None:
 @pytest.mark.parametrize(("n_entries", "expected"), [(10_000, 0.6), (76_000, 0.6), (700_000, 0.4), (10**7, 0.18)])
 def test_dropout_follows_a_power_of_the_entries(n_entries: int, expected: float) -> None:
     facts = Facts(70_000, 10_000, n_entries, on_gpu=True)
-    assert chosen_settings(facts, "normal")["dropout"] == expected
+    assert choose_settings(facts, "normal")["dropout"] == expected
 
 
 def test_networks_are_fewer_before_they_are_narrower() -> None:
-    chosen = [chosen_settings(Facts(n, n, 10**6, on_gpu=True), "normal") for n in (5_000, 20_000, 60_000, 200_000)]
+    chosen = [choose_settings(Facts(n, n, 10**6, on_gpu=True), "normal") for n in (5_000, 20_000, 60_000, 200_000)]
     assert [each["networks"] for each in chosen] == [4, 3, 1, 1]
     assert [each["hidden_sizes"] for each in chosen] == [(512,), (559,), (559,), (167,)]
 
@@ -128,7 +128,7 @@ def test_what_is_given_is_never_overridden() -> None:
     assert {name: kept[name] for name in given} == given | {"hidden_sizes": kept["hidden_sizes"]}
     assert tuple(kept["hidden_sizes"]) == (8,) and not model.chosen_.keys() & given.keys()
     facts = Facts(*matrix.shape, matrix.n_entries, on_gpu=False)
-    suited = chosen_settings(facts, "normal", epochs=given.get("epochs"))
+    suited = choose_settings(facts, "normal", epochs=given.get("epochs"))
     assert model.chosen_ == {name: value for name, value in suited.items() if name not in given}
     # What is given as it is by default is given all the same.
     assert OrdinalDMF(**TINY, views=16).fit(matrix).settings.views == 16
@@ -197,7 +197,7 @@ def test_a_fit_that_is_refused_or_breaks_off_leaves_a_fitted_model_as_it_is(tmp_
 
 def test_the_schedule_suits_epochs_that_are_given() -> None:
     facts = Facts(300, 100, 6000, on_gpu=False)
-    usual, longer = chosen_settings(facts, "normal"), chosen_settings(facts, "normal", epochs=900)
+    usual, longer = choose_settings(facts, "normal"), choose_settings(facts, "normal", epochs=900)
     assert longer["epochs"] == 900 and longer["patience"] == 300
     assert longer["validate_every"] > usual["validate_every"] and longer["learning_rate"] < usual["learning_rate"]
     assert {name for name in usual if usual[name] != longer[name]} == {

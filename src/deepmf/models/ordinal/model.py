@@ -23,7 +23,7 @@ from deepmf.models.ordinal.encoder import OrdinalEncoder, build_encoder, load_ch
 from deepmf.models.ordinal.head import OrdinalHead, OrdinalReadout, check_support
 from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
 from deepmf.models.ordinal.refinement import Landmarks
-from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, chosen_settings
+from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
 from deepmf.models.pairs import Fallback
 from deepmf.models.predictor import Predictor, unpack_latents
 from deepmf.models.warm_start import TWO_BRANCHES, LineOf, WarmStart
@@ -118,7 +118,7 @@ class OrdinalDMF(NetworkModel):
     def _choose_settings(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
         facts = Facts(*train.shape, train.n_entries, Runtime(self.settings.device).is_gpu)
         epochs = self.settings.epochs if "epochs" in self._given else None
-        return chosen_settings(facts, self.settings.effort, epochs=epochs)
+        return choose_settings(facts, self.settings.effort, epochs=epochs)
 
     def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
         if validation is None:

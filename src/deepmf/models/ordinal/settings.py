@@ -1,4 +1,4 @@
-"""The settings of OrdinalDMF."""
+"""The settings of OrdinalDMF, and how `fit` chooses them for a matrix, a machine and an effort."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _MANY_ENTRIES, _FEWEST_VIEWS = 1_000_000, 4
 _VALIDATIONS = {False: 4, True: 12}
 
 
-def chosen_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> dict[str, Any]:
+def choose_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> dict[str, Any]:
     """Return the settings for a matrix on a machine; those of the schedule suit the epochs, where these are given.
 
     A pass over the entries costs the less the fewer blocks it is cut into, as every block reads all entries of its rows
@@ -82,10 +82,10 @@ def chosen_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> 
     fewer views of each row and column. Very long rows and columns are read by fewer and narrower networks, so that
     memory is bounded.
 
-    >>> chosen = chosen_settings(Facts(6040, 3706, 712_648, on_gpu=True), "normal")
+    >>> chosen = choose_settings(Facts(6040, 3706, 712_648, on_gpu=True), "normal")
     >>> chosen["networks"], chosen["hidden_sizes"], chosen["block_rows"], chosen["block_columns"]
     (4, (512,), 755, 464)
-    >>> chosen_settings(Facts(22_000, 296_000, 830_000, on_gpu=False), "normal")["hidden_sizes"]
+    >>> choose_settings(Facts(22_000, 296_000, 830_000, on_gpu=False), "normal")["hidden_sizes"]
     (52,)
     """
     spent = (_ON_GPU if facts.on_gpu else _ON_CPU)[effort]
@@ -146,7 +146,7 @@ class OrdinalDMFSettings(TwoBranchSettings):
     """The settings of OrdinalDMF."""
 
     removed: ClassVar[Mapping[str, Any]] = {"schedule": "cosine", "decay": 0.65, "decay_every": 50}
-    chosen_at_fit: ClassVar[Collection[str]] = tuple(chosen_settings(Facts(2, 2, 4, on_gpu=False), EFFORTS[0]))
+    chosen_at_fit: ClassVar[Collection[str]] = tuple(choose_settings(Facts(2, 2, 4, on_gpu=False), EFFORTS[0]))
 
     effort: str = setting(
         "normal", "Time to spend on accuracy; it decides every setting that is chosen at fit.", choices=EFFORTS
