@@ -20,7 +20,8 @@ author = "The deepmf developers"
 copyright = author  # noqa: A001 (Sphinx's name)
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+napoleon_google_docstring = False
 html_theme = "furo"
 html_title = f"deepmf {__version__}"
 html_show_sphinx = False
@@ -29,6 +30,7 @@ myst_heading_anchors = 3
 myst_enable_extensions = ["dollarmath"]
 html_math_renderer = "mathml"  # every browser draws it, without a script from elsewhere
 
+suppress_warnings = ["ref.python"]  # types in docstrings such as `values` name several attributes
 default_role = "code"  # what a `name` in single backticks is
 autodoc_default_options = {"exclude-members": "settings_class, from_stored"}
 autodoc_member_order = "bysource"
@@ -100,7 +102,7 @@ def displayed_math(translator: HTML5Translator, node: nodes.math_block) -> None:
 def setup(app: Sphinx) -> None:
     """Let Sphinx call the functions above."""
     app.add_html_math_renderer("mathml", (inline_math, None), (displayed_math, None))
-    app.connect("autodoc-process-docstring", complete_docstring)
+    app.connect("autodoc-process-docstring", complete_docstring, priority=400)  # before napoleon
     app.connect("autodoc-process-signature", plain_signature)
     app.connect("doctree-read", plain_attributes)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from tools import file_tree, result_tables
+from tools import api_page, file_tree, result_tables
 
 import deepmf
 import deepmf.data
@@ -79,6 +79,11 @@ def test_the_tree_gives_every_source_file_its_role() -> None:
     page = file_tree.PAGE.read_text(encoding="utf-8")
     assert file_tree.TREE.search(page), f"{file_tree.PAGE.name} has no file tree"
     assert file_tree.written(page) == page, "the file tree is not up to date; make format writes it"
+
+
+def test_the_reference_lists_every_public_name() -> None:
+    text = api_page.PAGE.read_text(encoding="utf-8")
+    assert api_page.page() == text, "the reference is not up to date; make format writes it"
 
 
 def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:

@@ -28,8 +28,14 @@ WHOLE_TYPES = ("Int8", "Int16", "Int32", "UInt8", "UInt16", "UInt32", "UInt64")
 class TableForm(NamedTuple):
     """How a matrix is written as a table; it does not affect equality of matrices.
 
-    row, column, value: names of the fields. wide: one line per row instead of one per entry. row_type, column_type:
-    one of `WHOLE_TYPES` for integer ids of another type than int64; otherwise None.
+    Parameters
+    ----------
+    row, column, value
+        Names of the fields.
+    wide
+        Whether there is one line per row instead of one per entry.
+    row_type, column_type
+        One of `WHOLE_TYPES` for integer ids of another type than int64; otherwise None.
     """
 
     row: str = "row"
