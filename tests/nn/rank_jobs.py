@@ -109,7 +109,7 @@ def _batch(n_lines: int, branch: nn.Module, ranks: Ranks | None, *, dense: bool)
         own = ranks.find_lines(N_INPUTS)
         seen[:, : own.start] = seen[:, own.stop :] = False
     starts = torch.nn.functional.pad(seen.sum(1).cumsum(0), (1, 0))
-    batch, total = SparseBatch(seen.nonzero()[:, 1], starts, table[seen]), branch.get_submodule("first").sum_parts
+    batch, total = SparseBatch(seen.nonzero()[:, 1], starts, table[seen]), branch.get_submodule("first").sum_over_ranks
     return make_channels(batch, N_INPUTS, sum_over_ranks=total)  # type: ignore[return-value, arg-type]
 
 
