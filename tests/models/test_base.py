@@ -272,7 +272,7 @@ def test_a_large_model_is_a_folder_by_itself(tmp_path: Path) -> None:
         load(tmp_path)
 
 
-def test_opening_a_folder_reads_no_values(tmp_path: Path) -> None:
+def test_opening_a_folder_reads_positions_but_no_values(tmp_path: Path) -> None:
     path = tmp_path / "means.model"
     Means().fit(additive()).save(path)
     stored = read_folder(path, kind="model")
@@ -281,7 +281,11 @@ def test_opening_a_folder_reads_no_values(tmp_path: Path) -> None:
         tensor = stored.tensors[name].copy()
         tensor[...] = value
         write_folder(path, kind="model", content=stored.content, tensors=stored.tensors | {name: tensor})
-        load(path)
+        if name == "train.by_column.rows":  # compiled code would read outside of arrays by these
+            with pytest.raises(BadModelFile, match="outside"):
+                load(path)
+        else:
+            load(path)
         with pytest.raises(BadModelFile, match="means.model: "):
             verify(path)
     for name, tensor in stored.tensors.items():

@@ -35,7 +35,7 @@ WIDE_HINT = Hint(
     "wide=True reads it; if each line is one entry, name its fields with column= and value=",
     "--wide reads it; if each line is one entry, name its fields with --column and --value",
 )
-_MANY_COLUMNS = 5  # so many columns of numbers beside the row ids make a wide table
+_MANY_COLUMNS = 5  # this many columns of numbers beside the row ids make a wide table
 _ALIKE = 4  # the largest numbers of a wide table's columns differ by at most this factor
 
 # Names of columns beside the usual ones; in the first line of a file they are never ids.

@@ -186,7 +186,7 @@ class _Relevant:
     n_without: int
 
     def draw(self, most_rows: int | None, *, seed: int) -> _Relevant:
-        """Return the pairs of at most so many rows, drawn at random."""
+        """Return the pairs of at most `most_rows` rows, drawn at random."""
         if most_rows is None or self.rows.size <= most_rows:
             return self
         which = np.sort(np.random.default_rng(seed).choice(self.rows.size, size=most_rows, replace=False))

@@ -121,7 +121,7 @@ class History:
         best = plain["best_epoch"]
         if best is not None and (type(best) is not int or not 0 <= best <= len(records)):
             raise BadModelFile(f"the stored history has {len(records)} epochs; its best one cannot be {_shorten(best)}")
-        if plain["stopped"] not in ENDINGS:
+        if not isinstance(plain["stopped"], str) or plain["stopped"] not in ENDINGS:
             raise BadModelFile(f"the stored history cannot have ended by {_shorten(plain['stopped'])}")
         threads = plain["threads"]
         if threads is not None and (type(threads) is not int or threads < 1):

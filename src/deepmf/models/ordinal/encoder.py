@@ -55,7 +55,7 @@ from deepmf.storage.model_file import Packed, Tensors, read_field
 from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.loop import ValidationEntries
 
-# Columns are refined given rows and rows given columns so many times; a third round gains half of the second.
+# Columns are refined given rows and rows given columns this many times; a third round gains half of the second.
 _ROUNDS = 2
 
 # The penalties without held-out entries: those that were best on MovieLens.

@@ -40,7 +40,7 @@ from deepmf.training.trainer import Trainer
 # The largest stored logarithm of a slope, of which exp is still finite in float32.
 _LARGEST_LOG_SLOPE = 80.0
 
-# The stages after the epochs take as long as so many passes over all entries for each view: 1.6 to 2 on two cores,
+# The stages after the epochs take as long as this many passes over all entries for each view: 1.6 to 2 on two cores,
 # from 27,000 to 900,000 entries.
 _PASSES_PER_VIEW = 1.6
 

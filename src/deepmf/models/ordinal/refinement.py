@@ -532,7 +532,7 @@ def _multiply(vectors: Tensor, others: Tensor) -> Tensor:
 
 
 def split_by_length(order: Tensor, counts: Tensor, *, most_vectors: int, most_entries: int) -> list[Tensor]:
-    """Return vectors, in the order of their lengths, in parts of at most so many vectors and padded entries."""
+    """Return vectors, in the order of their lengths, in parts with bounded numbers of vectors and of padded entries."""
     parts, start = [], 0
     lengths = counts[order].tolist()
     while start < len(lengths):
