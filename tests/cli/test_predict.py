@@ -203,7 +203,7 @@ def test_ids_of_parquet_keep_their_type(run: Any, tmp_path: Path) -> None:
         (["{folder}/means.safetensors", "{folder}/known.csv", "-o", "no/p.csv"], "there is no folder"),
         (["{folder}/means.safetensors", "{folder}/known.csv", "--row", "who"], "there is no column 'who' for the row"),
         (["{folder}/means.safetensors", "{folder}/known.csv", "--extend", "no.csv"], "there is no file no.csv"),
-        (["{folder}/means.safetensors", "{folder}/known.csv", "--extend", "{folder}/train.csv"], "nothing new"),
+        (["{folder}/means.safetensors", "{folder}/known.csv", "--extend", "{folder}/train.csv"], "nothing to add"),
         (["{folder}/means.safetensors"], "Missing argument 'PAIRS' (see deepmf predict --help)"),
     ],
 )

@@ -304,7 +304,7 @@ def test_bad_input_about_many_rows_is_one_line(run: Any, folder: Path, tmp_path:
         (["--all", "-o", tmp_path / "rows.txt"], "must end in"),
         (["--all", "-o", top, "-n", 0], "n must be a whole number of at least 1; got 0"),
         (["--all", "-o", top, "--min-entries", -1], "min_entries must be a whole number of at least 0; got -1"),
-        (["--row", row, "--safe-csv"], "--safe-csv is for a file"),
+        (["--row", row, "--safe-csv"], "--safe-csv"),
         (["--rows", tmp_path / "absent.txt", "-o", top], "absent.txt"),
     ):
         code, out, err = run("recommend", model, *arguments)
