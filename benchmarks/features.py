@@ -70,7 +70,7 @@ def of_new(features: dict[str, Any], train: ObservedMatrix) -> dict[str, Any]:
     """Return the features of all other rows and columns, where there are some."""
     found = {}
     for name, each in features.items():
-        new = each.beyond(train.rows if name == "row_features" else train.columns)
+        new = each.take_unknown(train.rows if name == "row_features" else train.columns)
         if new is not None:
             found[name] = new
     return found

@@ -56,7 +56,7 @@ def test_in_words(run: Any, folder: Path, tmp_path: Path, exported: list[tuple[A
 def test_what_cannot_be_exported(run: Any, folder: Path, tmp_path: Path) -> None:
     code, out, err = run("export", folder / "means.safetensors", "-o", tmp_path / "out")
     assert (code, out) == (2, "")
-    assert err == "deepmf: 'means' cannot be exported; what can is dmf, dmf-d, dmf-o\n"
+    assert err == "deepmf: 'means' cannot be exported; the models that can are dmf, dmf-d, dmf-o\n"
     assert list(tmp_path.iterdir()) == []
 
 

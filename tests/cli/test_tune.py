@@ -93,7 +93,7 @@ def test_in_words_with_a_picture(run: Any, folder: Path, here: Path) -> None:
     assert "best validation RMSE 0." in lines[0] or "best validation RMSE 1." in lines[0]
     assert lines[0].endswith(" by default")
     assert all(word in out for word in ("setting", "best", "default", "importance", "penalty", "count_power"))
-    assert lines[-2] == "every trial is kept in train-als.study; this fits with the best settings:"
+    assert lines[-2] == "the trials are stored in train-als.study; fit with the best settings:"
     assert lines[-1].startswith(f"deepmf fit {folder / 'train.csv'} -o model.safetensors --model als --set epochs=3")
     assert "penalty" in (here / "matters.svg").read_text()
 
