@@ -55,7 +55,7 @@ def test_other_kinds() -> None:
     assert sort_labels((pl.Series(days), True), (pl.Series(days[1:]), True)) == (days[::-1], [[1, 0], [0]])
     with pytest.raises(BadEntries, match="row labels.*date.*int 3"):
         sort_labels((pl.Series(days), True), (pl.Series([3]), True))
-    with pytest.raises(BadEntries, match="row labels.*date.*float 0.5"):
+    with pytest.raises(BadEntries, match="row.*date.*float 0.5"):
         sort_labels((pl.Series(days), True), (pl.Series([0.5]), True))
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,7 +29,7 @@ from deepmf.errors import (
     OffScale,
     UnreadableFile,
 )
-from deepmf.matrix import packed as buckets
+from deepmf.matrix import packed
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.packed import ArrayFile
 from deepmf.matrix.scale import Scale
@@ -41,7 +42,7 @@ FILMS = ObservedMatrix.from_frame(generate(60, 40, density=0.3, seed=0).matrix.t
 def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file takes several batches, and every matrix several buckets."""
     monkeypatch.setattr(packing, "BATCH_LINES", 100)
-    monkeypatch.setattr(buckets, "BUCKET", 90)
+    monkeypatch.setattr(packed, "BUCKET", 90)
     monkeypatch.setattr(packing, "_SAMPLE", 4)
 
 
@@ -164,21 +165,21 @@ BAD: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
         "user,item,rating\na,x,1\n" * 1 + "b,x,\n",
         {},
         BadEntries,
-        "r.csv, line 3: the value is missing; missing='drop'",
+        "line 3: .*missing='drop'",
     ),
-    "no id": ("user,item,rating\na,x,1\n,x,2\n", {}, BadEntries, "r.csv, line 3: the row id is missing"),
-    "word": ("user,item,rating\na,x,1\nb,x,good\n", {}, BadEntries, "r.csv, line 3: value 'good' is not a number"),
+    "no id": ("user,item,rating\na,x,1\n,x,2\n", {}, BadEntries, "line 3: the row id"),
+    "word": ("user,item,rating\na,x,1\nb,x,good\n", {}, BadEntries, "line 3: value 'good'"),
     "infinite": (
         "user,item,rating\na,x,1\nb,x,inf\n",
         {},
         BadEntries,
-        "line 3: row 'b', column 'x' has value inf; values",
+        "line 3: .*'b', .*'x' .*inf",
     ),
     "off": (
         "user,item,rating\na,x,1\nb,x,7\n",
         {"scale": Scale(levels=[1, 2])},
         OffScale,
-        "r.csv, line 3: row 'b', column 'x' has value 7; the scale is one of 1, 2",
+        "line 3: .*'b', .*'x' .*7; .*1, 2",
     ),
     "twice": (
         "user,item,rating\na,x,1\na,x,2\n",
@@ -232,7 +233,7 @@ def test_files_that_are_not_there_or_no_files(tmp_path: Path) -> None:
 def test_nothing_is_packed_over_another(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("user,item,rating\na,x,1\na,y,2\n")
     pack(tmp_path / "r.csv", tmp_path / "r.store")
-    with pytest.raises(CannotSave, match=r"r.store could not be written \(it exists already"):
+    with pytest.raises(CannotSave, match="r.store.*exists already"):
         pack(tmp_path / "r.csv", tmp_path / "r.store")
     with pytest.raises(CannotSave, match="no folder"):
         pack(tmp_path / "r.csv", tmp_path / "none" / "r.store")
@@ -323,7 +324,7 @@ def test_files_may_not_grow(tmp_path: Path) -> None:
     FILMS.write(tmp_path / "r.csv")
     with start(LIMITED, tmp_path / "r.csv", tmp_path / "r.store") as process:
         said = process.communicate()[0]
-    assert "r.store could not be written (File too large); nothing was changed" in said
+    assert re.search("r.store .*File too large.*nothing was changed", said)
     assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
 
 

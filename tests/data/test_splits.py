@@ -8,7 +8,7 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepmf.data import read_matrix, split_areas, split_entries, split_folds, split_from_masks
+from deepmf.data import read_matrix, split_areas, split_entries, split_folds, split_from_masks, split_rows
 from deepmf.data.random_numbers import draw_order
 from deepmf.data.read import read_npz
 from deepmf.data.splits import cut, deal, open_stream
@@ -121,7 +121,7 @@ def test_masks() -> None:
     assert split.train.entries().values.tolist() == [1, 3]
     assert split.validation.entries().values.tolist() == [2]
     assert split.test.entries().values.tolist() == [4]
-    with pytest.raises(BadSplit, match="validation mask overlaps.*2"):
+    with pytest.raises(BadSplit, match="mask overlaps.*2"):
         split_from_masks(matrix, train, train, test)
     with pytest.raises(BadSplit, match="1 of 4"):
         split_from_masks(matrix, train, np.zeros((2, 3)), test)
@@ -203,7 +203,7 @@ def test_folds_test_every_entry_once() -> None:
 @pytest.mark.parametrize(
     ("folds", "validation", "message"),
     [
-        (1, 0.05, "folds.*from 2 to the 30.*got 1"),
+        (1, 0.05, "folds.*from 2 .*got 1"),
         (31, 0.05, "got 31"),
         (True, 0.05, "got True"),
         (2, 0.5, "validation.*below 0.5"),
@@ -275,3 +275,46 @@ def test_parts_of_a_store_have_the_interval_of_training_entries(
         every_split(read_matrix(tmp_path / "real.store")), every_split(real_values()), strict=True
     ):
         assert stored == parts
+
+
+@given(matrices(), st.floats(0.01, 0.99), st.floats(0, 0.5), st.integers(0, 10))
+def test_rows_are_held_out_whole(matrix: ObservedMatrix, share: float, validation: float, seed: int) -> None:
+    n_able = int(np.count_nonzero(matrix.row_counts >= 2))
+    if n_able == 0 or n_able == matrix.shape[0]:
+        return
+    split = split_rows(matrix, new_rows=n_able, given=share, validation=validation, seed=seed)
+    parts = [split.train, split.validation, split.given, split.test]
+    assert sorted(sum(map(keys, parts), [])) == sorted(keys(matrix))
+    assert not {row for row, _, _ in keys(split.train) + keys(split.validation)} & set(split.given.row_labels.tolist())
+    assert split.train.rows == split.validation.rows
+    assert split.given.rows == split.test.rows
+    assert len(split.given.rows) == n_able
+    assert all(part.columns == matrix.columns for part in parts)
+    counts = split.given.row_counts + split.test.row_counts
+    assert np.all((split.given.row_counts >= 1) & (split.test.row_counts >= 1))
+    assert np.all(np.abs(split.given.row_counts - share * counts) <= 1)
+    again = split_rows(matrix, new_rows=n_able, given=share, validation=validation, seed=seed)
+    assert (again.train, again.given, again.test) == (split.train, split.given, split.test)
+
+
+def test_an_interval_is_inferred_from_rows_to_train_on_alone() -> None:
+    values = np.random.default_rng(0).random((6, 30))
+    matrix = ObservedMatrix.from_array(values)
+    for seed in range(5):
+        split = split_rows(matrix, new_rows=3, validation=0, seed=seed)
+        assert split.train.scale.high == split.train.values.max()
+        assert split.given.scale == split.test.scale == split.train.scale
+
+
+def test_impossible_splits_by_rows_are_refused() -> None:
+    matrix = ObservedMatrix.from_entries(["a", "a", "b"], [0, 1, 0], [1, 2, 3])
+    for wrong in (
+        {"given": 1.0},
+        {"given": 0.0},
+        {"validation": 1.0},
+        {"new_rows": 0},
+        {"new_rows": 2},
+        {"new_rows": -1},
+    ):
+        with pytest.raises(BadSplit, match=next(iter(wrong))):
+            split_rows(matrix, **{"new_rows": 1, **wrong})

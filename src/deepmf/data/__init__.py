@@ -7,10 +7,20 @@ if TYPE_CHECKING:
     from deepmf.data.features import read_features
     from deepmf.data.packing import pack
     from deepmf.data.read import read_matrix
-    from deepmf.data.splits import AreaSplit, Split, split_areas, split_entries, split_folds, split_from_masks
+    from deepmf.data.splits import (
+        AreaSplit,
+        RowSplit,
+        Split,
+        split_areas,
+        split_entries,
+        split_folds,
+        split_from_masks,
+        split_rows,
+    )
 
 __all__ = [
     "AreaSplit",
+    "RowSplit",
     "Split",
     "pack",
     "read_features",
@@ -19,6 +29,7 @@ __all__ = [
     "split_entries",
     "split_folds",
     "split_from_masks",
+    "split_rows",
 ]
 
 # Modules are imported when a name of theirs is first used: `import deepmf.data` loads nothing heavy.

@@ -10,18 +10,30 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from deepmf.data.delimited import SAMPLE_LINES, are_canonical, drop_blank_end, is_whole, parse_ids, parse_numbers
 from deepmf.data.layout import (
+    EITHER,
     FILLER,
+    INTERACTIONS,
     IsKnown,
     LineKind,
     NameOrPosition,
     TextLayout,
+    look_at,
     recognise_layout,
     refuse_wide,
 )
 from deepmf.data.source import check_expansion, check_path, prepare_path, prepare_text, translate_polars_errors
 from deepmf.errors import BadEntries, UnreadableFile
 from deepmf.files import import_polars
-from deepmf.matrix.frames import choose_columns, is_guess
+from deepmf.matrix.frames import (
+    COUNT,
+    DETECT,
+    Content,
+    choose_columns,
+    describe_roles,
+    find_roles,
+    is_guess,
+    is_uncertain,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -47,6 +59,10 @@ class ColumnChoice:
         Whether the file names its columns.
     is_guess
         Whether some column was neither asked for nor the only one under a usual name.
+    is_uncertain
+        Whether a guess among named columns may well be wrong.
+    is_detected
+        Whether the file may have held values, and was recognised as interactions.
     first_line
         The number of the first line after the header, counted from 1; None where a file has no lines.
     """
@@ -56,16 +72,30 @@ class ColumnChoice:
     places: tuple[int, ...]
     has_names: bool
     is_guess: bool
+    is_uncertain: bool
+    is_detected: bool
     first_line: int | None
+
+    @property
+    def are_interactions(self) -> bool:
+        """Whether no column holds values."""
+        return "value" not in self.roles
+
+    @property
+    def value_name(self) -> str:
+        """The name of the values or of the counts."""
+        return self.names[2] if len(self.names) > 2 else COUNT
 
     def describe(self) -> str:
         """Return in words which column is taken for which role."""
         shown = map(repr, self.names) if self.has_names else (f"field {place}" for place in self.places)
-        verbs = ("is taken as", *["as"] * len(self.roles))
-        *before, last = (
-            f"{name} {verb} the {role}" for name, verb, role in zip(shown, verbs, self.roles, strict=False)
-        )
-        return f"{', '.join(before)} and {last}" if before else last
+        words = describe_roles(dict(zip(self.roles, shown, strict=True)))
+        return f"interactions without values: {words}" if self.is_detected else words
+
+    @property
+    def remark(self) -> str | None:
+        """What a user should know about the choice, in words; None where nothing was guessed or detected."""
+        return self.describe() if self.is_guess or self.is_detected else None
 
     def locate(self, at: int) -> str:
         """Return in words where a line of the frame stands in the file."""
@@ -96,6 +126,7 @@ def read_columns(
     kind: LineKind,
     *,
     asked: Mapping[str, NameOrPosition] | None = None,
+    usual_count: str | None = None,
     separator: str | None = None,
     header: bool | None = None,
     is_known: IsKnown = lambda _: False,
@@ -105,22 +136,22 @@ def read_columns(
 
     Otherwise usual names are recognised, and where there are none the first columns are taken.
     """
-    path, wanted = check_path(path), {role: (asked or {}).get(role) for role in kind.roles}
+    path, asked = check_path(path), asked or {}
     if is_typed_file(path):
         with translate_polars_errors(path, name_format(path)):
-            scan = _scan_typed_columns(path, kind, wanted)
+            scan = _scan_typed_columns(path, kind, asked, usual_count)
             read = ReadColumns(scan.lazy.collect(), scan.choice)
     else:
         layout = recognise_layout(
             path,
             kind,
-            asked=wanted.values(),
+            asked=asked.values(),
             separator=separator,
             header=header,
             is_known=is_known,
             decimal=decimal,
         )
-        choice = _choose_from_text(layout, kind, wanted)
+        choice = _choose_from_text(layout, kind, asked, usual_count, decimal)
         chosen = [layout.names[place] for place in choice.places]
         frame = _read_entries(layout, chosen, decimal) if kind.defines_ids else _read_texts(layout, chosen)
         read = ReadColumns(frame.rename(dict(zip(chosen, choice.names, strict=True))), choice)
@@ -134,17 +165,17 @@ def scan_columns(
     kind: LineKind,
     *,
     asked: Mapping[str, NameOrPosition],
+    usual_count: str | None = None,
     separator: str | None = None,
     header: bool | None = None,
     decimal: str = ".",
 ) -> ColumnScan:
     """Choose columns as `read_columns` does, for a file that is read some lines at a time."""
-    wanted = {role: asked.get(role) for role in kind.roles}
     if is_typed_file(path):
         with translate_polars_errors(path, name_format(path)):
-            return _scan_typed_columns(path, kind, wanted)
-    layout = recognise_layout(path, kind, asked=wanted.values(), separator=separator, header=header, decimal=decimal)
-    choice = _choose_from_text(layout, kind, wanted)
+            return _scan_typed_columns(path, kind, asked, usual_count)
+    layout = recognise_layout(path, kind, asked=asked.values(), separator=separator, header=header, decimal=decimal)
+    choice = _choose_from_text(layout, kind, asked, usual_count, decimal)
     chosen = [layout.names[place] for place in choice.places]
     lazy = layout.scan().select(chosen).rename(dict(zip(chosen, choice.names, strict=True)))
     return ColumnScan(lazy, choice, is_text=True, are_typed=tuple(name in layout.quoted for name in chosen))
@@ -168,13 +199,18 @@ def read_typed_file(path: Path) -> pl.DataFrame:
         return lazy.collect()
 
 
-def _scan_typed_columns(path: Path, kind: LineKind, wanted: Mapping[str, NameOrPosition]) -> ColumnScan:
+def _scan_typed_columns(
+    path: Path, kind: LineKind, asked: Mapping[str, NameOrPosition], usual_count: str | None
+) -> ColumnScan:
     lazy = _scan_typed_file(path)
     names = lazy.collect_schema().names()
-    if _may_be_wide(kind, wanted):
-        head = lazy.head(SAMPLE_LINES).collect().rows()
-        refuse_wide(path, names, [["" if cell is None else str(cell) for cell in line] for line in head])
-    choice = _choose(path, kind, names, wanted, has_names=True, first_line=None)
+    head = lazy.head(SAMPLE_LINES).collect().rows()
+    sample = [
+        ["" if cell is None else str(int(cell) if isinstance(cell, bool) else cell) for cell in line] for line in head
+    ]
+    if _may_be_wide(kind, asked):
+        refuse_wide(path, names, sample)
+    choice = _choose(path, kind, names, asked, usual_count, look_at(names, sample, has_names=True), first_line=None)
     _check_n_lines(path, lazy, len(choice.names))
     return ColumnScan(lazy.select(choice.names), choice, is_text=False, are_typed=(True,) * len(choice.names))
 
@@ -203,36 +239,51 @@ def _check_n_lines(path: Path, lazy: pl.LazyFrame, n_columns: int) -> None:
     check_expansion(path, n_lines * n_columns * _CELL_BYTES)
 
 
-def _choose_from_text(layout: TextLayout, kind: LineKind, wanted: Mapping[str, NameOrPosition]) -> ColumnChoice:
+def _choose_from_text(
+    layout: TextLayout, kind: LineKind, asked: Mapping[str, NameOrPosition], usual_count: str | None, decimal: str
+) -> ColumnChoice:
     path = layout.file.path
-    if _may_be_wide(kind, wanted):
+    if _may_be_wide(kind, asked):
         refuse_wide(path, layout.names if layout.has_header else layout.sample[0], layout.sample)
-    return _choose(path, kind, layout.names, wanted, has_names=layout.has_header, first_line=layout.first_line)
+    content = look_at(layout.names, layout.sample, has_names=layout.has_header, decimal=decimal)
+    return _choose(path, kind, layout.names, asked, usual_count, content, first_line=layout.first_line)
 
 
-def _may_be_wide(kind: LineKind, wanted: Mapping[str, NameOrPosition]) -> bool:
-    return kind.defines_ids and wanted["column"] is None and wanted["value"] is None
+def _may_be_wide(kind: LineKind, asked: Mapping[str, NameOrPosition]) -> bool:
+    return kind.defines_ids and not any(asked.get(role) is not None for role in ("column", "value", "count"))
 
 
 def _choose(
     path: Path,
     kind: LineKind,
     names: list[str],
-    wanted: Mapping[str, NameOrPosition],
+    asked: Mapping[str, NameOrPosition],
+    usual_count: str | None,
+    content: Content,
     *,
-    has_names: bool,
     first_line: int | None,
 ) -> ColumnChoice:
+    wanted = {role: asked.get(role) for role in kind.roles}
+    if kind in (EITHER, INTERACTIONS):
+        count = asked.get("count")
+        if count is None and kind is INTERACTIONS and usual_count in names:
+            count = usual_count
+        shown = names if content.has_names else ["" for _ in names]
+        value = DETECT if kind is EITHER else None
+        wanted = find_roles(shown, row=asked.get("row"), column=asked.get("column"), value=value, count=count)
     try:
-        chosen = list(choose_columns(names, wanted).values())
+        chosen = list(choose_columns(names, wanted, content).values())
     except BadEntries as error:
         raise error.locate(str(path)) from error
+    roles = tuple(wanted)
     return ColumnChoice(
-        roles=kind.roles,
-        names=tuple(chosen) if has_names else kind.roles,
+        roles=roles,
+        names=tuple(chosen) if content.has_names else roles,
         places=tuple(map(names.index, chosen)),
-        has_names=has_names,
+        has_names=content.has_names,
         is_guess=is_guess(names, wanted),
+        is_uncertain=content.has_names and is_uncertain(names, wanted),
+        is_detected=kind is EITHER and "value" not in roles,
         first_line=first_line,
     )
 
@@ -254,8 +305,8 @@ def _read_texts(layout: TextLayout, chosen: Sequence[str]) -> pl.DataFrame:
 
 
 def _read_entries(layout: TextLayout, chosen: Sequence[str], decimal: str) -> pl.DataFrame:
-    """Read row, column and value with types that suit all lines; a missing field is null."""
-    row, column, value = chosen
+    """Read row, column and value, if there is one, with types that suit all lines; a missing field is null."""
+    row, column, *value = chosen
     polars = import_polars()
     with translate_polars_errors(layout.file.path, "text"):
         if decimal == ".":
@@ -264,7 +315,7 @@ def _read_entries(layout: TextLayout, chosen: Sequence[str], decimal: str) -> pl
                 whole = [name for name in (row, column) if _looks_whole(layout, name)]
                 # The lengths of ids reveal texts such as 007, which an int would not keep.
                 lengths = {name: f"{FILLER}{name}" for name in whole}
-                typed = layout.scan({value: polars.Float64}).select(
+                typed = layout.scan(dict.fromkeys(value, polars.Float64)).select(
                     *(polars.col(name).cast(polars.Int64) if name in whole else polars.col(name) for name in chosen),
                     *(polars.col(name).str.len_bytes().sum().alias(length) for name, length in lengths.items()),
                 )
@@ -283,13 +334,13 @@ def _looks_whole(layout: TextLayout, name: str) -> bool:
 
 
 def _convert_entries(layout: TextLayout, texts: pl.DataFrame, decimal: str) -> pl.DataFrame:
-    """Turn three text columns into ids and numbers; the first value that is not a number is an error."""
-    row, column, value = texts.get_columns()
+    """Turn text columns into ids and numbers; the first value that is not a number is an error."""
+    row, column, *value = texts.get_columns()
     try:
-        numbers = parse_numbers(value, decimal=decimal)
+        numbers = [parse_numbers(each, decimal=decimal) for each in value]
     except BadEntries as error:
         assert error.position is not None
         raise error.locate(f"{layout.file.path}, line {error.position + layout.first_line}") from error
     ids = (series if series.name in layout.quoted else parse_ids(series) for series in (row, column))
-    converted: pl.DataFrame = import_polars().DataFrame([*ids, numbers])
+    converted: pl.DataFrame = import_polars().DataFrame([*ids, *numbers])
     return converted

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from deepmf.data.delimited import (
     SEPARATORS,
@@ -19,8 +22,8 @@ from deepmf.data.delimited import (
     is_number,
     is_whole,
 )
-from deepmf.errors import Hint, UnreadableFile
-from deepmf.matrix.frames import choose_columns, has_usual_names, join_roles
+from deepmf.errors import BadEntries, Hint, UnreadableFile
+from deepmf.matrix.frames import Content, are_times, choose_columns, has_usual_names, join_roles
 
 if TYPE_CHECKING:
     import polars as pl
@@ -35,6 +38,7 @@ WIDE_HINT = Hint(
     "wide=True reads it; if each line is one entry, name its fields with column= and value=",
     "--wide reads it; if each line is one entry, name its fields with --column and --value",
 )
+_DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}([T ]|\s*$)|\s*\d{1,2}[./]\d{1,2}[./]\d{2,4}\b")
 _MANY_COLUMNS = 5  # this many columns of numbers beside the row ids make a wide table
 _ALIKE = 4  # the largest numbers of a wide table's columns differ by at most this factor
 
@@ -57,12 +61,20 @@ class LineKind:
     defines_ids
         Whether the file decides the type of its ids. Otherwise ids stay text, since a model decides, and surplus
         fields are ignored.
+    n_optional
+        How many of the last roles a file may lack.
     """
 
     roles: tuple[str, ...]
     content: str
     is_header: Callable[[Fields, Sequence[Fields], IsKnown], bool]
     defines_ids: bool = False
+    n_optional: int = 0
+
+    @property
+    def n_needed(self) -> int:
+        """The fewest fields of a line."""
+        return len(self.roles) - self.n_optional
 
     @property
     def requirement(self) -> str:
@@ -117,7 +129,7 @@ def recognise_layout(
     else:
         check_separator(separator)
     first, *rest = file.split_lines(lines, separator)
-    if len(first) < len(kind.roles):
+    if len(first) < kind.n_needed:
         raise UnreadableFile(
             f"{path}: line 1 {lines[0][:80]!r} has {len(first)} column(s) when split at {separator!r}; "
             f"{kind.requirement} are needed (is the separator another?)"
@@ -151,6 +163,8 @@ def _recognise_separator(
     if len(kind.roles) == 1:
         return _recognise_separator_of_ids(file, lines, is_known)
     found = next((s for s in separators if min(map(len, file.split_lines(lines, s))) >= len(kind.roles)), None)
+    if kind.n_optional and found in (None, " "):  # titles contain spaces: they separate only where nothing else does
+        found = next((s for s in separators if min(map(len, file.split_lines(lines, s))) >= kind.n_needed), found)
     if kind.defines_ids:
         # No separator fits every line: with the best for the first line, the message names the offending line.
         return found or max(separators, key=lambda s: len(file.split_lines(lines[:1], s)[0]))
@@ -207,9 +221,28 @@ def _is_header_of_entries(first: Fields, rest: Sequence[Fields], is_known: IsKno
 
 def _find_entry(names: Fields) -> list[int]:
     """Return the positions of row, column and value among names, which may repeat where they are fields of an entry."""
-    if len(set(names)) < len(names):
-        return [0, 1, 2]
-    return [list(names).index(name) for name in choose_columns(names, dict.fromkeys(ENTRIES.roles)).values()]
+    try:
+        chosen = choose_columns(names, dict.fromkeys(ENTRIES.roles)) if len(set(names)) == len(names) else None
+    except BadEntries:  # the reader says so once it knows which columns hold numbers
+        chosen = None
+    return [0, 1, 2] if chosen is None else [list(names).index(name) for name in chosen.values()]
+
+
+def _is_header_of_interactions(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
+    """Whether a name is usual or a heading, or the first line holds no number and no id of a later line."""
+    if any(has_usual_names(first, [role]) for role in ("row", "column")) or any(map(_is_heading, first)):
+        return True
+    ids = [fields[:2] for fields in rest]
+    if ids and all(map(is_whole, (each for line in ids for each in line))) and not any(map(is_whole, first[:2])):
+        return True
+    if any(is_number(field) or is_missing(field) for field in first):
+        return False
+    return not any(at < len(line) and line[at] == text for line in ids for at, text in enumerate(first[:2]))
+
+
+def _is_header_of_either(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
+    rule = _is_header_of_interactions if len(first) == INTERACTIONS.n_needed else _is_header_of_entries
+    return rule(first, rest, is_known)
 
 
 def _is_header_of_pairs(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
@@ -279,7 +312,24 @@ def _find_largest(column: Fields) -> float | None:
     return max(abs(float(text)) for text in filled)
 
 
+def look_at(names: Fields, sample: Sequence[Fields], *, has_names: bool, decimal: str = ".") -> Content:
+    """Return what the first lines show about the columns of a file."""
+    times: set[str] = set()
+    texts: set[str] = set()
+    for at, name in enumerate(names):
+        column = (fields[at].replace(decimal, ".") for fields in sample if at < len(fields))
+        filled = [text for text in column if not is_missing(text)]
+        if not all(map(is_number, filled)):
+            (times if all(map(_DATE.match, filled)) else texts).add(name)
+        elif are_times(np.array(filled, dtype=np.float64)):
+            times.add(name)
+    return Content(has_names, frozenset(times), frozenset(texts))
+
+
 ENTRIES = LineKind(("row", "column", "value"), "entries", _is_header_of_entries, defines_ids=True)
+INTERACTIONS = LineKind(("row", "column"), "interactions", _is_header_of_interactions, defines_ids=True)
+# Entries with values, or interactions in a file without a column of values.
+EITHER = LineKind(("row", "column", "value"), "entries", _is_header_of_either, defines_ids=True, n_optional=1)
 TABLE = LineKind(("row", "column"), "entries", _is_header_of_table, defines_ids=True)  # wide: a line per row
 FEATURES = LineKind(("label", "feature"), "lines with a label and features", _is_header_of_features, defines_ids=True)
 PAIRS = LineKind(("row", "column"), "lines with a row and a column", _is_header_of_pairs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -13,20 +14,21 @@ import numpy.typing as npt
 from deepmf.data.columns import name_format, scan_columns
 from deepmf.data.delimited import drop_blank_end, parse_numbers
 from deepmf.data.label_codes import CodedLabels, LabelCodes, SortedLabels
-from deepmf.data.layout import ENTRIES, NameOrPosition
-from deepmf.data.read import Missing, ReadOptions, keep_complete_lines, read_entry_file, read_matrix
+from deepmf.data.layout import EITHER, NameOrPosition
+from deepmf.data.read import ReadOptions, keep_complete_lines, read_entry_file, read_matrix
 from deepmf.data.source import check_path, is_folder, translate_polars_errors
-from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, UnreadableFile
+from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, GuessedColumns, UnreadableFile
 from deepmf.files import check_absent, import_polars, temporary_folder, write_folder_atomically
 from deepmf.matrix.arrays import FloatArray, IndexArray, find_codes
-from deepmf.matrix.frames import PLAIN, TableForm
+from deepmf.matrix.frames import DETECT, PLAIN, TableForm, ValueColumn
 from deepmf.matrix.labels import Labels, find_stored_kind
-from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.matrix import NAME_COLUMNS, Missing, ObservedMatrix, choose_scale
 from deepmf.matrix.packed import Buckets, StoreWriter, choose_code_table, iterate_entries
 from deepmf.matrix.scale import LARGEST, MOST_LEVELS, Scale, find_few_levels
 from deepmf.matrix.sorting import (
     DUPLICATES_HINT,
     Duplicates,
+    Merging,
     check_duplicates,
     check_finite,
     check_on_scale,
@@ -55,7 +57,8 @@ def pack(
     *,
     row: NameOrPosition = None,
     column: NameOrPosition = None,
-    value: NameOrPosition = None,
+    value: ValueColumn = DETECT,
+    count: NameOrPosition = None,
     separator: str | None = None,
     header: bool | None = None,
     scale: Scale | None = None,
@@ -74,7 +77,7 @@ def pack(
         Files of entries, wide tables, `.npz` files or stores.
     path
         The new folder.
-    row, column, value, separator, header, scale, duplicates, missing, decimal, wide
+    row, column, value, count, separator, header, scale, duplicates, missing, decimal, wide
         As in `read_matrix`, which reads the same entries from the store.
 
     Examples
@@ -90,6 +93,7 @@ def pack(
         row=row,
         column=column,
         value=value,
+        count=count,
         separator=separator,
         header=header,
         scale=scale,
@@ -98,7 +102,9 @@ def pack(
         decimal=decimal,
         wide=wide,
     )
-    pack_files(files, path, options)
+    for file in pack_files(files, path, options):
+        if file.is_uncertain:
+            warnings.warn(f"{file.path}: {file.guess}; {NAME_COLUMNS}", GuessedColumns, stacklevel=2)
     return read_matrix(path)
 
 
@@ -108,6 +114,8 @@ class PackedFile(NamedTuple):
     path: Path
     guess: str | None
     n_dropped: int
+    are_interactions: bool
+    is_uncertain: bool = False
 
 
 def pack_files(
@@ -118,7 +126,8 @@ def pack_files(
     progress: Progress = lambda done, total: None,
 ) -> list[PackedFile]:
     """Pack files as `pack` does, and note how each was read."""
-    check_duplicates(options.duplicates)
+    if options.kind is EITHER:
+        check_duplicates(options.duplicates)
     if not files:
         raise BadSetting("pack needs at least one file of entries")
     check_absent(path)
@@ -150,8 +159,9 @@ class _StoreBuilder:
         rows, columns = (axis.sort() for axis in self._axes)
         for axis in (rows, columns):
             find_stored_kind(axis.labels)  # refuses labels that a store cannot hold
-        spool, duplicates = self._spool, self._options.duplicates
-        scale = self._options.scale or spool.infer_scale()
+        spool, are_interactions = self._spool, self._check_alike()
+        duplicates: Merging = "sum" if are_interactions else self._options.duplicates
+        scale = choose_scale(self._options.scale, are_interactions=are_interactions) or spool.infer_scale()
         table = choose_code_table(scale)
         value_kind: Any = np.uint8 if table is not None else np.float32 if spool.are_single else np.float64
         with closing(self._make_buckets(rows, columns, value_kind)) as buckets:
@@ -171,8 +181,17 @@ class _StoreBuilder:
                 warn_moved(merger.n_moved, scale)
                 writer.finish(scale=self._infer_final_scale(scale, table, writer), form=self._form, table=table)
 
+    def _check_alike(self) -> bool:
+        """Return whether the files hold interactions; refuse them together with files of values."""
+        first, *others = self.files
+        for other in others:
+            if other.are_interactions != first.are_interactions:
+                held, beside = ("interactions", "values") if first.are_interactions else ("values", "interactions")
+                raise UnreadableFile(f"{first.path} holds {held}, and {other.path} {beside}; a store holds one kind")
+        return first.are_interactions
+
     def _read_file(self, file: Path) -> None:
-        if self._options.wide or is_folder(file) or file.suffix.lower() == ".npz":
+        if self._options.wide or is_folder(file) or file.suffix.lower() in (".npy", ".npz"):
             self._read_matrix(file)
         else:
             self._read_lines(file)
@@ -182,7 +201,7 @@ class _StoreBuilder:
         self._take_form(reader.form)
         for batch in reader.read_batches():
             if batch.values.size:
-                self._check(batch)
+                self._check(batch, Scale.interactions() if reader.are_interactions else self._options.scale)
                 rows, columns = (
                     _encode(axis, ids, batch, is_typed=is_typed)
                     for axis, ids, is_typed in zip(
@@ -190,11 +209,13 @@ class _StoreBuilder:
                     )
                 )
                 self._add(rows, columns, batch.values)
-        self.files.append(PackedFile(file, reader.guess, reader.n_dropped))
+        self.files.append(
+            PackedFile(file, reader.guess, reader.n_dropped, reader.are_interactions, reader.is_uncertain)
+        )
 
     def _read_matrix(self, file: Path) -> None:
         """Read a wide table or an .npz file at once, a store some entries at a time."""
-        matrix, guess, n_dropped = read_entry_file(file, self._options)
+        matrix, guess, n_dropped, _ = read_entry_file(file, self._options)
         self._take_form(matrix.form)
         rows, columns = (
             axis.add_labels(labels) for axis, labels in zip(self._axes, (matrix.rows, matrix.columns), strict=True)
@@ -204,16 +225,16 @@ class _StoreBuilder:
             values = matrix.values[start : start + piece.rows.size].astype(np.float64)
             start += piece.rows.size
             self._add(rows.take(piece.rows), columns.take(piece.columns), values)
-        self.files.append(PackedFile(file, guess, n_dropped))
+        self.files.append(PackedFile(file, guess, n_dropped, not matrix.has_values))
 
     def _take_form(self, form: TableForm) -> None:
         """Keep the form of the first file."""
         if not self.files:
             self._form = form
 
-    def _check(self, batch: EntryBatch) -> None:
+    def _check(self, batch: EntryBatch, scale: Scale | None) -> None:
         """Refuse a value that is not finite, or not on the scale."""
-        scale, low, high = self._options.scale, batch.values.min(), batch.values.max()
+        low, high = batch.values.min(), batch.values.max()
         is_bad = ~(np.abs(batch.values) <= LARGEST) if not (low >= -LARGEST and high <= LARGEST) else None
         if is_bad is None and scale is not None:
             is_bad = ~scale.holds(batch.values)
@@ -314,16 +335,19 @@ class EntryReader:
         self._options = options
         self._scan = scan_columns(
             self._path,
-            ENTRIES,
+            options.kind,
             asked=options.columns,
+            usual_count=options.usual_count,
             separator=options.separator,
             header=options.header,
             decimal=options.decimal,
         )
         choice = self._scan.choice
-        row, column, value = choice.names
-        self.form = TableForm(row, column, value)
-        self.guess = choice.describe() if choice.is_guess else None
+        row, column = choice.names[:2]
+        self.form = TableForm(row, column, choice.value_name)
+        self.guess = choice.remark
+        self.are_interactions = choice.are_interactions
+        self.is_uncertain = choice.is_uncertain
         self.are_ids_typed = self._scan.are_typed[:2]  # of rows, of columns
         self.n_dropped = 0
 
@@ -351,12 +375,12 @@ class EntryReader:
     def _convert(self, frame: pl.DataFrame, n_before: int) -> EntryBatch:
         try:
             if self._scan.is_text:
-                frame = frame.with_columns(_parse_values(frame.get_columns()[2], self._options.decimal))
+                frame = frame.with_columns(
+                    _parse_values(texts, self._options.decimal) for texts in frame.get_columns()[2:]
+                )
             lines = keep_complete_lines(frame, self._options.missing, is_part=True)
-            rows, columns, values = lines.frame.get_columns()
-            if not (values.dtype.is_numeric() or str(values.dtype) == "Boolean"):
-                raise BadEntries(f"column {values.name!r} holds values of type {values.dtype}; numbers are needed")
-            numbers = to_numbers(values.cast(import_polars().Float64).to_numpy())
+            rows, columns, *values = lines.frame.get_columns()
+            numbers = _to_floats(values[0]) if values else np.ones(rows.len())
         except BadEntries as error:
             at = None if error.position is None else n_before + error.position
             raise error.locate(self._locate(at)) from error
@@ -370,6 +394,12 @@ class EntryReader:
 
     def _locate(self, at: int | None) -> str:
         return f"{self._path}" if at is None else f"{self._path}, {self._scan.choice.locate(at)}"
+
+
+def _to_floats(values: pl.Series) -> FloatArray:
+    if not (values.dtype.is_numeric() or str(values.dtype) == "Boolean"):
+        raise BadEntries(f"column {values.name!r} holds values of type {values.dtype}; numbers are needed")
+    return to_numbers(values.cast(import_polars().Float64).to_numpy())
 
 
 def _parse_values(texts: pl.Series, decimal: str) -> pl.Series:
@@ -459,7 +489,7 @@ class RepeatMerger:
 
     def __init__(
         self,
-        duplicates: Duplicates,
+        duplicates: Merging,
         *,
         rows: Labels,
         columns: Labels,

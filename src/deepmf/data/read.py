@@ -1,14 +1,15 @@
-"""Reading a matrix: delimited text (plain, gz, zst), Parquet, JSON lines, wide tables, scipy `.npz`, stores."""
+"""Reading a matrix: delimited text (plain, gz, zst), Parquet, JSON lines, wide tables, `.npy`, scipy `.npz`, stores."""
 
 from __future__ import annotations
 
 import math
 import reprlib
+import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,23 +17,29 @@ import scipy.sparse
 
 from deepmf.data.columns import is_typed_file, read_columns, read_typed_file
 from deepmf.data.delimited import check_decimal, drop_blank_end, parse_ids, parse_numbers
-from deepmf.data.layout import ENTRIES, TABLE, NameOrPosition, recognise_layout
+from deepmf.data.layout import EITHER, ENTRIES, INTERACTIONS, TABLE, LineKind, NameOrPosition, recognise_layout
 from deepmf.data.source import check_expansion, check_path, is_folder, summarise, translate_polars_errors
-from deepmf.errors import BadEntries, BadSetting, Hint, OffScale, UnreadableFile
+from deepmf.errors import BadEntries, BadSetting, GuessedColumns, Hint, OffScale, UnreadableFile
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import iterate_pieces
-from deepmf.matrix.frames import PLAIN, TableForm, choose_columns
-from deepmf.matrix.matrix import NPZ_FORM, NPZ_LABELS, ObservedMatrix
+from deepmf.matrix.frames import (
+    DETECT,
+    PLAIN,
+    TableForm,
+    ValueColumn,
+    check_excluded,
+    check_roles,
+    choose_columns,
+)
+from deepmf.matrix.matrix import NAME_COLUMNS, NPZ_FORM, NPZ_LABELS, Missing, ObservedMatrix, choose_scale
 from deepmf.matrix.packed import check_entries, open_store
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.sorting import Duplicates
+from deepmf.matrix.sorting import Duplicates, check_duplicates
 
 if TYPE_CHECKING:
     import polars as pl
 
 T = TypeVar("T")
-
-Missing = Literal["error", "drop"]
 
 MISSING_HINT = Hint("missing='drop' leaves them out", "--missing drop leaves them out")
 
@@ -44,7 +51,8 @@ def read_matrix(
     *,
     row: NameOrPosition = None,
     column: NameOrPosition = None,
-    value: NameOrPosition = None,
+    value: ValueColumn = DETECT,
+    count: NameOrPosition = None,
     separator: str | None = None,
     header: bool | None = None,
     scale: Scale | None = None,
@@ -52,19 +60,24 @@ def read_matrix(
     missing: Missing = "error",
     decimal: str = ".",
     wide: bool = False,
+    exclude: Sequence[str] = (),
 ) -> ObservedMatrix:
     """Read a matrix from a file with a line per entry, from a wide table, from a sparse `.npz` or from a store.
 
     Text may be CSV, TSV, MovieLens `.dat` (`::`) or `u.data`, with or without a header, plain or compressed (`.gz`,
-    `.zst`). Parquet and JSON lines (`.jsonl`) are read too. Ids of a text column become ints if all of them are whole
-    numbers in canonical form (neither 007 nor +7), otherwise they stay strings. A store is opened, not read: its
-    entries are memory-mapped.
+    `.zst`), in UTF-8 or UTF-16. Parquet, JSON lines (`.jsonl`) and arrays (`.npy`, NaN is missing) are read too. Ids of
+    a text column become ints if all of them are whole numbers in canonical form (neither 007 nor +7), otherwise they
+    stay strings. A store is opened, not read: its entries are memory-mapped.
 
     Parameters
     ----------
     row, column, value
         Names or positions of columns. By default usual names (user, item, rating, ...) are recognised, otherwise the
-        first three columns are taken.
+        first three columns are taken, with a warning where the values are guessed. Columns that look like times or
+        ids are never taken for values. `value=None` reads interactions, such as clicks or purchases, which have no
+        values; so does a file of two columns.
+    count
+        Name or position of a column that counts interactions. The counts of a repeated pair are added up.
     separator, header
         Recognised from the first lines by default.
     scale
@@ -78,6 +91,8 @@ def read_matrix(
     wide
         Read a table with a line per row: the column `row`, or the first, holds row ids, every other column values.
         Without it, a file that looks like a wide table is refused.
+    exclude
+        Columns of a wide table to leave out, such as texts, or ages beside answers from 1 to 6.
 
     Examples
     --------
@@ -86,11 +101,14 @@ def read_matrix(
     >>> _ = path.write_text("user,film,stars\\nann,Alien,5\\nbob,Big,3\\n")
     >>> read_matrix(path)
     ObservedMatrix(2 rows x 2 columns, 2 entries (50 %), scale one of 3, 5)
+    >>> read_matrix(path, value=None)
+    ObservedMatrix(2 rows x 2 columns, 2 entries (50 %), interactions)
     """
     options = ReadOptions(
         row=row,
         column=column,
         value=value,
+        count=count,
         separator=separator,
         header=header,
         scale=scale,
@@ -98,8 +116,12 @@ def read_matrix(
         missing=missing,
         decimal=decimal,
         wide=wide,
+        exclude=tuple(exclude),
     )
-    return read_entry_file(path, options).matrix
+    read = read_entry_file(path, options)
+    if read.is_uncertain:
+        warnings.warn(f"{path}: {read.guess}; {NAME_COLUMNS}", GuessedColumns, stacklevel=2)
+    return read.matrix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +130,9 @@ class ReadOptions:
 
     row: NameOrPosition = None
     column: NameOrPosition = None
-    value: NameOrPosition = None
+    value: ValueColumn = DETECT
+    count: NameOrPosition = None
+    usual_count: str | None = None  # name of the counts in the table that this file belongs to
     separator: str | None = None
     header: bool | None = None
     scale: Scale | None = None
@@ -116,16 +140,38 @@ class ReadOptions:
     missing: Missing = "error"
     decimal: str = "."
     wide: bool = False
+    exclude: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.exclude and not self.wide:
+            raise BadSetting(
+                f"only columns of a wide table can be left out; got {', '.join(map(repr, self.exclude))}",
+                hint=Hint("set wide=True", "add --wide"),
+            )
         if self.missing not in get_args(Missing):
             raise BadSetting(f"missing must be 'error' or 'drop'; got {self.missing!r}")
         check_decimal(self.decimal)
+        check_roles(self.value, self.count)
+        if self.kind is not EITHER:
+            scale = choose_scale(self.scale, are_interactions=self.kind is INTERACTIONS)
+            check_duplicates(self.duplicates, scale)
+        if self.wide and self.kind is INTERACTIONS:
+            raise BadSetting("a wide table holds values; interactions are read from a file with a line for each")
+
+    @property
+    def kind(self) -> LineKind:
+        """What lines hold: entries with values, interactions without, or what is found in the file."""
+        if self.value is None or self.count is not None:
+            return INTERACTIONS
+        if self.scale is None:
+            return EITHER if self.value is DETECT else ENTRIES
+        return INTERACTIONS if self.scale.is_interactions and self.value is DETECT else ENTRIES
 
     @property
     def columns(self) -> Mapping[str, NameOrPosition]:
         """The names or positions of columns by role."""
-        return {"row": self.row, "column": self.column, "value": self.value}
+        value = None if self.value is DETECT else self.value
+        return {"row": self.row, "column": self.column, "value": value, "count": self.count}
 
 
 class EntryFile(NamedTuple):
@@ -133,26 +179,31 @@ class EntryFile(NamedTuple):
 
     guess: in words, which columns were taken for which role; None where nothing was guessed.
     n_dropped: the number of lines that were dropped because their value is missing.
+    is_uncertain: whether the guess may well be wrong.
     """
 
     matrix: ObservedMatrix
     guess: str | None = None
     n_dropped: int = 0
+    is_uncertain: bool = False
 
 
 def read_entry_file(path: str | Path, options: ReadOptions) -> EntryFile:
     """Read a matrix as `read_matrix` does, and note what was guessed and dropped."""
     if is_folder(path):
-        return EntryFile(_read_store(Path(path), options.scale))
+        return EntryFile(_read_store(Path(path), options))
     path = check_path(path)
     if path.suffix.lower() == ".npz":
         return _locate_errors(lambda: _read_npz(path, options), path, lambda at: f"entry {at}")
+    if path.suffix.lower() == ".npy":
+        return _locate_errors(lambda: _read_npy(path, options), path, lambda at: f"entry {at}")
     if options.wide:
         return _read_wide(path, options)
     frame, choice = read_columns(
         path,
-        ENTRIES,
+        options.kind,
         asked=options.columns,
+        usual_count=options.usual_count,
         separator=options.separator,
         header=options.header,
         decimal=options.decimal,
@@ -162,16 +213,22 @@ def read_entry_file(path: str | Path, options: ReadOptions) -> EntryFile:
         raise UnreadableFile(f"{path} holds no entries; lines without a value: {lines.n_dropped:,}")
     matrix = _locate_errors(
         lambda: ObservedMatrix.from_frame(
-            lines.frame, row=0, column=1, value=2, scale=options.scale, duplicates=options.duplicates
+            lines.frame,
+            row=0,
+            column=1,
+            value=None if choice.are_interactions else 2,
+            count=2 if "count" in choice.roles else None,
+            scale=options.scale,
+            duplicates=options.duplicates,
         ),
         path,
         lambda at: choice.locate(lines.find_place(at)),
     )
-    return EntryFile(matrix, choice.describe() if choice.is_guess else None, lines.n_dropped)
+    return EntryFile(matrix, choice.remark, lines.n_dropped, choice.is_uncertain)
 
 
 class CompleteLines(NamedTuple):
-    """The lines that hold a row, a column and a value.
+    """The lines that hold a row, a column, and a value if the file has values.
 
     places: the position of each line before others were dropped; None where none was.
     """
@@ -191,17 +248,17 @@ def keep_complete_lines(frame: pl.DataFrame, missing: Missing, *, is_part: bool 
     is_part: the frame is a part of a file, so that the message does not count lines.
     """
     polars = import_polars()
-    value = frame.get_columns()[2]
-    if value.dtype.is_float() and value.is_nan().any():
-        frame = frame.with_columns(value.fill_nan(None))
+    for value in frame.get_columns()[2:]:
+        if value.dtype.is_float() and value.is_nan().any():
+            frame = frame.with_columns(value.fill_nan(None))
     if not any(series.null_count() for series in frame.get_columns()):
         return CompleteLines(frame, None, 0)
     is_complete = frame.select(polars.all_horizontal(polars.all().is_not_null())).to_series()
     n_missing = frame.height - int(is_complete.sum())
     if missing == "error":
         first = int((~is_complete).arg_true()[0])
-        line = dict(zip(("row id", "column id", "value"), frame.row(first), strict=True))
-        name = next(name for name in ("value", "row id", "column id") if line[name] is None)
+        line = dict(zip(("row id", "column id", "value"), frame.row(first), strict=False))
+        name = next(name for name in ("value", "row id", "column id") if name in line and line[name] is None)
         count = "" if is_part else f", as in {n_missing:,} of {frame.height:,} lines"
         raise BadEntries(f"the {name} is missing{count}", position=first, hint=MISSING_HINT)
     return CompleteLines(frame.filter(is_complete), is_complete.arg_true().to_numpy().astype(np.int64), n_missing)
@@ -216,10 +273,13 @@ def _locate_errors(build: Callable[[], T], path: Path, locate: Callable[[int], s
         raise error.locate(f"{path}{where}") from error
 
 
-def _read_store(folder: Path, scale: Scale | None) -> ObservedMatrix:
+def _read_store(folder: Path, options: ReadOptions) -> ObservedMatrix:
     """Open a store whose entries lie inside it; a scale that is asked for must hold its values."""
-    parts = open_store(folder)
+    parts, scale = open_store(folder), options.scale
     check_entries(folder, parts)
+    if options.kind is not EITHER and (options.kind is INTERACTIONS) != parts.scale.is_interactions:
+        found, wanted = ("interactions", "values") if parts.scale.is_interactions else ("values", "interactions")
+        raise UnreadableFile(f"{folder} is a store of {found}, and {wanted} are needed; pack the files again")
     matrix = ObservedMatrix.from_parts(parts._replace(scale=scale or parts.scale))
     if matrix.n_entries == 0:
         raise UnreadableFile(f"{folder} holds no entries")
@@ -249,6 +309,7 @@ def _read_wide(path: Path, options: ReadOptions) -> EntryFile:
     if is_typed_file(path):
         frame = read_typed_file(path)
         row = _choose_row(path, frame.columns, options.row)
+        frame = frame.drop(_check_excluded(path, frame.columns, options.exclude))
     else:
         frame, row = _read_wide_text(path, options)
     values = frame.drop(row).get_columns()
@@ -272,8 +333,9 @@ def _read_wide_text(path: Path, options: ReadOptions) -> tuple[pl.DataFrame, str
         decimal=options.decimal,
     )
     row = _choose_row(path, layout.names, options.row)
+    excluded = _check_excluded(path, layout.names, options.exclude)
     with translate_polars_errors(path, "text"):
-        texts = drop_blank_end(layout.scan().select(layout.names).collect())
+        texts = drop_blank_end(layout.scan().select(layout.names).drop(excluded).collect())
     if texts[row].null_count():
         line = int(texts[row].is_null().arg_true()[0]) + layout.first_line
         raise BadEntries(f"{path}, line {line}: the row id is missing")
@@ -288,11 +350,34 @@ def _read_wide_text(path: Path, options: ReadOptions) -> tuple[pl.DataFrame, str
     return import_polars().DataFrame(columns), row
 
 
+def _check_excluded(path: Path, names: list[str], exclude: Sequence[str]) -> list[str]:
+    try:
+        check_excluded(names, exclude)
+    except BadEntries as error:
+        raise error.locate(str(path)) from error
+    return list(exclude)
+
+
 def _choose_row(path: Path, names: list[str], row: NameOrPosition) -> str:
     try:
         return choose_columns(names, {"row": 0 if row is None else row})["row"]
     except BadEntries as error:
         raise error.locate(str(path)) from error
+
+
+def _read_npy(path: Path, options: ReadOptions) -> EntryFile:
+    """Read a two-dimensional array with NaN for missing entries; nothing is unpickled."""
+    if options.kind is INTERACTIONS:
+        raise BadSetting(f"{path} holds an array of values; interactions are read from a file with a line for each")
+    try:
+        array = np.load(path, allow_pickle=False)
+    except Exception as error:  # numpy raises anything over a broken file
+        raise UnreadableFile(f"{path} is not a whole .npy file of numbers ({summarise(error)})") from error
+    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.kind not in "fiub":
+        raise UnreadableFile(f"{path} needs a two-dimensional array of numbers; NaN is a missing entry")
+    if np.isnan(array).all():
+        raise UnreadableFile(f"{path} holds no entries")
+    return EntryFile(ObservedMatrix.from_array(array, scale=options.scale))
 
 
 def _read_npz(path: Path, options: ReadOptions) -> EntryFile:
@@ -308,7 +393,11 @@ def _read_npz(path: Path, options: ReadOptions) -> EntryFile:
         raise UnreadableFile(f"{path} holds no entries")
     arrays = _read_own_arrays(path)
     labels = {name: arrays[name].tolist() for name in NPZ_LABELS.values() if name in arrays}
-    form = _parse_form(path, arrays[NPZ_FORM].tolist()) if NPZ_FORM in arrays else PLAIN
+    form, are_interactions = _parse_form(path, arrays[NPZ_FORM].tolist()) if NPZ_FORM in arrays else (PLAIN, False)
+    if are_interactions or options.kind is INTERACTIONS:
+        scale = choose_scale(options.scale, are_interactions=True)
+        read = ObservedMatrix.from_sparse(matrix, scale=scale, duplicates="sum", **labels)
+        return EntryFile(read.with_form(form), n_dropped=n_dropped)
     read = ObservedMatrix.from_sparse(matrix, scale=options.scale, duplicates=options.duplicates, **labels)
     return EntryFile(read.with_form(form), n_dropped=n_dropped)
 
@@ -365,8 +454,9 @@ def _read_own_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
         raise UnreadableFile(f"{path} has labels that cannot be read ({summarise(error)})") from error
 
 
-def _parse_form(path: Path, names: Any) -> TableForm:
+def _parse_form(path: Path, names: Any) -> tuple[TableForm, bool]:
+    """Return the names of the fields, and whether the entries are interactions."""
     if not (isinstance(names, list) and len(names) == 4 and all(isinstance(name, str) for name in names)):
         raise UnreadableFile(f"{path}: the names of its fields must be four texts; got {reprlib.repr(names)}")
     row, column, value, kind = names
-    return TableForm(row, column, value, wide=kind == "wide")
+    return TableForm(row, column, value, wide=kind == "wide"), kind == "interactions"

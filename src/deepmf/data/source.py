@@ -20,6 +20,7 @@ ALWAYS_ALLOWED = 64 << 20  # bytes
 ZSTD = b"\x28\xb5\x2f\xfd"
 _ZSTD_BLOCK = 128 << 10  # the most bytes that a block expands to
 _GZIP = b"\x1f\x8b"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # byte order marks, as Excel writes them
 _ZLIB = (b"x\x01", b"x\x9c", b"x\xda")  # polars would decompress it without a bound
 
 _PIECE = 1 << 20  # bytes decompressed at a time
@@ -64,6 +65,8 @@ def prepare_text(path: Path) -> Path | bytes:
             return _decompress_gzip(path, file)
         if beginning.startswith(_ZLIB):
             raise UnreadableFile(f"{path} is compressed by zlib; text is read plain, or compressed by gzip or zstd")
+        if beginning.startswith(_UTF_16):
+            return _decode_utf_16(path)
         if beginning == ZSTD:
             check_expansion(path, _bound_zstd(path, file))
     return prepare_path(path)
@@ -96,7 +99,9 @@ def translate_polars_errors(path: Path, file_format: str) -> Iterator[None]:
         yield
     except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:
         if file_format == "text" and "utf" in str(error).lower():
-            raise UnreadableFile(f"{path} is not UTF-8 text; convert it first, for instance with iconv") from error
+            raise UnreadableFile(
+                f"{path} is not UTF-8 text; convert it first, for instance with iconv -f WINDOWS-1252 -t UTF-8"
+            ) from error
         if "more fields" in str(error):
             raise UnreadableFile(
                 f"{path} has lines with more columns than line 1 (a separator inside a field, unquoted?)"
@@ -108,6 +113,14 @@ def translate_polars_errors(path: Path, file_format: str) -> Iterator[None]:
 def summarise(error: BaseException) -> str:
     """Return the first line of an error's message."""
     return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+
+
+def _decode_utf_16(path: Path) -> bytes:
+    """Return a text in UTF-16 as UTF-8."""
+    try:
+        return path.read_bytes().decode("utf-16").encode()
+    except UnicodeError as error:
+        raise UnreadableFile(f"{path} begins as UTF-16 text and is damaged or cut off ({error})") from error
 
 
 def _decompress_gzip(path: Path, file: BinaryIO) -> bytes:
