@@ -23,10 +23,10 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models import als as als_module
-from deepmf.models.als import ALS, ALSSettings, ALSSolver, Descent, descend
+from deepmf.models.als import ALS, ALSSettings, ALSSolver, Descent, SolverLimits, descend
 from deepmf.models.loading import load
 from deepmf.training.history import EpochRecord, History
+from deepmf.training.loop import ValidationEntries
 
 Floats = npt.NDArray[np.float64]
 
@@ -98,12 +98,8 @@ class TestALS(ModelContract):
     copy_error = 1e-5
 
     @pytest.mark.parametrize("entries_at_a_time, piece", [(16, 5), (1 << 14, 5), (1 << 14, 192)])
-    def test_a_half_sweep_is_the_closed_form(
-        self, monkeypatch: pytest.MonkeyPatch, entries_at_a_time: int, piece: int
-    ) -> None:
-        monkeypatch.setattr(als_module, "_ENTRIES_AT_A_TIME", entries_at_a_time)
-        monkeypatch.setattr(als_module, "_PIECE", piece)
-        solver = ALSSolver(STORE, SETTINGS)
+    def test_a_half_sweep_is_the_closed_form(self, entries_at_a_time: int, piece: int) -> None:
+        solver = ALSSolver(STORE, SETTINGS, limits=SolverLimits(entries_at_a_time=entries_at_a_time, piece=piece))
         columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
         centred = RATINGS - np.nanmean(RATINGS)
         rows = solver.rows.solve(columns).factors
@@ -116,11 +112,9 @@ class TestALS(ModelContract):
         assert not again[11].any()
 
     @pytest.mark.parametrize("entries_at_a_time", [8, 1 << 14])
-    def test_factors_improve_up_to_the_solution(self, monkeypatch: pytest.MonkeyPatch, entries_at_a_time: int) -> None:
-        monkeypatch.setattr(als_module, "_ENTRIES_AT_A_TIME", entries_at_a_time)
-        monkeypatch.setattr(als_module, "_PIECE", min(192, entries_at_a_time))
-        monkeypatch.setattr(als_module, "_LEAST_GAIN", 0.0)
-        rows = ALSSolver(STORE, SETTINGS).rows
+    def test_factors_improve_up_to_the_solution(self, entries_at_a_time: int) -> None:
+        limits = SolverLimits(least_gain=0.0, entries_at_a_time=entries_at_a_time, piece=min(192, entries_at_a_time))
+        rows = ALSSolver(STORE, SETTINGS, limits=limits).rows
         columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
         solution, long = rows.solve(columns), MATRIX.row_counts > entries_at_a_time  # these are solved for at once
         found = [rows.improve(columns, np.zeros((60, 7), dtype=np.float32))]
@@ -134,22 +128,30 @@ class TestALS(ModelContract):
         np.testing.assert_allclose(found[-1].factors, solution.factors, atol=1e-3)
         assert not found[-1].factors[7].any()
 
-    def test_long_rows_in_pieces_improve_as_whole_ones(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_long_rows_in_pieces_improve_as_whole_ones(self) -> None:
         columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
         zeros = np.zeros((60, 7), dtype=np.float32)
         whole = ALSSolver(STORE, SETTINGS).rows.improve(columns, zeros)
-        monkeypatch.setattr(als_module, "_PIECE", 4)  # no number of entries but 4, 8, ... fills its pieces
-        pieces = ALSSolver(STORE, SETTINGS).rows.improve(columns, zeros)
+        limits = SolverLimits(piece=4)  # no number of entries but 4, 8, ... fills its pieces
+        pieces = ALSSolver(STORE, SETTINGS, limits=limits).rows.improve(columns, zeros)
         np.testing.assert_allclose(pieces.factors, whole.factors, atol=1e-5)
         assert pieces.objective == pytest.approx(whole.objective, rel=1e-6)
 
-    def test_fewer_steps_leave_the_errors_of_all_sweeps(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_fewer_steps_leave_the_errors_of_all_sweeps(self) -> None:
         split = split_entries(generate(100, 80, density=0.4, seed=0).matrix, train=0.8, validation=0.2, test=0)
-        given: dict[str, Any] = {"latent_size": 10, "patience": None}
-        model = ALS(**given).fit(split.train, split.validation)
-        monkeypatch.setattr(als_module, "_LEAST_GAIN", 0.0)
-        all_steps = ALS(**given).fit(split.train, split.validation)
-        errors, expected = ([epoch.validation_error for epoch in each.history_.records] for each in (model, all_steps))
+        held_out = ValidationEntries.of(split.train, split.validation)
+        assert held_out is not None
+
+        def compute_errors(limits: SolverLimits) -> list[float]:
+            solver, errors = ALSSolver(EntryStore.of(split.train), ALSSettings(latent_size=10), limits=limits), []
+            for _ in range(15):
+                solver.sweep()
+                rows, columns = solver.latents()
+                predicted = (rows[held_out.rows] * columns[held_out.columns]).sum(axis=1)
+                errors.append(rmse_error(predicted, held_out.values))
+            return errors
+
+        errors, expected = compute_errors(SolverLimits()), compute_errors(SolverLimits(least_gain=0.0))
         assert errors != expected
         np.testing.assert_allclose(errors, expected, atol=3e-4)
 
@@ -219,9 +221,8 @@ class TestALS(ModelContract):
     def test_a_run_goes_on_from_its_arrays_to_the_bit(self) -> None:
         assert_resumes_to_the_bit(*(ALSSolver(STORE, SETTINGS) for _ in range(3)))
 
-    def test_two_threads_find_the_same(self, monkeypatch: pytest.MonkeyPatch, two_threads: None) -> None:
-        monkeypatch.setattr(als_module, "_ENTRIES_AT_A_TIME", 64)
-        solver, alone = ALSSolver(STORE, SETTINGS), ALSSolver(STORE, SETTINGS)
+    def test_two_threads_find_the_same(self, two_threads: None) -> None:
+        solver, alone = (ALSSolver(STORE, SETTINGS, limits=SolverLimits(entries_at_a_time=64)) for _ in range(2))
         objective = solver.sweep()
         with ThreadPoolExecutor(1) as thread:
             assert torch.get_num_threads() == thread.submit(torch.get_num_threads).result() == 2
@@ -255,8 +256,8 @@ class TestALS(ModelContract):
     def test_the_penalty_is_chosen_on_real_values_where_it_is_not_given(self, tmp_path: Path) -> None:
         matrix = real_values(0.5)
         model = ALS(epochs=4).fit(matrix)
-        assert model.chosen_ == {"penalty": model.settings.penalty} and model.settings.penalty < 0.1
-        assert ALS(penalty=0.2).fit(matrix).chosen_ == {} and ALS().fit(MATRIX).chosen_ == {}
+        assert model.chosen_["penalty"] == model.settings.penalty and model.settings.penalty < 0.1
+        assert not {"penalty"} & {*ALS(penalty=0.2).fit(matrix).chosen_, *ALS().fit(MATRIX).chosen_}
         assert ALS().fit(MATRIX).settings.penalty == ALSSettings().penalty
         # A file and a warm fit keep it: rows are folded in with the ridge that columns were fitted with.
         model.save(tmp_path / "model")

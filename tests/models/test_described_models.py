@@ -42,6 +42,7 @@ _BRANCHES: dict[str, Any] = {
 SETTINGS: dict[str, dict[str, Any]] = {
     "means": {},
     "als": {"latent_size": 2, "epochs": 10},
+    "bayesian": {"latent_size": 2, "epochs": 40, "samples": 8, "device": "cpu"},
     "dmf": _BRANCHES,
     "dmf-d": _BRANCHES | {"sharpness": 1.0, "sharpness_growth": 1.05},
     "dmf-o": _BRANCHES | {"learning_rate": 0.03, "mask_rate": 0.3, "views": 4},
@@ -231,7 +232,7 @@ def test_what_is_forgotten_has_no_features(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(found[0], found[1], atol=1e-5)
     features = gone.entries_.row_entries(gone.entries_.rows.positions(["row 3", "row 4"])).features
     assert features is not None and features.are_known.tolist() == [False, True]
-    with pytest.raises(BadEntries, match="row 'row 3' has no entries to forget"):
+    with pytest.raises(BadEntries, match="'row 3' .*no entries"):
         gone.forget(rows=["row 3"])
 
 
@@ -251,9 +252,9 @@ def test_features_alone_are_forgotten(name: str) -> None:
     # A trained row that had no features is again as it was trained.
     late = model.extend(row_features=one("row 39", row_values(3))).forget(row_features=["row 39"])
     np.testing.assert_array_equal(scores(late), scores(model))
-    with pytest.raises(BadFeatures, match="row 'row 39' has no features to forget"):
+    with pytest.raises(BadFeatures, match="'row 39' .*no features"):
         model.forget(row_features=["row 39"])
-    with pytest.raises(BadFeatures, match="row 'row 3' has no features to forget"):
+    with pytest.raises(BadFeatures, match="'row 3' .*no features"):
         trained.forget(row_features=["row 3"])
     same = model.forget(row_features=["row 39", "nobody"], missing="ignore")
     np.testing.assert_array_equal(scores(same), scores(model))
@@ -343,7 +344,7 @@ def test_an_interrupted_fit_continues_to_the_bit(name: str, tmp_path: Path) -> N
     straight = fit()
     with pytest.warns(TrainingInterrupted):
         fit(stop)
-    with pytest.raises(BadModelFile, match=r"checkpoint of another run \(its row features differ\)"):
+    with pytest.raises(BadModelFile, match="row features differ"):
         fit(
             row_features=Features.from_columns(ROWS, {"group": ["even", "odd"] * 25}), column_features=column_features()
         )
@@ -357,7 +358,7 @@ def test_an_interrupted_fit_continues_to_the_bit(name: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in TAKERS])
 def test_a_model_that_reads_entries_alone_says_so(name: str) -> None:
-    with pytest.raises(BadFeatures, match="reads entries alone, no features; Means, ALS, DMF, DMFD and OrdinalDMF do"):
+    with pytest.raises(BadFeatures, match="entries alone.*OrdinalDMF"):
         small_model(name).fit(matrix(), row_features=row_features())
     with pytest.raises(BadFeatures, match="reads entries alone"):
         small_model(name).fit(matrix(), column_features=column_features())

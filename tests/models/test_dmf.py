@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any, ClassVar
@@ -147,39 +148,18 @@ class TestDMF(ModelContract):
         assert np.all(np.isfinite(model.complete()))
         hopeless = Spoiled(**QUICK)
         hopeless._spoil = True
-        with pytest.raises(TrainingDiverged, match="the loss of epoch 0, or its"):
+        with pytest.raises(TrainingDiverged, match="loss of epoch 0"):
             hopeless.fit(additive())
-
-    def test_too_small_to_learn(self) -> None:
-        for array in ([[1, 2, 3]], [[1], [2]], [[1, np.nan], [np.nan, np.nan]]):
-            with pytest.warns() if np.isnan(array).sum() == 3 else _nothing():
-                matrix = ObservedMatrix.from_array(array)
-            with pytest.raises(BadEntries, match="at least two rows and two columns with entries; got"):
-                DMF(**QUICK).fit(matrix)
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
     def test_a_gpu_that_is_not_there(self) -> None:
-        with pytest.raises(DeviceUnavailable, match="torch sees no GPU here; device='cpu' would work"):
+        with pytest.raises(DeviceUnavailable, match="no GPU.*device='cpu'"):
             DMF(**QUICK | {"device": "cuda"}).fit(additive())
 
-    @pytest.mark.parametrize(
-        "changes, message",
-        [
-            ({"hidden_sizes": (0,)}, r"hidden_sizes must be whole numbers of at least 1.*got \(0,\)"),
-            ({"column_hidden_sizes": "big"}, "column_hidden_sizes must be whole numbers"),
-            ({"latent_size": 0}, "latent_size must be a whole number of at least 1; got 0"),
-            ({"dropout": 1.0}, "dropout must be a number at least 0 and at most 0.99; got 1.0"),
-            ({"inputs": "scale"}, "inputs must be 'scaled' or 'raw'; got 'scale'"),
-            ({"loss": "l1"}, "loss must be 'root' or 'mean'"),
-            ({"device": "gpu"}, "device must be 'auto' or 'cpu' or 'cuda'; got 'gpu'"),
-            ({"epochs": 0}, "epochs must be a whole number of at least 1; got 0"),
-            ({"learning_rate": 0}, "learning_rate must be a number above 0; got 0"),
-            ({"epoch": 3}, "there is no setting 'epoch'; did you mean 'epochs'"),
-        ],
-    )
-    def test_bad_network_settings(self, changes: dict[str, Any], message: str) -> None:
-        with pytest.raises(BadSetting, match=message):
-            DMF(**QUICK | changes)
+    def test_bad_choices(self) -> None:
+        for name, bad in (("inputs", "scale"), ("loss", "l1"), ("device", "gpu")):
+            with pytest.raises(BadSetting, match=f"^{name} .*got '{bad}'"):
+                DMF(**{name: bad})
 
     @pytest.mark.slow
     def test_a_million_pairs_and_many_columns(self) -> None:
@@ -192,22 +172,10 @@ class TestDMF(ModelContract):
         assert model.recommend(1, n=3).labels.size == 3
         assert time.perf_counter() - start < 30
 
-    def test_global_generators_are_never_touched(self) -> None:
-        before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-        DMF(**QUICK | {"epochs": 2, "dropout": 0.5}).fit(additive())
-        assert torch.equal(torch.get_rng_state(), before[0])
-        np.testing.assert_array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
-
     def test_unknown_row_in_recommend(self) -> None:
         model = DMF(**QUICK | {"epochs": 2}).fit(additive())
         with pytest.raises(UnknownLabel, match="row 'nobody' is not known"):
             model.recommend("nobody")
-
-
-def _nothing() -> Any:
-    from contextlib import nullcontext
-
-    return nullcontext()
 
 
 SMALL: dict[str, Any] = {"hidden_sizes": (6,), "latent_size": 4, "epochs": 2, "device": "cpu"}
@@ -226,22 +194,22 @@ def test_the_sizes_of_both_branches() -> None:
 
 
 @pytest.mark.parametrize(
-    "name, bad, rule",
+    "name, bad, bound",
     [
-        ("hidden_sizes", (8, 0), "must be whole numbers of at least 1, such as (2048,)"),
-        ("hidden_sizes", None, "must be whole numbers of at least 1, such as (2048,)"),
-        ("column_hidden_sizes", (2.5,), "must be whole numbers of at least 1, such as (2048,)"),
-        ("latent_size", 0, "must be a whole number of at least 1"),
-        ("block_rows", 1, "must be a whole number of at least 2"),
-        ("block_columns", 1, "must be a whole number of at least 2"),
-        ("dropout", -0.1, "must be a number at least 0 and at most 0.99"),
-        ("dropout", 1, "must be a number at least 0 and at most 0.99"),
+        ("hidden_sizes", (8, 0), "at least 1"),
+        ("hidden_sizes", None, "at least 1"),
+        ("column_hidden_sizes", (2.5,), "at least 1"),
+        ("column_hidden_sizes", "big", "at least 1"),
+        ("latent_size", 0, "at least 1"),
+        ("block_rows", 1, "at least 2"),
+        ("block_columns", 1, "at least 2"),
+        ("dropout", -0.1, "at most 0.99"),
+        ("dropout", 1, "at most 0.99"),
     ],
 )
-def test_bad_settings(name: str, bad: Any, rule: str) -> None:
-    with pytest.raises(BadSetting) as caught:
+def test_bad_settings(name: str, bad: Any, bound: str) -> None:
+    with pytest.raises(BadSetting, match=f"^{name} .*{bound}.*; got {re.escape(repr(bad))}$"):
         TwoBranchSettings(**{name: bad})
-    assert str(caught.value) == f"{name} {rule}; got {bad!r}"
 
 
 @every_model
@@ -257,8 +225,7 @@ def test_branches_are_as_wide_as_asked(model: type[NetworkModel]) -> None:
 @pytest.mark.parametrize("shape, found", [((1, 4), "1 and 4"), ((5, 1), "5 and 1")])
 def test_too_small_to_learn_from(model: type[NetworkModel], shape: tuple[int, int], found: str) -> None:
     matrix = ObservedMatrix.from_array(np.arange(np.prod(shape)).reshape(shape) % 5 + 1.0, Scale([1, 2, 3, 4, 5]))
-    message = f"^a model with two branches learns from at least two rows and two columns with entries; got {found}$"
-    with pytest.raises(BadEntries, match=message):
+    with pytest.raises(BadEntries, match=f"two rows and two columns .*got {found}$"):
         model(**SMALL).fit(matrix)
 
 

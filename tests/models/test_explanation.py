@@ -4,10 +4,10 @@ import time
 
 import numpy as np
 import pytest
+from tests.models.test_presence import choosy
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models import explanation
 from deepmf.models.als import ALS
 from deepmf.models.explanation import explain_targets
 from deepmf.models.means import Means
@@ -31,17 +31,14 @@ def test_means_by_hand() -> None:
     assert found.prediction == pytest.approx(3)
 
 
-def test_candidates_of_a_long_row_hold_its_largest_effects(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = ALS(latent_size=2, epochs=3).fit(wide(200))
-    every = model.explain(0, 7, n=5)
-    monkeypatch.setattr(explanation, "_MOST_CANDIDATES", 60)
-    monkeypatch.setattr(explanation, "_ENTRIES_AT_A_TIME", 1000)
-    found = model.explain(0, 7, n=5)
-    assert len(set(found.labels) & set(every.labels)) >= 3
+def test_candidates_of_a_long_row_hold_its_largest_effects() -> None:
+    model = ALS(latent_size=2, epochs=3).fit(wide(800))
+    every, found = model.explain(0, 7, n=800), model.explain(0, 7, n=5)  # 256 candidates
+    assert every.labels.size == 800
+    assert len(set(found.labels) & set(every.labels[:5])) >= 3
     at = dict(zip(every.labels, every.effects, strict=True))
     for label, effect in zip(found.labels, found.effects, strict=True):
-        assert effect == pytest.approx(at.get(label, effect), abs=1e-4)
-    assert model.explain(0, 7, n=150).labels.size == 150
+        assert effect == pytest.approx(at[label], abs=1e-4)
 
 
 def test_a_row_of_ten_thousand_entries_takes_bounded_time() -> None:
@@ -52,13 +49,9 @@ def test_a_row_of_ten_thousand_entries_takes_bounded_time() -> None:
 
 
 @pytest.mark.parametrize("axis", ["row", "column"])
-@pytest.mark.parametrize("most", [256, 20])
-def test_several_predictions_are_explained_as_each_alone(
-    axis: Axis, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(explanation, "_MOST_CANDIDATES", most)
-    monkeypatch.setattr(explanation, "_ENTRIES_AT_A_TIME", 100)  # some at a time
-    model = ALS(latent_size=2, epochs=3).fit(wide(40))
+@pytest.mark.parametrize("n_columns", [40, 800])  # all entries are candidates, or the most prominent
+def test_several_predictions_are_explained_as_each_alone(axis: Axis, n_columns: int) -> None:
+    model = ALS(latent_size=2, epochs=3).fit(wide(n_columns))
     entries, own, targets = model.entries_, np.array([1]), np.array([3, 0, 2])
     described = entries.row_entries(own) if axis == "row" else entries.column_entries(own)
     others = entries.columns if axis == "row" else entries.rows
@@ -69,3 +62,19 @@ def test_several_predictions_are_explained_as_each_alone(
         np.testing.assert_array_equal(each.values, alone.values)
         np.testing.assert_allclose(each.effects, alone.effects, atol=1e-6)
     assert explain_targets(model.predictor_, axis, described, others, 1, targets[:0], 4) == []
+
+
+def test_entries_that_raise_the_presence_of_a_column_are_named() -> None:
+    """Even rows take even columns: those of a row that are most alike make the next one likely."""
+    model = Means().fit(choosy())
+    presence = model.rankers_.presence
+    assert presence is not None
+    found = model.explain(0, 4, n=3)
+    own = model.entries_.row_entries(np.array([0]))
+    effects = presence.model.find_effects(own, 4)
+    best = np.argsort(-effects)[:3]
+    assert [each.label for each in found.presence] == [int(own.others[k]) for k in best if effects[k] > 0]
+    assert all(each.label % 2 == 0 and each.effect > 0 for each in found.presence)
+    guest = model.fold_in([0, 2, 3], [4, 4, 4]).explain(6).presence
+    assert {each.label for each in guest} <= {0, 2, 3} and guest[0].label % 2 == 0
+    assert Means(presence=None).fit(choosy()).explain(0, 4).presence == ()

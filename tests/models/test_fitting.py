@@ -17,7 +17,6 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models import fitting as held_out_module
 from deepmf.models.als import ALS, ALSSettings
 from deepmf.models.fitting import (
     Fitting,
@@ -83,11 +82,11 @@ def ended(stopped: str, *, best: int | None = None, n_epochs: int = 3) -> Histor
 def test_divergence_is_told(settings: Any, best: int | None, rest: str) -> None:
     with pytest.raises(TrainingDiverged) as caught:
         report_ending(ended("diverged", best=best), settings)
-    assert str(caught.value) == f"the loss of epoch 3, or its validation error, is not a finite number{rest}"
+    assert "epoch 3" in str(caught.value) and str(caught.value).endswith(rest)
 
 
 def test_an_interruption_is_told_and_an_end_of_its_own_is_not() -> None:
-    with pytest.warns(TrainingInterrupted, match="^training was interrupted in epoch 3$"):
+    with pytest.warns(TrainingInterrupted, match="interrupted in epoch 3$"):
         report_ending(ended("interrupted"), LoopSettings())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -190,9 +189,8 @@ def test_none_where_there_are_too_few() -> None:
     assert seen is fewer and held_out is None
 
 
-def test_no_more_than_a_choice_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held_out_module, "_MOST", 25)
-    _, held_out = split_validation(additive(40, 30), seed=0)
+def test_no_more_than_a_choice_needs() -> None:
+    _, held_out = split_validation(additive(40, 30), seed=0, most=25)
     assert held_out is not None and held_out.values.size == 25
 
 
@@ -215,7 +213,7 @@ def test_a_warm_fit_holds_out_entries_that_its_start_was_not_trained_on() -> Non
     task = OrdinalDMF(**settings)._make_warm_task(EntryStore.of(matrix), None, start)
     np.testing.assert_array_equal(task.source.matrix.to_array(), seen.to_array())
     few = matrix.take_entries(np.arange(matrix.n_entries - 90 + 39))
-    with pytest.warns(DeepMFWarning, match="39 of .* entries are new to start_from, too few") as told:
+    with pytest.warns(DeepMFWarning, match="39 of .*start_from") as told:
         OrdinalDMF(**settings).fit(few, start_from=first)
     assert told[0].filename == __file__
 
@@ -248,5 +246,5 @@ def test_settings_without_choice_are_those_that_no_fit_chooses_and_those_given()
 @pytest.mark.parametrize("names", ["latent_size", ["sizes"], [["latent_size"]], None])
 def test_a_stored_choice_names_settings(names: object) -> None:
     assert read_choice(["latent_size"], OrdinalDMFSettings(latent_size=5)) == {"latent_size": 5}
-    with pytest.raises(BadModelFile, match="the stored choice must name settings; got "):
+    with pytest.raises(BadModelFile, match="choice .*settings; got "):
         read_choice(names, OrdinalDMFSettings())

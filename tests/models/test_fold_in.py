@@ -37,7 +37,7 @@ def test_means_by_hand(means: Means) -> None:
 
 
 def test_entries_are_in_the_order_of_columns(means: Means) -> None:
-    folded = fold_in_rows(means.entries_, means.predictor_, [ONE, TWO], single=False)
+    folded = fold_in_rows(means.rankers_, means.predictor_, [ONE, TWO], single=False)
     assert folded.observed.starts.tolist() == [0, 2, 3]
     assert folded.observed.others.tolist() == [2, 4, 7] and folded.observed.values.tolist() == [4, 5, 1]
 
@@ -64,7 +64,7 @@ def test_rankings_leave_out_what_is_observed_and_fill_up_with_nothing(means: Mea
     assert one.recommend(among=["column 4", "column 9", "column 9"]).labels.tolist() == ["column 9"]
     assert one.recommend(among=["column 3", "column 9"], exclude=["column 3"]).labels.tolist() == ["column 9"]
     assert many.recommend(among=["column 3"], exclude=["column 3"]).labels.shape == (2, 0)
-    with pytest.raises(UnknownLabel, match="column 'column 99' is not known"):
+    with pytest.raises(UnknownLabel, match="'column 99' .*not known"):
         one.recommend(exclude=["column 99"])
     best = many.recommend(n=99)
     assert np.isnan(best.values).sum(axis=1).tolist() == [2, 1] and best.labels.shape == (2, 25)
@@ -88,23 +88,23 @@ def test_the_rows_of_a_matrix_whatever_their_labels(means: Means) -> None:
     histories = ObservedMatrix.from_entries(
         ["row 1", "row 1", "row 2"], [*ONE[0], *TWO[0]], [*ONE[1], *TWO[1]], means.scale_
     )  # the model has rows of these labels, with other entries
-    folded = fold_in_matrix(means.entries_, means.predictor_, histories)
+    folded = fold_in_matrix(means.rankers_, means.predictor_, histories)
     np.testing.assert_array_equal(folded.predict(ASKED), means.fold_in_many([ONE, TWO]).predict(ASKED))
-    with pytest.raises(UnknownLabel, match="column 'Alien' is not known"):
+    with pytest.raises(UnknownLabel, match="'Alien' .*not known"):
         stranger = ObservedMatrix.from_entries(["n"], ["Alien"], [3], means.scale_)
-        fold_in_matrix(means.entries_, means.predictor_, stranger)
-    with pytest.raises(OffScale, match="the entries have the scale one of 0, 9; the model's is 1 to 5"):
+        fold_in_matrix(means.rankers_, means.predictor_, stranger)
+    with pytest.raises(OffScale, match="0, 9; .*1 to 5"):
         wide = ObservedMatrix.from_entries(["n", "n"], ASKED[:2], [0, 9])
-        fold_in_matrix(means.entries_, means.predictor_, wide)
-    with pytest.warns(NothingObserved, match=r"^1 row.s. have no entry over the trained columns: they are predicted"):
+        fold_in_matrix(means.rankers_, means.predictor_, wide)
+    with pytest.warns(NothingObserved, match="^1 row.*no entry"):
         empty = ObservedMatrix.from_entries(["n"], ASKED[:1], [3], means.scale_, row_labels=["n", "m"])
-        nothing = fold_in_matrix(means.entries_, means.predictor_, empty).predict(ASKED)[1]
+        nothing = fold_in_matrix(means.rankers_, means.predictor_, empty).predict(ASKED)[1]
     np.testing.assert_allclose(nothing, means.predict(["nobody"] * 3, ASKED, unknown="fallback"))
 
 
 def test_every_history_is_checked(means: Means) -> None:
     for wrong, message in (
-        ((["column 1", "column 1"], [1, 2]), "the column 'column 1' was given twice"),
+        ((["column 1", "column 1"], [1, 2]), "'column 1' .*twice"),
         ((["column 1"], [1, 2]), "of one length; got 1 and 2"),
         (([], []), "a row needs at least one entry"),
     ):
@@ -130,7 +130,7 @@ def test_a_scale_without_levels(means: Means) -> None:
     folded = Means().fit(real).fold_in(["column 4", "column 2"], [0.3, 1.0])
     assert np.all((folded.predict(ASKED) > 0) & (folded.predict(ASKED) < 1))
     for ask in (lambda: folded.predict_levels(ASKED), lambda: folded.predict_levels_at(np.array([0]), ASKED[:1])):
-        with pytest.raises(BadSetting, match="the scale 0 to 1 has no levels; predict gives real values"):
+        with pytest.raises(BadSetting, match="0 to 1 has no levels"):
             ask()
 
 

@@ -7,7 +7,6 @@ from tests.models.contract import additive
 
 from deepmf.errors import TrainingDiverged
 from deepmf.matrix.arrays import LatentArray
-from deepmf.models import latents
 from deepmf.models.dmf import BranchEncoder
 from deepmf.models.dmfd import DMFD
 from deepmf.models.latents import Latents, entry_products, pair_products
@@ -41,16 +40,15 @@ def test_products_with_a_range_are_those_of_the_whole_table() -> None:
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
-@pytest.mark.parametrize("n_pairs", [0, 1, 20])
+@pytest.mark.parametrize("n_pairs", [0, 1, 200_000])  # three pieces
 def test_products_of_pairs(monkeypatch: pytest.MonkeyPatch, n_pairs: int, n_threads: int) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: n_threads)
-    monkeypatch.setattr(latents, "_GATHERED_AT_A_TIME", 10)  # 3 pairs at a time
     generator = np.random.default_rng(0)
     tables = [generator.standard_normal((size, 3)).astype(np.float32) for size in (8, 6)]
     rows, columns = generator.integers(0, 8, n_pairs), generator.integers(0, 6, n_pairs)
     expected = (tables[0] @ tables[1].T)[rows, columns]
     changed = [Latents(table[:-1], np.array([len(table) - 1]), table[-1:]) for table in tables]
-    np.testing.assert_allclose(pair_products(changed[0], changed[1], rows, columns), expected, rtol=1e-5)
+    np.testing.assert_allclose(pair_products(changed[0], changed[1], rows, columns), expected, rtol=1e-5, atol=1e-6)
     double = entry_products(tables[0].astype(np.float64), tables[1].astype(np.float64), rows, columns)
     assert double.dtype == np.float64
     np.testing.assert_allclose(double, expected, rtol=1e-5)
@@ -69,7 +67,7 @@ def test_what_was_computed_since_training_goes_and_later_ones_move_up() -> None:
 
 def test_latents_that_are_not_finite_are_refused() -> None:
     base = np.ones((4, 3), dtype=np.float32)
-    with pytest.raises(TrainingDiverged, match="latents of new entries are not finite numbers"):
+    with pytest.raises(TrainingDiverged, match="latents .*not finite"):
         Latents(base).replace(np.array([4]), np.full((1, 3), np.nan, dtype=np.float32))
 
 
@@ -81,6 +79,6 @@ def test_a_fit_whose_latents_are_not_finite_leaves_no_model(monkeypatch: pytest.
 
     monkeypatch.setattr(BranchEncoder, "encode", overflown)
     model = DMFD(hidden_sizes=(4,), latent_size=3, epochs=1, device="cpu")
-    with pytest.raises(TrainingDiverged, match="what was learned is too large"):
+    with pytest.raises(TrainingDiverged, match="learned .*too large"):
         model.fit(additive())
     assert not model.is_fitted

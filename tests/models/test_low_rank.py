@@ -16,7 +16,6 @@ from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models import low_rank
 from deepmf.models.als import ALSSettings
 from deepmf.models.low_rank import (
     RDMC,
@@ -65,11 +64,10 @@ def half_observed(n_rows: int = 12, n_columns: int = 9) -> ObservedMatrix:
 
 
 @pytest.fixture(params=["low rank", "sparse", "low rank + sparse", "blocks of rows"])
-def matrix(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Products, FloatArray]:
+def matrix(request: pytest.FixtureRequest) -> tuple[Products, FloatArray]:
     """A matrix known by products, and the same one dense."""
     part, observed = some_low_rank(), half_observed()
     both = dense_of(part) + np.nan_to_num(observed.to_array())
-    monkeypatch.setattr(low_rank, "_CELLS_AT_A_TIME", 50)  # blocks of 5 rows, the last of 2
     matrices: dict[str, tuple[Products, FloatArray]] = {
         "low rank": (part, dense_of(part)),
         "sparse": (Sparse.of(scipy.sparse.csr_array(both)), both),
@@ -77,7 +75,7 @@ def matrix(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> t
             LowRankPlusSparse(part, make_sparse(observed, observed.values.astype(np.float64))),
             both,
         ),
-        "blocks of rows": (RowBlocks(both.shape, lambda some: both[some]), both),
+        "blocks of rows": (RowBlocks(both.shape, lambda some: both[some], cells_at_a_time=50), both),
     }
     return matrices[request.param]
 
@@ -184,7 +182,7 @@ def test_latents_carry_the_mean() -> None:
     np.testing.assert_allclose(rows @ columns.T, dense_of(part) - 2.5, atol=1e-14)
 
 
-def solver_of(matrix: ObservedMatrix, **settings: Any) -> OptSpaceSolver:
+def make_optspace(matrix: ObservedMatrix, **settings: Any) -> OptSpaceSolver:
     return OptSpaceSolver(matrix, OptSpaceSettings(**settings))
 
 
@@ -193,7 +191,7 @@ def random_spaces(generator: np.random.Generator, shape: tuple[int, int], rank: 
     return Spaces(rows, columns)
 
 
-def low_rank_optspace() -> tuple[FloatArray, ObservedMatrix]:
+def half_of_low_rank() -> tuple[FloatArray, ObservedMatrix]:
     """A matrix of rank 2 without noise, and the half of it that is observed; its lower half mirrors the upper one.
 
     So the observed mean is 0, and subtracting it leaves the rank as it is.
@@ -211,7 +209,7 @@ class TestOptSpace(ModelContract):
 
     def test_the_objective_against_a_dense_restatement(self) -> None:
         matrix = additive(8, 7)
-        solver = solver_of(matrix, latent_size=2)
+        solver = make_optspace(matrix, latent_size=2)
         for _ in range(3):
             objective = solver.sweep()
         spaces, core, residuals, _ = solver.point
@@ -224,7 +222,7 @@ class TestOptSpace(ModelContract):
 
     def test_the_gradient_against_finite_differences(self) -> None:
         generator = np.random.default_rng(0)
-        solver = solver_of(additive(12, 9), latent_size=3)
+        solver = make_optspace(additive(12, 9), latent_size=3)
         solver.point = solver.solve_core(random_spaces(generator, (12, 9), 3))
         spaces, gradient = solver.point.spaces, solver.compute_gradient()
         for space, slope in zip(spaces, gradient, strict=True):
@@ -238,14 +236,14 @@ class TestOptSpace(ModelContract):
 
     def test_the_objective_is_one_of_subspaces(self) -> None:
         generator = np.random.default_rng(1)
-        solver = solver_of(additive(12, 9), latent_size=3)
+        solver = make_optspace(additive(12, 9), latent_size=3)
         spaces = random_spaces(generator, (12, 9), 3)
         turned = Spaces(*(space @ np.linalg.qr(generator.standard_normal((3, 3))).Q for space in spaces))
         assert solver.solve_core(turned).objective == pytest.approx(solver.solve_core(spaces).objective)
 
     def test_the_core_is_the_least_squares_solution(self) -> None:
         matrix = additive(15, 11)
-        solver = solver_of(matrix, latent_size=3)
+        solver = make_optspace(matrix, latent_size=3)
         spaces = random_spaces(np.random.default_rng(2), (15, 11), 3)
         # an entry (i, j) has the coefficients x_ia y_jb of S_ab
         design = np.einsum("ea,eb->eab", spaces.rows[matrix.entry_rows], spaces.columns[matrix.by_row.columns])
@@ -255,13 +253,13 @@ class TestOptSpace(ModelContract):
 
     def test_an_undetermined_core_is_the_smallest(self) -> None:
         matrix = ObservedMatrix.from_array([[1, np.nan, 2], [np.nan, 5, np.nan], [np.nan, np.nan, 4]])
-        solver = solver_of(matrix, latent_size=3)
+        solver = make_optspace(matrix, latent_size=3)
         spaces = Spaces(np.eye(3), np.eye(3))
         expected = np.where(np.isnan(matrix.to_array()), 0, matrix.to_array() - 3)
         np.testing.assert_allclose(solver.find_best_core(spaces), expected, atol=1e-12)
 
     def test_sweeps_stay_on_the_manifolds_and_never_rise(self) -> None:
-        solver = solver_of(additive(), latent_size=4)
+        solver = make_optspace(additive(), latent_size=4)
         objectives = [solver.point.objective]
         for _ in range(30):
             objectives.append(solver.sweep())
@@ -270,22 +268,21 @@ class TestOptSpace(ModelContract):
         assert np.all(np.diff(objectives) <= 0)
         assert objectives[-1] < 0.5 * objectives[0]
 
-    def test_a_step_that_is_too_long_is_shortened(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("deepmf.models.low_rank._OVERSHOOT", 100.0)
-        solver = solver_of(additive(), latent_size=4)
+    def test_a_step_that_is_too_long_is_shortened(self) -> None:
+        solver = OptSpaceSolver(additive(), OptSpaceSettings(latent_size=4), overshoot=100.0)
         first = solver.point.spaces.move(Spaces(*(-100 * part for part in solver.compute_gradient())), 1.0)
         assert solver.solve_core(first).objective > solver.point.objective
         objectives = [solver.point.objective, *(solver.sweep() for _ in range(10))]
         assert np.all(np.diff(objectives) < 0)
 
     def test_half_of_a_matrix_without_noise_gives_the_whole(self) -> None:
-        whole, observed = low_rank_optspace()
+        whole, observed = half_of_low_rank()
         model = OptSpace(latent_size=2, epochs=150).fit(observed)
         assert rmse_error(model.complete().ravel(), whole.ravel()) < 1e-5
 
     def test_at_the_minimum_it_stays(self) -> None:
-        _, observed = low_rank_optspace()
-        solver = solver_of(observed, latent_size=2)
+        _, observed = half_of_low_rank()
+        solver = make_optspace(observed, latent_size=2)
         for _ in range(300):
             objective = solver.sweep()
         assert objective < 1e-10
@@ -296,7 +293,7 @@ class TestOptSpace(ModelContract):
     def test_the_start_is_the_same_where_the_rank_is_less_than_asked_for(self) -> None:
         generator = np.random.default_rng(0)
         matrix = ObservedMatrix.from_array(np.outer(generator.integers(1, 4, 80), generator.integers(1, 4, 60)) / 1.0)
-        one, other = (solver_of(matrix, latent_size=6).arrays() for _ in range(2))
+        one, other = (make_optspace(matrix, latent_size=6).arrays() for _ in range(2))
         for name, space in one.items():
             np.testing.assert_array_equal(space, other[name])
             np.testing.assert_allclose(space.T @ space, np.eye(6), atol=1e-12)
@@ -316,7 +313,7 @@ class TestOptSpace(ModelContract):
             find_light_entries(matrix, 6 / 3.25), (rows != 0) & (columns != 3)
         )  # not more than
         np.testing.assert_array_equal(find_light_entries(matrix, 5.9 / 3.25), (rows > 1) & (columns != 3))
-        solver = solver_of(matrix, latent_size=2)
+        solver = make_optspace(matrix, latent_size=2)
         start = solver.point.spaces
         np.testing.assert_allclose(start.rows[0], 0, atol=1e-12)
         np.testing.assert_allclose(start.columns[3], 0, atol=1e-12)
@@ -327,7 +324,7 @@ class TestOptSpace(ModelContract):
 
     def test_a_resumed_run_goes_on_to_the_bit(self) -> None:
         matrix = additive()
-        assert_resumes_to_the_bit(*(solver_of(matrix, latent_size=3, seed=seed) for seed in (0, 0, 1)))
+        assert_resumes_to_the_bit(*(make_optspace(matrix, latent_size=3, seed=seed) for seed in (0, 0, 1)))
 
     def test_a_matrix_of_one_value_and_an_empty_row(self) -> None:
         constant = ObservedMatrix.from_array([[3, np.nan, 3], [3, 3, np.nan], [np.nan] * 3], Scale([1, 2, 3]))
@@ -355,11 +352,11 @@ def with_gross_errors(*, seed: int = 0) -> tuple[ObservedMatrix, FloatArray]:
     return ObservedMatrix.from_array(np.vstack([values, -values]), Scale(low=-40, high=40)), np.vstack([truth, -truth])
 
 
-def solver_of_rankk(matrix: ObservedMatrix, **settings: Any) -> RankKSolver:
+def make_rankk(matrix: ObservedMatrix, **settings: Any) -> RankKSolver:
     return RankKSolver(matrix, RankKSettings(**settings))
 
 
-def dense_of_rankk(solver: RankKSolver) -> FloatArray:
+def centred_scores(solver: RankKSolver) -> FloatArray:
     """X, which holds the values less their mean."""
     rows, columns = solver.latents()
     return np.asarray(rows @ columns.T - solver.mean)
@@ -373,10 +370,10 @@ class TestRankK(ModelContract):
 
     @pytest.mark.parametrize("latent_size", [1, 2, 4])
     def test_the_rank_is_exact(self, latent_size: int) -> None:
-        solver = solver_of_rankk(additive(), latent_size=latent_size)
+        solver = make_rankk(additive(), latent_size=latent_size)
         for _ in range(5):
             solver.sweep()
-            assert np.linalg.matrix_rank(dense_of_rankk(solver)) == latent_size
+            assert np.linalg.matrix_rank(centred_scores(solver)) == latent_size
 
     def test_gross_errors_do_not_bend_it(self) -> None:
         matrix, truth = with_gross_errors()
@@ -389,12 +386,12 @@ class TestRankK(ModelContract):
 
     def test_neither_step_raises_the_lagrangian(self) -> None:
         matrix, _ = with_gross_errors()
-        solver = solver_of_rankk(matrix, latent_size=2, penalty=0.5)
+        solver = make_rankk(matrix, latent_size=2, penalty=0.5)
         observed = ~np.isnan(matrix.to_array())
         targets = matrix.to_array()[observed] - solver.mean
 
         def lagrangian(errors: FloatArray) -> float:
-            gap = dense_of_rankk(solver)[observed] - targets - errors
+            gap = centred_scores(solver)[observed] - targets - errors
             linear, squared = solver.multipliers @ gap, gap @ gap
             return float(np.abs(errors).sum() + linear + solver.penalty / 2 * squared)
 
@@ -409,28 +406,28 @@ class TestRankK(ModelContract):
                 assert lagrangian(solver.errors + size * aside) > best
             solver.update_low_rank()
             assert lagrangian(solver.errors) <= best + 1e-9 * abs(best)
-            gap = dense_of_rankk(solver)[observed] - targets - solver.errors
+            gap = centred_scores(solver)[observed] - targets - solver.errors
             expected = solver.multipliers + solver.penalty * gap
             solver.update_multipliers()
             np.testing.assert_allclose(solver.multipliers, expected, atol=1e-9)
 
     def test_the_step_over_low_rank_matrices_is_the_best_to_what_is_filled_in(self) -> None:
         matrix, _ = with_gross_errors()
-        solver = solver_of_rankk(matrix, latent_size=30)  # all that 30 columns have, so that one step is exact
+        solver = make_rankk(matrix, latent_size=30)  # all that 30 columns have, so that one step is exact
         for _ in range(3):
             solver.sweep()
         solver.update_errors()
         observed = ~np.isnan(matrix.to_array())
-        filled = dense_of_rankk(solver)
+        filled = centred_scores(solver)
         filled[observed] = solver.targets + solver.errors - solver.multipliers / solver.penalty
         solver.update_low_rank()
-        np.testing.assert_allclose(dense_of_rankk(solver), filled, atol=1e-10)
+        np.testing.assert_allclose(centred_scores(solver), filled, atol=1e-10)
 
     def test_the_loss_is_the_mean_absolute_error(self) -> None:
         matrix, _ = with_gross_errors()
-        solver = solver_of_rankk(matrix)
+        solver = make_rankk(matrix)
         losses = [solver.sweep() for _ in range(100)]
-        difference = (dense_of_rankk(solver) + solver.mean - matrix.to_array())[~np.isnan(matrix.to_array())]
+        difference = (centred_scores(solver) + solver.mean - matrix.to_array())[~np.isnan(matrix.to_array())]
         assert losses[-1] == pytest.approx(np.abs(difference).mean())
         assert losses[-1] < 0.7 * losses[0]
 
@@ -443,7 +440,7 @@ class TestRankK(ModelContract):
 
     def test_a_resumed_run_goes_on_to_the_bit(self) -> None:
         matrix, _ = with_gross_errors()
-        assert_resumes_to_the_bit(*(solver_of_rankk(matrix) for _ in range(3)))
+        assert_resumes_to_the_bit(*(make_rankk(matrix) for _ in range(3)))
 
     def test_units_do_not_matter(self) -> None:
         matrix, _ = with_gross_errors()
@@ -479,7 +476,7 @@ def grouped(levels: tuple[float, ...], *, wrong: float = 0.0, seed: int = 0) -> 
     return ObservedMatrix.from_array(values, Scale(levels)), truth
 
 
-def solver_of_rdmc(matrix: ObservedMatrix, **settings: Any) -> RDMCSolver:
+def make_rdmc(matrix: ObservedMatrix, **settings: Any) -> RDMCSolver:
     return RDMCSolver(matrix, RDMCSettings(**settings))
 
 
@@ -522,11 +519,11 @@ class TestRDMC(ModelContract):
             found = pull_to_levels(np.array([value]), Scale(levels), share=nu / (mu + nu))
             np.testing.assert_allclose(found, solved, atol=1e-4)
 
-    def test_no_step_raises_the_lagrangian(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(low_rank, "_CELLS_AT_A_TIME", 200)  # blocks of 4 of the 60 rows
+    def test_no_step_raises_the_lagrangian(self) -> None:
         matrix, _ = grouped(UNEQUAL, wrong=0.1)
         # All 50 columns as rank, so that one step of subspace iteration is exact.
-        solver = solver_of_rdmc(matrix, latent_size=50, penalty=0.5, level_penalty=0.1, level_penalty_growth=1.2)
+        settings = RDMCSettings(latent_size=50, penalty=0.5, level_penalty=0.1, level_penalty_growth=1.2)
+        solver = RDMCSolver(matrix, settings, cells_at_a_time=200)  # blocks of 4 of the 60 rows
         observed = ~np.isnan(matrix.to_array())
         targets = matrix.to_array()[observed]
         discrete, scores = np.full(matrix.shape, solver.mean), scores_of(solver)
@@ -573,7 +570,7 @@ class TestRDMC(ModelContract):
 
     def test_multipliers_move_by_what_is_left_of_the_constraints(self) -> None:
         matrix, _ = grouped(STARS)
-        solver = solver_of_rdmc(matrix)
+        solver = make_rdmc(matrix)
         solver.sweep()
         mu = solver._unit * 0.3  # of the first sweep
         targets = matrix.values.astype(np.float64)
@@ -583,7 +580,7 @@ class TestRDMC(ModelContract):
 
     def test_the_loss_is_the_objective_per_entry(self) -> None:
         matrix, _ = grouped(STARS, wrong=0.1)
-        solver = solver_of_rdmc(matrix, level_penalty=0)
+        solver = make_rdmc(matrix, level_penalty=0)
         losses = [solver.sweep() for _ in range(40)]
         scores, observed = scores_of(solver), ~np.isnan(matrix.to_array())
         error = np.abs(scores - matrix.to_array())[observed].sum()
@@ -600,7 +597,7 @@ class TestRDMC(ModelContract):
 
     def test_a_resumed_run_goes_on_to_the_bit(self) -> None:
         matrix, _ = grouped(STARS, wrong=0.1)
-        assert_resumes_to_the_bit(*(solver_of_rdmc(matrix) for _ in range(3)))
+        assert_resumes_to_the_bit(*(make_rdmc(matrix) for _ in range(3)))
 
     def test_rankings_go_by_scores(self) -> None:
         model = self.new(epochs=30).fit(additive())

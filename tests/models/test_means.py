@@ -49,9 +49,7 @@ class TestMeans(ModelContract):
     def test_it_has_no_latents(self) -> None:
         model = Means().fit(additive())
         for ask in (model.similar_rows, model.similar_columns):
-            with pytest.raises(
-                BadSetting, match="this model has no latents, so neither rows nor columns can be compared"
-            ):
+            with pytest.raises(BadSetting, match="no latents"):
                 ask("row 1")
 
 
@@ -114,7 +112,7 @@ def test_weights_come_back_and_others_are_refused(store: EntryStore) -> None:
         FeatureWeights(rows=np.full((n_inputs, 1), np.nan)).tensors(),
     ]
     for tensors in wrong:
-        with pytest.raises(BadModelFile, match=r"the tensor features\.rows"):
+        with pytest.raises(BadModelFile, match=r"features\.rows"):
             load_feature_weights(store, tensors, width=1, kind="float64")
 
 
@@ -123,5 +121,5 @@ def test_the_default_is_what_unknown_ids_fall_back_to() -> None:
 
 
 def test_shrinkage_is_not_negative() -> None:
-    with pytest.raises(BadSetting, match="^shrinkage must be a number at least 0; got -1$"):
+    with pytest.raises(BadSetting, match="^shrinkage .*got -1$"):
         MeansSettings(shrinkage=-1)

@@ -214,9 +214,9 @@ class TestODMC(ModelContract):
 
     def test_scales_without_two_levels_are_refused(self) -> None:
         interval = ObservedMatrix.from_array([[0.5, 1.5], [2.5, np.nan]], Scale(low=0, high=3))
-        with pytest.raises(BadSetting, match="ODMC needs a scale of at least two levels; this one is 0 to 3"):
+        with pytest.raises(BadSetting, match="ODMC .*0 to 3"):
             ODMC().fit(interval)
-        with pytest.raises(BadSetting, match="at least two levels; this one is only 3"):
+        with pytest.raises(BadSetting, match="two levels; .*only 3"):
             ODMC().fit(ObservedMatrix.from_array([[3, np.nan], [3, 3]], Scale([3])))
 
     def test_stored_boundaries_are_checked(self) -> None:
@@ -234,5 +234,5 @@ class TestODMC(ModelContract):
 
     @pytest.mark.parametrize("setting", [{"gamma": -1}, {"alpha": -1}, {"margin": 0.6}, {"momentum": 1}, {"decay": 0}])
     def test_bad_numbers(self, setting: dict[str, Any]) -> None:
-        with pytest.raises(BadSetting, match=f"{next(iter(setting))} must be a number"):
+        with pytest.raises(BadSetting, match=f"^{next(iter(setting))} must"):
             ODMC(**setting)

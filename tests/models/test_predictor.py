@@ -86,7 +86,7 @@ def test_levels_are_those_of_scores_where_there_is_no_distribution() -> None:
     with pytest.raises(BadSetting, match="metric must be"):
         low.levels(*pairs, metric="best")
     for ask in (lambda: low.distribution(*pairs), lambda: low.readout.support, lambda: low.readout.unit_boundaries):
-        with pytest.raises(BadSetting, match="predicts a value, not a distribution"):
+        with pytest.raises(BadSetting, match="not a distribution"):
             ask()
 
 
@@ -113,15 +113,15 @@ def test_rows_and_columns_that_are_stored_nowhere() -> None:
     np.testing.assert_array_equal(columns.columns.whole(), [[2, 1, 0], [0, 1, 0]])
     assert rows.columns is one.columns and columns.rows is one.rows and len(one.rows) == 2
     endless = AxisEntries(np.array([0, 1]), np.array([0]), np.array([np.inf]))
-    with pytest.raises(TrainingDiverged, match="latents of new entries are not finite"):
+    with pytest.raises(TrainingDiverged, match="latents .*not finite"):
         one.with_rows(endless)
 
 
 def test_factors_alone_encode_nothing() -> None:
     some = AxisEntries(np.array([0, 1]), np.array([0]), np.array([4.0]))
-    with pytest.raises(CannotExtend, match="one latent for each row it was trained on"):
+    with pytest.raises(CannotExtend, match="one latent for each row"):
         predictor(NoEncoder()).with_rows(some)
-    with pytest.raises(CannotExtend, match="one latent for each column it was trained on"):
+    with pytest.raises(CannotExtend, match="one latent for each column"):
         predictor(NoEncoder()).with_columns(some)
     assert NoEncoder().pack() == ({}, {})
 
@@ -129,7 +129,7 @@ def test_factors_alone_encode_nothing() -> None:
 def test_directions_are_of_length_1_and_leave_out_what_is_beside() -> None:
     one = replace(predictor(), columns=Latents(np.array([[3, 4, 7], [0, 0, 1]], dtype=np.float32)))
     np.testing.assert_allclose(one.directions(one.columns), [[0.6, 0.8], [0, 0]], rtol=1e-6)
-    with pytest.raises(BadSetting, match="no latents, so neither rows nor columns can be compared"):
+    with pytest.raises(BadSetting, match="no latents"):
         replace(one, n_beside=3).directions(one.columns)
 
 
@@ -153,8 +153,8 @@ PARTS = ("base", "positions", "extra")
         ("latents.rows.base", lambda table: table[:-1], r"of shape \(2, 3\)"),
         ("latents.rows.base", lambda table: table.astype(np.float64), "must be of float32"),
         ("latents.columns.base", lambda table: table * np.nan, "finite numbers"),
-        ("latents.columns.base", lambda table: table * np.float32(1e38), "so large that their products"),
-        ("latents.rows.positions", lambda _: np.array([0]), r"latents.rows.extra must be .* of shape \(1, 3\)"),
+        ("latents.columns.base", lambda table: table * np.float32(1e38), "so large"),
+        ("latents.rows.positions", lambda _: np.array([0]), r"rows.extra .*\(1, 3\)"),
     ],
 )
 def test_latents_that_could_not_be_those_of_a_model(name: str, change: Any, message: str) -> None:
@@ -172,11 +172,9 @@ def test_positions_that_are_not_those_of_an_extension(positions: list[int]) -> N
         "latents.rows.positions": np.array(positions),
         "latents.rows.extra": np.ones((3, 3), dtype=np.float32),
     }
-    with pytest.raises(BadModelFile, match="the stored latents of rows are not all there"):
+    with pytest.raises(BadModelFile, match="latents of rows .*not all"):
         unpack_latents(tensors | wrong, entries, width=3)
 
-
-STARS_READOUT = Scale([1, 2, 3, 4, 5])
 
 SCORES = np.array([-3.0, 1.4, 2.5, 4.6, 9.0])
 
@@ -184,11 +182,11 @@ NOTHING = np.empty((5, 0))
 
 
 def test_the_plain_readout_clips() -> None:
-    readout = Readout(STARS_READOUT)
+    readout = Readout(STARS)
     assert readout.scores(SCORES, NOTHING) is SCORES
     for read in (readout.units, readout.values):
         assert read(SCORES).tolist() == [1, 1.4, 2.5, 4.6, 5]
-    assert readout.levels(SCORES).tolist() == STARS_READOUT.nearest_level(np.array([1, 1.4, 2.5, 4.6, 5])).tolist()
+    assert readout.levels(SCORES).tolist() == STARS.nearest_level(np.array([1, 1.4, 2.5, 4.6, 5])).tolist()
     assert not readout.predicts_levels and readout.pack() == {}
 
 
@@ -207,9 +205,7 @@ def test_boundaries_tell_levels_apart() -> None:
     assert readout.pack()["boundaries"].tolist() == [-0.5, 4.6]
 
 
-@pytest.mark.parametrize(
-    "readout", [Readout(STARS_READOUT), LevelReadout(STARS_READOUT), BoundaryReadout(STARS_READOUT, np.arange(4) + 1.5)]
-)
+@pytest.mark.parametrize("readout", [Readout(STARS), LevelReadout(STARS), BoundaryReadout(STARS, np.arange(4) + 1.5)])
 def test_a_value_is_no_distribution(readout: Readout) -> None:
     assert not readout.gives_distribution and readout.row_fields == slice(0, 0)
     for ask in (
@@ -217,14 +213,14 @@ def test_a_value_is_no_distribution(readout: Readout) -> None:
         lambda: readout.unit_boundaries,
         lambda: readout.distribution(SCORES, NOTHING),
     ):
-        with pytest.raises(BadSetting, match="^this model predicts a value, not a distribution; OrdinalDMF, ICFNADE"):
+        with pytest.raises(BadSetting, match="not a distribution; .*OrdinalDMF"):
             ask()
 
 
 def test_levels_by_which_metric_and_of_which_scale() -> None:
     for metric in ("rmse", "mae", "accuracy"):
-        check_levels(STARS_READOUT, metric)
-    with pytest.raises(BadSetting, match="^metric must be 'rmse' or 'mae' or 'accuracy'; got 'median'$"):
-        check_levels(STARS_READOUT, "median")
-    with pytest.raises(BadSetting, match="^the scale 0 to 1 has no levels; predict gives real values$"):
+        check_levels(STARS, metric)
+    with pytest.raises(BadSetting, match="^metric .*got 'median'$"):
+        check_levels(STARS, "median")
+    with pytest.raises(BadSetting, match="0 to 1 has no levels"):
         check_levels(Scale(low=0, high=1), "rmse")

@@ -49,7 +49,7 @@ def test_best_positions_agree_with_a_full_stable_sort(lines: list[list[int]], n:
 
 @pytest.mark.parametrize("n", [0, -1, 2.5, True, None])
 def test_bad_n(n: object) -> None:
-    with pytest.raises(BadSetting, match="n must be a whole number of at least 1"):
+    with pytest.raises(BadSetting, match="^n must .*at least 1"):
         best_positions(np.zeros((1, 3)), n)  # type: ignore[arg-type]
 
 
@@ -168,10 +168,10 @@ def test_a_choice_by_labels_by_masks_and_by_numbers_of_entries() -> None:
     assert chosen(exclude=["b", "b"], min_entries=1) == [0, 2]
     assert chosen(["b", "a"], np.array([False, False, True]), 1) == [1, 0]
     assert chosen(min_entries=4) == []
-    with pytest.raises(BadSetting, match=r"among is a mask of shape \(2,\); one over all columns has the shape \(3,\)"):
+    with pytest.raises(BadSetting, match=r"among .*\(2,\); .*\(3,\)"):
         chosen(np.array([True, False]))
     for wrong in (-1, 2.5, True):
-        with pytest.raises(BadSetting, match="min_entries must be a whole number of at least 0; got"):
+        with pytest.raises(BadSetting, match="^min_entries .*got"):
             chosen(min_entries=wrong)  # type: ignore[arg-type]
 
 
@@ -229,7 +229,7 @@ def test_the_recall_is_the_one_it_says(wide: ALS, near: ColumnNeighbours) -> Non
 
 def test_recommendations_are_nearly_exact_and_leave_out_what_they_should(wide: ALS, near: ColumnNeighbours) -> None:
     rows = wide.row_labels_[:20].tolist()
-    exact, found = wide.recommend(rows, 10), wide.recommend(rows, 10, neighbours=near)
+    exact, found = wide.recommend(rows, 10, rank_by="value"), wide.recommend(rows, 10, neighbours=near)
     assert np.mean([np.isin(*lines).mean() for lines in zip(exact.labels, found.labels, strict=True)]) > 0.95
     for row in rows[:5]:
         best = wide.recommend(row, 10, neighbours=near)
@@ -239,19 +239,19 @@ def test_recommendations_are_nearly_exact_and_leave_out_what_they_should(wide: A
         others = wide.recommend(row, 10, neighbours=near, exclude=best.labels)
         assert others.labels.size == 10 and not set(others.labels) & set(best.labels)
         some = wide.column_labels_[:7]
-        few = wide.recommend(row, 10, neighbours=near, among=some), wide.recommend(row, 10, among=some)
+        few = wide.recommend(row, 10, neighbours=near, among=some), wide.recommend(row, 10, rank_by="value", among=some)
         assert few[0].labels.tolist() == few[1].labels.tolist()
     # Where nearly everything near a row is barred, all columns are ranked.
     most = wide.column_labels_[: 3000 - 12]
     left = wide.recommend(rows[0], 5, exclude=most, neighbours=near)
-    assert left.labels.tolist() == wide.recommend(rows[0], 5, exclude=most).labels.tolist()
+    assert left.labels.tolist() == wide.recommend(rows[0], 5, rank_by="value", exclude=most).labels.tolist()
 
 
 def test_new_columns_and_guests_are_ranked_too(wide: ALS, near: ColumnNeighbours) -> None:
     fans = wide.row_labels_[:40]
     more = wide.extend(ObservedMatrix.from_entries(fans, ["Premiere"] * 40, [5] * 40, wide.scale_))
     guest = more.fold_in(wide.column_labels_[:3].tolist(), [5, 4, 5])
-    exact = guest.recommend(200).labels.tolist()
+    exact = guest.recommend(200, rank_by="value").labels.tolist()
     assert "Premiere" in guest.recommend(exact.index("Premiere") + 1, neighbours=near).labels
 
 
@@ -259,6 +259,8 @@ def test_what_an_index_cannot_serve(wide: ALS, near: ColumnNeighbours) -> None:
     other = ALS(latent_size=6, epochs=1, seed=1).fit(wide.entries_.train)
     with pytest.raises(BadSetting, match="another model"):
         other.recommend(other.row_labels_[0], neighbours=near)
+    with pytest.raises(BadSetting, match="neighbours"):
+        wide.recommend(wide.row_labels_[0], rank_by="relevance", neighbours=near)
     with pytest.raises(BadSetting, match="got 25"):
         Means().fit(additive()).column_neighbours()
     parts: Any = {name: getattr(wide.predictor_, name) for name in ("rows", "columns", "encoder", "readout")}
@@ -310,7 +312,7 @@ def test_a_row_with_few_columns_left_has_few_lines(tmp_path: Path) -> None:
 def test_refusals_leave_nothing(model: Model, tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="must end in"):
         model.recommend_to(tmp_path / "top.xlsx")
-    with pytest.raises(BadSetting, match="n must be a whole number of at least 1; got 0"):
+    with pytest.raises(BadSetting, match="^n must .*got 0"):
         model.recommend_to(tmp_path / "top.csv", n=0)
     with pytest.raises(UnknownLabel, match="'nobody' is not known"):
         model.recommend_to(tmp_path / "top.csv", ["nobody"])

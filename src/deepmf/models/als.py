@@ -39,11 +39,19 @@ from deepmf.models.predictor import Encoder
 from deepmf.models.solver import Arrays, FactorModel, Solver
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.training.progress import FitPlan
-from deepmf.training.settings import WIDEST, LoopSettings, Settings, setting, settings_dataclass
+from deepmf.training.settings import (
+    RECOMMENDATION,
+    WIDEST,
+    LoopSettings,
+    RecommendationSettings,
+    Settings,
+    setting,
+    settings_dataclass,
+)
 
 
 @settings_dataclass
-class ALSSettings(LoopSettings):
+class ALSSettings(LoopSettings, RecommendationSettings):
     """The settings of ALS; the defaults were chosen on validation entries of MovieLens-1M.
 
     On MovieLens-1M and on generated matrices of many shapes, the best `penalty` times the width of the scale is 1 to 2
@@ -54,7 +62,7 @@ class ALSSettings(LoopSettings):
     fits stops before its best sweep; with a patience of 2, 8 of them would.
     """
 
-    chosen_at_fit: ClassVar[Collection[str]] = ("penalty",)
+    chosen_at_fit: ClassVar[Collection[str]] = ("penalty", *RECOMMENDATION)
 
     epochs: int = setting(15, "Number of sweeps; a sweep solves for all rows, then for all columns.", low=1)
     patience: int | None = 6
@@ -81,16 +89,28 @@ class ALSSettings(LoopSettings):
 # Conjugate gradient steps of a row in a sweep: with 3 steps, sweeps are as good as with exact solutions (docs/log.md).
 _MOST_STEPS = 3
 
-# A row's steps end when a step lowers the squared errors by less than this share: the next step would gain a tenth of
-# that, and validation errors stay the same to 1e-4 in every sweep (docs/log.md).
-_LEAST_GAIN = 3e-4
 
-# Entries whose factors are gathered at a time: 42 numbers each take 2.6 MB.
-_ENTRIES_AT_A_TIME = 1 << 14
+class SolverLimits(NamedTuple):
+    """How much a solver computes at a time, and when the steps of a row end.
 
-# Entries of a row that are multiplied at a time: numpy's BLAS would cut larger products for threads of its own, which
-# wait for the threads that solve groups.
-_PIECE = 192
+    Parameters
+    ----------
+    least_gain
+        A row's steps end when a step lowers the squared errors by less than this share: the next step would gain a
+        tenth of that, and validation errors stay the same to 1e-4 in every sweep (docs/log.md).
+    entries_at_a_time
+        Number of entries whose factors are gathered at a time: 42 numbers each take 2.6 MB.
+    piece
+        Number of entries of a row that are multiplied at a time: numpy's BLAS would cut larger products for threads of
+        its own, which wait for the threads that solve groups.
+    """
+
+    least_gain: float = 3e-4
+    entries_at_a_time: int = 1 << 14
+    piece: int = 192
+
+
+_LIMITS = SolverLimits()
 
 # Rows with fewer entries count as so many, so that the Gram matrices of a group take no more than a few megabytes.
 _LEAST_WIDTH = 32
@@ -116,15 +136,15 @@ class ALSSolver(Solver):
     (u_i, b_i) of the last sweep on the features; so for columns.
     """
 
-    def __init__(self, entries: EntryStore, settings: ALSSettings) -> None:
+    def __init__(self, entries: EntryStore, settings: ALSSettings, *, limits: SolverLimits = _LIMITS) -> None:
         train = entries.train
         n_rows, n_columns = train.shape
         (row_starts, columns), (column_starts, rows, order) = train.by_row, train.by_column
         by_row = AxisEntries(row_starts, columns, train.values.astype(np.float64))
         by_column = AxisEntries(column_starts, rows, by_row.values[order])
         self.mean = train.mean
-        self.rows = LeastSquares(by_row, n_others=n_columns, train=train, settings=settings)
-        self.columns = LeastSquares(by_column, n_others=n_rows, train=train, settings=settings)
+        self.rows = LeastSquares(by_row, n_others=n_columns, train=train, settings=settings, limits=limits)
+        self.columns = LeastSquares(by_column, n_others=n_rows, train=train, settings=settings, limits=limits)
         self.column_factors = start_columns(train, settings)
         width = self.column_factors.shape[1]
         self.row_factors = np.zeros((n_rows, width), dtype=np.float32)
@@ -290,11 +310,20 @@ class LeastSquares:
     penalty is on the distance from it, rows without entries get it, and None stands for zeros.
     """
 
-    def __init__(self, entries: AxisEntries, *, n_others: int, train: ObservedMatrix, settings: ALSSettings) -> None:
+    def __init__(
+        self,
+        entries: AxisEntries,
+        *,
+        n_others: int,
+        train: ObservedMatrix,
+        settings: ALSSettings,
+        limits: SolverLimits = _LIMITS,
+    ) -> None:
+        self._limits = limits
         self._counts = np.diff(entries.starts).astype(np.float32)
         self.latent_ridges = compute_latent_ridges(self._counts.astype(np.float64), train.scale, settings)  # (rows,)
         self.effect_ridge = settings.effect_penalty
-        self._groups = list(_group_rows(entries, n_others=n_others, mean=train.mean))
+        self._groups = list(_group_rows(entries, n_others=n_others, mean=train.mean, limits=limits))
 
     def solve(self, others: LatentArray, prior: LatentArray | None = None) -> Solution:
         """Return the exact ridge solution of every row given the factors of the columns."""
@@ -308,7 +337,7 @@ class LeastSquares:
             factors[group.positions], objective = _solve_grams(grams, ridges, own_prior)
             return objective
 
-        return Solution(factors, _run_in_threads(solve_group, self._groups, table.shape[1]))
+        return Solution(factors, self._run_in_threads(solve_group, table.shape[1]))
 
     def improve(self, others: LatentArray, factors: LatentArray, prior: LatentArray | None = None) -> Solution:
         """Return better factors of every row, at a third of the cost of the exact solution.
@@ -322,7 +351,7 @@ class LeastSquares:
 
         def improve_group(group: Group, buffer: LatentArray) -> float:
             ridges, own_prior = self._make_ridges(group, others.shape[1]), better[group.positions]
-            if group.values[0].size > _ENTRIES_AT_A_TIME:
+            if group.values[0].size > self._limits.entries_at_a_time:
                 grams = _compute_grams(group, table, buffer)
                 solution, objective = _solve_grams(grams, ridges, None if prior is None else own_prior)
                 better[group.positions] = solution
@@ -338,12 +367,12 @@ class LeastSquares:
                 sizes=sizes,
                 start=start - own_prior,
                 most_steps=_MOST_STEPS,
-                least_gain=_LEAST_GAIN,
+                least_gain=self._limits.least_gain,
             )
             better[group.positions] += moved.factors
             return float(np.vdot(moved.residuals, moved.residuals) + np.vdot(ridges * moved.factors, moved.factors))
 
-        return Solution(better, _run_in_threads(improve_group, self._groups, table.shape[1]))
+        return Solution(better, self._run_in_threads(improve_group, table.shape[1]))
 
     def compute_penalty(self, factors: LatentArray, prior: LatentArray | None = None) -> float:
         """Return the penalty of factors, which is on their distance from a prior."""
@@ -358,6 +387,27 @@ class LeastSquares:
         ridges[:, :-1] = self.latent_ridges[group.positions, None]
         return ridges
 
+    def _run_in_threads(self, solve: Callable[[Group, LatentArray], float], width: int) -> float:
+        """Solve the groups in as many threads as torch uses, and return the sum of the objectives.
+
+        The threads gather, multiply and eliminate without the interpreter. Each works alone: by default they would cut
+        every small product into pieces for further threads and mostly wait for each other. Each reuses one buffer of a
+        width for the factors that it gathers, since fresh memory for every group can take four times as long to fill.
+        """
+
+        def solve_all(groups: list[Group]) -> float:
+            buffer = np.empty((self._limits.entries_at_a_time, width), dtype=np.float32)
+            return sum(solve(group, buffer) for group in groups)
+
+        n_threads = torch.get_num_threads()
+        if min(n_threads, len(self._groups)) <= 1:
+            return solve_all(self._groups)
+        try:
+            with ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as threads:
+                return sum(threads.map(solve_all, (self._groups[first::n_threads] for first in range(n_threads))))
+        finally:
+            torch.set_num_threads(n_threads)
+
 
 def compute_latent_ridges(counts: Any, scale: Scale, settings: ALSSettings) -> Any:
     """Return the weights of the squared latents of rows from their entry counts, as an array or a tensor."""
@@ -365,15 +415,15 @@ def compute_latent_ridges(counts: Any, scale: Scale, settings: ALSSettings) -> A
     return settings.penalty * width * counts**settings.count_power
 
 
-def _group_rows(entries: AxisEntries, *, n_others: int, mean: float) -> Iterator[Group]:
+def _group_rows(entries: AxisEntries, *, n_others: int, mean: float, limits: SolverLimits) -> Iterator[Group]:
     """Yield groups of rows with a bounded number of padded entries, the longest rows first."""
     starts, counts = entries.starts[:-1].astype(np.int64), np.diff(entries.starts)
     remaining = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     while remaining.size:
         longest = counts[remaining[0]]
-        n_pieces = -(-longest // _PIECE)
+        n_pieces = -(-longest // limits.piece)
         width = n_pieces * -(-longest // n_pieces)
-        positions, remaining = np.split(remaining, [max(1, _ENTRIES_AT_A_TIME // max(width, _LEAST_WIDTH))])
+        positions, remaining = np.split(remaining, [max(1, limits.entries_at_a_time // max(width, _LEAST_WIDTH))])
         places = np.arange(width).reshape(n_pieces, -1)
         observed = places < counts[positions, None, None]
         places = np.where(observed, starts[positions, None, None] + places, 0)
@@ -382,28 +432,6 @@ def _group_rows(entries: AxisEntries, *, n_others: int, mean: float) -> Iterator
             np.where(observed, entries.others[places], n_others).astype(np.int32),
             np.where(observed, entries.values[places] - mean, 0.0).astype(np.float32),
         )
-
-
-def _run_in_threads(solve: Callable[[Group, LatentArray], float], groups: list[Group], width: int) -> float:
-    """Solve groups in as many threads as torch uses, and return the sum of the objectives.
-
-    The threads gather, multiply and eliminate without the interpreter. Each works alone: by default they would cut
-    every small product into pieces for further threads and mostly wait for each other. Each reuses one buffer of a
-    width for the factors that it gathers, since fresh memory for every group can take four times as long to fill.
-    """
-
-    def solve_all(groups: list[Group]) -> float:
-        buffer = np.empty((_ENTRIES_AT_A_TIME, width), dtype=np.float32)
-        return sum(solve(group, buffer) for group in groups)
-
-    n_threads = torch.get_num_threads()
-    if min(n_threads, len(groups)) <= 1:
-        return solve_all(groups)
-    try:
-        with ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as threads:
-            return sum(threads.map(solve_all, (groups[first::n_threads] for first in range(n_threads))))
-    finally:
-        torch.set_num_threads(n_threads)
 
 
 def _make_table(factors: LatentArray) -> LatentArray:
@@ -424,7 +452,7 @@ def _compute_grams(group: Group, table: LatentArray, buffer: LatentArray) -> Ten
     """Return the Gram matrices (rows, latent + 2, latent + 2) of (v_j, 1, x_ij - m - c_j) over each row's entries."""
     n_rows, n_pieces, n_entries = group.values.shape
     grams = np.zeros((n_rows, *table.shape[1:] * 2), dtype=np.float32)
-    at_a_time = max(1, _ENTRIES_AT_A_TIME // (n_rows * n_entries))
+    at_a_time = max(1, buffer.shape[0] // (n_rows * n_entries))
     for start in range(0, n_pieces, at_a_time):
         some = slice(start, start + at_a_time)
         gathered = _gather(table, group.others[:, some], buffer)

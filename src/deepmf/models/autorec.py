@@ -37,7 +37,7 @@ from deepmf.training.trainer import SGD, Evaluate, Objective, Trainer
 
 @settings_dataclass
 class VectorSettings(StepDecaySettings):
-    """The settings that all models share that read whole rows or columns."""
+    """Settings of models that read whole rows or columns."""
 
     decay: float = 1.0
     batch_size: int | None = setting(None, "Number of rows or columns in a batch (none: all).", low=1)
@@ -45,7 +45,7 @@ class VectorSettings(StepDecaySettings):
 
 @settings_dataclass
 class AutoencoderSettings(VectorSettings):
-    """The settings that all autoencoders share."""
+    """Settings of all autoencoders."""
 
     precision: str = "single"
     inputs: str = setting(
@@ -80,7 +80,7 @@ class UAutoRecSettings(AutoRecSettings):
 
 @settings_dataclass
 class DeepAutoRecSettings(AutoencoderSettings):
-    """The settings of Deep U-AutoRec; the defaults are those of its paper, but for a larger step size (.005 there)."""
+    """The settings of Deep U-AutoRec; the defaults are those of the paper, except the learning rate (.005 there)."""
 
     epochs: int = 100
     validate_every: int = 2
@@ -116,8 +116,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class Autoencoder(nn.Module):
     """Fully connected layers with an activation after each, dropout after the middle one, and a last layer.
 
-    It has as many outputs as inputs. `output_activation` is that of the last layer; `initial` times Xavier's are the
-    weights to start with.
+    It has as many outputs as inputs. `output_activation` is the activation of the last layer; `initial` scales the
+    Xavier initialisation.
     """
 
     def __init__(
@@ -183,27 +183,26 @@ def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Lin
     return layer
 
 
-_VECTORS_AT_A_TIME = 1024
+class ReadsRows:
+    """A model whose network reads rows and has an output for each column."""
+
+    axis: ClassVar[AxisName] = "row"
+    predicts: ClassVar[tuple[str, ...]] = ("I", "II")
+    lines: ClassVar[Mapping[str, LineOf]] = dict.fromkeys(("first.weight", "last.weight", "last.bias"), "column")
+    cannot: ClassVar[str] = "it has one output for each column it was trained on"
 
 
-# The areas that a network can predict in, and why not in others, by the axis that it reads.
-PREDICTS: dict[AxisName, tuple[str, ...]] = {"row": ("I", "II"), "column": ("I", "III")}
+class ReadsColumns:
+    """A model whose network reads columns and has an output for each row."""
 
-CANNOT: dict[AxisName, str] = {
-    "row": "it has one output for each column it was trained on",
-    "column": "it has one output for each row it was trained on",
-}
-
-
-# The weights that belong to labels of the other axis, by the axis that a network reads.
-LINES: dict[AxisName, dict[str, LineOf]] = {
-    "row": {"first.weight": "column", "last.weight": "column", "last.bias": "column"},
-    "column": {"first.weight": "row", "last.weight": "row", "last.bias": "row"},
-}
+    axis: ClassVar[AxisName] = "column"
+    predicts: ClassVar[tuple[str, ...]] = ("I", "III")
+    lines: ClassVar[Mapping[str, LineOf]] = dict.fromkeys(("first.weight", "last.weight", "last.bias"), "row")
+    cannot: ClassVar[str] = "it has one output for each row it was trained on"
 
 
 class VectorEncoder(NetworkEncoder):
-    """The latent of a vector is its last hidden layer and a constant 1; that of an output is its weights and its bias.
+    """Latents of vectors are their last hidden layer and a constant 1; latents of outputs are their weights and bias.
 
     Parameters
     ----------
@@ -212,7 +211,7 @@ class VectorEncoder(NetworkEncoder):
     axis
         Axis that the network reads.
     inputs
-        From values of entries to inputs of the network.
+        Maps values of entries to inputs of the network.
     """
 
     def __init__(self, network: Any, *, axis: AxisName, inputs: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> None:
@@ -235,7 +234,8 @@ class VectorEncoder(NetworkEncoder):
     @torch.no_grad()
     def _read(self, axis: AxisName, entries: AxisEntries) -> LatentArray:
         if axis != self.axis:
-            raise CannotExtend(f"new {axis}s cannot be encoded: {CANNOT[self.axis]}")
+            reason = (ReadsRows if self.axis == "row" else ReadsColumns).cannot
+            raise CannotExtend(f"new {axis}s cannot be encoded: {reason}")
         return _append_constant(encode_hidden(self.network, sparse_vectors(entries, self._inputs(entries.values))))
 
 
@@ -244,10 +244,10 @@ def count_outputs(train: ObservedMatrix, axis: AxisName) -> int:
     return train.shape[1] if axis == "row" else train.shape[0]
 
 
-def encode_hidden(network: Any, vectors: Vectors) -> Tensor:
-    """Return the last hidden layer (vectors, hidden) of all vectors in single precision, a part at a time."""
+def encode_hidden(network: Any, vectors: Vectors, *, at_a_time: int = 1024) -> Tensor:
+    """Return the last hidden layer (vectors, hidden) of all vectors in single precision, batch by batch."""
     ids = torch.arange(len(vectors), device=network.first.weight.device)
-    return torch.cat([network.hidden(vectors.take(some)).float() for some in torch.split(ids, _VECTORS_AT_A_TIME)])
+    return torch.cat([network.hidden(vectors.take(some)).float() for some in torch.split(ids, at_a_time)])
 
 
 def _append_constant(hidden: Tensor) -> LatentArray:
@@ -256,14 +256,14 @@ def _append_constant(hidden: Tensor) -> LatentArray:
 
 
 class ValueEncoding(NamedTuple):
-    """How values enter and leave a network: less a shift, or scaled to [-1, 1]; missing values enter as 0."""
+    """Maps values to inputs of a network and back: minus a shift, or scaled to [-1, 1]. Missing values are 0."""
 
     shift: float = 0.0
     unit_map: UnitMap | None = None
 
     @classmethod
     def of(cls, inputs: str, train: ObservedMatrix) -> ValueEncoding:
-        """Return an encoding: "raw", "centred" (less the mean of all entries) or "scaled" (to [-1, 1])."""
+        """Return an encoding: "raw", "centred" (minus the mean of all entries) or "scaled" (to [-1, 1])."""
         if inputs == "scaled":
             return cls(unit_map=train.scale.unit_map)
         return cls(0.0 if inputs == "raw" else train.mean)
@@ -356,7 +356,7 @@ class AutoRecObjective(AutoencoderObjective):
         self._gamma, self._n_entries = gamma, n_entries
 
     def loss(self, network: Autoencoder, block: VectorBlock) -> Tensor:
-        """Return the loss of some vectors, which stand for all of them."""
+        """Return the loss of a batch of vectors, scaled to all vectors."""
         loss = sum_squared_errors(network(block.inputs), block.targets) / block.share
         if self._gamma:
             loss = loss + self._gamma / 2 * network.sum_squared_weights()
@@ -390,8 +390,8 @@ class AutoRec(AutoencoderModel):
         )
 
 
-class IAutoRec(AutoRec):
-    """I-AutoRec: the entries of a column in, one output for each row; it predicts for new columns.
+class IAutoRec(ReadsColumns, AutoRec):
+    """I-AutoRec reads the entries of a column and has one output for each row; it predicts for new columns.
 
     Settings are keyword arguments, see `AutoRecSettings`.
 
@@ -402,15 +402,11 @@ class IAutoRec(AutoRec):
     array([5., 1., 5.])
     """
 
-    axis: ClassVar[AxisName] = "column"
-    predicts: ClassVar[tuple[str, ...]] = PREDICTS["column"]
-    lines: ClassVar[Mapping[str, LineOf]] = LINES["column"]
-    cannot: ClassVar[str] = CANNOT["column"]
     settings_class: ClassVar[type[Settings]] = AutoRecSettings
 
 
-class UAutoRec(AutoRec):
-    """U-AutoRec: the entries of a row in, one output for each column; it predicts for new rows.
+class UAutoRec(ReadsRows, AutoRec):
+    """U-AutoRec reads the entries of a row and has one output for each column; it predicts for new rows.
 
     Settings are keyword arguments, see `UAutoRecSettings`.
 
@@ -421,18 +417,14 @@ class UAutoRec(AutoRec):
     array([5., 1., 5.])
     """
 
-    axis: ClassVar[AxisName] = "row"
-    predicts: ClassVar[tuple[str, ...]] = PREDICTS["row"]
-    lines: ClassVar[Mapping[str, LineOf]] = LINES["row"]
-    cannot: ClassVar[str] = CANNOT["row"]
     settings_class: ClassVar[type[Settings]] = UAutoRecSettings
 
 
 class DeepAutoRecObjective(AutoencoderObjective):
-    """The mean squared error on the observed entries of some rows, then on all entries of the outputs for them.
+    """The mean squared error on the observed entries of a batch, then on its outputs, which are fed back as inputs.
 
-    Dense re-feeding (Kuchaiev and Ginsburg 2017): a network that has learned the matrix maps its own outputs,
-    which are full rows, to themselves; so they are training examples too.
+    Dense re-feeding (Kuchaiev and Ginsburg 2017): a perfect network maps its own outputs, which are complete rows, to
+    themselves, so they are training examples too.
     """
 
     def __init__(self, scale: Scale, encoding: ValueEncoding, *, refeeds: int) -> None:
@@ -440,11 +432,11 @@ class DeepAutoRecObjective(AutoencoderObjective):
         self._refeeds = refeeds
 
     def loss(self, network: Autoencoder, block: VectorBlock) -> Tensor:
-        """Return the mean squared error on the observed entries of some rows."""
+        """Return the mean squared error on the observed entries of a batch of rows."""
         return _average_squared_errors(network(block.inputs), block.targets)
 
     def passes(self, network: Autoencoder, block: VectorBlock) -> Sequence[Evaluate]:
-        """Return the loss on a block, and that on its outputs, as often as they are fed back."""
+        """Return the loss of a block, followed by the loss of its outputs for each re-feeding."""
         fed_back: list[Tensor] = []  # the outputs of each pass, as they were before its step
 
         def first() -> Tensor:
@@ -466,11 +458,11 @@ class DeepAutoRecObjective(AutoencoderObjective):
         return [first, *[again] * self._refeeds]
 
 
-class DeepUAutoRec(AutoencoderModel):
-    """Deep U-AutoRec: a row in, through a wide code, one output for each column; it predicts for new rows.
+class DeepUAutoRec(ReadsRows, AutoencoderModel):
+    """Deep U-AutoRec: U-AutoRec with several layers, a wide code and dense re-feeding; it predicts for new rows.
 
-    Settings are keyword arguments, see `DeepAutoRecSettings`. SELU follows every layer, the last too, so
-    outputs lie above -1.76: values far below zero need `inputs="scaled"`.
+    Settings are keyword arguments, see `DeepAutoRecSettings`. SELU follows every layer, the last one included, so
+    outputs are above -1.76: values far below zero need `inputs="scaled"`.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -479,10 +471,6 @@ class DeepUAutoRec(AutoencoderModel):
     array([5., 1., 5.])
     """
 
-    axis: ClassVar[AxisName] = "row"
-    predicts: ClassVar[tuple[str, ...]] = PREDICTS["row"]
-    lines: ClassVar[Mapping[str, LineOf]] = LINES["row"]
-    cannot: ClassVar[str] = CANNOT["row"]
     settings_class: ClassVar[type[Settings]] = DeepAutoRecSettings
     settings: DeepAutoRecSettings
 

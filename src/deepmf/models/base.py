@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadModelFile, BadSetting, NotFitted, TrainingDiverged
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import NOTHING
+from deepmf.matrix.axis_entries import NOTHING, PlacedEntries
 from deepmf.matrix.entries import EntryStore, Pairs, forget, plan_forget
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
@@ -41,18 +41,27 @@ from deepmf.models.fitting import (
     report_ending,
     warn_of_nothing,
 )
-from deepmf.models.pairs import Axis, Fallback, PredictedAreas, Unknown, find_pairs
+from deepmf.models.interactions import (
+    InteractionPredictor,
+    check_has_values,
+    find_similar_columns,
+    find_similar_rows,
+)
+from deepmf.models.pairs import Axis, Fallback, LabelPairs, PredictedAreas, Unknown, find_pairs
 from deepmf.models.predictor import Predictor, check_levels
+from deepmf.models.presence import Presence
 from deepmf.models.ranking import (
     ColumnFilter,
     ColumnNeighbours,
     Ranking,
     Recommendations,
+    check_neighbours,
     choose_columns,
     is_label,
     most_similar,
     rank_columns,
 )
+from deepmf.models.relevance import RankBy, Ranker, Rankers, choose_order, fit_presence
 from deepmf.storage.features import pack_features, unpack_features
 from deepmf.storage.matrices import pack_mapped_matrix, pack_matrix, unpack_any_matrix
 from deepmf.storage.model_file import (
@@ -69,7 +78,7 @@ from deepmf.training.history import Callback, History
 from deepmf.training.loop import Task, ValidationEntries
 from deepmf.training.progress import FitPlan, show_epochs
 from deepmf.training.runtime import limit_threads
-from deepmf.training.settings import LoopSettings, Settings
+from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings
 
 if TYPE_CHECKING:  # imported by the methods that use them: most models are never explained, completed or warm-started
     from deepmf.models.explanation import Explanation
@@ -83,10 +92,20 @@ Missing = Literal["error", "ignore"]
 
 @dataclass(frozen=True)
 class Fitted:
-    """The state of a fitted model: the entries it knows, and its predictor."""
+    """The state of a fitted model: the entries it knows, its predictor, and its presence part.
+
+    rank_by: the order in which it ranks columns by default.
+    """
 
     entries: EntryStore
     predictor: Predictor
+    presence: Presence | None = None
+    rank_by: RankBy = "value"
+
+    @cached_property
+    def rankers(self) -> Rankers:
+        """The rankers of columns."""
+        return Rankers(self.entries, self.presence, self.rank_by)
 
     @cached_property
     def fallback(self) -> Fallback:
@@ -118,7 +137,9 @@ class Model(ABC):
 
     def __init__(self, /, **settings: Any) -> None:
         self.settings = self.settings_class.from_names(settings)
-        self._given = frozenset(settings)
+        self._given = frozenset(
+            name for name, value in settings.items() if value != "auto" or name not in RECOMMENDATION
+        )
         self.chosen_: dict[str, Any] = {}
         self.history_ = History()
         self._fitted: Fitted | None = None
@@ -175,6 +196,12 @@ class Model(ABC):
         """
         name = type(self).__name__
         check_trainable(train)
+        if not train.has_values:
+            if start_from is not None or row_features is not None or column_features is not None:
+                raise BadSetting(
+                    "interactions are learned from their positions alone; leave out start_from and features"
+                )
+            return self._fit_interactions(train, validation)
         if isinstance(start_from, Model) and start_from.is_fitted and not start_from.scale_.is_bounded:
             train = train if train.scale.is_bounded else train.with_scale(start_from.scale_)
         check_ranks(name, train, self.settings, able=self.fits_on_ranks)
@@ -198,6 +225,7 @@ class Model(ABC):
                 self._learn(entries, aligned, Fitting([*shown, *callbacks], path, checkpoint_every, start=start))
             if aligned is not None and self.history_.best_error is not None:
                 self.history_.means_error = self._measure_means(aligned)
+            self._learn_presence(aligned)
             self._add_featured_labels(row_features, column_features)
             report_ending(self.history_, self.settings)
         return self
@@ -237,6 +265,7 @@ class Model(ABC):
             Features of a known row or column replace its old ones.
         conflicts : what happens to an entry that is known with another value: "error" raises `DuplicateEntries`,
             "replace" takes the new value. The weights keep what they learned from the old value until the next fit.
+            Counts of interactions add up unless they are replaced.
         """
         known = self.entries_
         check_extension(new, row_features, column_features, conflicts)
@@ -249,7 +278,7 @@ class Model(ABC):
         areas.check_new("column", known.columns, entries.columns)
         warn_of_nothing(entries, "row", rows)
         warn_of_nothing(entries, "column", columns)
-        return self._encode_again(entries, self.predictor_, rows, columns)
+        return self._encode_again(entries, self._require_fitted(), rows, columns)
 
     def forget(
         self,
@@ -277,8 +306,13 @@ class Model(ABC):
         """
         plan = plan_forget(self.entries_, rows, columns, entries, row_features, column_features, missing=missing)
         found = forget(self.entries_, plan)
-        predictor = self.predictor_.without(found.gone_rows, found.gone_columns)
-        return self._encode_again(found.store, predictor, found.rows, found.columns)
+        fitted = self._require_fitted()
+        left = replace(
+            fitted,
+            predictor=fitted.predictor.without(found.gone_rows, found.gone_columns),
+            presence=None if fitted.presence is None else fitted.presence.without_columns(found.gone_columns),
+        )
+        return self._encode_again(found.store, left, found.rows, found.columns)
 
     def fold_in(
         self, columns: Iterable[Any] = (), values: Iterable[float] = (), *, features: FeatureValues | None = None
@@ -286,7 +320,7 @@ class Model(ABC):
         """Return an unstored row with these entries; it predicts and ranks like a row that `extend` added.
 
         Nothing is kept, no label is needed, and the cost is that of one row. `features` maps names to values, for a
-        model that was fitted with row features; a row with features needs no entries.
+        model that was fitted with row features; a row with features needs no entries. Interactions need no values.
         """
         return self._fold_in([(columns, values)], None if features is None else [features], single=True)
 
@@ -302,9 +336,9 @@ class Model(ABC):
         """Return an unstored column with these entries; it predicts like a column that `extend` added."""
         from deepmf.models.fold_in import fold_in_column
 
-        entries, predictor = self.entries_, self.predictor_
+        fitted = self._require_fitted()
         self._areas.check_folds_in("column")
-        return fold_in_column(entries, predictor, (rows, values), features)
+        return fold_in_column(fitted.rankers, fitted.predictor, (rows, values), features)
 
     def predict(self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error") -> FloatArray:
         """Return the prediction for each pair of a row and a column, in the scale's units.
@@ -316,7 +350,7 @@ class Model(ABC):
             "error" raises `UnknownLabel`, "nan" returns NaN, and "fallback" predicts as `Means` does: the overall mean,
             plus the effect of the row or the column that is known.
         """
-        pairs = find_pairs(self.entries_, rows, columns, unknown)
+        pairs = self._find_value_pairs(rows, columns, unknown)
         return pairs.evaluate(self.predictor_.predict, self._predict_by_means)
 
     def predict_levels(
@@ -328,6 +362,7 @@ class Model(ABC):
         predict a distribution. With `unknown="fallback"`, the level is the one nearest to the fallback's mean.
         """
         scale, predictor = self.scale_, self.predictor_
+        check_has_values(scale)
         check_levels(scale, metric)
 
         def fall_back(rows: IndexArray, columns: IndexArray) -> FloatArray:
@@ -365,7 +400,7 @@ class Model(ABC):
     def scores(self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error") -> FloatArray:
         """Return the real-valued score of each pair in the scale's units, even if `predict` returns levels."""
         predictor = self.predictor_
-        pairs = find_pairs(self.entries_, rows, columns, unknown)
+        pairs = self._find_value_pairs(rows, columns, unknown)
         return pairs.evaluate(
             lambda *at: predictor.readout.units(predictor.score_pairs(*at)),
             lambda *at: self.scale_.clip(self._predict_means(*at)),
@@ -390,41 +425,66 @@ class Model(ABC):
         rows: Any,
         n: int = 10,
         *,
+        rank_by: RankBy | None = None,
+        relevant: float | None = None,
         neighbours: ColumnNeighbours | None = None,
         **columns: Unpack[ColumnFilter],
     ) -> Ranking:
         """Return the n best columns of one row, or of each row of a list, best first.
 
         Columns for which the row has an entry are left out. In a ranking of several rows, a line with fewer than n
-        columns is filled up with NaN.
+        columns is filled up with NaN. The values are predictions, however the columns are ranked; the attributes
+        `presence` and `liked` of the ranking are the probabilities that an entry exists, and that its value is then at
+        least the relevant one.
 
         Parameters
         ----------
         rows : a row label, or several.
         n : the number of columns.
+        rank_by : "relevance" ranks by the probability that the row takes the column and likes it, "value" by the
+            prediction. The default (None) is the setting `rank_by`: relevance where few cells have an entry, value
+            where most cells have one. A model without a presence part ranks by value.
+        relevant : the smallest value that counts as liked; default: the mean of the row's entries, rounded up to a
+            level. A row without entries takes the mean of all entries, and the popularity of the columns.
         neighbours : an index from `column_neighbours`, which searches only the columns near a row. Rankings are exact
             without it.
         among : rank only these columns: labels, or a mask over all columns.
         exclude : leave these columns out: labels, or a mask over all columns.
         min_entries : leave out columns with fewer entries, whose predictions are uncertain.
         include_observed : also rank columns for which the row has an entry.
+        where : rank only columns whose features meet all conditions, by name: `{"year": {"min": 1990, "max": 1999}}`
+            for numbers and dates (years or dates), `{"genres": {"any": ["Drama"]}}` for categories and lists, also with
+            "all" and "none". Columns without the feature are left out.
         """
         entries = self.entries_
         single = is_label(rows, entries.rows)
         at = entries.rows.positions([rows] if single else rows)
         choice = choose_columns(entries, **columns)
+        ranker = self.make_ranker(check_neighbours(neighbours, rank_by), relevant)
         best = rank_columns(
-            self.predictor_, entries.columns, at, choice, n, observed=entries.seen_columns, neighbours=neighbours
+            ranker, entries.columns, at, choice, n, observed=entries.seen_columns, neighbours=neighbours
         )
         return best.first() if single else best
 
+    def make_ranker(self, rank_by: RankBy | None = None, relevant: float | None = None) -> Ranker:
+        """Return the ranker of the rows, whose `rank_block` gives the keys by which `recommend` ranks columns."""
+        fitted = self._require_fitted()
+        return fitted.rankers.make(fitted.predictor, fitted.entries.seen_columns, rank_by, relevant)
+
     def recommend_to(
-        self, path: str | Path, rows: Iterable[Any] | None = None, n: int = 10, **columns: Unpack[ColumnFilter]
+        self,
+        path: str | Path,
+        rows: Iterable[Any] | None = None,
+        n: int = 10,
+        *,
+        rank_by: RankBy | None = None,
+        relevant: float | None = None,
+        **columns: Unpack[ColumnFilter],
     ) -> int:
         """Write the n best columns of some rows, or of all rows (None), to a file in bounded memory.
 
         The name ends in .csv, .tsv, .jsonl or .parquet. A line has the row, the rank from 1, the column and the
-        prediction. The keyword arguments choose columns as in `recommend`.
+        prediction. The keyword arguments are those of `recommend`.
 
         Returns
         -------
@@ -432,7 +492,8 @@ class Model(ABC):
         """
         if rows is not None and is_label(rows, self.entries_.rows):
             rows = [rows]
-        return Recommendations.of(self.entries_, self.predictor_, rows, n, **columns).write(path)
+        ranker = self.make_ranker(rank_by, relevant)
+        return Recommendations.of(self.entries_, ranker, rows, n, **columns).write(path)
 
     def column_neighbours(self) -> ColumnNeighbours:
         """Return an index of the trained columns, with which `recommend` takes milliseconds for millions of columns.
@@ -440,14 +501,22 @@ class Model(ABC):
         It needs the extra `ann`, and takes seconds to build for every million columns. Its `recall` says how many of
         the ten best columns it finds. It also serves the models that `extend` and `forget` make from this one.
         """
+        check_has_values(self.scale_)
         return ColumnNeighbours(self.predictor_)
 
     def similar_rows(self, row: Any, n: int = 10) -> Ranking:
-        """Return the n rows most similar to a row, and their similarities (the cosines of their latents)."""
+        """Return the n rows most similar to a row, and their similarities.
+
+        These are the cosines of their latents; for interactions, those of their entries.
+        """
+        if self.scale_.is_interactions:
+            return find_similar_rows(self.entries_, row, n)
         return most_similar(self.predictor_.directions(self.predictor_.rows), self.entries_.rows, row, n)
 
     def similar_columns(self, column: Any, n: int = 10) -> Ranking:
-        """Return the n columns most similar to a column, and their similarities (the cosines of their latents)."""
+        """Return the n columns most similar to a column, and their similarities, as in `similar_rows`."""
+        if self.scale_.is_interactions:
+            return find_similar_columns(self.entries_, column, n)
         return most_similar(self.predictor_.directions(self.predictor_.columns), self.entries_.columns, column, n)
 
     def explain(self, row: Any, column: Any, n: int = 5, *, axis: Axis = "row") -> Explanation:
@@ -456,6 +525,7 @@ class Model(ABC):
         The effect of an entry is the prediction with all entries minus the prediction without this entry. Entries over
         new columns describe nothing and have no effect. In a row of more than 256 entries, only the most prominent
         ones are tried. For a model that was fitted with features, the features of the row are left out in turn, too.
+        The attribute `presence` has the entries that make it likely that the row takes the column at all.
 
         Parameters
         ----------
@@ -465,10 +535,11 @@ class Model(ABC):
         """
         from deepmf.models.explanation import check_axis, explain_pair
 
-        entries, predictor = self.entries_, self.predictor_
+        fitted = self._require_fitted()
         check_axis(axis)
+        check_has_values(fitted.entries.scale)
         self._areas.check_explains(axis)
-        return explain_pair(entries, predictor, row, column, n, axis=axis)
+        return explain_pair(fitted.rankers, fitted.predictor, row, column, n, axis=axis)
 
     def complete(self) -> FloatArray:
         """Return the whole matrix, (rows, columns): observed entries as they are, all others predicted."""
@@ -512,9 +583,11 @@ class Model(ABC):
         check : called with the written file or folder before it takes its name; if it raises, nothing changes.
         """
         entries, learned = self.entries_, self.predictor_.pack()
-        n_bytes = entries.train.nbytes + sum(tensor.nbytes for tensor in learned.tensors.values())
-        in_folder = goes_to_folder(path, n_bytes, largest_file=largest_file)
-        parts = _pack_parts(entries, learned, in_folder=in_folder)
+        presence = self._require_fitted().presence
+        packed = {"learned": learned} if presence is None else {"learned": learned, "presence": presence.pack()}
+        n_bytes = sum(tensor.nbytes for part in packed.values() for tensor in part.tensors.values())
+        in_folder = goes_to_folder(path, entries.train.nbytes + n_bytes, largest_file=largest_file)
+        parts = _pack_entries(entries, in_folder=in_folder) | packed
         content = {
             "class": type(self).__name__,
             "settings": self.settings.to_dict(),
@@ -537,7 +610,13 @@ class Model(ABC):
         entries = _unpack_entries(content, tensors, model._areas, takes_features=cls.takes_features)
         model.history_ = History.from_dict(read_field(content, "history"))
         with refuse_stored(cls.__name__):
-            model._fitted = Fitted(entries, model._load_predictor(entries, read_field(content, "learned"), tensors))
+            predictor = (
+                InteractionPredictor.of(entries)
+                if entries.scale.is_interactions
+                else model._load_predictor(entries, read_field(content, "learned"), tensors)
+            )
+        presence = Presence.unpack(content["presence"], tensors, entries) if "presence" in content else None
+        model._fitted = Fitted(entries, predictor, presence, model._default_order(presence))
         return model
 
     @property
@@ -554,6 +633,11 @@ class Model(ABC):
     def predictor_(self) -> Predictor:
         """The predictor: latents, the encoder that computes them, and their readout."""
         return self._require_fitted().predictor
+
+    @property
+    def rankers_(self) -> Rankers:
+        """Makes the rankers of columns, also for rows that are folded in."""
+        return self._require_fitted().rankers
 
     @property
     def scale_(self) -> Scale:
@@ -592,8 +676,12 @@ class Model(ABC):
 
     @property
     def chosen_on_entries_(self) -> dict[str, float]:
-        """Quantities beside the best epoch that were chosen on held-out entries."""
-        return {}
+        """Quantities beside the best epoch that were chosen on held-out entries, those of the presence part here.
+
+        `presence_ndcg` and `popularity_ndcg` are the NDCG@10 of both rankings on these entries.
+        """
+        presence = self._require_fitted().presence
+        return {} if presence is None else presence.describe_choice()
 
     def __repr__(self) -> str:
         return self._view.text()
@@ -671,6 +759,50 @@ class Model(ABC):
             with _refusing_unsolvable():
                 self._set_fitted(entries, self._make_predictor(task, entries, fitting))
 
+    def _fit_interactions(self, train: ObservedMatrix, validation: ObservedMatrix | None) -> Self:
+        """Fit the presence part alone; an error leaves the model as it was."""
+        if getattr(self.settings, "presence", None) is None:
+            raise BadSetting(
+                f"{type(self).__name__} has no presence part, and interactions have no values to learn; fit ALS or "
+                "another model with presence='auto'"
+            )
+        if train.n_entries == train.shape[0] * train.shape[1]:
+            raise BadEntries("there is nothing to learn: every row has an entry in every column")
+        if validation is not None:
+            check_matrix(validation, "validation")
+        aligned, entries, model = ValidationEntries.of(train, validation), EntryStore.of(train), copy.copy(self)
+        model.history_, model.chosen_ = History(), {"rank_by": "relevance"}
+        model.settings = replace(model.settings, **model.chosen_)
+        model._fitted = Fitted(entries, InteractionPredictor.of(entries))
+        model._learn_presence(aligned)
+        self.__dict__.update(model.__dict__)
+        return self
+
+    def _learn_presence(self, validation: ValidationEntries | None) -> None:
+        """Fit the presence part of a model that has learned to predict, if its settings ask for one."""
+        fitted, settings = self._fitted, self.settings
+        kind = getattr(settings, "presence", None)
+        if fitted is None or kind is None:
+            return
+        with limit_threads(getattr(settings, "device", "cpu")), _refusing_unsolvable():
+            found = fit_presence(
+                fitted.entries,
+                fitted.predictor,
+                kind,
+                None if validation is None else PlacedEntries(*validation),
+                folds_in=self._areas.covers_new("row"),
+                seed=settings.seed,
+            )
+        if "presence" not in self._given:
+            chosen: dict[str, Any] = {"presence": None if found is None else found.kind}
+            self.settings, self.chosen_ = replace(settings, **chosen), self.chosen_ | chosen
+        self._fitted = replace(fitted, presence=found, rank_by=self._default_order(found))
+
+    def _default_order(self, presence: Presence | None) -> RankBy:
+        """Return the order in which columns are ranked unless another is asked for."""
+        by_relevance = presence is not None and getattr(self.settings, "rank_by", "value") == "relevance"
+        return "relevance" if by_relevance else "value"
+
     # Internals.
 
     def _require_fitted(self) -> Fitted:
@@ -698,6 +830,10 @@ class Model(ABC):
         model.settings, model.chosen_ = fill_settings(
             self.settings, self._given, self._choose_settings(train, earlier), earlier
         )
+        if hasattr(model.settings, "presence"):
+            order: dict[str, Any] = {"presence": "auto", "rank_by": choose_order(train)}
+            chosen = {name: value for name, value in order.items() if name not in self._given}
+            model.settings, model.chosen_ = replace(model.settings, **chosen), model.chosen_ | chosen
         return model
 
     @contextmanager
@@ -714,7 +850,7 @@ class Model(ABC):
     def _plan_epochs(self, train: ObservedMatrix, *, warm: bool) -> FitPlan | None:
         """Return the plan of a fit with these settings."""
         settings = self.settings
-        if not isinstance(settings, LoopSettings):
+        if not isinstance(settings, LoopSettings) or not train.has_values:
             return None
         if warm:
             from deepmf.models.warm_start import WarmStart
@@ -750,12 +886,13 @@ class Model(ABC):
         if new_rows is not None or new_columns is not None:
             self._fitted = self.extend(row_features=new_rows, column_features=new_columns)._fitted
 
-    def _encode_again(self, entries: EntryStore, predictor: Predictor, rows: IndexArray, columns: IndexArray) -> Self:
+    def _encode_again(self, entries: EntryStore, fitted: Fitted, rows: IndexArray, columns: IndexArray) -> Self:
         """Return a copy with other entries, in which some rows and columns are encoded from these again."""
         model, areas = copy.copy(self), self._areas
         rows = rows if areas.covers_new("row") else rows[:0]
         columns = columns if areas.covers_new("column") else columns[:0]
-        model._fitted = Fitted(entries, predictor.extend(entries, rows, columns))
+        presence = None if fitted.presence is None else fitted.presence.extend(entries, columns)
+        model._fitted = Fitted(entries, fitted.predictor.extend(entries, rows, columns), presence, fitted.rank_by)
         return model
 
     def _fold_in(
@@ -763,11 +900,11 @@ class Model(ABC):
     ) -> FoldedRows:
         from deepmf.models.fold_in import fold_in_rows
 
-        entries, predictor = self.entries_, self.predictor_
+        fitted = self._require_fitted()
         self._areas.check_folds_in("row")
         if not histories:
             raise BadEntries("there is no history to fold in")
-        return fold_in_rows(entries, predictor, histories, features, single=single)
+        return fold_in_rows(fitted.rankers, fitted.predictor, histories, features, single=single)
 
     def _read_distributions(
         self,
@@ -778,12 +915,18 @@ class Model(ABC):
     ) -> FloatArray:
         """Return `read` of the predictive distributions of pairs of labels."""
         predictor = self.predictor_
+        check_has_values(self.scale_)
         if not self.gives_distribution:
             raise BadSetting(
                 f"{type(self).__name__} predicts a value, not a distribution; OrdinalDMF, ICFNADE and UCFNADE do both"
             )
         pairs = find_pairs(self.entries_, rows, columns, unknown)
         return pairs.evaluate(lambda *at: read(predictor.distribution(*at)), lambda *at: read(self._count_levels(*at)))
+
+    def _find_value_pairs(self, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown) -> LabelPairs:
+        """Return the positions of pairs of labels whose values can be predicted."""
+        check_has_values(self.scale_)
+        return find_pairs(self.entries_, rows, columns, unknown)
 
     def _count_levels(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
         """Return the fallback's distribution for each pair of positions: the frequencies of the levels."""
@@ -820,10 +963,10 @@ def _refusing_unsolvable() -> Iterator[None]:
         raise TrainingDiverged(f"the values are too large, or too far apart, for this method ({error})") from error
 
 
-def _pack_parts(entries: EntryStore, learned: Packed, *, in_folder: bool) -> dict[str, Packed]:
-    """Return the parts of a model file or folder by name: the entries, the features, and what was learned."""
+def _pack_entries(entries: EntryStore, *, in_folder: bool) -> dict[str, Packed]:
+    """Return the entries and the features as parts of a model file or folder, by name."""
     pack = pack_mapped_matrix if in_folder else pack_matrix
-    parts = {"train": pack(entries.train, "train"), "learned": learned}
+    parts = {"train": pack(entries.train, "train")}
     if entries.extension is not None:
         parts["extension"] = pack(entries.extension, "extension")
     for name, features in (("row_features", entries.row_features), ("column_features", entries.column_features)):

@@ -1,8 +1,7 @@
-"""CF-NADE-S: it learns to predict the levels of some entries of a row, or of a column, from any others."""
+"""CF-NADE-S: a network that predicts the levels of some entries of a row, or of a column, from the others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -17,13 +16,12 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.autorec import CANNOT, LINES, PREDICTS, VectorEncoder, VectorSettings, count_outputs, encode_hidden
+from deepmf.models.autorec import ReadsColumns, ReadsRows, VectorEncoder, VectorSettings, count_outputs, encode_hidden
 from deepmf.models.distribution import PredictiveDistribution
 from deepmf.models.fitting import Fitting
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.predictor import Positions, Predictor, Readout, unpack_latents
-from deepmf.models.warm_start import LineOf
 from deepmf.nn.branch import Dropout
 from deepmf.nn.inputs import Batch, SparseBatch
 from deepmf.nn.sparse_linear import SampledLinear, SparseLinear
@@ -37,9 +35,9 @@ from deepmf.training.trainer import Objective, Trainer
 
 @settings_dataclass
 class CFNADESettings(VectorSettings):
-    """The settings of I-CF-NADE; but for `epochs` and `normalise`, the defaults are those of Zheng et al. 2016.
+    """The settings of I-CF-NADE; except for `epochs` and `normalise`, the defaults are those of Zheng et al. 2016.
 
-    A `normalise` other than "none" is not in the paper: it makes what is learned from few shown entries fit many.
+    `normalise` is not in the paper: it makes the inputs of vectors with few and with many entries comparable.
     """
 
     epochs: int = 200
@@ -66,19 +64,19 @@ class UCFNADESettings(CFNADESettings):
     normalise: str = "root"
 
 
-# By which power of (usual count / count) the sum over a vector's entries is scaled: not at all, halfway, to their mean.
+# The power of (usual count / count) that scales the sum over the entries of a vector.
 NORMALISATIONS = {"none": 0.0, "root": 0.5, "count": 1.0}
 
 _USUAL_COUNT = 100.0
 
 
 class Nade(nn.Module):
-    """One hidden layer of tanh on thermometers of levels, and a score for each level of each output.
+    """One tanh layer on thermometer-encoded levels, and a score for each level of each output.
 
-    It reads levels by their number: 1 for the lowest, 0 where a table (batch, places) has nothing. A level switches on
-    the weights of all levels up to it, on both sides: the input of level k is the sum of W^1 to W^k, the score of
-    level k is that of b^1 + V^1 h to b^k + V^k h (Zheng et al. 2016). Weights of a level lie together, by place.
-    `frequencies` of the levels, (levels,), are the distribution that the biases give before training.
+    Levels are numbered from 1; 0 means missing in a table (batch, places). Parameters are shared between levels
+    (Zheng et al. 2016): the input of level k is the sum of W^1 to W^k, and the score of level k is the sum of
+    b^1 + V^1 h to b^k + V^k h. Weights are stored level by level. The biases are initialised such that the network
+    predicts `frequencies` (levels,).
     """
 
     def __init__(
@@ -116,7 +114,7 @@ class Nade(nn.Module):
         return steps.view(len(hidden), self.n_levels, -1).cumsum(1)
 
     def level_scores_at(self, hidden: Tensor, outputs: Tensor, starts: Tensor) -> Tensor:
-        """Return those of some outputs of each vector, (entries, levels): of vector k at starts[k]:starts[k + 1]."""
+        """Return the scores of some outputs of each vector, (entries, levels); vector k has starts[k]:starts[k + 1]."""
         steps = self.last.forward_at(hidden, self._places(outputs).flatten(), starts * self.n_levels)
         return steps.view(-1, self.n_levels).cumsum(1)
 
@@ -125,22 +123,22 @@ class Nade(nn.Module):
         return self.first.weight.square().sum() + self.last.weight.square().sum()
 
     def _places(self, outputs: Tensor) -> Tensor:
-        """Return where the weights of all levels of some outputs lie, (outputs, levels)."""
+        """Return the positions of the weights of all levels of some outputs, (outputs, levels)."""
         return outputs.long()[:, None] + self.n_places * torch.arange(self.n_levels, device=outputs.device)
 
 
 class Subset(Dropout):
-    """Draws which of a vector's D entries it is shown: d of them, every d from 0 to D - 1 and every choice as likely.
+    """Draws the input entries of each vector: d of its D entries, with d uniform from 0 to D - 1.
 
-    With a random key for each entry, those below the key of one entry chosen at random are such a draw: its rank is
-    uniform, and all sets below it are as likely. That costs no sorting; equal keys are too rare to matter.
+    Each entry gets a random key; the inputs are the entries whose key is below the key of one random entry. The rank
+    of that entry is uniform and all subsets of a size are equally likely, without sorting. Equal keys are rare.
     """
 
     def __init__(self) -> None:
         super().__init__(0.0)
 
     def of_table(self, observed: Tensor) -> Tensor:
-        """Return which places are shown, (batch, places), of those that are observed; two draws of fixed shape."""
+        """Return which observed places are inputs, (batch, places)."""
         keys, lots = (
             torch.rand(observed.shape, generator=self.generator, device=observed.device, dtype=torch.float32)
             for _ in range(2)
@@ -149,28 +147,29 @@ class Subset(Dropout):
         return observed & (keys < keys.gather(1, chosen))
 
     def of_entries(self, starts: Tensor) -> Tensor:
-        """Return which entries are shown, (entries,), where those of vector k are at starts[k]:starts[k + 1]."""
+        """Return which entries are inputs, (entries,); the entries of vector k are starts[k]:starts[k + 1]."""
         counts = starts.diff()
         n_entries = int(starts[-1])
         keys, lots = (
             torch.rand(size, generator=self.generator, device=starts.device, dtype=torch.float32)
             for size in (n_entries, counts.numel())
         )
-        chosen = (starts[:-1] + (lots * counts).long()).clamp(max=n_entries - 1)  # where a vector has none, of another
+        chosen = (starts[:-1] + (lots * counts).long()).clamp(
+            max=n_entries - 1
+        )  # a vector without entries takes one of another
         return keys < torch.repeat_interleave(keys[chosen], counts)
 
 
 def select_entries(batch: SparseBatch, kept: Tensor) -> SparseBatch:
-    """Return the vectors with some of their entries alone, by `kept` (entries,)."""
+    """Return the vectors with only the entries that `kept` (entries,) marks."""
     ends = functional.pad(kept.cumsum(0), (1, 0))
     return SparseBatch(batch.indices[kept], ends[batch.starts], batch.weights[kept])
 
 
 def make_thermometers(batch: SparseBatch, n_places: int) -> SparseBatch:
-    """Return vectors of levels by number as vectors of ones at every level up to theirs.
+    """Encode vectors of level numbers as thermometers: ones at every level up to the level of an entry.
 
-    Adding up the weights of the levels once for all places would save entries, and costs as much (measured with 5
-    levels); for a few vectors it would cost far more.
+    Summing the weights over levels beforehand takes the same time with 5 levels, and far more for a few vectors.
     """
     numbers = batch.weights.long()
     ends = functional.pad(numbers.cumsum(0), (1, 0))
@@ -180,10 +179,10 @@ def make_thermometers(batch: SparseBatch, n_places: int) -> SparseBatch:
 
 
 def compute_ordinal_costs(level_scores: Tensor, levels: Tensor) -> Tensor:
-    """Return the cost (batch, ...) of scores (batch, levels, ...) where the true levels are `levels` (batch, ...).
+    """Return the cost (batch, ...) of scores (batch, levels, ...) given the true levels (batch, ...), counted from 1.
 
-    Zheng et al. 2016: the negative logarithm of the probability to pick first the true level, then each lower one in
-    turn, out of those that are not picked yet and not higher; and likewise upwards. Levels go by their number, from 1.
+    Zheng et al. 2016: the negative log-probability of picking the true level first, then each lower level in turn, out
+    of the levels that are left and not higher; and the same upwards.
     """
     down = level_scores.logcumsumexp(1) - level_scores
     up = level_scores.flip(1).logcumsumexp(1).flip(1) - level_scores
@@ -194,7 +193,7 @@ def compute_ordinal_costs(level_scores: Tensor, levels: Tensor) -> Tensor:
 
 
 def average_levels(level_scores: Tensor, values: Tensor) -> Tensor:
-    """Return the mean (batch, ...) of the levels' values (levels,) by the softmax of scores (batch, levels, ...)."""
+    """Return the expected value (batch, ...) of levels (levels,) under the softmax of scores (batch, levels, ...)."""
     return level_scores.to(values.dtype).softmax(1).movedim(1, -1) @ values
 
 
@@ -203,17 +202,17 @@ _PAIRS_AT_A_TIME = 1 << 14
 _SCORES_AT_A_TIME = 1 << 22  # 32 MB in double precision
 
 
-# How many numbers a dense step keeps, about, for each level of each place of its batch.
+# Approximate number of floats that a dense step keeps for each level of each place of its batch.
 _NUMBERS_A_SCORE = 12
 
-# The largest whole number that half precision counts up to.
+# Half precision represents whole numbers exactly up to this one.
 _MOST_DENSE_LEVELS = 256
 
 
 class CFNADEObjective(Objective):
-    """The ordinal cost of the entries of each vector that it is not shown, weighted as if it were that of all.
+    """The ordinal cost of the entries of a vector that are not inputs.
 
-    A vector of D entries is shown d of them; the cost of the others counts D / (D - d) times.
+    If d of D entries are inputs, the cost of the others is multiplied by D / (D - d).
     """
 
     levels: Tensor
@@ -224,14 +223,14 @@ class CFNADEObjective(Objective):
         self.register_buffer("levels", torch.tensor(levels, dtype=torch.float32), persistent=False)
 
     def loss(self, network: Nade, block: VectorBlock) -> Tensor:
-        """Return the loss of some vectors, of which the network is shown random entries."""
+        """Return the loss of a batch of vectors; random entries of each are inputs."""
         batch, subset = block.inputs, network.subset
         shown = subset.of_entries(batch.starts) if isinstance(batch, SparseBatch) else subset.of_table(batch > 0)
         loss = self.cost(network, batch, shown) / block.n_vectors
         return loss + self._gamma / 2 * network.sum_squared_weights() if self._gamma else loss
 
     def cost(self, network: Nade, batch: Batch, shown: Tensor) -> Tensor:
-        """Return the sum of the vectors' costs, where they are shown some entries: (entries,) or (batch, places)."""
+        """Return the sum of the costs of all vectors; `shown` marks the inputs, (entries,) or (batch, places)."""
         if isinstance(batch, SparseBatch):
             inputs, targets = select_entries(batch, shown), select_entries(batch, ~shown)
             scores = network.level_scores_at(network.hidden(inputs), targets.indices, targets.starts)
@@ -253,9 +252,9 @@ class CFNADEObjective(Objective):
 
 
 class NadeBlocks(VectorBlocks):
-    """The vectors of CF-NADE, by the numbers of their levels.
+    """The vectors of CF-NADE as level numbers.
 
-    Dense tables are used on a GPU alone, where they and those of a step fit.
+    Dense tables are used only on a GPU, if they and the tables of a step fit into its memory.
     """
 
     def __init__(
@@ -274,7 +273,7 @@ class NadeBlocks(VectorBlocks):
 
 
 def _make_readout(scale: Scale) -> Readout:
-    """Return the readout of expected values, with distributions over the levels of a scale."""
+    """Return the readout of expected values and distributions over levels."""
     levels = scale.require_levels("CF-NADE")
     return Readout(scale, levels, scale.to_unit(_middles(levels)).astype(np.float32))
 
@@ -284,7 +283,7 @@ def _middles(levels: FloatArray) -> FloatArray:
 
 
 class NadePredictor(Predictor):
-    """Predicts from hidden activations by the network's scores of all levels, not by products of latents."""
+    """Predicts with the level scores of the network instead of products of latents."""
 
     def score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         """Return the expected value of each pair of positions."""
@@ -327,7 +326,7 @@ class NadePredictor(Predictor):
         return scores
 
     def _by_role(self, rows: IndexArray, columns: IndexArray) -> tuple[Latents, IndexArray, IndexArray]:
-        """Return the latents of what is read, and which positions are read, and which are outputs."""
+        """Return the latents of the axis that the network reads, its positions, and the positions of outputs."""
         return (self.rows, rows, columns) if self._reads_rows else (self.columns, columns, rows)
 
     @property
@@ -349,9 +348,8 @@ class NadePredictor(Predictor):
 class CFNADE(NetworkModel):
     """The base class of I-CF-NADE and U-CF-NADE.
 
-    The latent of a vector is its hidden activations, and a constant 1. That of an output is how they change the
-    log-odds of the highest level against the lowest, and the constant part of these: so similar outputs have similar
-    latents. Predictions come from the hidden activations and the network's scores of all levels.
+    The latents of a vector are its hidden activations and a constant 1. The latents of an output are the weights and
+    the bias of the log-odds of the highest level against the lowest, so similar outputs have similar latents.
     """
 
     axis: ClassVar[AxisName]  # what the network reads
@@ -366,7 +364,7 @@ class CFNADE(NetworkModel):
     def _new_network(self, entries: EntryStore) -> Nade:
         train = entries.train
         levels = train.scale.require_levels("CF-NADE")
-        # One entry more of each level: one that never occurs is rare, not impossible.
+        # One extra entry of each level: a level that never occurs is rare, not impossible.
         counts = np.bincount(number_levels(train.scale, train.values) - 1, minlength=levels.size) + 1.0
         return Nade(
             count_outputs(train, self.axis),
@@ -390,7 +388,7 @@ class CFNADE(NetworkModel):
         network = self._load_network(entries, tensors)
         rows, columns = unpack_latents(tensors, entries, width=self.settings.hidden_size + 1)
         if (rows if self.axis == "row" else columns).largest().max(initial=0.0) > 1.0:
-            raise BadModelFile("the stored latents are no hidden activations, which lie between -1 and 1")
+            raise BadModelFile("the stored latents are not hidden activations, which are between -1 and 1")
         encoder = self._make_encoder(network, entries.scale)
         return NadePredictor(rows, columns, encoder, _make_readout(entries.scale), n_beside=1)
 
@@ -398,11 +396,11 @@ class CFNADE(NetworkModel):
         return VectorEncoder(network, axis=self.axis, inputs=partial(number_levels, scale))
 
 
-class ICFNADE(CFNADE):
-    """I-CF-NADE: the levels of a column's entries in, those of all its rows out; it predicts for new columns.
+class ICFNADE(ReadsColumns, CFNADE):
+    """I-CF-NADE reads the levels of a column and predicts those of all its rows, for new columns too.
 
-    Predictions are means of a distribution over levels (`predict_distribution`), levels the nearest to these. For
-    matrices with at least two levels. Settings are keyword arguments, see `CFNADESettings`.
+    Predictions are the means of a distribution over levels (`predict_distribution`). The scale needs at least two
+    levels. Settings are keyword arguments, see `CFNADESettings`.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -411,18 +409,14 @@ class ICFNADE(CFNADE):
     array([5., 1., 5.])
     """
 
-    axis: ClassVar[AxisName] = "column"
-    predicts: ClassVar[tuple[str, ...]] = PREDICTS["column"]
-    lines: ClassVar[Mapping[str, LineOf]] = LINES["column"]
-    cannot: ClassVar[str] = CANNOT["column"]
     settings_class: ClassVar[type[Settings]] = CFNADESettings
 
 
-class UCFNADE(CFNADE):
-    """U-CF-NADE: the levels of a row's entries in, those of all its columns out; it predicts for new rows.
+class UCFNADE(ReadsRows, CFNADE):
+    """U-CF-NADE reads the levels of a row and predicts those of all its columns, for new rows too.
 
-    Predictions are means of a distribution over levels (`predict_distribution`), levels the nearest to these. For
-    matrices with at least two levels. Settings are keyword arguments, see `CFNADESettings`.
+    Predictions are the means of a distribution over levels (`predict_distribution`). The scale needs at least two
+    levels. Settings are keyword arguments, see `UCFNADESettings`.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -431,15 +425,11 @@ class UCFNADE(CFNADE):
     array([5., 1., 5.])
     """
 
-    axis: ClassVar[AxisName] = "row"
-    predicts: ClassVar[tuple[str, ...]] = PREDICTS["row"]
-    lines: ClassVar[Mapping[str, LineOf]] = LINES["row"]
-    cannot: ClassVar[str] = CANNOT["row"]
     settings_class: ClassVar[type[Settings]] = UCFNADESettings
 
 
 def number_levels(scale: Scale, values: npt.ArrayLike) -> npt.NDArray[np.intp]:
-    """Return which levels values are, counted from 1."""
+    """Return the number of the level of each value, counted from 1."""
     return scale.level_positions(values) + 1
 
 

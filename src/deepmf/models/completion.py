@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import torch
 from deepmf.errors import NotEnoughMemory
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import batches
@@ -68,12 +69,21 @@ def complete_to(entries: EntryStore, predictor: Predictor, path: str | Path) -> 
     return count
 
 
-def complete_rows(entries: EntryStore, predictor: Predictor) -> Iterator[CompletedRows]:
-    """Complete some rows at a time."""
+def complete_rows(
+    entries: EntryStore,
+    predictor: Predictor,
+    chosen: IndexArray | None = None,
+    observed_columns: Callable[[IndexArray], AxisEntries] | None = None,
+) -> Iterator[CompletedRows]:
+    """Complete some rows at a time: all, or the chosen positions of the predictor.
+
+    observed_columns: maps positions of rows to their entries; default: those of the stored rows.
+    """
     columns = np.arange(len(entries.columns))
-    for rows in batches(np.arange(len(entries.rows)), width=columns.size):
+    chosen = np.arange(len(entries.rows)) if chosen is None else chosen
+    for rows in batches(chosen, width=columns.size):
         values = predictor.readout.values(predictor.score_block(rows, columns))
-        known = entries.seen_columns(rows)
+        known = (observed_columns or entries.seen_columns)(rows)
         observed = np.zeros(values.shape, dtype=bool)
         places = np.repeat(np.arange(rows.size), np.diff(known.starts)), known.others
         observed[places] = True

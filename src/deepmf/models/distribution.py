@@ -118,6 +118,21 @@ class PredictiveDistribution:
         median: FloatArray = self.support[(self.exceedance > 0.5).sum(axis=1)]
         return median
 
+    def exceed(self, thresholds: FloatArray) -> FloatArray:
+        """Return the probability that the value of each pair is at least a threshold (pairs,).
+
+        Within a bin, all values are as likely.
+        """
+        if self.support.size == 1:
+            return np.asarray(self.support[0] >= thresholds, dtype=np.float64)
+        chances = np.pad(self.exceedance, ((0, 0), (1, 1)), constant_values=((0, 0), (1.0, 0.0)))
+        pairs, edges = np.arange(thresholds.size), self._edges
+        above = np.clip(np.searchsorted(edges, thresholds, side="right") - 1, 0, edges.size - 2)
+        widths = edges[above + 1] - edges[above]
+        part = np.divide(thresholds - edges[above], widths, out=np.zeros(above.size), where=widths > 0).clip(0.0, 1.0)
+        found: FloatArray = chances[pairs, above] + part * (chances[pairs, above + 1] - chances[pairs, above])
+        return found
+
     def interval(self, coverage: float) -> tuple[FloatArray, FloatArray]:
         """Return the ends of the interval of values whose probability is nearest to a coverage.
 

@@ -36,12 +36,19 @@ from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import Block, MatrixBlocks
 from deepmf.training.loop import ValidationEntries
 from deepmf.training.runtime import make_generator
-from deepmf.training.settings import Settings, StepDecaySettings, TwoBranchSettings, setting, settings_dataclass
+from deepmf.training.settings import (
+    RecommendationSettings,
+    Settings,
+    StepDecaySettings,
+    TwoBranchSettings,
+    setting,
+    settings_dataclass,
+)
 from deepmf.training.trainer import Objective, Trainer
 
 
 @settings_dataclass
-class DMFSettings(TwoBranchSettings, StepDecaySettings):
+class DMFSettings(TwoBranchSettings, StepDecaySettings, RecommendationSettings):
     """The settings of DMF; the defaults are those of the paper and its code for MovieLens-1M."""
 
     removed: ClassVar[Mapping[str, Any]] = {"summary_filters": 0}
@@ -114,7 +121,7 @@ class DMFObjective(Objective):
         return self.compute_squared_error(cosines, targets, total)
 
     def compute_squared_error(self, predictions: Tensor, targets: Tensor, total: SumOverRanks = keep_sums) -> Tensor:
-        """Return the mean squared error where there are targets, or its root; `total` is that of the block."""
+        """Return the mean squared error on the targets, or its root; `total` sums over ranks."""
         observed = ~torch.isnan(targets)
         squares = torch.where(observed, predictions - targets, 0.0).square().sum()
         sums = total(torch.stack([squares, observed.sum().to(squares.dtype)]))
@@ -134,7 +141,7 @@ class DMFObjective(Objective):
 
 
 def _predict_block(network: DMFNetwork, block: Block) -> Tensor:
-    """Return the cosines of a block; where there are features, some are masked, and all entries of some vectors."""
+    """Return the cosines of a block; with features, some features and all entries of some vectors are masked."""
     if network.masking is None or not network.training:
         cosines: Tensor = network(block.rows, block.columns, block.row_features, block.column_features)
         return cosines
@@ -251,7 +258,7 @@ class DMF(NetworkModel):
         return DMFNetwork(*self._make_branches(entries), self._make_masking(entries))
 
     def _make_masking(self, entries: EntryStore) -> Masking | None:
-        """Return what steps mask, where there are features; without any, all entries are always read."""
+        """Return the masking of a model with features; None without features."""
         rates = [0.0 if features is None else COLD_RATE for features in (entries.row_features, entries.column_features)]
         return Masking(0.0, cold_row_rate=rates[0], cold_column_rate=rates[1]) if any(rates) else None
 

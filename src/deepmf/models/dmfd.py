@@ -1,4 +1,4 @@
-"""DMF-D: DMF with a learned quantizer, which predicts legal levels."""
+"""DMF-D: DMF with a learned quantizer, which predicts levels."""
 
 from __future__ import annotations
 
@@ -46,10 +46,9 @@ class Quantizer(nn.Module):
 
         G(x) = I_v + Delta_v sigmoid(sharpness (x - b_v))    and    Q(x) = I_v + Delta_v [x >= b_v].
 
-    Only the inner levels separate intervals, so a score at or beyond an end of the scale is in the first or last one.
-    The boundaries start at the uniform quantizer's midpoints. They are a plain parameter, so that gradients and
-    optimiser steps are the paper's, and each is moved back into its own open interval before every use: they always
-    increase, and none is lost where a clamp inside the graph would give it no gradient.
+    A score beyond an end of the scale belongs to the first or the last interval. The boundaries start midway between
+    levels. They are a plain parameter, so gradients and optimiser steps are those of the paper. Before every use each
+    boundary is clamped to its own open interval, outside the graph, because a clamp inside it would stop gradients.
 
     >>> quantizer = Quantizer([1, 2, 3, 4, 5])
     >>> quantizer.boundaries.tolist()
@@ -67,13 +66,13 @@ class Quantizer(nn.Module):
     least: Tensor
     most: Tensor
 
-    def __init__(self, levels: Sequence[float]) -> None:
+    def __init__(self, levels: Sequence[float]) -> None:  # at least two, increasing
         super().__init__()
-        exact = _check_levels(levels)
+        exact = torch.tensor(levels, dtype=torch.float64)
         dtype = torch.get_default_dtype()
         uniform = ((exact[:-1] + exact[1:]) / 2).to(dtype)
         infinity = torch.tensor(math.inf, dtype=dtype)
-        # All of this follows from the levels: the learned boundaries alone are state.
+        # These follow from the levels; only the learned boundaries are state.
         self.register_buffer("levels", exact.to(dtype), persistent=False)
         self.register_buffer("steps", exact.diff().to(dtype), persistent=False)
         self.register_buffer("uniform", uniform, persistent=False)
@@ -88,20 +87,20 @@ class Quantizer(nn.Module):
     @property
     def boundaries(self) -> Tensor:
         """The boundaries, (levels - 1,): increasing, each strictly between its two levels."""
-        # `.data`: a second look changes nothing, so it must not spoil a graph that waits for its backward pass.
+        # `.data`, because clamping again must not invalidate a graph that waits for its backward pass.
         self.free_boundaries.data.clamp_(self.least, self.most)
         return self.free_boundaries
 
     def soft(self, scores: Tensor, sharpness: float | Tensor) -> Tensor:
         """Return G of the scores, differentiable in the scores and the boundaries; same shape.
 
-        `sharpness` is the paper's lambda: a number, or a 0-dim tensor where a captured CUDA graph is to see it change.
+        `sharpness` is lambda in the paper: a number, or a 0-dim tensor that a captured CUDA graph reads.
         """
         interval, beyond = self._place(scores)
         return self.levels[interval] + self.steps[interval] * torch.sigmoid(sharpness * beyond)
 
     def hard(self, scores: Tensor) -> Tensor:
-        """Return Q of the scores, without gradient: each is exactly one of `levels`; same shape."""
+        """Return Q of the scores, without gradient: each is one of `levels`; same shape."""
         return self.levels[self.positions(scores)]
 
     def positions(self, scores: Tensor) -> Tensor:
@@ -111,11 +110,11 @@ class Quantizer(nn.Module):
             return interval + (beyond >= 0)
 
     def penalty(self) -> Tensor:
-        """Return the mean squared distance from the uniform quantizer, the last term of equation 5 over its weight."""
+        """Return the mean squared distance from the uniform quantizer: the last term of equation 5, unweighted."""
         return (self.boundaries - self.uniform).square().mean()
 
     def _place(self, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Return each score's interval, from 0, and how far it lies above that interval's boundary."""
+        """Return the interval of each score, from 0, and the score minus the boundary of that interval."""
         scores = scores.to(self.levels.dtype)
         interval = torch.bucketize(scores.detach().contiguous(), self.levels[1:-1], right=True)
         own: Tensor = _Pick.apply(self.boundaries, interval)  # type: ignore[no-untyped-call]
@@ -123,10 +122,10 @@ class Quantizer(nn.Module):
 
 
 class _Pick(torch.autograd.Function):
-    """values[positions] with a gradient that is the same in every run: one sum for each value.
+    """values[positions] with a deterministic gradient: one sum for each value.
 
-    Plain indexing adds its gradient up in the order threads arrive on a CPU; on a GPU it sorts (1 million scores:
-    23 ms against 0.3 ms).
+    The gradient of plain indexing depends on the order of threads on a CPU, and sorts on a GPU (23 ms instead of
+    0.3 ms for a million scores).
     """
 
     @staticmethod
@@ -147,25 +146,9 @@ def find_sharpness(epoch: int, *, start: float = 0.1, growth: float = 1.015) -> 
 
     The cap keeps it, and the square of a gradient that it multiplies, within float32.
     """
-    if not (0 < start < math.inf and 0 < growth < math.inf):
-        raise BadSetting(f"sharpness needs start and growth above 0; got start={start!r} and growth={growth!r}")
     if math.log(start) + epoch * math.log(growth) >= math.log(SHARPEST):
         return SHARPEST
     return float(start * growth**epoch)
-
-
-def _check_levels(levels: Sequence[float]) -> Tensor:
-    try:
-        exact = torch.tensor(list(levels), dtype=torch.float64)
-    except (TypeError, ValueError) as error:
-        raise BadSetting(f"the levels of a quantizer must be numbers; got {levels!r}") from error
-    if exact.ndim != 1 or len(exact) < 2:
-        raise BadSetting(f"a quantizer needs at least two levels; got {levels!r}")
-    if not bool(exact.isfinite().all()):
-        raise BadSetting(f"the levels of a quantizer must be finite; got {levels!r}")
-    if not bool((exact.diff() > 0).all()):
-        raise BadSetting(f"the levels of a quantizer must increase; got {levels!r}")
-    return exact
 
 
 class DMFDNetwork(DMFNetwork):
@@ -177,9 +160,9 @@ class DMFDNetwork(DMFNetwork):
 
 
 class DMFDObjective(DMFObjective):
-    """Equation 5: the error of the softly quantized scores, plus the penalty that holds the boundaries near uniform."""
+    """Equation 5: the error of softly quantized scores, plus the penalty on boundaries far from uniform."""
 
-    sharpness: Tensor  # a buffer, so that it lies where a captured graph reads it
+    sharpness: Tensor  # a buffer, because a captured CUDA graph reads it
 
     def __init__(self, scale: Scale, settings: DMFDSettings) -> None:
         super().__init__(scale, root=settings.loss == "root", gamma=settings.gamma)
@@ -190,7 +173,7 @@ class DMFDObjective(DMFObjective):
     def error(  # type: ignore[override]
         self, network: DMFDNetwork, cosines: Tensor, targets: Tensor, total: SumOverRanks = keep_sums
     ) -> Tensor:
-        """Return the error in the scale's units, with the bracket of equation 5 where it belongs: (G(F) - M)^2."""
+        """Return the error in the scale's units: (G(F) - M)^2; the bracket in equation 5 is misplaced."""
         in_scale = self.scale.unit_map.from_unit
         quantized = network.quantizer.soft(in_scale(cosines), self.sharpness)
         error = self.compute_squared_error(quantized, in_scale(targets), total)
@@ -233,9 +216,10 @@ class QuantizedReadout(CosineReadout):
 
 
 class DMFD(DMF):
-    """Discrete DMF: the quantizer between scores and levels is learned together with the branches.
+    """Discrete DMF: a quantizer from scores to levels is trained together with the branches.
 
-    Predictions are legal levels; rankings go by the scores underneath. For matrices with at least two levels.
+    Predictions are levels; rankings use the scores. The scale needs at least two levels. Settings are keyword
+    arguments, see `DMFDSettings`.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -258,7 +242,7 @@ class DMFD(DMF):
 
     def _new_network(self, entries: EntryStore) -> DMFDNetwork:
         levels = entries.scale.require_levels("DMF-D").tolist()
-        with torch.device("cpu"):  # of a network without weights, too: the levels are known
+        with torch.device("cpu"):  # also for a network on the meta device, because the levels are known
             quantizer = Quantizer(levels)
         return DMFDNetwork(*self._make_branches(entries), quantizer, self._make_masking(entries))
 

@@ -10,12 +10,13 @@ import numpy.typing as npt
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
-from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import FeatureEncoding
 from deepmf.matrix.labels import Labels
 from deepmf.models.pairs import Axis
 from deepmf.models.predictor import Predictor
+from deepmf.models.presence import Presence
 from deepmf.models.ranking import check_n
+from deepmf.models.relevance import Rankers
 
 # The largest number of entries that are left out in turn.
 _MOST_CANDIDATES = 256
@@ -33,6 +34,14 @@ class FeatureEffect(NamedTuple):
     effect: float
 
 
+class PresenceEffect(NamedTuple):
+    """An entry of a row, and how much it adds to the score that the row also has an entry in a column."""
+
+    label: Any
+    value: float
+    effect: float
+
+
 class Explanation(NamedTuple):
     """The entries of a row (or of a column) with the largest effects on a prediction, largest first.
 
@@ -41,6 +50,8 @@ class Explanation(NamedTuple):
     effects: the prediction with all entries minus the one without this entry; positive if it raised the prediction.
     prediction: the prediction with all entries; real-valued even if `predict` returns levels.
     features: the features with the largest effects, if the model was fitted with features.
+    presence: the entries of the row that add the most to the probability that it takes the column, most first, if the
+        model has a presence part.
     """
 
     labels: npt.NDArray[Any]
@@ -48,10 +59,27 @@ class Explanation(NamedTuple):
     effects: FloatArray
     prediction: float
     features: tuple[FeatureEffect, ...] = ()
+    presence: tuple[PresenceEffect, ...] = ()
 
 
-def explain_pair(seen: EntryStore, predictor: Predictor, row: Any, column: Any, n: int, *, axis: Axis) -> Explanation:
+def explain_presence(
+    presence: Presence | None, entries: AxisEntries, labels: Labels, column: int, n: int
+) -> tuple[PresenceEffect, ...]:
+    """Return the n entries of a single row, over trained columns, that add the most to its score for a column."""
+    if presence is None or entries.others.size == 0:
+        return ()
+    effects = presence.model.find_effects(entries, column)
+    best = np.argsort(-effects, kind="stable")[:n]
+    best = best[effects[best] > 0]
+    found = zip(
+        labels[entries.others[best]].tolist(), entries.values[best].tolist(), effects[best].tolist(), strict=True
+    )
+    return tuple(PresenceEffect(*each) for each in found)
+
+
+def explain_pair(rankers: Rankers, predictor: Predictor, row: Any, column: Any, n: int, *, axis: Axis) -> Explanation:
     """Return the effects of the entries of a row (or of a column) on its prediction for a column (or a row)."""
+    seen = rankers.entries
     row_at, column_at = seen.rows.positions([row]), seen.columns.positions([column])
     if axis == "row":
         entries, others, features = seen.row_entries(row_at), seen.columns, seen.row_features
@@ -60,7 +88,10 @@ def explain_pair(seen: EntryStore, predictor: Predictor, row: Any, column: Any, 
         entries, others, features = seen.column_entries(column_at), seen.rows, seen.column_features
         own, targets = column_at, row_at
     encoding = None if features is None else features.encoding
-    return explain_targets(predictor, axis, entries, others, int(own[0]), targets, n, encoding=encoding)[0]
+    found = explain_targets(predictor, axis, entries, others, int(own[0]), targets, n, encoding=encoding)[0]
+    if axis == "column":
+        return found
+    return found._replace(presence=explain_presence(rankers.presence, entries, others, int(targets[0]), n))
 
 
 def check_axis(axis: str) -> None:

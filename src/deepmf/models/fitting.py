@@ -34,7 +34,7 @@ from deepmf.training.history import Callback, History
 from deepmf.training.loop import Loop, Task, ValidationEntries
 from deepmf.training.progress import EpochDisplay
 from deepmf.training.runtime import Threads
-from deepmf.training.settings import LoopSettings, Settings
+from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings
 
 if TYPE_CHECKING:
     from deepmf.models.warm_start import WarmStart
@@ -50,7 +50,7 @@ _TO_FIT = 5
 
 
 def split_validation(
-    train: ObservedMatrix, *, seed: int, one_in: int = 20, start: WarmStart | None = None
+    train: ObservedMatrix, *, seed: int, one_in: int = 20, most: int = _MOST, start: WarmStart | None = None
 ) -> tuple[ObservedMatrix, ValidationEntries | None]:
     """Hold out entries for early stopping: return the other entries, and the held-out ones.
 
@@ -59,10 +59,11 @@ def split_validation(
     Parameters
     ----------
     one_in : hold out one entry in this many.
+    most : hold out no more entries than this.
     start : a warm start; entries are then held out among those that it was not trained on, at most half of them. If too
         few are new to it, they are taken from all entries, with a warning.
     """
-    n_held_out = min(train.n_entries // one_in, _MOST)
+    n_held_out = min(train.n_entries // one_in, most)
     if n_held_out < _FEWEST:
         return train, None
     eligible = np.arange(train.n_entries)
@@ -130,7 +131,9 @@ def gather_entries(
             continue
         check_features(features, name)
         if not takes_features:
-            raise BadFeatures(f"{method} reads entries alone, no features; Means, ALS, DMF, DMFD and OrdinalDMF do")
+            raise BadFeatures(
+                f"{method} reads entries alone, no features; Means, ALS, BayesianMF, DMF, DMFD and OrdinalDMF do"
+            )
     return EntryStore.of(
         train,
         None if row_features is None else AxisFeatures.of(train.rows, row_features, train.row_counts),
@@ -333,7 +336,7 @@ def identify_training(
     found = {
         "model": method,
         **settings.collect_removed(),  # for checkpoints of earlier versions
-        **settings.to_dict(),
+        **{name: value for name, value in settings.to_dict().items() if name not in RECOMMENDATION},
         "training entries": digest(entries.train),
         "validation entries": None if validation is None else validation.digest(),
     }

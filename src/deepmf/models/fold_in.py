@@ -21,11 +21,20 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import to_numbers
 from deepmf.models.distribution import Interval, check_coverage
-from deepmf.models.explanation import Explanation, explain_targets
+from deepmf.models.explanation import Explanation, explain_presence, explain_targets
+from deepmf.models.interactions import check_has_values
 from deepmf.models.latents import Latents
 from deepmf.models.pairs import Axis
 from deepmf.models.predictor import Predictor
-from deepmf.models.ranking import ColumnFilter, ColumnNeighbours, Ranking, choose_columns, rank_columns
+from deepmf.models.ranking import (
+    ColumnFilter,
+    ColumnNeighbours,
+    Ranking,
+    check_neighbours,
+    choose_columns,
+    rank_columns,
+)
+from deepmf.models.relevance import RankBy, Rankers
 
 History = tuple[Iterable[Any], Iterable[float]]  # labels, and the values that a row (or column) has there
 
@@ -44,6 +53,7 @@ class Folded(ABC):
     predictor: Predictor
     observed: AxisEntries
     single: bool
+    rankers: Rankers
 
     axis: ClassVar[Axis]  # of what was folded in
 
@@ -76,19 +86,26 @@ class Folded(ABC):
 
     def explain(self, label: Any, /, n: int = 5) -> Explanation:
         """Return the n entries that moved the prediction for a label the most."""
+        check_has_values(self.entries.scale)
         if not self.single:
             raise BadSetting(f"explain needs a single {self.axis}; {len(self)} were folded in together")
         features = self.entries.row_features if self.axis == "row" else self.entries.column_features
-        return explain_targets(
+        entries = self.observed.below(self.entries.train.shape[1 if self.axis == "row" else 0])
+        targets = self._others.positions([label])
+        found = explain_targets(
             self.predictor,
             self.axis,
-            self.observed.below(self.entries.train.shape[1 if self.axis == "row" else 0]),
+            entries,
             self._others,
             0,
-            self._others.positions([label]),
+            targets,
             n,
             encoding=None if features is None else features.encoding,
         )[0]
+        if self.axis == "column":
+            return found
+        presence = explain_presence(self.rankers.presence, entries, self._others, int(targets[0]), n)
+        return found._replace(presence=presence)
 
     def __len__(self) -> int:
         return int(self.observed.starts.size) - 1
@@ -119,7 +136,7 @@ class FoldedRows(Folded):
         """Return one of the rows, numbered from 0, as if it had been folded in alone."""
         one = np.array([number])
         predictor = replace(self.predictor, rows=Latents(self.predictor.rows.take(one)))
-        return FoldedRows(self.entries, predictor, self.observed.take(one), single=True)
+        return FoldedRows(self.entries, predictor, self.observed.take(one), single=True, rankers=self.rankers)
 
     def predict_at(self, rows: IndexArray, columns: Iterable[Any]) -> FloatArray:
         """Return the prediction for each pair of a row, numbered from 0, and a column."""
@@ -130,12 +147,19 @@ class FoldedRows(Folded):
         return self.predictor.levels(rows, self.entries.columns.positions(columns), metric=metric)
 
     def recommend(
-        self, n: int = 10, *, neighbours: ColumnNeighbours | None = None, **columns: Unpack[ColumnFilter]
+        self,
+        n: int = 10,
+        *,
+        rank_by: RankBy | None = None,
+        relevant: float | None = None,
+        neighbours: ColumnNeighbours | None = None,
+        **columns: Unpack[ColumnFilter],
     ) -> Ranking:
         """Return the n best columns; the arguments are those of `Model.recommend`."""
         choice = choose_columns(self.entries, **columns)
+        rank_by = check_neighbours(neighbours, rank_by)
         best = rank_columns(
-            self.predictor,
+            self.rankers.make(self.predictor, self.observed.take, rank_by, relevant),
             self.entries.columns,
             np.arange(len(self)),
             choice,
@@ -160,7 +184,7 @@ class FoldedColumns(Folded):
 
 
 def fold_in_rows(
-    entries: EntryStore,
+    rankers: Rankers,
     predictor: Predictor,
     histories: Sequence[History],
     features: Sequence[FeatureValues | None] | None = None,
@@ -168,37 +192,41 @@ def fold_in_rows(
     single: bool,
 ) -> FoldedRows:
     """Return the rows that have these entries over known columns, and these features."""
+    entries = rankers.entries
     described = _encode_features(entries.row_features, features, len(histories), of="row")
     observed = _read_histories(entries.columns, entries.scale, histories, described, of="row")
-    return _fold_in_rows(entries, predictor, observed, single=single)
+    return _fold_in_rows(rankers, predictor, observed, single=single)
 
 
 def fold_in_column(
-    entries: EntryStore, predictor: Predictor, history: History, features: FeatureValues | None = None
+    rankers: Rankers, predictor: Predictor, history: History, features: FeatureValues | None = None
 ) -> FoldedColumns:
     """Return the column that has these entries over known rows, and these features."""
+    entries = rankers.entries
     given = _encode_features(entries.column_features, None if features is None else [features], 1, of="column")
     observed = _read_histories(entries.rows, entries.scale, [history], given, of="column")
     described = observed.below(entries.train.shape[0])  # as in an extension, trained rows alone describe a column
     _warn_of_nothing(described, "column", "rows", stacklevel=4)
-    return FoldedColumns(entries, predictor.with_columns(described), observed, single=True)
+    return FoldedColumns(entries, predictor.with_columns(described), observed, single=True, rankers=rankers)
 
 
 def fold_in_matrix(
-    entries: EntryStore, predictor: Predictor, matrix: ObservedMatrix, features: FeatureVectors | None = None
+    rankers: Rankers, predictor: Predictor, matrix: ObservedMatrix, features: FeatureVectors | None = None
 ) -> FoldedRows:
     """Return the rows of a matrix, whatever their labels, folded in with features; its columns must be known."""
+    entries = rankers.entries
     if not np.all(entries.scale.holds(matrix.values)):
         raise OffScale(f"the entries have the scale {matrix.scale}; the model's is {entries.scale}")
     columns = entries.columns.positions(matrix.column_labels)[matrix.by_row.columns]
     observed = AxisEntries(matrix.by_row.starts.astype(np.int64), columns, matrix.values.astype(np.float64), features)
-    return _fold_in_rows(entries, predictor, observed, single=False)
+    return _fold_in_rows(rankers, predictor, observed, single=False)
 
 
-def _fold_in_rows(entries: EntryStore, predictor: Predictor, observed: AxisEntries, *, single: bool) -> FoldedRows:
+def _fold_in_rows(rankers: Rankers, predictor: Predictor, observed: AxisEntries, *, single: bool) -> FoldedRows:
+    entries = rankers.entries
     described = observed.below(entries.train.shape[1])  # as in an extension, trained columns alone describe a row
     _warn_of_nothing(described, "row", "columns", stacklevel=6)
-    return FoldedRows(entries, predictor.with_rows(described), observed, single=single)
+    return FoldedRows(entries, predictor.with_rows(described), observed, single=single, rankers=rankers)
 
 
 def _warn_of_nothing(described: AxisEntries, axis: str, others: str, *, stacklevel: int) -> None:
@@ -237,6 +265,8 @@ def _read_histories(
     position_parts, value_parts, counts = [], [], []
     for (labels, given_values), is_described in zip(histories, described.tolist(), strict=True):
         positions, values = others.positions(labels), to_numbers(given_values)
+        if scale.is_interactions:
+            positions, values = _count_interactions(positions, values)
         if positions.size or values.size or not is_described:
             _check_history(others, scale, positions, values, of=of, or_features=features is not None)
         order = np.argsort(positions)  # as in a matrix: sums come out the same to the bit
@@ -246,6 +276,15 @@ def _read_histories(
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     positions, values = np.concatenate(position_parts).astype(np.int64), np.concatenate(value_parts)
     return AxisEntries(starts, positions, values, features)
+
+
+def _count_interactions(positions: IndexArray, counts: FloatArray) -> tuple[IndexArray, FloatArray]:
+    """Return distinct positions and the sums of their counts, each of which is 1 if no counts are given."""
+    counts = np.ones(positions.size) if counts.size == 0 else counts
+    if counts.size != positions.size:
+        return positions, counts  # refused below
+    distinct, which = np.unique(positions, return_inverse=True)
+    return distinct, np.bincount(which, weights=counts, minlength=distinct.size).astype(np.float64)
 
 
 def _check_history(

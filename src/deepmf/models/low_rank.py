@@ -135,6 +135,7 @@ class RowBlocks(NamedTuple):
 
     shape: tuple[int, int]
     make: Callable[[slice], FloatArray]
+    cells_at_a_time: int = _CELLS_AT_A_TIME
 
     def multiply(self, block: FloatArray) -> FloatArray:
         """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
@@ -152,7 +153,7 @@ class RowBlocks(NamedTuple):
 
     def _slices(self) -> Iterator[slice]:
         n_rows, n_columns = self.shape
-        step = max(1, _CELLS_AT_A_TIME // max(1, n_columns))
+        step = max(1, self.cells_at_a_time // max(1, n_columns))
         return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
 
 
@@ -261,8 +262,8 @@ class OptSpaceSolver(Solver):
     anyway). A sweep is one step of gradient descent on the two Grassmann manifolds with backtracking.
     """
 
-    def __init__(self, train: ObservedMatrix, settings: OptSpaceSettings) -> None:
-        self._train, self.mean = train, train.mean
+    def __init__(self, train: ObservedMatrix, settings: OptSpaceSettings, *, overshoot: float = _OVERSHOOT) -> None:
+        self._train, self.mean, self._overshoot = train, train.mean, overshoot
         self.entry_rows, self.entry_columns = train.entry_rows, train.by_row.columns
         self.values = train.values.astype(np.float64) - self.mean
         self._rounding = _ROUNDING * float(self.values @ self.values)
@@ -280,7 +281,7 @@ class OptSpaceSolver(Solver):
         downhill = Spaces(*(-part for part in gradient))
         change = self._predict_change(downhill)
         bend = float(change @ change)
-        step = _OVERSHOOT * squared_slope / bend if bend > 0 else 0.0
+        step = self._overshoot * squared_slope / bend if bend > 0 else 0.0
         while step * squared_slope > self._rounding:
             trial = self.solve_core(self.point.spaces.move(downhill, step))
             if trial.objective <= self.point.objective - _LEAST_FALL * step * squared_slope:
@@ -450,7 +451,7 @@ class RankKSolver(Solver):
         self.fitted = self.low_rank.predict(self._rows, self._columns)
 
     def update_multipliers(self) -> None:
-        """Move the multipliers by what is left of the constraint, and let the penalty grow."""
+        """Update the multipliers by the violation of the constraint, and increase the penalty."""
         self.multipliers = self.multipliers + self.penalty * (self.fitted - self.targets - self.errors)
         self.n_sweeps += 1
 
@@ -543,8 +544,10 @@ class RDMCSolver(Solver):
     nothing is observed: X is a function of Z there, of which only a block of rows is ever made.
     """
 
-    def __init__(self, train: ObservedMatrix, settings: RDMCSettings) -> None:
-        self._train, self._settings = train, settings
+    def __init__(
+        self, train: ObservedMatrix, settings: RDMCSettings, *, cells_at_a_time: int = _CELLS_AT_A_TIME
+    ) -> None:
+        self._train, self._settings, self._cells_at_a_time = train, settings, cells_at_a_time
         self._rows, self._columns = train.entry_rows, train.by_row.columns
         self.targets = train.values.astype(np.float64)  # M
         self.mean = float(self.targets.mean())
@@ -589,7 +592,7 @@ class RDMCSolver(Solver):
         self.errors = soft_threshold(shifted, 1.0 / self.penalty)
 
     def update_discrete(self) -> None:
-        """Minimise L over X where it is observed; elsewhere `update_low_rank` does, block by block."""
+        """Minimise L over the observed entries of X; `update_low_rank` handles the others block by block."""
         from_errors = self.targets + self.errors - self.error_multipliers / self.penalty
         from_copy = self.scores - self.copy_multipliers / self.penalty
         middle = (from_errors + from_copy) / 2.0
@@ -608,13 +611,13 @@ class RDMCSolver(Solver):
             rows[self._rows[entries] - some.start, self._columns[entries]] = observed[entries]
             return rows - self.mean
 
-        matrix = RowBlocks(self._train.shape, make_discrete_rows)
+        matrix = RowBlocks(self._train.shape, make_discrete_rows, self._cells_at_a_time)
         nearest = compute_truncated_svd(matrix, start=self.low_rank.column_vectors, steps=_RDMC_SVD_STEPS)
         self.low_rank = nearest.shrink_values(self.gamma / self.penalty)
         self.scores = self._compute_scores()
 
     def update_multipliers(self) -> None:
-        """Move the multipliers by what is left of the two constraints, and let both penalties grow."""
+        """Update the multipliers by the violation of both constraints, and increase both penalties."""
         self.error_multipliers = self.error_multipliers + self.penalty * (self.discrete - self.targets - self.errors)
         self.copy_multipliers = self.copy_multipliers + self.penalty * (self.discrete - self.scores)
         self.n_sweeps += 1

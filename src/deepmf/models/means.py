@@ -20,11 +20,11 @@ from deepmf.models.predictor import Encoder, Predictor, Readout, unpack_latents
 from deepmf.storage.model_file import Packed, Tensors, read_numbers
 from deepmf.training.history import History
 from deepmf.training.loop import ValidationEntries
-from deepmf.training.settings import Settings, setting, settings_dataclass
+from deepmf.training.settings import RecommendationSettings, Settings, setting, settings_dataclass
 
 
 @settings_dataclass
-class MeansSettings(Settings):
+class MeansSettings(RecommendationSettings):
     """The settings of the shrunk means."""
 
     shrinkage: float = setting(

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import log_ndtr
 
 from deepmf.errors import BadModelFile, BadSetting, CannotExtend
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
@@ -17,6 +18,9 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.distribution import PredictiveDistribution
 from deepmf.models.latents import Latents, check_finite, pair_products
 from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, read_numbers
+
+# The smallest probability of which a logarithm is taken.
+_LEAST_PROBABILITY = 1e-9
 
 LEVEL_METRICS = ("rmse", "mae", "accuracy")
 
@@ -91,6 +95,28 @@ class Readout:
         """Return the distributions over the support for products (pairs,)."""
         raise BadSetting(_NO_DISTRIBUTION)
 
+    def lower_ends(self, levels: FloatArray) -> FloatArray:
+        """Return the values from which on scores belong to some levels or higher ones; on a scale without, itself."""
+        if self.scale.levels is None:
+            return levels
+        return self._level_ends[np.searchsorted(self.scale.levels, levels)]
+
+    def log_exceedance(
+        self, products: npt.NDArray[Any], row_fields: LatentArray, thresholds: FloatArray
+    ) -> npt.NDArray[Any]:
+        """Return the logarithms of P(value >= threshold) for products (rows, columns); fields and thresholds by row."""
+        n_rows, n_columns = products.shape
+        fields = np.repeat(row_fields, n_columns, axis=0)
+        found = self.distribution(products.ravel(), fields).exceed(np.repeat(self.lower_ends(thresholds), n_columns))
+        return np.log(np.maximum(found, _LEAST_PROBABILITY)).reshape(n_rows, n_columns)
+
+    @property
+    def _level_ends(self) -> FloatArray:
+        """The lower ends of the levels, in the scale's units; nothing lies below the first."""
+        levels = self.scale.levels
+        assert levels is not None
+        return np.concatenate([[-np.inf], (levels[:-1] + levels[1:]) / 2.0, [np.inf]])
+
 
 class LevelReadout(Readout):
     """Predictions are the levels nearest to scores."""
@@ -122,6 +148,10 @@ class BoundaryReadout(Readout):
     def pack(self) -> dict[str, npt.NDArray[Any]]:
         """Return the boundaries."""
         return {"boundaries": self.boundaries}
+
+    @property
+    def _level_ends(self) -> FloatArray:
+        return np.concatenate([[-np.inf], self.boundaries, [np.inf]])
 
 
 def check_levels(scale: Scale, metric: str) -> None:
@@ -219,6 +249,34 @@ class Predictor:
         if metric != "rmse" and self.readout.gives_distribution:
             return self.distribution(rows, columns).best(metric)
         return self.readout.levels(self.score_pairs(rows, columns))
+
+    def log_exceed_block(
+        self, rows: IndexArray, columns: Positions, thresholds: FloatArray, *, spread: float
+    ) -> npt.NDArray[Any]:
+        """Return the logarithms (rows, columns) of the probabilities that values are at least a threshold (rows,).
+
+        Where the model predicts values alone, these have errors of a normal distribution with the given spread.
+        """
+        if self.readout.gives_distribution:
+            products = self._block_products(rows, columns)
+            return self.readout.log_exceedance(products, self._row_fields(rows), thresholds)
+        return self._log_exceed(self.score_block(rows, columns), thresholds, spread)
+
+    def log_exceed_pairs(
+        self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray, *, spread: float
+    ) -> npt.NDArray[Any]:
+        """Return the same for columns (rows, n) of each row's own."""
+        pairs = np.repeat(rows, columns.shape[1]), columns.ravel()
+        if self.readout.gives_distribution:
+            products = self._products(*pairs).reshape(columns.shape)
+            return self.readout.log_exceedance(products, self._row_fields(rows), thresholds)
+        return self._log_exceed(self.score_pairs(*pairs).reshape(columns.shape), thresholds, spread)
+
+    def _log_exceed(self, scores: npt.NDArray[Any], thresholds: FloatArray, spread: float) -> npt.NDArray[Any]:
+        """Return the logarithms of the probabilities that normal errors lift scores (rows, n) to thresholds (rows,)."""
+        margins = self.readout.units(scores) - self.readout.lower_ends(thresholds)[:, None]
+        found: npt.NDArray[Any] = log_ndtr(margins / spread)
+        return found
 
     def extend(self, entries: EntryStore, rows: IndexArray, columns: IndexArray) -> Self:
         """Return a predictor in which the rows and columns at some positions are encoded from their entries again.

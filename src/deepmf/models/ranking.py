@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +18,7 @@ from deepmf.matrix.axis_entries import NOTHING, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labels
 from deepmf.models.predictor import Predictor
-
-Observed = Callable[[IndexArray], AxisEntries]  # from positions of rows to the entries of these
+from deepmf.models.relevance import InteractionRanker, Observed, RankBy, Ranker
 
 # Cells scored at a time when whole rows are ranked: 8 MB of float64.
 CELLS_AT_A_TIME = 1 << 20
@@ -54,16 +53,41 @@ _INDEXED_AT_A_TIME = 1 << 16  # columns
 _LINES_AT_A_TIME = 1 << 16
 
 
-class Ranking(NamedTuple):
-    """Labels and values, best first: (n,) of one row, or (rows, n) of several."""
-
+class _LabelsAndValues(NamedTuple):
     labels: npt.NDArray[Any]
     values: FloatArray
+
+
+class Ranking(_LabelsAndValues):
+    """Labels and values, best first: (n,) of one row, or (rows, n) of several; a pair of two arrays.
+
+    labels : the labels of the columns (or rows).
+    values : the predictions, the similarities, or for interactions the probabilities that they exist.
+    presence : the probabilities that an entry exists; None if the model has no presence part.
+    liked : the probabilities that an entry that exists has at least the relevant value; None as before, and for
+        interactions.
+    """
+
+    presence: FloatArray | None
+    liked: FloatArray | None
+
+    def __new__(
+        cls,
+        labels: npt.NDArray[Any],
+        values: FloatArray,
+        presence: FloatArray | None = None,
+        liked: FloatArray | None = None,
+    ) -> Self:
+        """Return a pair with two attributes beside it, so that `labels, values = ranking` unpacks it."""
+        ranking = super().__new__(cls, labels, values)
+        ranking.presence, ranking.liked = presence, liked
+        return ranking
 
     def first(self) -> Ranking:
         """Return the ranking of the first row, without the places that no column fills."""
         is_filled = ~np.isnan(self.values[0])
-        return Ranking(self.labels[0][is_filled], self.values[0][is_filled])
+        presence, liked = (None if each is None else each[0][is_filled] for each in (self.presence, self.liked))
+        return Ranking(self.labels[0][is_filled], self.values[0][is_filled], presence, liked)
 
 
 class ColumnFilter(TypedDict, total=False):
@@ -73,10 +97,22 @@ class ColumnFilter(TypedDict, total=False):
     exclude: Iterable[Any] | None  # leave these columns out: labels, or a mask over all columns
     min_entries: int  # leave out columns with fewer entries
     include_observed: bool  # also rank columns for which the row has an entry
+    where: Mapping[str, Any] | None  # rank only columns whose features meet these conditions
+
+
+class Order(TypedDict, total=False):
+    """The keyword arguments that choose the order of a ranking; both may be left out."""
+
+    rank_by: RankBy | None
+    relevant: float | None
+
+
+class RankOptions(ColumnFilter, Order, total=False):
+    """The keyword arguments of rankings: the columns to rank, and their order."""
 
 
 def rank_columns(
-    predictor: Predictor,
+    ranker: Ranker,
     labels: Labels,
     rows: IndexArray,
     choice: ColumnChoice,
@@ -85,18 +121,27 @@ def rank_columns(
     observed: Observed,
     neighbours: ColumnNeighbours | None = None,
 ) -> Ranking:
-    """Return the n best columns of a choice for each of some rows of a predictor, (rows, n).
+    """Return the n best columns of a choice for each of some rows of a ranker, (rows, n).
 
     observed: maps positions of rows to their entries, whose columns are left out unless the choice includes them.
     A line with fewer columns than n is filled up with NaN.
     neighbours: search only the columns near a row.
     """
     if neighbours is None or choice.among is not None or rows.size == 0:
-        parts = list(rank_batches(predictor, rows, choice, n, observed=observed))
+        parts = list(rank_batches(ranker, rows, choice, n, observed=observed))
     else:
-        parts = [_rank_near(predictor, row, choice, n, observed, neighbours) for row in rows[:, None]]
+        parts = [_rank_near(ranker, row, choice, n, observed, neighbours) for row in rows[:, None]]
     best, values = (np.concatenate([getattr(part, name) for part in parts]) for name in ("columns", "values"))
-    return Ranking(labels[best.ravel()].reshape(best.shape), values)  # one by one: not all may be in memory
+    found = labels[best.ravel()].reshape(best.shape)  # one by one: not all may be in memory
+    if ranker.relevance is None:
+        return Ranking(found, values)
+    if isinstance(ranker, InteractionRanker):
+        return Ranking(found, values, values)
+    presence, liked = (
+        np.where(np.isnan(values), np.nan, read(rows, best))
+        for read in (ranker.relevance.read_presence, ranker.relevance.read_liked)
+    )
+    return Ranking(found, values, presence, liked)
 
 
 class RankedRows(NamedTuple):
@@ -108,32 +153,33 @@ class RankedRows(NamedTuple):
 
 
 def rank_batches(
-    predictor: Predictor, rows: IndexArray, choice: ColumnChoice, n: int, *, observed: Observed
+    ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, *, observed: Observed
 ) -> Iterator[RankedRows]:
     """Rank columns for some rows at a time, in a few megabytes of memory for any number of rows and columns."""
     check_n(n)
     n_rows = max(CELLS_AT_A_TIME // max(choice.n_places, 1), _ROWS_AT_A_TIME)
     for start in range(0, max(rows.size, 1), n_rows):
-        yield _rank_rows(predictor, rows[start : start + n_rows], choice, min(int(n), choice.size), observed)
+        yield _rank_rows(ranker, rows[start : start + n_rows], choice, min(int(n), choice.size), observed)
 
 
-def _rank_rows(predictor: Predictor, rows: IndexArray, choice: ColumnChoice, n: int, observed: Observed) -> RankedRows:
+def _rank_rows(ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, observed: Observed) -> RankedRows:
     """Rank columns for some rows, a block of columns at a time."""
     best = BestSoFar(rows.size, n)
     omitted = choice.omit(rows, observed)
     width = max(min(CELLS_AT_A_TIME // max(rows.size, 1), _COLUMNS_AT_A_TIME), 1)
     for start in range(0, choice.n_places if best.keys.size else 0, width):
-        keys = predictor.rank_block(rows, choice.block(start, min(start + width, choice.n_places)))
+        floor = best.keys[:, -1] if start else None
+        keys = ranker.rank_block(rows, choice.block(start, min(start + width, choice.n_places)), floor)
         omitted.mark(keys, start)
         best.add(keys, start)
     missing = best.keys == -np.inf
-    scores = predictor.scores_of_keys(rows, np.where(missing, 0.0, best.keys))
-    values = np.where(missing, np.nan, predictor.readout.values(scores))
-    return RankedRows(rows, choice.columns(best.places), values)
+    columns = choice.columns(best.places)
+    values = ranker.read_values(rows, columns, np.where(missing, 0.0, best.keys))
+    return RankedRows(rows, columns, np.where(missing, np.nan, values))
 
 
 def _rank_near(
-    predictor: Predictor,
+    ranker: Ranker,
     row: IndexArray,
     choice: ColumnChoice,
     n: int,
@@ -144,13 +190,13 @@ def _rank_near(
     check_n(n)
     n = min(int(n), choice.size)
     n_left_out = min(choice.barred.size, _MOST_LEFT_OUT) + (0 if choice.include_observed else observed(row).others.size)
-    near = neighbours.candidates(predictor, int(row[0]), n + n_left_out)
+    near = neighbours.candidates(ranker.predictor, int(row[0]), n + n_left_out)
     near = near[~np.isin(near, choice.barred, assume_unique=True)] if choice.barred.size else near
     nearby = replace(choice, among=near, barred=NOTHING)
-    found = _rank_rows(predictor, row, nearby, min(n, near.size), observed)
+    found = _rank_rows(ranker, row, nearby, min(n, near.size), observed)
     if found.values.shape[1] == n and not np.isnan(found.values).any():
         return found
-    return _rank_rows(predictor, row, choice, n, observed)
+    return _rank_rows(ranker, row, choice, n, observed)
 
 
 @dataclass(frozen=True)
@@ -239,11 +285,16 @@ def choose_columns(
     exclude: Iterable[Any] | None = None,
     min_entries: int = 0,
     include_observed: bool = False,
+    where: Mapping[str, Any] | None = None,
 ) -> ColumnChoice:
     """Return the columns to rank (see `ColumnFilter`)."""
     check_min_entries(min_entries)
     labels = entries.columns
     excluded = NOTHING if exclude is None else np.sort(_find_positions(labels, exclude, "exclude"))
+    if where:
+        barred = ~_match_features(entries, where)
+        barred[excluded] = True
+        excluded = np.flatnonzero(barred)
     if among is None:
         if min_entries:
             barred = entries.column_counts < min_entries
@@ -256,6 +307,13 @@ def choose_columns(
     if chosen.size > _LARGE_SHARE * len(labels) and np.all(chosen[1:] > chosen[:-1]):
         return _bar(len(labels), np.delete(np.arange(len(labels)), chosen), include_observed)
     return ColumnChoice(len(labels), chosen, include_observed=include_observed)
+
+
+def _match_features(entries: EntryStore, where: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
+    """Return which columns have features that meet the conditions."""
+    if entries.column_features is None:
+        raise BadSetting(f"the model was fitted without column features; where needs those of {', '.join(where)}")
+    return entries.column_features.match(where, len(entries.columns))
 
 
 def _bar(n_columns: int, barred: IndexArray, include_observed: bool) -> ColumnChoice:
@@ -402,7 +460,7 @@ class Recommendations:
     """The n best columns of each of some rows, by position; `frames` ranks them some rows at a time."""
 
     entries: EntryStore
-    predictor: Predictor
+    ranker: Ranker
     rows: IndexArray
     choice: ColumnChoice
     n: int
@@ -411,7 +469,7 @@ class Recommendations:
     def of(
         cls,
         entries: EntryStore,
-        predictor: Predictor,
+        ranker: Ranker,
         rows: Iterable[Any] | None,
         n: int,
         **columns: Unpack[ColumnFilter],
@@ -419,7 +477,7 @@ class Recommendations:
         """Return the recommendations for some row labels, each once, or for all rows (None)."""
         check_n(n)
         positions = np.arange(len(entries.rows)) if rows is None else entries.rows.find_distinct(rows)
-        return cls(entries, predictor, positions, choose_columns(entries, **columns), n)
+        return cls(entries, ranker, positions, choose_columns(entries, **columns), n)
 
     @property
     def most_lines(self) -> int:
@@ -445,7 +503,7 @@ class Recommendations:
         """Yield polars frames with a line for each row and rank (from 1), the column and the prediction."""
         waiting: list[RankedRows] = []
         n_lines = 0
-        for part in rank_batches(self.predictor, self.rows, self.choice, self.n, observed=self.entries.seen_columns):
+        for part in rank_batches(self.ranker, self.rows, self.choice, self.n, observed=self.entries.seen_columns):
             waiting.append(part)
             n_lines += part.columns.size
             if n_lines >= _LINES_AT_A_TIME:
@@ -481,6 +539,15 @@ class Recommendations:
 
         write_frame_file(count_lines(), self.schema, path)
         return count
+
+
+def check_neighbours(neighbours: ColumnNeighbours | None, rank_by: RankBy | None) -> RankBy | None:
+    """Return the order of a ranking; an index finds columns near a row by value, and has no other order."""
+    if neighbours is None:
+        return rank_by
+    if rank_by == "relevance":
+        raise BadSetting("an index of neighbours finds columns by value; leave out neighbours, or set rank_by='value'")
+    return "value"
 
 
 def leave_out(scores: FloatArray, observed: AxisEntries, columns: IndexArray, n_columns: int) -> None:

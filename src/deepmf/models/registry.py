@@ -47,6 +47,11 @@ MODELS = {
         "ALS",
         "matrix factorisation with effects by alternating least squares; extends by one solve",
     ),
+    "bayesian": Registration(
+        "deepmf.models.bayesian",
+        "BayesianMF",
+        "matrix factorisation by Gibbs sampling; predicts distributions and extends by one solve",
+    ),
     "means": Registration("deepmf.models.means", "Means", "shrunk row and column means, the control"),
 }
 

@@ -25,7 +25,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.latents import Latents
 from deepmf.models.predictor import Predictor
 from deepmf.training.loop import ValidationEntries
-from deepmf.training.settings import Settings, StepDecaySettings, TrainingSettings
+from deepmf.training.settings import RECOMMENDATION, Settings, StepDecaySettings, TrainingSettings
 
 # A warm fit has half the epochs. With a quarter, fits to a matrix of which a tenth was new were worse than cold ones.
 _SHARE = 0.5
@@ -129,6 +129,19 @@ class WarmStart:
         )
         return rows, columns
 
+    def find_trained(self) -> tuple[IndexArray, IndexArray]:
+        """Return where the model was trained on each row, and each column, of the new matrix; -1 where it was not."""
+        rows, columns = (
+            np.where(places < size, places, -1)
+            for places, size in zip(self._places, self.entries.train.shape, strict=True)
+        )
+        return rows, columns
+
+    def has_same_features(self, axis: Literal["row", "column"]) -> bool:
+        """Whether the new matrix has features of rows (or columns) that the model was trained with."""
+        old, new = getattr(self.entries, f"{axis}_features"), getattr(self, f"{axis}_features")
+        return old is not None and new is not None and bool(old.encoding == new.encoding)
+
     def _align(self, latents: Latents, places: IndexArray, rank: int) -> npt.NDArray[np.float64]:
         known, table = places >= 0, latents.whole()
         n_beside = self.predictor.n_beside
@@ -183,7 +196,7 @@ class WarmStart:
 
 def check_settings(own: Settings, other: Settings) -> None:
     """Refuse to start from a model with other settings; only settings of training may differ."""
-    free = {field.name for field in fields(StepDecaySettings)}
+    free = {field.name for field in fields(StepDecaySettings)} | set(RECOMMENDATION)
     theirs = other.to_dict()
     differing = [
         f"{name} {theirs[name]!r}, not {value!r}"

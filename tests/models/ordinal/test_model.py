@@ -496,10 +496,3 @@ def test_without_refinement_validation_predicts_the_error() -> None:
 def test_bad_settings(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(BadSetting, match=message):
         OrdinalDMF(**QUICK | changes)
-
-
-def test_global_generators_are_never_touched() -> None:
-    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
-    OrdinalDMF(**QUICK | {"epochs": 2, "dropout": 0.5}).fit(additive())
-    assert torch.equal(torch.get_rng_state(), before[0])
-    np.testing.assert_array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002

@@ -16,12 +16,11 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.ordinal import network as network_module
 from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
+from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective, split_by_memory
 from deepmf.nn.branch import Branch, use_generator
-from deepmf.nn.inputs import N_SUMMARY_FEATURES, DenseVectors, SparseBatch, SparseVectors, Vectors, make_channels
+from deepmf.nn.inputs import N_SUMMARY_FEATURES, DenseVectors, SparseVectors, Vectors, make_channels
 from deepmf.nn.masking import Masking, draw_views
 from deepmf.training import blocks as blocks_module
 from deepmf.training.blocks import MatrixBlocks
@@ -130,28 +129,23 @@ def test_equal_vectors_have_equal_latents_wherever_they_stand() -> None:
 
 
 @every_axis
-@pytest.mark.parametrize("at_a_time", [1, N_VIEWS, 3 * N_VIEWS + 1])
-def test_one_vector_at_a_time_is_many_at_once(monkeypatch: pytest.MonkeyPatch, axis: str, at_a_time: int) -> None:
-    two, values = network(), AXES[axis]
-    whole = viewed(two, axis, sparse(values))
-    monkeypatch.setattr(network_module, "_VECTORS_AT_A_TIME", at_a_time)
-    torch.testing.assert_close(viewed(two, axis, sparse(values)), whole, rtol=0, atol=1e-6)
+def test_vectors_in_parts_are_many_at_once(axis: str) -> None:
+    two, vectors = network(), sparse(AXES[axis])
+    many = torch.arange(3000) % len(vectors)  # three parts
+    ask = two.encode_row_views if axis == "rows" else two.encode_column_views
+    torch.testing.assert_close(ask(vectors, many).detach(), viewed(two, axis, vectors)[many], rtol=0, atol=1e-6)
 
 
 @every_axis
-def test_few_entries_at_a_time_are_many_at_once(monkeypatch: pytest.MonkeyPatch, axis: str) -> None:
-    two, vectors = network(), sparse(AXES[axis])
-    whole, taken, take = viewed(two, axis, vectors), [], vectors.take
-
-    def watched(ids: Tensor) -> SparseBatch:
-        taken.append(take(ids))
-        return taken[-1]
-
-    monkeypatch.setattr(network_module, "_ENTRIES_AT_A_TIME", 8)
-    monkeypatch.setattr(vectors, "take", watched)
-    torch.testing.assert_close(viewed(two, axis, vectors), whole, rtol=0, atol=1e-6)
-    longest = N_VIEWS * int(vectors.starts.diff().max())
-    assert len(taken) > 2 and max(batch.indices.numel() for batch in taken) <= 8 + longest
+def test_a_part_has_few_vectors_and_few_entries(axis: str) -> None:
+    vectors = sparse(AXES[axis])
+    ids, longest = torch.arange(len(vectors)), int(vectors.counts.max())
+    for most_vectors, most_entries in ((3, 1000), (1000, 8), (2, 8)):
+        parts = split_by_memory(vectors, ids, most_vectors=most_vectors, most_entries=most_entries)
+        torch.testing.assert_close(torch.cat(parts), ids)
+        assert len(parts) > 1 and max(part.numel() for part in parts) <= most_vectors
+        assert max(int(vectors.counts[part].sum()) for part in parts) <= most_entries + longest
+    assert len(split_by_memory(vectors, ids)) == 1
 
 
 def test_some_vectors_are_as_among_all() -> None:
@@ -394,22 +388,19 @@ def test_a_step_that_asks_for_nothing_costs_nothing_and_has_a_gradient(matrix: O
 
 
 @either_kind
-def test_the_validation_error_is_that_of_a_few_views(
-    matrix: ObservedMatrix, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(network_module, "_VALIDATION_VIEWS", 3)
+def test_the_validation_error_is_that_of_a_few_views(matrix: ObservedMatrix, kind: str) -> None:
     split = split_entries(matrix, train=0.8, validation=0.2, test=0.0, seed=0)
-    model = OrdinalDMF(**SIZES)
+    model = OrdinalDMF(**SIZES | {"views": 6})
     trainer = model._make_task(EntryStore.of(split.train), ValidationEntries.of(split.train, split.validation))
     assert isinstance(trainer, Trainer) and isinstance(trainer.network, OrdinalNetwork)
     network = trainer.network.eval()
     units = torch.tensor(split.train.scale.to_unit(split.train.to_array()), dtype=torch.float32)
     with torch.no_grad():
         found = trainer.validation_error()
-        views = [(network.row_views[k], network.column_views[k]) for k in range(3)]
+        views = [(network.row_views[k], network.column_views[k]) for k in range(4)]
         nothing = torch.tensor(float("nan"))
-        rows = sum(network.encode_rows(units.where(seen, nothing)) for seen, _ in views) / 3
-        columns = sum(network.encode_columns(units.T.where(seen, nothing)) for _, seen in views) / 3
+        rows = sum(network.encode_rows(units.where(seen, nothing)) for seen, _ in views) / 4
+        columns = sum(network.encode_columns(units.T.where(seen, nothing)) for _, seen in views) / 4
     assert isinstance(rows, Tensor) and isinstance(columns, Tensor)
     expected = 1 + chances_of(rows.double().numpy(), columns.double().numpy()).sum(-1)
     labels = split.validation.entries()

@@ -49,12 +49,15 @@ def counts_of(shape: tuple[int, int]) -> list[int]:
     return sorted({int(count) for count in np.geomspace(1, most, 25)})
 
 
+def list_facts(on_gpu: bool) -> list[Facts]:
+    return [Facts(*shape, count, on_gpu) for shape in SHAPES for count in counts_of(shape)]
+
+
 @every_machine
 @every_effort
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_every_choice_is_a_legal_one(shape: tuple[int, int], effort: str, on_gpu: bool) -> None:
-    for count in counts_of(shape):
-        chosen = choose_settings(Facts(*shape, count, on_gpu), effort)
+def test_every_choice_is_a_legal_one(effort: str, on_gpu: bool) -> None:
+    for facts in list_facts(on_gpu):
+        chosen, shape = choose_settings(facts, effort), (facts.n_rows, facts.n_columns)
         OrdinalDMFSettings(**chosen)  # refuses what is not legal
         assert 2 <= chosen["block_rows"] <= max(2, shape[0])
         assert 2 <= chosen["block_columns"] <= max(2, shape[1])
@@ -63,22 +66,23 @@ def test_every_choice_is_a_legal_one(shape: tuple[int, int], effort: str, on_gpu
 
 @every_machine
 @every_effort
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_more_entries_never_take_more_dropout_or_views(shape: tuple[int, int], effort: str, on_gpu: bool) -> None:
-    chosen = [choose_settings(Facts(*shape, count, on_gpu), effort) for count in counts_of(shape)]
-    for name in ("dropout", "views"):
-        values = [each[name] for each in chosen]
-        assert values == sorted(values, reverse=True), name
-    assert all(0.0 <= each["dropout"] <= 0.6 and each["views"] >= 4 for each in chosen)
+def test_more_entries_never_take_more_dropout_or_views(effort: str, on_gpu: bool) -> None:
+    for shape in SHAPES:
+        chosen = [choose_settings(Facts(*shape, count, on_gpu), effort) for count in counts_of(shape)]
+        for name in ("dropout", "views"):
+            values = [each[name] for each in chosen]
+            assert values == sorted(values, reverse=True), (name, shape)
+        assert all(0.0 <= each["dropout"] <= 0.6 and each["views"] >= 4 for each in chosen)
 
 
 @every_machine
 @every_effort
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_no_block_is_a_small_rest(shape: tuple[int, int], effort: str, on_gpu: bool) -> None:
-    for count in counts_of(shape):
-        chosen = choose_settings(Facts(*shape, count, on_gpu), effort)
-        for n, block in zip(shape, (chosen["block_rows"], chosen["block_columns"]), strict=True):
+def test_no_block_is_a_small_rest(effort: str, on_gpu: bool) -> None:
+    for facts in list_facts(on_gpu):
+        chosen = choose_settings(facts, effort)
+        for n, block in zip(
+            (facts.n_rows, facts.n_columns), (chosen["block_rows"], chosen["block_columns"]), strict=True
+        ):
             rest = n % block
             assert rest == 0 or rest >= 0.7 * block or n < 2 * block
 
@@ -129,7 +133,8 @@ def test_what_is_given_is_never_overridden() -> None:
     assert tuple(kept["hidden_sizes"]) == (8,) and not model.chosen_.keys() & given.keys()
     facts = Facts(*matrix.shape, matrix.n_entries, on_gpu=False)
     suited = choose_settings(facts, "normal", epochs=given.get("epochs"))
-    assert model.chosen_ == {name: value for name, value in suited.items() if name not in given}
+    left = {name: value for name, value in suited.items() if name not in given}
+    assert {name: model.chosen_[name] for name in left} == left
     # What is given as it is by default is given all the same.
     assert OrdinalDMF(**TINY, views=16).fit(matrix).settings.views == 16
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.special import expit
+from scipy.special import expit, log_expit
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -262,6 +262,19 @@ class OrdinalReadout(Readout):
         exceedance = expit(sloped[:, None] - cutpoints).astype(np.float64)
         distribution = PredictiveDistribution(self.support, self.scale.from_unit(self.unit_boundaries), exceedance)
         return distribution if self.coverages is None else distribution.calibrate(self.coverages)
+
+    def log_exceedance(
+        self, products: npt.NDArray[Any], row_fields: LatentArray, thresholds: FloatArray
+    ) -> npt.NDArray[Any]:
+        """Return the logarithms of P(value >= threshold) for products (rows, columns), by one boundary a row."""
+        levels = self.scale.levels
+        if levels is None or self.coverages is not None:
+            return super().log_exceedance(products, row_fields, thresholds)
+        sloped, cutpoints = self._mix_linear_part(products, row_fields[:, None])
+        ends = np.pad(cutpoints[:, 0], ((0, 0), (1, 1)), constant_values=((0, 0), (-np.inf, np.inf)))
+        own = ends[np.arange(len(ends)), np.searchsorted(levels, thresholds)]
+        found: npt.NDArray[Any] = log_expit(sloped - own[:, None])
+        return found
 
     def _mix_linear_part(
         self, products: npt.NDArray[Any], row_fields: LatentArray

@@ -89,7 +89,7 @@ class OrdinalDMF(NetworkModel):
         """
         encoder = self.predictor_.encoder
         assert isinstance(encoder, OrdinalEncoder)
-        return {
+        return super().chosen_on_entries_ | {
             "row_penalty": encoder.penalties.rows,
             "column_penalty": encoder.penalties.columns,
             "linear_size": 0 if encoder.linear is None else encoder.linear.size,

@@ -107,18 +107,20 @@ def _average_views(
     """Return the mean latents of vectors over views (views, inputs), a part of the vectors at a time."""
     ids = torch.arange(len(vectors), device=views.device) if ids is None else ids
     parts = []
-    for some in _split_by_memory(vectors, ids):
+    for some in split_by_memory(vectors, ids):
         batch, features = vectors.take(some), take_features(vectors, some)
         latents = [encode(apply_mask(batch, _find_visible(view, batch)), features) for view in views]
         parts.append(torch.stack(latents).mean(0))
     return torch.cat(parts)
 
 
-def _split_by_memory(vectors: Vectors, ids: Tensor) -> tuple[Tensor, ...]:
+def split_by_memory(
+    vectors: Vectors, ids: Tensor, *, most_vectors: int = _VECTORS_AT_A_TIME, most_entries: int = _ENTRIES_AT_A_TIME
+) -> tuple[Tensor, ...]:
     """Return positions of vectors in parts whose vectors fit into memory together."""
-    part_of = torch.arange(ids.numel(), device=ids.device) // _VECTORS_AT_A_TIME
+    part_of = torch.arange(ids.numel(), device=ids.device) // most_vectors
     if not isinstance(vectors, DenseVectors):
-        part_of += vectors.counts[ids].cumsum(0) // _ENTRIES_AT_A_TIME
+        part_of += vectors.counts[ids].cumsum(0) // most_entries
     ends = (part_of.diff().nonzero().squeeze(1) + 1).tolist()
     return ids.tensor_split(ends)
 

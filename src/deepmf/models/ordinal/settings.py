@@ -6,7 +6,14 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, NamedTuple
 
-from deepmf.training.settings import WIDEST, TwoBranchSettings, setting, settings_dataclass
+from deepmf.training.settings import (
+    RECOMMENDATION,
+    WIDEST,
+    RecommendationSettings,
+    TwoBranchSettings,
+    setting,
+    settings_dataclass,
+)
 
 
 class Facts(NamedTuple):
@@ -142,11 +149,14 @@ def _even(n_vectors: int, size: float) -> int:
 
 
 @settings_dataclass
-class OrdinalDMFSettings(TwoBranchSettings):
+class OrdinalDMFSettings(TwoBranchSettings, RecommendationSettings):
     """The settings of OrdinalDMF."""
 
     removed: ClassVar[Mapping[str, Any]] = {"schedule": "cosine", "decay": 0.65, "decay_every": 50}
-    chosen_at_fit: ClassVar[Collection[str]] = tuple(choose_settings(Facts(2, 2, 4, on_gpu=False), EFFORTS[0]))
+    chosen_at_fit: ClassVar[Collection[str]] = (
+        *choose_settings(Facts(2, 2, 4, on_gpu=False), EFFORTS[0]),
+        *RECOMMENDATION,
+    )
 
     effort: str = setting(
         "normal", "Time to spend on accuracy; it decides every setting that is chosen at fit.", choices=EFFORTS

@@ -1,6 +1,7 @@
-"""Files whose checksum is right and whose content is not: every class refuses them in a sentence, or answers."""
+"""Loading: files whose checksum is right and whose content is not are refused in a sentence, or answer."""
 
 import copy
+import os
 import pickle
 import time
 import warnings
@@ -12,7 +13,6 @@ import numpy.typing as npt
 import pytest
 from tests.models.lies import NAMES, ask_everything, changed, fitted, interrupted, stored
 
-from deepmf import files as atomic
 from deepmf.errors import BadModelFile, TrainingDiverged
 from deepmf.models.base import Model
 from deepmf.models.loading import load
@@ -29,8 +29,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def no_flushing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of files need not reach the disk."""
-    monkeypatch.setattr(atomic, "_flush", lambda *_: None)
-    monkeypatch.setattr(atomic, "_flush_folder", lambda *_: None)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -72,13 +71,13 @@ def test_what_is_loaded_answers_and_everything_else_is_refused(name: str, file: 
             ask_everything(model, tmp_path)
 
 
-@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
-def test_learned_numbers_that_are_not_finite(file: StoredFile, number: float) -> None:
+def test_learned_numbers_that_are_not_finite(file: StoredFile) -> None:
     for key, tensor in file.tensors.items():
         if tensor.dtype.kind == "f" and tensor.size and not key.startswith(("train.", "extension.")):
-            wrong = tensor.copy()
-            wrong.reshape(-1)[-1] = number
-            refused(file, {}, {key: wrong}, message=f"the tensor {key} must have finite numbers")
+            for number in (np.nan, np.inf, -np.inf):
+                wrong = tensor.copy()
+                wrong.reshape(-1)[-1] = number
+                refused(file, {}, {key: wrong}, message=f"{key} .*finite")
 
 
 def test_every_tensor_is_needed_and_of_its_shape_and_type(file: StoredFile) -> None:
@@ -87,7 +86,8 @@ def test_every_tensor_is_needed_and_of_its_shape_and_type(file: StoredFile) -> N
             continue
         rest = {name: each for name, each in file.tensors.items() if name != key}
         refused(StoredFile(file.kind, file.content, rest))
-        wrongs: list[npt.NDArray[Any]] = [tensor[..., None], tensor.astype(np.complex64).real.astype(np.float16)]
+        other = np.float32 if tensor.dtype == np.float16 else np.float16
+        wrongs: list[npt.NDArray[Any]] = [tensor[..., None], tensor.astype(np.complex64).real.astype(other)]
         wrongs += [np.concatenate([tensor, tensor[:1]])] if tensor.ndim and len(tensor) else []
         for wrong in wrongs:
             if key.endswith(".extra") and wrong.shape != tensor.shape and wrong.ndim == tensor.ndim:
@@ -95,14 +95,14 @@ def test_every_tensor_is_needed_and_of_its_shape_and_type(file: StoredFile) -> N
             refused(file, {}, {key: wrong})
 
 
-@pytest.mark.parametrize("size", [2**31 - 1, 10**9, 10**30, [10**9] * 50, [1] * 10**5], ids=lambda size: str(size)[:20])
-def test_sizes_that_would_fill_the_memory_are_refused_at_once(file: StoredFile, size: Any) -> None:
+def test_sizes_that_would_fill_the_memory_are_refused_at_once(file: StoredFile) -> None:
     if not any(key.startswith("network.") for key in file.tensors):
         pytest.skip("a rank is cut to the shape of the matrix")
     start, sizes = time.process_time(), "hidden_sizes column_hidden_sizes hidden_size latent_size views"
-    for name in file.content["settings"].keys() & sizes.split():
-        refused(file, {"settings": file.content["settings"] | {name: size}})
-    assert time.process_time() - start < 2
+    for size in (2**31 - 1, 10**9, 10**30, [10**9] * 50, [1] * 10**5):
+        for name in file.content["settings"].keys() & sizes.split():
+            refused(file, {"settings": file.content["settings"] | {name: size}})
+    assert time.process_time() - start < 5
 
 
 def test_numbers_of_settings_have_an_end(file: StoredFile) -> None:
@@ -118,9 +118,9 @@ def test_an_extension_that_belongs_to_another_training(file: StoredFile) -> None
         refused(file, {"extension": file.content["train"]}, train, message="cannot be extended")
         return
     other = {"extension": file.content["extension"] | {"scale": {"levels": [1, 2, 3, 4, 5, 6]}}}
-    refused(file, other, message="the stored extension has the scale 1 to 6")
+    refused(file, other, message="extension .*1 to 6")
     text = {"extension.rows.text": file.tensors["extension.rows.text"][::-1].copy()}
-    refused(file, {}, text, message="rows of the stored extension do not begin with the trained ones")
+    refused(file, {}, text, message="rows of the stored extension")
     for name, each in file.tensors.items():
         if name.endswith(".positions") and each.size:
             refused(file, {}, {name: each - 1 - each[0]}, message="positions|not all there")
@@ -131,45 +131,44 @@ def test_an_extension_by_what_was_trained_on(tmp_path: Path) -> None:
     parts = ("entries.starts", "entries.columns", "entries.values", "rows.text", "rows.starts")
     parts += ("columns.text", "columns.starts")
     train = {f"extension.{part}": file.tensors[f"train.{part}"] for part in parts}
-    refused(file, {}, train, message="has entries that the training matrix has too")
+    refused(file, {}, train, message="training matrix has too")
 
 
 def test_a_file_without_training_entries(file: StoredFile) -> None:
     empty = {f"train.entries.{name}": file.tensors[f"train.entries.{name}"][:0] for name in ("columns", "values")}
     empty["train.entries.starts"] = 0 * file.tensors["train.entries.starts"]
-    refused(file, {}, empty, message="the stored training matrix has no entries")
+    refused(file, {}, empty, message="training matrix has no entries")
 
 
 EMPTY = History().to_dict()
 
 
-@pytest.mark.parametrize(
-    "history",
-    [
-        None,
-        [],
-        {"records": []},
-        EMPTY | {"records": 3},
-        EMPTY | {"records": [{}]},
-        EMPTY | {"best_epoch": 1},
-        EMPTY | {"best_epoch": "1"},
-        EMPTY | {"best_error": "none"},
-        EMPTY | {"best_error": 10**400},
-        EMPTY | {"best_error": -1.0},
-        EMPTY | {"means_error": "none"},
-        EMPTY | {"means_error": -1.0},
-        EMPTY | {"stopped": ["epochs"]},
-        EMPTY | {"threads": 0},
-        EMPTY | {"stages": None},
-        EMPTY | {"stages": [0.9]},
-        EMPTY | {"stages": {"refined": None}},
-        EMPTY | {"stages": {"refined": -1.0}},
-        EMPTY | {"stages": {"refined": "low"}},
-    ],
-    ids=str,
-)
-def test_a_history_that_never_was(file: StoredFile, history: Any) -> None:
-    refused(file, {"history": history}, message="stored.* history|stored record of epoch 0|stored number of threads")
+HISTORIES: list[Any] = [
+    None,
+    [],
+    {"records": []},
+    EMPTY | {"records": 3},
+    EMPTY | {"records": [{}]},
+    EMPTY | {"best_epoch": 1},
+    EMPTY | {"best_epoch": "1"},
+    EMPTY | {"best_error": "none"},
+    EMPTY | {"best_error": 10**400},
+    EMPTY | {"best_error": -1.0},
+    EMPTY | {"means_error": "none"},
+    EMPTY | {"means_error": -1.0},
+    EMPTY | {"stopped": ["epochs"]},
+    EMPTY | {"threads": 0},
+    EMPTY | {"stages": None},
+    EMPTY | {"stages": [0.9]},
+    EMPTY | {"stages": {"refined": None}},
+    EMPTY | {"stages": {"refined": -1.0}},
+    EMPTY | {"stages": {"refined": "low"}},
+]
+
+
+def test_a_history_that_never_was(file: StoredFile) -> None:
+    for history in HISTORIES:
+        refused(file, {"history": history}, message="stored.* (history|record|threads)")
 
 
 RESUMED = [(name, {}) for name in NAMES if name != "means"]
@@ -197,7 +196,7 @@ def test_checkpoints_that_lie(name: str, settings: dict[str, Any], tmp_path: Pat
         rest = {name: tensor for name, tensor in file.tensors.items() if not name.startswith(f"{key}.")}
         if len(rest) < len(file.tensors):
             write_file(path, kind="checkpoint", content=file.content, tensors=rest)
-            with pytest.raises(BadModelFile, match=r"changed\.checkpoint: .*; delete it"):
+            with pytest.raises(BadModelFile, match=r"\.checkpoint: .*delete it"):
                 fit(path)
 
 

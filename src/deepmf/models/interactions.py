@@ -1,0 +1,115 @@
+"""Models of interactions: entries without values, which only the presence part of a model can rank.
+
+Such a model has no latents: its predictor answers every question about values with one sentence, and similar rows or
+columns are those with many entries in common.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadSetting
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.scale import Scale
+from deepmf.models.distribution import PredictiveDistribution
+from deepmf.models.latents import Latents
+from deepmf.models.predictor import Encoder, Positions, Predictor, Readout
+from deepmf.models.ranking import Ranking, best_positions
+from deepmf.storage.model_file import Packed
+
+_NO_VALUES = "the model was fitted to interactions, which have no values to predict; recommend ranks columns"
+
+
+def check_has_values(scale: Scale) -> None:
+    """Refuse to predict values of interactions."""
+    if scale.is_interactions:
+        raise BadSetting(_NO_VALUES)
+
+
+class InteractionPredictor(Predictor):
+    """Knows rows and columns, and nothing about values; every interaction is liked."""
+
+    @classmethod
+    def of(cls, entries: EntryStore) -> Self:
+        """Return the predictor of all rows and columns of a store."""
+        rows, columns = (Latents(np.zeros((count, 1), dtype=np.float32)) for count in entries.train.shape)
+        trained = cls(rows, columns, _InteractionEncoder(), _InteractionReadout(entries.scale), n_beside=1)
+        n_rows, n_columns = entries.train.shape
+        return trained.extend(entries, np.arange(n_rows, len(entries.rows)), np.arange(n_columns, len(entries.columns)))
+
+    def log_exceed_block(
+        self, rows: IndexArray, columns: Positions, thresholds: FloatArray, *, spread: float
+    ) -> npt.NDArray[Any]:
+        """Return zeros: every interaction is liked."""
+        return np.zeros_like(self._block_products(rows, columns))
+
+    def log_exceed_pairs(
+        self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray, *, spread: float
+    ) -> npt.NDArray[Any]:
+        """Return zeros: every interaction is liked."""
+        return np.zeros(columns.shape)
+
+    def pack(self) -> Packed:
+        """Return nothing."""
+        return Packed({}, {})
+
+
+class _InteractionEncoder(Encoder):
+    """The presence part reads entries itself."""
+
+    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
+        """Return a latent of zero for each row."""
+        return np.zeros((entries.starts.size - 1, 1), dtype=np.float32)
+
+    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Return a latent of zero for each column."""
+        return np.zeros((entries.starts.size - 1, 1), dtype=np.float32)
+
+
+class _InteractionReadout(Readout):
+    """Refuses to read values."""
+
+    def units(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return one for each pair: an interaction that happens once."""
+        return np.ones(scores.shape)
+
+    def values(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Refuse."""
+        raise BadSetting(_NO_VALUES)
+
+    def levels(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Refuse."""
+        raise BadSetting(_NO_VALUES)
+
+    def distribution(self, products: npt.NDArray[Any], row_fields: LatentArray) -> PredictiveDistribution:
+        """Refuse."""
+        raise BadSetting(_NO_VALUES)
+
+
+def find_similar_columns(entries: EntryStore, column: Any, n: int) -> Ranking:
+    """Return the n columns with the largest cosines: shared rows / sqrt(rows of one * rows of the other)."""
+    position = entries.columns.positions([column])
+    rows = entries.seen_rows(position).others
+    shared = np.bincount(entries.seen_columns(rows).others, minlength=len(entries.columns))
+    return _rank_cosines(entries.columns, position, shared, entries.column_counts, n)
+
+
+def find_similar_rows(entries: EntryStore, row: Any, n: int) -> Ranking:
+    """Return the n rows with the largest cosines: shared columns / sqrt(columns of one * columns of the other)."""
+    position = entries.rows.positions([row])
+    columns = entries.seen_columns(position).others
+    shared = np.bincount(entries.seen_rows(columns).others, minlength=len(entries.rows))
+    return _rank_cosines(entries.rows, position, shared, entries.row_counts, n)
+
+
+def _rank_cosines(labels: Any, position: IndexArray, shared: IndexArray, counts: IndexArray, n: int) -> Ranking:
+    cosines = shared / np.sqrt(np.maximum(counts * counts[position], 1))
+    cosines[position] = -np.inf
+    best, values = best_positions(cosines[None], n)
+    others = values[0] > -np.inf
+    return Ranking(labels[best[0][others]], np.clip(values[0][others], 0.0, 1.0))

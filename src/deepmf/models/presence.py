@@ -1,0 +1,508 @@
+"""Presence: which entries exist, learned from their positions alone.
+
+A presence model gives the first factor of the relevance of a column for a row (`relevance.py`).
+
+Two kinds of presence models read the 0/1 matrix X of all positions. A row is described by its entries when it is
+ranked, so that rows fold in without training and nothing can become stale.
+
+- EASE (Steck, "Embarrassingly shallow autoencoders for sparse data", 2019): the scores of a row are x B, where
+  B = I - P diag(1 / diag P) and P = (X'DX + penalty I)^-1. B_kj are the weights of the ridge regression of column j on
+  all other columns. A new column with the entries c has the weights P X'Dc of the same regression. The diagonal matrix
+  D weighs rows by the inverse root of their number of entries, so that long rows do not outweigh all others.
+- Weighted ALS (Hu, Koren, Volinsky, "Collaborative filtering for implicit feedback datasets", 2008, with the settings
+  of Rendle et al., "Revisiting the performance of iALS", 2021): latents u_i, v_j that minimise
+
+      sum over entries of (1 - u_i'v_j)^2 + unobserved_weight * sum over all pairs of (u_i'v_j)^2
+      + penalty * (sum of a_i |u_i|^2 + sum of b_j |v_j|^2)
+
+  where a_i is the number of entries of a row plus unobserved_weight times the number of columns, b_j likewise.
+"""
+
+from __future__ import annotations
+
+import reprlib
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+import torch
+
+from deepmf.errors import BadModelFile
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.axis_entries import AxisEntries, gather, group
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.storage.model_file import Packed, Tensors, read_field, read_numbers
+
+# The largest number of columns of EASE: its weights then take 150 MB, and the inverse a few seconds.
+MOST_EASE_COLUMNS = 6000
+
+# The penalties of EASE that are tried, in rows.
+_PENALTY_SHARES = (1 / 8, 1 / 4, 1 / 2)
+
+# The power of the number of entries by which long rows count less: better rankings than powers of 0 and 1.
+_ROW_POWER = 0.5
+
+# Weighted ALS: the latent size, the sweeps, and the weight of pairs without an entry.
+_LATENT_SIZE, _SWEEPS, _UNOBSERVED_WEIGHT = 64, 8, 0.3
+
+# Entries of rows that are solved for together.
+_ENTRIES_AT_A_TIME = 1 << 15
+
+# Scores of EASE may be negative; below this size they are smoothly turned into small positive numbers.
+_SMALL_SCORE = 0.01
+
+
+class PresenceModel(ABC):
+    """Scores which entries exist, from the positions of other entries."""
+
+    kind: ClassVar[str]
+    penalty: float
+
+    @classmethod
+    @abstractmethod
+    def fit_each(cls, train: ObservedMatrix, penalties: Iterable[float]) -> Iterator[Self]:
+        """Yield the models of a matrix with some penalties."""
+
+    @classmethod
+    def fit(cls, train: ObservedMatrix, penalty: float) -> Self:
+        """Return the model of a matrix."""
+        return next(cls.fit_each(train, [penalty]))
+
+    @classmethod
+    @abstractmethod
+    def list_penalties(cls, train: ObservedMatrix) -> list[float]:
+        """Return the penalties to try on held-out entries, the usual one first."""
+
+    @property
+    @abstractmethod
+    def n_trained(self) -> int:
+        """The number of trained columns."""
+
+    @abstractmethod
+    def describe_rows(self, entries: AxisEntries) -> Any:
+        """Return what the scores of rows with these entries over the trained columns are computed from."""
+
+    @abstractmethod
+    def score_block(self, described: Any, columns: slice | IndexArray) -> npt.NDArray[Any]:
+        """Return the scores (rows, columns) of described rows; larger is likelier."""
+
+    @abstractmethod
+    def score_pairs(self, described: Any, columns: IndexArray) -> npt.NDArray[Any]:
+        """Return the scores (rows, n) of described rows for columns (rows, n) of their own."""
+
+    @abstractmethod
+    def find_effects(self, entries: AxisEntries, column: int) -> FloatArray:
+        """Return how much each entry of a single row adds to its score for a column."""
+
+    @abstractmethod
+    def extend(self, entries: EntryStore, columns: IndexArray) -> PresenceModel:
+        """Return a model in which the new columns among some positions are described by their entries."""
+
+    @abstractmethod
+    def without_columns(self, columns: IndexArray) -> PresenceModel:
+        """Return a model without some new columns."""
+
+    @abstractmethod
+    def pack(self) -> dict[str, npt.NDArray[Any]]:
+        """Return what was learned as tensors by name, without new columns: these are described by their entries."""
+
+    @classmethod
+    @abstractmethod
+    def unpack(cls, tensors: Tensors, entries: EntryStore, penalty: float) -> PresenceModel:
+        """Return the model whose `pack` gave these tensors, with the new columns of a store."""
+
+
+@dataclass(frozen=True)
+class Ease(PresenceModel):
+    """EASE: item-item weights in closed form.
+
+    weights: B, (trained columns, trained columns); weights[k, j] is what an entry in column k adds to column j.
+    diagonal: diag P, (trained columns,).
+    co_counts: for each new column and each trained one, the weighted number of trained rows with entries in both.
+    """
+
+    weights: LatentArray
+    diagonal: LatentArray
+    penalty: float
+    co_counts: scipy.sparse.csr_array
+
+    kind: ClassVar[str] = "ease"
+
+    @property
+    def n_trained(self) -> int:
+        """The number of trained columns."""
+        return len(self.weights)
+
+    @classmethod
+    def fit_each(cls, train: ObservedMatrix, penalties: Iterable[float]) -> Iterator[Self]:
+        """Yield the models of a matrix with some penalties; X'X is computed once."""
+        n_columns = train.shape[1]
+        weighted = _weigh_entries(train, _ROW_POWER / 2)
+        gram = torch.from_numpy((weighted.T @ weighted).toarray())
+        counts = gram.diagonal().clone()
+        for penalty in penalties:
+            gram.diagonal().copy_(counts + penalty)
+            inverse = torch.cholesky_inverse(torch.linalg.cholesky(gram)).numpy()
+            diagonal = np.diag(inverse).copy()
+            inverse /= -diagonal
+            np.fill_diagonal(inverse, 0.0)
+            # As in the file, which has half precision: no score changes by more than 1e-4.
+            weights = inverse.astype(np.float16).astype(np.float32, order="C")  # rows are read one by one
+            yield cls(weights, diagonal, penalty, scipy.sparse.csr_array((0, n_columns), dtype=np.float32))
+
+    @classmethod
+    def list_penalties(cls, train: ObservedMatrix) -> list[float]:
+        """Return penalties in proportion to the number of rows."""
+        return [max(train.shape[0] * share, 0.5) for share in _PENALTY_SHARES]
+
+    def describe_rows(self, entries: AxisEntries) -> EaseRows:
+        """Return the rows as a sparse matrix, and their scores for all trained columns."""
+        n_columns = len(self.weights)
+        ones = np.ones(entries.others.size, dtype=np.float32)
+        rows = scipy.sparse.csr_array((ones, entries.others, entries.starts), (entries.starts.size - 1, n_columns))
+        return EaseRows(rows, rows @ self.weights)
+
+    def score_block(self, described: EaseRows, columns: slice | IndexArray) -> npt.NDArray[Any]:
+        """Return the scores (rows, columns) of described rows."""
+        scores: npt.NDArray[Any] = described.scores
+        if self.co_counts.shape[0]:
+            # x P = (x - x B) diag(P), so a new column with the counts X'c has the score x P X'c.
+            projected = (described.rows.toarray() - scores) * self.diagonal
+            scores = np.hstack([scores, (self.co_counts @ projected.T).T])
+        return scores[:, columns].copy()
+
+    def score_pairs(self, described: EaseRows, columns: IndexArray) -> npt.NDArray[Any]:
+        """Return the scores (rows, n) of described rows for columns (rows, n) of their own."""
+        every = slice(0, len(self.weights) + self.co_counts.shape[0])
+        return np.take_along_axis(self.score_block(described, every), columns, axis=1)
+
+    def find_effects(self, entries: AxisEntries, column: int) -> FloatArray:
+        """Return how much each entry of a single row adds to its score for a column: weights of B, exactly."""
+        if column < len(self.weights):
+            return np.asarray(self.weights[entries.others, column], dtype=np.float64)
+        counts = self.co_counts[[column - len(self.weights)]].toarray()[0] * self.diagonal
+        own = counts[entries.others] - self.weights[entries.others] @ counts
+        return np.asarray(own, dtype=np.float64)
+
+    def extend(self, entries: EntryStore, columns: IndexArray) -> Ease:
+        """Return a model in which the new columns among some positions are described by their entries."""
+        n_trained, n_new = len(self.weights), len(entries.columns) - len(self.weights)
+        changed = columns[columns >= n_trained]
+        if changed.size == 0:
+            return self
+        train, found = entries.train, entries.column_entries(changed)
+        ones = np.ones(found.others.size, dtype=np.float32)
+        by_column = scipy.sparse.csr_array((ones, found.others, found.starts), (changed.size, train.shape[0]))
+        counts = by_column @ _weigh_entries(train, _ROW_POWER)
+        kept = np.setdiff1d(np.arange(self.co_counts.shape[0]), changed - n_trained)
+        together = scipy.sparse.vstack([self.co_counts[kept], counts], format="csr")
+        order = np.argsort(np.concatenate([kept, changed - n_trained]))
+        assert order.size == n_new
+        return Ease(self.weights, self.diagonal, self.penalty, scipy.sparse.csr_array(together)[order])
+
+    def without_columns(self, columns: IndexArray) -> Ease:
+        """Return a model without some new columns."""
+        if columns.size == 0:
+            return self
+        kept = np.setdiff1d(np.arange(self.co_counts.shape[0]), columns - len(self.weights))
+        return Ease(self.weights, self.diagonal, self.penalty, self.co_counts[kept])
+
+    def pack(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the weights in half precision, and the diagonal."""
+        return {"presence.weights": self.weights.astype(np.float16), "presence.diagonal": self.diagonal}
+
+    @classmethod
+    def unpack(cls, tensors: Tensors, entries: EntryStore, penalty: float) -> Ease:
+        """Return the stored model with the new columns of a store."""
+        n_columns = entries.train.shape[1]
+        weights = read_numbers(tensors, "presence.weights", "float16", (n_columns, n_columns)).astype(np.float32)
+        diagonal = read_numbers(tensors, "presence.diagonal", "float32", (n_columns,))
+        nothing = scipy.sparse.csr_array((0, n_columns), dtype=np.float32)
+        return cls(weights, diagonal, penalty, nothing).extend(entries, np.arange(n_columns, len(entries.columns)))
+
+
+@dataclass(frozen=True)
+class EaseRows:
+    """Rows as EASE reads them: their entries, and their scores (rows, trained columns)."""
+
+    rows: scipy.sparse.csr_array
+    scores: npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class WeightedALS(PresenceModel):
+    """Weighted ALS: latents of columns; those of a row are solved for from its entries.
+
+    columns: the latents (columns, latent) of trained columns, then those of new columns.
+    row_gram: the weighted sum of the outer products of all trained rows' latents, from which new columns are solved.
+    """
+
+    columns: LatentArray
+    row_gram: LatentArray
+    penalty: float
+    n_rows: int
+    n_columns: int
+
+    kind: ClassVar[str] = "weighted-als"
+
+    @property
+    def n_trained(self) -> int:
+        """The number of trained columns."""
+        return self.n_columns
+
+    @classmethod
+    def fit_each(cls, train: ObservedMatrix, penalties: Iterable[float]) -> Iterator[Self]:
+        """Yield the models of a matrix with some penalties, after a number of sweeps from random latents."""
+        for penalty in penalties:
+            yield cls._fit(train, penalty)
+
+    @classmethod
+    def _fit(cls, train: ObservedMatrix, penalty: float) -> Self:
+        n_rows, n_columns = train.shape
+        size = min(_LATENT_SIZE, n_rows, n_columns)
+        by_row = AxisEntries(train.by_row.starts, train.by_row.columns, np.empty(0))
+        by_column = AxisEntries(train.by_column.starts, train.by_column.rows, np.empty(0))
+        generator = np.random.default_rng(0)
+        columns = generator.standard_normal((n_columns, size), dtype=np.float32) * np.float32(0.1 / np.sqrt(size))
+        rows = np.empty((0, size), dtype=np.float32)
+        for _ in range(_SWEEPS):
+            rows = _solve(by_row, columns, _weigh_gram(columns), penalty, n_columns)
+            columns = _solve(by_column, rows, _weigh_gram(rows), penalty, n_rows)
+        return cls(columns, _weigh_gram(rows), penalty, n_rows, n_columns)
+
+    @classmethod
+    def list_penalties(cls, train: ObservedMatrix) -> list[float]:
+        """Return penalties for each entry."""
+        return [0.003, 0.01]
+
+    def describe_rows(self, entries: AxisEntries) -> LatentArray:
+        """Return the latents (rows, latent) of rows with these entries over the trained columns."""
+        trained = self.columns[: self.n_columns]
+        if entries.others.size < self.n_columns:  # one row does not copy the whole table
+            used, places = np.unique(entries.others, return_inverse=True)
+            return _solve(
+                entries._replace(others=places), trained[used], self._column_gram, self.penalty, self.n_columns
+            )
+        return _solve(entries, trained, self._column_gram, self.penalty, self.n_columns)
+
+    def score_block(self, described: LatentArray, columns: slice | IndexArray) -> npt.NDArray[Any]:
+        """Return the products (rows, columns) of latents."""
+        products: npt.NDArray[Any] = described @ self.columns[columns].T
+        return products
+
+    def score_pairs(self, described: LatentArray, columns: IndexArray) -> npt.NDArray[Any]:
+        """Return the products (rows, n) of latents of rows with those of columns (rows, n) of their own."""
+        products: npt.NDArray[Any] = np.einsum("rd,rnd->rn", described, self.columns[columns])
+        return products
+
+    def find_effects(self, entries: AxisEntries, column: int) -> FloatArray:
+        """Return v_j' A^-1 v_k for each entry k of the row, where A^-1 sum of v_k are its latents."""
+        own = self.columns[entries.others].astype(np.float64)
+        ridge = self.penalty * (len(own) + _UNOBSERVED_WEIGHT * self.n_columns)
+        equations = own.T @ own + self._column_gram + ridge * np.eye(own.shape[1])
+        return np.asarray(own @ np.linalg.solve(equations, self.columns[column].astype(np.float64)))
+
+    def extend(self, entries: EntryStore, columns: IndexArray) -> WeightedALS:
+        """Return a model in which the new columns among some positions are solved for from their trained rows."""
+        changed = columns[columns >= self.n_columns]
+        if changed.size == 0:
+            return self
+        found = entries.column_entries(changed)
+        used, places = np.unique(found.others, return_inverse=True)
+        of_rows = group(used.size, gather(used, *entries.train.by_row, entries.train.values))
+        rows = self.describe_rows(of_rows)
+        solved = _solve(found._replace(others=places), rows, self.row_gram, self.penalty, self.n_rows)
+        table = np.zeros((len(entries.columns), self.columns.shape[1]), dtype=np.float32)
+        table[: len(self.columns)] = self.columns
+        table[changed] = solved
+        return replace(self, columns=table)
+
+    def without_columns(self, columns: IndexArray) -> WeightedALS:
+        """Return a model without some new columns."""
+        return self if columns.size == 0 else replace(self, columns=np.delete(self.columns, columns, axis=0))
+
+    def pack(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the latents of trained columns, and the sum over rows."""
+        return {"presence.columns": self.columns[: self.n_columns], "presence.row_gram": self.row_gram}
+
+    @classmethod
+    def unpack(cls, tensors: Tensors, entries: EntryStore, penalty: float) -> WeightedALS:
+        """Return the stored model with the new columns of a store."""
+        n_rows, n_columns = entries.train.shape
+        columns = read_numbers(tensors, "presence.columns", "float32", (n_columns, None))
+        gram = read_numbers(tensors, "presence.row_gram", "float32", (columns.shape[1], columns.shape[1]))
+        if penalty <= 0:
+            raise BadModelFile(f"the stored presence must have a positive penalty; got {penalty:g}")
+        model = cls(columns, gram, penalty, n_rows, n_columns)
+        return model.extend(entries, np.arange(n_columns, len(entries.columns)))
+
+    @cached_property
+    def _column_gram(self) -> LatentArray:
+        return _weigh_gram(self.columns[: self.n_columns])
+
+
+def _weigh_gram(latents: LatentArray) -> LatentArray:
+    """Return the sum of outer products, (latent, latent), times the weight of pairs without an entry."""
+    gram: LatentArray = np.float32(_UNOBSERVED_WEIGHT) * (latents.T @ latents)
+    return gram
+
+
+def _solve(entries: AxisEntries, others: LatentArray, gram: LatentArray, penalty: float, n_others: int) -> LatentArray:
+    """Return the latents (rows, latent) of rows with these entries, given those of the columns.
+
+    They solve (sum over entries of v v' + gram + ridge I) u = sum over entries of v. The ridge grows with the number of
+    entries plus the weighted number of all columns, as Rendle et al. advise.
+    """
+    counts, size = np.diff(entries.starts), others.shape[1]
+    ridges = (penalty * (counts + _UNOBSERVED_WEIGHT * n_others)).astype(np.float32)
+    table = np.vstack([others, np.zeros((1, size), dtype=np.float32)])  # the last is padding
+    diagonal = np.arange(size)
+    solved = np.zeros((counts.size, size), dtype=np.float32)
+    remaining = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    while remaining.size:
+        longest = int(counts[remaining[0]])
+        some, remaining = np.split(remaining, [max(1, _ENTRIES_AT_A_TIME // longest)])
+        equations, sums = np.tile(gram, (some.size, 1, 1)), np.zeros((some.size, size), dtype=np.float32)
+        equations[:, diagonal, diagonal] += ridges[some, None]
+        for start in range(0, longest, _ENTRIES_AT_A_TIME):
+            places = np.arange(start, min(start + _ENTRIES_AT_A_TIME, longest))
+            inside = places < counts[some, None]
+            at = np.where(inside, entries.starts[some, None] + places, 0)
+            gathered = table[np.where(inside, entries.others[at], len(others))]
+            equations += gathered.mT @ gathered
+            sums += gathered.sum(axis=1)
+        solved[some] = np.linalg.solve(equations, sums[..., None])[..., 0]
+    return solved
+
+
+@dataclass(frozen=True)
+class Presence:
+    """A presence model, and how its scores become probabilities and relevance.
+
+    The popularity of a column is its share of the rows. The odds that an entry exists are
+
+        exp(intercept) * ((score + popularity_share * popularity) * popularity^popularity_power)^score_power
+
+    liking_weight: w, the power of the probability that the value is at least the relevant one.
+    spread: the standard deviation of held-out residuals, for models that predict values alone.
+    ndcg, popularity_ndcg: NDCG@10 on held-out entries, of rankings by relevance and by popularity; 0 if there are none.
+    """
+
+    model: PresenceModel
+    intercept: float = 0.0
+    score_power: float = 1.0
+    popularity_share: float = 0.0
+    popularity_power: float = 0.0
+    liking_weight: float = 1.0
+    spread: float = 1.0
+    ndcg: float = 0.0
+    popularity_ndcg: float = 0.0
+
+    @property
+    def kind(self) -> str:
+        """The kind of the presence model: one of `MODELS`."""
+        return self.model.kind
+
+    def extend(self, entries: EntryStore, columns: IndexArray) -> Presence:
+        """Return a presence that also scores new columns."""
+        model = self.model.extend(entries, columns)
+        return self if model is self.model else replace(self, model=model)
+
+    def without_columns(self, columns: IndexArray) -> Presence:
+        """Return a presence without some new columns."""
+        model = self.model.without_columns(columns)
+        return self if model is self.model else replace(self, model=model)
+
+    def describe_choice(self) -> dict[str, float]:
+        """Return what was chosen on held-out entries, by name."""
+        return {
+            "presence_penalty": self.model.penalty,
+            "popularity_share": self.popularity_share,
+            "popularity_power": self.popularity_power,
+            "liking_weight": self.liking_weight,
+            "presence_ndcg": self.ndcg,
+            "popularity_ndcg": self.popularity_ndcg,
+        }
+
+    def pack(self) -> Packed:
+        """Return the kind and the numbers as JSON content, and the model as tensors."""
+        numbers = {name: getattr(self, name) for name in _NUMBERS}
+        return Packed({"kind": self.kind, "penalty": self.model.penalty} | numbers, self.model.pack())
+
+    @classmethod
+    def unpack(cls, content: Any, tensors: Tensors, entries: EntryStore) -> Presence:
+        """Return the stored presence; impossible contents raise `BadModelFile`."""
+        kind, penalty, *numbers = (read_field(content, name) for name in ("kind", "penalty", *_NUMBERS))
+        if kind not in MODELS:
+            raise BadModelFile(f"the stored presence must be {' or '.join(MODELS)}; got {reprlib.repr(kind)}")
+        for name, number in zip(("penalty", *_NUMBERS), (penalty, *numbers), strict=True):
+            largest = sys.float_info.max if name == "spread" else _LARGEST_NUMBER  # a spread has the scale's unit
+            if isinstance(number, bool) or not isinstance(number, int | float) or not abs(number) <= largest:
+                raise BadModelFile(f"the stored presence must have a number as {name}; got {reprlib.repr(number)}")
+        model = MODELS[kind].unpack(tensors, entries, float(penalty))
+        found = cls(model, *map(float, numbers))
+        if found.score_power <= 0 or found.spread <= 0 or found.liking_weight < 0:
+            raise BadModelFile(
+                "the stored presence must have a positive score_power and spread, and no negative weight"
+            )
+        return found
+
+    def add_popularity(
+        self, scores: npt.NDArray[Any], popularity: LatentArray, raised: LatentArray
+    ) -> npt.NDArray[Any]:
+        """Return scores (rows, columns) blended with popularity (columns,), times popularity raised to its power."""
+        blended = scores + np.float32(self.popularity_share) * popularity if self.popularity_share else scores
+        weighted: npt.NDArray[Any] = blended * raised if self.popularity_power else blended
+        return weighted
+
+    def raise_popularity(self, popularity: LatentArray) -> LatentArray:
+        """Return popularity to its power."""
+        raised: LatentArray = (popularity / 0.01) ** np.float32(self.popularity_power)  # no score becomes tiny
+        return raised
+
+    def log_probabilities(self, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the logarithms of the probabilities that entries exist, from scores times powers of popularity."""
+        log_odds = self.intercept + self.score_power * np.log(make_positive(scores))
+        found: npt.NDArray[Any] = -np.logaddexp(0.0, -log_odds)
+        return found
+
+    def score_of(self, log_probability: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the scores times powers of popularity that have these probabilities, minus infinity for P = 0."""
+        with np.errstate(divide="ignore", over="ignore"):
+            log_odds = log_probability - np.log(-np.expm1(log_probability))
+            positive = np.exp((log_odds - self.intercept) / self.score_power)
+            found: npt.NDArray[Any] = positive - _SMALL_SCORE**2 / (4 * positive)
+        return found
+
+
+def make_positive(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return scores as positive numbers in the same order, nearly unchanged where they are not small."""
+    sums = np.sqrt(np.square(scores) + _SMALL_SCORE**2) + np.abs(scores)
+    positive: npt.NDArray[Any] = np.where(scores > 0, sums / 2, _SMALL_SCORE**2 / (2 * sums))
+    return positive
+
+
+def choose_kind(n_columns: int) -> str:
+    """Return the kind of presence model for a number of columns."""
+    return "ease" if n_columns <= MOST_EASE_COLUMNS else "weighted-als"
+
+
+MODELS: dict[str, type[PresenceModel]] = {"ease": Ease, "weighted-als": WeightedALS}
+
+_NUMBERS = tuple(field.name for field in fields(Presence) if field.name != "model")
+_LARGEST_NUMBER = 1e300
+
+
+def _weigh_entries(train: ObservedMatrix, power: float) -> scipy.sparse.csr_array:
+    """Return the matrix of all entries, each with the share of entries of its row, relative to the mean, to a power."""
+    counts = np.maximum(train.row_counts, 1)
+    by_row = (counts.mean() / counts).astype(np.float32) ** np.float32(power)
+    weights = np.repeat(by_row, np.diff(train.by_row.starts))
+    return scipy.sparse.csr_array((weights, train.by_row.columns, train.by_row.starts), shape=train.shape)

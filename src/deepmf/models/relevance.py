@@ -1,0 +1,615 @@
+"""Relevance: how likely a row is to take a column and to like it, and the rankers of `recommend` and the evaluation.
+
+    relevance = P(entry exists) * P(value >= relevant | entry exists)^w
+
+`Presence` gives the first factor, the predictor of a model the second. `Model.make_ranker(rank_by, relevant)` returns
+a `Ranker`. Its `rank_block(rows, columns)` returns keys (rows, columns) by which the columns of each row are ranked;
+larger is better. `recommend` and the evaluation of rankings use the same rankers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+
+from deepmf.errors import BadSetting, Hint
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries, find_spans, locate
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.metrics import score_lists
+from deepmf.models.latents import Latents
+from deepmf.models.predictor import Positions, Predictor
+from deepmf.models.presence import MODELS, Presence, PresenceModel, choose_kind, make_positive
+
+RankBy = Literal["relevance", "value"]
+RANK_BY: tuple[RankBy, ...] = ("relevance", "value")
+
+Observed = Callable[[IndexArray], AxisEntries]  # from positions of rows to their entries
+
+# The share of observed cells from which on columns are ranked by value by default.
+MOST_DENSE = 0.2
+
+# Rows of which probabilities are read at a time.
+_READ_AT_A_TIME = 256
+
+# Below this share of candidates, liking is computed for the candidates of a block alone.
+_FEW = 0.25
+
+
+@dataclass(frozen=True)
+class Ranker:
+    """Ranks columns by expected value; with a `Relevance`, it also tells the probabilities of relevance."""
+
+    predictor: Predictor
+    relevance: Relevance | None = None
+
+    def rank_block(self, rows: IndexArray, columns: Positions, floor: FloatArray | None = None) -> npt.NDArray[Any]:
+        """Return keys (rows, columns) by which the columns of each row are ranked; larger is better.
+
+        floor: for each row, a key (rows,) up to which keys do not matter; they may be minus infinity.
+        """
+        return self.predictor.rank_block(rows, columns)
+
+    def read_values(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> FloatArray:
+        """Return the predictions for the columns (rows, n) of each row, which have these keys."""
+        return self.predictor.readout.values(self.predictor.scores_of_keys(rows, keys))
+
+
+class RelevanceRanker(Ranker):
+    """Ranks columns by relevance; keys are its logarithms."""
+
+    relevance: Relevance
+
+    def rank_block(self, rows: IndexArray, columns: Positions, floor: FloatArray | None = None) -> npt.NDArray[Any]:
+        """Return the logarithms (rows, columns) of relevance, minus infinity for some of those up to the floor.
+
+        Relevance is at most the probability that an entry exists, so columns with too small a score are skipped.
+        """
+        relevance = self.relevance
+        scores = relevance.score_block(rows, columns)
+        if floor is not None:
+            # A little below the floor: single precision must not skip a column that reaches it.
+            enough = relevance.presence.score_of(np.minimum(floor * (1 + 1e-4) - 1e-4, -1e-6))
+            candidates = np.flatnonzero((scores > enough[:, None].astype(scores.dtype)).any(axis=0))
+            if candidates.size < _FEW * scores.shape[1]:
+                keys = np.full(scores.shape, -np.inf, dtype=scores.dtype)
+                some = _take(columns, candidates)
+                keys[:, candidates] = self._combine(scores[:, candidates], rows, some)
+                return keys
+        return self._combine(scores, rows, columns)
+
+    def read_values(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> FloatArray:
+        """Return the predictions for the columns (rows, n) of each row."""
+        return self.predictor.predict(np.repeat(rows, columns.shape[1]), columns.ravel()).reshape(columns.shape)
+
+    def _combine(self, scores: npt.NDArray[Any], rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+        presence = self.relevance.presence
+        keys: npt.NDArray[Any] = presence.log_probabilities(scores)
+        if presence.liking_weight:
+            keys = keys + presence.liking_weight * self.relevance.log_liked_block(rows, columns)
+        return keys
+
+
+class InteractionRanker(RelevanceRanker):
+    """Ranks columns by the probability that an interaction exists, which is also their value."""
+
+    def read_values(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> FloatArray:
+        """Return the probabilities of the columns (rows, n) of each row."""
+        return np.exp(keys.astype(np.float64))
+
+
+class Relevance:
+    """Both probabilities of some rows: that an entry exists, and that its value is at least the relevant one.
+
+    Parameters
+    ----------
+    predictor, presence : the parts of a model.
+    observed : maps positions of rows to their entries, over all columns.
+    popularity : the share of the rows that have an entry in each column.
+    relevant : the smallest value that counts as liked; None: the mean of each row, rounded up to a level.
+    mean : the mean of all entries, for rows without entries.
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        presence: Presence,
+        observed: Observed,
+        popularity: LatentArray,
+        relevant: float | None,
+        mean: float,
+    ) -> None:
+        self.predictor, self.presence, self.relevant = predictor, presence, relevant
+        self._observed, self._popularity, self._mean = observed, popularity, mean
+        self._last: tuple[IndexArray, _Rows] | None = None
+
+    def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+        """Return the scores (rows, columns) of presence, times powers of popularity."""
+        described = self._describe(rows)
+        scores = self.presence.model.score_block(described.presence, columns)
+        if described.are_empty.any():
+            scores[described.are_empty] = self._popularity[columns]
+        return self.presence.add_popularity(scores, self._popularity[columns], self._factors[columns])
+
+    def log_liked_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+        """Return the logarithms (rows, columns) of the probabilities that values are at least the relevant one."""
+        return self.predictor.log_exceed_block(
+            rows, columns, self._describe(rows).thresholds, spread=self.presence.spread
+        )
+
+    def read_presence(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return the probabilities that entries exist in the columns (rows, n) of each row."""
+        found = np.empty(columns.shape)
+        for start in range(0, rows.size, _READ_AT_A_TIME):
+            some = slice(start, start + _READ_AT_A_TIME)
+            own, described = columns[some], self._describe(rows[some])
+            scores = self.presence.model.score_pairs(described.presence, own)
+            scores[described.are_empty] = self._popularity[own[described.are_empty]]
+            scores = self.presence.add_popularity(scores, self._popularity[own], self._factors[own])
+            found[some] = np.exp(self.presence.log_probabilities(scores))
+        return found
+
+    def read_liked(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return the probabilities that values in the columns (rows, n) of each row are at least the relevant one."""
+        found = np.empty(columns.shape)
+        for start in range(0, rows.size, _READ_AT_A_TIME):
+            some = slice(start, start + _READ_AT_A_TIME)
+            thresholds, spread = self._describe(rows[some]).thresholds, self.presence.spread
+            found[some] = np.exp(self.predictor.log_exceed_pairs(rows[some], columns[some], thresholds, spread=spread))
+        return found
+
+    def _describe(self, rows: IndexArray) -> _Rows:
+        """Return what the probabilities of some rows are computed from; that of the last rows is kept."""
+        last = self._last
+        if last is not None and np.array_equal(last[0], rows):
+            return last[1]
+        entries = self._observed(rows)
+        thresholds = self._find_thresholds(entries)
+        n_trained = self.presence.model.n_trained
+        inside = entries.below(n_trained)
+        described = _Rows(self.presence.model.describe_rows(inside), np.diff(inside.starts) == 0, thresholds)
+        self._last = rows, described
+        return described
+
+    def _find_thresholds(self, entries: AxisEntries) -> FloatArray:
+        """Return the smallest liked value of each row."""
+        counts = np.diff(entries.starts)
+        if self.relevant is not None:
+            return np.full(counts.size, float(self.relevant))
+        return find_thresholds(entries, self.predictor.readout.scale, self._mean)
+
+    @cached_property
+    def _factors(self) -> LatentArray:
+        """The popularity of all columns to its power."""
+        return self.presence.raise_popularity(self._popularity)
+
+
+class Rankers:
+    """Makes the rankers of a fitted model.
+
+    entries: the entries that the model knows.
+    presence: its presence part; None if it has none.
+    rank_by: the order in which it ranks columns by default.
+    """
+
+    def __init__(self, entries: EntryStore, presence: Presence | None, rank_by: RankBy) -> None:
+        self.entries, self.presence, self.rank_by = entries, presence, rank_by
+
+    def make(self, predictor: Predictor, observed: Observed, rank_by: RankBy | None, relevant: float | None) -> Ranker:
+        """Return the ranker of a predictor's rows, whose entries `observed` returns; None is the default order."""
+        are_interactions = self.entries.scale.is_interactions
+        if rank_by is None:
+            rank_by = "relevance" if are_interactions else self.rank_by
+        check_rank_by(rank_by)
+        check_relevant(relevant, self.entries.scale)
+        if are_interactions and rank_by == "value":
+            raise BadSetting("interactions have no values to rank by; leave out rank_by")
+        if self.presence is None:
+            if rank_by == "relevance":
+                raise BadSetting(
+                    "this model has no presence part, so it cannot rank by relevance",
+                    hint=Hint(
+                        "fit it with presence='auto', or rank_by='value'", "fit it again, or set --rank-by value"
+                    ),
+                )
+            return Ranker(predictor)
+        mean = self.entries.train.mean
+        relevance = Relevance(predictor, self.presence, observed, self._popularity, relevant, mean)
+        if are_interactions:
+            return InteractionRanker(predictor, relevance)
+        return (RelevanceRanker if rank_by == "relevance" else Ranker)(predictor, relevance)
+
+    @cached_property
+    def _popularity(self) -> LatentArray:
+        """The share of the rows that have an entry in each column; unknown entries add half an entry."""
+        counts = self.entries.column_counts
+        return ((counts + 0.5) / (len(self.entries.rows) + 1.0)).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What the probabilities of some rows are computed from."""
+
+    presence: Any
+    are_empty: npt.NDArray[np.bool_]  # which rows have no entries in trained columns
+    thresholds: FloatArray
+
+
+def _take(columns: Positions, some: IndexArray) -> IndexArray:
+    """Return some of the positions."""
+    if isinstance(columns, slice):
+        return np.asarray(some + columns.start)
+    taken: IndexArray = columns[some]
+    return taken
+
+
+def round_up(scale: Scale, values: FloatArray) -> FloatArray:
+    """Return the lowest levels that are not below some values; values themselves on a scale without levels.
+
+    >>> round_up(Scale([1, 2, 3]), np.array([1.2, 2.0, 3.0]))
+    array([2., 2., 3.])
+    """
+    if scale.is_interactions:  # every interaction is liked
+        return np.zeros_like(values)
+    if scale.levels is None:
+        return values
+    levels: FloatArray = scale.levels[np.minimum(np.searchsorted(scale.levels, values - 1e-9), scale.levels.size - 1)]
+    return levels
+
+
+def find_thresholds(entries: AxisEntries, scale: Scale, mean: float) -> FloatArray:
+    """Return the mean of each row's entries, rounded up to a level; the overall mean for rows without entries."""
+    counts = np.diff(entries.starts)
+    sums = np.add.reduceat(np.append(entries.values, 0.0), entries.starts[:-1]) if counts.size else np.empty(0)
+    return round_up(scale, np.where(counts > 0, sums / np.maximum(counts, 1), mean))
+
+
+def choose_order(train: ObservedMatrix) -> RankBy:
+    """Return the order that suits a matrix: relevance where few cells have an entry, otherwise value.
+
+    Where most cells have an entry, as in a survey or a table of measurements, rows did not choose their entries.
+    """
+    if not train.has_values:
+        return "relevance"
+    return "relevance" if train.n_entries < MOST_DENSE * train.shape[0] * train.shape[1] else "value"
+
+
+def check_rank_by(rank_by: Any) -> None:
+    """Refuse anything but the two orders."""
+    if rank_by not in RANK_BY:
+        raise BadSetting(f"rank_by must be 'relevance' or 'value'; got {rank_by!r}")
+
+
+def check_relevant(relevant: Any, scale: Scale) -> None:
+    """Refuse a smallest liked value that is no number, or not on the scale."""
+    if relevant is None:
+        return
+    if scale.is_interactions:
+        raise BadSetting("interactions have no values, so there is no smallest relevant one; leave out relevant")
+    if isinstance(relevant, bool) or not isinstance(relevant, int | float | np.number) or not np.isfinite(relevant):
+        raise BadSetting(f"relevant must be a number; got {relevant!r}")
+    if scale.is_bounded and not scale.low <= relevant <= scale.high:
+        raise BadSetting(f"relevant must lie on the scale, which is {scale}; got {relevant:g}")
+
+
+# Rows on which the parts of relevance are chosen, cells of these, and the most popular columns that are candidates.
+_MOST_ROWS, _MOST_CELLS, _MOST_CANDIDATES = 2000, 1 << 23, 1 << 14
+
+# Cells without an entry on which probabilities are calibrated, and the most steps of the fit.
+_CALIBRATION_CELLS, _CALIBRATION_STEPS = 1 << 18, 25
+
+# The share of the entries of a row that is hidden where there are too few validation entries, how many of these are
+# enough, and the fewest hidden entries.
+_HIDDEN_SHARE, _ENOUGH_HIDDEN, _FEWEST_HIDDEN = 0.2, 20_000, 20
+
+# Columns of each row, by presence, among which weights of liking are compared; and the length of a ranking.
+_SHORTLIST, _LENGTH = 300, 10
+
+_POPULARITY_SHARES = (0.0, 0.1, 1.0)
+_POPULARITY_POWERS = (-0.45, -0.3, -0.15, 0.0, 0.15)
+_LIKING_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)  # in powers of scores
+_USUAL_LIKING_WEIGHT = 0.75
+
+# The most popular columns on which penalties are compared: a fit to these takes little time.
+_NARROW = 1500
+
+# A share so large that scores are popularity alone.
+_ALL_POPULARITY = 1e4
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Rows some of whose entries are hidden.
+
+    train: the training matrix without the hidden entries, which presence models are fitted to.
+    predictor: a predictor whose only rows are these.
+    visible: their other entries, over the trained columns.
+    lines, columns, values: the hidden entries: indices of rows, positions of columns, values.
+    """
+
+    train: ObservedMatrix
+    predictor: Predictor
+    visible: AxisEntries
+    lines: IndexArray
+    columns: IndexArray
+    values: FloatArray
+
+    @classmethod
+    def from_validation(
+        cls, entries: EntryStore, predictor: Predictor, validation: PlacedEntries, seed: int
+    ) -> HeldOut:
+        """Hide validation entries, which are not among the entries of the model anyway."""
+        rows = _draw(np.unique(validation.rows), _count_rows(entries.train), seed)
+        lines = np.minimum(np.searchsorted(rows, validation.rows), rows.size - 1)
+        kept = rows[lines] == validation.rows
+        own = replace(predictor, rows=Latents(predictor.rows.take(rows)))
+        hidden = lines[kept], validation.columns[kept], validation.values[kept]
+        return cls(entries.train, own, entries.row_entries(rows), *hidden)
+
+    @classmethod
+    def from_training(cls, entries: EntryStore, predictor: Predictor, seed: int) -> HeldOut | None:
+        """Hide a share of the entries of some rows, and encode these from the others; None if there are too few."""
+        train = entries.train
+        rows = _draw(np.flatnonzero(train.row_counts > 1), _count_rows(train), seed)
+        if train.row_counts[rows].sum() * _HIDDEN_SHARE < _FEWEST_HIDDEN:
+            return None
+        all_entries = entries.row_entries(rows)
+        counts = np.diff(all_entries.starts)
+        lines = np.repeat(np.arange(rows.size), counts)
+        drawn = np.random.default_rng(seed).random(lines.size)
+        place = np.argsort(np.lexsort((drawn, lines))) - all_entries.starts[lines]  # in a random order of the row
+        hidden = place < np.maximum(np.round(_HIDDEN_SHARE * counts), 1)[lines]
+        starts = np.concatenate([[0], np.cumsum(np.bincount(lines[~hidden], minlength=rows.size))])
+        visible = AxisEntries(starts, all_entries.others[~hidden], all_entries.values[~hidden], all_entries.features)
+        left_out = find_spans(rows, train.by_row.starts)[0][hidden]
+        kept = np.delete(np.arange(train.n_entries), left_out)
+        return cls(
+            train.take_entries(kept),
+            predictor.with_rows(visible),
+            visible,
+            lines[hidden],
+            all_entries.others[hidden],
+            all_entries.values[hidden],
+        )
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return int(self.visible.starts.size) - 1
+
+    def narrow(self, n_columns: int) -> HeldOut:
+        """Return the same rows with entries in the most popular columns alone."""
+        train = self.train
+        if train.shape[1] <= n_columns:
+            return self
+        kept = np.sort(np.argsort(-train.column_counts, kind="stable")[:n_columns])
+        at, found = locate(kept, self.columns)
+        own, inside = locate(kept, self.visible.others)
+        starts = np.concatenate([[0], np.cumsum(inside)])[self.visible.starts]
+        return HeldOut(
+            train.take(np.arange(train.shape[0]), kept),
+            replace(self.predictor, columns=Latents(self.predictor.columns.take(kept))),
+            AxisEntries(starts, own[inside], self.visible.values[inside]),
+            self.lines[found],
+            at[found],
+            self.values[found],
+        )
+
+
+def _count_rows(train: ObservedMatrix) -> int:
+    return min(_MOST_ROWS, max(_MOST_CELLS // min(train.shape[1], _MOST_CANDIDATES), 1))
+
+
+def _draw(rows: IndexArray, count: int, seed: int) -> IndexArray:
+    """Return some of the rows in increasing order, or all."""
+    if rows.size <= count:
+        return rows
+    return np.sort(np.random.default_rng(seed).choice(rows, count, replace=False))
+
+
+class _Choice:
+    """Chooses how presence and liking are combined, by NDCG@10 on hidden entries.
+
+    Candidates are the most popular columns; liked are hidden entries of at least the row's own mean, rounded up.
+    """
+
+    def __init__(self, held_out: HeldOut) -> None:
+        train, self._held_out = held_out.train, held_out
+        counts = train.column_counts
+        self._candidates = np.sort(np.argsort(-counts, kind="stable")[:_MOST_CANDIDATES])
+        self._popularity = ((counts[self._candidates] + 0.5) / (train.shape[0] + 1.0)).astype(np.float32)
+        self.spread = self._measure_spread()
+        self._lines = np.arange(held_out.n_rows)
+        self._thresholds = find_thresholds(held_out.visible, train.scale, train.mean)
+        self._hidden = self._mark(held_out.lines, held_out.columns)
+        self._known = self._mark(np.repeat(self._lines, np.diff(held_out.visible.starts)), held_out.visible.others)
+        liked = held_out.values >= self._thresholds[held_out.lines]
+        self._n_liked = np.bincount(held_out.lines[liked], minlength=held_out.n_rows)
+        self._liked = self._mark(held_out.lines[liked], held_out.columns[liked])
+        self._log_liked = held_out.predictor.log_exceed_block(
+            self._lines, self._candidates, self._thresholds, spread=self.spread
+        ).astype(np.float32)
+
+    def find_penalty(self, kind: str, penalties: Sequence[float]) -> float:
+        """Return the penalty with the best rankings."""
+        if len(penalties) == 1:
+            return penalties[0]
+        models = MODELS[kind].fit_each(self._held_out.train, penalties)
+        usual = (_USUAL_LIKING_WEIGHT,)
+        found = [self._measure(Presence(model), self._score(model), usual)[0] for model in models]
+        return penalties[_pick(found, 0)]
+
+    def combine(self, model: PresenceModel) -> Presence:
+        """Return a model with the best weights of popularity and liking; popularity alone where that ranks better."""
+        best = self._combine(model)
+        popular = self._finish(replace(best, popularity_share=_ALL_POPULARITY, popularity_power=0.0))
+        return popular if best.ndcg < max(popular.ndcg, popular.popularity_ndcg) else best
+
+    def _combine(self, model: PresenceModel) -> Presence:
+        """Return a model with the best weights of popularity and liking, and with calibrated probabilities."""
+        scores = self._score(model)
+        best = Presence(
+            model, popularity_share=0.1, popularity_power=0.0, spread=self.spread, liking_weight=_USUAL_LIKING_WEIGHT
+        )
+        for name, values in (
+            ("popularity_share", _POPULARITY_SHARES),
+            ("popularity_power", _POPULARITY_POWERS),
+        ):
+            trials: list[Presence] = [replace(best, **{name: value}) for value in values]  # type: ignore[arg-type]
+            found = [self._measure(trial, scores, (trial.liking_weight,))[0] for trial in trials]
+            best = trials[_pick(found, values.index(getattr(best, name)))]
+        return self._finish(best, scores)
+
+    def _finish(self, presence: Presence, scores: npt.NDArray[Any] | None = None) -> Presence:
+        """Return a presence with calibrated probabilities and the best weight of liking."""
+        scores = self._score(presence.model) if scores is None else scores
+        presence = self._calibrate(presence, presence.add_popularity(scores, *self._prepare(presence)))
+        weights = [presence.score_power * weight for weight in _LIKING_WEIGHTS]
+        found = self._measure(presence, scores, weights)
+        at = _pick(found, _LIKING_WEIGHTS.index(_USUAL_LIKING_WEIGHT))
+        everywhere = np.tile(self._popularity, (self._lines.size, 1))
+        popularity = self._measure(replace(presence, popularity_share=0.0, popularity_power=0.0), everywhere, (0.0,))[0]
+        ndcg, popularity_ndcg = float(found[at].mean()), float(popularity.mean())
+        return replace(presence, liking_weight=weights[at], ndcg=ndcg, popularity_ndcg=popularity_ndcg)
+
+    def _score(self, model: PresenceModel) -> npt.NDArray[Any]:
+        described = model.describe_rows(self._held_out.visible)
+        scores = model.score_block(described, self._candidates)
+        empty = np.diff(self._held_out.visible.starts) == 0
+        scores[empty] = self._popularity
+        return scores
+
+    def _prepare(self, presence: Presence) -> tuple[LatentArray, LatentArray]:
+        return self._popularity, presence.raise_popularity(self._popularity)
+
+    def _measure(self, presence: Presence, scores: npt.NDArray[Any], weights: Sequence[float]) -> list[FloatArray]:
+        """Return the NDCG@10 (rows,) of rankings by relevance with each of some weights of liking."""
+        scores = np.where(self._known, -np.inf, presence.add_popularity(scores, *self._prepare(presence)))
+        length = min(_SHORTLIST, scores.shape[1])
+        counted = np.flatnonzero(self._n_liked)
+        if counted.size == 0:
+            return [np.zeros(1)] * len(weights)
+        scores = scores[counted]
+        short = np.sort(np.argpartition(-scores, length - 1, axis=1)[:, :length], axis=1)
+        taken = np.take_along_axis(scores, short, axis=1)
+        log_presence = np.where(taken == -np.inf, -np.inf, presence.log_probabilities(np.maximum(taken, -1e6)))
+        log_liked = np.take_along_axis(self._log_liked[counted], short, axis=1)
+        are_liked = np.take_along_axis(self._liked[counted], short, axis=1)
+        found = []
+        for weight in weights:
+            order = np.argsort(-(log_presence + weight * log_liked), axis=1, kind="stable")[:, :_LENGTH]
+            hits = np.take_along_axis(are_liked, order, axis=1)
+            found.append(score_lists(hits, self._n_liked[counted], n=_LENGTH).ndcg)
+        return found
+
+    def _calibrate(self, presence: Presence, scores: npt.NDArray[Any]) -> Presence:
+        """Return a presence whose probabilities are those of entries, by logistic regression on the log of scores.
+
+        Of all entries only a share is hidden, so the odds of hidden ones are divided by it.
+        """
+        n_rows = min(max(_CALIBRATION_CELLS // scores.shape[1], 1), self._lines.size)
+        exist = scores[self._hidden]
+        absent = scores[:n_rows][~(self._known[:n_rows] | self._hidden[:n_rows])]
+        if exist.size == 0 or absent.size == 0:
+            return presence
+        logs = np.log(make_positive(np.concatenate([exist, absent])).astype(np.float64))
+        counts = np.repeat([1.0, self._lines.size / n_rows], [exist.size, absent.size])
+        intercept, power = _fit_logistic(logs, np.arange(logs.size) < exist.size, counts)
+        share = self._held_out.lines.size / (self._held_out.lines.size + self._held_out.visible.others.size)
+        return replace(presence, intercept=intercept - math.log(share), score_power=power)
+
+    def _measure_spread(self) -> float:
+        """Return the root mean squared residual of the hidden entries."""
+        held_out = self._held_out
+        scores = held_out.predictor.score_pairs(held_out.lines, held_out.columns)
+        residuals = held_out.predictor.readout.units(scores) - held_out.values
+        scale = held_out.train.scale
+        return max(_measure_root_mean_square(residuals), 1e-3 * (scale.high - scale.low), 1e-9)
+
+    def _mark(self, lines: IndexArray, columns: IndexArray) -> npt.NDArray[np.bool_]:
+        """Return the cells (rows, candidates) of some pairs."""
+        marked = np.zeros((self._held_out.n_rows, self._candidates.size), dtype=bool)
+        at, found = locate(self._candidates, columns)
+        marked[lines[found], at[found]] = True
+        return marked
+
+
+def _pick(found: Sequence[FloatArray], usual: int) -> int:
+    """Return the place of the best scores (rows,), or of the usual ones if it is no standard error better."""
+    best = int(np.argmax([scores.mean() for scores in found]))
+    gain = found[best] - found[usual]
+    return best if gain.mean() > gain.std() / math.sqrt(gain.size) else usual
+
+
+def _fit_logistic(inputs: FloatArray, targets: npt.NDArray[np.bool_], counts: FloatArray) -> tuple[float, float]:
+    """Return the intercept and the slope, at least 0.1, of the logistic regression of counted targets on inputs."""
+    share = float(counts @ targets / counts.sum())
+    coefficients = np.array([math.log(share / (1.0 - share)), 0.0])
+    middle = float(counts @ inputs / counts.sum())
+    centred = inputs - middle
+    for _ in range(_CALIBRATION_STEPS):
+        chances = expit(coefficients[0] + coefficients[1] * centred)
+        errors, weights = counts * (targets - chances), counts * chances * (1.0 - chances)
+        by_input = weights @ centred
+        hessian = np.array([[weights.sum(), by_input], [by_input, weights @ np.square(centred)]])
+        hessian[np.diag_indices(2)] += 1e-9 + 1e-6 * np.diag(hessian)
+        step = np.linalg.solve(hessian, np.array([errors.sum(), errors @ centred]))
+        coefficients += np.clip(step, -1.0, 1.0)
+        if np.abs(step).max() < 1e-5:
+            break
+    slope = float(np.clip(coefficients[1], 0.1, 5.0))
+    return float(coefficients[0]) - slope * middle, slope
+
+
+def fit_presence(
+    entries: EntryStore,
+    predictor: Predictor,
+    kind: str,
+    validation: PlacedEntries | None,
+    *,
+    folds_in: bool,
+    seed: int,
+) -> Presence | None:
+    """Fit the presence part of a model; None where every cell has an entry.
+
+    Penalty and weights are those of the best rankings of validation entries. If these are few, a fifth of the entries
+    of some rows is hidden from the presence model instead, and these rows are encoded again without them.
+
+    Parameters
+    ----------
+    kind : the kind of the presence model, or "auto".
+    folds_in : whether the predictor can encode rows.
+    """
+    train = entries.train
+    n_rows, n_columns = train.shape
+    if train.n_entries == n_rows * n_columns:
+        return None
+    kind = choose_kind(n_columns) if kind == "auto" else kind
+    model_class = MODELS[kind]
+    penalties = model_class.list_penalties(train)
+    held_out = (
+        HeldOut.from_validation(entries, predictor, validation, seed)
+        if validation is not None and validation.rows.size >= (_ENOUGH_HIDDEN if folds_in else _FEWEST_HIDDEN)
+        else (HeldOut.from_training(entries, predictor, seed) if folds_in else None)
+    )
+    if held_out is None:
+        spread = max(_measure_root_mean_square(train.values.astype(np.float64) - train.mean), 1e-9)
+        return Presence(model_class.fit(train, penalties[0]), popularity_share=1.0, spread=spread)
+    penalty = _Choice(held_out.narrow(_NARROW)).find_penalty(kind, penalties)
+    best = _Choice(held_out).combine(model_class.fit(held_out.train, penalty))
+    return best if held_out.train is train else replace(best, model=model_class.fit(train, penalty))
+
+
+def _measure_root_mean_square(numbers: FloatArray) -> float:
+    """Return the root of the mean square, also of numbers whose squares are too large for double precision."""
+    exponent = math.frexp(float(np.max(np.abs(numbers))))[1]
+    return math.ldexp(float(np.sqrt(np.mean(np.square(np.ldexp(numbers, -exponent))))), exponent)

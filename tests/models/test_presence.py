@@ -1,0 +1,122 @@
+"""Presence: item-item weights against a plain restatement, new columns, and model files."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepmf.errors import BadModelFile
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.loading import load
+from deepmf.models.means import Means
+from deepmf.models.presence import Ease, WeightedALS
+
+N_ROWS, N_COLUMNS = 60, 12
+
+
+def choosy(n_rows: int = N_ROWS, n_columns: int = N_COLUMNS, *, seed: int = 0) -> ObservedMatrix:
+    """Even rows take even columns, odd rows odd ones, with few exceptions; every column is liked as much."""
+    generator = np.random.default_rng(seed)
+    alike = (np.arange(n_rows)[:, None] - np.arange(n_columns)) % 2 == 0
+    taken = generator.random(alike.shape) < np.where(alike, 0.5, 0.03)
+    values = generator.integers(1, 6, alike.shape)
+    return ObservedMatrix.from_array(np.where(taken, values, np.nan))
+
+
+def mark(matrix: ObservedMatrix) -> np.ndarray:
+    return (~np.isnan(matrix.to_array())).astype(np.float64)
+
+
+def weigh(x: np.ndarray) -> np.ndarray:
+    """Return the weights of rows: the mean number of entries by that of the row, to the power of a half."""
+    counts = np.maximum(x.sum(axis=1), 1)
+    return np.diag(np.sqrt(counts.mean() / counts))
+
+
+def test_each_column_is_regressed_on_all_others() -> None:
+    matrix = choosy()
+    x = mark(matrix)
+    d = weigh(x)
+    ease = Ease.fit(matrix, penalty=7.0)
+    scores = ease.score_block(ease.describe_rows(Means().fit(matrix).entries_.row_entries(np.arange(5))), slice(0, 12))
+    for column in range(N_COLUMNS):
+        others = np.delete(x, column, axis=1)
+        weights = np.linalg.solve(others.T @ d @ others + 7.0 * np.eye(N_COLUMNS - 1), others.T @ d @ x[:, column])
+        np.testing.assert_allclose(scores[:, column], others[:5] @ weights, atol=2e-3)
+    np.testing.assert_array_equal(np.diag(ease.weights), 0.0)
+
+
+def test_a_new_column_is_regressed_on_the_trained_ones() -> None:
+    matrix = choosy()
+    x = mark(matrix)
+    d = weigh(x)
+    fans = np.arange(0, 40, 2)
+    new = ObservedMatrix.from_entries(fans, [99] * fans.size, [4] * fans.size, matrix.scale)
+    model = Means(rank_by="relevance").fit(matrix)
+    more = model.extend(new)
+    presence = more.make_ranker("relevance").relevance
+    assert presence is not None and model.make_ranker("relevance").relevance is not None
+    ease = presence.presence.model
+    target = np.zeros(N_ROWS)
+    target[fans] = 1.0
+    weights = np.linalg.solve(x.T @ d @ x + ease.penalty * np.eye(N_COLUMNS), x.T @ d @ target)
+    scores = ease.score_block(ease.describe_rows(more.entries_.row_entries(np.arange(6))), slice(12, 13))
+    np.testing.assert_allclose(scores[:, 0], x[:6] @ weights, atol=2e-3)
+    assert scores[::2].mean() > scores[1::2].mean()
+    left = more.forget(columns=[99])
+    assert left.recommend(0, n=50).labels.tolist() == model.recommend(0, n=50).labels.tolist()
+
+
+def test_weighted_als_solves_each_row_and_column() -> None:
+    matrix = choosy(40, 10)
+    x = mark(matrix)
+    model = WeightedALS.fit(matrix, penalty=0.02)
+    entries = EntryStore.of(matrix)
+    latents = model.describe_rows(entries.row_entries(np.arange(40)))
+    v = model.columns.astype(np.float64)
+    for row in (0, 7):
+        own = v[x[row] > 0]
+        ridge = 0.02 * (len(own) + 0.3 * 10) * np.eye(v.shape[1])
+        solved = np.linalg.solve(own.T @ own + 0.3 * v.T @ v + ridge, own.sum(axis=0))
+        np.testing.assert_allclose(latents[row], solved, rtol=1e-3, atol=1e-4)
+        effects = model.find_effects(entries.row_entries(np.array([row])), 5)
+        np.testing.assert_allclose(effects.sum(), solved @ v[5], atol=1e-4)
+    scores = model.score_block(latents, slice(0, 10))
+    assert scores[x > 0].mean() > 2 * scores[x == 0].mean()
+    # A column with the rows of a trained one gets about its latents.
+    fans = np.flatnonzero(x[:, 4])
+    new = ObservedMatrix.from_entries(fans, [99] * fans.size, [3] * fans.size, matrix.scale)
+    more = model.extend(entries.extend(new).entries, np.array([10]))
+    np.testing.assert_allclose(more.columns[10], model.columns[4], atol=0.05)
+    assert more.without_columns(np.array([10])).columns.shape == model.columns.shape
+
+
+@pytest.mark.parametrize("kind", ["ease", "weighted-als"])
+def test_effects_of_entries_add_up_to_the_score(kind: str) -> None:
+    matrix = choosy()
+    new = ObservedMatrix.from_entries([0, 2, 4, 6], [99] * 4, [4] * 4, matrix.scale)
+    model = Means(presence=kind).fit(matrix).extend(new)
+    presence = model.make_ranker("relevance").relevance
+    assert presence is not None and presence.presence.kind == kind
+    entries = model.entries_.row_entries(np.array([5]))
+    ease = presence.presence.model
+    scores = ease.score_block(ease.describe_rows(entries), np.array([3, 12]))[0]
+    for column, score in zip((3, 12), scores, strict=True):
+        np.testing.assert_allclose(ease.find_effects(entries, column).sum(), score, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["ease", "weighted-als"])
+def test_a_file_keeps_every_bit_and_lies_are_refused(kind: str, tmp_path: Path) -> None:
+    matrix = choosy()
+    new = ObservedMatrix.from_entries([0, 2, 4], [99] * 3, [4] * 3, matrix.scale)
+    model = Means(rank_by="relevance", presence=kind).fit(matrix).extend(new)
+    for name in ("model.safetensors", "folder.model"):
+        model.save(tmp_path / name)
+        again = load(tmp_path / name)
+        rows, columns = np.arange(N_ROWS), np.arange(N_COLUMNS + 1)
+        keys = [each.make_ranker().rank_block(rows, columns) for each in (model, again)]
+        np.testing.assert_array_equal(*keys)
+    weights = {"presence.weights": np.zeros((3, 3), dtype=np.float16), "presence.diagonal": np.zeros(3)}
+    with pytest.raises(BadModelFile, match="presence.weights"):
+        Ease.unpack(weights, model.entries_, 1.0)

@@ -1,0 +1,107 @@
+"""Relevance: rankings by what a row takes and likes, thresholds, and bad input."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from tests.models.test_presence import N_COLUMNS, choosy
+
+from deepmf.errors import BadSetting
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.models.als import ALS
+from deepmf.models.means import Means
+from deepmf.models.relevance import round_up
+
+
+@pytest.fixture(scope="module")
+def model() -> Means:
+    return Means(rank_by="relevance").fit(choosy())
+
+
+def test_rows_get_columns_of_their_kind(model: Means) -> None:
+    """Values say nothing about the kind of a row; presence does."""
+    best = model.recommend(model.row_labels_, n=2, relevant=1, include_observed=True)
+    assert np.mean(best.labels % 2 == model.row_labels_[:, None] % 2) > 0.9
+    for kind in (0, 1):
+        guest = model.fold_in([kind, kind + 4, kind + 8], [3, 3, 3]).recommend(n=2, relevant=1)
+        assert set(guest.labels % 2) == {kind}
+
+
+def test_keys_are_the_products_of_both_probabilities(model: Means) -> None:
+    best = model.recommend(3, n=N_COLUMNS, relevant=4, include_observed=True)
+    assert best.presence is not None and best.liked is not None
+    assert np.all((best.presence > 0) & (best.presence < 1))
+    relevance = model.make_ranker("relevance").relevance
+    assert relevance is not None
+    presence = relevance.presence
+    margins = model.predict([3] * N_COLUMNS, best.labels) - 3.5
+    np.testing.assert_allclose(best.liked, norm.cdf(margins / presence.spread), rtol=1e-6)
+    products = best.presence * best.liked**presence.liking_weight
+    assert np.all(np.diff(products) <= 1e-9)
+    keys = model.make_ranker("relevance", 4).rank_block(np.array([3]), np.arange(N_COLUMNS))
+    np.testing.assert_allclose(np.sort(np.exp(keys[0]))[::-1], products, rtol=1e-4)
+
+
+def test_the_floor_leaves_out_no_key_above_it(model: Means) -> None:
+    ranker, rows = model.make_ranker("relevance"), np.arange(10)
+    keys = ranker.rank_block(rows, slice(0, N_COLUMNS))
+    floor = np.sort(keys, axis=1)[:, -2]
+    pruned = ranker.rank_block(rows, slice(0, N_COLUMNS), floor)
+    above = keys > floor[:, None]
+    np.testing.assert_allclose(pruned[above], keys[above], rtol=1e-6)
+    assert np.all((pruned <= keys + 1e-6) | above)
+
+
+def test_values_are_predictions_in_both_orders(model: Means) -> None:
+    for rank_by in ("relevance", "value"):
+        labels, values = model.recommend(1, n=5, rank_by=rank_by)
+        np.testing.assert_array_equal(values, model.predict([1] * 5, labels))
+    assert np.all(np.diff(model.recommend(1, n=5, rank_by="value").values) <= 0)
+
+
+def test_a_row_without_entries_gets_popular_columns() -> None:
+    matrix = choosy()
+    model = Means(rank_by="relevance").fit(matrix)
+    first = matrix.column_labels[matrix.by_row.columns[: matrix.by_row.starts[1]]]
+    nobody = model.forget(entries=([0] * first.size, first))
+    relevance = nobody.make_ranker("relevance").relevance
+    assert relevance is not None
+    by_presence = np.argsort(-relevance.score_block(np.array([0]), slice(0, N_COLUMNS))[0], kind="stable")
+    popular = np.argsort(-nobody.entries_.column_counts, kind="stable")
+    assert by_presence.tolist() == popular.tolist()
+    assert nobody.recommend(0, n=4).labels.size == 4
+
+
+@pytest.mark.parametrize(
+    "asked, key", [({"rank_by": "x"}, "rank_by"), ({"relevant": 9}, "relevant"), ({"relevant": "4"}, "relevant")]
+)
+def test_bad_input_is_named(model: Means, asked: dict[str, Any], key: str) -> None:
+    for recommend in (lambda: model.recommend(0, **asked), lambda: model.fold_in([0], [3]).recommend(**asked)):
+        with pytest.raises(BadSetting, match=key):
+            recommend()
+
+
+def test_a_model_without_presence_ranks_by_value_alone() -> None:
+    model = Means(presence=None).fit(choosy())
+    best = model.recommend(0)
+    assert best.presence is None and best.liked is None and np.all(np.diff(best.values) <= 0)
+    with pytest.raises(BadSetting, match="presence"):
+        model.recommend(0, rank_by="relevance")
+
+
+def test_the_order_is_chosen_by_density() -> None:
+    sparse = choosy(200, 40)
+    assert sparse.n_entries / (200 * 40) > 0.2 and ALS(epochs=1).fit(sparse).chosen_["rank_by"] == "value"
+    rows, columns, values = sparse.entries()
+    some = ObservedMatrix.from_entries(rows[::2], columns[::2], values[::2], sparse.scale)
+    model = ALS(epochs=1).fit(some)
+    assert model.chosen_ == {"presence": "ease", "rank_by": "relevance"}
+    assert model.recommend(0).labels.tolist() == model.recommend(0, rank_by="relevance").labels.tolist()
+    assert ALS(epochs=1, rank_by="value").fit(some).chosen_ == {"presence": "ease"}
+
+
+def test_means_are_rounded_up_to_levels() -> None:
+    assert round_up(Scale([1, 2.5, 4]), np.array([1.0, 1.1, 2.5, 3.9, 4.0])).tolist() == [1.0, 2.5, 2.5, 4.0, 4.0]
+    assert round_up(Scale(low=0, high=1), np.array([0.3])).tolist() == [0.3]
