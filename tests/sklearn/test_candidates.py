@@ -164,7 +164,7 @@ def test_a_blend_of_what_cannot_be_compared_is_the_first_candidate() -> None:
 
 
 def test_a_column_with_many_residuals_has_its_own() -> None:
-    residuals = Residuals(np.repeat([0, 1, 2], [100, 100, 3]), np.repeat([0.1, 5.0, 9.0], [100, 100, 3]))
+    residuals = Residuals(np.repeat([0, 1, 2], [100, 100, 3]), np.repeat([0.1, 5.0, 9.0], [100, 100, 3]), np.zeros(203))
     np.testing.assert_array_equal(residuals.quantiles(np.array([1, 0, 0]), 0.5), [5.0, 0.1, 0.1])
     assert residuals.quantiles(np.array([2]), 1.0) == 9.0
     assert residuals.quantiles(np.array([2]), 0.0) == 0.1  # of all columns

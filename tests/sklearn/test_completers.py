@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.means import Means
-from deepmf.sklearn import completers as gaussians
-from deepmf.sklearn import completers as neighbours
 from deepmf.sklearn.completers import WIDTH, ByMeans, ByModel, Gaussian, Gaussians, Neighbours, Stacked
 from deepmf.sklearn.table import TableEntries
 
@@ -73,11 +73,10 @@ def test_expected_cells_are_conditional_means(share: float) -> None:
     np.testing.assert_allclose(found.covariance, covariance, atol=1e-8)
 
 
-def test_rows_some_at_a_time_are_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_some_at_a_time_are_as_all_at_once() -> None:
     gaussian, table = known_gaussian(5), holes(np.random.default_rng(2).normal(size=(40, 5)), 0.4)
     whole = gaussian.expect(table, np.ones(40))
-    monkeypatch.setattr(gaussians, "_CELLS_AT_A_TIME", 8)
-    for found, expected in zip(gaussian.expect(table, np.ones(40)), whole, strict=True):
+    for found, expected in zip(gaussian.expect(table, np.ones(40), cells_at_a_time=8), whole, strict=True):
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
@@ -116,14 +115,14 @@ def test_each_of_two_gaussians_is_drawn_to_what_both_have_in_common() -> None:
         assert np.abs(scatter / 8 - expected).max() > 0.5
 
 
-@pytest.mark.parametrize(("bound", "value"), [("_MOST_ROWS", 20), ("_MOST_WORK", 20)])
-def test_many_rows_are_drawn_from(monkeypatch: pytest.MonkeyPatch, bound: str, value: int) -> None:
+@pytest.mark.parametrize("bound", ["most_rows", "most_work"])
+def test_many_rows_are_drawn_from(bound: str) -> None:
     table = holes(np.random.default_rng(0).normal(size=(50, 3)), 0.2)
-    monkeypatch.setattr(gaussians, bound, value)
-    some = Gaussians.fit(table, shrinkage=1.0, seed=3).parts[0].covariance
-    assert np.array_equal(some, Gaussians.fit(table, shrinkage=1.0, seed=3).parts[0].covariance)
-    assert not np.array_equal(some, Gaussians.fit(table, shrinkage=1.0, seed=4).parts[0].covariance)
-    assert np.isfinite(Gaussians.fit(table, shrinkage=1.0).complete(table)).all()
+    fit = partial(Gaussians.fit, table, shrinkage=1.0, **{bound: 20})
+    some = fit(seed=3).parts[0].covariance
+    assert np.array_equal(some, fit(seed=3).parts[0].covariance)
+    assert not np.array_equal(some, fit(seed=4).parts[0].covariance)
+    assert np.isfinite(fit().complete(table)).all()
 
 
 def test_copies_and_constants_do_no_harm() -> None:
@@ -155,11 +154,11 @@ def test_a_row_like_no_other_gets_the_means() -> None:
     np.testing.assert_allclose(far, [[30.0, 0.0, 0.0]], atol=1e-6)
 
 
-def test_rows_some_at_a_time_and_some_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_some_at_a_time_and_some_kept() -> None:
     random = np.random.default_rng(0)
     table = np.where(random.random((30, 4)) < 0.3, NAN, random.normal(size=(30, 4)))
     whole = Neighbours.fit(table).complete(table)
     np.testing.assert_array_equal(whole[~np.isnan(table)], table[~np.isnan(table)])
-    monkeypatch.setattr(neighbours, "_ROWS_AT_A_TIME", 7)
-    np.testing.assert_allclose(Neighbours.fit(table).complete(table), whole, rtol=1e-9)
+    many = Neighbours.fit(table).complete(np.tile(table, (80, 1)))  # three pieces
+    np.testing.assert_allclose(many, np.tile(whole, (80, 1)), rtol=1e-9)
     assert len(Neighbours.fit(table, seed=1, most_rows=10).table) == 10

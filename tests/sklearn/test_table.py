@@ -183,7 +183,7 @@ def test_dates_are_refused() -> None:
         pl.DataFrame({"day": pl.Series([1, 2]).cast(pl.Date)}),
         pd.DataFrame({"day": pd.to_datetime(["2026-01-01"])}),
     ):
-        with pytest.raises(BadEntries, match="column 'day' holds Date.*; numbers, text and categories are filled in"):
+        with pytest.raises(BadEntries, match="'day' .*Date"):
             MixedTable.of(frame, missing=np.nan)
 
 
@@ -244,7 +244,7 @@ def test_a_category_that_nobody_knows_is_missing_to_the_model(table: MixedTable)
 def test_texts_that_are_no_categories_are_refused() -> None:
     table = MixedTable.of([[f"name {number}", 1.0] for number in range(65)], missing=np.nan)
     assert table is not None
-    with pytest.raises(BadEntries, match="column 'who' holds 65 different texts; at most 64 are taken as categories"):
+    with pytest.raises(BadEntries, match="'who' .*65 .*at most 64"):
         ColumnCodes.of(table, ["who", "n"])
 
 
@@ -376,12 +376,12 @@ def test_clones_and_pickles_keep_it() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("kind", "must be a list of names or positions of columns; got 'kind'"),
-        (3, "must be a list of names or positions of columns; got 3"),
-        (["knd"], "has 'knd', which is no column of the table; did you mean 'kind'"),
-        ([9], "has the position 9; the table has 6 columns, from 0 on"),
+        ("kind", "list .*got 'kind'"),
+        (3, "list .*got 3"),
+        (["knd"], "'knd', .*'kind'"),
+        ([9], "position 9; .*6 columns"),
         (["kind", 2], "has the column 2 twice"),
-        (["a", "b", "kind", "c", "d", "size"], "has all 6 feature.s. of the table; none is left"),
+        (["a", "b", "kind", "c", "d", "size"], "all 6 feature"),
     ],
     ids=str,
 )
@@ -394,25 +394,25 @@ def test_bad_features() -> None:
     table = mixed()
     with pytest.raises(BadFeatures, match="'size' has no value"):
         imputer().fit(table.assign(size=np.nan))
-    with pytest.raises(BadFeatures, match="reads entries alone, no features"):
+    with pytest.raises(BadFeatures, match="entries alone"):
         imputer(model="u-autorec", epochs=1).fit(table)
-    with pytest.raises(BadFeatures, match="'size' cannot be read as numbers"):
+    with pytest.raises(BadFeatures, match="'size' .*as numbers"):
         imputer().fit(table).transform(table.assign(size="large"))
 
 
 RANDOM = np.random.default_rng(0)
 
-TABLE_UNITS = np.column_stack([RANDOM.normal(50, 7, 30), RANDOM.integers(1, 4, 30), np.full(30, 0.1)])
+MEASURES = np.column_stack([RANDOM.normal(50, 7, 30), RANDOM.integers(1, 4, 30), np.full(30, 0.1)])
 
-TABLE_UNITS[3, 0] = TABLE_UNITS[5, 1] = np.nan
+MEASURES[3, 0] = MEASURES[5, 1] = np.nan
 
-ENTRIES = TableEntries.of(TABLE_UNITS)
+ENTRIES = TableEntries.of(MEASURES)
 
 
 def test_a_model_sees_standardised_columns() -> None:
     seen = ColumnUnits.from_columns(ENTRIES).standardise(ENTRIES)
-    spreads = np.nanstd(TABLE_UNITS, axis=0)
-    expected = (TABLE_UNITS - np.nanmean(TABLE_UNITS, axis=0)) / np.where(spreads < 1e-9, 1, spreads)
+    spreads = np.nanstd(MEASURES, axis=0)
+    expected = (MEASURES - np.nanmean(MEASURES, axis=0)) / np.where(spreads < 1e-9, 1, spreads)
     np.testing.assert_allclose(seen.values, TableEntries.of(expected).values, atol=1e-12)
 
 
@@ -432,12 +432,12 @@ def test_what_lies_far_out_is_seen_at_the_end() -> None:
     far = TableEntries((1, 3), np.array([0, 0]), np.array([0, 1]), np.array([1e9, -1e9]))
     assert units.standardise(far).values.tolist() == [REACH, -REACH]
     ends = np.array([REACH, -REACH])
-    assert units.values(ends, np.array([0, 0])).tolist() == [np.nanmax(TABLE_UNITS[:, 0]), np.nanmin(TABLE_UNITS[:, 0])]
+    assert units.values(ends, np.array([0, 0])).tolist() == [np.nanmax(MEASURES[:, 0]), np.nanmin(MEASURES[:, 0])]
 
 
 def test_columns_have_levels_where_values_repeat() -> None:
     real, levels, constant = ColumnUnits.from_columns(ENTRIES).column_scales
-    assert real == Scale(low=np.nanmin(TABLE_UNITS[:, 0]), high=np.nanmax(TABLE_UNITS[:, 0]))
+    assert real == Scale(low=np.nanmin(MEASURES[:, 0]), high=np.nanmax(MEASURES[:, 0]))
     assert levels == Scale([1, 2, 3])
     assert constant == Scale([0.1])
     nearest = ColumnUnits.from_columns(ENTRIES).levels(np.array([1.4, 51.25, 2.6]), np.array([1, 0, 1]))

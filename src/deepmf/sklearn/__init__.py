@@ -7,18 +7,35 @@ from deepmf.errors import MissingDependency
 
 if TYPE_CHECKING:
     from deepmf.sklearn.imputer import DMFImputer
-    from deepmf.sklearn.scores import hidden_entries_score, imputation_scores
-    from deepmf.sklearn.splitters import AreaSplitter, EntrySplitter
+    from deepmf.sklearn.pooling import PooledEstimates, pool
+    from deepmf.sklearn.scores import HiddenScore, hidden_entries_score, imputation_scores
+    from deepmf.sklearn.splitters import AreaSplitter, EntrySplitter, MaskedTable, mask_entries
 
-__all__ = ["AreaSplitter", "DMFImputer", "EntrySplitter", "hidden_entries_score", "imputation_scores"]
+__all__ = [
+    "AreaSplitter",
+    "DMFImputer",
+    "EntrySplitter",
+    "HiddenScore",
+    "MaskedTable",
+    "PooledEstimates",
+    "hidden_entries_score",
+    "imputation_scores",
+    "mask_entries",
+    "pool",
+]
 
 # Names are looked up when first used, so that a missing scikit-learn is an error that says what to install.
 _HOMES = {
     "AreaSplitter": "deepmf.sklearn.splitters",
     "DMFImputer": "deepmf.sklearn.imputer",
     "EntrySplitter": "deepmf.sklearn.splitters",
+    "HiddenScore": "deepmf.sklearn.scores",
+    "MaskedTable": "deepmf.sklearn.splitters",
+    "PooledEstimates": "deepmf.sklearn.pooling",
     "hidden_entries_score": "deepmf.sklearn.scores",
     "imputation_scores": "deepmf.sklearn.scores",
+    "mask_entries": "deepmf.sklearn.splitters",
+    "pool": "deepmf.sklearn.pooling",
 }
 
 

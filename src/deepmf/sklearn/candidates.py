@@ -80,9 +80,14 @@ def fit_whole_rows(name: str, table: FloatArray, *, seed: int) -> WholeRows:
         return ByMeans()
     if name == "neighbours":
         return Neighbours.fit(table, seed=seed)
-    shrinkage = _SHRINKAGES[name] * table.shape[1]
     passes = PASSES if table.shape[1] <= _WIDE else _PASSES_OF_WIDE
-    return Gaussians.fit(table, n_parts=_PARTS.get(name, 1), shrinkage=shrinkage, seed=seed, passes=passes)
+    return fit_gaussians(name, table, seed=seed, passes=passes)
+
+
+def fit_gaussians(name: str, table: FloatArray, *, seed: int, **ending: Any) -> Gaussians:
+    """Fit Gaussians to rows with NaN by the name of a candidate; `ending` says when EM stops."""
+    shrinkage = _SHRINKAGES[name] * table.shape[1]
+    return Gaussians.fit(table, n_parts=_PARTS.get(name, 1), shrinkage=shrinkage, seed=seed, **ending)
 
 
 AUTO = "auto"
@@ -202,10 +207,11 @@ Fit = Callable[[str, TableEntries], Completer]
 
 @dataclass(frozen=True)
 class Residuals:
-    """The residuals of hidden cells, value minus prediction, in the units of the model."""
+    """The residuals of hidden cells, value minus prediction, in the units of the model; and the true values."""
 
     columns: IndexArray
     values: FloatArray
+    truths: FloatArray
 
     def quantiles(self, columns: IndexArray, share: float) -> FloatArray:
         """Return a quantile of the residuals of each column, (cells,)."""
@@ -250,7 +256,7 @@ class _Hidden(NamedTuple):
         }
 
     def residuals(self, predictions: FloatArray) -> Residuals:
-        return Residuals(self.columns, self.values - predictions)
+        return Residuals(self.columns, self.values - predictions, self.values)
 
 
 def choose(

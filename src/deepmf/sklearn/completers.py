@@ -70,7 +70,7 @@ class ByModel(Completer):
     def fold_in(self, entries: TableEntries, features: FeatureVectors | None) -> FoldedRows:
         """Fold rows into the model."""
         matrix = entries.matrix(self.model.scale_, column_labels=self.model.column_labels_)
-        return fold_in_matrix(self.model.entries_, self.model.predictor_, matrix, features)
+        return fold_in_matrix(self.model.rankers_, self.model.predictor_, matrix, features)
 
     def features_of(self, rows: IndexArray) -> FeatureVectors | None:
         """Return the features of some rows of the fit."""
@@ -150,16 +150,25 @@ class Gaussian:
         inverted = _invert(covariance)
         self.precision, self.log_determinant = inverted.matrices, float(inverted.log_determinants)
 
-    def expect(self, table: FloatArray, weights: FloatArray) -> Expected:
+    def expect(self, table: FloatArray, weights: FloatArray, *, cells_at_a_time: int = _CELLS_AT_A_TIME) -> Expected:
         """Return the expected cells of rows with NaN; `weights` (rows,) weight their covariances."""
         observed = ~np.isnan(table)
         deviations = np.where(observed, table - self.means, 0.0)
         covariance, log_densities = np.zeros_like(self.covariance), np.zeros(len(table))
-        for rows in _groups(observed):
+        for rows in _groups(observed, cells_at_a_time):
             some = self._of_group(deviations[rows], observed[rows], weights[rows])
             deviations[rows], log_densities[rows] = some.cells, some.log_densities
             covariance += some.covariance
         return Expected(self.means + deviations, covariance, log_densities)
+
+    def draw(self, table: FloatArray, random: np.random.Generator) -> FloatArray:
+        """Return rows with NaN completed by a draw; the missing cells of a row are drawn together.
+
+        The deviation of a whole drawn row from its own expected cells has the conditional distribution of the missing
+        cells, so one expectation of the differences serves all rows (Matheron's rule).
+        """
+        noise = random.standard_normal(table.shape) @ np.linalg.cholesky(self.covariance).T
+        return np.where(np.isnan(table), self.expect(table - noise, np.zeros(len(table))).cells + noise, table)
 
     def _of_group(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray) -> Expected:
         """Return the expected cells of rows with the same number of observed cells, as deviations from the means."""
@@ -241,20 +250,34 @@ class Gaussians(WholeRows):
 
     @classmethod
     def fit(
-        cls, table: FloatArray, *, n_parts: int = 1, shrinkage: float, seed: int = 0, passes: int = PASSES
+        cls,
+        table: FloatArray,
+        *,
+        n_parts: int = 1,
+        shrinkage: float,
+        seed: int = 0,
+        passes: int = PASSES,
+        still: float = _STILL,
+        most_rows: int = _MOST_ROWS,
+        most_work: float = _MOST_WORK,
     ) -> Gaussians:
-        """Fit rows with NaN by EM; `shrinkage` acts like that many more rows of independent columns."""
+        """Fit rows with NaN by EM; `shrinkage` acts like that many more rows of independent columns.
+
+        Of more than `most_rows` rows, or of more than a pass of `most_work` multiplications allows, some are drawn.
+        """
         table = table[~np.isnan(table).all(axis=1)]
-        if len(table) > (most := _most_rows(table)):
+        if len(table) > (most := _most_rows(table, most_rows, most_work)):
             table = table[np.sort(np.random.default_rng(seed).choice(len(table), most, replace=False))]
         if n_parts == 1:
-            start = cls((Gaussian(np.zeros(table.shape[1]), _start(table, shrinkage)),), np.ones(1))
-            return start._improve(table, np.ones((len(table), 1)), shrinkage, passes)
+            observed = ~np.isnan(table)
+            means = np.where(observed, table, 0.0).sum(axis=0) / np.maximum(observed.sum(axis=0), 1)
+            start = cls((Gaussian(means, _start(table - means, shrinkage)),), np.ones(1))
+            return start._improve(table, np.ones((len(table), 1)), shrinkage, passes, still)
         completed = cls.fit(table, shrinkage=shrinkage, seed=seed, passes=_FIRST_PASSES).complete(table)
         weights = _split(completed, n_parts)
         nothing = np.zeros((table.shape[1], table.shape[1]))
         found = [Expected(completed, nothing, np.zeros(len(table)))] * n_parts
-        return _maximise(found, weights, shrinkage)._improve(table, weights, shrinkage, passes)
+        return _maximise(found, weights, shrinkage)._improve(table, weights, shrinkage, passes, still)
 
     def complete(self, table: FloatArray) -> FloatArray:
         """Return rows with expected values in place of NaN."""
@@ -262,7 +285,21 @@ class Gaussians(WholeRows):
         found = [part.expect(table, unused) for part in self.parts]
         return self._mix(found, self._weights(found))
 
-    def _improve(self, table: FloatArray, weights: FloatArray, shrinkage: float, passes: int) -> Gaussians:
+    def draw(self, table: FloatArray, random: np.random.Generator) -> FloatArray:
+        """Return rows with NaN completed by a draw: of a Gaussian for each row, then of its missing cells together."""
+        if len(self.parts) == 1:
+            return self.parts[0].draw(table, random)
+        unused = np.zeros(len(table))
+        ends = np.cumsum(self._weights([part.expect(table, unused) for part in self.parts]), axis=1)
+        chosen = (ends[:, :-1] < random.random((len(table), 1))).sum(axis=1)
+        drawn = table.copy()
+        for number, part in enumerate(self.parts):
+            drawn[chosen == number] = part.draw(table[chosen == number], random)
+        return drawn
+
+    def _improve(
+        self, table: FloatArray, weights: FloatArray, shrinkage: float, passes: int, still: float
+    ) -> Gaussians:
         """Alternate expectation and maximisation until the expected cells stop changing."""
         best, last = self, None
         for _ in range(passes):
@@ -270,7 +307,7 @@ class Gaussians(WholeRows):
             found = [part.expect(table, own) for part, own in zip(best.parts, weights.T, strict=True)]
             weights = best._weights(found)
             cells = best._mix(found, weights)
-            if last is not None and np.sqrt(np.mean(np.square(cells - last))) < _STILL:
+            if last is not None and np.sqrt(np.mean(np.square(cells - last))) < still:
                 break
             best, last = _maximise(found, weights, shrinkage), cells
         return best
@@ -327,12 +364,12 @@ def _shrink(covariance: FloatArray, n_rows: int, shrinkage: float) -> FloatArray
     return shrunk
 
 
-def _most_rows(table: FloatArray) -> int:
+def _most_rows(table: FloatArray, most_rows: int, most_work: float) -> int:
     """Return the number of rows to fit, so that a pass over them takes seconds."""
     n_columns = int(table.shape[1])
     n_observed = np.count_nonzero(~np.isnan(table), axis=1)
     work = float(np.mean(np.minimum(n_observed, n_columns - n_observed).astype(np.float64) ** 3))  # to invert a row's
-    return min(_MOST_ROWS, max(_ROWS_OF_A_COLUMN * n_columns, int(_MOST_WORK / max(work, 1.0))))
+    return min(most_rows, max(_ROWS_OF_A_COLUMN * n_columns, int(most_work / max(work, 1.0))))
 
 
 def _start(table: FloatArray, shrinkage: float) -> FloatArray:
@@ -353,13 +390,13 @@ def _split(table: FloatArray, n_parts: int) -> FloatArray:
     return weights
 
 
-def _groups(observed: MaskArray) -> Iterator[IndexArray]:
+def _groups(observed: MaskArray, cells_at_a_time: int) -> Iterator[IndexArray]:
     """Yield the rows that have equally many observed cells, some of them at a time."""
     counts = np.count_nonzero(observed, axis=1)
     for count in np.unique(counts):
         rows = np.flatnonzero(counts == count)
         width = max(1, min(int(count), observed.shape[1] - int(count)))
-        at_a_time = max(1, _CELLS_AT_A_TIME // (width * width))
+        at_a_time = max(1, cells_at_a_time // (width * width))
         for start in range(0, rows.size, at_a_time):
             yield rows[start : start + at_a_time]
 

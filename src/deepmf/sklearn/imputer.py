@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -26,6 +26,7 @@ from deepmf.models.distribution import Interval, check_coverage
 from deepmf.models.ranking import batches
 from deepmf.sklearn.candidates import (
     AUTO,
+    MOST_COLUMNS,
     WHOLE_ROWS,
     ModelChoice,
     Residuals,
@@ -35,6 +36,8 @@ from deepmf.sklearn.candidates import (
     fit_whole_rows,
 )
 from deepmf.sklearn.completers import ByModel, Completer, Stacked
+from deepmf.sklearn.draws import JointDraws
+from deepmf.sklearn.scores import HiddenScore, score_residuals
 from deepmf.sklearn.table import (
     CHECKS,
     REACH,
@@ -47,6 +50,7 @@ from deepmf.sklearn.table import (
     TableEntries,
     dense_copy,
     mark_missing,
+    to_frame_like,
 )
 
 
@@ -175,6 +179,13 @@ class Filler:
             values, None if ends is None else np.stack([self.units.values(end, columns) for end in ends])
         )
 
+    def round_drawn(self, drawn: FloatArray, given: npt.NDArray[np.floating]) -> FloatArray:
+        """Return drawn rows with legal levels in the cells that `given` misses, if levels are wanted or shared."""
+        if self.to_levels or self.units.scale.levels is not None:
+            rows, columns = np.nonzero(np.isnan(given))
+            drawn[rows, columns] = self.units.levels(drawn[rows, columns], columns)
+        return drawn
+
     def _legal(self, values: FloatArray, columns: IndexArray) -> FloatArray:
         return self.units.levels(values, columns) if self.to_levels else values
 
@@ -223,8 +234,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         "values", or "levels": the nearest level in columns whose values repeat; with a shared scale of levels, the
         level that the model predicts.
     sample
-        Whether `transform` draws missing values from their distribution instead of predicting them. All draws come
-        from one fit, so they are no multiple imputation: intervals based on them are too narrow.
+        Whether `transform` draws missing values instead of predicting them: every call returns one table of
+        `impute_many`.
     keep_empty_features
         Whether to keep a column without entries in `fit`, filled with 0, or to leave it out with a warning.
     random_state
@@ -240,6 +251,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Weight of each candidate in the blend, and the name of the candidate with the largest weight.
     hidden_errors_
         Error of each candidate of "auto" on hidden cells, in standard deviations or in the units of a shared scale.
+    score_
+        Score on the cells hidden in `fit`, overall and of each column, with standard errors (`HiddenScore`); None where
+        no cells were hidden, because a single model was asked for by name.
     left_out_
         Candidates of "auto" that do not suit the shape of the table, with the reasons.
     units_
@@ -265,6 +279,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     chosen_model_: str
     weights_: dict[str, float]
     hidden_errors_: dict[str, float]
+    score_: HiddenScore | None
     left_out_: dict[str, str]
 
     def __init__(
@@ -341,25 +356,75 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         check_coverage(coverage)
         table = self._read(X, reset=False)
-        filler = self._filler(coverage if return_interval else None)
+        random = self._random if self.sample else None
+        return self._complete(X, table, random, coverage if return_interval else None)
+
+    def impute_many(self, X: Any, m: int = 20, *, seed: int = 0) -> Iterator[Any]:  # noqa: N803
+        """Yield `m` completed tables for multiple imputation, frames for a frame.
+
+        Each table is a draw from a posterior: the parameters are those of a bootstrap sample of the rows of `fit`, and
+        the missing cells of a row are drawn together. Analyse every table, and combine the estimates by `pool`.
+
+        Parameters
+        ----------
+        X
+            The table to complete, usually that of `fit`.
+        m
+            Number of completed tables.
+        seed
+            The same seed gives the same tables.
+
+        >>> random = np.random.default_rng(0)
+        >>> x = random.normal(size=300)
+        >>> table = np.column_stack([x, x + random.normal(size=300)])
+        >>> table[random.random(300) < 0.3, 1] = np.nan
+        >>> means = [each[:, 1].mean() for each in DMFImputer(random_state=0).fit(table).impute_many(table, m=3)]
+        >>> len(set(means))
+        3
+        """
+        check_is_fitted(self)
+        if isinstance(m, bool) or not isinstance(m, int | np.integer) or m < 1:
+            raise BadSetting(f"m must be a whole number of at least 1; got {m!r}")
+        if self._completer is not None and self._draws is None:
+            warnings.warn(
+                f"cells are drawn one by one from a single fit, because the table has feature columns or more than "
+                f"{MOST_COLUMNS} columns: pooled intervals will be too narrow",
+                DeepMFWarning,
+                stacklevel=2,
+            )
+        table = self._read(X, reset=False)
+        streams = np.random.SeedSequence(seed).spawn(int(m))
+        tables = (self._complete(X, table, np.random.default_rng(stream), None) for stream in streams)
+        return (to_frame_like(X, each, self.get_feature_names_out()) for each in tables)
+
+    def _complete(
+        self,
+        X: Any,  # noqa: N803
+        table: EncodedTable,
+        random: np.random.Generator | None,
+        coverage: float | None,
+    ) -> Any:
+        """Fill in a table that was read, by draws with `random`; with a coverage, also return intervals."""
+        joint = None if random is None else self._draws
+        filler = self._filler(None if joint is not None else random, coverage)
         filler.check()
         numbers = dense_copy(table.numbers)
         known: npt.NDArray[Any] = numbers[:, self._known]
         if isinstance(self.scale, Scale):
             self._matrix(TableEntries.of(known))  # refuses what is off the scale by its place in this table
-        known_ends = np.stack([known, known]).astype(np.float64) if return_interval else None
-        features = self._vectors(X)
-        for rows in batches(np.arange(known.shape[0]), width=known.shape[1]):
-            some, ends = known[rows], None if known_ends is None else known_ends[:, rows]
-            filler.complete(some, ends, None if features is None else features.take(rows))
-            known[rows] = some
-            if known_ends is not None:
-                known_ends[:, rows] = ends
-        numbers[:, self._known] = known
+        drawn = None if joint is None or random is None else joint.draw(known, random)
+        known_ends = None if coverage is None else np.stack([known, known]).astype(np.float64)
+        if drawn is None or coverage is not None:
+            features = self._vectors(X)
+            for rows in batches(np.arange(known.shape[0]), width=known.shape[1]):
+                some, ends = known[rows], None if known_ends is None else known_ends[:, rows]
+                filler.complete(some, ends, None if features is None else features.take(rows))
+                known[rows] = some
+                if known_ends is not None:
+                    known_ends[:, rows] = ends
+        numbers[:, self._known] = known if drawn is None else filler.round_drawn(drawn, numbers[:, self._known])
         kept = np.arange(table.sources[-1] + 1) if self.keep_empty_features else self._kept
-        completed = table.complete(
-            X, numbers, names=self._names, kept=kept, indicators=self._indicated, random=filler.random
-        )
+        completed = table.complete(X, numbers, names=self._names, kept=kept, indicators=self._indicated, random=random)
         if known_ends is None:
             return completed
         whole_ends = np.stack([numbers, numbers]).astype(np.float64)
@@ -469,8 +534,10 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Choose a model by hidden cells, where there is a choice, and fit it to all."""
         self._matrix(entries)  # refuses what is off a scale that was given by its place in this table
         self.model_, self.weights_, self.chosen_model_, self.hidden_errors_ = None, {"means": 1.0}, "means", {}
+        self.score_ = None
         self._completer: Completer | None = None
         self._residuals: Residuals | None = None
+        self._draws: JointDraws | None = None
         self._seen = seen = self.units_.standardise(entries)
         if min(np.unique(seen.rows).size, self._known.size) < 2:
             return
@@ -487,6 +554,11 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self.sample and not own and len(candidates) == 1:
             choice = choosing(candidates, seen, sources, self._fit_candidate, seed=self._seed)
         self.hidden_errors_, self._residuals = dict(choice.errors), None if own else choice.residuals
+        self.score_ = None if choice.residuals is None else score_residuals(choice.residuals, self._labels)
+        if self._features is None and self._known.size <= MOST_COLUMNS:
+            shares = np.zeros(self._known.size, bool) if self._codes is None else self._codes.are_shares[self._known]
+            categories = tuple(np.flatnonzero(shares & (sources == source)) for source in np.unique(sources[shares]))
+            self._draws = JointDraws.of(entries, self.weights_, categories)
 
     def _fit_candidate(self, name: str, seen: TableEntries) -> Completer:
         """Fit a candidate to entries."""
@@ -496,7 +568,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         progress = None if self.verbose is None else bool(self.verbose)  # scikit-learn's own also take 0 and 1
         return ByModel(self._models.make_model(name).fit(matrix, row_features=self._row_features, progress=progress))
 
-    def _filler(self, coverage: float | None) -> Filler:
+    def _filler(self, random: np.random.Generator | None, coverage: float | None) -> Filler:
         return Filler(
             self._completer,
             self.units_,
@@ -504,7 +576,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             to_levels=self.answers == "levels",
             residuals=self._residuals,
             shares=np.zeros(self._known.size, bool) if self._codes is None else self._codes.are_shares[self._known],
-            random=self._random if self.sample else None,
+            random=random,
             coverage=coverage,
         )
 

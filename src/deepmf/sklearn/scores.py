@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,9 @@ from sklearn.utils import check_array
 
 from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.arrays import FloatArray
+from deepmf.sklearn.candidates import Residuals
 from deepmf.sklearn.splitters import EntrySplitter, Splitter
-from deepmf.sklearn.table import CHECKS, MaskArray, dense_copy, hide_entries
+from deepmf.sklearn.table import CHECKS, MaskArray, dense_copy, hide_entries, measure_columns
 
 
 def hidden_entries_score(
@@ -73,7 +74,7 @@ def _score(
     completed: Any, truth: npt.NDArray[Any], hidden: MaskArray, *, rows: npt.NDArray[np.intp] | None = None
 ) -> float:
     """Compare the masked entries of a completed table (its rows, or some of them) with the truth."""
-    means, spreads = _means_and_spreads(truth)
+    means, spreads = measure_columns(truth)
     if rows is not None:
         truth, hidden = truth[rows], hidden[rows]
     filled = np.asarray(completed)
@@ -91,11 +92,39 @@ def _score(
     return float(1.0 - errors / deviations)
 
 
-def _means_and_spreads(table: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
-    """Return the mean and the standard deviation of each column's entries; 0 for a column without any."""
-    observed = ~np.isnan(table)
-    counts = np.maximum(observed.sum(axis=0), 1)
-    filled = np.where(observed, table, 0.0).astype(np.float64)
-    means = filled.sum(axis=0) / counts
-    deviations = np.where(observed, filled - means, 0.0)
-    return means, np.sqrt(np.square(deviations).sum(axis=0) / counts)
+class HiddenScore(NamedTuple):
+    """The score on hidden cells: 1 is perfect, 0 no better than the mean; `margin` is its standard error.
+
+    columns: the names of the columns; column_scores, column_margins, column_counts: (columns,), the counts being those
+    of hidden cells; scores are NaN in a column with fewer than two hidden cells, or with equal ones.
+    """
+
+    score: float
+    margin: float
+    columns: npt.NDArray[Any]
+    column_scores: FloatArray
+    column_margins: FloatArray
+    column_counts: npt.NDArray[np.int64]
+
+
+def score_residuals(residuals: Residuals, columns: npt.NDArray[Any]) -> HiddenScore:
+    """Return the score of the predictions of hidden cells, overall and for each column."""
+    n_columns = columns.size
+    counts = np.bincount(residuals.columns, minlength=n_columns)
+    means = np.bincount(residuals.columns, residuals.truths, minlength=n_columns) / np.maximum(counts, 1)
+    errors = np.square(residuals.values)
+    deviations = np.square(residuals.truths - means[residuals.columns])
+    found = [
+        _score_cells(errors[own], deviations[own]) for own in (residuals.columns == place for place in range(n_columns))
+    ]
+    column_scores, column_margins = np.array(found).T
+    return HiddenScore(*_score_cells(errors, deviations), columns, column_scores, column_margins, counts)
+
+
+def _score_cells(errors: FloatArray, deviations: FloatArray) -> tuple[float, float]:
+    """Return 1 - mean error / mean deviation, and its standard error as that of a ratio of means."""
+    mean = deviations.mean() if deviations.size > 1 else 0.0
+    if mean <= 0:
+        return np.nan, np.nan
+    ratio = errors.mean() / mean
+    return float(1.0 - ratio), float((errors - ratio * deviations).std(ddof=1) / (np.sqrt(errors.size) * mean))

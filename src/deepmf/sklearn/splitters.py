@@ -1,4 +1,4 @@
-"""Splits of a table by its entries: those to learn from, those that are inputs, and masked ones to predict."""
+"""Splits and masks of a table: entries to learn from, entries that are inputs, and hidden ones to predict."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import scipy.optimize
+from scipy.special import expit
 from sklearn.utils import check_array
 
 from deepmf.data.splits import split_areas, split_entries
-from deepmf.errors import BadEntries, BadSplit
+from deepmf.errors import BadEntries, BadSetting, BadSplit
+from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.sklearn.table import CHECKS, MaskArray, TableEntries
+from deepmf.sklearn.table import CHECKS, MaskArray, TableEntries, dense_copy, hide_entries, measure_columns
 
 
 class Fold(NamedTuple):
@@ -110,3 +114,78 @@ def _mask(whole: ObservedMatrix, *parts: ObservedMatrix) -> MaskArray:
         rows, columns, _ = part.entries()
         mask[rows, columns] = True
     return mask
+
+
+MECHANISMS = ("mcar", "mar", "mnar")
+
+# How much more often a cell is hidden for one standard deviation of the driving value, on the logistic scale.
+_SLOPE = 1.0
+
+
+class MaskedTable(NamedTuple):
+    """A table of the kind that was given, without the cells that the mask (rows, columns) marks."""
+
+    table: Any
+    hidden: MaskArray
+
+
+def mask_entries(
+    X: Any,  # noqa: N803
+    mechanism: str = "mcar",
+    share: float = 0.2,
+    *,
+    slope: float = _SLOPE,
+    seed: int = 0,
+) -> MaskedTable:
+    """Hide a share of the observed cells of a table, to see how well any imputer fills them in.
+
+    Parameters
+    ----------
+    X
+        An array or a frame of numbers; what is missing already stays so.
+    mechanism
+        "mcar" hides cells completely at random. "mar" hides more cells of a column in rows where the column before it
+        is large (the first column stays as it is). "mnar" hides more cells that are large themselves.
+    share
+        Share of the observed cells of each column that is hidden, on average.
+    slope
+        Increase of the log odds of being hidden for one standard deviation of the driving value; negative slopes hide
+        small values.
+    seed
+        The same seed hides the same cells.
+
+    >>> table = np.random.default_rng(0).normal(size=(1000, 2))
+    >>> hidden = mask_entries(table, "mnar", 0.3).hidden
+    >>> bool(table[hidden].mean() > table[~hidden].mean())
+    True
+    """
+    if mechanism not in MECHANISMS:
+        raise BadSetting(f"mechanism must be {', '.join(map(repr, MECHANISMS))}; got {mechanism!r}")
+    if not 0 < share < 1:
+        raise BadSetting(f"share must be between 0 and 1; got {share!r}")
+    checked = dense_copy(check_array(X, **CHECKS))
+    observed = ~np.isnan(checked)
+    log_odds = np.zeros(checked.shape) if mechanism == "mcar" else slope * _standardise(checked)
+    if mechanism == "mar":
+        # The drivers stay visible to an imputer in most rows, so that it can learn from them why cells are missing.
+        log_odds = np.hstack([np.full((len(checked), 1), -np.inf), log_odds[:, :-1]])
+    random = np.random.default_rng(seed)
+    chances = np.stack([_match_share(*column, share) for column in zip(log_odds.T, observed.T, strict=True)], axis=1)
+    hidden = observed & (random.random(checked.shape) < chances)
+    return MaskedTable(hide_entries(X, checked, ~hidden), hidden)
+
+
+def _standardise(table: npt.NDArray[Any]) -> FloatArray:
+    """Return columns with mean 0 and standard deviation 1; missing cells are 0."""
+    means, spreads = measure_columns(table)
+    return np.nan_to_num((table - means) / np.where(spreads > 0, spreads, 1.0))
+
+
+def _match_share(log_odds: FloatArray, observed: MaskArray, share: float) -> FloatArray:
+    """Return probabilities with these log odds, shifted so that their mean over observed cells is the share."""
+    own = log_odds[observed]
+    if own.size == 0 or not np.any(np.isfinite(own)):
+        return np.zeros(log_odds.size)
+    shift = scipy.optimize.brentq(lambda by: float(expit(own + by).mean()) - share, -60.0, 60.0)
+    chances: FloatArray = expit(log_odds + shift)
+    return chances

@@ -105,6 +105,16 @@ def dense_copy(table: Any) -> npt.NDArray[Any]:
     return array
 
 
+def measure_columns(table: npt.NDArray[Any]) -> tuple[FloatArray, FloatArray]:
+    """Return the mean and the standard deviation of each column's entries; 0 for a column without any."""
+    observed = ~np.isnan(table)
+    counts = np.maximum(observed.sum(axis=0), 1)
+    filled = np.where(observed, table, 0.0).astype(np.float64)
+    means = filled.sum(axis=0) / counts
+    deviations = np.where(observed, filled - means, 0.0)
+    return means, np.sqrt(np.square(deviations).sum(axis=0) / counts)
+
+
 def hide_entries(table: Any, checked: Any, mask: MaskArray, *, rows: IndexArray | None = None) -> Any:
     """Return a table of the same kind with only the entries of a mask, and optionally only some rows.
 
@@ -116,19 +126,26 @@ def hide_entries(table: Any, checked: Any, mask: MaskArray, *, rows: IndexArray 
         sparse = scipy.sparse.csr_array((values[shown], (row_of[shown], column_of[shown])), shape=checked.shape)
         return sparse if rows is None else sparse[rows]
     array = np.where(mask, checked, np.nan)
-    return _like(table, array if rows is None else array[rows])
+    return to_frame_like(table, array if rows is None else array[rows])
 
 
-def _like(table: Any, array: npt.NDArray[Any]) -> Any:
-    """Return an array as a frame with the columns of `table`, where that is a frame."""
+def to_frame_like(table: Any, array: Any, names: Any = None) -> Any:
+    """Return an array as a frame of the kind of `table`, if that is a frame.
+
+    names: of the columns of a completed table, which keeps the index; None: the columns are those of `table`.
+    """
     import narwhals as nw
 
     frame = nw.from_native(table, eager_only=True, pass_through=True)
-    if not isinstance(frame, nw.DataFrame):
+    if not isinstance(frame, nw.DataFrame) or not isinstance(array, np.ndarray):
         return array
     if frame.implementation.is_pandas_like():
+        if names is not None:
+            return type(table)(array, columns=list(names), index=table.index)
         return type(table)(array, columns=table.columns)  # names that are no strings stay what they are
-    return nw.from_numpy(array, frame.columns, backend=frame.implementation).to_native()
+    return nw.from_numpy(
+        array, frame.columns if names is None else [str(name) for name in names], backend=frame.implementation
+    ).to_native()
 
 
 _NOTHING = ("NAType", "NaTType")  # what is missing in pandas, which need not be here

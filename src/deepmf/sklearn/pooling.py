@@ -1,0 +1,119 @@
+"""Pooling: combine the estimates of several completed tables by Rubin's rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.stats
+
+from deepmf.errors import BadSetting
+from deepmf.matrix.arrays import FloatArray
+from deepmf.models.distribution import Interval, check_coverage
+
+
+@dataclass(frozen=True, eq=False)
+class PooledEstimates:
+    """Estimates over several completed tables; every array has the shape of one estimate.
+
+    Attributes
+    ----------
+    estimate
+        Mean of the estimates.
+    within, between
+        Mean of the variances, and variance of the estimates.
+    variance
+        Total variance: within + (1 + 1/m) between.
+    degrees_of_freedom
+        Of the t distribution of (estimate - truth) / standard error (Barnard and Rubin, 1999).
+    missing_information
+        Fraction of the information about the estimate that is lost because values are missing.
+    """
+
+    estimate: FloatArray
+    within: FloatArray
+    between: FloatArray
+    variance: FloatArray
+    degrees_of_freedom: FloatArray
+    missing_information: FloatArray
+
+    @property
+    def standard_error(self) -> FloatArray:
+        """Square root of the total variance."""
+        return np.sqrt(self.variance)
+
+    def interval(self, coverage: float = 0.95) -> Interval:
+        """Return confidence intervals."""
+        check_coverage(coverage)
+        reach = scipy.stats.t.ppf((1.0 + coverage) / 2.0, self.degrees_of_freedom) * self.standard_error
+        return Interval(self.estimate - reach, self.estimate + reach)
+
+    def p_value(self, null: float = 0.0) -> FloatArray:
+        """Return two-sided p values of the hypothesis that the truth is `null`."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            statistic = np.abs(self.estimate - null) / self.standard_error
+        p_value: FloatArray = 2.0 * scipy.stats.t.sf(np.nan_to_num(statistic, nan=0.0), self.degrees_of_freedom)
+        return p_value
+
+
+def pool(estimates: Any, variances: Any, *, complete_df: float | None = None) -> PooledEstimates:
+    """Combine the estimates of several completed tables by Rubin's rules.
+
+    Parameters
+    ----------
+    estimates
+        One estimate, or an array of estimates, for each completed table: (tables, ...).
+    variances
+        Squared standard errors of the estimates, of the same shape.
+    complete_df
+        Degrees of freedom that the estimate would have without missing values, such as rows minus coefficients of a
+        regression. None assumes a large sample.
+
+    Returns
+    -------
+    The pooled estimates, with intervals and p values.
+
+    References
+    ----------
+    Rubin, Multiple imputation for nonresponse in surveys, 1987. Barnard and Rubin, Small-sample degrees of freedom
+    with multiple imputation, Biometrika 86, 1999.
+
+    >>> pooled = pool([1.0, 1.2, 0.8, 1.1, 0.9], [0.04] * 5)
+    >>> float(pooled.estimate), float(pooled.standard_error.round(3))
+    (1.0, 0.265)
+    """
+    found, within_each = _read_estimates(estimates, "estimates"), _read_estimates(variances, "variances")
+    if found.shape != within_each.shape:
+        raise BadSetting(f"estimates and variances must have one shape; got {found.shape} and {within_each.shape}")
+    if np.any(within_each < 0):
+        raise BadSetting(f"variances cannot be negative; got {float(within_each.min()):g}")
+    if complete_df is not None and not complete_df > 0:
+        raise BadSetting(f"complete_df must be above 0; got {complete_df!r}")
+    n_tables = len(found)
+    within, between = within_each.mean(axis=0), found.var(axis=0, ddof=1)
+    added = (1.0 + 1.0 / n_tables) * between
+    total = within + added
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = np.where(total > 0, added / total, 0.0)  # of the total variance that missing values cause
+        freedom = (n_tables - 1) / np.square(share)
+        if complete_df is not None:
+            observed = (complete_df + 1.0) / (complete_df + 3.0) * complete_df * (1.0 - share)
+            freedom = 1.0 / (1.0 / freedom + 1.0 / observed)
+        increase = added / within
+        lost = np.where(within > 0, (increase + 2.0 / (freedom + 3.0)) / (1.0 + increase), share)
+    return PooledEstimates(*map(np.asarray, (found.mean(axis=0), within, between, total, freedom, lost)))
+
+
+def _read_estimates(given: Any, name: str) -> npt.NDArray[np.float64]:
+    """Return estimates as an array (tables, ...) of at least two tables."""
+    try:
+        array = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise BadSetting(f"{name} must be numbers, as many from every table ({error})") from error
+    if array.ndim == 0 or len(array) < 2:
+        raise BadSetting(f"pooling needs the {name} of at least two completed tables; got {array.shape}")
+    if not np.all(np.isfinite(array)):
+        raise BadSetting(f"{name} must be finite numbers")
+    return array

@@ -1,0 +1,128 @@
+"""Draws of missing cells: together in a row, from parameters that differ between tables, and by legal categories."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import polars as pl
+import pytest
+
+from deepmf.errors import BadSetting, DeepMFWarning
+from deepmf.sklearn import DMFImputer, mask_entries
+from deepmf.sklearn.completers import Gaussian, Gaussians
+
+COVARIANCE = np.array([[2.0, 0.8, -0.5], [0.8, 1.0, 0.6], [-0.5, 0.6, 1.5]])
+MEANS = np.array([1.0, -2.0, 0.5])
+
+
+def draw_table(n_rows: int = 150, seed: int = 0) -> npt.NDArray[np.float64]:
+    cells = np.random.default_rng(seed).multivariate_normal(MEANS, COVARIANCE, size=n_rows)
+    return np.asarray(mask_entries(cells, "mcar", 0.4, seed=seed).table)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_missing_cells_have_their_joint_conditional_distribution(parts: int) -> None:
+    gaussians = Gaussians((Gaussian(MEANS, COVARIANCE),) * parts, np.full(parts, 1.0 / parts))
+    rows = np.tile([3.0, np.nan, np.nan], (40_000, 1))
+    drawn = gaussians.draw(rows, np.random.default_rng(0))
+    slopes = COVARIANCE[1:, 0] / COVARIANCE[0, 0]
+    left = COVARIANCE[1:, 1:] - np.outer(slopes, COVARIANCE[0, 1:])
+    np.testing.assert_array_equal(drawn[:, 0], 3.0)
+    np.testing.assert_allclose(drawn[:, 1:].mean(axis=0), MEANS[1:] + 2.0 * slopes, atol=0.03)
+    np.testing.assert_allclose(np.cov(drawn[:, 1:].T), left, atol=0.03)
+
+
+def test_a_row_without_entries_is_drawn_from_all() -> None:
+    drawn = Gaussian(MEANS, COVARIANCE).draw(np.full((40_000, 3), np.nan), np.random.default_rng(0))
+    np.testing.assert_allclose(np.cov(drawn.T), COVARIANCE, atol=0.06)
+
+
+def test_observed_cells_stay_and_seeds_repeat() -> None:
+    table = draw_table()
+    imputer = DMFImputer("gaussian", random_state=0).fit(table)
+    first, second = imputer.impute_many(table, 2, seed=3)
+    observed = ~np.isnan(table)
+    for completed in (first, second):
+        np.testing.assert_array_equal(completed[observed], table[observed])
+        assert not np.isnan(completed).any()
+    assert not np.array_equal(first, second)
+    np.testing.assert_array_equal(next(imputer.impute_many(table, 1, seed=3)), first)
+    assert not np.array_equal(next(imputer.impute_many(table, 1, seed=4)), first)
+
+
+def test_tables_differ_by_what_the_parameters_are_uncertain_by() -> None:
+    """The mean of a column that is missing in nearly all rows is uncertain by far more than the draws of its cells."""
+    table = np.random.default_rng(0).multivariate_normal(MEANS, COVARIANCE, size=400)
+    table[12:, 1] = np.nan
+    imputer = DMFImputer("gaussian", random_state=0).fit(table)
+    means = [completed[:, 1].mean() for completed in imputer.impute_many(table, 20)]
+    by_cells_alone = np.sqrt(COVARIANCE[1, 1] / 400)
+    assert np.std(means, ddof=1) > 2 * by_cells_alone
+
+
+def test_categories_go_with_the_cells_drawn_beside_them() -> None:
+    random = np.random.default_rng(0)
+    number = random.normal(size=400)
+    frame = pd.DataFrame({"number": number, "sign": np.where(number > 0, "plus", "minus"), "copy": number})
+    frame.loc[:149, ["number", "sign", "copy"]] = np.nan
+    frame.loc[150:250, "sign"] = np.nan
+    for completed in DMFImputer("gaussian", random_state=0).fit(frame).impute_many(frame, 2):
+        assert set(completed["sign"]) == {"plus", "minus"}
+        agree = (completed["number"] > 0) == (completed["sign"] == "plus")
+        assert agree[:150].mean() > 0.7  # drawn apart, a half would agree
+        assert np.corrcoef(completed["number"][:150], completed["copy"][:150])[0, 1] > 0.95
+
+
+def test_frames_come_back_as_frames() -> None:
+    table = draw_table(60)
+    for frame in (
+        pd.DataFrame(table, columns=list("abc"), index=range(60, 120)),
+        pl.DataFrame(table, schema=list("abc")),
+    ):
+        completed = next(DMFImputer("gaussian", random_state=0).fit(frame).impute_many(frame, 1))
+        assert type(completed) is type(frame)
+        assert list(completed.columns) == ["a", "b", "c"]
+        if isinstance(completed, pd.DataFrame):
+            assert completed.index.equals(frame.index)
+
+
+def test_shared_levels_stay_legal() -> None:
+    stars = np.random.default_rng(0).integers(1, 6, size=(60, 6)).astype(float)
+    hidden = np.asarray(mask_entries(stars, "mcar", 0.3).table)
+    imputer = DMFImputer("means", scale="shared", random_state=0).fit(hidden)
+    assert set(next(imputer.impute_many(hidden, 1)).ravel()) == {1, 2, 3, 4, 5}
+
+
+def test_draws_that_are_not_joint_are_told() -> None:
+    table = pd.DataFrame(draw_table(60), columns=list("abc")).assign(kind=["x", "y"] * 30)
+    imputer = DMFImputer("means", feature_columns=["kind"], sample=True, random_state=0).fit(table)
+    with pytest.warns(DeepMFWarning, match="feature columns"):
+        completed = next(imputer.impute_many(table, 1))
+    assert not completed.isna().any(axis=None)
+
+
+@pytest.mark.parametrize("m", [0, 1.5, True])
+def test_a_wrong_number_of_tables_is_refused_at_once(m: Any) -> None:
+    imputer = DMFImputer("gaussian", random_state=0).fit(draw_table(30))
+    with pytest.raises(BadSetting, match="m must"):
+        imputer.impute_many(draw_table(30), m)
+
+
+@pytest.mark.parametrize("mechanism", ["mcar", "mar", "mnar"])
+def test_masks_hide_the_share_by_the_mechanism(mechanism: str) -> None:
+    cells = np.random.default_rng(0).normal(size=(4000, 3))
+    cells[:, 2] += cells[:, 1]
+    masked = mask_entries(cells, mechanism, 0.3, seed=1)
+    np.testing.assert_array_equal(np.isnan(masked.table), masked.hidden)
+    shares = masked.hidden.mean(axis=0)
+    np.testing.assert_allclose(shares, [0.0 if mechanism == "mar" else 0.3, 0.3, 0.3], atol=0.03)
+    by_driver = [cells[masked.hidden[:, at], driver].mean() for at, driver in ((1, 0), (2, 2))]
+    expected = {"mcar": (False, False), "mar": (True, True), "mnar": (False, True)}[mechanism]
+    assert tuple(mean > 0.2 for mean in by_driver) == expected
+
+
+@pytest.mark.parametrize(("arguments", "word"), [(("x",), "'x'"), (("mcar", 1.5), "1.5")])
+def test_bad_masks_are_refused(arguments: Any, word: str) -> None:
+    with pytest.raises(BadSetting, match=word):
+        mask_entries(np.ones((4, 4)), *arguments)

@@ -1,0 +1,75 @@
+"""Rubin's rules against published figures, a plain restatement, and their limits."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from deepmf.errors import BadSetting
+from deepmf.sklearn import pool
+
+# SAS/STAT 13.1 User's Guide, Example 62.10, "Variance Information": five imputations, 28 degrees of freedom. Estimates
+# with exactly these variances between and within imputations.
+PUBLISHED = {
+    "between": (45.529229, 0.014715),
+    "within": (76.543614, 0.114324),
+    "total": (131.178689, 0.131983),
+    "degrees of freedom": (9.1917, 20.598),
+}
+PUBLISHED_MISSING = (0.461277, 0.141444)  # by the degrees of freedom of a large sample
+
+
+def spread(between: float) -> np.ndarray:
+    """Return five estimates around 3 whose variance is `between`."""
+    pattern = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
+    return 3.0 + pattern * np.sqrt(between / pattern.var(ddof=1))
+
+
+def test_published_example() -> None:
+    estimates = np.stack([spread(each) for each in PUBLISHED["between"]], axis=1)
+    variances = np.tile(PUBLISHED["within"], (5, 1))
+    pooled = pool(estimates, variances, complete_df=28)
+    np.testing.assert_allclose(pooled.estimate, 3.0)
+    np.testing.assert_allclose(pooled.variance, PUBLISHED["total"], rtol=1e-5)
+    np.testing.assert_allclose(pooled.degrees_of_freedom, PUBLISHED["degrees of freedom"], rtol=1e-4)
+    np.testing.assert_allclose(pool(estimates, variances).missing_information, PUBLISHED_MISSING, rtol=1e-4)
+
+
+def test_intervals_and_p_values_are_those_of_a_t_distribution() -> None:
+    pooled = pool(spread(0.5), np.full(5, 2.0), complete_df=40)
+    expected = scipy.stats.t.interval(0.9, pooled.degrees_of_freedom, 3.0, np.sqrt(2.0 + 1.2 * 0.5))
+    np.testing.assert_allclose(pooled.interval(0.9), expected)
+    edge = float(pooled.interval(0.9).lower)
+    assert float(pooled.p_value(edge)) == pytest.approx(0.1)
+    assert float(pooled.p_value(3.0)) == 1.0
+
+
+def test_equal_estimates_lose_no_information() -> None:
+    pooled = pool([[1.0, 0.0]] * 4, [[0.25, 0.0]] * 4)
+    np.testing.assert_array_equal(pooled.missing_information, [0.0, 0.0])
+    np.testing.assert_allclose(pooled.interval(0.95).upper, [1.0 + 0.5 * scipy.stats.norm.ppf(0.975), 0.0])
+
+
+def test_a_complete_sample_bounds_the_degrees_of_freedom() -> None:
+    assert float(pool(spread(1e-9), np.ones(5), complete_df=10).degrees_of_freedom) < 10
+    assert float(pool(spread(1e-9), np.ones(5)).degrees_of_freedom) > 1e9
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (([1.0], [1.0]), "two"),
+        (([1.0, 2.0], [1.0]), "two"),
+        (([1.0, 2.0], [[1.0], [2.0]]), "shape"),
+        (([1.0, 2.0], [1.0, -0.5]), "-0.5"),
+        (([1.0, np.nan], [1.0, 1.0]), "finite"),
+        ((["a", "b"], [1.0, 1.0]), "numbers"),
+    ],
+)
+def test_bad_estimates_are_refused(arguments: tuple, word: str) -> None:
+    with pytest.raises(BadSetting, match=word):
+        pool(*arguments)
+
+
+def test_bad_degrees_of_freedom_are_refused() -> None:
+    with pytest.raises(BadSetting, match="complete_df"):
+        pool([1.0, 2.0], [1.0, 1.0], complete_df=0)
