@@ -45,7 +45,13 @@ def test_a_row_with_features_alone_counts_in_the_very_next_answer(
     assert client.get("/v1/rows/Wilma/features").status_code == 404
     answer = client.put("/v1/rows/Wilma/features", json={"features": ANN})
     assert answer.status_code == 200
-    assert answer.json() == {"axis": "row", "id": "Wilma", "n_features": 3, "version": {"model": 1, "data": 1}}
+    assert answer.json() == {
+        "axis": "row",
+        "id": "Wilma",
+        "n_features": 3,
+        "etag": answer.headers["etag"],
+        "version": {"model": 1, "data": 1},
+    }
     guest = featured.fold_in(features=ANN)
     np.testing.assert_allclose(predicted(client, "Wilma", films), guest.predict(films), rtol=1e-5)
     assert of(client, "Wilma") == {"group": "low", "age": 30.0, "likes": ["Comedy", "Drama"]}
@@ -212,11 +218,11 @@ def test_conditions_and_repetitions(client: TestClient) -> None:
         (
             {"features": {"hair": "red"}},
             "bad_features",
-            "fitted without the feature 'hair'; it knows group, age, likes",
+            "'hair'; it knows group, age",
         ),
-        ({"features": {"age": "old"}}, "bad_features", "the feature 'age' cannot be read as numbers"),
-        ({"features": {"age": ["old"]}}, "bad_features", "the feature 'age' cannot be read as numbers"),
-        ({"features": {"group": ["a", "b"]}}, "bad_features", "the feature 'group' cannot be read as categories"),
+        ({"features": {"age": "old"}}, "bad_features", "'age' cannot be read as numbers"),
+        ({"features": {"age": ["old"]}}, "bad_features", "'age' cannot be read as numbers"),
+        ({"features": {"group": ["a", "b"]}}, "bad_features", "'group' cannot be read"),
         ({"features": {"age": {"years": 3}}}, "invalid", "body.features.age: Input should be a number, a text, a list"),
         ({"features": {"likes": [True]}}, "invalid", "body.features.likes"),
         ({"features": {}}, "invalid", "at least 1"),
@@ -282,3 +288,25 @@ def test_the_next_model_reads_what_it_can(
     client = start_client(Means().fit(ratings, row_features=ages))
     assert of(client, "Wilma") == {"age": 30.0}
     assert of(start_client(featured), "Wilma")["group"] == "low"  # nothing is lost
+
+
+def test_conditions_on_column_features_choose_the_columns(client: TestClient, featured: Model) -> None:
+    row = str(featured.row_labels_[0])
+    request = {"row": row, "n": 5, "where": {"genre": {"any": ["a"]}, "year": {"min": 1970}}}
+    found = client.post("/v1/recommend", json=request).json()["best"]
+    wanted = featured.recommend(row, 5, where={"genre": "a", "year": {"min": 1970}})
+    assert [one["column"] for one in found] == wanted.labels.tolist()
+    for where, status in (
+        ({"colour": {"any": ["red"]}}, 422),
+        ({"genre": {"any": ["z"]}}, 422),
+        ({"genre": {"min": 3}}, 422),
+        ({"year": {}}, 422),
+        ({"year": {"low": 3}}, 422),
+        ({}, 422),
+    ):
+        assert client.post("/v1/recommend", json={"row": row, "where": where}).status_code == status
+
+
+def test_conditions_need_a_model_with_features(start_client: StartClient, als: Model) -> None:
+    request = {"row": str(als.row_labels_[0]), "where": {"year": {"min": 3}}}
+    assert start_client(als).post("/v1/recommend", json=request).status_code == 409

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 import uvicorn
 from fastapi.testclient import TestClient
+from tests.models.test_interactions import make_clicks, own_kind
 
 from deepmf.datasets import generate
 from deepmf.matrix.features import Features
@@ -448,3 +449,17 @@ def test_what_fails_is_said_and_taken_back(browser: Any, live: Callable[..., Liv
     visitor.best()
     assert len(visitor.own()) == 1
     visitor.leave(said=("409", "404"))
+
+
+@pytest.mark.slow
+def test_interactions_are_one_button(browser: Any, live: Callable[..., Live]) -> None:
+    address, _ = live(ALS(seed=0).fit(make_clicks()))
+    ann = Visitor(browser, address)
+    ann.arrive()
+    ann.card(0).wait_for()
+    assert ann.card(0).locator(".level").count() == 1
+    clicked = ann.rate(0, 1)
+    assert own_kind(f"u{clicked[1:]}", ann.best()[:3])
+    assert "%" in ann.card(0, "best").locator(".number").inner_text()
+    assert list(ann.own()) == [clicked]
+    ann.leave(said=("409",))  # a model without latents has no map

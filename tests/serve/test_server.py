@@ -74,15 +74,21 @@ def start(tmp_path: Path, als: ALS) -> Iterator[Start]:
 
 
 def write_until_it_ends(client: httpx.Client, writer: int, film: Any, acknowledged: dict[str, float]) -> None:
-    """Write one row after the other, and remember those that were acknowledged."""
+    """Write one row after the other, or some in bulk (writer 0), and remember those that were acknowledged."""
     for number in range(10_000):
-        row, value = f"{writer}-{number}-{random.random()}", float(1 + number % 5)
+        value = float(1 + number % 5)
+        rows = [f"{writer}-{number}-{random.random()}" for _ in range(1 if writer else 5)]
         try:
-            answer = client.put(f"/v1/rows/{row}/entries", json={"entries": [{"column": film, "value": value}]})
+            if writer:
+                entries = {"entries": [{"column": film, "value": value}]}
+                answer = client.put(f"/v1/rows/{rows[0]}/entries", json=entries)
+            else:
+                lines = [json.dumps({"row": row, "column": film, "value": value}) for row in rows]
+                answer = client.post("/v1/entries/bulk", content="\n".join(lines))
         except httpx.TransportError:
             return
         if answer.status_code == 200:
-            acknowledged[row] = value
+            acknowledged |= dict.fromkeys(rows, value)
 
 
 def lost(client: httpx.Client, acknowledged: dict[str, float]) -> list[str]:

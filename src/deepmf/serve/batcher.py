@@ -54,8 +54,11 @@ class Batcher(Generic[Job, Result]):
         self._thread = threading.Thread(target=self._run_batches, name=name, daemon=True)
         self._thread.start()
 
-    async def run(self, job: Job) -> Result:
-        """Run a job and return its result; raise `ApiError` if it takes too long or too many jobs wait."""
+    async def run(self, job: Job, *, timeout: float | None = None) -> Result:
+        """Run a job and return its result; raise `ApiError` if it takes too long or too many jobs wait.
+
+        `timeout` replaces that of the batcher for this job.
+        """
         if self._is_closed.is_set():
             raise ApiError(503, "stopping", "the service is stopping", retry_after=1)
         if self._waiting.qsize() >= MAX_WAITING:
@@ -63,7 +66,7 @@ class Batcher(Generic[Job, Result]):
         future: Future[Result] = Future()
         self._waiting.put((job, future))
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), self._timeout)
+            return await asyncio.wait_for(asyncio.wrap_future(future), timeout or self._timeout)
         except TimeoutError as error:
             if future.cancel():
                 reason = "this waited too long for other requests, and nothing was done; try again"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from deepmf.errors import BadFeatures
+from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.feature_encoding import CategoryEncoding, ColumnEncoding, FeatureVectors
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labels
@@ -57,11 +58,15 @@ def read_entries(model: Model, axis: Axis, label: Any) -> dict[Any, float]:
     return dict(zip(others[found.others].tolist(), found.values.tolist(), strict=True))
 
 
-def has_entry(model: Model, row: Any, column: Any) -> bool:
-    """Whether a model has an entry for a pair."""
-    entries = model.entries_
-    at = entries.rows.find([row]), entries.columns.find([column])
-    return bool(at[0][0] >= 0 and at[1][0] >= 0 and not np.isnan(entries.values_at(*at)[0]))
+def read_values(model: Model, pairs: Collection[Pair]) -> FloatArray:
+    """Return the value that a model has for each pair; NaN if it has none."""
+    store = model.entries_
+    rows, columns = _split_pairs(pairs)
+    row_at, column_at = store.rows.find(rows), store.columns.find(columns)
+    known = (row_at >= 0) & (column_at >= 0)
+    values = np.full(len(pairs), np.nan)
+    values[known] = store.values_at(row_at[known].astype(np.int64), column_at[known].astype(np.int64))
+    return values
 
 
 def compute_etag(entries: Mapping[Any, Any]) -> str:
@@ -116,7 +121,7 @@ def check_features(model: Model, axis: Axis, values: FeatureValues) -> AxisFeatu
 
 
 def keep_readable(model: Model, axis: Axis, values: FeatureValues) -> FeatureValues | None:
-    """Return the features that a model can read, of those that another model could; None if there are none."""
+    """Return the features of another model that this model can read; None if there are none."""
     known = get_axis_features(model, axis)
     if known is None:
         return None
@@ -165,17 +170,12 @@ def _find_new(model: Model, entries: dict[Pair, float]) -> dict[Pair, float]:
     """Return the entries that the model does not have already."""
     if not entries:
         return entries
-    store = model.entries_
-    rows, columns = _split_pairs(list(entries))
-    row_at, column_at = store.rows.find(rows), store.columns.find(columns)
-    known = (row_at >= 0) & (column_at >= 0)
-    values = np.full(len(entries), np.nan)
-    values[known] = store.values_at(row_at[known].astype(np.int64), column_at[known].astype(np.int64))
+    values = read_values(model, entries)
     return {pair: value for (pair, value), old in zip(entries.items(), values.tolist(), strict=True) if old != value}
 
 
 def _forget_empty(model: Model, rows: list[Any], columns: list[Any]) -> Model:
-    """Forget those of the given rows and columns that came after training and have nothing left."""
+    """Forget rows and columns that were added after training and have no entry left."""
     entries = model.entries_
     empty_rows = _find_empty(entries.rows, entries.seen_columns, entries.row_features, entries.train.shape[0], rows)
     empty_columns = _find_empty(
@@ -200,5 +200,5 @@ def _find_empty(
     return empty
 
 
-def _split_pairs(pairs: list[Pair]) -> tuple[list[Any], list[Any]]:
+def _split_pairs(pairs: Collection[Pair]) -> tuple[list[Any], list[Any]]:
     return [row for row, _ in pairs], [column for _, column in pairs]

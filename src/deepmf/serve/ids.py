@@ -11,12 +11,9 @@ import numpy as np
 from deepmf.errors import BadSetting, UnknownLabel
 from deepmf.matrix.labels import Labels
 from deepmf.serve.errors import ApiError
+from deepmf.serve.schemas import LARGEST_ID, SMALLEST_ID, Id
 from deepmf.storage.matrices import check_storable
 
-Id = str | int
-
-LONGEST_ID = 1_000  # characters
-SMALLEST_ID, LARGEST_ID = -(2**63), 2**63 - 1  # numeric ids have 64 bits
 _FIRST_VISITOR = 2**62  # the page gives its visitors numeric ids from here on
 
 

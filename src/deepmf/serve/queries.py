@@ -2,36 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import CannotExtend
+from deepmf.errors import BadFeatures, BadSetting, CannotExtend
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.models.base import Model
-from deepmf.models.explanation import explain_targets
+from deepmf.models.explanation import explain_presence, explain_targets
 from deepmf.models.fold_in import FoldedRows
+from deepmf.models.interactions import check_has_values
 from deepmf.models.latents import Latents
 from deepmf.models.pairs import Unknown
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import Ranking
+from deepmf.models.relevance import RankBy
 from deepmf.serve.changes import FeatureValues, check_features, compute_etag, read_entries, read_features
 from deepmf.serve.errors import ApiError
-from deepmf.serve.ids import Id, convert_ids, find_label, find_labels, is_visitor, quote_id
+from deepmf.serve.ids import convert_ids, find_label, find_labels, is_visitor, quote_id
 from deepmf.serve.schemas import (
     Axis,
     ColumnsResponse,
     ColumnSummary,
-    ColumnValue,
     EntryReason,
     ExplainRequest,
     ExplainResponse,
+    FeatureCondition,
     FeatureReason,
     FeaturesResponse,
+    HistoryEntry,
+    Id,
     MapColumn,
     MapResponse,
     PairPrediction,
@@ -56,6 +61,7 @@ MAX_MAP_ROWS = MAX_MAP_COLUMNS = 1_000
 def predict(request: PredictRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> PredictResponse:
     """Predict pairs, or some columns for a new row."""
     entries = snapshot.model.entries_
+    _check_has_values(snapshot)
     if new_row is not None:
         columns = find_labels(request.columns or (), entries.columns)
         rows: list[Any] = [None] * len(columns)
@@ -79,12 +85,16 @@ def predict(request: PredictRequest, snapshot: Snapshot, new_row: FoldedRows | N
 def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> RecommendResponse:
     """Recommend columns to a known row or a new row."""
     entries = snapshot.model.entries_
+    rank_by: RankBy = request.rank_by or snapshot.model.rankers_.rank_by
     choice: dict[str, Any] = {
         "among": None if request.among is None else find_labels(request.among, entries.columns),
         "exclude": None if request.exclude is None else find_labels(request.exclude, entries.columns),
         "min_entries": request.min_entries,
         "include_observed": request.include_observed,
-        "neighbours": snapshot.neighbours,
+        "where": None if request.where is None else _read_conditions(request.where, snapshot),
+        "rank_by": rank_by,
+        "relevant": request.relevant,
+        "neighbours": snapshot.neighbours if rank_by == "value" else None,
     }
     if new_row is not None:
         row = None
@@ -94,25 +104,62 @@ def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows
         row = _find_row(request.row, snapshot)
         best = snapshot.model.recommend(row, request.n, **choice)
         values = _predict_known_row(snapshot, row, best.labels.tolist())
+    if not entries.train.has_values:
+        values = replace(values, expected=best.values)
     columns = best.labels.tolist()
     reasons: list[Reasons | None] = [None] * len(columns)
-    if request.reasons:
+    if request.reasons and entries.train.has_values:
         reasons[:MAX_EXPLAINED] = find_reasons(snapshot, new_row, row, columns[:MAX_EXPLAINED], request.reasons)
     recommended = [
         RecommendedColumn(
             column=column,
+            presence=presence,
+            liked=liked,
             reasons=None if why is None else why.entries,
             feature_reasons=None if why is None else why.features,
+            presence_reasons=None if why is None else why.presence,
             **fields,
         )
-        for column, why, fields in zip(columns, reasons, values.to_fields(), strict=True)
+        for column, presence, liked, why, fields in zip(
+            columns,
+            *map(_list_chances, (best.presence, best.liked), repeat(len(columns))),
+            reasons,
+            values.to_fields(),
+            strict=True,
+        )
     ]
-    return RecommendResponse(row=row, best=recommended, version=snapshot.version)
+    return RecommendResponse(row=row, rank_by=rank_by, best=recommended, version=snapshot.version)
+
+
+def _list_chances(chances: FloatArray | None, count: int) -> list[float | None]:
+    return [None] * count if chances is None else chances.tolist()
+
+
+def _check_has_values(snapshot: Snapshot) -> None:
+    """Raise `ApiError` where a model of interactions is asked for values."""
+    try:
+        check_has_values(snapshot.model.scale_)
+    except BadSetting as error:
+        raise ApiError(409, "no_values", str(error)) from error
+
+
+def _read_conditions(where: Mapping[str, FeatureCondition], snapshot: Snapshot) -> dict[str, Any]:
+    """Return conditions as the library takes them; raise `ApiError` for those that it would refuse."""
+    known = snapshot.model.entries_.column_features
+    if known is None:
+        raise ApiError(409, "no_features", "the model was fitted without column features")
+    given = {name: condition.model_dump(exclude_none=True) for name, condition in where.items()}
+    try:
+        known.check_conditions(given)
+    except (BadFeatures, BadSetting) as error:
+        raise ApiError(422, "bad_condition", str(error)) from error
+    return given
 
 
 def explain(request: ExplainRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> ExplainResponse:
     """Explain a prediction by the entries and features of the row that raise or lower it most."""
     column = find_label(request.column, snapshot.model.entries_.columns)
+    _check_has_values(snapshot)
     if new_row is not None:
         row = None
         values = _predict_new_row(new_row, snapshot.model.entries_.columns.positions([column]))
@@ -125,6 +172,7 @@ def explain(request: ExplainRequest, snapshot: Snapshot, new_row: FoldedRows | N
         column=column,
         entries=reasons.entries,
         features=reasons.features,
+        presence=reasons.presence,
         version=snapshot.version,
         **values.to_fields()[0],
     )
@@ -183,7 +231,8 @@ def list_features(axis: Axis, given: Id, snapshot: Snapshot, _: object = None) -
     store = snapshot.model.entries_
     label = find_label(given, store.rows if axis == "row" else store.columns)
     features = read_features(snapshot.model, axis, label)
-    return FeaturesResponse(axis=axis, id=label, features=features, version=snapshot.version)
+    etag = compute_etag(features)
+    return FeaturesResponse(axis=axis, id=label, features=features, etag=etag, version=snapshot.version)
 
 
 # Rows that are not stored
@@ -197,12 +246,14 @@ class History(NamedTuple):
     features: FeatureValues | None
 
 
-def check_history(snapshot: Snapshot, entries: Sequence[ColumnValue], features: FeatureValues | None) -> History:
+def check_history(snapshot: Snapshot, entries: Sequence[HistoryEntry], features: FeatureValues | None) -> History:
     """Return the history of a new row; raise `ApiError` if it cannot be folded in."""
     if "II" not in snapshot.model.predicts:
         raise ApiError(409, "cannot_extend", f"{type(snapshot.model).__name__} cannot predict for new rows")
     columns = find_labels([entry.column for entry in entries], snapshot.model.entries_.columns)
-    values = [entry.value for entry in entries]
+    if snapshot.model.entries_.train.has_values and any(entry.value is None for entry in entries):
+        raise ApiError(422, "value_missing", "every entry of a history needs a value")
+    values = [1.0 if entry.value is None else entry.value for entry in entries]  # one interaction
     if len(set(columns)) < len(columns):
         twice = next(label for at, label in enumerate(columns) if label in columns[:at])
         raise ApiError(422, "given_twice", f"column {quote_id(twice)} was given twice")
@@ -306,10 +357,11 @@ def _predict_new_row(new_row: FoldedRows, columns: IndexArray) -> PredictedPairs
 
 
 class Reasons(NamedTuple):
-    """The entries and the features with the largest effects on a prediction, largest first."""
+    """The entries and the features with the largest effects on a prediction, and entries that raise the presence."""
 
     entries: list[EntryReason]
     features: list[FeatureReason]
+    presence: list[EntryReason]
 
 
 def find_reasons(
@@ -326,6 +378,7 @@ def find_reasons(
     else:
         raise CannotExtend(f"{type(model).__name__} cannot explain by the entries of a row: {model.cannot}")
     encoding = None if entries.row_features is None else entries.row_features.encoding
+    presence = model.rankers_.presence
     found = explain_targets(predictor, "row", observed, entries.columns, position, targets, n, encoding=encoding)
     return [
         Reasons(
@@ -336,8 +389,12 @@ def find_reasons(
                 )
             ],
             [FeatureReason(name=name, value=value, effect=effect) for name, value, effect in each.features],
+            [
+                EntryReason(column=label, value=value, effect=effect)
+                for label, value, effect in explain_presence(presence, observed, entries.columns, target, n)
+            ],
         )
-        for each in found
+        for each, target in zip(found, targets.tolist(), strict=True)
     ]
 
 

@@ -10,17 +10,20 @@ from math import sqrt
 from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
 from starlette.convertors import Convertor, register_url_convertor
 
 from deepmf.errors import UserError
 from deepmf.matrix.matrix import AREAS
-from deepmf.serve import queries
+from deepmf.serve import bulk, queries
 from deepmf.serve.auth import ApiKey, check_role, require_role
-from deepmf.serve.changes import compute_etag
 from deepmf.serve.database import Transaction
 from deepmf.serve.errors import STATUS_MEANINGS, ApiError
-from deepmf.serve.ids import LONGEST_ID, is_visitor
+from deepmf.serve.guard import read_body
+from deepmf.serve.ids import is_visitor
 from deepmf.serve.schemas import (
+    LONGEST_ID,
+    BulkResponse,
     ColumnEntriesResponse,
     ColumnsResponse,
     ColumnValue,
@@ -45,6 +48,7 @@ from deepmf.serve.schemas import (
     PutRowEntriesRequest,
     RecommendRequest,
     RecommendResponse,
+    RefusedLine,
     RowEntriesResponse,
     SimilarRequest,
     SimilarResponse,
@@ -293,12 +297,74 @@ async def delete_column_entries(
     return _acknowledge_entries(write, await service.writer.run(write), response)
 
 
+@router.post(
+    "/v1/entries/bulk",
+    tags=["entries"],
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "description": "A JSON object per line, also gzipped (Content-Encoding: gzip).",
+            "content": {
+                bulk.LINES_TYPE: {
+                    "schema": {"type": "string"},
+                    "example": '{"row": "ann", "column": "Alien", "value": 5}\n',
+                }
+            },
+        }
+    },
+)
+async def write_entries(
+    request: Request, service: TheService, response: Response, api_key: Writer, idempotency_key: IdempotencyKey = None
+) -> BulkResponse:
+    """Write or forget (null) entries of any rows and columns, one per line; lines that fail do not stop the others."""
+    if service.bulk_slots.locked():
+        raise ApiError(503, "busy", "other bulk writes are in progress; try again in a second", retry_after=1)
+    conditions = await read_conditions(api_key, None, idempotency_key)
+    limits = service.limits
+    async with service.bulk_slots:
+        body = await read_body(request.receive, limits.bulk_bytes, limits.bulk_seconds)
+        encoding = request.headers.get("content-encoding", "").strip().lower()
+        write = await asyncio.to_thread(
+            bulk.parse_bulk, body, encoding, max_bytes=limits.bulk_bytes, key=conditions.key
+        )
+        receipt = await service.writer.run(write, timeout=limits.bulk_seconds)
+    refused = [
+        RefusedLine(line=line, code=code, message=message) for code, message, lines in receipt.refused for line in lines
+    ]
+    if receipt.repeated:
+        response.headers["idempotency-replayed"] = "true"
+    return BulkResponse(
+        n_lines=receipt.n_entries,
+        n_changed=receipt.n_changed,
+        n_forgotten=receipt.n_forgotten,
+        n_refused=len(refused),
+        refused=sorted(refused, key=lambda one: one.line),
+        version=Version(model=receipt.model_version, data=receipt.data_version),
+    )
+
+
+@router.get(
+    "/v1/export",
+    tags=["entries"],
+    response_class=StreamingResponse,
+    responses={200: {"content": {bulk.LINES_TYPE: {"schema": {"type": "string"}}}}},
+)
+async def export_entries(request: Request, service: TheService, _: Admin) -> StreamingResponse:
+    """Stream all entries as JSON lines, ordered by row, without those of the page's visitors."""
+    snapshot = await asyncio.to_thread(service.export)
+    lines, headers = bulk.export_lines(snapshot.model), {"vary": "accept-encoding"}
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        lines, headers["content-encoding"] = bulk.compress(lines), "gzip"
+    return StreamingResponse(lines, media_type=bulk.LINES_TYPE, headers=headers)
+
+
 def _describe_page(found: queries.EntryList, end: int) -> dict[str, Any]:
     n_entries = len(found.entries)
     return {
         "trained": found.trained,
         "n_entries": n_entries,
         "next_offset": end if end < n_entries else None,
+        "etag": found.etag,
         "version": found.snapshot.version,
     }
 
@@ -310,6 +376,7 @@ def _acknowledge_entries(write: EntryWrite, receipt: WriteReceipt, response: Res
         n_entries=receipt.n_entries,
         n_changed=receipt.n_changed,
         n_forgotten=receipt.n_forgotten,
+        etag=receipt.etag,
         version=_acknowledge(receipt, response),
     )
 
@@ -329,7 +396,7 @@ def _acknowledge(receipt: WriteReceipt, response: Response) -> Version:
 async def get_row_features(row: PathId, service: TheService, response: Response, _: Reader) -> FeaturesResponse:
     """Return the features of a row as the model encodes them."""
     result: FeaturesResponse = await service.quick.run(ServiceQuery(partial(queries.list_features, "row", row)))
-    response.headers["etag"] = compute_etag(result.features)
+    response.headers["etag"] = result.etag
     return result
 
 
@@ -355,7 +422,7 @@ async def delete_row_features(
 async def get_column_features(column: PathId, service: TheService, response: Response, _: Reader) -> FeaturesResponse:
     """Return the features of a column as the model encodes them."""
     result: FeaturesResponse = await service.quick.run(ServiceQuery(partial(queries.list_features, "column", column)))
-    response.headers["etag"] = compute_etag(result.features)
+    response.headers["etag"] = result.etag
     return result
 
 
@@ -379,7 +446,11 @@ async def delete_column_features(
 
 def _acknowledge_features(write: FeatureWrite, receipt: WriteReceipt, response: Response) -> WriteFeaturesResponse:
     return WriteFeaturesResponse(
-        axis=write.axis, id=receipt.id, n_features=receipt.n_entries, version=_acknowledge(receipt, response)
+        axis=write.axis,
+        id=receipt.id,
+        n_features=receipt.n_entries,
+        etag=receipt.etag,
+        version=_acknowledge(receipt, response),
     )
 
 

@@ -6,16 +6,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from deepmf.serve.ids import LARGEST_ID, LONGEST_ID, SMALLEST_ID
+LONGEST_ID = 1_000  # characters
+SMALLEST_ID, LARGEST_ID = -(2**63), 2**63 - 1  # numeric ids have 64 bits
 
 # Limits that keep one request within the seconds it may take.
 MAX_ENTRIES = 10_000
+MAX_LINES = 50_000  # of a bulk write
 MAX_PAIRS = 10_000
 MAX_COLUMNS = 100_000  # in `among` and `exclude`
 MAX_RESULTS = 1_000
 MAX_REASONS = 100
 MAX_FEATURES = 1_000  # of a row or a column
 MAX_ITEMS = 1_000  # in a feature that is a list
+MAX_CONDITIONS = 20  # on features
 MAX_CATEGORIES = 100  # of each feature, in the description of the model
 
 Area = Literal["I", "II", "III", "IV"]
@@ -79,6 +82,13 @@ class RowValue(RequestModel):
     value: Value
 
 
+class HistoryEntry(RequestModel):
+    """An entry of a row that is not stored."""
+
+    column: RequestId
+    value: Value | None = Field(None, description="Needed unless the model was fitted to interactions.")
+
+
 class ColumnChange(RequestModel):
     """An entry of a row to write; null forgets it."""
 
@@ -125,6 +135,7 @@ class RowEntriesResponse(BaseModel):
     entries: list[ColumnValue]
     n_entries: int
     next_offset: int | None
+    etag: str
     version: Version
 
 
@@ -143,6 +154,7 @@ class ColumnEntriesResponse(BaseModel):
     entries: list[ListedRowValue]
     n_entries: int
     next_offset: int | None
+    etag: str
     version: Version
 
 
@@ -154,6 +166,34 @@ class WriteEntriesResponse(BaseModel):
     n_entries: int
     n_changed: int
     n_forgotten: int
+    etag: str
+    version: Version
+
+
+class EntryLine(RequestModel):
+    """A line of a bulk write; null forgets the entry."""
+
+    row: RequestId
+    column: RequestId
+    value: Value | None
+
+
+class RefusedLine(BaseModel):
+    """A line of a bulk write that was not written, counted from 1, and why."""
+
+    line: int
+    code: str
+    message: str
+
+
+class BulkResponse(BaseModel):
+    """The effect of a bulk write: how many entries were written and forgotten, and the lines that were refused."""
+
+    n_lines: int
+    n_changed: int
+    n_forgotten: int
+    n_refused: int
+    refused: list[RefusedLine]
     version: Version
 
 
@@ -202,6 +242,7 @@ class FeaturesResponse(BaseModel):
     axis: Axis
     id: Id
     features: dict[str, EncodedFeature]
+    etag: str
     version: Version
 
 
@@ -211,6 +252,7 @@ class WriteFeaturesResponse(BaseModel):
     axis: Axis
     id: Id
     n_features: int
+    etag: str
     version: Version
 
 
@@ -221,7 +263,7 @@ class RowOrHistory(RequestModel):
     """A known row, or the entries and features of a new row, which are not stored."""
 
     row: RequestId | None = None
-    history: Annotated[list[ColumnValue], Field(min_length=1, max_length=MAX_ENTRIES)] | None = None
+    history: Annotated[list[HistoryEntry], Field(min_length=1, max_length=MAX_ENTRIES)] | None = None
     features: RequestFeatures | None = None
 
     @model_validator(mode="after")
@@ -245,7 +287,7 @@ class PredictRequest(RequestModel):
     model_config = _show_example({"pairs": [{"row": "ann", "column": "Alien"}]})
 
     pairs: Annotated[list[RowColumnPair], Field(min_length=1, max_length=MAX_PAIRS)] | None = None
-    history: Annotated[list[ColumnValue], Field(min_length=1, max_length=MAX_ENTRIES)] | None = None
+    history: Annotated[list[HistoryEntry], Field(min_length=1, max_length=MAX_ENTRIES)] | None = None
     features: RequestFeatures | None = None
     columns: Annotated[list[RequestId], Field(min_length=1, max_length=MAX_PAIRS)] | None = None
     unknown: Literal["error", "nan", "fallback"] = Field(
@@ -264,6 +306,16 @@ class PredictRequest(RequestModel):
         return self
 
 
+class FeatureCondition(RequestModel):
+    """A condition on a feature: limits of a number or date, or categories that a column has any, all or none of."""
+
+    min: Value | FeatureText | None = None
+    max: Value | FeatureText | None = None
+    any: Annotated[list[FeatureText], Field(min_length=1, max_length=MAX_ITEMS)] | None = None
+    all: Annotated[list[FeatureText], Field(min_length=1, max_length=MAX_ITEMS)] | None = None
+    none: Annotated[list[FeatureText], Field(min_length=1, max_length=MAX_ITEMS)] | None = None
+
+
 class RecommendRequest(RowOrHistory):
     """The row to recommend columns to, how many, and from which."""
 
@@ -276,6 +328,21 @@ class RecommendRequest(RowOrHistory):
         default=0, description="Leave out columns with fewer entries, whose predictions are uncertain."
     )
     include_observed: Annotated[bool, Field(strict=True)] = False
+    where: (
+        Annotated[
+            dict[Annotated[str, Field(max_length=LONGEST_ID)], FeatureCondition],
+            Field(min_length=1, max_length=MAX_CONDITIONS),
+        ]
+        | None
+    ) = Field(default=None, description="Recommend only columns whose features meet all conditions, by name.")
+    rank_by: Literal["relevance", "value"] | None = Field(
+        default=None,
+        description="Rank by the probability that the row takes and likes a column, or by the prediction; default: as "
+        "the model was fitted.",
+    )
+    relevant: Annotated[float, Field(allow_inf_nan=False)] | None = Field(
+        default=None, description="Smallest value that counts as liked; default: the row's mean, rounded up to a level."
+    )
     reasons: Annotated[int, Field(strict=True, ge=0, le=10)] = Field(
         default=0, description="Number of entries that explain each of the best ten columns."
     )
@@ -331,7 +398,7 @@ class PredictionInterval(BaseModel):
 class Prediction(BaseModel):
     """The prediction for a pair; `level`, `distribution` and `interval` are null if the model has none."""
 
-    expected: float | None
+    expected: float | None = Field(description="For interactions, the probability that one exists.")
     level: float | None
     distribution: list[LevelProbability] | None
     interval: PredictionInterval | None
@@ -369,17 +436,23 @@ class PredictResponse(BaseModel):
 
 
 class RecommendedColumn(Prediction):
-    """A column, its prediction, and the entries and features that explain it, if requested."""
+    """A column, its prediction and probabilities, and the entries and features that explain it, if requested."""
 
     column: Id
+    presence: float | None = Field(default=None, description="Probability that the row has an entry in the column.")
+    liked: float | None = Field(default=None, description="Probability that such an entry has a relevant value.")
     reasons: list[EntryReason] | None = None
     feature_reasons: list[FeatureReason] | None = None
+    presence_reasons: list[EntryReason] | None = Field(
+        default=None, description="Entries that make it likely that the row takes the column; effects on its score."
+    )
 
 
 class RecommendResponse(BaseModel):
     """The recommended columns, best first."""
 
     row: Id | None
+    rank_by: Literal["relevance", "value"]
     best: list[RecommendedColumn]
     version: Version
 
@@ -391,6 +464,9 @@ class ExplainResponse(Prediction):
     column: Id
     entries: list[EntryReason]
     features: list[FeatureReason]
+    presence: list[EntryReason] = Field(
+        default=[], description="Entries that make it likely that the row takes the column; effects on its score."
+    )
     version: Version
 
 
@@ -453,6 +529,7 @@ class ModelResponse(BaseModel):
 
     model: str = Field(description="The class of the model.")
     scale: ScaleSummary
+    has_values: bool = Field(description="False for interactions: values that are sent and returned are counts.")
     n_rows: int
     n_columns: int
     n_entries: int

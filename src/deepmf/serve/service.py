@@ -29,7 +29,7 @@ from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import explain_unknown
 from deepmf.serve.metrics import ServiceMetrics
 from deepmf.serve.queries import ColumnIndex, History, Projection, check_history, fold_in
-from deepmf.serve.schemas import MAX_ENTRIES, ColumnValue
+from deepmf.serve.schemas import MAX_ENTRIES, HistoryEntry
 from deepmf.serve.snapshot import Snapshot, catch_up, replay
 from deepmf.serve.writer import Write, WriteReceipt, commit_writes
 from deepmf.storage.model_folder import compute_model_digest
@@ -39,6 +39,7 @@ logger = logging.getLogger("deepmf.serve")
 Result = TypeVar("Result")
 
 _LARGEST_REWRITTEN = 200_000_000  # bytes of a SQLite file: rewriting it takes seconds during which nobody can write
+_BULK_AT_ONCE = 2  # bulk writes in memory: one that is performed, and one that arrives
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class ServiceLimits:
         Timeout of a request that only reads the database.
     body_bytes
         Largest request body.
+    bulk_bytes, bulk_seconds
+        Largest body of a bulk write, also after it is decompressed, and its timeout.
     staleness
         Seconds between checks for writes of other processes.
     keep_changes
@@ -65,6 +68,8 @@ class ServiceLimits:
     seconds: float = 10.0
     database_seconds: float = 2.0
     body_bytes: int = 1 << 20
+    bulk_bytes: int = 16 << 20
+    bulk_seconds: float = 60.0
     staleness: float = 0.1
     keep_changes: float = 60.0
     exact_columns: int = 200_000
@@ -74,7 +79,7 @@ class Query(NamedTuple):
     """A question to the current snapshot, and the history and features of a new row to fold in for it, if any."""
 
     ask: Callable[[Snapshot, FoldedRows | None], Any]
-    history: Sequence[ColumnValue] | None = None
+    history: Sequence[HistoryEntry] | None = None
     features: FeatureValues | None = None
 
 
@@ -126,6 +131,7 @@ class Service:
             max_cost=MAX_ENTRIES,
             late="this takes long and may still be written; send it again, with the same Idempotency-Key if it had one",
         )
+        self.bulk_slots = asyncio.Semaphore(_BULK_AT_ONCE)
         # A thread of its own, so that a database that hangs delays nothing else.
         self._database_reader = ThreadPoolExecutor(1, thread_name_prefix="database reader")
         self._is_stopping = threading.Event()
@@ -144,6 +150,13 @@ class Service:
             return await asyncio.wait_for(running, self.limits.database_seconds)
         except (SQLAlchemyError, TimeoutError) as error:
             raise ApiError(503, "no_database", "the database does not answer", retry_after=1) from error
+
+    def export(self) -> Snapshot:
+        """Return a snapshot that is marked as exported: a model may be trained on all of its entries."""
+        with self._database.begin_write() as transaction:
+            transaction.lock()
+            transaction.mark_exported()
+            return catch_up(self.current, transaction)
 
     def get_index(self, snapshot: Snapshot) -> ColumnIndex:
         """Return the search index of a snapshot's columns; it is rebuilt when there are new columns."""
@@ -373,7 +386,7 @@ def _fold_in_histories(snapshot: Snapshot, queries: Sequence[Query]) -> list[Fol
 
 
 def _to_api_error(error: Exception) -> Exception:
-    """Return an error of the library as one that names only what the request contains; others stay."""
+    """Return an error of the library as an `ApiError`, which names only content of the request; keep other errors."""
     if isinstance(error, ApiError) or not isinstance(error, UserError):
         return error
     if isinstance(error, UnknownLabel):

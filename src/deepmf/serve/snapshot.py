@@ -79,6 +79,7 @@ class Snapshot:
             scale=ScaleSummary(
                 levels=None if scale.levels is None else scale.levels.tolist(), low=scale.low, high=scale.high
             ),
+            has_values=not scale.is_interactions,
             n_rows=len(entries.rows),
             n_columns=len(entries.columns),
             n_entries=entries.n_entries,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
+from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import AREAS
 from deepmf.serve.changes import (
     FeatureValues,
@@ -18,20 +21,25 @@ from deepmf.serve.changes import (
     check_features,
     compute_etag,
     decode_features,
-    has_entry,
     has_features,
     read_entries,
     read_features,
+    read_values,
 )
 from deepmf.serve.database import AreaError, EntryDatabase, Receipt, Transaction
 from deepmf.serve.errors import ApiError
-from deepmf.serve.ids import Id, convert_id, quote_id, unknown_id
-from deepmf.serve.schemas import Axis
+from deepmf.serve.ids import are_numbers, convert_id, quote_id, unknown_id
+from deepmf.serve.schemas import Axis, Id
 from deepmf.serve.snapshot import Snapshot, catch_up, check_value
+
+RefusedLines = tuple[str, str, list[int]]  # a code, a message, and the lines that it is about
 
 
 class WriteReceipt(NamedTuple):
-    """The effect of a write, and the ETag of the entries (or features) afterwards."""
+    """The effect of a write, and the ETag of the entries (or features) afterwards; a bulk write has no id and no ETag.
+
+    No field but the id may contain ids, since receipts are stored and rows may be forgotten.
+    """
 
     id: Id
     n_entries: int
@@ -41,9 +49,10 @@ class WriteReceipt(NamedTuple):
     model_version: int
     data_version: int = 0  # set when the transaction commits
     repeated: bool = False
+    refused: Sequence[RefusedLines] = ()
 
     def to_json(self) -> bytes:
-        """Return the receipt as the database stores it: without the id, which may be forgotten later."""
+        """Return the receipt as the database stores it: without the id."""
         return json.dumps(self._replace(repeated=True)[1:]).encode()
 
 
@@ -70,6 +79,16 @@ class PendingChanges:
                 found.pop(pair[1 - place], None)
                 if value is not None:
                     found[pair[1 - place]] = value
+        return found
+
+    def read_values(self, pairs: Collection[Pair]) -> FloatArray:
+        """Return the value of each pair, pending changes included; NaN if there is none."""
+        found = read_values(self.snapshot.model, pairs)
+        if self.entries:
+            for at, pair in enumerate(pairs):
+                if pair in self.entries:
+                    value = self.entries[pair]
+                    found[at] = np.nan if value is None else value
         return found
 
     def read_features(self, axis: Axis, label: Any) -> dict[str, Any]:
@@ -145,6 +164,10 @@ class EntryWrite:
         """Return a hash that distinguishes this request from others with the same key."""
         return _digest(self.key, [self.axis, self.id, self.method, self.entries])
 
+    def recall(self, pending: PendingChanges, answer: bytes) -> WriteReceipt:
+        """Return the receipt of an earlier request with the same key."""
+        return WriteReceipt(pending.find_label(self.axis, self.id), *json.loads(answer))
+
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the write and add its changes to the transaction."""
         label = pending.find_label(self.axis, self.id)
@@ -206,6 +229,10 @@ class FeatureWrite:
         """Return a hash that distinguishes this request from others with the same key."""
         return _digest(self.key, [self.axis, self.id, "features", self.features])
 
+    def recall(self, pending: PendingChanges, answer: bytes) -> WriteReceipt:
+        """Return the receipt of an earlier request with the same key."""
+        return WriteReceipt(pending.find_label(self.axis, self.id), *json.loads(answer))
+
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the write and add its changes to the transaction."""
         label = pending.find_label(self.axis, self.id)
@@ -224,11 +251,150 @@ class FeatureWrite:
         return WriteReceipt(label, len(left), len(left), n_forgotten, compute_etag(left), version)
 
 
-Write = EntryWrite | FeatureWrite
+@dataclass(frozen=True)
+class BulkWrite:
+    """Entries of any rows and columns; later lines replace earlier ones, and lines that fail do not stop the others.
+
+    Parameters
+    ----------
+    lines
+        The number of each entry's line.
+    refused
+        Lines that are not entries.
+    body_digest
+        A hash of the request.
+    key
+        As in `EntryWrite`.
+    """
+
+    lines: Sequence[int]
+    rows: Sequence[Id]
+    columns: Sequence[Id]
+    values: Sequence[float | None]
+    refused: Sequence[RefusedLines] = ()
+    body_digest: str = ""
+    key: str | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of entries in the request."""
+        return len(self.lines)
+
+    def digest(self) -> str:
+        """Return a hash that distinguishes this request from others with the same key."""
+        return _digest(self.key, ["bulk", self.body_digest])
+
+    def recall(self, pending: PendingChanges, answer: bytes) -> WriteReceipt:
+        """Return the receipt of an earlier request with the same key."""
+        return WriteReceipt("", *json.loads(answer))
+
+    def stage(self, pending: PendingChanges) -> WriteReceipt:
+        """Check the lines and add their changes to the transaction."""
+        refusals = Refusals(self.refused)
+        given = self._check_lines(pending, refusals)
+        current = pending.read_values(given)
+        changes = {
+            pair: value
+            for (pair, value), old in zip(given.items(), current.tolist(), strict=True)
+            if value != old and not (value is None and old != old)  # NaN: there is no entry to forget
+        }
+        pending.entries.update(changes)
+        # Other workers read the entries of all rows, or of all columns, that changed: of whichever are fewer.
+        rows, columns = {row for row, _ in changes}, {column for _, column in changes}
+        pending.touched |= (
+            {("row", row) for row in rows} if len(rows) <= len(columns) else {("column", c) for c in columns}
+        )
+        n_forgotten = sum(value is None for value in changes.values())
+        n_lines = self.size + sum(len(lines) for _, _, lines in self.refused)
+        version = pending.snapshot.model_version
+        n_changed = len(changes) - n_forgotten
+        return WriteReceipt("", n_lines, n_changed, n_forgotten, "", version, refused=refusals.to_list())
+
+    def _check_lines(self, pending: PendingChanges, refusals: Refusals) -> dict[Pair, float | None]:
+        """Return the last value of each pair, without the lines that are refused."""
+        model = pending.snapshot.model
+        store, lines = model.entries_, np.asarray(self.lines, dtype=np.int64)
+        rows, row_fits = _convert_ids(self.rows, store.rows)
+        columns, column_fits = _convert_ids(self.columns, store.columns)
+        numbers = np.array([np.nan if value is None else value for value in self.values], dtype=np.float64)
+        is_written = np.array([value is not None for value in self.values], dtype=bool)
+        is_new_row, is_new_column = store.rows.find(rows) < 0, store.columns.find(columns) < 0
+        name, kinds = (
+            type(model).__name__,
+            ["integers" if are_numbers(labels) else "text" for labels in (store.rows, store.columns)],
+        )
+        failing = (
+            ("bad_id", f"this row is not an id: rows are {kinds[0]} here", ~row_fits),
+            ("bad_id", f"this column is not an id: columns are {kinds[1]} here", ~column_fits),
+            (
+                "off_scale",
+                f"this value is not on the scale, which is {model.scale_}",
+                is_written & ~model.scale_.holds(numbers),
+            ),
+            (
+                "cannot_extend",
+                f"{name} cannot learn entries without training",
+                np.full(lines.size, model.predicts == ("I",)),
+            ),
+            (
+                "cannot_extend",
+                f"{name} cannot predict for new rows",
+                is_written & is_new_row & ("II" not in model.predicts),
+            ),
+            (
+                "cannot_extend",
+                f"{name} cannot predict for new columns",
+                is_written & is_new_column & ("III" not in model.predicts),
+            ),
+        )
+        fits = np.ones(lines.size, dtype=bool)
+        for code, message, fails in failing:
+            refusals.add(code, message, lines[fits & fails].tolist())
+            fits &= ~fails
+        if fits.all():
+            return dict(zip(zip(rows, columns, strict=True), self.values, strict=True))
+        return {(rows[at], columns[at]): self.values[at] for at in np.flatnonzero(fits).tolist()}
+
+
+class Refusals:
+    """The lines of a bulk write that are refused, by code and message."""
+
+    def __init__(self, refused: Iterable[RefusedLines] = ()) -> None:
+        self._lines: dict[tuple[str, str], list[int]] = {}
+        for code, message, lines in refused:
+            self.add(code, message, lines)
+
+    def add(self, code: str, message: str, lines: Iterable[int]) -> None:
+        """Refuse lines."""
+        self._lines.setdefault((code, message), []).extend(lines)
+
+    def to_list(self) -> list[RefusedLines]:
+        """Return the lines of each code and message."""
+        return [(code, message, lines) for (code, message), lines in self._lines.items() if lines]
+
+
+def _convert_ids(ids: Sequence[Id], labels: Labels) -> tuple[list[Any], npt.NDArray[np.bool_]]:
+    """Return the label of each id, and whether it is a valid id; invalid ids get an arbitrary label."""
+    kind: type = int if are_numbers(labels) else str
+    fits = np.ones(len(ids), dtype=bool)
+    found: list[Any] = []
+    for at, given in enumerate(ids):
+        if type(given) is kind:
+            found.append(given)
+            continue
+        try:
+            found.append(convert_id(given, labels))
+        except ApiError:
+            fits[at] = False
+            found.append(kind())
+    return found, fits
+
+
+Write = EntryWrite | FeatureWrite | BulkWrite
 
 
 class WriteResult(NamedTuple):
-    """The snapshot after some writes, a receipt or an error for each, and what was learned."""
+    """The snapshot after some writes, a receipt or an error for each, and the number of changed entries and latents."""
 
     snapshot: Snapshot
     receipts: list[WriteReceipt | Exception]
@@ -250,9 +416,10 @@ def commit_writes(database: EntryDatabase, current: Snapshot, writes: Sequence[W
             model = apply_changes(before.model, pending.entries, pending.features)
             # If another worker serves a newer file, that file may contain any of these entries.
             is_newest = state.model_version == before.model_version
+            base_values = read_values(before.base, pending.entries).tolist()
             version = transaction.write_changes(
                 pending.entries,
-                {pair for pair in pending.entries if not is_newest or has_entry(before.base, *pair)},
+                {pair for pair, old in zip(pending.entries, base_values, strict=True) if not is_newest or old == old},
                 pending.touched,
                 features=pending.features,
                 features_in_file={key for key in pending.features if not is_newest or has_features(before.base, *key)},
@@ -289,7 +456,7 @@ def _stage_writes(
                 if write.key is not None:  # the same key may occur twice in this batch
                     known[_digest(write.key)] = Receipt(write.digest(), receipt.to_json())
             elif earlier.request == write.digest():
-                receipt = WriteReceipt(pending.find_label(write.axis, write.id), *json.loads(earlier.answer))
+                receipt = write.recall(pending, earlier.answer)
             else:
                 raise ApiError(422, "key_reused", "another request used this Idempotency-Key before")
             receipts.append(receipt)
@@ -304,7 +471,7 @@ def _set_versions(receipt: WriteReceipt | Exception, snapshot: Snapshot) -> Writ
     return receipt._replace(model_version=snapshot.model_version, data_version=snapshot.data_version)
 
 
-def _check_etag(write: Write, current: Mapping[Any, Any], what: str) -> None:
+def _check_etag(write: EntryWrite | FeatureWrite, current: Mapping[Any, Any], what: str) -> None:
     """Raise `ApiError` if the entries or features do not have an ETag that the write requires."""
     etags = write.if_match
     if etags is not None and not ("*" in etags and current) and compute_etag(current) not in etags:

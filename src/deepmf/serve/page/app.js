@@ -29,7 +29,7 @@ async function start() {
 }
 
 async function show(model) {
-  const scale = new Scale(model.scale);
+  const scale = new Scale({ ...model.scale, interactions: !model.has_values });
   const person = new Person(model.ids.row);
   const search = new SearchView(scale, person);
   const best = new BestView(scale, person);

@@ -19,6 +19,11 @@ export class BestView extends EventTarget {
     this.list = byId("best");
     this.state = byId("best-state");
     this.more = byId("best-more");
+    this.order = byId("best-order");
+    this.order.querySelector("select").addEventListener("change", ({ target }) => {
+      this.rankBy = target.value;
+      this.draw();
+    });
     this.cards = new Map();
     this.count = PAGE;
     this.latest = new Latest();
@@ -45,11 +50,13 @@ export class BestView extends EventTarget {
     if (!this.person.isKnown) return this.#empty();
     if (!this.cards.size) this.list.replaceChildren(...blankCards(4));
     this.state.replaceChildren();
-    const asked = { row: this.person.row, n: this.count };
+    const asked = { row: this.person.row, n: this.count, rank_by: this.rankBy };
     try {
       await this.latest.run(async (signal) => {
         this.list.setAttribute("aria-busy", "true");
-        const { best } = await ask("POST", "/v1/recommend", asked, { signal });
+        const { best, rank_by: rankBy } = await ask("POST", "/v1/recommend", asked, { signal });
+        this.order.hidden = !best.some(({ presence, liked }) => presence !== null && liked !== null);
+        this.order.querySelector("select").value = rankBy;
         this.#show(best);
         await this.#explain(asked, signal);
       });
@@ -79,6 +86,7 @@ export class BestView extends EventTarget {
     this.more.hidden = true;
     this.#showGlance();
     byId("best-hint").hidden = true;
+    this.order.hidden = true;
     this.state.replaceChildren(
       element("div", { class: "invitation" }, preview(), emptyState("Your list begins with your first rating.", "Rate one or two columns. The list appears at once, is based on your entries only, and changes with each of them.")),
     );

@@ -56,6 +56,10 @@ export class ColumnCard {
     const { interval } = prediction;
     this.range.textContent = interval ? rangeText(this.scale, interval) : "";
     this.range.title = interval ? `holds the value with a probability of ${formatPercent(interval.coverage)}` : "";
+    const { presence, liked } = prediction;
+    if (typeof presence === "number" && typeof liked === "number") {
+      this.note.textContent = `taken with ${formatPercent(presence)}, then liked with ${formatPercent(liked)}`;
+    }
     this.drawing.show(prediction);
     this.rating.suggest(prediction.expected);
     this.why.renew();

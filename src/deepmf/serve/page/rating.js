@@ -30,8 +30,8 @@ class LevelButtons {
 
   /** Show which level is chosen, if any. */
   show(value) {
-    this.value = value;
-    const chosen = this.scale.levels.indexOf(value);
+    this.value = this.scale.interactions && value !== null ? 1 : value;
+    const chosen = this.scale.levels.indexOf(this.value);
     this.buttons.forEach((button, at) => {
       set(button, { "aria-pressed": String(at === chosen), tabindex: at === Math.max(chosen, 0) ? 0 : -1 });
     });

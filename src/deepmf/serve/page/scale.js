@@ -1,13 +1,15 @@
 // The scale of values: its levels or its ends, where a value lies between them, and how it is written.
 
-import { formatFixed, formatShort, formatSigned } from "/page/wording.js";
+import { formatFixed, formatPercent, formatShort, formatSigned } from "/page/wording.js";
 
 const FEW = 7;
 const MOST_BUTTONS = 11;
 
 export class Scale {
   /** described: the scale as the service describes it. */
-  constructor({ levels, low, high }) {
+  constructor({ levels, low, high, interactions }) {
+    this.interactions = interactions; // entries have no values: one button says that there is one
+    levels = interactions ? [1] : levels;
     this.levels = levels;
     this.low = low;
     this.high = high;
@@ -24,6 +26,7 @@ export class Scale {
 
   /** Return where a value lies from left (0) to right (1); levels lie in the middle of cells of the same width. */
   place(value) {
+    if (this.interactions) return value; // a probability
     if (this.levels === null) return this.high > this.low ? (value - this.low) / (this.high - this.low) : 0.5;
     const last = this.levels.length - 1;
     const above = this.levels.findIndex((level) => level >= value);
@@ -39,11 +42,13 @@ export class Scale {
 
   /** Return a level or another value that somebody gave. */
   valueText(value) {
+    if (this.interactions) return value > 1 ? `${formatShort(value)} times` : "I have it";
     return formatShort(value);
   }
 
   /** Return an expected value, one digit finer than the scale. */
   expectedText(value) {
+    if (this.interactions) return formatPercent(value);
     return formatFixed(value, this.decimals);
   }
 

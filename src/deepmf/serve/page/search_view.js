@@ -53,7 +53,7 @@ export class SearchView {
 
   /** Predict the columns that are shown, for the entries as they are now. */
   async predict(cards = this.cards) {
-    if (!cards.length) return;
+    if (!cards.length || this.scale.interactions) return; // interactions have no values to predict
     const pairs = cards.map((card) => ({ row: this.person.row, column: card.column }));
     // Where the person has no entries, means of the columns are shown.
     const asked = { pairs, unknown: "fallback" };

@@ -25,7 +25,7 @@ export class Why {
 
   /** Show that there is a prediction to explain; what was explained before is of other entries. */
   renew() {
-    this.button.hidden = !this.person.isKnown;
+    this.button.hidden = !this.person.isKnown || this.scale.interactions;
     if (this.button.hidden) this.#close();
     else if (!this.list.hidden) this.#explain();
   }

@@ -31,6 +31,8 @@ from deepmf.serve.database import open_database
 from deepmf.serve.routes import router
 from deepmf.serve.service import Service
 
+schemathesis.serializer.alias("application/x-ndjson", "text/plain")
+
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

@@ -1,0 +1,216 @@
+"""Bulk writes and exports: each line by itself, all of them at once, and nothing without limits."""
+
+import gzip
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from tests.serve.conftest import StartClient
+
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.als import ALS
+from deepmf.models.low_rank import RankK
+from deepmf.serve.auth import add_key, read_keys
+from deepmf.serve.schemas import MAX_LINES
+from deepmf.serve.service import ServiceLimits
+
+
+def write(client: TestClient, *lines: Any, compress: bool = False, **headers: str) -> Any:
+    """Send lines, given as JSON content or as bytes."""
+    content = b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines)
+    if compress:
+        content, headers["content-encoding"] = gzip.compress(content), "gzip"
+    return client.post("/v1/entries/bulk", content=content, headers=headers)
+
+
+def entry(row: Any, column: Any, value: Any) -> dict[str, Any]:
+    return {"row": row, "column": column, "value": value}
+
+
+def export(client: TestClient) -> dict[tuple[Any, Any], float]:
+    lines = [json.loads(line) for line in client.get("/v1/export").text.splitlines()]
+    assert len({(line["row"], line["column"]) for line in lines}) == len(lines)
+    return {(line["row"], line["column"]): line["value"] for line in lines}
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_lines_become_entries_at_once(
+    start_client: StartClient, url: str, als: ALS, ratings: ObservedMatrix, compress: bool
+) -> None:
+    client = start_client(url=url)
+    films = ratings.column_labels[:3].tolist()
+    lines = [entry("Wilma", film, value) for film, value in zip(films, [5, 1, 4], strict=True)]
+    answer = write(client, *lines, entry("Fred", "A new film", 2), compress=compress)
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "n_lines": 4,
+        "n_changed": 4,
+        "n_forgotten": 0,
+        "n_refused": 0,
+        "refused": [],
+        "version": {"model": 1, "data": 1},
+    }
+    found = client.post("/v1/recommend", json={"row": "Wilma", "n": 4, "exclude": ["A new film"]}).json()
+    assert [one["column"] for one in found["best"]] == als.fold_in(films, [5, 1, 4]).recommend(4).labels.tolist()
+    assert client.get("/v1/rows/Fred/entries").json()["entries"] == [{"column": "A new film", "value": 2}]
+
+
+@pytest.mark.slow
+def test_bulk_and_single_writes_lead_to_the_same_model(
+    start_client: StartClient, ratings: ObservedMatrix, tmp_path: Any
+) -> None:
+    rows, columns, _ = ratings.entries()
+    dice = np.random.default_rng(1)
+    at = dice.choice(rows.size, 60, replace=False)
+    lines = [entry(str(rows[one]), str(columns[one]), [None, 1, 5][one % 3]) for one in at]
+    lines += [entry(f"new {number % 7}", f"film {number}", 1 + number % 5) for number in range(40)]
+    bulk, single = start_client(), start_client(url=str(tmp_path / "other.sqlite"))
+    assert write(bulk, *lines).json()["n_refused"] == 0
+    for line in lines:
+        change = {"entries": [{"column": line["column"], "value": line["value"]}]}
+        assert single.patch(f"/v1/rows/{line['row']}/entries", json=change).status_code == 200
+    assert export(bulk) == export(single)
+    pairs = [{"row": f"new {number % 7}", "column": str(columns[number])} for number in range(20)]
+    predicted = [
+        [one["expected"] for one in client.post("/v1/predict", json={"pairs": pairs}).json()["predictions"]]
+        for client in (bulk, single)
+    ]
+    np.testing.assert_allclose(*predicted, rtol=1e-5)
+
+
+def test_each_line_is_judged_by_itself(client: TestClient, ratings: ObservedMatrix) -> None:
+    film = str(ratings.column_labels[0])
+    answer = write(
+        client,
+        entry("Wilma", film, 5),
+        entry("Wilma", film, 7),
+        b"{not JSON",
+        b"",
+        {"row": "Wilma", "column": film},
+        entry(None, film, 3),
+        entry("Wilma", film, "5"),
+        {**entry("Wilma", film, 3), "more": 1},
+        b'{"row": "Wilma", "column": "x", "value": NaN}',
+        entry("Fred", film, 1),
+    ).json()
+    assert [(one["line"], one["code"]) for one in answer["refused"]] == [
+        (2, "off_scale"),
+        *((line, "invalid") for line in (3, 5, 6, 7, 8, 9)),
+    ]
+    assert (answer["n_lines"], answer["n_changed"], answer["n_refused"]) == (9, 2, 7)
+    assert "Wilma" not in json.dumps(answer["refused"])
+    assert export(client)["Wilma", film] == 5
+
+
+def test_later_lines_replace_earlier_ones_and_null_forgets(client: TestClient, ratings: ObservedMatrix) -> None:
+    row, film = (str(part[0]) for part in ratings.entries()[:2])
+    answer = write(client, entry("A", film, 1), entry("A", film, 5), entry("B", film, 3), entry("B", film, None)).json()
+    assert (answer["n_changed"], answer["n_forgotten"]) == (1, 0)
+    assert export(client)["A", film] == 5
+    assert client.get("/v1/rows/B/entries").status_code == 404
+    assert write(client, entry(row, film, None)).json()["n_forgotten"] == 1
+    assert (row, film) not in export(client)
+    again = write(client, entry(row, film, None), entry("A", film, 5)).json()
+    assert (again["n_changed"], again["n_forgotten"], again["version"]["data"]) == (0, 0, 2)
+
+
+def test_same_key_writes_once_and_recalls_what_was_refused(client: TestClient, ratings: ObservedMatrix) -> None:
+    film = str(ratings.column_labels[0])
+    lines = [entry("Wilma", film, 5), entry("Wilma", film, 9)]
+    first = write(client, *lines, **{"idempotency-key": "one"})
+    write(client, entry("Wilma", film, 1))
+    again = write(client, *lines, compress=True, **{"idempotency-key": "one"})
+    assert again.headers["idempotency-replayed"] == "true"
+    assert again.json() == first.json()
+    assert export(client)["Wilma", film] == 1
+    other = write(client, lines[0], **{"idempotency-key": "one"})
+    assert (other.status_code, other.json()["error"]["code"]) == (422, "key_reused")
+
+
+def test_models_that_cannot_extend_refuse_lines(start_client: StartClient, ratings: ObservedMatrix) -> None:
+    client = start_client(RankK(latent_size=2, epochs=2, seed=0).fit(ratings))
+    row, film = str(ratings.row_labels[0]), str(ratings.column_labels[0])
+    answer = write(client, entry(row, film, 5), entry("new", film, 5)).json()
+    assert {one["code"] for one in answer["refused"]} == {"cannot_extend"}
+    assert answer["n_changed"] == 0
+
+
+def test_numeric_ids_are_checked_line_by_line(start_client: StartClient) -> None:
+    dice = np.random.default_rng(0)
+    pairs = dice.choice(20 * 15, 120, replace=False)
+    matrix = ObservedMatrix.from_entries(pairs // 15, pairs % 15, dice.integers(1, 6, 120).astype(float))
+    client = start_client(ALS(latent_size=2, epochs=2, seed=0).fit(matrix))
+    answer = write(
+        client, entry(1, 2, 3), entry("1", "3", 4), entry("x", 1, 3), entry(1, "01", 3), entry(900, 1, 3)
+    ).json()
+    assert [(one["line"], one["code"]) for one in answer["refused"]] == [(3, "bad_id"), (4, "bad_id")]
+    found = export(client)
+    assert (found[1, 2], found[1, 3], found[900, 1]) == (3, 4, 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status"),
+    [
+        (b"", {}, 422),
+        (b"x" * 2_000, {}, 413),
+        (gzip.compress(b" " * 1_000_000, mtime=0), {"content-encoding": "gzip"}, 413),
+        (b"not gzip", {"content-encoding": "gzip"}, 400),
+        (gzip.compress(b"{}", mtime=0)[:-9], {"content-encoding": "gzip"}, 400),
+        (b"{}", {"content-encoding": "br"}, 400),
+    ],
+    ids=["empty", "too_long", "too_long_unpacked", "not_gzip", "cut_gzip", "unknown_encoding"],
+)
+def test_bodies_have_limits(start_client: StartClient, content: bytes, headers: dict[str, str], status: int) -> None:
+    client = start_client(service={"limits": ServiceLimits(bulk_bytes=1_000)})
+    answer = client.post("/v1/entries/bulk", content=content, headers=headers)
+    assert answer.status_code == status
+    assert answer.json()["error"]["message"]
+
+
+def test_number_of_lines_is_limited(client: TestClient) -> None:
+    assert write(client, *[b"{}"] * (MAX_LINES + 1)).status_code == 413
+
+
+def test_bulk_needs_a_key_before_its_body_is_read(start_client: StartClient, tmp_path: Any) -> None:
+    keys = {role: add_key(tmp_path / "keys", name=role, role=role) for role in ("read", "write", "rows", "admin")}
+    client = start_client(keys=read_keys(tmp_path / "keys"))
+
+    assert client.post("/v1/entries/bulk", content=b"not gzip", headers={"content-encoding": "gzip"}).status_code == 401
+    for role, key in keys.items():
+        headers = {"authorization": f"Bearer {key}"}
+        assert (write(client, entry("A", "B", 3), **headers).status_code == 200) == (role != "read")
+        assert (client.get("/v1/export", headers=headers).status_code == 200) == (role == "admin")
+
+
+def test_export_is_gzip_where_the_client_takes_it(client: TestClient, ratings: ObservedMatrix) -> None:
+    plain = client.get("/v1/export", headers={"accept-encoding": "identity"})
+    packed = client.get("/v1/export", headers={"accept-encoding": "gzip"})
+    assert "content-encoding" not in plain.headers
+    assert packed.headers["content-encoding"] == "gzip"
+    assert plain.text == packed.text
+    assert len(plain.text.splitlines()) == ratings.n_entries
+
+
+def test_export_leaves_visitors_out_and_marks_what_it_contains(client: TestClient, ratings: ObservedMatrix) -> None:
+    film, guest = str(ratings.column_labels[0]), "guest-" + "0" * 32
+    write(client, entry(guest, film, 5), entry("Wilma", film, 5))
+    found = export(client)
+    assert ("Wilma", film) in found
+    assert (guest, film) not in found
+    # A model may be trained on the export: forgetting the entry must leave a mark for that model.
+    write(client, entry("Wilma", film, None))
+    service = client.app.state.service  # type: ignore[attr-defined]
+    with service._database.begin_read() as transaction:
+        assert transaction.read_entries().get(("Wilma", film), "no mark") is None
+
+
+def test_other_workers_see_a_bulk_write(start_client: StartClient, url: str, ratings: ObservedMatrix) -> None:
+    one, two = start_client(url=url), start_client(url=url)
+    films = ratings.column_labels.tolist()
+    write(one, *(entry(f"person {number}", films[number % 5], 1 + number % 5) for number in range(30)))
+    write(one, *(entry("person 0", f"new {number}", 3) for number in range(30)))
+    answer = two.patch("/v1/rows/other/entries", json={"entries": []})  # a write sees all others
+    assert answer.status_code == 200
+    assert export(two) == export(one)

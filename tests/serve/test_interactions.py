@@ -1,0 +1,59 @@
+"""The service over a model of interactions: entries are counts, histories need no values, and predict refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.models.test_interactions import make_clicks, own_kind
+
+from deepmf.models.als import ALS
+
+
+@pytest.fixture
+def client(start_client: Any) -> Any:
+    return start_client(ALS(seed=0).fit(make_clicks()))
+
+
+def test_histories_need_no_values(client: Any) -> None:
+    assert client.get("/v1/model").json()["has_values"] is False
+    history = [{"column": "i0"}, {"column": "i2", "value": 3}]
+    best = client.post("/v1/recommend", json={"history": history, "n": 3, "reasons": 2}).json()["best"]
+    assert own_kind("u0", [each["column"] for each in best])
+    assert all(0 < each["expected"] < 1 for each in best)
+    assert [each["expected"] for each in best] == sorted((each["expected"] for each in best), reverse=True)
+
+
+def test_a_written_row_is_recommended_to(client: Any) -> None:
+    entries = [{"column": "i1", "value": 1}, {"column": "i3", "value": 2}]
+    assert client.put("/v1/rows/new/entries", json={"entries": entries}).status_code in (200, 201)
+    best = client.post("/v1/recommend", json={"row": "new", "n": 3}).json()["best"]
+    assert own_kind("u1", [each["column"] for each in best])
+    assert client.patch("/v1/rows/new/entries", json={"entries": [{"column": "i5", "value": 1}]}).is_success
+    similar = client.post("/v1/similar", json={"row": "new", "n": 2}).json()["similar"]
+    assert own_kind("u1", ["i" + each["id"][1:] for each in similar])
+    assert client.put("/v1/rows/new/entries", json={"entries": [{"column": "i1", "value": 0}]}).status_code == 422
+    assert client.delete("/v1/rows/new/entries").is_success
+
+
+@pytest.mark.parametrize(
+    "path, body",
+    [
+        ("/v1/predict", {"pairs": [{"row": "u0", "column": "i0"}]}),
+        ("/v1/predict", {"pairs": [{"row": "nobody", "column": "i0"}], "unknown": "fallback"}),
+        ("/v1/predict", {"history": [{"column": "i0"}], "columns": ["i2"]}),
+        ("/v1/explain", {"row": "u0", "column": "i0"}),
+    ],
+)
+def test_questions_about_values_are_refused(client: Any, path: str, body: dict[str, Any]) -> None:
+    answer = client.post(path, json=body)
+    assert answer.status_code == 409
+    assert answer.json()["error"]["code"] == "no_values"
+    assert "interactions" in answer.json()["error"]["message"]
+
+
+def test_a_model_of_values_needs_them(start_client: Any, als: ALS) -> None:
+    column = als.column_labels_.tolist()[0]
+    answer = start_client(als).post("/v1/recommend", json={"history": [{"column": column}]})
+    assert answer.status_code == 422
+    assert answer.json()["error"]["code"] == "value_missing"

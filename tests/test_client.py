@@ -1,0 +1,317 @@
+"""The client: its calls are those of the OpenAPI description, sent again where needed and written once."""
+
+import asyncio
+import inspect
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import jsonschema_rs
+import numpy as np
+import pytest
+from tests.conftest import StartService
+
+from deepmf.client import AsyncClient, Call, Client, RouteMethod, StreamMethod
+from deepmf.datasets import generate
+from deepmf.errors import BadSetting, ServiceError
+from deepmf.matrix.features import Features
+from deepmf.models.als import ALS
+from deepmf.serve.auth import add_key, read_keys
+from deepmf.serve.routes import router
+
+SERVING_PAGE = Path(__file__).parents[1] / "docs" / "serving.md"
+
+pytestmark = pytest.mark.filterwarnings("ignore::deepmf.errors.NothingObserved")  # the service shows no warnings
+
+
+@pytest.fixture(scope="module")
+def model() -> ALS:
+    ratings = generate(40, 30, density=0.4, seed=0).matrix
+    people = dict(zip(ratings.row_labels, ["ann", "bob"], strict=False))
+    films = dict(zip(ratings.column_labels, ["Alien", "Big"], strict=False))
+    rows, columns, values = (part.tolist() for part in ratings.entries())
+    ratings = type(ratings).from_entries(
+        [people.get(row, row) for row in rows], [films.get(column, column) for column in columns], values, ratings.scale
+    )
+    ages = Features.from_columns(list(ratings.row_labels), {"age": np.arange(40.0)})
+    years = Features.from_columns(list(ratings.column_labels), {"year": np.arange(30.0)})
+    return ALS(latent_size=3, epochs=4, seed=0).fit(ratings, row_features=ages, column_features=years)
+
+
+@pytest.fixture(scope="module")
+def url(start_service: StartService, model: ALS) -> str:
+    return start_service(model)
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Client]:
+    with Client(url) as client:
+        yield client
+
+
+# The calls and the OpenAPI description
+
+ARGUMENTS: dict[str, Any] = {
+    "row": "ann",
+    "column": "Alien",
+    "pairs": [("ann", "Alien")],
+    "history": {"Alien": 5.0},
+    "features": {"age": 34},
+    "columns": ["Big"],
+    "among": ["Big"],
+    "exclude": ["Alien"],
+    "where": {"year": {"min": 5}},
+    "entries": {"Alien": 5.0},
+    "search": "A",
+    "if_match": '"tag"',
+    "key": "a key",
+}
+ROUTES: dict[str, Any] = {
+    name: found for name, found in vars(Client.__mro__[1]).items() if isinstance(found, RouteMethod | StreamMethod)
+}
+
+
+@pytest.fixture(scope="module")
+def description(url: str) -> dict[str, Any]:
+    found: dict[str, Any] = httpx2.get(f"{url}/openapi.json").json()
+    return found
+
+
+def build_fully(name: str) -> Call[Any]:
+    """Build the call of a method with every argument set."""
+    build = ROUTES[name].build
+    given = {
+        argument: ARGUMENTS.get(argument, parameter.default)
+        for argument, parameter in list(inspect.signature(build).parameters.items())[1:]
+    }
+    if name == "write_entries":
+        given["entries"] = [("ann", "Alien", 5.0)]
+    built = build(None, **given)
+    return built if isinstance(built, Call) else built.call
+
+
+def test_every_route_is_a_method() -> None:
+    assert ROUTES.keys() == {route.name for route in router.routes if route.include_in_schema}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ROUTES)
+def test_call_is_as_the_description_says(name: str, description: dict[str, Any]) -> None:
+    call = build_fully(name)
+    template = call.path.replace("/ann/", "/{row}/").replace("/Alien/", "/{column}/")
+    operation = description["paths"][template][call.method.lower()]
+    described = {name: value for name, value in call.headers.items() if not name.startswith("Content-")}
+    places = {"query": call.query, "header": described}
+    for place, sent in places.items():
+        known = {one["name"].lower() for one in operation.get("parameters", ()) if one["in"] == place}
+        assert {argument.lower() for argument in sent} == known
+    assert ("requestBody" in operation) == (call.body is not None or call.content is not None)
+    if call.content is not None:
+        assert call.headers["Content-Type"] in operation["requestBody"]["content"]
+    if call.body is not None:
+        (content,) = operation["requestBody"]["content"].values()
+        schema = description["components"]["schemas"][content["schema"]["$ref"].rsplit("/", 1)[1]]
+        assert schema["properties"].keys() == call.body.keys()
+        whole = {**schema, "components": description["components"]}
+        jsonschema_rs.validator_for(whole).validate(json.loads(call.encode_body() or b""))
+    answer = operation["responses"]["200"]["content"]
+    if call.result is str:
+        assert {"text/plain", "application/x-ndjson"} & answer.keys()
+    else:
+        assert answer["application/json"]["schema"]["$ref"].rsplit("/", 1)[1] == call.result.__name__
+
+
+# Against a service
+
+
+def test_queries_and_writes_reach_the_service(client: Client) -> None:
+    written = client.put_row_entries("Wilma", {"Alien": 5, "Big": np.float32(2)})
+    assert (written.n_entries, written.n_changed) == (2, 2)
+    assert {one.column: one.value for one in client.iterate_row_entries("Wilma")} == {"Alien": 5, "Big": 2}
+    changed = client.patch_row_entries("Wilma", {"Big": None}, if_match=written.etag)
+    assert (changed.n_entries, changed.n_forgotten) == (1, 1)
+    with pytest.raises(ServiceError) as caught:
+        client.patch_row_entries("Wilma", {"Big": 3}, if_match=written.etag)
+    assert (caught.value.status, caught.value.code) == (412, "changed_meanwhile")
+    (pair,) = client.predict([("Wilma", "Big")]).predictions
+    (same,) = client.predict(history={"Alien": 5}, columns=["Big"]).predictions
+    assert pair.expected == pytest.approx(same.expected)
+    best = client.recommend("Wilma", n=3, exclude=["Big"]).best
+    assert len(best) == 3
+    assert {"Alien", "Big"}.isdisjoint(one.column for one in best)
+    assert client.put_column_features("Cube", {"year": 12}).n_features == 1
+    assert client.get_column_features("Cube").features == {"year": 12.0}
+    assert client.delete_row_entries("Wilma").n_forgotten == 1
+    assert "deepmf_" in client.get_metrics()
+
+
+def test_ids_of_any_characters_travel_in_paths(client: Client) -> None:
+    for name in ("a/b", "50%2F?x=1#y", "Ærø 🜨", "a+b c"):
+        client.put_row_entries(name, {"Alien": 4})
+        assert client.get_row_entries(name).row == name
+    with pytest.raises(BadSetting, match="'..'"):
+        client.get_row_entries("..")
+
+
+def test_all_pages_are_read(client: Client) -> None:
+    given = {f"film {number:04}": float(1 + number % 5) for number in range(1_001)}
+    client.put_row_entries("Fan", given)
+    assert {one.column: one.value for one in client.iterate_row_entries("Fan")} == given
+    assert sum(1 for _ in client.iterate_columns("film ")) == len(given)
+    assert client.get_row_entries("Fan").next_offset == 1_000
+
+
+def test_values_that_json_lacks_are_refused_before_they_are_sent(client: Client) -> None:
+    with pytest.raises(BadSetting, match="NaN"):
+        client.put_row_entries("ann", {"Alien": float("nan")})
+
+
+def test_entries_travel_in_bulk(client: Client) -> None:
+    given = [("Bulk", f"film {number}", float(1 + number % 5)) for number in range(100)]
+    written = client.write_entries([*given, ("Bulk", "Alien", 99)])
+    assert (written.n_lines, written.n_changed, written.n_refused) == (101, 100, 1)
+    assert (written.refused[0].line, written.refused[0].code) == (101, "off_scale")
+    exported = {(one.row, one.column): one.value for one in client.export_entries()}
+    assert {pair: value for pair, value in exported.items() if pair[0] == "Bulk"} == {
+        (row, column): value for row, column, value in given
+    }
+    assert len(exported) == client.get_model().n_entries
+
+
+def test_async_client_streams(url: str, client: Client) -> None:
+    async def read() -> list[Any]:
+        async with AsyncClient(url) as other:
+            await other.write_entries([("Async", "Alien", 2)])
+            return [one async for one in other.export_entries()]
+
+    assert asyncio.run(read()) == list(client.export_entries())
+
+
+def test_async_client_answers_many_at_once(url: str, client: Client) -> None:
+    async def ask() -> tuple[list[Any], list[str]]:
+        async with AsyncClient(url) as other:
+            answers = await asyncio.gather(*(other.recommend("ann", n=n) for n in range(1, 11)))
+            return answers, [str(one.column) async for one in other.iterate_columns("A")]
+
+    answers, columns = asyncio.run(ask())
+    assert answers == [client.recommend("ann", n=n) for n in range(1, 11)]
+    assert "Alien" in columns
+
+
+def test_keys_are_sent(start_service: StartService, model: ALS, tmp_path: Path) -> None:
+    text = add_key(tmp_path / "keys", name="reader", role="read")
+    address = start_service(model, keys=read_keys(tmp_path / "keys"))
+    with Client(address, api_key=text) as client:
+        assert client.get_model().model == "ALS"
+        with pytest.raises(ServiceError, match="role") as caught:
+            client.put_row_entries("ann", {"Alien": 5})
+    assert caught.value.status == 403
+    with Client(address) as stranger, pytest.raises(ServiceError, match="API key"):
+        stranger.get_model()
+
+
+# Failures
+
+
+class Unreliable(httpx2.HTTPTransport):
+    """A transport that loses the first responses after the service has sent them."""
+
+    def __init__(self, n_lost: int) -> None:
+        super().__init__()
+        self.n_lost = n_lost
+        self.keys: list[str | None] = []
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = super().handle_request(request)
+        self.keys.append(request.headers.get("idempotency-key"))
+        if len(self.keys) <= self.n_lost:
+            raise httpx2.ReadError("lost")
+        return response
+
+
+def test_write_whose_response_is_lost_is_written_once(url: str) -> None:
+    with Client(url, transport=(transport := Unreliable(n_lost=2))) as client:
+        before = client.get_model().version.data
+        transport.keys.clear()
+        written = client.patch_row_entries("Lost", {"Alien": 3})
+        assert len(transport.keys) == 3
+        assert len(set(transport.keys)) == 1
+        assert written.n_changed == 1  # the receipt of the first attempt; a second write would change nothing
+        assert client.get_model().version.data == before + 1
+
+
+def test_writes_have_keys_of_their_own_unless_given(client: Client) -> None:
+    assert build_fully("put_row_entries").headers["Idempotency-Key"] == "a key"
+    keys = {Client.delete_row_entries(client, "ann").headers["Idempotency-Key"] for _ in range(10)}
+    assert len(keys) == 10
+
+
+def test_busy_service_is_asked_again_and_a_refusal_is_final() -> None:
+    answers = [httpx2.Response(503, headers={"retry-after": "0"}), httpx2.Response(200, json={"status": "ready"})]
+    with Client("http://x", transport=httpx2.MockTransport(lambda _: answers.pop(0))) as client:
+        assert client.get_readiness().status == "ready"
+    asked = []
+
+    def refuse(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request)
+        return httpx2.Response(404, json={"error": {"code": "unknown_row", "message": "row 'x' is not known"}})
+
+    with Client("http://x", transport=httpx2.MockTransport(refuse)) as client, pytest.raises(ServiceError) as caught:
+        client.recommend("x")
+    assert (len(asked), caught.value.code, str(caught.value)) == (1, "unknown_row", "row 'x' is not known")
+
+
+def test_last_busy_answer_is_the_error() -> None:
+    busy = httpx2.Response(503, json={"error": {"code": "busy", "message": "try again"}})
+    with (
+        Client("http://x", retries=1, transport=httpx2.MockTransport(lambda _: busy)) as client,
+        pytest.raises(ServiceError) as caught,
+    ):
+        client.get_model()
+    assert (caught.value.status, caught.value.code) == (503, "busy")
+
+
+def test_answers_of_other_programs_are_errors() -> None:
+    for status in (200, 400):
+        page = httpx2.Response(status, html="<p>Welcome</p>")
+        with (
+            Client("http://x", transport=httpx2.MockTransport(lambda _, page=page: page)) as client,
+            pytest.raises(ServiceError) as caught,
+        ):
+            client.get_model()
+        assert caught.value.code == "not_understood"
+
+
+def test_service_that_is_not_there_is_named() -> None:
+    with Client("http://127.0.0.1:9", retries=1) as client, pytest.raises(ServiceError, match="127.0.0.1:9.*2 tries"):
+        client.get_model()
+    for wrong in ("127.0.0.1:9", "ftp://x"):
+        with pytest.raises(BadSetting, match="http://"):
+            Client(wrong)
+
+
+# The examples of the page
+
+
+def read_block(language: str) -> str:
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", SERVING_PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("language", "command"), [("py", [sys.executable, "-c"]), ("bash", ["bash", "-ec"]), ("js", ["node", "-e"])]
+)
+def test_examples_of_the_page_run(url: str, language: str, command: list[str]) -> None:
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"there is no {command[0]}")
+    script = read_block(language).replace("http://127.0.0.1:8000", url)
+    done = subprocess.run([*command, script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "Alien" not in done.stdout
+    assert len(done.stdout) > 10
