@@ -1,7 +1,11 @@
 """Set-up shared by all tests."""
 
 import os
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,6 +29,35 @@ def movielens() -> Path:
     if not (folder / "ml-1m").is_dir():
         pytest.skip(f"no MovieLens data in {folder}; set DEEPMF_DATA to a folder that has it")
     return folder
+
+
+StartService = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def start_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartService]:
+    """Serve models on free ports of this machine, each with a database of its own; all are stopped at the end."""
+    import uvicorn
+
+    from deepmf.serve import Service, create_app, open_database
+
+    running = []
+
+    def start(model: Any, **named: Any) -> str:
+        database = open_database(str(tmp_path_factory.mktemp("database") / "entries.sqlite"))
+        app = create_app(Service(model, database), **named)
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False))
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        running.append((server, thread))
+        while not server.started:
+            time.sleep(0.01)
+        return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+
+    yield start
+    for server, thread in running:
+        server.should_exit = True
+        thread.join()
 
 
 # Two small recipes on generated data.

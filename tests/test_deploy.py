@@ -2,9 +2,14 @@
 
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
+from typing import Any
 
+import pytest
 import typer
+import yaml
 
 from deepmf.cli.app import app
 
@@ -34,3 +39,44 @@ def test_the_container_runs_as_an_ordinary_user() -> None:
     assert text.index("USER deepmf") < text.index("ENTRYPOINT")
     copied = re.findall(r"^COPY (.*) \S+$", text, re.MULTILINE)
     assert all((DEPLOY.parent / name).exists() for names in copied for name in names.split())
+
+
+def test_compose_starts_the_service_with_its_database() -> None:
+    services: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    service = services["deepmf"]
+    parsed(["serve", *service["command"]])
+    assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).exists()
+    host = re.search(r"postgresql://deepmf@(\w+)/", " ".join(service["command"]))
+    assert host is not None
+    assert service["depends_on"] == {host[1]: {"condition": "service_healthy"}}
+    assert "healthcheck" in services[host[1]]
+    assert all("PASSWORD" not in word for word in service["command"])
+
+
+def test_manifests_probe_routes_that_exist_and_leave_time_to_finish() -> None:
+    from deepmf.serve.routes import router
+
+    paths = {route.path for route in router.routes}  # type: ignore[attr-defined]
+    manifests = list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text(encoding="utf-8")))
+    kinds: dict[str, Any] = {manifest["kind"]: manifest for manifest in manifests}
+    template = kinds["Deployment"]["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    parsed(["serve", *container["args"]])
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["path"] in paths
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert f"--port={ports['http']}" in container["args"]
+    assert kinds["Service"]["spec"]["ports"][0]["targetPort"] in ports
+    assert template["spec"]["terminationGracePeriodSeconds"] > 30  # the service itself takes at most 30
+    mounts = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounts == {volume["name"] for volume in template["spec"]["volumes"]}
+    for kind in ("Service", "PodDisruptionBudget"):
+        selector = kinds[kind]["spec"]["selector"]
+        assert selector.get("matchLabels", selector) == template["metadata"]["labels"]
+
+
+@pytest.mark.slow
+def test_manifests_are_valid() -> None:
+    if shutil.which("kubeconform") is None:
+        pytest.skip("there is no kubeconform")
+    subprocess.run(["kubeconform", "-strict", str(DEPLOY / "kubernetes.yaml")], check=True)

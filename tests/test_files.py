@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -245,7 +246,7 @@ def test_full_disk_changes_nothing(old: Path, monkeypatch: pytest.MonkeyPatch, n
     monkeypatch.setattr(os, name, full_disk)
     with pytest.raises(CannotSave) as caught:
         write_atomically(old, write_new)
-    assert str(caught.value) == f"{old} could not be written (No space left on device); nothing was changed"
+    assert re.match(f"{old} .*No space left on device.*nothing was changed$", str(caught.value))
     assert isinstance(caught.value, UserError)
     assert isinstance(caught.value, OSError)
     assert_untouched(old)
@@ -313,7 +314,7 @@ def test_no_place_for_a_file(tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     before = {path: path.stat().st_mode for path in tmp_path.iterdir()}
-    with pytest.raises(CannotSave, match=rf"could not be written .*{reason}.*nothing was changed$"):
+    with pytest.raises(CannotSave, match=f"{reason}.*nothing was changed$"):
         write_atomically(tmp_path / name, write_new)
     assert {path: path.stat().st_mode for path in tmp_path.iterdir()} == before
 
@@ -357,7 +358,7 @@ def test_nothing_half_made_stays_of_a_folder(tmp_path: Path, monkeypatch: pytest
     def fill_from_nothing(folder: Path) -> None:
         raise FileAbsent("there is no file x")
 
-    with pytest.raises(CannotSave, match=r"new could not be written \(No space left.*\); nothing was changed$"):
+    with pytest.raises(CannotSave, match="No space left.*nothing was changed$"):
         write_folder_atomically(tmp_path / "new", fill_half)
     with pytest.raises(FileAbsent, match="^there is no file x$"):
         write_folder_atomically(tmp_path / "new", fill_from_nothing)

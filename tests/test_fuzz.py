@@ -4,7 +4,6 @@ import pytest
 from tests.fuzz import KINDS, fuzz
 
 
-@pytest.mark.xfail(strict=False, reason="the worker for model folders must follow renamed functions")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_files_are_refused_or_used(kind: str) -> None:

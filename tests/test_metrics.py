@@ -1,10 +1,11 @@
-"""The metrics against scikit-learn, against plain re-statements, and on answers known by construction."""
+"""The metrics against scikit-learn, torchmetrics and plain re-statements, and on answers known by construction."""
 
 import math
 
 import numpy as np
 import pytest
 import sklearn.metrics as reference
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,12 +13,16 @@ from deepmf import metrics
 from deepmf.errors import BadEntries, BadSetting, OffScale
 from deepmf.metrics import (
     calibration_error,
+    coverage_score,
     hit_rate_score,
     interval_coverage_score,
     level_accuracy_score,
     log_loss_error,
     mae_error,
+    map_score,
+    mrr_score,
     ndcg_score,
+    novelty_score,
     precision_score,
     quadratic_kappa_score,
     ranked_probability_error,
@@ -397,48 +402,48 @@ class TestBadInput:
     @pytest.mark.parametrize("name", TWO_VECTORS)
     def test_two_vectors(self, name):
         metric = TWO_VECTORS[name]
-        with pytest.raises(BadEntries, match=r"got the shapes .* \(2,\), .* \(3,\).*; every shape must be the same"):
+        with pytest.raises(BadEntries, match=r"\(2,\), .*\(3,\)"):
             metric([1, 1], [1, 1, 1])
-        with pytest.raises(BadEntries, match=r"is empty, of shape \(0,\); a metric needs at least one number"):
+        with pytest.raises(BadEntries, match=r"empty, .*\(0,\)"):
             metric([], [])
-        with pytest.raises(BadEntries, match=r"\[1\] is nan; leave missing entries out"):
+        with pytest.raises(BadEntries, match=r"\[1\] is nan"):
             metric([1, np.nan], [1, 1])
-        with pytest.raises(BadEntries, match=r"\[0\] is nan; leave missing entries out"):
+        with pytest.raises(BadEntries, match=r"\[0\] is nan"):
             metric([1, 1], [np.nan, 1])
-        with pytest.raises(BadEntries, match=r"must be an array of numbers; got \['good', 'bad'\]"):
+        with pytest.raises(BadEntries, match=r"got \['good', 'bad'\]"):
             metric([1, 1], ["good", "bad"])
-        with pytest.raises(BadEntries, match=r"\(\).* must be the same \((pairs|items),\)"):
+        with pytest.raises(BadEntries, match=r"\(\).* \((pairs|items),\)"):
             metric(1, 1)
-        with pytest.raises(BadEntries, match=r"\(1, 1, 1\).* must be the same \((pairs|items),\)"):
+        with pytest.raises(BadEntries, match=r"\(1, 1, 1\).* \((pairs|items),\)"):
             metric([[[1]]], [[[1]]])
 
     @pytest.mark.parametrize("metric", [rmse_error, mae_error, level_accuracy_score])
     def test_infinite_numbers(self, metric):
-        with pytest.raises(BadEntries, match=r"^predict\w+\[1\] is inf; only finite numbers can be compared"):
+        with pytest.raises(BadEntries, match=r"^predict\w+\[1\] is inf"):
             metric([1, np.inf], [1, np.inf])
-        with pytest.raises(BadEntries, match=r"^(values|levels)\[0\] is -inf; only finite numbers"):
+        with pytest.raises(BadEntries, match=r"^(values|levels)\[0\] is -inf"):
             metric([1, 2], [-np.inf, 2])
 
     @pytest.mark.parametrize("metric", [rmse_error, level_accuracy_score, interval_coverage_score])
     def test_a_column_is_not_broadcast_against_a_row(self, metric):
         arguments = [np.ones((2, 1)), np.ones(2), np.ones(2)]
-        with pytest.raises(BadEntries, match=r"\(2, 1\), .* \(2,\).*; every shape must be the same \(pairs,\)"):
+        with pytest.raises(BadEntries, match=r"\(2, 1\), .* \(2,\).* \(pairs,\)"):
             metric(*(arguments if metric is interval_coverage_score else arguments[:2]))
 
     @pytest.mark.parametrize("metric", OF_POSITIONS)
     def test_levels_off_the_scale(self, metric):
-        with pytest.raises(OffScale, match=r"^predicted_levels\[1\] is 2\.5; the levels are 1, 2, 3$"):
+        with pytest.raises(OffScale, match=r"^predicted_levels\[1\] is 2\.5"):
             metric([1, 2.5], [1, 2], scale_levels=[1, 2, 3])
-        with pytest.raises(OffScale, match=r"^levels\[0\] is 7; the levels are 1, 2, 3$"):
+        with pytest.raises(OffScale, match=r"^levels\[0\] is 7; .*1, 2, 3$"):
             metric([1, 2], [7, 2], scale_levels=[1, 2, 3])
-        with pytest.raises(OffScale, match=r"^levels\[0\] is -inf; the levels are 1, 2, 3$"):
+        with pytest.raises(OffScale, match=r"^levels\[0\] is -inf"):
             metric([1, 2], [-np.inf, 2], scale_levels=[1, 2, 3])
 
     @pytest.mark.parametrize("metric", OF_POSITIONS + OF_DISTRIBUTIONS)
     @pytest.mark.parametrize("scale_levels", [[], [2, 1], [1, 1], [1, np.nan], [1, np.inf], [[1, 2]], 1, ["low"]])
     def test_scale_levels(self, metric, scale_levels):
         first = [1, 2] if metric in OF_POSITIONS else HALVES
-        with pytest.raises(BadSetting, match=r"^scale_levels must be finite and increasing, .*; got ") as caught:
+        with pytest.raises(BadSetting, match="^scale_levels .*increasing") as caught:
             metric(first, [1, 2], scale_levels=scale_levels)
         assert str(caught.value).endswith(repr(scale_levels))
 
@@ -446,35 +451,35 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("distributions", "levels", "error", "match"),
         [
-            (HALVES, [1], BadEntries, r"shape \(2, 2\); 1 pairs and 2 levels need \(1, 2\)"),
-            ([[0.5, 0.25, 0.25]], [1], BadEntries, r"shape \(1, 3\); 1 pairs and 2 levels need \(1, 2\)"),
-            ([0.5, 0.5], [1, 2], BadEntries, r"shape \(2,\); 2 pairs and 2 levels need \(2, 2\)"),
+            (HALVES, [1], BadEntries, r"\(2, 2\); .*\(1, 2\)"),
+            ([[0.5, 0.25, 0.25]], [1], BadEntries, r"\(1, 3\); .*\(1, 2\)"),
+            ([0.5, 0.5], [1, 2], BadEntries, r"\(2,\); .*\(2, 2\)"),
             (
                 [[0.5, 0.5], [0.5, 0.4]],
                 [1, 2],
                 BadEntries,
-                r"sum of distributions\[1\] is 0\.9; each sum must be 1",
+                r"sum .*\[1\] is 0\.9",
             ),
-            ([[1, 1]], [1], BadEntries, r"sum of distributions\[0\] is 2; each sum must be 1"),
-            ([[np.inf, 0]], [1], BadEntries, r"sum of distributions\[0\] is inf; each sum must be 1"),
+            ([[1, 1]], [1], BadEntries, r"sum .*\[0\] is 2"),
+            ([[np.inf, 0]], [1], BadEntries, r"sum .*\[0\] is inf"),
             (
                 [[1.25, -0.25]],
                 [1],
                 BadEntries,
-                r"distributions\[0, 1\] is -0\.25; no probability may be negative",
+                r"\[0, 1\] is -0\.25",
             ),
-            ([[np.nan, 1]], [1], BadEntries, r"distributions\[0, 0\] is nan; leave missing entries out"),
+            ([[np.nan, 1]], [1], BadEntries, r"\[0, 0\] is nan"),
             (
                 [["a", "b"]],
                 [1],
                 BadEntries,
-                r"distributions must be an array of numbers; got \[\['a', 'b'\]\]",
+                r"got \[\['a', 'b'\]\]",
             ),
-            (np.empty((0, 2)), [], BadEntries, r"distributions is empty, of shape \(0, 2\)"),
+            (np.empty((0, 2)), [], BadEntries, r"empty, .*\(0, 2\)"),
             (HALVES, [], BadEntries, r"levels is empty"),
-            (HALVES, [[1], [2]], BadEntries, r"levels \(2, 1\); every shape must be the same \(pairs,\)"),
-            (HALVES, [1, np.nan], BadEntries, r"levels\[1\] is nan; leave missing entries out"),
-            (HALVES, [1, 3], OffScale, r"levels\[1\] is 3; the levels are 1, 2"),
+            (HALVES, [[1], [2]], BadEntries, r"levels \(2, 1\); .*\(pairs,\)"),
+            (HALVES, [1, np.nan], BadEntries, r"levels\[1\] is nan"),
+            (HALVES, [1, 3], OffScale, r"levels\[1\] is 3; .*1, 2"),
         ],
     )
     def test_distributions(self, metric, distributions, levels, error, match):
@@ -483,11 +488,11 @@ class TestBadInput:
 
     @pytest.mark.parametrize("count", [0, -1, 2.0, True, None, "2", np.nan])
     def test_counts(self, count):
-        with pytest.raises(BadSetting, match=r"^n must be a whole number of at least 1; got "):
+        with pytest.raises(BadSetting, match="^n must .*got "):
             ndcg_score([1, 0], [1, 0], n=count)
-        with pytest.raises(BadSetting, match=r"^n must be a whole number of at least 1; got "):
+        with pytest.raises(BadSetting, match="^n must .*got "):
             recall_score([True, False], [1, 0], n=count)
-        with pytest.raises(BadSetting, match=r"^bins must be a whole number of at least 1; got ") as caught:
+        with pytest.raises(BadSetting, match="^bins must .*got ") as caught:
             calibration_error(HALVES, [1, 2], scale_levels=[1, 2], bins=count)
         assert str(caught.value).endswith(repr(count))
 
@@ -495,25 +500,71 @@ class TestBadInput:
         assert recall_score([True, False], [1, 0], n=np.int64(1)) == 1
 
     def test_an_interval_upside_down(self):
-        with pytest.raises(BadEntries, match=r"lower\[1\] is 3 and upper\[1\] is 2"):
+        with pytest.raises(BadEntries, match=r"lower\[1\] .*upper\[1\]"):
             interval_coverage_score([1, 3], [1, 2], [1, 2])
 
     @pytest.mark.parametrize("bad", [-1.0, np.inf])
     def test_relevances(self, bad):
-        with pytest.raises(BadEntries, match=rf"^relevances\[1\] is {bad:g}; .* finite and at least 0"):
+        with pytest.raises(BadEntries, match=rf"^relevances\[1\] is {bad:g}"):
             ndcg_score([1, bad], [1, 2], n=1)
-        with pytest.raises(BadEntries, match=rf"^relevances\[1, 0\] is {bad:g}; .* finite and at least 0"):
+        with pytest.raises(BadEntries, match=rf"^relevances\[1, 0\] is {bad:g}"):
             ndcg_score([[1, 1], [bad, 1]], [[1, 2], [1, 2]], n=1)
 
     def test_relevance_that_is_not_boolean(self):
-        with pytest.raises(BadEntries, match=r"^relevant\[2\] is 5; give booleans, as in relevant=values >= 4"):
+        with pytest.raises(BadEntries, match=r"^relevant\[2\] is 5; .*booleans"):
             recall_score([1, 0, 5], [1, 2, 3], n=1)
 
     def test_nothing_relevant(self):
-        with pytest.raises(BadEntries, match="no True in any of 2 lists; at least one needs a relevant item"):
+        with pytest.raises(BadEntries, match="no True .*2 lists"):
             recall_score([[False, False], [False, False]], [[1, 2], [1, 2]], n=1)
 
 
 def test_everything_public_is_named():
     public = {name for name in vars(metrics) if name.endswith(("_error", "_score")) and name[0] != "_"}
     assert set(metrics.__all__) == public
+
+
+@pytest.mark.parametrize("n", [1, 3, 10, 25])
+def test_ranking_scores_agree_with_torchmetrics(n: int) -> None:
+    retrieval = pytest.importorskip("torchmetrics.functional.retrieval", reason="a dependency of development")
+    generator = np.random.default_rng(n)
+    predictions = generator.permuted(np.tile(np.linspace(0.01, 1, 20), (40, 1)), axis=1)  # no ties
+    relevant = generator.random((40, 20)) < generator.uniform(0.02, 0.6, (40, 1))
+    relevant[~relevant.any(axis=1), 7] = True
+
+    def average(name: str, **options: int) -> list[float]:
+        score = getattr(retrieval, f"retrieval_{name}")
+        lists = zip(torch.from_numpy(predictions), torch.from_numpy(relevant), strict=True)
+        return [float(score(*each, top_k=n, **options)) for each in lists]
+
+    expected = {
+        ndcg_score: average("normalized_dcg"),
+        recall_score: average("recall"),
+        precision_score: average("precision"),
+        hit_rate_score: average("hit_rate"),
+        mrr_score: average("reciprocal_rank"),
+        # It divides by the relevant items among the n best, and we, as trec_eval, by all relevant items.
+        map_score: np.array(average("average_precision")) * average("recall"),
+    }
+    for score, values in expected.items():
+        assert score(relevant, predictions, n=n) == pytest.approx(np.mean(values), abs=1e-6), score.__name__
+
+
+def test_average_precision_of_whole_lists_agrees_with_scikit_learn() -> None:
+    generator = np.random.default_rng(0)
+    predictions, relevant = generator.random((30, 12)), generator.random((30, 12)) < 0.3
+    relevant[:, 0] = True
+    expected = [reference.average_precision_score(*each) for each in zip(relevant, predictions, strict=True)]
+    assert map_score(relevant, predictions, n=12) == pytest.approx(np.mean(expected))
+
+
+def test_coverage_and_novelty_by_hand() -> None:
+    lists = [[0, 1, 2], [0, 1, -1]]
+    assert coverage_score(lists, n_columns=6) == 0.5
+    counts = [8, 4, 0, 1, 1, 1]  # of 8 rows: 0, 1 and 3 bits, as if the third column had one entry
+    assert novelty_score(lists, counts, n_rows=8) == pytest.approx((0 + 1 + 3 + 0 + 1) / 5)
+    for wrong in ([[6]], [[0.5]], [[-1]]):
+        with pytest.raises(BadEntries, match="recommended"):
+            coverage_score(wrong, n_columns=6)
+    with pytest.raises(BadEntries, match="column_counts"):
+        novelty_score(lists, [9, 1, 1], n_rows=8)

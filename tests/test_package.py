@@ -79,11 +79,17 @@ def test_the_tree_gives_every_source_file_its_role() -> None:
     page = file_tree.PAGE.read_text(encoding="utf-8")
     assert file_tree.TREE.search(page), f"{file_tree.PAGE.name} has no file tree"
     assert file_tree.written(page) == page, "the file tree is not up to date; make format writes it"
+    for path in SOURCES:
+        role = file_tree.role(path)
+        assert role and "\n" not in role, path
+        assert path.name == "__init__.py" or role in page, path
 
 
 def test_the_reference_lists_every_public_name() -> None:
-    text = api_page.PAGE.read_text(encoding="utf-8")
-    assert api_page.page() == text, "the reference is not up to date; make format writes it"
+    pages = api_page.pages()
+    assert set((api_page.DOCS / "api").glob("*.md")) == pages.keys() - {api_page.DOCS / "api.md"}
+    for path, text in pages.items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name} is not up to date; make format writes it"
 
 
 def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
@@ -92,18 +98,6 @@ def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
     assert links
     assert [link for link in links if not (ROOT / link).exists()] == []
-
-
-@pytest.fixture(scope="module")
-def tree() -> str:
-    return file_tree.tree()
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT / "src").as_posix())
-def test_every_source_file_states_its_role(path: Path, tree: str) -> None:
-    role = file_tree.role(path)
-    assert role and "\n" not in role
-    assert path.name == "__init__.py" or role in tree
 
 
 @pytest.mark.parametrize("page", result_tables.PAGES, ids=lambda page: page.name)
@@ -162,6 +156,18 @@ def test_every_generated_table_states_its_commits() -> None:
 def test_ci_and_readme_run_the_same_command() -> None:
     assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == "make test"
     assert "make test" in (ROOT / "README.md").read_text()
+
+
+def test_workflows_run_targets_of_make() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    workflows = "".join(path.read_text() for path in sorted((ROOT / ".github" / "workflows").glob("*.yml")))
+    assert set(re.findall(r"run: make (\w+)", workflows)) == {"test", "dist", "docs"} & targets
+
+
+def test_citation_has_the_version_and_the_repository() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"version: {project['version']}\n" in citation and project["urls"]["Source"] in citation
 
 
 def test_make_check_is_make_test_without_what_is_slow() -> None:

@@ -33,6 +33,7 @@ from deepmf.errors import (
     UnreadableFile,
     UserError,
 )
+from deepmf.evaluation.ranking import evaluate_ranking
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
@@ -268,7 +269,7 @@ def test_trials_that_the_search_cannot_have_made_are_refused(
 
 SPACES: dict[str, Space] = {model: search_space(model) for model in SEARCHED}
 
-DIMENSIONS = [(model, name) for model, space in SPACES.items() for name in space]
+every_model = pytest.mark.parametrize("model", SPACES)
 
 
 def test_every_model_has_a_space() -> None:
@@ -276,29 +277,31 @@ def test_every_model_has_a_space() -> None:
     assert all(SPACES.values())
 
 
-@pytest.mark.parametrize(("model", "name"), DIMENSIONS)
-def test_the_model_takes_every_end_and_option(model: str, name: str) -> None:
-    dimension = SPACES[model][name]
-    values = dimension.options if isinstance(dimension, Choice) else (dimension.low, dimension.high)
-    for value in values:
-        assert getattr(model_class(model)(**{name: value}).settings, name) == value
+@every_model
+def test_the_model_takes_every_end_and_option(model: str) -> None:
+    for name, dimension in SPACES[model].items():
+        values = dimension.options if isinstance(dimension, Choice) else (dimension.low, dimension.high)
+        for value in values:
+            assert getattr(model_class(model)(**{name: value}).settings, name) == value
 
 
-@pytest.mark.parametrize(("model", "name"), DIMENSIONS)
-def test_the_default_is_inside_and_is_not_rounded_away(model: str, name: str) -> None:
-    dimension, default = SPACES[model][name], getattr(model_class(model)().settings, name)
-    assert dimension.contains(default)
-    assert _decode(dimension, repr(default) if isinstance(dimension, Choice) else default) == default
+@every_model
+def test_the_default_is_inside_and_is_not_rounded_away(model: str) -> None:
+    for name, dimension in SPACES[model].items():
+        default = getattr(model_class(model)().settings, name)
+        assert dimension.contains(default), name
+        assert _decode(dimension, repr(default) if isinstance(dimension, Choice) else default) == default, name
 
 
-@pytest.mark.parametrize(("model", "name"), DIMENSIONS)
-def test_no_end_of_a_setting_is_written_twice(model: str, name: str) -> None:
-    written = SEARCHED[model][name]
-    ends = next(each.to_dict() for each in list_settings(model_class(model).settings_class) if each.name == name)
-    if isinstance(written, Choice):
-        assert list(written.options) != ends.get("choices")
-    else:
-        assert written.low != ends.get("low") and written.high != ends["high"]
+@every_model
+def test_no_end_of_a_setting_is_written_twice(model: str) -> None:
+    settings = {each.name: each.to_dict() for each in list_settings(model_class(model).settings_class)}
+    for name, written in SEARCHED[model].items():
+        ends = settings[name]
+        if isinstance(written, Choice):
+            assert list(written.options) != ends.get("choices"), name
+        else:
+            assert written.low != ends.get("low") and written.high != ends["high"], name
 
 
 @pytest.mark.parametrize(
@@ -330,15 +333,15 @@ def test_what_is_left_out_is_the_settings_own(model: str, name: str, given: Dime
             "count_power needs two finite ends",
         ),
         ("dmf", {"hidden_sizes": Choice()}, "hidden_sizes has no choices"),
-        ("dmf", {"dropout": Range(0.0, 2.0)}, "dropout must be a number at least 0 and at most 0.99; got 2.0"),
-        ("dmf", {"latent_size": Range(1.0, 9.0)}, "latent_size must be a whole number of at least 1; got 1.0"),
-        ("dmf", {"loss": Choice(("root", "sum"))}, "loss must be 'root' or 'mean'; got 'sum'"),
+        ("dmf", {"dropout": Range(0.0, 2.0)}, "at most 0.99; got 2.0"),
+        ("dmf", {"latent_size": Range(1.0, 9.0)}, "at least 1; got 1.0"),
+        ("dmf", {"loss": Choice(("root", "sum"))}, "'mean'; got 'sum'"),
     ],
 )
 def test_spaces_that_cannot_be_searched(model: str, space: dict[str, Any], message: str) -> None:
     with pytest.raises(BadSetting) as caught:
         complete_space(space, model)
-    assert str(caught.value).startswith(message)
+    assert message in str(caught.value)
 
 
 def test_what_a_dimension_holds() -> None:
@@ -478,7 +481,7 @@ def test_a_trial_that_diverges_is_one_of_them(larger_split: Split) -> None:
     assert study.best.settings["learning_rate"] == 1e-2
     space = {"learning_rate": Choice((1e38,))}
     study = Study("dmf", larger_split.train, larger_split.validation, settings=tiny, space=space).run(1)
-    with pytest.raises(TrainingDiverged, match="none of 1 trials was completed"):
+    with pytest.raises(TrainingDiverged, match="none of 1 trials"):
         study.best  # noqa: B018
 
 
@@ -527,7 +530,7 @@ def test_the_study_of_another_search_is_refused(
     file = tmp_path / "als.study"
     Study("als", larger_split.train, larger_split.validation, settings=ALS_SETTINGS, file=file)
     before = file.read_bytes()
-    with pytest.raises(BadSetting, match=rf"als.study is the study of another search \(its .*{differing}"):
+    with pytest.raises(BadSetting, match=f"als.study .*{differing}"):
         Study(given.pop("model"), *parts, file=file, **given)
     assert file.read_bytes() == before
 
@@ -536,7 +539,7 @@ def test_the_study_of_another_search_is_refused(
 def test_a_foreign_file_is_refused_and_left_alone(larger_split: Split, tmp_path: Path, content: str) -> None:
     file = tmp_path / "ratings.csv"
     file.write_text(content)
-    with pytest.raises(UnreadableFile, match="ratings.csv is not a study of deepmf"):
+    with pytest.raises(UnreadableFile, match="ratings.csv .*not a study"):
         Study("means", larger_split.train, larger_split.validation, file=file)
     assert file.read_text() == content
 
@@ -552,10 +555,10 @@ def test_a_place_that_holds_no_file(larger_split: Split, tmp_path: Path) -> None
     ("given", "message"),
     [
         ({"model": "alsx"}, "there is no model 'alsx'"),
-        ({"settings": {"epoch": 3}}, "there is no setting 'epoch'; did you mean 'epochs'?"),
-        ({"model": "means", "settings": {"shrinkage": 1}}, "'means' has no setting left to tune: all of shrinkage"),
-        ({"space": {}}, "'als' has no setting left to tune"),
-        ({"space": {"penaltly": Range(0.0, 1.0)}}, "'als' has no setting 'penaltly' to tune; did you mean 'penalty'?"),
+        ({"settings": {"epoch": 3}}, "did you mean 'epochs'"),
+        ({"model": "means", "settings": {"shrinkage": 1}}, "'means' has no setting left"),
+        ({"space": {}}, "'als' has no setting left"),
+        ({"space": {"penaltly": Range(0.0, 1.0)}}, "did you mean 'penalty'"),
     ],
 )
 def test_what_cannot_be_tuned(larger_split: Split, given: dict[str, Any], message: str) -> None:
@@ -565,13 +568,13 @@ def test_what_cannot_be_tuned(larger_split: Split, given: dict[str, Any], messag
 
 def test_a_study_needs_validation_entries(larger_split: Split) -> None:
     empty = split_entries(larger_split.train, train=1.0, validation=0.0, test=0.0).validation
-    with pytest.raises(BadSetting, match="settings are compared on validation entries; there are none"):
+    with pytest.raises(BadSetting, match="validation .*none"):
         Study("means", larger_split.train, empty)
 
 
 def test_without_optuna(larger_split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(MissingDependency, match=r"tuning needs optuna: pip install 'deepmf\[tune\]'"):
+    with pytest.raises(MissingDependency, match=r"deepmf\[tune\]"):
         Study("means", larger_split.train, larger_split.validation)
 
 
@@ -589,7 +592,7 @@ def test_a_study_with_features(tmp_path: Path) -> None:
     again = Study("als", parts.train, parts.validation, **features, settings=ALS_SETTINGS, file=file)
     assert len(again.trials) == 3
     others = features | {"row_features": described.row_features().take(np.arange(20))}
-    with pytest.raises(BadSetting, match=r"is the study of another search \(its row features differ\)"):
+    with pytest.raises(BadSetting, match="row features differ"):
         Study("als", parts.train, parts.validation, **others, settings=ALS_SETTINGS, file=file)
     with pytest.raises(BadSetting, match="another search"):
         Study("als", parts.train, parts.validation, settings=ALS_SETTINGS, file=file)
@@ -597,7 +600,24 @@ def test_a_study_with_features(tmp_path: Path) -> None:
 
 def test_features_that_no_study_could_read(larger_split: Split) -> None:
     features = Features.from_columns(larger_split.train.row_labels, {"age": list(range(larger_split.train.shape[0]))})
-    with pytest.raises(BadFeatures, match="'rankk' reads entries alone, no features; tune it without"):
+    with pytest.raises(BadFeatures, match="'rankk' .*features"):
         Study("rankk", larger_split.train, larger_split.validation, row_features=features)
-    with pytest.raises(BadFeatures, match="row_features must be Features"):
+    with pytest.raises(BadFeatures, match="^row_features .*Features"):
         Study("als", larger_split.train, larger_split.validation, row_features={"age": 3})  # type: ignore[arg-type]
+
+
+def test_settings_are_searched_for_a_ranking_metric(tmp_path: Path) -> None:
+    split = split_entries(generate(40, 30, density=0.4, seed=0).matrix, seed=0)
+    given = {"settings": {"epochs": 2, "latent_size": 3}, "metric": "ndcg", "n": 5, "relevant": 4}
+    study = Study("als", split.train, split.validation, **given, file=tmp_path / "a.study").run(3)
+    for trial in study.trials:
+        model = ALS(**trial.settings).fit(split.train, split.validation, progress=False)
+        score = evaluate_ranking(model, split.validation, n=5, relevant=4).model.ndcg
+        assert trial.error == pytest.approx(1 - score)
+    assert study.best.error == min(trial.error for trial in study.trials if trial.error is not None)
+    with pytest.raises(BadSetting, match="metric"):  # the file belongs to another search
+        Study("als", split.train, split.validation, settings=given["settings"], file=tmp_path / "a.study")
+    with pytest.raises(BadSetting, match="ndcg"):
+        Study("als", split.train, split.validation, metric="ncdg")
+    with pytest.raises(BadSetting, match="relevant"):
+        Study("als", split.train, split.validation, metric="ndcg", relevant=9)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -97,16 +96,11 @@ def names_of(requirements: list[str]) -> set[str]:
     return {name.lower().replace("_", "-") for name in named}
 
 
-@cache
-def distributions() -> dict[str, list[str]]:
-    return dict(packages_distributions())
-
-
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: path.relative_to(PACKAGE).as_posix())
-def test_nothing_but_tests_needs_what_developers_install(path: Path) -> None:
+def test_nothing_but_tests_needs_what_developers_install() -> None:
     declared = names_of(PROJECT["dependencies"])
     for extra in EXTRAS.keys() - FOR_DEVELOPERS:
         declared |= names_of(EXTRAS[extra])
-    homes = distributions()
-    for package in imported_by(path):
-        assert names_of(homes.get(package, [package])) & declared, package
+    homes = packages_distributions()
+    for path in PACKAGE.rglob("*.py"):
+        for package in imported_by(path):
+            assert names_of(homes.get(package, [package])) & declared, f"{path} imports {package}"

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from deepmf.data.features import read_features
     from deepmf.data.packing import pack
     from deepmf.data.read import read_matrix
-    from deepmf.data.splits import split_areas, split_entries, split_folds, split_from_masks
+    from deepmf.data.splits import split_areas, split_entries, split_folds, split_from_masks, split_rows
     from deepmf.evaluation.comparison import compare
     from deepmf.matrix.features import Features
     from deepmf.matrix.matrix import ObservedMatrix
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         UAutoRec,
         UAutoRecSettings,
     )
+    from deepmf.models.bayesian import BayesianMF, BayesianMFSettings
     from deepmf.models.cfnade import ICFNADE, UCFNADE, CFNADESettings, UCFNADESettings
     from deepmf.models.dmf import DMF, DMFSettings
     from deepmf.models.dmfd import DMFD, DMFDSettings
@@ -43,6 +44,8 @@ __all__ = [
     "UCFNADE",
     "ALSSettings",
     "AutoRecSettings",
+    "BayesianMF",
+    "BayesianMFSettings",
     "CFNADESettings",
     "DMFDSettings",
     "DMFSettings",
@@ -74,6 +77,7 @@ __all__ = [
     "split_entries",
     "split_folds",
     "split_from_masks",
+    "split_rows",
 ]
 
 # A name is imported when it is first used, so that `import deepmf` and `deepmf --help` load nothing heavy.
@@ -81,7 +85,7 @@ _EXPORTS = {
     "deepmf.data.features": ["read_features"],
     "deepmf.data.packing": ["pack"],
     "deepmf.data.read": ["read_matrix"],
-    "deepmf.data.splits": ["split_areas", "split_entries", "split_folds", "split_from_masks"],
+    "deepmf.data.splits": ["split_areas", "split_entries", "split_folds", "split_from_masks", "split_rows"],
     "deepmf.evaluation.comparison": ["compare"],
     "deepmf.matrix.features": ["Features"],
     "deepmf.matrix.matrix": ["ObservedMatrix"],
@@ -95,6 +99,7 @@ _EXPORTS = {
         "UAutoRec",
         "UAutoRecSettings",
     ],
+    "deepmf.models.bayesian": ["BayesianMF", "BayesianMFSettings"],
     "deepmf.models.cfnade": ["ICFNADE", "UCFNADE", "CFNADESettings", "UCFNADESettings"],
     "deepmf.models.dmf": ["DMF", "DMFSettings"],
     "deepmf.models.dmfd": ["DMFD", "DMFDSettings"],

@@ -19,6 +19,7 @@ DeepMFError
 │   ├── TrainingDiverged        (ArithmeticError)      the loss is no longer a number
 │   ├── DeviceUnavailable       (RuntimeError)         a GPU that is not there
 │   ├── NotEnoughMemory         (MemoryError)          a fit that needs more memory than is free
+│   ├── ServiceError            (RuntimeError)         a service that refused a request or does not answer
 │   ├── RankLost                (RuntimeError)         another process of a distributed training has ended
 │   └── MissingDependency       (ImportError)          an optional package is not installed
 └── (any other exception is a bug of deepmf)
@@ -28,6 +29,7 @@ DeepMFWarning (UserWarning)
 ├── TrainingInterrupted         Ctrl-C ended training early
 ├── NotBetterThanMeans          a fit whose validation error is not below that of the shrunk means
 ├── MeansOffLevels              means of repeated entries that were rounded to the nearest level
+├── GuessedColumns              columns of a table that were taken for rows, columns or values without usual names
 └── ConstantValues              all entries are equal, so every prediction is that value
 """
 
@@ -147,6 +149,15 @@ class RankLost(UserError, RuntimeError):
     """Another process of a distributed training has ended."""
 
 
+class ServiceError(UserError, RuntimeError):
+    """A service that refused a request or does not answer; `code` is for programs, `status` is that of HTTP, if any."""
+
+    def __init__(self, message: str = "", *, code: str = "", status: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status
+
+
 class MissingDependency(UserError, ImportError):
     """An optional package that this call needs is not installed."""
 
@@ -169,6 +180,10 @@ class NotBetterThanMeans(DeepMFWarning):
 
 class MeansOffLevels(DeepMFWarning):
     """Means of repeated entries lie between levels and were rounded to the nearest level."""
+
+
+class GuessedColumns(DeepMFWarning):
+    """Columns of a table were taken for rows, columns or values although nothing but their order says so."""
 
 
 class ConstantValues(DeepMFWarning):

@@ -6,7 +6,7 @@ spacing. A distribution holds one probability for each level, in that order.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,16 @@ from deepmf.errors import BadEntries, BadSetting, OffScale
 
 __all__ = [
     "calibration_error",
+    "coverage_score",
     "hit_rate_score",
     "interval_coverage_score",
     "level_accuracy_score",
     "log_loss_error",
     "mae_error",
+    "map_score",
+    "mrr_score",
     "ndcg_score",
+    "novelty_score",
     "precision_score",
     "quadratic_kappa_score",
     "ranked_probability_error",
@@ -229,12 +233,73 @@ def hit_rate_score(relevant: npt.ArrayLike, predictions: npt.ArrayLike, *, n: in
     return float(np.mean(_score_ranked_lists(relevant, predictions, n).hit_rate))
 
 
+def mrr_score(relevant: npt.ArrayLike, predictions: npt.ArrayLike, *, n: int) -> float:
+    """Return the mean reciprocal rank at n, of two (items,) or (lists, items) arrays.
+
+    The reciprocal rank of a list is 1 / (rank of its first relevant item), 0 if none of its n best is relevant.
+    Ties, -inf and lists without a relevant item are treated as by `recall_score`.
+
+    >>> mrr_score([[True, False], [False, True]], [[0.9, 0.5], [0.9, 0.5]], n=2)
+    0.75
+    """
+    return float(np.mean(_score_ranked_lists(relevant, predictions, n).mrr))
+
+
+def map_score(relevant: npt.ArrayLike, predictions: npt.ArrayLike, *, n: int) -> float:
+    """Return the mean average precision at n, of two (items,) or (lists, items) arrays.
+
+    The average precision of a list is the sum over its relevant items among the n best of the precision at their rank,
+    divided by the number of its relevant items, even if more than n (as in trec_eval's map_cut).
+    Ties, -inf and lists without a relevant item are treated as by `recall_score`.
+
+    >>> map_score([True, False, True], [0.9, 0.5, 0.1], n=3)
+    0.8333333333333333
+    """
+    return float(np.mean(_score_ranked_lists(relevant, predictions, n).map))
+
+
+def coverage_score(recommended: npt.ArrayLike, *, n_columns: int) -> float:
+    """Return the share of all columns that is recommended at least once, of an array of column positions.
+
+    Negative positions are empty places.
+
+    >>> coverage_score([[0, 1], [1, -1]], n_columns=4)
+    0.5
+    """
+    _check_count(n_columns, "n_columns")
+    positions = _check_positions(recommended, n_columns)
+    return float(np.unique(positions).size / n_columns)
+
+
+def novelty_score(recommended: npt.ArrayLike, column_counts: npt.ArrayLike, *, n_rows: int) -> float:
+    """Return the mean self-information in bits of recommended columns, of an array of column positions.
+
+    The self-information of a column is -log2(rows that have an entry in it / all rows) (Zhou et al. 2010); a column
+    without entries counts as one with a single entry. Negative positions are empty places.
+
+    >>> novelty_score([[0, 1]], [8, 2], n_rows=8)
+    1.0
+    """
+    _check_count(n_rows, "n_rows")
+    counts = _to_numbers(column_counts, "column_counts")
+    _check_none((counts < 0) | (counts > n_rows), counts, "column_counts", f"there are {n_rows} rows")
+    return float(np.mean(self_information(counts, n_rows)[_check_positions(recommended, counts.size)]))
+
+
+def self_information(column_counts: npt.NDArray[Any], n_rows: int) -> FloatArray:
+    """Return the self-information in bits of each column, as in `novelty_score`."""
+    information: FloatArray = -np.log2(np.maximum(column_counts, 1) / n_rows)
+    return information
+
+
 class ListScores(NamedTuple):
     """Scores of ranked lists, each (lists,); the hit rate of a list is 0 or 1."""
 
-    precision: FloatArray
-    recall: FloatArray
     ndcg: FloatArray
+    recall: FloatArray
+    precision: FloatArray
+    mrr: FloatArray
+    map: FloatArray
     hit_rate: FloatArray
 
 
@@ -250,12 +315,22 @@ def score_lists(hits: npt.NDArray[np.bool_], n_relevant: npt.NDArray[np.integer]
     >>> score_lists(np.array([[False, True]]), np.array([1]), n=2).ndcg.round(4)
     array([0.6309])
     """
-    n_found = hits.sum(axis=1)
-    longest = max(hits.shape[1], int(np.minimum(n_relevant, n).max()))
+    width = hits.shape[1]
+    longest = max(width, int(np.minimum(n_relevant, n).max()))
     discounts = 1.0 / np.log2(np.arange(2, longest + 2))
     ideal = np.cumsum(discounts)[np.minimum(n_relevant, n) - 1]
-    gain = hits @ discounts[: hits.shape[1]]
-    return ListScores(n_found / n, n_found / n_relevant, gain / ideal, (n_found > 0).astype(np.float64))
+    found_so_far = np.cumsum(hits, axis=1)
+    n_found = found_so_far[:, -1]
+    is_hit = n_found > 0
+    reciprocals = 1.0 / np.arange(1, width + 1)
+    return ListScores(
+        ndcg=hits @ discounts[:width] / ideal,
+        recall=n_found / n_relevant,
+        precision=n_found / n,
+        mrr=np.where(is_hit, reciprocals[np.argmax(hits, axis=1)], 0.0),
+        map=np.sum(hits * found_so_far * reciprocals, axis=1) / n_relevant,
+        hit_rate=is_hit.astype(np.float64),
+    )
 
 
 def _score_ranked_lists(relevant: npt.ArrayLike, predictions: npt.ArrayLike, n: int) -> ListScores:
@@ -270,6 +345,15 @@ def _score_ranked_lists(relevant: npt.ArrayLike, predictions: npt.ArrayLike, n: 
         raise BadEntries(f"relevant has no True in any of {len(flags)} lists; at least one needs a relevant item")
     hits = np.take_along_axis(flags, _rank_items(predicted, n), axis=1) > 0
     return score_lists(hits[counted], n_relevant[counted], n=n)
+
+
+def _check_positions(recommended: npt.ArrayLike, n_columns: int) -> IndexArray:
+    """Return the columns at the filled places of lists, (places,)."""
+    given = _to_numbers(recommended, "recommended")
+    _check_none((given >= n_columns) | (given % 1 != 0), given, "recommended", f"positions are below {n_columns}")
+    if np.all(given < 0):
+        raise BadEntries(f"recommended has only empty places, in the shape {given.shape}; it needs at least one column")
+    return given[given >= 0].astype(np.intp)
 
 
 def _compute_gain(gains: FloatArray, *, by: FloatArray, n: int) -> FloatArray:

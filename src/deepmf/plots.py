@@ -214,7 +214,7 @@ def _name_ticks(axis: Axis, places: Sequence[float], names: Sequence[str]) -> No
     every = 1
     if axis is axis.axes.xaxis:
         room = 72 * axis.axes.bbox.width / _figure_of(axis.axes).dpi
-        every = max(1, math.ceil((_CHARACTER * max(map(len, names)) + 5) * len(names) / room))
+        every = max(1, math.ceil((_CHARACTER * max(map(len, names)) + 2) * len(names) / room))
     axis.set_ticks(list(places)[::every], [_clean(name) for name in names][::every], parse_math=False)
 
 
@@ -465,7 +465,7 @@ def plot_calibration(
         radius = 4 if min(counts) == max(counts) else 3 + 7 * math.sqrt(count / max(counts))
         point = own.plot([x], [y], "o", markersize=2 * radius, color=_ONE, alpha=0.75, markeredgewidth=0, clip_on=False)
         point[0].set_gid(f"{_TIP}{format_percent(x)}: {format_percent(y)} of {format_count(count)}")
-    own.set(xlim=(-0.02, 1.02), ylim=(0, 1.02))
+    own.set(xlim=(-0.04, 1.02), ylim=(-0.04, 1.02))  # points at 0 keep clear of the tick labels
     _label(own, x_label, y_label)
     for axis in (own.xaxis, own.yaxis):
         axis.set_ticks([0, 0.2, 0.4, 0.6, 0.8, 1])

@@ -1,4 +1,4 @@
-"""Tuning: search for the settings of a model that predict validation entries best, with optuna."""
+"""Tuning: search for the settings of a model that predict or rank validation entries best, with optuna."""
 
 from __future__ import annotations
 
@@ -27,12 +27,15 @@ from deepmf.errors import (
     UserError,
     suggest_name,
 )
+from deepmf.evaluation.ranking import ROW_METRICS, evaluate_ranking, find_relevant
 from deepmf.files import try_lock
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.fitting import check_features, digest
+from deepmf.models.ranking import check_n
 from deepmf.models.registry import model_class
+from deepmf.models.relevance import RankBy, check_rank_by
 from deepmf.training.history import Callback, EpochRecord, History
 from deepmf.training.settings import LARGEST, LARGEST_COUNT, Setting, list_settings
 
@@ -55,10 +58,10 @@ _OLD_FIRST_BYTES = b'{"check":"'
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial: the settings of the model, and its root mean squared error on the validation entries.
+    """One trial: the settings of the model, and its error on the validation entries.
 
-    `ended` is "completed", "pruned" (stopped early because other trials were better) or "diverged"; only a completed
-    trial has an error.
+    The error is the root mean squared error, or 1 minus the ranking metric of the study. `ended` is "completed",
+    "pruned" (stopped early because other trials were better) or "diverged"; only a completed trial has an error.
     """
 
     settings: dict[str, Any]
@@ -82,6 +85,12 @@ class Study:
         Settings that are fixed.
     space
         What the other settings are chosen from; default: `search_space` of the model.
+    metric
+        "rmse", or a ranking metric: "ndcg", "recall", "precision", "mrr", "map" or "hit_rate", whose trials are never
+        pruned.
+    n, relevant, rank_by
+        For a ranking metric: the length of the lists, the smallest relevant value and the order of columns, as in
+        `evaluate_ranking`.
     file
         File that keeps every trial. A study continues from the file of the same search.
 
@@ -103,9 +112,14 @@ class Study:
         column_features: Features | None = None,
         settings: Mapping[str, Any] | None = None,
         space: Space | None = None,
+        metric: str = "rmse",
+        n: int = 10,
+        relevant: float | None = None,
+        rank_by: RankBy | None = None,
         file: str | Path | None = None,
     ) -> None:
         self._model_class = model_class(model)
+        self.metric, self._ranking = metric, _check_metric(metric, train, n, relevant, rank_by)
         if not validation.n_entries:
             raise BadSetting("settings are compared on validation entries; there are none")
         self.train, self.validation = train, validation
@@ -223,7 +237,7 @@ class Study:
         from optuna import TrialPruned
 
         def prune(record: EpochRecord, _: History) -> None:
-            if record.validation_error is not None:
+            if record.validation_error is not None and not self._ranking:
                 trial.report(record.validation_error, record.epoch + 1)
                 if trial.should_prune():
                     raise TrialPruned
@@ -235,6 +249,9 @@ class Study:
             model.fit(self.train, self.validation, **self.features, callbacks=[*callbacks, prune], progress=False)
         if model.history_.stopped == "interrupted":
             raise KeyboardInterrupt
+        if self._ranking:
+            found = evaluate_ranking(model, self.validation, unknown="nan", **self._ranking).model
+            return 1.0 - float(getattr(found, self.metric))
         if model.history_.best_error is not None:
             return model.history_.best_error
         rows, columns, values = self.validation.entries()  # the model is not trained in epochs
@@ -258,6 +275,7 @@ class Study:
             "search space": {name: repr(dimension) for name, dimension in self.space.items()},
             "training entries": digest(self.train),
             "validation entries": digest(self.validation),
+            **({"metric": self.metric} | self._ranking if self._ranking else {}),
             **{name.replace("_", " "): self._digest_features(name) for name in self.features},
         }
 
@@ -267,6 +285,21 @@ class Study:
         if name == "row_features":
             return AxisFeatures.of(train.rows, features, train.row_counts).digest()
         return AxisFeatures.of(train.columns, features, train.column_counts).digest()
+
+
+def _check_metric(
+    metric: str, train: ObservedMatrix, n: int, relevant: float | None, rank_by: RankBy | None
+) -> dict[str, Any]:
+    """Return the arguments of `evaluate_ranking` for a metric; none for "rmse"."""
+    known = ["rmse", *ROW_METRICS]
+    if metric not in known:
+        raise BadSetting(f"there is no metric {metric!r} to tune for; {suggest_name(str(metric), known)}")
+    if metric == "rmse":
+        return {}
+    check_n(n)
+    if rank_by is not None:
+        check_rank_by(rank_by)
+    return {"n": int(n), "relevant": find_relevant(train, relevant), "rank_by": rank_by}
 
 
 def _drop_fixed(space: Space, defaults: Mapping[str, Any], fixed: Mapping[str, Any], model: str) -> Space:
@@ -508,6 +541,7 @@ SEARCHED: Mapping[str, Space] = {
         "count_power": Range(),
         "effect_penalty": LogRange(0.3, 30.0),
     },
+    "bayesian": {"latent_size": LogRange(2, 100)},
     "means": {"shrinkage": LogRange(0.1, 100.0)},
 }
 

@@ -4,9 +4,11 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import ranking_exchange
 from peer_runners import exchange
 from peers import environments, runs, tasks
 from peers.__main__ import main
@@ -16,6 +18,7 @@ from peers.figures import Clock, Line, lines_of, on_first, on_most
 from peers.one_hot import AGES, COLUMNS, ROWS, one_hot
 from peers.pictures import plot_memory
 from peers.problem import Asked, Entries, Problem
+from peers.ranking import RankingProblem
 from peers.records import Records
 from peers.report import by_size, known, write_report
 from peers.runs import Bench, Run, run_all, wanted
@@ -292,3 +295,55 @@ def test_runs_are_recorded_kept_and_reported(tmp_path: Path, monkeypatch: pytest
     written = {path.name: path for path in write_report(bench.records, tmp_path)}
     assert "| Fake | **.0000** | **2.0000** |" in written["small.md"].read_text()
     assert "- Fake, a small task: ended after 2 s, at a load of" in written["not-run.md"].read_text()
+
+
+def ranking_problem() -> RankingProblem:
+    """Two rows to rank: of the first columns 2 and 3 are liked, of the second column 0."""
+    train = Entries(np.array([0, 1, 2]), np.array([0, 1, 0]), np.array([4.0, 4.0, 5.0]))
+    test = Entries(np.array([0, 0, 1, 2]), np.array([2, 3, 0, 3]), np.array([5.0, 4.0, 4.0, 1.0]))
+    return RankingProblem((3, 30), train, Entries.none(), Entries.none(), Entries.none(), test)
+
+
+def test_a_peer_that_ranks_is_told_nothing_of_the_test(tmp_path: Path) -> None:
+    problem = tasks.TASKS["generated-ranking"].problem(0)
+    assert isinstance(problem, RankingProblem)
+    problem.write(tmp_path / "task.npz")
+    task = ranking_exchange.read_ranking_task(tmp_path / "task.npz")
+    known = Entries.joined(problem.train, problem.validation_given, problem.validation, problem.given)
+    given = np.concatenate([task.known.rows * 80 + task.known.columns, task.given.rows * 80 + task.given.columns])
+    assert sorted(given.tolist()) == sorted((known.rows * 80 + known.columns).tolist())
+    assert not np.isin(problem.test.rows * 80 + problem.test.columns, given).any()
+    assert not np.isin(task.given.rows, task.known.rows).any()  # rows were held out whole, in both splits
+    assert not np.isin(task.validation.rows, task.train.rows).any()
+    assert set(task.rows.tolist()) <= set(task.given.rows.tolist())
+
+
+def test_lists_are_scored_by_liked_test_entries() -> None:
+    lists = np.full((2, 20), -1)
+    lists[0, :3], lists[1, :2] = [2, 7, 3], [9, 0]
+    found = ranking_problem().score({"lists": lists})["ranking"]
+    ideal = 1 + 1 / np.log2(3)
+    assert found["ndcg"] == pytest.approx(np.mean([(1 + 1 / 2) / ideal, 1 / np.log2(3)]), abs=1e-5)
+    assert (found["n_rows"], found["recall"], found["mrr"], found["n_distinct"]) == (2, 1.0, 0.75, 5)
+    lists[1, 0] = 1
+    with pytest.raises(ValueError, match="entry"):
+        ranking_problem().score({"lists": lists})
+
+
+def test_settings_are_chosen_on_validation_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = tasks.TASKS["generated-ranking"].problem(0)
+    problem.write(tmp_path / "task.npz")
+    trials = [{"on": "all", "sign": -1}, {"on": "all", "sign": 1}, {"on": "liked", "sign": -1}]
+    arguments = ["runner", str(tmp_path / "task.npz"), str(tmp_path / "out"), json.dumps({"trials": trials})]
+    monkeypatch.setattr(sys, "argv", arguments)
+
+    def score(counts: Any, rows: Any, histories: Any) -> Any:
+        return np.repeat(counts, histories.shape[0], axis=0)
+
+    ranking_exchange.main(
+        lambda positions, own: own["sign"] * np.asarray(positions.sum(axis=0)), score, packages=["numpy"]
+    )
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert report["noted"]["chosen"]["sign"] == 1  # popular columns first
+    with np.load(tmp_path / "out.npz") as answers:
+        assert problem.score(dict(answers))["ranking"]["ndcg"] > 0.1

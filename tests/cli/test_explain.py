@@ -67,7 +67,7 @@ def test_bad_input_is_one_line(run: Any, folder: Path, split: AreaSplit) -> None
     for arguments, said in (
         (["--row", row, "--column", "No film"], "column 'No film' is not known"),
         (["--row", "Nobody", "--column", column], "row 'Nobody' is not known"),
-        (["--row", row, "--column", column, "-n", 0], "n must be a whole number of at least 1; got 0"),
+        (["--row", row, "--column", column, "-n", 0], "at least 1; got 0"),
     ):
         code, out, err = run("explain", folder / "means.safetensors", *arguments)
         assert (code, out, err.count("\n")) == (2, "", 1)
@@ -85,7 +85,7 @@ def test_a_picture(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> 
     assert json.loads(run(*asked, "--picture", why, "--json").out)["picture"] == str(why)
     code, out, err = run(*asked, "--picture", tmp_path / "why.png")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "the name of a picture must end in .svg; got " in err
+    assert ".svg; got " in err
     assert [file.name for file in tmp_path.iterdir()] == ["why.svg"]
 
 

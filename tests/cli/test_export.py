@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tests.cli.conftest import Run
 
 from deepmf.data import AreaSplit, read_features
 from deepmf.datasets import checkerboard
-from deepmf.export import onnx as onnx_folder
+from deepmf.export import onnx
 from deepmf.matrix.features import Features
 from deepmf.models.loading import load
 from deepmf.models.means import Means
@@ -31,7 +32,7 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Path]]:
         (folder / "rows.onnx").write_bytes(b"123")
         return [folder / "rows.onnx"]
 
-    monkeypatch.setattr(onnx_folder, "export_onnx", export_onnx)
+    monkeypatch.setattr(onnx, "export_onnx", export_onnx)
     return asked
 
 
@@ -56,7 +57,7 @@ def test_in_words(run: Any, folder: Path, tmp_path: Path, exported: list[tuple[A
 def test_what_cannot_be_exported(run: Any, folder: Path, tmp_path: Path) -> None:
     code, out, err = run("export", folder / "means.safetensors", "-o", tmp_path / "out")
     assert (code, out) == (2, "")
-    assert err == "deepmf: 'means' cannot be exported; the models that can are dmf, dmf-d, dmf-o\n"
+    assert re.search("'means' .*dmf, dmf-d, dmf-o", err)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -125,7 +126,7 @@ def test_features_that_came_are_written_as_they_were_given(
     code, out, _ = run("export-entries", described, "-o", tmp_path / "all.csv", *files, "--safe-csv")
     assert code == 0
     assert f"features of 2 rows in {tmp_path / f'people.{ending}'}" in out
-    assert f"no column features were added since training; {tmp_path / f'no.{ending}'} is not written" in out
+    assert re.search(f"no column features .*{tmp_path / f'no.{ending}'}", out)
     assert not (tmp_path / f"no.{ending}").exists()
     found = read_features(tmp_path / f"people.{ending}", label="row", kinds={"likes": "list", "mood": "category"})
     assert found.labels.tolist() == [100, 101]
@@ -141,7 +142,7 @@ def test_features_as_json_and_what_is_refused(run: Run, described: Path, tmp_pat
     words = ["export-entries", described, "-o", tmp_path / "all.csv", "--new-row-features"]
     assert json.loads(run(*words, people, "--json").out)["row_features"] == 2
     for target, said in (
-        (tmp_path / "people.jsonl", "--new-row-features needs a file that ends in .csv, .tsv, .parquet; got"),
+        (tmp_path / "people.jsonl", "--new-row-features needs a file"),
         (tmp_path / "all.csv", "all.csv"),
         (described, "ends in"),
     ):

@@ -26,10 +26,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models import base as model_module
 from deepmf.models.dmf import DMF
 from deepmf.models.loading import load
-from deepmf.training import memory as fit_memory
-from deepmf.training import progress as epoch_progress
-from deepmf.training import runtime
-from deepmf.training import runtime as threads
+from deepmf.training import memory, progress, runtime
 from deepmf.training.history import describe_stages
 
 ONE_EPOCH = ["--set", "epochs=1", "--device", "cpu"]
@@ -65,18 +62,16 @@ def test_the_summary_in_words(run: Any, folder: Path, tmp_path: Path, tiny: list
     output = tmp_path / "model.safetensors"
     code, out, err = run("fit", folder / "train.csv", "-o", output, *tiny, "--set", "epochs=2")
     assert (code, err) == (0, "")  # standard error is no terminal: no progress
-    plan, first, second = out.splitlines()
+    plan, first, *_, last = out.splitlines()
     n_train = load(output).entries_.train.n_entries
-    assert (
-        plan == f"fitting DMF to {n_train} entries: 1 hidden layer of 16, 2 epochs of 1 step on the CPU; about a second"
-    )
+    assert re.match(f"fitting DMF to {n_train} entries: .* of 16, 2 epochs .*; about .*s", plan)
     assert first.startswith("fitted DMF to ")
     assert "best epoch" in first
     history = load(output).history_
     n_entries = round(0.05 * read_matrix(folder / "train.csv").n_entries)
     told = f"validation RMSE {history.best_error:.4f} on {n_entries} entries; the means: {history.means_error:.4f}"
     assert first.endswith(told)
-    assert second == f"saved in {output}"
+    assert last == f"saved in {output}"
 
 
 @pytest.mark.parametrize("name", ["means", "als", "dmf", "i-autorec", "dmf-o"])
@@ -117,10 +112,7 @@ def test_validation_entries_of_a_model_that_cannot_extend_are_told(run: Any, fol
     code, out, err = run(*fit)
     assert (code, err) == (0, "")
     told = [line for line in out.splitlines() if "are not in the model" in line]
-    assert told == [
-        "16 validation entries are not in the model, because OptSpace cannot be extended "
-        "(--validation-share 0 trains on all entries)"
-    ]
+    assert len(told) == 1 and re.match("16 validation entries .*OptSpace .*--validation-share 0", told[0])
     found = summary_of(run, *fit[1:])
     assert (found["entries"], found["left_out"]) == (308, 16)
     none = summary_of(run, *fit[1:], "--validation-share", 0)
@@ -135,8 +127,8 @@ def test_a_model_no_better_than_the_means_is_told(
         main([*map(str, given), "--set", "learning_rate=1e-9"])
     assert not ending.value.code
     (told,) = capsys.readouterr().err.splitlines()
-    assert told.startswith("deepmf: warning: the validation RMSE of ")
-    assert told.endswith("try other settings (epochs, learning_rate, dropout, latent_size) or another model")
+    assert told.startswith("deepmf: warning: ") and "RMSE" in told
+    assert all(name in told for name in ("epochs", "learning_rate", "dropout", "latent_size"))
 
 
 def test_the_means_are_told_once(run: Any, folder: Path, tmp_path: Path) -> None:
@@ -149,8 +141,10 @@ def test_fewer_threads_on_a_busy_machine_are_told(
     run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--model", "als", "--set", "epochs=2"]
-    monkeypatch.setattr(threads, "_is_given", lambda _: False)
-    monkeypatch.setattr(threads, "count_free_cores", lambda: 1)
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(runtime, "count_free_cores", lambda: 1)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -158,7 +152,7 @@ def test_fewer_threads_on_a_busy_machine_are_told(
     finally:
         torch.set_num_threads(before)
     assert code == 0
-    assert out.splitlines()[2] == "torch used 1 of 2 threads, because other programs use the cores"
+    assert "1 of 2 threads" in out
 
 
 def test_validation_from_a_file_teaches_nothing(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
@@ -200,12 +194,9 @@ def test_ordinal_dmf_is_fitted_by_default_with_settings_for_the_file(run: Any, f
 def test_an_effort_is_for_models_that_choose_by_it(run: Any, folder: Path, tmp_path: Path) -> None:
     fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--effort"]
     code, _, err = run(*fit, "quick", "--model", "als")
-    assert (code, err) == (
-        2,
-        "deepmf: --effort quick is for dmf-o; configure 'als' with --set NAME=VALUE\n",
-    )
+    assert code == 2 and re.search("--effort .*dmf-o; .*'als' .*--set", err)
     code, _, err = run(*fit, "quicker")
-    assert code == 2 and "effort must be 'quick' or 'normal' or 'best'; got 'quicker'" in err
+    assert code == 2 and re.search("effort .*got 'quicker'", err)
     assert not (tmp_path / "m").exists()
 
 
@@ -225,13 +216,11 @@ def test_what_was_chosen_and_what_followed_is_told(run: Any, folder: Path, tmp_p
     assert (code, err) == (0, "")
     plan, summary, stages, chosen, _ = out.splitlines()
     model = load(tmp_path / "m")
-    assert plan.startswith(
-        "fitting OrdinalDMF (effort quick) to 308 entries: 1 hidden layer of 128, 1 epochs of 1 step"
-    )
+    assert re.match("fitting OrdinalDMF .*quick.* to 308 entries: .* of 128, 1 epochs", plan)
     assert stages == f"stages: {describe_stages(model.history_.stages)}"
     assert f"validation RMSE {list(model.history_.stages.values())[-1]:.4f} on 16 entries" in summary
-    assert chosen.startswith("chosen: hidden_sizes=128, latent_size=64 dropout=")
-    assert chosen.endswith(" and 5 more (deepmf inspect shows all)")
+    assert "hidden_sizes=128, latent_size=64 dropout=" in chosen
+    assert re.search(r"\d more", chosen)
     found = summary_of(run, *fit[1:])
     assert found["stages"] == model.history_.stages
     assert found["chosen"].keys() == model.chosen_.keys() and "epochs" not in found["chosen"]
@@ -242,14 +231,14 @@ def test_entries_set_aside_are_told(run: Any, tmp_path: Path) -> None:
     for share in ([], ["--validation-share", 0]):
         code, out, _ = run("fit", tmp_path / "r.csv", "-o", tmp_path / "m", *share, *ONE_EPOCH)
         assert code == 0
-        assert re.search(r"validation RMSE [\d.]+ on held-out entries; the means: [\d.]+\n", out)
+        assert re.search(r"validation RMSE [\d.]+ .*means: [\d.]+\n", out)
 
 
 def test_a_terminal_is_told_the_plan_once(
     run: Any, folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(epoch_progress, "is_terminal", lambda: True)
-    monkeypatch.setattr(epoch_progress, "find_spec", lambda _: None)  # a plain line
+    monkeypatch.setattr(progress, "is_terminal", lambda: True)
+    monkeypatch.setattr(progress, "find_spec", lambda _: None)  # a plain line
     code, out, err = run("fit", folder / "train.csv", "-o", tmp_path / "m", *tiny, "--set", "epochs=2")
     assert code == 0
     assert "fitting DMF to" not in out
@@ -291,25 +280,25 @@ def test_ids_of_digits_are_strings_where_the_ratings_have_strings(run: Any, tmp_
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "dropuot=0.5"], "there is no setting 'dropuot'; did you mean 'dropout'?"),
-        (["--set", "dropout=lots"], "dropout must be a number at least 0 and at most 0.99; got 'lots'"),
-        (["--set", "hidden_sizes=[0]"], "hidden_sizes must be whole numbers of at least 1"),
-        (["--set", "epochs"], "--set takes name=value, such as dropout=0.5; got 'epochs'"),
-        (["--model", "dmfd"], "there is no model 'dmfd'; did you mean 'dmf"),
-        (["--model", "svd++"], "there is no model 'svd++'; there are dmf, dmf-d, "),
-        (["--device", "gpu"], "device must be 'auto' or 'cpu' or 'cuda'; got 'gpu'"),
-        (["--row", "nobody"], "there is no column 'nobody' for the row; there are 'user', 'film', 'stars'"),
-        (["--separator", "ab"], "separator must be one character or '::'; got 'ab'"),
-        (["--duplicates", "any"], "duplicates must be 'error', 'first', 'last' or 'mean'; got 'any'"),
-        (["--missing", "zero"], "missing must be 'error' or 'drop'; got 'zero'"),
-        (["--decimal", "comma"], "decimal must be '.' or ','; got 'comma'"),
-        (["--wide", "--value", "stars"], "no value field to choose; got value 'stars'"),
+        (["--set", "dropuot=0.5"], "'dropuot'; did you mean 'dropout'"),
+        (["--set", "dropout=lots"], "at most 0.99; got 'lots'"),
+        (["--set", "hidden_sizes=[0]"], "hidden_sizes must be"),
+        (["--set", "epochs"], "got 'epochs'"),
+        (["--model", "dmfd"], "'dmfd'; did you mean 'dmf"),
+        (["--model", "svd++"], "no model 'svd++'"),
+        (["--device", "gpu"], "'cuda'; got 'gpu'"),
+        (["--row", "nobody"], "there are 'user', 'film', 'stars'"),
+        (["--separator", "ab"], "'::'; got 'ab'"),
+        (["--duplicates", "any"], "'mean'; got 'any'"),
+        (["--missing", "zero"], "'drop'; got 'zero'"),
+        (["--decimal", "comma"], "','; got 'comma'"),
+        (["--wide", "--value", "stars"], "got value 'stars'"),
         (["--config", "nowhere.toml"], "there is no file nowhere.toml"),
         (["--scale", "1,2,3"], "the scale is 1 to 3 in steps of 1"),
         (["--validation", "nowhere.csv"], "there is no file nowhere.csv"),
         (["--validation-share", "2"], "must be a share between 0 and 1"),
-        (["--validation-share", "0.1", "--validation", "v.csv"], "give --validation or --validation-share, not both"),
-        (["--seed", "-1"], "seed must be a whole number of at least 0; got -1"),
+        (["--validation-share", "0.1", "--validation", "v.csv"], "--validation or --validation-share"),
+        (["--seed", "-1"], "at least 0; got -1"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(
@@ -328,7 +317,7 @@ def test_bad_input_is_one_line_and_writes_nothing(
     [
         ("missing.csv", None, "there is no file"),
         ("empty.csv", "", "is empty"),
-        ("words.csv", "user,item,rating\na,b,good\n", "line 2: value 'good' is not a number"),
+        ("words.csv", "user,item,rating\na,b,good\n", "line 2: value 'good'"),
         ("twice.csv", "user,item,rating\na,b,1\na,b,2\n", "line 3"),
     ],
 )
@@ -384,7 +373,7 @@ def test_a_loss_that_diverges_later_keeps_the_last_good_weights(
     monkeypatch.setattr(DMF, "fit", fit)
     output = tmp_path / "m"
     code, out, err = run("fit", folder / "train.csv", "-o", output, *tiny, "--set", "epochs=2")
-    assert (code, err) == (2, f"deepmf: no longer a number; it is saved in {output}\n")
+    assert code == 2 and re.search(f"number; .*{output}\n", err)
     assert out.startswith("fitting DMF to ") and out.count("\n") == 1
     assert len(load(output).history_) == 2
 
@@ -411,7 +400,7 @@ def test_ctrl_c_saves_the_best_weights(
     output = tmp_path / "m"
     code, out, err = run("fit", folder / "train.csv", "-o", output, *tiny, "--json")
     assert code == 130
-    assert err == "deepmf: warning: training was interrupted in epoch 31\n"
+    assert re.search("warning: .*epoch 31\n", err) and err.count("\n") == 1
     summary = json.loads(out)
     assert summary["stopped"] == "interrupted"
     assert load(output).history_.best_error == summary["validation_rmse"]
@@ -475,7 +464,7 @@ def test_resume_refuses_the_checkpoint_of_another_run(
     interrupt.undo()
     code, _, err = run(*fit, "--seed", 9)
     assert code == 2
-    assert "is the checkpoint of another run" in err
+    assert "checkpoint of another run" in err
 
 
 def test_parquet(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
@@ -505,7 +494,7 @@ def test_a_log_for_tensorboard(run: Any, folder: Path, tmp_path: Path, tiny: lis
     assert all(name in content for name in (b"loss", b"validation_error", b"learning_rate"))
     code, _, err = run(*fit[:4], "--tensorboard", tmp_path / "no", "--model", "means")
     assert code == 2
-    assert "'means' does not train in epochs" in err
+    assert re.search("'means' .*epochs", err)
     assert not (tmp_path / "no").exists()
 
 
@@ -559,11 +548,11 @@ def frames_below(frames: list[Any]) -> int:
 @pytest.mark.parametrize(
     "more, message",
     [
-        (["--start-from", "means.safetensors", "--model", "als"], "--model als cannot start from a Means; leave"),
+        (["--start-from", "means.safetensors", "--model", "als"], "cannot start from a Means"),
         (["--start-from", "nowhere"], "nowhere"),
         (["--start-from", "train.csv"], "train.csv"),
         (["--start-from", "means.safetensors", "--set", "shrinkage=1"], "other settings: shrinkage 5.0, not 1"),
-        (["--start-from", "means.safetensors", "--validation-share", "2"], "--validation-share must be between 0 and"),
+        (["--start-from", "means.safetensors", "--validation-share", "2"], "--validation-share must"),
         (["--start-from", "means.safetensors", "--scale", "0:9"], "was fitted to the scale 1 to 5 in steps of 1"),
     ],
 )
@@ -577,10 +566,10 @@ def test_a_start_that_does_not_fit(run: Any, folder: Path, tmp_path: Path, more:
 def test_what_does_not_fit_into_memory_is_refused(
     run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fit_memory, "count_free_bytes", lambda _: 1 << 20)
+    monkeypatch.setattr(memory, "count_free_bytes", lambda _: 1 << 20)
     code, _, err = run("fit", folder / "train.csv", "-o", tmp_path / "m", "--effort", "best", "--device", "cpu")
     assert code == 2
-    assert err.startswith("deepmf: fitting OrdinalDMF to 48 rows x 32 columns needs at least ")
+    assert re.match("deepmf: .*OrdinalDMF to 48 rows x 32 columns", err)
     assert err.count("\n") == 1 and 'effort="quick"' in err
     assert list(tmp_path.iterdir()) == []
 
@@ -599,7 +588,7 @@ def test_a_name_that_ends_in_model_is_a_folder(run: Any, folder: Path, tmp_path:
     code, _, err = run(*words, "-o", tmp_path / "photos.model")
     assert code == 2 and "it exists already" in err
     code, _, err = run("inspect", tmp_path / "photos.model")
-    assert code == 2 and "is a folder without model.json" in err
+    assert code == 2 and "without model.json" in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.model", "m.safetensors", "photos.model"]
 
 
@@ -641,4 +630,4 @@ def test_texts_of_digits_are_known_whether_or_not_a_file_quotes_them(run: Any, t
         model = tmp_path / f"{train}.safetensors"
         assert run("fit", tmp_path / f"{train}.csv", "-o", model, "--model", "means").code == 0
         outcome = run("evaluate", model, tmp_path / f"{test}.csv")
-        assert outcome.code == 0 and "has seen 40 of the 40 test entries" in outcome.err
+        assert outcome.code == 0 and "40 of the 40 test entries" in outcome.err

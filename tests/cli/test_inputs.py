@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import re
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,12 +35,11 @@ def write(folder: Path, content: str, name: str = "r.csv") -> Path:
 
 def test_a_guess_is_told_and_how_to_say_otherwise(run: Any, tmp_path: Path) -> None:
     path = write(tmp_path, "who,what,points,when\nann,x,1,2020\nbob,y,3,2021\nbob,x,2,2021\n")
-    assert fit(run, path).err == (
-        f"deepmf: {path}: 'who' is taken as the row, 'what' as the column and 'points' as the value "
-        "(set --row, --column and --value to change this)\n"
-    )
+    (line,) = fit(run, path).err.splitlines()
+    assert f"{path}: 'who' is taken as the row, 'what' as the column and 'points' as the value" in line
+    assert all(option in line for option in ("--row", "--column", "--value", "--count", "--no-values"))
     assert fit(run, path, "--row", "who", "--column", "what", "--value", "points").err == ""
-    assert "field 0 is taken as the row, field 1 as" in fit(run, write(tmp_path, "1,7,3\n2,7,1\n2,8,2\n")).err
+    assert re.search("field 0 .*row, field 1 as", fit(run, write(tmp_path, "1,7,3\n2,7,1\n2,8,2\n")).err)
     two = write(tmp_path, "user,item,rating,score\n1,7,3,1\n2,7,1,1\n")
     assert "'rating' as the value" in fit(run, two).err  # two names for one role
     assert fit(run, write(tmp_path, "user,item,rating\n1,7,3\n2,7,1\n")).err == ""
@@ -50,32 +52,28 @@ def test_the_names_of_training_are_no_guess(run: Any, tmp_path: Path) -> None:
     assert run("evaluate", tmp_path / "m", test).err == ""
     assert run("predict", tmp_path / "m", test).err == ""
     other = write(tmp_path, "person,{thing}\nann,y\n", "p.csv")
-    assert run("predict", tmp_path / "m", other).err == (
-        f"deepmf: {other}: 'person' is taken as the row and '{{thing}}' as the column (set --row and --column "
-        "to change this)\n"
-    )
+    told = run("predict", tmp_path / "m", other).err
+    assert re.match(f"deepmf: {other}: 'person' .*row and '{{thing}}' .*column .*--row and --column ", told)
 
 
 def test_gaps(run: Any, tmp_path: Path) -> None:
     path = write(tmp_path, "user,item,rating\n1,7,3\n1,8,NA\n2,7,\n2,8,1\n")
     outcome = fit(run, path)
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.err == (
-        f"deepmf: {path}, line 3: the value is missing, as in 2 of 4 lines; --missing drop leaves them out\n"
-    )
+    assert re.match(f"deepmf: {path}, line 3: .*2 of 4 lines; --missing drop", outcome.err)
     outcome = fit(run, path, "--missing", "drop")
-    assert outcome.code == 0 and outcome.err == f"deepmf: {path}: dropped 2 lines without a value\n"
+    assert outcome.code == 0 and re.match(f"deepmf: {path}: dropped 2 ", outcome.err)
 
 
 def test_decimal_commas(run: Any, tmp_path: Path) -> None:
     path = write(tmp_path, "user;item;rating\n1;7;3,5\n2;7;1\n")
-    assert fit(run, path).err.endswith("value '3,5' is not a number; --decimal , reads decimal commas\n")
+    assert re.search("'3,5' .*--decimal ,", fit(run, path).err)
     assert json.loads(fit(run, path, "--decimal", ",", "--json").out)["scale"] == "one of 1, 3.5"
 
 
 def test_repeats(run: Any, tmp_path: Path) -> None:
     path = write(tmp_path, "user,item,rating\n1,7,1\n1,7,2\n2,7,4\n2,8,5\n")
-    assert "--duplicates first, last or mean" in fit(run, path).err
+    assert "--duplicates first" in fit(run, path).err
     for how, wanted in (("first", 1.0), ("last", 2.0)):
         assert fit(run, path, "--duplicates", how).code == 0
         assert run("evaluate", tmp_path / "m", write(tmp_path, f"user,item,rating\n1,7,{wanted}\n", "t.csv")).code == 0
@@ -98,10 +96,7 @@ def test_a_wide_table_comes_back_with_its_gaps_filled_in(run: Any, tmp_path: Pat
     assert "wide=True" not in outcome.err
     outcome = fit(run, path, "--wide")
     assert outcome.code == 0
-    assert (
-        outcome.err
-        == f"deepmf: {path}: 'id' holds the row ids of a wide table of 28 columns (set --row to change this)\n"
-    )
+    assert re.match(f"deepmf: {path}: 'id' .*28 columns .*--row", outcome.err)
     given, n_gaps = polars.read_csv(path), sum(line.count(",,") + line.endswith(",") for line in SURVEY.splitlines())
     code, out, err = run("complete", tmp_path / "m", "-o", tmp_path / "c.csv", "--json")
     assert (code, err, json.loads(out)["predictions"]) == (0, "", n_gaps)
@@ -134,7 +129,7 @@ def test_files_beside_a_wide_table_are_wide(run: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", ["fit", "tune", "evaluate", "compare", "split"])
 def test_every_command_that_reads_entries_takes_the_options(run: Any, command: str) -> None:
     shown = " ".join(run(command, "--help").out.split())
-    assert all(option in shown for option in ("--missing", "--decimal", "--duplicates", "--wide"))
+    assert all(option in shown for option in ("--missing", "--decimal", "--duplicates", "--wide", "--no-values"))
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +203,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, numbered: Model) -> Non
 @pytest.mark.parametrize(
     ("content", "error", "message"),
     [
-        (b"user,item\n1,10\none,20\n", UnknownLabel, "row 'one' is not known; the model's rows are whole numbers"),
+        (b"user,item\n1,10\none,20\n", UnknownLabel, "'one'.*whole numbers"),
         (b"user,item\n1,10\n,20\n", BadEntries, "pair 1 has no row id"),
     ],
 )
@@ -230,7 +225,7 @@ def test_ids_of_a_type_that_no_model_has(tmp_path: Path, numbered: Model) -> Non
 def test_ids_are_parsed_strictly(tmp_path: Path, numbered: Model, other: str) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text(f"user,item\n{other},10\n")
-    with pytest.raises(UnknownLabel, match="is not known; the model's rows are whole numbers"):
+    with pytest.raises(UnknownLabel, match="whole numbers"):
         pairs_of(path, numbered)
 
 
@@ -247,3 +242,31 @@ def test_a_first_pair_with_a_gap_is_no_header(tmp_path: Path, named: Model) -> N
     path.write_text("zed,\nann,Alien\n")
     with pytest.raises(BadEntries, match="pair 0 has no column id"):
         pairs_of(path, named)
+
+
+def test_columns_of_a_wide_table_are_left_out_on_request(run: Any, tmp_path: Path) -> None:
+    lines = [f"{k},{1 + k % 6},{1 + k % 5},{1 + k % 4},{1 + k % 6},{20 + k},word" for k in range(30)]
+    path = write(tmp_path, "id,q1,q2,q3,q4,age,town\n" + "\n".join(lines) + "\n")
+    refused = run("datasets", "describe", path, "--wide", "--exclude-columns", "town")
+    assert refused.code == 2
+    assert "'age'" in refused.err and "--exclude-columns age" in refused.err
+    found = run("datasets", "describe", path, "--wide", "--exclude-columns", "age,town", "--json")
+    assert found.code == 0
+    assert json.loads(found.out)["n_columns"] == 4
+    for options, words in (
+        (["--wide", "--exclude-columns", "nothing"], "'nothing'"),
+        (["--exclude-columns", "age"], "--wide"),
+    ):
+        found = run("datasets", "describe", path, *options)
+        assert found.code == 2
+        assert words in found.err
+
+
+def test_a_pipe_is_read_as_a_file(run: Any, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_text("user,item,rating\n1,7,3\n2,7,1\n"))
+    writer.start()
+    found = run("datasets", "describe", tmp_path / "pipe", "--json")
+    writer.join()
+    assert found.code == 0, found.err
+    assert json.loads(found.out)["n_entries"] == 2

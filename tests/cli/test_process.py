@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from tests.cli.conftest import Run
 from tests.rank_processes import ROOT, environment
 
 import deepmf
-from deepmf.cli import process as torchrun
+from deepmf.cli import process
 from deepmf.errors import BadSetting
 from deepmf.models.loading import load
 from deepmf.storage.model_file import read_file
@@ -42,7 +43,6 @@ with report_truncated_files():
 """
 
 
-@pytest.mark.xfail(strict=False, reason="several threads may print the line")
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal")
 @pytest.mark.parametrize("where", ["main", "thread", "torch"])
@@ -113,7 +113,6 @@ def test_the_model_is_that_of_one_process(
     np.testing.assert_allclose(two.predict(rows, columns), one.predict(rows, columns), atol=0.02)
 
 
-@pytest.mark.xfail(strict=False, reason="pins words of a message")
 @pytest.mark.slow
 def test_a_killed_process_is_started_again_and_ends_with_the_same_weights(
     fitted: tuple[Path, subprocess.CompletedProcess[str]], folder: Path, tmp_path: Path
@@ -123,7 +122,7 @@ def test_a_killed_process_is_started_again_and_ends_with_the_same_weights(
     ended = torchrun_deepmf("fit", folder / "train.csv", "-o", output, "--resume", *FIT, job=job)
     assert ended.returncode == 0, ended.stderr
     complaints = said_by_us(ended.stderr)
-    assert len(complaints) <= 1 and all("no longer reach each other" in line for line in complaints)
+    assert len(complaints) <= 1 and all("lost each other" in line for line in complaints)
     assert [file.name for file in tmp_path.iterdir()] == [output.name]  # the checkpoint is gone
     expected, found = (read_file(path, kind="model").tensors for path in (fitted[0], output))
     for name, tensor in expected.items():
@@ -134,10 +133,8 @@ def test_a_killed_process_is_started_again_and_ends_with_the_same_weights(
 def test_errors_are_said_once(folder: Path, tmp_path: Path) -> None:
     ended = torchrun_deepmf("fit", folder / "train.csv", "-o", tmp_path / "model.safetensors", "--model", "als")
     assert ended.returncode != 0
-    assert said_by_us(ended.stderr) == [
-        "deepmf: ALS is fitted by one process, and 2 were started together; "
-        "OrdinalDMF, DMF and DMFD are fitted by several"
-    ]
+    (said,) = said_by_us(ended.stderr)
+    assert re.match("deepmf: ALS .*2 .*OrdinalDMF", said)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -149,33 +146,32 @@ def second(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (TOLD | {"MASTER_PORT": str(port)}).items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT", raising=False)
-    monkeypatch.setattr(torchrun, "_SECONDS_TO_CONNECT", 0.1)
 
 
 def test_a_process_alone_speaks() -> None:
-    assert torchrun.is_first() and torchrun.may_complain()
-    assert not torchrun.is_one_of_several() and not torchrun.is_restarted()
-    torchrun.check_command("predict")
+    assert process.is_first() and process.may_complain()
+    assert not process.is_one_of_several() and not process.is_restarted()
+    process.check_command("predict")
 
 
 @pytest.mark.usefixtures("second")
 def test_the_second_of_two_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert torchrun.is_one_of_several() and not torchrun.is_first()
-    assert not torchrun.may_complain()
-    assert not torchrun.is_restarted()
+    assert process.is_one_of_several() and not process.is_first()
+    assert not process.may_complain(seconds_to_connect=0.1)
+    assert not process.is_restarted()
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert torchrun.is_restarted()
+    assert process.is_restarted()
     monkeypatch.setenv("RANK", "0")
-    assert torchrun.is_first() and torchrun.may_complain()
+    assert process.is_first() and process.may_complain(seconds_to_connect=0.1)
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert not torchrun.is_one_of_several()
+    assert not process.is_one_of_several()
 
 
 @pytest.mark.usefixtures("second")
 def test_other_commands_are_refused() -> None:
-    torchrun.check_command("fit")
+    process.check_command("fit")
     with pytest.raises(BadSetting, match="only fit shares its work"):
-        torchrun.check_command("predict")
+        process.check_command("predict")
 
 
 @pytest.mark.usefixtures("second")
@@ -187,7 +183,7 @@ def test_restarts_on_several_machines_need_stores_of_their_own(monkeypatch: pyte
     ):
         monkeypatch.setenv(name, value)
     with (
-        pytest.raises(BadSetting, match="on 2 machines needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"),
-        torchrun.join_processes(),
+        pytest.raises(BadSetting, match="TORCH_DISABLE_SHARE"),
+        process.join_processes(),
     ):
         pass

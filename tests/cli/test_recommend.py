@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,7 +35,22 @@ def test_the_best_columns(run: Any, folder: Path, split: AreaSplit) -> None:
     assert [line["prediction"] for line in shown["best"]] == pytest.approx(best.values.tolist())
     shown = run(*arguments).out
     assert all(column in shown for column in best.labels)
-    assert shown.splitlines()[1].split()[1::2] == ["film", "prediction"]  # as the file has it
+    assert shown.splitlines()[1].split()[1::2] == ["film", "prediction", "presence", "liked"]
+
+
+def test_both_orders_and_their_probabilities(run: Any, folder: Path, split: AreaSplit) -> None:
+    path, row = folder / "means.safetensors", split.train.row_labels[0]
+    arguments = ["recommend", path, "--row", row, "-n", 5, "--json"]
+    for order in ("relevance", "value"):
+        best = load(path).recommend(row, n=5, rank_by=order, relevant=4)
+        shown = json.loads(run(*arguments, "--rank-by", order, "--relevant", 4).out)["best"]
+        assert [line["column"] for line in shown] == best.labels.tolist()
+        assert best.presence is not None and best.liked is not None
+        assert [line["presence"] for line in shown] == pytest.approx(best.presence.tolist())
+        assert [line["liked"] for line in shown] == pytest.approx(best.liked.tolist())
+    for wrong in (["--rank-by", "x"], ["--relevant", 9]):
+        code, _, err = run(*arguments, *wrong)
+        assert code == 2 and err.count("\n") == 1 and str(wrong[1]) in err
 
 
 def test_observed_columns_only_if_asked_for(run: Any, folder: Path, split: AreaSplit) -> None:
@@ -53,13 +69,13 @@ def test_bad_input_is_one_line(run: Any, folder: Path, tmp_path: Path) -> None:
     assert "--extend" in err
     known = load(folder / "means.safetensors").row_labels_[0]
     code, _, err = run("recommend", folder / "means.safetensors", "--row", known, "-n", 0)
-    assert (code, err) == (2, "deepmf: n must be a whole number of at least 1; got 0\n")
+    assert code == 2 and re.match("deepmf: n must .*got 0\n", err)
     (tmp_path / "r.csv").write_text("1,10,1\n1,20,2\n2,10,3\n")
     assert run("fit", tmp_path / "r.csv", "-o", tmp_path / "m", "--model", "means", "--validation-share", 0).code == 0
     assert run("recommend", tmp_path / "m", "--row", "2", "--json").code == 0
     code, _, err = run("recommend", tmp_path / "m", "--row", "ann")
     assert code == 2
-    assert "row 'ann' is not known; the model's rows are ints" in err
+    assert re.search("'ann' .*ints", err)
 
 
 @pytest.fixture
@@ -91,8 +107,9 @@ def test_a_history_describes_a_new_row(
     assert (code, err) == (0, "")
     entries = ObservedMatrix.from_entries(["me"] * 3, films, [5, 1, 4], split.train.scale)
     best = load(model).extend(entries).recommend("me", n=4)
-    pairs = zip(best.labels.tolist(), best.values.tolist(), strict=True)
-    assert json.loads(out) == {"row": None, "best": [{"column": c, "prediction": pytest.approx(p)} for c, p in pairs]}
+    shown = json.loads(out)
+    assert shown["row"] is None and [line["column"] for line in shown["best"]] == best.labels.tolist()
+    assert [line["prediction"] for line in shown["best"]] == pytest.approx(best.values.tolist())
     assert not set(best.labels) & set(films)
     assert model.read_bytes() == before
 
@@ -135,7 +152,7 @@ def test_a_history_of_a_method_that_knows_no_new_rows(run: Any, folder: Path, tm
     (tmp_path / "me.csv").write_text(f"{films[0]},5\n")
     code, out, err = run("recommend", model, "--history", tmp_path / "me.csv")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "RankK cannot predict for new rows: " in err
+    assert re.search("RankK cannot .*new rows: ", err)
 
 
 @pytest.mark.parametrize("row", ["1_0", "+1", " 1", "01", "٣"])
@@ -143,7 +160,7 @@ def test_ids_are_parsed_strictly(run: Any, tmp_path: Path, row: str) -> None:
     Means().fit(ObservedMatrix.from_entries([1, 3, 10], [1, 2, 2], [1, 2, 3])).save(tmp_path / "m")
     code, out, err = run("recommend", tmp_path / "m", "--row", row)
     assert (code, out) == (2, "")
-    assert f"row {row!r} is not known; the model's rows are ints" in err
+    assert f"row {row!r} " in err and "ints" in err
     (tmp_path / "me.csv").write_text(f"item,rating\n1,{row}\n")
     if "1_0" in row or "٣" in row:
         assert (
@@ -166,7 +183,7 @@ def test_a_first_entry_without_a_value_is_no_header(run: Any, folder: Path, tmp_
     (tmp_path / "me.csv").write_text("\n".join([f"{films[0]},", f"{films[1]},4"]))
     code, _, err = run("recommend", folder / "means.safetensors", "--history", tmp_path / "me.csv")
     assert code == 2
-    assert f"each line needs a column and a value; one has {films[0]!r} and None" in err
+    assert f"{films[0]!r} and None" in err
     (tmp_path / "me.csv").write_text(f"item,2020\n{films[1]},4\n")
     assert run("recommend", folder / "means.safetensors", "--history", tmp_path / "me.csv").code == 0
 
@@ -214,10 +231,10 @@ def test_a_choice_of_unknown_columns(run: Any, folder: Path, tmp_path: Path, fil
             row = load(folder / "means.safetensors").row_labels_[0]
             code, out, err = run("recommend", folder / "means.safetensors", "--row", row, option, some)
             assert (code, out, err.count("\n")) == (2, "", 1)
-            assert f'{some}: column "Nobody\'s film" is not known' in err
+            assert f'{some}: column "Nobody\'s film"' in err
     some.write_text("item\n")
     code, _, err = run("recommend", folder / "means.safetensors", "--row", row, "--among", some)
-    assert (code, err) == (2, f"deepmf: {some} holds no lines with a column\n")
+    assert code == 2 and err.startswith(f"deepmf: {some} holds no lines")
 
 
 def test_titles_with_commas_and_numbers(run: Any, tmp_path: Path) -> None:
@@ -242,7 +259,7 @@ def test_titles_with_commas_and_numbers(run: Any, tmp_path: Path) -> None:
     (tmp_path / "some").write_text("10\nAlien\n")
     code, _, err = run(*arguments)
     assert code == 2
-    assert "some: column 'Alien' is not known; the model's columns are whole numbers" in err
+    assert re.search("some: .*'Alien' .*whole numbers", err)
 
 
 def test_all_rows_and_some_rows_in_a_file(run: Any, folder: Path, tmp_path: Path) -> None:
@@ -298,12 +315,12 @@ def test_bad_input_about_many_rows_is_one_line(run: Any, folder: Path, tmp_path:
         (["--rows", tmp_path / "rows.txt", "--all"], "give one of --row ID"),
         (["--all"], "--all needs -o FILE"),
         (["--rows", tmp_path / "rows.txt"], "--rows needs -o FILE"),
-        (["--rows", tmp_path / "rows.txt", "-o", top], "rows.txt: row 'Nobody' is not known"),
+        (["--rows", tmp_path / "rows.txt", "-o", top], "rows.txt: row 'Nobody'"),
         (["--history", tmp_path / "rows.txt", "-o", top], "-o is for known rows"),
         (["--all", "-o", tmp_path / "top.xlsx"], "must end in .csv, .tsv, .jsonl, .parquet"),
         (["--all", "-o", tmp_path / "rows.txt"], "must end in"),
-        (["--all", "-o", top, "-n", 0], "n must be a whole number of at least 1; got 0"),
-        (["--all", "-o", top, "--min-entries", -1], "min_entries must be a whole number of at least 0; got -1"),
+        (["--all", "-o", top, "-n", 0], "at least 1; got 0"),
+        (["--all", "-o", top, "--min-entries", -1], "at least 0; got -1"),
         (["--row", row, "--safe-csv"], "--safe-csv"),
         (["--rows", tmp_path / "absent.txt", "-o", top], "absent.txt"),
     ):
@@ -345,12 +362,12 @@ def test_a_row_of_an_extension(run: Any, model: Path, folder: Path, split: AreaS
     assert json.loads(out)["row"] == new
 
 
-def test_bad_input_is_one_line_of_similar(run: Any, model: Path, folder: Path) -> None:
+def test_bad_input_of_similar_is_one_line(run: Any, model: Path, folder: Path) -> None:
     known = load(model).row_labels_[0]
     for arguments, said in (
         ([model, "--column", "No film"], "column 'No film' is not known"),
         ([model, "--row", "Nobody"], "row 'Nobody' is not known"),
-        ([model, "--row", known, "-n", 0], "n must be a whole number of at least 1; got 0"),
+        ([model, "--row", known, "-n", 0], "at least 1; got 0"),
         ([folder / "means.safetensors", "--row", known], "this model has no latents"),
     ):
         code, out, err = run("similar", *arguments)

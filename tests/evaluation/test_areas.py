@@ -118,7 +118,7 @@ def test_an_interval_has_no_level_errors_and_may_be_left() -> None:
 
 
 def test_unknown_ids_are_named_and_extend_is_hinted_at(split: AreaSplit) -> None:
-    with pytest.raises(UnknownLabel, match=r"row '.*' is not known .*extend"):
+    with pytest.raises(UnknownLabel, match="row '.*extend"):
         evaluate(Means().fit(split.train), split.test["II"])
 
 
@@ -128,9 +128,7 @@ def test_all_unknown_ids_are_counted_however_many_entries_are_predicted_at_a_tim
     monkeypatch.setattr(areas, "_ENTRIES_AT_A_TIME", 7)
     test = joined([split.test["II"], split.test["III"]])
     n_rows, n_columns = (np.unique(split.test[area].entries()[axis]).size for axis, area in enumerate(("II", "III")))
-    with pytest.raises(
-        UnknownLabel, match=rf"\(and {n_rows - 1} more and {n_columns} column\(s\)\).*unknown='fallback'"
-    ):
+    with pytest.raises(UnknownLabel, match=rf"{n_rows - 1} more and {n_columns} .*unknown="):
         evaluate(Means().fit(split.train), test)
 
 
@@ -162,7 +160,7 @@ def test_unknown_entries_can_be_left_out(split: AreaSplit) -> None:
 def test_a_value_that_is_no_level_is_refused(model: Means) -> None:
     rows, columns = model.row_labels_[:1], model.column_labels_[:1]
     test = ObservedMatrix.from_entries(rows, columns, [7.0], Scale(levels=[1, 7]))
-    with pytest.raises(OffScale, match=r"has the value 7; the model's scale is 1 to 5 in steps of 1"):
+    with pytest.raises(OffScale, match="7; .*1 to 5"):
         evaluate(model, test)
 
 

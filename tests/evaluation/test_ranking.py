@@ -6,16 +6,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepmf.data import Split, split_areas, split_entries
+from deepmf.data import Split, split_areas, split_entries, split_rows
 from deepmf.datasets import generate
-from deepmf.errors import BadEntries, BadSetting, UnknownLabel
-from deepmf.evaluation.ranking import MEASURES, choose_relevance, evaluate_ranking
+from deepmf.errors import BadEntries, BadSetting, CannotExtend, UnknownLabel
+from deepmf.evaluation.ranking import ROW_METRICS, choose_relevant, evaluate_ranking
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.metrics import hit_rate_score, ndcg_score, precision_score, recall_score
+from deepmf.metrics import hit_rate_score, map_score, mrr_score, ndcg_score, precision_score, recall_score
 from deepmf.models import ranking
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
+from deepmf.models.low_rank import OptSpace
 from deepmf.models.means import Means
 
 HALF_STARS = np.arange(0.5, 5.5, 0.5)
@@ -47,6 +48,8 @@ def restated(model: Model, test: ObservedMatrix, scores: Any, *, n: int, level: 
         "recall": recall_score(*arrays, n=n),
         "ndcg": ndcg_score(*arrays, n=n),
         "hit_rate": hit_rate_score(*arrays, n=n),
+        "mrr": mrr_score(*arrays, n=n),
+        "map": map_score(*arrays, n=n),
     }
 
 
@@ -55,23 +58,23 @@ def test_scores_are_those_of_the_whole_matrix(
     split: Split, model: Model, monkeypatch: pytest.MonkeyPatch, n: int, level: float
 ) -> None:
     monkeypatch.setattr(ranking, "CELLS_AT_A_TIME", 200)  # a few rows at a time
-    found = evaluate_ranking(model, split.test, n=n, relevant_from=level)
+    found = evaluate_ranking(model, split.test, n=n, relevant=level)
     every = np.arange(len(model.row_labels_)), np.arange(len(model.column_labels_))
     scores = model.predictor_.score_block(*every).astype(float)
     expected = restated(model, split.test, scores, n=n, level=level)
-    assert {name: getattr(found.model, name) for name in MEASURES} == pytest.approx(expected)
+    assert {name: getattr(found.model, name) for name in ROW_METRICS} == pytest.approx(expected)
     popular = np.tile(split.train.column_counts.astype(float), (len(model.row_labels_), 1))
     expected = restated(model, split.test, popular, n=n, level=level)
-    assert {name: getattr(found.popularity, name) for name in MEASURES} == pytest.approx(expected)
+    assert {name: getattr(found.popularity, name) for name in ROW_METRICS} == pytest.approx(expected)
     rows, _, values = split.test.entries()
     n_rows = np.unique(rows[values >= level]).size
     assert (found.n_rows, found.n_without) == (n_rows, np.unique(rows).size - n_rows)
     assert found.n_relevant == np.count_nonzero(values >= level)
-    assert (found.n, found.relevant_from, found.n_not_drawn) == (n, level, 0)
+    assert (found.n, found.relevant, found.n_not_drawn) == (n, level, 0)
 
 
 def test_the_first_columns_are_those_of_recommend(split: Split, model: Model) -> None:
-    found = evaluate_ranking(model, split.test, n=3, relevant_from=4)
+    found = evaluate_ranking(model, split.test, n=3, relevant=4)
     rows, columns, values = split.test.entries()
     relevant = set(zip(rows[values >= 4].tolist(), columns[values >= 4].tolist(), strict=True))
     users = sorted({row for row, _ in relevant})
@@ -85,7 +88,7 @@ def test_the_first_columns_are_those_of_recommend(split: Split, model: Model) ->
 @pytest.mark.parametrize("n", [3, 25])  # of 30 columns, of which some are left out
 def test_columns_with_few_entries_are_left_out_as_in_recommend(split: Split, model: Model, n: int) -> None:
     least = int(np.median(split.train.column_counts))
-    found = evaluate_ranking(model, split.test, n=n, relevant_from=4, min_entries=least)
+    found = evaluate_ranking(model, split.test, n=n, relevant=4, min_entries=least)
     rows, columns, values = split.test.entries()
     relevant = set(zip(rows[values >= 4].tolist(), columns[values >= 4].tolist(), strict=True))
     users = sorted({row for row, _ in relevant})
@@ -108,13 +111,13 @@ def test_what_is_known_by_construction() -> None:
         [1, 1, 1, 5, 1, 1, 1, 1, 1, 5],
     )
     test = ObservedMatrix.from_entries(["bob", "bob", "w"], ["d", "c", "c"], [5, 1, 1], train.scale)
-    found = evaluate_ranking(Means().fit(train), test, n=2, relevant_from=5)
+    found = evaluate_ranking(Means().fit(train), test, n=2, relevant=5)
     assert (found.n_rows, found.n_without, found.n_relevant) == (1, 1, 1)
     model, popularity = found.model, found.popularity
     assert (model.precision, model.recall, model.ndcg, model.hit_rate) == (0.5, 1, 1, 1)  # d comes first
     assert (popularity.precision, popularity.recall, popularity.ndcg, popularity.hit_rate) == (0, 0, 0, 0)  # b and c
     assert model.margins["ndcg"] is None
-    third = evaluate_ranking(Means().fit(train), test, n=3, relevant_from=5).popularity
+    third = evaluate_ranking(Means().fit(train), test, n=3, relevant=5).popularity
     assert (third.recall, third.ndcg) == (1, pytest.approx(0.5))  # in the third place: 1 / log2(4)
 
 
@@ -123,53 +126,53 @@ def test_ties_go_to_the_column_that_came_first() -> None:
     model = Means().fit(train)
     for column, hit in (("a", 1.0), ("b", 0.0), ("c", 0.0)):
         test = ObservedMatrix.from_entries(["bob"], [column], [3], train.scale)
-        found = evaluate_ranking(model, test, n=1, relevant_from=3)
+        found = evaluate_ranking(model, test, n=1, relevant=3)
         assert (found.model.hit_rate, found.popularity.hit_rate) == (hit, hit)
 
 
 def test_candidates_are_what_the_model_has_not_seen_by_extension_either() -> None:
     areas = split_areas(generate(40, 20, density=0.5, seed=0).matrix, new_rows=0.3, new_columns=0.3, seed=0)
     model = Means().fit(areas.train).extend(areas.extension)
-    found = evaluate_ranking(model, areas.test["II"], n=1000, relevant_from=1)
+    found = evaluate_ranking(model, areas.test["II"], n=1000, relevant=1)
     assert found.model.recall == 1  # every test entry was a candidate
     both = ObservedMatrix.from_entries(
         *(np.concatenate(pair) for pair in zip(areas.test["II"].entries(), areas.train.entries(), strict=True)),
         areas.train.scale,
     )
-    seen = evaluate_ranking(model, both, n=1000, relevant_from=1)  # entries that were seen are no candidates
+    seen = evaluate_ranking(model, both, n=1000, relevant=1)  # entries that were seen are no candidates
     assert (seen.n_relevant, seen.model.recall) == (areas.test["II"].n_entries, 1)
 
 
 def test_rows_drawn_at_random(split: Split, model: Model) -> None:
-    whole = evaluate_ranking(model, split.test, relevant_from=3)
-    some = evaluate_ranking(model, split.test, relevant_from=3, most_rows=10, seed=1)
+    whole = evaluate_ranking(model, split.test, relevant=3)
+    some = evaluate_ranking(model, split.test, relevant=3, most_rows=10, seed=1)
     assert (some.n_rows, some.n_not_drawn) == (10, whole.n_rows - 10)
-    assert some == evaluate_ranking(model, split.test, relevant_from=3, most_rows=10, seed=1)
-    assert evaluate_ranking(model, split.test, relevant_from=3, most_rows=10**6) == whole
+    assert some == evaluate_ranking(model, split.test, relevant=3, most_rows=10, seed=1)
+    assert evaluate_ranking(model, split.test, relevant=3, most_rows=10**6) == whole
 
 
 def test_from_which_level_on_entries_are_relevant_unless_said(split: Split, model: Model) -> None:
-    level = evaluate_ranking(model, split.test).relevant_from
+    level = evaluate_ranking(model, split.test).relevant
     assert level == min(each for each in HALF_STARS if each > split.train.mean)
-    assert choose_relevance(Scale([0, 1, 2]), 0.3) == 1
-    assert choose_relevance(Scale([0, 1, 2]), 2.0) == 2
-    with pytest.raises(BadSetting, match="relevant_from"):
-        choose_relevance(Scale(low=0, high=1), 0.5)
+    assert choose_relevant(Scale([0, 1, 2]), 0.3) == 1
+    assert choose_relevant(Scale([0, 1, 2]), 2.0) == 2
+    with pytest.raises(BadSetting, match="relevant"):
+        choose_relevant(Scale(low=0, high=1), 0.5)
 
 
 def test_bad_input(split: Split, model: Model) -> None:
     for wrong in (6, 0.4, math.nan):
-        with pytest.raises(BadSetting, match="relevant_from"):
-            evaluate_ranking(model, split.test, relevant_from=wrong)
+        with pytest.raises(BadSetting, match="relevant"):
+            evaluate_ranking(model, split.test, relevant=wrong)
     with pytest.raises(BadSetting, match="good"):
-        evaluate_ranking(model, split.test, relevant_from="good")  # type: ignore[arg-type]
+        evaluate_ranking(model, split.test, relevant="good")  # type: ignore[arg-type]
     with pytest.raises(BadSetting, match="got 0"):
         evaluate_ranking(model, split.test, n=0)
     low = split.test.take_entries(split.test.values < 2)
     with pytest.raises(BadEntries, match="at least 5"):
-        evaluate_ranking(model, low, relevant_from=5)
+        evaluate_ranking(model, low, relevant=5)
     with pytest.raises(BadEntries, match="has seen"):
-        evaluate_ranking(model, split.train, relevant_from=4)
+        evaluate_ranking(model, split.train, relevant=4)
 
 
 def test_unknown_rows_and_columns(split: Split, model: Model) -> None:
@@ -178,3 +181,143 @@ def test_unknown_rows_and_columns(split: Split, model: Model) -> None:
     with pytest.raises(UnknownLabel, match="nobody"):
         evaluate_ranking(model, test)
     assert evaluate_ranking(model, test, unknown="nan") == evaluate_ranking(model, split.test)
+
+
+def test_coverage_and_novelty_are_those_of_what_is_recommended(split: Split, model: Model) -> None:
+    found = evaluate_ranking(model, split.test, n=3, relevant=4).model
+    rows, _, values = split.test.entries()
+    best = model.recommend(np.unique(rows[values >= 4]), n=3).labels
+    distinct, counts = np.unique(best, return_counts=True)
+    assert (found.n_distinct, found.coverage) == (distinct.size, distinct.size / len(model.column_labels_))
+    popularity = split.train.column_counts[split.train.columns.positions(distinct)] / len(model.row_labels_)
+    assert found.novelty == pytest.approx(np.average(-np.log2(popularity), weights=counts))
+    popular = evaluate_ranking(model, split.test, n=3, relevant=4).popularity
+    assert popular.novelty is not None
+    assert popular.novelty < found.novelty  # the most popular columns tell the least
+
+
+def test_sampled_candidates(split: Split, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = evaluate_ranking(model, split.test, n=5, relevant=4)
+    some = evaluate_ranking(model, split.test, n=5, relevant=4, candidates=3, seed=1)
+    assert some.candidates == 3
+    assert some.model.ndcg > whole.model.ndcg  # fewer rivals
+    assert some.model.coverage is None
+    monkeypatch.setattr(ranking, "CELLS_AT_A_TIME", 100)  # the draw does not depend on batches
+    assert evaluate_ranking(model, split.test, n=5, relevant=4, candidates=3, seed=1) == some
+    assert evaluate_ranking(model, split.test, n=5, relevant=4, candidates=3, seed=2) != some
+    # With all of its other columns as candidates, only test entries below the level are no rivals any more.
+    every = evaluate_ranking(model, split.test, n=5, relevant=0.5, candidates=10**6)
+    assert every.model.ndcg == pytest.approx(evaluate_ranking(model, split.test, n=5, relevant=0.5).model.ndcg)
+    for wrong in (0, 1.5, True):
+        with pytest.raises(BadSetting, match="candidates"):
+            evaluate_ranking(model, split.test, candidates=wrong)  # type: ignore[arg-type]
+
+
+def test_a_list_holds_its_relevant_columns_and_as_many_others_as_candidates(split: Split, model: Model) -> None:
+    found = evaluate_ranking(model, split.test, n=1000, relevant=4, candidates=2)
+    assert found.model.recall == 1
+    rows, _, values = split.test.entries()
+    counts = np.unique(rows[values >= 4], return_counts=True)[1]
+    first = evaluate_ranking(model, split.test, n=1, relevant=4, candidates=2).popularity.hit_rate
+    assert 0 < first < 1
+    assert found.model.map > np.mean(counts / (counts + 2)) / 2  # as many places as candidates
+
+
+def test_areas_are_ranked_among_their_own_columns() -> None:
+    areas = split_areas(generate(60, 40, density=0.5, seed=0).matrix, new_rows=0.3, new_columns=0.3, seed=0)
+    model = Means().fit(areas.train).extend(areas.extension)
+    tests = [areas.test[area].entries() for area in "I II III IV".split()]
+    test = ObservedMatrix.from_entries(
+        *(np.concatenate([np.asarray(part[at]) for part in tests]) for at in range(3)), areas.train.scale
+    )
+    found = evaluate_ranking(model, test, n=5, relevant=4)
+    assert list(found.areas) == ["I", "II", "III", "IV"]
+    for area, own in found.areas.items():
+        assert own.n_relevant == np.count_nonzero(areas.test[area].values >= 4)
+        alone = evaluate_ranking(model, areas.test[area], n=5, relevant=4)
+        assert alone.areas == {area: own}
+        _, columns, values = areas.test[area].entries()
+        known = model.column_labels_[: areas.train.shape[1]]
+        is_known = np.isin(columns[values >= 4], known)
+        assert np.all(is_known) if area in ("I", "II") else not np.any(is_known)
+        rows = np.unique(areas.test[area].entries().rows[values >= 4])
+        among = known if area in ("I", "II") else model.column_labels_[areas.train.shape[1] :]
+        liked = set(zip(*(each[values >= 4].tolist() for each in areas.test[area].entries()[:2]), strict=True))
+        best = [model.recommend(row, n=5, among=among).labels.tolist() for row in rows.tolist()]
+        hits = [any((row, column) in liked for column in line) for row, line in zip(rows.tolist(), best, strict=True)]
+        assert own.model.hit_rate == pytest.approx(np.mean(hits))
+    only = evaluate_ranking(Means().fit(areas.train), areas.validation, n=5, relevant=1)
+    assert only.areas["I"].model == only.model
+
+
+def test_rows_that_were_never_seen_are_ranked_by_what_is_given() -> None:
+    split = split_rows(generate(80, 40, density=0.4, seed=0).matrix, new_rows=0.25, seed=0)
+    model = ALS(latent_size=3, epochs=3).fit(split.train)
+    found = evaluate_ranking(model, split.test, given=split.given, n=5, relevant=4)
+    assert (found.n_given, list(found.areas)) == (split.given.n_entries, ["II"])
+    rows, columns, values = split.test.entries()
+    liked = set(zip(rows[values >= 4].tolist(), columns[values >= 4].tolist(), strict=True))
+    hits = []
+    for row in sorted({row for row, _ in liked}):
+        own = split.given.entries().rows == row
+        best = model.fold_in(split.given.entries().columns[own], split.given.entries().values[own]).recommend(5)
+        hits.append(sum((row, column) in liked for column in best.labels.tolist()) / 5)
+    assert found.model.precision == pytest.approx(np.mean(hits))
+    # Popularity knows the training entries alone.
+    popular = np.argsort(-split.train.column_counts, kind="stable")[:10]
+    assert found.popularity.novelty is not None
+    information = -np.log2(split.train.column_counts[popular] / len(split.train.rows))
+    assert information[0] < found.popularity.novelty < information[-1]
+
+
+def test_nothing_leaks_from_given_rows() -> None:
+    matrix = generate(60, 30, density=0.4, seed=0).matrix
+    split = split_rows(matrix, new_rows=0.25, seed=0)
+    model = ALS(latent_size=3, epochs=3).fit(split.train)
+    with pytest.raises(BadEntries, match="knows"):
+        evaluate_ranking(ALS(latent_size=3, epochs=3).fit(matrix), split.test, given=split.given)
+    with pytest.raises(UnknownLabel):
+        evaluate_ranking(model, split.test)
+    # A row is ranked by its own given entries, whoever else is there; one without any cannot be.
+    whole = evaluate_ranking(model, split.test, given=split.given, n=5, relevant=1)
+    first = split.given.take(np.array([0]), np.arange(30))
+    with pytest.raises(UnknownLabel):
+        evaluate_ranking(model, split.test, given=first)
+    alone = evaluate_ranking(model, split.test, given=first, n=5, relevant=1, unknown="nan")
+    own = evaluate_ranking(model, split.test.take(np.array([0]), np.arange(30)), given=split.given, n=5, relevant=1)
+    assert alone.model == own.model
+    assert whole.n_rows > alone.n_rows == 1
+    assert not np.isin(split.given.row_labels, model.row_labels_).any()  # the model is as it was
+    with pytest.raises(CannotExtend):
+        evaluate_ranking(OptSpace(latent_size=2).fit(split.train), split.test, given=split.given)
+
+
+@pytest.mark.parametrize("rank_by", ["relevance", "value"])
+def test_either_order_is_that_of_recommend(split: Split, rank_by: Any) -> None:
+    model = ALS(latent_size=3, epochs=3, presence="ease").fit(split.train)
+    found = evaluate_ranking(model, split.test, n=4, relevant=4, rank_by=rank_by)
+    assert found.rank_by == rank_by
+    rows, columns, values = split.test.entries()
+    liked = set(zip(rows[values >= 4].tolist(), columns[values >= 4].tolist(), strict=True))
+    users = sorted({row for row, _ in liked})
+    best = model.recommend(users, n=4, rank_by=rank_by, relevant=4).labels.tolist()
+    hits = [[(row, column) in liked for column in line] for row, line in zip(users, best, strict=True)]
+    assert found.model.precision == pytest.approx(np.mean(hits))
+
+
+def test_orders_that_a_model_does_not_have(split: Split) -> None:
+    model = Means(presence=None).fit(split.train)
+    with pytest.raises(BadSetting, match="presence"):
+        evaluate_ranking(model, split.test, rank_by="relevance")
+    with pytest.raises(BadSetting, match="rank_by"):
+        evaluate_ranking(model, split.test, rank_by="luck")  # type: ignore[arg-type]
+
+
+def test_all_interactions_are_relevant() -> None:
+    rows, columns, _ = generate(60, 40, density=0.1, seed=0).matrix.entries()
+    split = split_entries(ObservedMatrix.from_interactions(rows, columns), seed=0)
+    model = Means().fit(split.train)
+    found = evaluate_ranking(model, split.test, n=5)
+    assert (found.relevant, found.rank_by, found.n_relevant) == (None, "relevance", split.test.n_entries)
+    with pytest.raises(BadSetting, match="interactions"):
+        evaluate_ranking(model, split.test, relevant=1)

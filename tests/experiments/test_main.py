@@ -1,6 +1,7 @@
 """`python -m deepmf.experiments`: the bare command that a GPU machine runs."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ def test_search_ranks_candidates(recipes: Path, tmp_path: Path, capsys: pytest.C
 
 def test_bad_input_is_one_line(recipes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "smal", "--out", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == "deepmf.experiments: there is no table 'smal'; did you mean 'small'?\n"
+    assert re.search("'smal'; .*'small'", capsys.readouterr().err)
 
 
 @pytest.mark.slow

@@ -14,7 +14,6 @@ from deepmf.experiments.recipe import (
     GENERATED,
     METRICS,
     PROTOCOLS,
-    Recipe,
     list_tables,
     make_quick,
     read_layout,
@@ -28,20 +27,20 @@ from deepmf.models.registry import MODELS, model_class
 SHIPPED = [recipe for table in list_tables() for recipe in read_table(table)]
 
 
-@pytest.mark.parametrize("recipe", SHIPPED, ids=lambda recipe: recipe.name)
-def test_every_shipped_recipe_is_sound(recipe: Recipe) -> None:
-    assert recipe.title and recipe.model in MODELS
-    if recipe.published:
-        assert "Matrix Factorization via Deep Learning" in recipe.source
-    used = model_class(recipe.model)(**recipe.settings).settings.to_dict()
-    for name, values in recipe.search.items():
-        assert used[name] in values, f"{name}={used[name]} is not among those that were searched"
+def test_every_shipped_recipe_is_sound() -> None:
+    for recipe in SHIPPED:
+        assert recipe.title and recipe.model in MODELS, recipe.name
+        if recipe.published:
+            assert "Matrix Factorization via Deep Learning" in recipe.source, recipe.name
+        used = model_class(recipe.model)(**recipe.settings).settings.to_dict()
+        for name, values in recipe.search.items():
+            assert used[name] in values, f"{recipe.name}: {name}={used[name]} is not among those that were searched"
 
 
-@pytest.mark.parametrize("table", list_tables())
-def test_every_table_has_a_layout(table: str) -> None:
-    layout = read_layout(table)
-    assert layout.title and layout.metrics and set(layout.metrics) <= set(METRICS)
+def test_every_table_has_a_layout() -> None:
+    for table in list_tables():
+        layout = read_layout(table)
+        assert layout.title and layout.metrics and set(layout.metrics) <= set(METRICS), table
 
 
 def test_the_papers_tables_are_whole() -> None:
@@ -85,10 +84,10 @@ def test_dmf_is_also_trained_longer_with_few_or_no_new_rows(suffix: str, protoco
         assert [trial.key["new_share"] for trial in list_trials(longer, n_splits=1)] == [0.05, 0.0]
 
 
-@pytest.mark.parametrize("recipe", [recipe for recipe in SHIPPED if recipe.model == "als"], ids=lambda it: it.name)
-def test_recipes_of_als_make_all_sweeps(recipe: Recipe) -> None:
-    settings = model_class("als")(**recipe.settings).settings.to_dict()
-    assert settings["patience"] >= settings["epochs"]
+def test_recipes_of_als_make_all_sweeps() -> None:
+    for recipe in (recipe for recipe in SHIPPED if recipe.model == "als"):
+        settings = model_class("als")(**recipe.settings).settings.to_dict()
+        assert settings["patience"] >= settings["epochs"], recipe.name
 
 
 def test_a_recipe_is_read(recipes: Path) -> None:
@@ -109,24 +108,21 @@ def test_a_quick_recipe_is_another(recipes: Path) -> None:
 @pytest.mark.parametrize(
     "line, message",
     [
-        ('titel = "x"', "there is no key 'titel'; did you mean 'title'?"),
-        ('protocol = "area"', "there is no protocol 'area'; did you mean 'areas'?"),
-        ('model = "dfm"', "there is no model 'dfm'; did you mean 'dmf'?"),
-        ('data = "ml-2m"', "there is no data set 'ml-2m'; did you mean 'ml-"),
-        ("seeds = []", "seeds must be whole numbers that are not negative, at least one; got ()"),
-        ("new_shares = [1.0]", "new_shares must be numbers from 0 to less than 1, at least one; got (1.0,)"),
-        ("new_shares = []", "new_shares must be numbers from 0 to less than 1, at least one; got ()"),
-        ("[settings]\nepoch = 3", "there is no setting 'epoch'; did you mean 'epochs'?"),
-        ("[settings]\nepochs = 0", "epochs must be a whole number of at least 1; got 0"),
-        ("[quick]\nepochs = 0", "epochs must be a whole number of at least 1; got 0"),
-        ("[search]\nepochs = [1, 0]", "epochs must be a whole number of at least 1; got 0"),
-        ("[published]\nV = { rmse = 1 }", "there is no area 'V'; did you mean 'IV'?"),
-        ("[published]\nI = { rsme = 1 }", "there is no metric 'rsme'; did you mean 'rmse'?"),
-        (
-            "joined = true\nrefit = true",
-            "validation entries are either joined to the inputs or fitted again; joined and",
-        ),
-        ("[published]\nI = { rmse = 1 }", "published figures need their source"),
+        ('titel = "x"', "did you mean 'title'"),
+        ('protocol = "area"', "did you mean 'areas'"),
+        ('model = "dfm"', "did you mean 'dmf'"),
+        ('data = "ml-2m"', "did you mean 'ml-"),
+        ("seeds = []", "seeds must be"),
+        ("new_shares = [1.0]", "new_shares must be"),
+        ("new_shares = []", "new_shares must be"),
+        ("[settings]\nepoch = 3", "did you mean 'epochs'"),
+        ("[settings]\nepochs = 0", "epochs must be"),
+        ("[quick]\nepochs = 0", "epochs must be"),
+        ("[search]\nepochs = [1, 0]", "epochs must be"),
+        ("[published]\nV = { rmse = 1 }", "did you mean 'IV'"),
+        ("[published]\nI = { rsme = 1 }", "did you mean 'rmse'"),
+        ("joined = true\nrefit = true", "joined and"),
+        ("[published]\nI = { rmse = 1 }", "need their source"),
     ],
 )
 def test_a_typo_is_named(tmp_path: Path, line: str, message: str) -> None:
@@ -137,13 +133,14 @@ def test_a_typo_is_named(tmp_path: Path, line: str, message: str) -> None:
     path.write_text("".join(f"{key} = {value}\n" for key, value in keys.items()) + line + "\n")
     with pytest.raises(BadSetting) as caught:
         read_recipe(path)
-    assert str(caught.value).startswith(f"the recipe {path}: {message}")
+    assert str(caught.value).startswith(f"the recipe {path}: ")
+    assert message in str(caught.value)
 
 
 def test_a_key_that_lacks(tmp_path: Path) -> None:
     path = tmp_path / "x.toml"
     path.write_text('title = "t"\nmodel = "dmf"\n')
-    with pytest.raises(BadSetting, match="it lacks 1 required key: 'protocol'"):
+    with pytest.raises(BadSetting, match="'protocol'"):
         read_recipe(path)
 
 
@@ -152,14 +149,14 @@ def test_files_that_are_no_recipes(tmp_path: Path) -> None:
     path.write_text("title = ")
     with pytest.raises(UnreadableFile, match="x.toml is not TOML"):
         read_recipe(path)
-    with pytest.raises(UnreadableFile, match="nowhere.toml cannot be read .No such file"):
+    with pytest.raises(UnreadableFile, match="nowhere.toml"):
         read_recipe(tmp_path / "nowhere.toml")
 
 
 def test_unknown_tables_and_rows(recipes: Path) -> None:
-    with pytest.raises(BadSetting, match="there is no table 'smal'; did you mean 'small'?"):
+    with pytest.raises(BadSetting, match="'smal'; .*'small'"):
         read_table("smal")
-    with pytest.raises(BadSetting, match="small has no row 'mean'; did you mean 'means'?"):
+    with pytest.raises(BadSetting, match="'mean'; .*'means'"):
         read_table("small", only=["mean"])
 
 
@@ -167,9 +164,10 @@ def test_recipes_are_shipped_with_the_package() -> None:
     assert FOLDER.is_dir() and (FOLDER / "table1").is_dir()
 
 
-@pytest.mark.parametrize("recipe", [recipe for recipe in SHIPPED if recipe.model == "dmf-o"], ids=lambda it: it.name)
-def test_recipes_of_ordinal_dmf_leave_all_settings_but_the_effort_to_be_chosen(recipe: Recipe) -> None:
-    assert recipe.settings == ({"effort": "best"} if recipe.name.endswith("best") else {}) and not recipe.search
+def test_recipes_of_ordinal_dmf_leave_all_settings_but_the_effort_to_be_chosen() -> None:
+    for recipe in (recipe for recipe in SHIPPED if recipe.model == "dmf-o"):
+        effort = {"effort": "best"} if recipe.name.endswith("best") else {}
+        assert recipe.settings == effort and not recipe.search, recipe.name
 
 
 WHOLE = generate(400, 300, density=0.1, seed=0).matrix

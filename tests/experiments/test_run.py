@@ -113,7 +113,7 @@ def _killed(trial: Trial) -> list[Record]:
 
 @pytest.mark.slow
 def test_a_killed_fit_does_not_hang_the_rest(recipes: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match="a fit was killed, perhaps out of memory; fewer --jobs than 2 need less"):
+    with pytest.raises(BadSetting, match="memory; .*--jobs than 2"):
         list(run(_killed, all_trials()[:2], Results(tmp_path / "out"), jobs=2))
 
 
@@ -122,7 +122,7 @@ def test_how_validation_entries_are_used_is_a_setting_too(recipes: Path, tmp_pat
     list(run(run_trial, all_trials()[-1:], results))
     path = recipes / "small" / "2-dmf-d.toml"
     path.write_text(path.read_text().replace("joined = true", "joined = false"))
-    with pytest.raises(BadSetting, match=r"with other settings \(joined\)"):
+    with pytest.raises(BadSetting, match=r"settings \(joined\)"):
         list(run(run_trial, all_trials(), results))
 
 
@@ -134,7 +134,7 @@ def test_results_of_another_digest_are_not_mixed_whatever_their_commit(
     list(run(run_trial, trials, results))
     assert results.find_missing(trials) == []
     monkeypatch.setattr("deepmf.experiments.source.digest", lambda: "f" * 64)
-    with pytest.raises(BadSetting, match=f"holds results of digest {digest()}; this is f+, and the two are not mixed"):
+    with pytest.raises(BadSetting, match=f"digest {digest()}; .*f+"):
         results.find_missing(trials)
 
 
@@ -151,7 +151,7 @@ def test_a_split_that_is_there_twice_is_not_averaged(recipes: Path, tmp_path: Pa
     records = run_trial(all_trials()[0])
     results.add(records)
     results.add(records[:1])
-    with pytest.raises(UnreadableFile, match=r"lines 1 and 5 of .* are both small/means, split 0, area I; delete one"):
+    with pytest.raises(UnreadableFile, match="lines 1 and 5 .*area I;"):
         results.records(read_table("small"))
 
 
@@ -178,7 +178,7 @@ def test_results_of_another_commit_are_not_mixed(
     results = Results(tmp_path / "out")
     list(run(run_trial, all_trials()[:1], results))
     monkeypatch.setenv("DEEPMF_COMMIT", "def")
-    with pytest.raises(BadSetting, match="holds results of commit abc; this is def, .* delete the folder to start"):
+    with pytest.raises(BadSetting, match="commit abc; .*def"):
         list(run(run_trial, all_trials(), results))
     assert len(results.records(read_table("small"))) == 4
 
@@ -188,7 +188,7 @@ def test_results_of_other_settings_are_not_mixed(recipes: Path, tmp_path: Path) 
     list(run(run_trial, all_trials(), results))
     path = recipes / "small" / "2-dmf-d.toml"
     path.write_text(path.read_text().replace("latent_size = 4", "latent_size = 5"))
-    with pytest.raises(BadSetting, match=r"holds small/dmf-d with other settings \(latent_size\): delete the folder"):
+    with pytest.raises(BadSetting, match=r"dmf-d .*\(latent_size\)"):
         list(run(run_trial, all_trials(), results))
 
 
@@ -208,7 +208,7 @@ def test_a_trial_that_fails_does_not_stop_the_others(recipes: Path, tmp_path: Pa
             raise TrainingDiverged("the loss is not a number")
         return run_trial(trial)
 
-    message = "^3 of 6 fits failed, first small/means, split 0: the loss is not a number$"
+    message = "^3 of 6 fits .*small/means, split 0"
     with pytest.raises(TrainingDiverged, match=message):
         list(run(work, all_trials(), results))
     assert {record["seed"] for record in results.records(read_table("small"))} == {1}
@@ -216,14 +216,14 @@ def test_a_trial_that_fails_does_not_stop_the_others(recipes: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("jobs", [0, -1, 1.5, True])
 def test_bad_numbers_of_jobs(recipes: Path, tmp_path: Path, jobs: int) -> None:
-    with pytest.raises(BadSetting, match="jobs must be a whole number of at least 1; got"):
+    with pytest.raises(BadSetting, match="^jobs must .*1; got"):
         list(run(run_trial, all_trials(), Results(tmp_path), jobs=jobs))
 
 
 def test_files_that_are_no_results(recipes: Path, tmp_path: Path) -> None:
     (tmp_path / "small").mkdir()
     (tmp_path / "small" / "results.jsonl").write_text('nonsense\n{"a": 1}\n')
-    with pytest.raises(UnreadableFile, match="line 1 of .*results.jsonl is not JSON"):
+    with pytest.raises(UnreadableFile, match="line 1 .*JSON"):
         Results(tmp_path).records(read_table("small"))
     (tmp_path / "file").write_text("")
     with pytest.raises(CannotSave, match="could not be written"):

@@ -86,7 +86,7 @@ def test_the_code_of_a_method_is_what_it_imports() -> None:
 
 def test_a_method_has_changed_with_a_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = {PACKAGE / "models" / "ordinal" / "model.py", PACKAGE / "serve" / "app.py"}
-    monkeypatch.setattr(source, "_list_changed_files", {"abc": frozenset(changed), "gone": None}.__getitem__)
+    monkeypatch.setattr(source, "list_changed_files", {"abc": frozenset(changed), "gone": None}.__getitem__)
     asked = has_changed_since.__wrapped__  # nothing of this stays in its cache
     assert asked("abc-changed", "deepmf.models.ordinal.model")
     assert not asked("abc", "deepmf.models.als")
@@ -98,7 +98,7 @@ def test_a_commit_that_is_not_in_the_history_tells_nothing() -> None:
     assert has_changed_since("", "deepmf.models.als") is None
 
 
-def test_a_file_that_was_only_moved_has_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_was_only_moved_has_not_changed(tmp_path: Path) -> None:
     def git(*words: str) -> None:
         identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
         subprocess.run(["git", "-C", str(tmp_path), *identity, *words], check=True, capture_output=True)
@@ -112,6 +112,5 @@ def test_a_file_that_was_only_moved_has_not_changed(tmp_path: Path, monkeypatch:
     (tmp_path / "other.py").write_text("one = 2\n")
     git("add", ".")
     git("commit", "-m", "second")
-    monkeypatch.setattr(source, "PACKAGE", tmp_path)
-    changed = source._list_changed_files.__wrapped__("HEAD~1")
+    changed = source.list_changed_files("HEAD~1", tmp_path)
     assert changed is not None and {path.name for path in changed} == {"other.py"}

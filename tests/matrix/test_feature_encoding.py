@@ -247,23 +247,23 @@ def test_dates() -> None:
         (
             "number",
             ["1", "many"],
-            "the feature 'x' cannot be read as numbers: could not convert string to float: 'many'",
+            "'x' .*numbers: .*'many'",
         ),
-        ("number", [["a"]], "the feature 'x' cannot be read as numbers"),
-        ("number", [DAY], "the feature 'x' cannot be read as numbers"),
-        ("number", np.array(["2001-12-31"], dtype="datetime64[D]"), "cannot be read as numbers: they are dates"),
+        ("number", [["a"]], "'x' .*as numbers"),
+        ("number", [DAY], "'x' .*as numbers"),
+        ("number", np.array(["2001-12-31"], dtype="datetime64[D]"), "as numbers: .*dates"),
         ("number", [1.0, np.inf], "'x' has infinite"),
-        ("number", ["-inf", "1"], "the feature 'x' has infinite numbers"),
-        ("number", [1e200, 1.0], r"the feature 'x' has numbers up to 1e\+200"),
-        ("number", [10**400], "the feature 'x' cannot be read as numbers"),
+        ("number", ["-inf", "1"], "'x' .*infinite"),
+        ("number", [1e200, 1.0], r"'x' .*1e\+200"),
+        ("number", [10**400], "'x' .*as numbers"),
         ("date", ["31.12.2001"], "dates: '31.12.2001'"),
-        ("date", ["2001-13-31"], "the feature 'x' cannot be read as dates"),
+        ("date", ["2001-13-31"], "'x' .*as dates"),
         ("date", ["today"], "'today'"),
-        ("date", [1979, 1980], "cannot be read as dates: they are numbers"),
-        ("category", [["a"], ["b"]], r"cannot be read as categories: \['a'\] is not one category"),
+        ("date", [1979, 1980], "as dates: .*numbers"),
+        ("category", [["a"], ["b"]], r"categories: \['a'\]"),
         ("category", [{"a": 1}], "is not one category"),
         ("list", [[0.25, 0.5]], "0.25"),
-        ("list", np.zeros((2, 3)), r"cannot be read as lists of categories: it has the shape \(2, 3\)"),
+        ("list", np.zeros((2, 3)), r"lists.*shape \(2, 3\)"),
         ("category", "abc", "'abc'"),
     ],
 )
@@ -282,7 +282,7 @@ VECTORS = FeatureVectors.of_parts(
 )
 
 
-def dense_feature_vectors(vectors: FeatureVectors) -> FloatArray:
+def to_table(vectors: FeatureVectors) -> FloatArray:
     found = np.zeros((len(vectors), vectors.n_inputs))
     for at in range(len(vectors)):
         np.add.at(found[at], vectors.inputs[at], vectors.weights[at])
@@ -293,23 +293,21 @@ EXPECTED = np.array([[1, 0, 0, 0, 2], [0, 0, 0, 0, 0], [0, 0.5, -1, 0, 0]])
 
 
 def test_parts_come_together() -> None:
-    np.testing.assert_array_equal(dense_feature_vectors(VECTORS), EXPECTED)
+    np.testing.assert_array_equal(to_table(VECTORS), EXPECTED)
     assert VECTORS.inputs.shape == (3, 2)
     assert (VECTORS.inputs.dtype, VECTORS.weights.dtype) == (np.int32, np.float32)
     assert VECTORS.are_known.tolist() == [True, False, True]
 
 
 def test_take_has_nothing_behind_the_last() -> None:
-    np.testing.assert_array_equal(dense_feature_vectors(VECTORS.take(np.array([2, 0, 2]))), EXPECTED[[2, 0, 2]])
-    np.testing.assert_array_equal(
-        dense_feature_vectors(VECTORS.take(np.array([7, 0, 3]))), [np.zeros(5), EXPECTED[0], np.zeros(5)]
-    )
+    np.testing.assert_array_equal(to_table(VECTORS.take(np.array([2, 0, 2]))), EXPECTED[[2, 0, 2]])
+    np.testing.assert_array_equal(to_table(VECTORS.take(np.array([7, 0, 3]))), [np.zeros(5), EXPECTED[0], np.zeros(5)])
 
 
 def test_padding_changes_nothing() -> None:
     wide = VECTORS.pad(4)
     assert wide.inputs.shape == (3, 4) and wide.pad(2) is wide
-    np.testing.assert_array_equal(dense_feature_vectors(wide), EXPECTED)
+    np.testing.assert_array_equal(to_table(wide), EXPECTED)
     for dtype in (np.float32, np.float64):
         table = np.random.default_rng(0).normal(size=(5, 3)).astype(dtype)
         assert wide.product(table).tobytes() == VECTORS.product(table).tobytes()
@@ -321,8 +319,8 @@ def test_followed_by() -> None:
     for first, second in ((VECTORS, more), (more, VECTORS)):
         together = first.join(second)
         np.testing.assert_array_equal(
-            dense_feature_vectors(together),
-            np.concatenate([dense_feature_vectors(first), dense_feature_vectors(second)]),
+            to_table(together),
+            np.concatenate([to_table(first), to_table(second)]),
         )
 
 
@@ -336,6 +334,6 @@ def test_product_and_sparse_are_those_of_the_dense_vectors() -> None:
 
 @pytest.mark.parametrize("groups", [[[4]], [[0], [4, 3], [1, 2]], [[0, 4]]])
 def test_without_inputs(groups: list[list[int]]) -> None:
-    found = dense_feature_vectors(VECTORS.take(np.array([0])).without_inputs(groups))
+    found = to_table(VECTORS.take(np.array([0])).without_inputs(groups))
     for line, group in zip(found, groups, strict=True):
         assert line.tolist() == [0 if at in group else value for at, value in enumerate(EXPECTED[0])]

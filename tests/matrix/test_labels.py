@@ -65,7 +65,7 @@ def test_items_are_found_once_each_in_their_order() -> None:
 
 def test_unknown_labels_are_named() -> None:
     labels = Labels(["ann", "bob"], axis="row")
-    with pytest.raises(UnknownLabel, match=r"^row 'zoe' .*1 more.* 'ann', 'bob'$"):
+    with pytest.raises(UnknownLabel, match="^row 'zoe' .*1 more.*'ann'"):
         labels.positions(["ann", "zoe", "yan"])
     with pytest.raises(KeyError):
         Labels([1, 2], axis="column").positions([3])
@@ -94,7 +94,7 @@ def test_joining_appends_what_is_new() -> None:
     assert labels.join(Labels(["a"], axis="row")) is labels
     with pytest.raises(BadEntries, match="ints .*strs.* 4"):
         labels.join(Labels([4], axis="row"))
-    with pytest.raises(BadEntries, match="dates .*strs.* datetime.date"):
+    with pytest.raises(BadEntries, match="dates .*strs"):
         labels.join(Labels([date(2020, 1, 1)], axis="row"))
 
 
@@ -107,17 +107,17 @@ def test_a_decimal_that_is_no_number_is_a_missing_id(missing: Decimal) -> None:
 @pytest.mark.parametrize(
     "items, message",
     [
-        (["a", 1], "of one kind; got int 1 and str 'a'"),
+        (["a", 1], "got int 1 and str 'a'"),
         ([1, 2.5], "of one kind"),
-        (["a", None], "entry 1: the row id is missing"),
-        ([1.0, float("nan")], "entry 1: the row id is missing"),
+        (["a", None], "entry 1: the row id"),
+        ([1.0, float("nan")], "entry 1: the row id"),
         (["a", "a"], "1 of 2 are repeats"),
         ([2, 2, 2], "2 of 3 are repeats"),
         ([[1], [2]], "hashable"),
         ([2**70], "fit in 64 bits"),
         ("abc", "the single label 'abc'"),
-        (7, "rows must be a list of labels; got 7"),
-        (np.array([2**63 + 5], dtype=np.uint64), "such as 9223372036854775813, as strings"),
+        (7, "^rows must .*got 7"),
+        (np.array([2**63 + 5], dtype=np.uint64), "9223372036854775813"),
         (np.zeros((2, 2), dtype=int), "one-dimensional"),
     ],
 )

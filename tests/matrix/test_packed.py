@@ -117,7 +117,7 @@ def test_a_change_while_it_is_open_is_noticed(store: Path) -> None:
     matrix = read_matrix(store)
     matrix.describe()
     (store / "rows").write_bytes((store / "rows").read_bytes() + b"more")
-    with pytest.raises(UnreadableFile, match=r"r.store was changed .*rows"):
+    with pytest.raises(UnreadableFile, match="r.store was changed .*rows"):
         matrix.describe()
 
 
@@ -137,7 +137,7 @@ def test_a_scale_that_is_asked_for_must_hold_the_values(store: Path) -> None:
     assert read.scale == wider
     assert read.entries().values.tolist() == [5, 3, 1]
     assert read.take_entries(np.array([True, False, True])).scale == wider
-    with pytest.raises(OffScale, match="row 'ann', column 'Big' .* 1, 5"):
+    with pytest.raises(OffScale, match="'ann', .*'Big' .* 1, 5"):
         read_matrix(store, scale=Scale(levels=[1, 5]))
 
 
@@ -332,7 +332,7 @@ def test_a_full_disk_leaves_nothing(mapped: ObservedMatrix, tmp_path: Path, monk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(ArrayFile, "append", full)
-    with pytest.raises(CannotSave, match="part of a store .*No space left"):
+    with pytest.raises(CannotSave, match="No space left"):
         mapped.take_entries(np.arange(9))
     assert [path.name for path in tmp_path.iterdir()] == ["r.store"]
 

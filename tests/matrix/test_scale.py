@@ -122,8 +122,8 @@ def test_equality_and_immutability() -> None:
         ({"levels": [2, 1]}, "must increase"),
         ({"levels": [1, np.nan]}, "must be finite"),
         ({"levels": ["a"]}, "must be numbers"),
-        ({"levels": [1, 2], "low": 1}, "takes levels, or low and high"),
-        ({}, "levels=.* or both low= and high="),
+        ({"levels": [1, 2], "low": 1}, "levels, or low and high"),
+        ({}, "levels=.*low= and high="),
         ({"low": 2, "high": 1}, "low < high"),
         ({"low": 1}, "both low= and high="),
     ],
@@ -139,7 +139,7 @@ def test_nothing_shows_no_scale() -> None:
 
 
 def test_ends_whose_spread_is_no_number() -> None:
-    with pytest.raises(BadSetting, match="1e.307 .* -1e.308 and 1e.308"):
+    with pytest.raises(BadSetting, match="1e.307 .*1e.308"):
         Scale(low=-1e308, high=1e308)
     with pytest.raises(BadSetting, match="1e.307"):
         Scale([1, 1e308])
@@ -188,12 +188,10 @@ def test_only_an_interval_may_be_unbounded() -> None:
         Scale(low=0, high=1, bounded=0)  # type: ignore[arg-type]
 
 
-finite_unit_map = st.floats(-1e6, 1e6, allow_nan=False, width=32)
-
 either = pytest.mark.parametrize("kind", [np.array, torch.tensor])
 
 
-@given(st.tuples(finite_unit_map, finite_unit_map).filter(lambda ends: ends[0] < ends[1]))
+@given(st.tuples(finite, finite).filter(lambda ends: ends[0] < ends[1]))
 def test_both_ends_are_exact(ends: tuple[float, float]) -> None:
     for numbers in (np.array(ends), torch.tensor(ends, dtype=torch.float64)):
         units: Any = UnitMap(*ends).to_unit(numbers)

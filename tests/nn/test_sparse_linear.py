@@ -199,7 +199,7 @@ def test_entries_by_input_are_the_transposed_vectors(vectors: list[dict[int, flo
     assert found == [{row: vector[i] for row, vector in enumerate(vectors) if i in vector} for i in range(N_INPUTS)]
 
 
-N_INPUTS_SAMPLED_LINEAR, N_OUTPUTS_SAMPLED_LINEAR = 4, 7
+N_HIDDEN, N_PLACES = 4, 7
 
 
 # The places wanted of each vector: none of some, at the ends too; output 6 of no vector.
@@ -213,7 +213,7 @@ PLACES: dict[str, list[list[int]]] = {
     "no vector": [],
 }
 
-every_kind_sampled_linear = pytest.mark.parametrize("places", PLACES.values(), ids=PLACES.keys())
+every_choice = pytest.mark.parametrize("places", PLACES.values(), ids=PLACES.keys())
 
 
 def entries(places: list[list[int]], index_type: torch.dtype = torch.int64) -> tuple[Tensor, Tensor, Tensor]:
@@ -224,26 +224,22 @@ def entries(places: list[list[int]], index_type: torch.dtype = torch.int64) -> t
     return indices, starts, vectors
 
 
-def layer_sampled_linear() -> SampledLinear:
-    network = SampledLinear(
-        N_INPUTS_SAMPLED_LINEAR, N_OUTPUTS_SAMPLED_LINEAR, generator=torch.Generator().manual_seed(0)
-    ).double()
+def sampled_layer() -> SampledLinear:
+    network = SampledLinear(N_HIDDEN, N_PLACES, generator=torch.Generator().manual_seed(0)).double()
     with torch.no_grad():
-        network.bias.copy_(torch.linspace(-1, 1, N_OUTPUTS_SAMPLED_LINEAR))
+        network.bias.copy_(torch.linspace(-1, 1, N_PLACES))
     return network
 
 
 def hidden_of(places: list[list[int]]) -> Tensor:
     generator = torch.Generator().manual_seed(1)
-    return torch.randn(
-        len(places), N_INPUTS_SAMPLED_LINEAR, dtype=torch.float64, generator=generator, requires_grad=True
-    )
+    return torch.randn(len(places), N_HIDDEN, dtype=torch.float64, generator=generator, requires_grad=True)
 
 
-@every_kind_sampled_linear
+@every_choice
 @pytest.mark.parametrize("index_type", [torch.int32, torch.int64])
 def test_some_outputs_are_those_of_the_whole_table(places: list[list[int]], index_type: torch.dtype) -> None:
-    network, hidden = layer_sampled_linear(), hidden_of(places)
+    network, hidden = sampled_layer(), hidden_of(places)
     indices, starts, vectors = entries(places, index_type)
     found, table = network.forward_at(hidden, indices, starts), network(hidden)
     torch.testing.assert_close(table, hidden @ network.weight.T + network.bias, rtol=0, atol=1e-14)
@@ -258,9 +254,9 @@ def test_some_outputs_are_those_of_the_whole_table(places: list[list[int]], inde
         torch.testing.assert_close(one, other, rtol=0, atol=1e-13)
 
 
-@every_kind_sampled_linear
-def test_gradcheck_of_sampled_linear(places: list[list[int]]) -> None:
-    network, hidden = layer_sampled_linear(), hidden_of(places)
+@every_choice
+def test_gradcheck_of_some_outputs(places: list[list[int]]) -> None:
+    network, hidden = sampled_layer(), hidden_of(places)
     indices, starts, _ = entries(places)
     if not indices.numel():
         assert network.forward_at(hidden, indices, starts).shape == (0,)
@@ -296,9 +292,7 @@ def test_larger_ones_in_single_precision() -> None:
 
 
 def test_half_precision_is_read_in_that_of_the_weights() -> None:
-    network = SampledLinear(
-        N_INPUTS_SAMPLED_LINEAR, N_OUTPUTS_SAMPLED_LINEAR, generator=torch.Generator().manual_seed(0)
-    )
+    network = SampledLinear(N_HIDDEN, N_PLACES, generator=torch.Generator().manual_seed(0))
     hidden = torch.tensor([[1.0, -2.0, 0.5, 0.25]])  # exact in bfloat16
     indices, starts, _ = entries([[6, 1]])
     outputs = network.forward_at(hidden.bfloat16(), indices, starts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,13 @@ import numpy.typing as npt
 import pytest
 from tests.models.lies import ask_everything, changed, changed_content, changed_tensor
 
-from deepmf import files as atomic
 from deepmf.errors import BadModelFile
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.loading import load
 from deepmf.models.means import Means
-from deepmf.storage.features import pack_features, pack_raw_features, unpack_features, unpack_raw_features
+from deepmf.storage.features import pack_features, unpack_features
 from deepmf.storage.model_file import StoredFile, read_file, write_file
 
 MATRIX = ObservedMatrix.from_array(
@@ -101,27 +101,27 @@ YEAR = PACKED.content["columns"][2]["year"]
 @pytest.mark.parametrize(
     "content, said",
     [
-        (None, "the stored content lacks 'columns'"),
-        ({}, "the stored content lacks 'columns'"),
-        ({"columns": 3}, "the stored features must be a list; got 3"),
+        (None, "lacks 'columns'"),
+        ({}, "lacks 'columns'"),
+        ({"columns": 3}, "features .*list; got 3"),
         ({"columns": [*PACKED.content["columns"], PACKED.content["columns"][0]]}, "have a name twice"),
-        ({"columns": [3]}, "the stored content lacks 'kind'"),
-        (column(0, kind="colour"), "'age' is of the unknown kind 'colour'"),
+        ({"columns": [3]}, "lacks 'kind'"),
+        (column(0, kind="colour"), "'age' .*kind 'colour'"),
         (column(0, kind=[]), "of the unknown kind"),
-        (column(0, name=3), "features are named by texts; got 3"),
-        (column(0, mean="3"), "the feature 'age' is made of numbers; got '3'"),
+        (column(0, name=3), "texts; got 3"),
+        (column(0, mean="3"), "'age' .*numbers; got '3'"),
         (column(0, mean=None), "made of numbers; got None"),
-        (column(0, spread=0), "the stored numbers of the feature 'age' cannot be those of one"),
+        (column(0, spread=0), "numbers .*'age'"),
         (column(0, spread=-1.0), "cannot be those of one"),
         (column(0, mean=float("nan")), "cannot be those of one"),
         (column(0, knots=[2, 1]), "cannot be those of one"),
         (column(0, knots=[1]), "cannot be those of one"),
-        (column(0, knots="12"), "the stored knots of 'age' must be a list"),
-        (column(1, categories="ab"), "the stored categories of 'langs' must be a list of different texts"),
-        (column(1, categories=["a", "a"]), "must be a list of different texts"),
+        (column(0, knots="12"), "knots of 'age'"),
+        (column(1, categories="ab"), "categories of 'langs'"),
+        (column(1, categories=["a", "a"]), "different texts"),
         (column(1, categories=["a", 3]), "named by texts; got 3"),
-        (column(2, latest="NaT"), "the stored date of 'since' must be written as 2001-12-31; got 'NaT'"),
-        (column(2, latest="2001-13-31"), "the stored date of 'since' is none"),
+        (column(2, latest="NaT"), "'since' .*got 'NaT'"),
+        (column(2, latest="2001-13-31"), "date of 'since'"),
         (column(2, latest=3), "named by texts"),
         (column(2, year=without(YEAR, "knots")), "lacks 'knots'"),
         (column(2, age=3), "lacks 'name'"),
@@ -142,12 +142,12 @@ BASE = PACKED.tensors["row_features.base.weights"]
         ("positions", np.array([4, 0]), "of known labels"),
         ("positions", np.array([0, 0]), "of known labels"),
         ("positions", np.array([-1, 0]), "of known labels"),
-        ("positions", np.array([0]), r"row_features\.extra\.inputs must be of int32 and of shape \(1, any\)"),
+        ("positions", np.array([0]), r"row_features\.extra\.inputs .*int32"),
         ("positions", np.array([0.0, 4.0]), "must be of int64"),
         ("base.weights", np.where(BASE == 0, BASE, np.float32(5)), "has weights beyond 4"),
         ("base.weights", np.where(BASE == 0, BASE, np.float32("nan")), "finite numbers"),
-        ("base.weights", BASE[:, :1], "must be of float32 and of shape"),
-        ("base.weights", BASE[:1], "must be of float32 and of shape"),
+        ("base.weights", BASE[:, :1], "float32"),
+        ("base.weights", BASE[:1], "float32"),
         ("base.inputs", PACKED.tensors["row_features.base.inputs"] + 10**6, "points outside the"),
         ("base.inputs", -1 - PACKED.tensors["row_features.base.inputs"], "points outside the"),
         ("extra.inputs", PACKED.tensors["row_features.extra.inputs"][:1], r"of shape \(2, any\)"),
@@ -189,8 +189,7 @@ def test_changed_parts_give_whole_features_or_none() -> None:
 
 @pytest.mark.slow
 def test_files_of_a_whole_model_that_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(atomic, "_flush", lambda *_: None)
-    monkeypatch.setattr(atomic, "_flush_folder", lambda *_: None)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
     columns = Features.from_columns([0, 1, 2, 9], {"kind": ["x", "y", "x", "y"]})
     Means().fit(MATRIX, row_features=ROWS, column_features=columns).save(tmp_path / "model")
     file = read_file(tmp_path / "model")
@@ -210,32 +209,3 @@ def test_files_of_a_whole_model_that_lie(tmp_path: Path, monkeypatch: pytest.Mon
         else:
             ask_everything(model, tmp_path)
     assert refused > 25
-
-
-COLUMNS: dict[str, list[Any]] = {
-    "age": [1.5, None, 3.0, 4.0],
-    "job": ["cook", None, "nürse", "cook"],
-    "langs": [["en", "fr"], [], None, ["fr"]],
-    "since": ["2001-12-31", None, "1999-01-01", "2000-05-05"],
-    "code": [1, 1, 2, 2],
-}
-
-
-@pytest.mark.parametrize("labels", [list("abcd"), [4, 3, 2, 1]])
-def test_the_same_features_come_back_of_raw_feature_tensors(labels: list[Any], tmp_path: Path) -> None:
-    given = Features(labels, COLUMNS, kinds={"code": "category"})
-    packed = pack_raw_features(given, "row_features")
-    write_file(tmp_path / "job", kind="comparison", content={"f": packed.content}, tensors=packed.tensors)
-    file = read_file(tmp_path / "job")
-    found = unpack_raw_features("row_features", file.content["f"], file.tensors)
-    assert found.labels.tolist() == labels
-    assert found.kinds == given.kinds
-    for name in given.names:
-        np.testing.assert_array_equal(found.values(name), given.values(name))
-    assert found.learn_encoding() == given.learn_encoding()
-
-
-def test_nothing_but_gaps() -> None:
-    given = Features(["a"], {"x": [None], "y": [[]]})
-    found = unpack_raw_features("f", *pack_raw_features(given, "f"))
-    assert found.values("x").tolist() == [None] and found.values("y").tolist() == [()]

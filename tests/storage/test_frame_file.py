@@ -53,7 +53,7 @@ def test_what_fails_leaves_the_old_file(tmp_path: Path, ending: str) -> None:
 
 
 def test_an_ending_that_says_no_format(tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match="must end in .csv, .tsv, .jsonl, .parquet; got '.*f.xlsx'"):
+    with pytest.raises(BadSetting, match=r"\.parquet; got '.*f.xlsx'"):
         write_frame_file(iter(PARTS), SCHEMA, tmp_path / "f.xlsx")
     assert list(tmp_path.iterdir()) == []
 

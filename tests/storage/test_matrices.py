@@ -28,7 +28,6 @@ from deepmf.storage.matrices import (
     pack_labels,
     pack_mapped_matrix,
     pack_matrix,
-    pack_scale,
     unpack_any_matrix,
     unpack_labels,
     unpack_matrix,
@@ -89,9 +88,7 @@ def test_labels_that_cannot_be_saved(item: object, name: str) -> None:
 
 def test_times_are_saved_with_an_offset_not_with_the_name_of_a_zone() -> None:
     check_storable(Labels([datetime(2020, 1, 1, tzinfo=UTC)], axis="row"))
-    with pytest.raises(
-        BadSetting, match="^row labels with a named time zone cannot be saved, .*; use times in UTC, or"
-    ):
+    with pytest.raises(BadSetting, match="^row labels .*time zone .*UTC"):
         check_storable(Labels([datetime(2020, 1, 1, tzinfo=ZoneInfo("UTC"))], axis="row"))
 
 
@@ -119,7 +116,7 @@ def text(*items: str) -> dict[str, npt.NDArray[Any]]:
 )
 def test_texts_that_stand_for_no_label(kind: str, item: str) -> None:
     tensors = {f"l.{name}": tensor for name, tensor in text(item).items()}
-    with pytest.raises(BadModelFile, match=f"^the stored label {item!r} is no {kind}$"):
+    with pytest.raises(BadModelFile, match=f"stored label {item!r} .*{kind}$"):
         unpack_labels("l", {"kind": kind}, tensors, axis="row")
 
 
@@ -137,17 +134,17 @@ def array(*items: float, dtype: str = "int64") -> npt.NDArray[Any]:
         ({"kind": "Decimal"}, text("sNaN"), "the row id is missing"),
         ({"kind": "Decimal"}, text("1", "1.0"), "must differ"),
         ({"kind": ["int"]}, {}, "unknown kind"),
-        ({"kind": "int"}, {}, "the tensor l.labels is missing"),
-        ({"kind": "int"}, {"labels": array(1, 2, dtype="float64")}, "vector of int64; got float64 of shape"),
+        ({"kind": "int"}, {}, "l.labels is missing"),
+        ({"kind": "int"}, {"labels": array(1, 2, dtype="float64")}, "int64; got float64"),
         ({"kind": "int"}, {"labels": array(1, 2, dtype="int32")}, "vector of int64"),
-        ({"kind": "int"}, {"labels": np.zeros((1, 2), dtype=np.int64)}, r"got int64 of shape \(1, 2\)"),
+        ({"kind": "int"}, {"labels": np.zeros((1, 2), dtype=np.int64)}, r"got int64 .*\(1, 2\)"),
         ({"kind": "int"}, {"labels": np.array(1)}, r"of shape \(\)"),
-        ({"kind": "int"}, {"labels": array(1, 1)}, "row labels cannot be used: row labels must differ"),
+        ({"kind": "int"}, {"labels": array(1, 1)}, "row labels must differ"),
         ({"kind": "float"}, {"labels": array(1, np.nan, dtype="float64")}, "the row id is missing"),
         ({"kind": "float"}, {"labels": array(1, 1, dtype="float64")}, "must differ"),
         ({"kind": "str"}, {"text": array(97, dtype="uint8")}, "l.starts is missing"),
         ({"kind": "str"}, {"starts": array(0)}, "l.text is missing"),
-        ({"kind": "str"}, {"text": array(97, dtype="uint8"), "starts": array()}, "has 0 elements; 1 are needed"),
+        ({"kind": "str"}, {"text": array(97, dtype="uint8"), "starts": array()}, "0 elements; 1 "),
         ({"kind": "str"}, {"text": array(97, dtype="uint8"), "starts": array(0)}, "must rise from 0 to 1"),
         ({"kind": "str"}, {"text": array(97, dtype="uint8"), "starts": array(0, 2)}, "must rise from 0 to 1"),
         ({"kind": "str"}, {"text": array(97, dtype="uint8"), "starts": array(-1, 1)}, "must rise from 0 to 1"),
@@ -254,7 +251,7 @@ def test_entries_are_stored_compactly() -> None:
 
 @given(some_scales)
 def test_scale_comes_back(scale: Scale) -> None:
-    assert unpack_scale(pack_scale(scale)) == scale
+    assert unpack_scale(scale.to_dict()) == scale
 
 
 def test_an_interval_of_an_older_file_is_bounded() -> None:
@@ -292,23 +289,23 @@ def test_bad_scale(content: Any, message: str) -> None:
 @pytest.mark.parametrize(
     "name, tensor, message",
     [
-        ("starts", array(0, 1, 1, 3), "has 4 elements; 6 are needed"),
+        ("starts", array(0, 1, 1, 3), "4 elements; 6 "),
         ("starts", array(1, 1, 1, 3, 4, 4), "must rise from 0 to 4"),
         ("starts", array(0, 1, 1, 3, 4, 5), "must rise from 0 to 4"),
         ("starts", array(0, 3, 1, 3, 4, 4), "must rise from 0 to 4"),
         ("starts", array(0, -(2**31), 2**31 - 1, 3, 4, 4, dtype="int32"), "must rise from 0 to 4"),
         ("starts", array(0, 1, 1, 3, 4, 4, dtype="float64"), "vector of int32 or int64"),
-        ("columns", array(1, 1, 2), "has 3 columns for 4 values"),
-        ("columns", array(1, 1, 2, 4), "entries outside its 4 columns"),
-        ("columns", array(1, -1, 2, 3), "entries outside its 4 columns"),
-        ("columns", array(1, 2, 2, 3), "row 'ann', column 10 was given before"),
+        ("columns", array(1, 1, 2), "3 columns for 4 values"),
+        ("columns", array(1, 1, 2, 4), "outside its 4 columns"),
+        ("columns", array(1, -1, 2, 3), "outside its 4 columns"),
+        ("columns", array(1, 2, 2, 3), "'ann', column 10 .*before"),
         ("columns", array(1, 1, 2, 3, dtype="bool"), "vector of int32 or int64"),
         ("values", array(5, 3, 1, dtype="float32"), "must rise from 0 to 3"),
-        ("values", array(5, 3, 1, 3.5, dtype="float32"), "row 'bób', column 20 has value 3.5; the scale is 1 to 5"),
+        ("values", array(5, 3, 1, 3.5, dtype="float32"), "'bób', .*3.5; .*1 to 5"),
         ("values", array(5, 3, 1, np.nan, dtype="float32"), "values must be finite"),
         ("values", array(np.inf, -np.inf, 1, 3, dtype="float64"), "values must be finite"),
-        ("values", array(5, 3, 1, 3, dtype="float16"), "vector of float32 or float64"),
-        ("values", array(5, 3, 1, 3), "vector of float32 or float64"),
+        ("values", array(5, 3, 1, 3, dtype="float16"), "float32 or float64"),
+        ("values", array(5, 3, 1, 3), "float32 or float64"),
     ],
 )
 def test_tensors_that_are_no_matrix(name: str, tensor: npt.NDArray[Any], message: str) -> None:
@@ -319,7 +316,7 @@ def test_tensors_that_are_no_matrix(name: str, tensor: npt.NDArray[Any], message
 @pytest.mark.parametrize("name", PACKED.tensors)
 def test_missing_tensor(name: str) -> None:
     rest = {other: tensor for other, tensor in PACKED.tensors.items() if other != name}
-    with pytest.raises(BadModelFile, match=f"^the tensor {name} is missing$"):
+    with pytest.raises(BadModelFile, match=f"tensor {name} is missing$"):
         unpack_matrix("observed", PACKED.content, rest)
 
 
@@ -373,17 +370,17 @@ def test_the_form_of_its_table_comes_back() -> None:
     assert unpack_matrix("observed", packed.content, packed.tensors).form == typed
     plain = form.to_dict()
     for lie in ([], {"row": "a"}, plain | {"wide": 1}, plain | {"row": 3}, plain | {"column_type": "Int128"}):
-        with pytest.raises(BadModelFile, match="the stored form of a table must have three names, a bool, and types"):
+        with pytest.raises(BadModelFile, match="three names, a bool"):
             unpack_matrix("observed", packed.content | {"form": lie}, packed.tensors)
 
 
-MATRIX_ORDERED_MATRIX = ObservedMatrix.from_entries(["bob", "ann", "bob"], ["é", "b", "b"], [1, 2, 5])
+UNSORTED = ObservedMatrix.from_entries(["bob", "ann", "bob"], ["é", "b", "b"], [1, 2, 5])
 
 
 @pytest.mark.parametrize(
     "matrix",
     [
-        MATRIX_ORDERED_MATRIX,
+        UNSORTED,
         ObservedMatrix.from_entries(["b", "a"], [3, 1], [1.5, 2], row_labels=["b", "a"]),
         ObservedMatrix.from_entries([0.5, 1.5], [3, 1], [1.5, 2]),
         ObservedMatrix.from_array(np.array([[1, np.nan], [np.nan, 2]])),
@@ -402,25 +399,25 @@ def test_it_comes_back(matrix: ObservedMatrix) -> None:
 
 
 def test_text_is_decoded_when_it_is_asked_for() -> None:
-    content, tensors = pack_mapped_matrix(MATRIX_ORDERED_MATRIX, "m")
+    content, tensors = pack_mapped_matrix(UNSORTED, "m")
     opened = unpack_any_matrix("m", content, MappedTensors(tensors))
     assert isinstance(opened.columns, TextLabels)
     assert opened.columns[1] == "é" and "array" not in vars(opened.columns)
 
 
 def damaged(**changes: Any) -> tuple[Any, dict[str, Any]]:
-    content, tensors = pack_mapped_matrix(MATRIX_ORDERED_MATRIX, "m")
+    content, tensors = pack_mapped_matrix(UNSORTED, "m")
     return content, tensors | {f"m.{name.replace('__', '.')}": value for name, value in changes.items()}
 
 
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"by_column__rows": np.array([1, 0, 1], dtype=np.int32)}, "not the same by row and by column"),
+        ({"by_column__rows": np.array([1, 0, 1], dtype=np.int32)}, "by row and by column"),
         ({"entries__values": np.array([1, 9, 2], dtype=np.float32)}, "the scale is"),
         ({"rows__text": np.frombuffer(b"annann", dtype=np.uint8)}, "repeats"),
         ({"rows__text": np.frombuffer(b"zzzann", dtype=np.uint8)}, "said to be sorted"),
-        ({"rows__text": np.frombuffer(b"an\xffbob", dtype=np.uint8)}, "m.rows.text holds no labels of type str"),
+        ({"rows__text": np.frombuffer(b"an\xffbob", dtype=np.uint8)}, "m.rows.text .*str"),
         ({"rows__starts": np.array([0, 9, 6])}, "must rise from 0 to 6"),
     ],
 )
@@ -451,7 +448,7 @@ def test_lengths_and_types_are_always_checked(changes: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("change", [{"mean": "high"}, {"scale": 1}, {"rows": {"kind": "str"}}, {"rows": {"kind": []}}])
 def test_false_content(change: dict[str, Any]) -> None:
-    content, tensors = pack_mapped_matrix(MATRIX_ORDERED_MATRIX, "m")
+    content, tensors = pack_mapped_matrix(UNSORTED, "m")
     with pytest.raises(BadModelFile):
         unpack_any_matrix("m", content | change, MappedTensors(tensors))
     with pytest.raises(BadModelFile, match="has the mean"):

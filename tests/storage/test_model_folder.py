@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from deepmf.errors import BadModelFile, CannotSave, FileAbsent
-from deepmf.storage import model_file, model_folder
+from deepmf.storage import model_file
 from deepmf.storage.model_file import MappedTensors
 from deepmf.storage.model_folder import (
     compute_model_digest,
@@ -34,11 +35,13 @@ TENSORS: dict[str, npt.NDArray[Any]] = {
 }
 
 
+write_small_shards = partial(write_folder, shard_bytes=50)
+
+
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(model_folder, "SHARD_BYTES", 50)
+def folder(tmp_path: Path) -> Path:
     path = tmp_path / "ratings.model"
-    write_folder(path, kind="model", content=CONTENT, tensors=TENSORS)
+    write_small_shards(path, kind="model", content=CONTENT, tensors=TENSORS)
     return path
 
 
@@ -89,22 +92,21 @@ def test_a_new_folder_takes_the_place_of_an_old_one_and_of_a_file(folder: Path) 
 def test_output_that_is_there_and_no_model(tmp_path: Path) -> None:
     (tmp_path / "photos.model").mkdir()
     (tmp_path / "photos.model" / "cat.png").touch()
-    with pytest.raises(CannotSave, match="photos.model .*exists already"):
+    with pytest.raises(CannotSave, match="photos.model .*exists"):
         write_folder(tmp_path / "photos.model", kind="model", content=CONTENT, tensors=TENSORS)
     assert files_of(tmp_path / "photos.model") == ["cat.png"] and files_of(tmp_path) == ["photos.model"]
 
 
-@pytest.mark.parametrize("at", ["shard", "manifest", "exchange"])
+@pytest.mark.parametrize("at", ["flush", "manifest", "exchange"])
 def test_full_disk_leaves_the_old_folder_and_nothing_else(
     folder: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as patch, pytest.raises(CannotSave, match=r"\(No space left on device\)"):
-        if at == "shard":
-            write = model_file._write_tensors
-            patch.setattr(model_file, "_write_tensors", lambda *of: full() if "large" in of[2] else write(*of))
+    with monkeypatch.context() as patch, pytest.raises(CannotSave, match="No space left"):
+        if at == "flush":
+            patch.setattr(os, "fsync", full)
         elif at == "manifest":
             patch.setattr(Path, "write_text", full)
         else:
@@ -116,7 +118,7 @@ def test_full_disk_leaves_the_old_folder_and_nothing_else(
 
 
 def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
-    with pytest.raises(BadModelFile, match="is a folder without model.json; a model file or a model folder is needed"):
+    with pytest.raises(BadModelFile, match="folder without model.json"):
         read_folder(tmp_path, kind="model")
     with pytest.raises(FileAbsent, match="there is no folder"):
         read_folder(tmp_path / "none", kind="model")
@@ -124,7 +126,7 @@ def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
 
 def test_a_missing_shard(folder: Path) -> None:
     (folder / "00002.safetensors").unlink()
-    with pytest.raises(BadModelFile, match=r"ratings.model is not whole: its shard 00002.safetensors is missing$"):
+    with pytest.raises(BadModelFile, match="shard 00002.* missing$"):
         read_folder(folder, kind="model")
 
 
@@ -149,9 +151,9 @@ def test_swapped_shards(folder: Path) -> None:
 
 def test_a_shard_of_another_model(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.model"
-    write_folder(other, kind="model", content=CONTENT, tensors=TENSORS | {"a": TENSORS["a"] + 1})
+    write_small_shards(other, kind="model", content=CONTENT, tensors=TENSORS | {"a": TENSORS["a"] + 1})
     shutil.copy(other / "00001.safetensors", folder)
-    with pytest.raises(BadModelFile, match="mixed up: its shard 00001.safetensors"):
+    with pytest.raises(BadModelFile, match="mixed up: .*00001"):
         read_folder(folder, kind="model")
 
 
@@ -161,23 +163,15 @@ def test_damaged_values_are_found_by_verifying(folder: Path) -> None:
     content[-1] ^= 1
     shard.write_bytes(bytes(content))
     read_folder(folder, kind="model")
-    with pytest.raises(BadModelFile, match="00002.safetensors is damaged: its content does not match its checksum$"):
+    with pytest.raises(BadModelFile, match="00002.*damaged: .*checksum$"):
         verify_folder(folder)
 
 
-def test_a_newer_format(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(model_file, "FORMAT", 3)
-        write_folder(folder, kind="model", content=CONTENT, tensors=TENSORS)
-    with pytest.raises(BadModelFile, match=r"model.json was written by a newer deepmf \(format 3; this version reads"):
-        read_folder(folder, kind="model")
-
-
 def test_a_shard_alone_is_no_model(folder: Path) -> None:
-    with pytest.raises(BadModelFile, match="holds a shard; a model is needed$"):
+    with pytest.raises(BadModelFile, match="a shard; .*model"):
         model_file.read_file(folder / "00001.safetensors", kind="model")
     write_folder(folder, kind="checkpoint", content=CONTENT, tensors=TENSORS)
-    with pytest.raises(BadModelFile, match="holds a checkpoint; a model is needed$"):
+    with pytest.raises(BadModelFile, match="a checkpoint; .*model"):
         read_folder(folder, kind="model")
 
 
@@ -185,14 +179,15 @@ def test_a_shard_alone_is_no_model(folder: Path) -> None:
     "change, message",
     [
         (lambda text: text[:-2], "not valid JSON"),
-        (lambda text: text.replace("Means", "Moans"), "is damaged: its content does not match its checksum"),
-        (lambda text: text.replace("1.5", "NaN"), "is damaged: its content does not match its checksum"),
-        (lambda text: "\udcff", "is damaged: it is not UTF-8"),
-        (lambda text: sealed({"content": CONTENT}), "is not the manifest of a model folder: it lists no shards"),
-        (lambda text: sealed({"content": CONTENT, "shards": [1]}), "its shards lack a name, length or checksum"),
+        (lambda text: text.replace("Means", "Moans"), "damaged: .*checksum"),
+        (lambda text: text.replace("1.5", "NaN"), "damaged: .*checksum"),
+        (lambda text: text.replace('"format":2', '"format":3'), "newer deepmf .*format 3"),
+        (lambda text: "\udcff", "not UTF-8"),
+        (lambda text: sealed({"content": CONTENT}), "lists no shards"),
+        (lambda text: sealed({"content": CONTENT, "shards": [1]}), "name, length or checksum"),
         (
             lambda text: sealed({"content": {}, "shards": [{"file": "../x", "bytes": 1, "sha256": ""}]}),
-            "'../x' cannot be a shard's name",
+            "'../x' ",
         ),
     ],
 )

@@ -1,5 +1,7 @@
 """The memory of a fit: counted from shapes, and refused before anything is allocated."""
 
+import re
+
 import pytest
 import scipy.sparse
 import torch
@@ -15,7 +17,7 @@ from deepmf.models.base import Model
 from deepmf.models.dmf import DMF
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.nn.ranks import Ranks
-from deepmf.training import memory as fit_memory
+from deepmf.training import memory
 from deepmf.training.memory import FitBytes, estimate_fit_bytes
 from deepmf.training.runtime import Runtime
 from deepmf.training.settings import TrainingSettings
@@ -71,33 +73,32 @@ def test_ranks_divide_tables_and_entries_and_share_the_memory_of_a_machine(monke
 def test_what_does_not_fit_is_refused(
     monkeypatch: pytest.MonkeyPatch, model: type[Model], settings: dict[str, object], named: str
 ) -> None:
-    monkeypatch.setattr(fit_memory, "count_free_bytes", lambda _: 1 << 30)
+    monkeypatch.setattr(memory, "count_free_bytes", lambda _: 1 << 30)
     new = model(**settings, device="cpu")
     monkeypatch.setattr(model, "_learn", lambda *_, **__: pytest.fail("it began"))
     with pytest.raises(NotEnoughMemory) as caught:
         new.fit(MATRIX)
     told = str(caught.value)
     assert isinstance(caught.value, UserError)
-    assert told.startswith(f"fitting {model.__name__} to 60 rows x 40 columns needs at least ")
-    assert "GiB of memory, most of it for weights, and 1.0 GiB are free; " in told
-    assert told.endswith(f"a smaller {named} or another model (ALS, als) needs less")
+    assert re.match(f"fitting {model.__name__} to 60 rows x 40 columns", told)
+    assert re.search("weights, .*1.0 GiB", told)
+    assert re.search(rf"smaller {named} .*\(ALS, als\)", told)
     assert not new.is_fitted
 
 
 def test_factors_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = scipy.sparse.csr_array(([1.0, 5.0], ([0, 7], [0, 9])), shape=(10**6, 10**6))
     matrix = ObservedMatrix.from_sparse(entries)
-    monkeypatch.setattr(fit_memory, "count_free_bytes", lambda _: 1 << 30)
+    monkeypatch.setattr(memory, "count_free_bytes", lambda _: 1 << 30)
     monkeypatch.setattr(ALS, "_make_solver", lambda *_: pytest.fail("it began"))
     with pytest.raises(NotEnoughMemory) as caught:
         ALS(latent_size=200).fit(matrix)
-    assert str(caught.value) == (
-        "fitting ALS to 2 entries in 1,000,000 rows x 1,000,000 columns needs at least 6.0 GiB of memory, most of it "
-        "for latents, and 1.0 GiB are free; a smaller latent_size or Means (means) needs less"
+    assert re.match(
+        r"fitting ALS to 2 entries .* 6.0 GiB .*latents, .*1.0 GiB .*latent_size .*\(means\)", str(caught.value)
     )
 
 
 def test_where_the_system_does_not_tell_nothing_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fit_memory, "count_free_bytes", lambda _: None)
+    monkeypatch.setattr(memory, "count_free_bytes", lambda _: None)
     assert DMF(hidden_sizes=(4,), latent_size=2, epochs=1, device="cpu").fit(MATRIX).is_fitted
     assert ALS(epochs=1).fit(MATRIX).is_fitted

@@ -25,8 +25,7 @@ from deepmf.models.dmfd import DMFD
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.nn import ranks
-from deepmf.training import progress as epoch_progress
-from deepmf.training import progress as fit_plan
+from deepmf.training import progress as progress_module
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.progress import (
     EpochDisplay,
@@ -43,7 +42,7 @@ from deepmf.training.progress import (
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The times that are read, one after another."""
     times = [100.0, 103.0]
-    monkeypatch.setattr(fit_plan.time, "monotonic", lambda: times[0] if len(times) == 1 else times.pop(0))
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: times[0] if len(times) == 1 else times.pop(0))
     return times
 
 
@@ -185,8 +184,8 @@ def test_a_narrow_terminal_sees_epoch_and_time(
 def test_a_terminal_without_rich_sees_a_line_of_its_width(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(epoch_progress, "find_spec", lambda _: None)
-    monkeypatch.setattr(epoch_progress, "_REWRITE_SECONDS", 0.0)
+    monkeypatch.setattr(progress_module, "find_spec", lambda _: None)
+    monkeypatch.setattr(progress_module, "_REWRITE_SECONDS", 0.0)
     be_a_terminal(monkeypatch, width=40)
     show_two_epochs()
     first, second = "fitting DMF: epoch 1 of 10, 0:00:18 left", "fitting DMF: epoch 2 of 10, 0:00:24 left"
@@ -212,7 +211,7 @@ def test_ipython_without_a_kernel_is_no_notebook(monkeypatch: pytest.MonkeyPatch
 def test_a_file_gets_a_line_now_and_then_and_the_last(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(epoch_progress, "_WRITE_SECONDS", 60.0)
+    monkeypatch.setattr(progress_module, "_WRITE_SECONDS", 60.0)
     ALS(latent_size=2, epochs=9).fit(additive(12, 10), progress=True)
     plan, first, last = capsys.readouterr().err.splitlines()
     assert plan.startswith("fitting ALS to 67 entries: 9 epochs; about ")
@@ -250,7 +249,7 @@ def test_ctrl_c_ends_a_fit_that_is_shown(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize("progress", ["yes", 1])
 def test_what_is_no_answer(progress: object) -> None:
-    with pytest.raises(BadSetting, match="^progress must be True, False or None"):
+    with pytest.raises(BadSetting, match="^progress must"):
         ALS().fit(additive(12, 10), progress=progress)  # type: ignore[arg-type]
 
 
@@ -343,7 +342,7 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
 
 def test_without_tensorboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'deepmf\[tensorboard\]'"), tensorboard_log(tmp_path):
+    with pytest.raises(MissingDependency, match=r"deepmf\[tensorboard\]"), tensorboard_log(tmp_path):
         pass
     assert list(tmp_path.iterdir()) == []
 

@@ -20,6 +20,7 @@ from deepmf.cli.evaluate import evaluate
 from deepmf.cli.explain import explain
 from deepmf.cli.export import export, export_entries
 from deepmf.cli.fit import fit
+from deepmf.cli.import_entries import import_entries
 from deepmf.cli.inspect import inspect
 from deepmf.cli.output import say
 from deepmf.cli.pack import pack
@@ -104,6 +105,7 @@ for _command in (
 ):
     app.command(_command.__name__.replace("_", "-"))(_command)
 
+app.command("import")(import_entries)  # no name of a function
 app.add_typer(datasets, name="datasets")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -19,6 +19,7 @@ from deepmf.models.registry import model_class
 
 if TYPE_CHECKING:
     from deepmf.models.base import Model
+    from deepmf.models.relevance import RankBy
 
 
 def compare(
@@ -41,6 +42,18 @@ def compare(
             help="Share of the training entries held out for early stopping.",
         ),
     ] = options.VALIDATION_SHARE,
+    metric: Annotated[
+        str,
+        typer.Option(
+            "--metric",
+            metavar="NAME",
+            help="Metric that orders the models: rmse, mae; or ndcg, recall, precision, mrr, map, hit_rate.",
+        ),
+    ] = "rmse",
+    relevant: options.Relevant = None,
+    rank_by: options.RankOrder = None,
+    n: options.ListLength = None,
+    candidates: options.Candidates = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write an HTML page with plots."),
@@ -64,26 +77,48 @@ def compare(
     row: options.Row = None,
     column: options.Column = None,
     value: options.Value = None,
+    no_values: options.NoValues = False,
+    count: options.Count = None,
     separator: options.Separator = None,
     duplicates: options.Duplicates = "error",
     missing: options.MissingValues = "error",
     decimal: options.DecimalMark = ".",
     wide: options.Wide = False,
+    exclude_columns: options.ExcludeColumns = None,
     as_json: options.Json = False,
 ) -> None:
     """Compare the errors and times of models on the same splits.
 
     Errors are means over all folds; the number after ± is their standard deviation. With --areas, some rows and
-    columns are new in each split, and errors are shown for each area.
+    columns are new in each split, and errors are shown for each area. With a ranking metric, models and popularity rank
+    the columns of each row.
 
     Example: deepmf compare ratings.csv --models means,als --folds 3 -o comparison.html
     """
     files = FeatureFiles(row_features, column_features, feature_label, feature_kinds)
-    reading = InputOptions(row, column, value, separator, duplicates, missing, decimal, wide)
+    reading = InputOptions(
+        row,
+        column,
+        value,
+        separator,
+        duplicates,
+        missing,
+        decimal,
+        wide,
+        no_values=no_values,
+        count=count,
+        exclude_columns=exclude_columns,
+    )
+    if metric in ("rmse", "mae") and any(option is not None for option in (relevant, rank_by, n, candidates)):
+        raise BadSetting(
+            f"--relevant, --rank-by, -n and --candidates need a ranking metric, such as --metric ndcg; got {metric}"
+        )
     chosen = _build_models(models, assignments, seed=seed or 0, device=device)
     if output is not None:
         check_writable(output, inputs=[ratings, *files.paths])
     matrix = reading.read_matrix(ratings, scale=parse_scale(scale))
+    if not matrix.has_values:
+        raise BadSetting("every model learns interactions by the same presence part, so there is nothing to compare")
     described = files.read(matrix)
     without = [name for name, model in chosen.items() if files.paths and not model.takes_features]
 
@@ -100,6 +135,11 @@ def compare(
             new_rows=new_rows,
             new_columns=new_columns,
             validation=validation_share,
+            metric=metric,
+            n=10 if n is None else n,
+            relevant=relevant,
+            rank_by=cast("RankBy | None", rank_by),
+            candidates=candidates,
             seed=seed or 0,
             progress=show,
         )

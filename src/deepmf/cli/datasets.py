@@ -102,11 +102,14 @@ def describe(
     row: options.Row = None,
     column: options.Column = None,
     value: options.Value = None,
+    no_values: options.NoValues = False,
+    count: options.Count = None,
     separator: options.Separator = None,
     duplicates: options.Duplicates = "error",
     missing: options.MissingValues = "error",
     decimal: options.DecimalMark = ".",
     wide: options.Wide = False,
+    exclude_columns: options.ExcludeColumns = None,
     as_json: options.Json = False,
 ) -> None:
     """Describe a file of entries or a data set.
@@ -115,7 +118,19 @@ def describe(
 
     Example: deepmf datasets describe ratings.csv
     """
-    reading = InputOptions(row, column, value, separator, duplicates, missing, decimal, wide)
+    reading = InputOptions(
+        row,
+        column,
+        value,
+        separator,
+        duplicates,
+        missing,
+        decimal,
+        wide,
+        no_values=no_values,
+        count=count,
+        exclude_columns=exclude_columns,
+    )
     if _is_name(ratings):
         description = _load_stored(str(ratings)).describe()
     else:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from deepmf.evaluation.ranking import RankingEvaluation
     from deepmf.models.base import Model
     from deepmf.models.pairs import Unknown
+    from deepmf.models.relevance import RankBy
 
 
 def evaluate(
@@ -42,19 +43,14 @@ def evaluate(
     title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the report.")] = None,
     ranking: Annotated[
         bool,
-        typer.Option("--ranking", help="Also evaluate the ranking of columns: precision, recall, NDCG and hit rate."),
-    ] = False,
-    relevant_from: Annotated[
-        float | None,
         typer.Option(
-            "--relevant-from",
-            metavar="LEVEL",
-            help="Lowest relevant value, for ranking; default: the lowest level above the training mean.",
+            "--ranking", help="Also evaluate the ranking of columns: NDCG, recall, precision, MRR, MAP and more."
         ),
-    ] = None,
-    n: Annotated[
-        int | None, typer.Option("-n", metavar="N", help="Number of ranked columns per row, for ranking; default: 10.")
-    ] = None,
+    ] = False,
+    relevant: options.Relevant = None,
+    rank_by: options.RankOrder = None,
+    n: options.ListLength = None,
+    candidates: options.Candidates = None,
     min_entries: Annotated[
         int | None,
         typer.Option(
@@ -72,17 +68,21 @@ def evaluate(
         ),
     ] = None,
     unknown: options.UnknownIds = "fallback",
+    seed: options.Seed = None,
     row_features: options.RowFeatures = None,
     column_features: options.ColumnFeatures = None,
     feature_label: options.FeatureLabels = None,
     row: options.Row = None,
     column: options.Column = None,
     value: options.Value = None,
+    no_values: options.NoValues = False,
+    count: options.Count = None,
     separator: options.Separator = None,
     duplicates: options.Duplicates = "error",
     missing: options.MissingValues = "error",
     decimal: options.DecimalMark = ".",
     wide: options.Wide = False,
+    exclude_columns: options.ExcludeColumns = None,
     as_json: options.Json = False,
 ) -> None:
     """Show the errors of a model on test entries, by area.
@@ -90,8 +90,9 @@ def evaluate(
     Area I: known rows and columns. II: new rows. III: new columns. IV: both new. Entries with an unknown row or column
     are in no area: they are predicted by the means, and have a line of their own.
 
-    With --ranking (or --relevant-from, -n, --min-entries), the columns without an entry are ranked for each row of the
-    test, and compared with a ranking by popularity.
+    With --ranking (or --relevant, --rank-by, -n, --candidates, --min-entries), the columns without an entry are ranked
+    for each row of the test, and compared with a ranking by popularity. Rows that the model has never seen are ranked
+    by the entries that --extend adds (deepmf split --by rows).
 
     Example: deepmf evaluate model.safetensors test.csv --ranking --report report.html
     """
@@ -100,7 +101,19 @@ def evaluate(
     from deepmf.models.pairs import check_unknown
 
     files = FeatureFiles(row_features, column_features, feature_label)
-    reading = InputOptions(row, column, value, separator, duplicates, missing, decimal, wide)
+    reading = InputOptions(
+        row,
+        column,
+        value,
+        separator,
+        duplicates,
+        missing,
+        decimal,
+        wide,
+        no_values=no_values,
+        count=count,
+        exclude_columns=exclude_columns,
+    )
     check_unknown(unknown)
     if report is not None:
         check_writable(report, inputs=[model, test, *(extend or ()), *files.paths])
@@ -108,19 +121,29 @@ def evaluate(
         raise BadSetting(f"{'--explain' if title is None else '--title'} needs --report FILE")
     fitted = load_model(model, extensions=extend, reading=reading, features=files)
     wanted = cast("Unknown", unknown)
+    has_values = fitted.entries_.train.has_values
+    if report is not None and not has_values:
+        raise BadSetting("a report is about predicted values, and interactions have none; leave out --report")
     with locate_unknown(test):
         read = reading.adapt_to(fitted.entries_.train.form).read_held_out(test, fitted.scale_)
         entries = convert_held_out(read, fitted.row_labels_, fitted.column_labels_, test, unknown=unknown)
-        errors = errors_by_area(fitted, entries, unknown=wanted)
+        errors = errors_by_area(fitted, entries, unknown=wanted) if has_values else []
     ranked = None
-    if ranking or any(option is not None for option in (relevant_from, n, min_entries)):
+    if (
+        ranking
+        or not has_values
+        or any(option is not None for option in (relevant, rank_by, n, candidates, min_entries))
+    ):
         from deepmf.evaluation.ranking import evaluate_ranking
 
         ranked = evaluate_ranking(
             fitted,
             entries,
             n=10 if n is None else n,
-            relevant_from=relevant_from,
+            relevant=relevant,
+            rank_by=cast("RankBy | None", rank_by),
+            candidates=candidates,
+            seed=seed or 0,
             min_entries=min_entries or 0,
             unknown=wanted,
         )
@@ -145,7 +168,8 @@ def evaluate(
         shown |= {} if ranked is None else {"ranking": ranked.to_dict()}
         show_json(shown | ({} if report is None else {"report": str(report)}))
         return
-    show_errors(errors)
+    if has_values:
+        show_errors(errors)
     if ranked is not None:
         show_ranking(ranked)
     if report is not None:
@@ -176,12 +200,28 @@ def show_errors(errors: list[AreaErrors], *, title: str | None = None) -> None:
 
 def show_ranking(found: RankingEvaluation) -> None:
     """Print the ranking scores of a model and of popularity, and the number of rows."""
-    lines = [
-        [each.name, each.precision, each.recall, each.ndcg, each.hit_rate] for each in (found.model, found.popularity)
-    ]
-    title = f"The first {found.n} columns of each row; test entries of {found.relevant_from:g} or more are relevant"
-    show_table(["ranked by", "precision", "recall", "NDCG", "hit rate"], lines, title=title)
+    from deepmf.evaluation.ranking import TITLES
+
+    both = found.model, found.popularity
+    shown = [metric for metric in TITLES if getattr(found.model, metric) is not None]
+    lines = [[each.name, *(getattr(each, metric) for metric in shown)] for each in both]
+    names = ["ranked by", *(TITLES[metric] for metric in shown)]
+    if found.model.n_distinct is not None:
+        names.append("distinct columns")
+        lines = [[*line, each.n_distinct] for line, each in zip(lines, both, strict=True)]
+    what = "all test entries" if found.relevant is None else f"test entries of {found.relevant:g} or more"
+    title = f"The first {found.n} columns of each row, ranked by {found.rank_by}; {what} are relevant"
+    show_table(names, lines, title=title)
+    if len(found.areas) > 1:
+        by_area = [
+            [own.area, own.n_rows, own.model.ndcg, own.popularity.ndcg, own.model.recall, own.popularity.recall]
+            for own in found.areas.values()
+        ]
+        heads = ["area", "rows", "NDCG", "of popularity", "recall", "of popularity"]
+        show_table(heads, by_area, title="By area, among its own columns")
     counted = f"{found.n_rows:,} row{'s' * (found.n_rows != 1)} with {found.n_relevant:,} relevant test entries"
     say(f"{counted}; {found.n_without:,} rows without one are left out")
+    if found.candidates is not None:
+        say(f"relevant columns are ranked among {found.candidates:,} others, drawn at random for each row")
     if found.min_entries:
         say(f"columns with fewer than {found.min_entries:,} entries are not ranked")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,14 +18,14 @@ from deepmf.models.registry import MODELS, model_class
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from deepmf.matrix.features import Features
+    from deepmf.matrix.features import AxisFeatures, Features
     from deepmf.matrix.labels import Labels
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.base import Model
 
 
 class MatrixFeatures(NamedTuple):
-    """The features of rows and of columns, None where there are none; the names are those of `fit`."""
+    """The features of rows and columns, or None; the names are the arguments of `fit`."""
 
     row_features: Features | None = None
     column_features: Features | None = None
@@ -146,6 +147,32 @@ def parse_named_values(option: str, text: str) -> dict[str, str]:
         if name.strip() in found:
             raise BadSetting(f"{option} has {name.strip()!r} twice; got {text!r}")
         found[name.strip()] = value.strip()
+    return found
+
+
+_CONDITION = re.compile(r"([^<>=!]+)(>=|<=|!=|=)(.+)", re.DOTALL)
+
+
+def parse_conditions(texts: Sequence[str], known: AxisFeatures | None) -> dict[str, dict[str, Any]]:
+    """Parse conditions on features such as `year>=1990`, `genres=Drama|Comedy` and `genres!=War`."""
+    from deepmf.data.delimited import is_number
+
+    kinds = {} if known is None else known.encoding.kinds
+    found: dict[str, dict[str, Any]] = {}
+    for text in texts:
+        match = _CONDITION.fullmatch(text)
+        if match is None:
+            raise BadSetting(f"--where takes year>=1990, genres=Drama|Comedy or genres!=War; got {text!r}")
+        name, sign, value = (part.strip() for part in match.groups())
+        is_ordered = kinds.get(name) in ("number", "date")
+        if sign == "!=" and is_ordered:
+            raise BadSetting(f"--where compares the {kinds[name]} {name} with >=, <= or =; got {text!r}")
+        if is_ordered or sign in (">=", "<="):
+            limit: Any = float(value) if is_number(value) else value
+            words = {">=": ("min",), "<=": ("max",), "=": ("min", "max")}[sign]
+            found.setdefault(name, {}).update(dict.fromkeys(words, limit))
+        else:
+            found.setdefault(name, {})["any" if sign == "=" else "none"] = value.split("|")
     return found
 
 

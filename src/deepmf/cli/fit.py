@@ -79,11 +79,14 @@ def fit(
     row: options.Row = None,
     column: options.Column = None,
     value: options.Value = None,
+    no_values: options.NoValues = False,
+    count: options.Count = None,
     separator: options.Separator = None,
     duplicates: options.Duplicates = "error",
     missing: options.MissingValues = "error",
     decimal: options.DecimalMark = ".",
     wide: options.Wide = False,
+    exclude_columns: options.ExcludeColumns = None,
     as_json: options.Json = False,
 ) -> None:
     """Fit a model to entries and write a model file.
@@ -96,7 +99,19 @@ def fit(
     Example: deepmf fit ratings.csv -o model.safetensors --effort quick
     """
     files = FeatureFiles(row_features, column_features, feature_label, feature_kinds)
-    reading = InputOptions(row, column, value, separator, duplicates, missing, decimal, wide)
+    reading = InputOptions(
+        row,
+        column,
+        value,
+        separator,
+        duplicates,
+        missing,
+        decimal,
+        wide,
+        no_values=no_values,
+        count=count,
+        exclude_columns=exclude_columns,
+    )
     settings = gather_settings(config, assignments, seed=seed, device=device, effort=effort)
     start = None if start_from is None else load_model(start_from)
     if effort is not None and start is None:
@@ -116,7 +131,7 @@ def fit(
     if start is not None:
         entries = convert_labels(entries, start.row_labels_, start.column_labels_)
     described = files.read(entries)
-    if validation is None and validation_share is None and new_model.holds_out:
+    if validation is None and validation_share is None and (new_model.holds_out or not entries.has_values):
         train, held_out = entries, None
     elif start is None or validation is not None:
         train, held_out = split_validation(entries, validation, validation_share, reading, seed=new_model.settings.seed)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from deepmf.cli.output import STANDARD, say
 from deepmf.errors import (
     BadEntries,
+    BadSetting,
     ConstantValues,
     DeepMFWarning,
     Hint,
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
 
     from deepmf.data.columns import ReadColumns
     from deepmf.data.layout import IsKnown, LineKind
-    from deepmf.data.read import Missing, ReadOptions
+    from deepmf.data.read import ReadOptions
     from deepmf.matrix.frames import TableForm
     from deepmf.matrix.labels import Labels
-    from deepmf.matrix.matrix import ObservedMatrix
+    from deepmf.matrix.matrix import Missing, ObservedMatrix
     from deepmf.matrix.scale import Scale
     from deepmf.matrix.sorting import Duplicates
     from deepmf.models.base import Model
@@ -58,12 +59,15 @@ class InputOptions:
     missing: str = "error"
     decimal: str = "."
     wide: bool = False
+    no_values: bool = False
+    count: str | None = None
+    exclude_columns: str | None = None  # names with commas between them
     beside: TableForm | None = None  # the table that this file belongs to: the same field names need no remark
 
     @property
     def fields(self) -> dict[str, str | int | None]:
         """The name or position of each field; None where it is to be detected."""
-        return {role: _parse_field(getattr(self, role)) for role in ("row", "column", "value")}
+        return {role: _parse_field(getattr(self, role)) for role in ("row", "column", "value", "count")}
 
     @property
     def field_separator(self) -> str | None:
@@ -72,7 +76,8 @@ class InputOptions:
 
     def adapt_to(self, form: TableForm) -> InputOptions:
         """Return the options for a file that belongs to a table: beside a wide table, a wide one unless told apart."""
-        wide = self.wide or (form.wide and self.column is None and self.value is None)
+        told = (self.column, self.value, self.count)
+        wide = self.wide or (form.wide and told == (None, None, None) and not self.no_values)
         return replace(self, wide=wide, beside=form)
 
     def read_matrix(self, path: Path, *, scale: Scale | None = None) -> ObservedMatrix:
@@ -88,22 +93,30 @@ class InputOptions:
     def for_reader(self, scale: Scale | None) -> ReadOptions:
         """Return the options as `read_entry_file` and `pack_files` take them."""
         from deepmf.data.read import ReadOptions
+        from deepmf.matrix.frames import DETECT
 
+        if self.no_values and self.value is not None:
+            raise BadSetting(f"give --value or --no-values, not both; got --value {self.value}")
+        if self.count is not None and self.value is not None:
+            raise BadSetting(f"give --value or --count, not both; got --value {self.value} and --count {self.count}")
         return ReadOptions(
             row=self.fields["row"],
             column=self.fields["column"],
-            value=self.fields["value"],
+            value=self.fields["value"] if self.value is not None else None if self.no_values else DETECT,
+            count=self.fields["count"],
+            usual_count=None if self.beside is None else self.beside.value,
             separator=self.field_separator,
             scale=scale,
             duplicates=cast("Duplicates", self.duplicates),
             missing=cast("Missing", self.missing),
             decimal=self.decimal,
             wide=self.wide,
+            exclude=() if self.exclude_columns is None else tuple(self.exclude_columns.split(",")),
         )
 
     def read_held_out(self, path: Path, scale: Scale) -> ObservedMatrix:
         """Read entries to predict; values may lie outside an interval, which is only the range seen in training."""
-        if scale.levels is not None:
+        if scale.levels is not None or scale.is_interactions:
             try:
                 return self.read_matrix(path, scale=scale)
             except OffScale as error:
@@ -129,7 +142,7 @@ def _parse_field(text: str | None) -> str | int | None:
 def report_reading(path: Path, guess: str | None, n_dropped: int, *, wide: bool) -> None:
     """Report on standard error what was guessed about a file, and how many of its lines were dropped."""
     if guess is not None:
-        options = "--row" if wide else "--row, --column and --value"
+        options = "--row" if wide else "--row, --column and --value, --count or --no-values"
         say(f"deepmf: {name_file(path)}: {guess} (set {options} to change this)", err=True)
     if n_dropped:
         lines = "1 line" if n_dropped == 1 else f"{n_dropped:,} lines"
@@ -143,15 +156,20 @@ def name_file(path: Path) -> str:
 
 @contextmanager
 def open_input(path: Path) -> Iterator[Path]:
-    """Yield the file to read; for `-`, a temporary copy of standard input."""
-    if str(path) != STANDARD:
+    """Yield the file to read; for `-` or a pipe, such as <(command), a temporary copy of its content."""
+    is_pipe = str(path) != STANDARD and path.is_fifo()
+    if str(path) != STANDARD and not is_pipe:
         yield path
         return
     from deepmf.files import temporary_folder
 
     with temporary_folder(Path(gettempdir())) as folder:
-        file = folder / name_file(path)
-        _copy_standard_input(file)
+        file = folder / (path.name if is_pipe else name_file(path))
+        if is_pipe:
+            with path.open("rb") as pipe, file.open("wb") as opened:
+                shutil.copyfileobj(pipe, opened)
+        else:
+            _copy_standard_input(file)
         try:
             yield file
         except UserError as error:  # readers name the copy by its path

@@ -76,6 +76,21 @@ def save_model(model: Model, path: Path) -> None:
         write_bytes(memoryview(file.read_bytes()))
 
 
+def _check_saved_interactions(model: Model, file: Path) -> None:
+    """Refuse a file whose model recommends something else than the model in memory."""
+    import numpy as np
+
+    from deepmf.models.loading import load
+
+    rows = model.row_labels_[:_N_CHECKED]
+    try:
+        answers = load(file).recommend(rows, n=_N_CHECKED)
+    except Exception as error:
+        raise DeepMFError(f"the fitted model cannot be read back ({error}); it is not saved") from error
+    if not np.allclose(answers.values, model.recommend(rows, n=_N_CHECKED).values, rtol=1e-5, equal_nan=True):
+        raise DeepMFError("the fitted model recommends something else when it is read back; it is not saved")
+
+
 def _check_saved(model: Model, file: Path) -> None:
     """Refuse a file whose model predicts something else than the model in memory."""
     import numpy as np
@@ -83,6 +98,9 @@ def _check_saved(model: Model, file: Path) -> None:
     from deepmf.models.loading import load
 
     rows, columns = model.entries_.rows, model.entries_.columns
+    if not model.entries_.train.has_values:
+        _check_saved_interactions(model, file)
+        return
     n_checked = min(_N_CHECKED, max(len(rows), len(columns)))
     pairs = rows[np.arange(n_checked) % len(rows)], columns[np.arange(n_checked) % len(columns)]
     try:

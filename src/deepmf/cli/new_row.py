@@ -35,7 +35,22 @@ def read_history(path: Path, model: Model) -> dict[Any, float]:
     """Read the values of a new row by column; columns that the model does not know are left out with a warning."""
     from deepmf.data.layout import HISTORY
 
+    if model.scale_.is_interactions:
+        return _read_interactions(path, model)
     return _collect_values(InputOptions().read_columns(path, HISTORY).frame, name_file(path), model)
+
+
+def _read_interactions(path: Path, model: Model) -> dict[Any, float]:
+    """Read the columns of a new row, one per line, and how often each occurs; further fields are ignored."""
+    from collections import Counter
+
+    from deepmf.data.layout import COLUMNS
+
+    known = {str(label): label for label in model.column_labels_.tolist()}
+    columns = InputOptions().read_columns(path, COLUMNS, is_known=lambda field: field in known).frame.to_series()
+    counts = Counter(map(str, columns.to_list()))
+    _report_unknown([column for column in counts if column not in known], len(counts), name_file(path))
+    return {known[column]: float(count) for column, count in counts.items() if column in known}
 
 
 def _collect_values(frame: pl.DataFrame, source: str, model: Model) -> dict[Any, float]:
@@ -52,13 +67,18 @@ def _collect_values(frame: pl.DataFrame, source: str, model: Model) -> dict[Any,
             raise DuplicateEntries(f"{source}: column {column!r} occurs twice")
         else:
             values[known[str(column)]] = value
+    _report_unknown(unknown, len(unknown) + len(values), source)
+    return values
+
+
+def _report_unknown(unknown: list[Any], n_all: int, source: str) -> None:
+    """Warn of the columns of a history that the model does not know; refuse a history of these alone."""
     shown = ", ".join(map(repr, unknown[:_NAMED_AT_MOST])) + (", ..." if len(unknown) > _NAMED_AT_MOST else "")
-    if not values:
+    if len(unknown) == n_all:
         raise UnknownLabel(f"{source}: the model knows none of the {len(unknown)} columns: {shown}")
     if unknown:
         message = f"{source}: the model does not know {len(unknown)} of the columns, which are left out: {shown}"
         warnings.warn(message, DeepMFWarning, stacklevel=1)
-    return values
 
 
 def _parse_value(text: Any, column: Any, source: str, model: Model) -> float:

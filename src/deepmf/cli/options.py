@@ -42,7 +42,7 @@ def list_settings(model: str) -> list[str]:
     """Return the names of a model's settings; none if there is no such model.
 
     >>> list_settings("means")
-    ['seed', 'shrinkage', 'feature_penalty']
+    ['seed', 'presence', 'rank_by', 'shrinkage', 'feature_penalty']
     """
     return [field.name for field in fields(model_class(model).settings_class)] if model in MODELS else []
 
@@ -87,6 +87,18 @@ Value = Annotated[
     typer.Option("--value", metavar="NAME", help="Field of the values: name or position; default: detected."),
 ]
 
+NoValues = Annotated[
+    bool,
+    typer.Option(
+        "--no-values", help="Read interactions without values, such as clicks; a file of two fields has none."
+    ),
+]
+
+Count = Annotated[
+    str | None,
+    typer.Option("--count", metavar="NAME", help="Field that counts interactions, such as plays; implies --no-values."),
+]
+
 Separator = Annotated[
     str | None, typer.Option("--separator", metavar="TEXT", help="Field separator; default: detected.")
 ]
@@ -104,6 +116,11 @@ DecimalMark = Annotated[str, typer.Option("--decimal", metavar=".|,", help="Deci
 
 Wide = Annotated[
     bool, typer.Option("--wide", help="Read a wide table: a line per row, a field per column, gaps where unobserved.")
+]
+
+ExcludeColumns = Annotated[
+    str | None,
+    typer.Option("--exclude-columns", metavar="NAME,NAME", help="Columns of a wide table to leave out, such as age."),
 ]
 
 # Models and training
@@ -212,6 +229,37 @@ NewRows = Annotated[float, typer.Option("--new-rows", metavar="SHARE", help="Sha
 
 NewColumns = Annotated[
     float, typer.Option("--new-columns", metavar="SHARE", help="Share of new columns, with --areas.")
+]
+
+# Ranking metrics
+
+Relevant = Annotated[
+    float | None,
+    typer.Option(
+        "--relevant",
+        metavar="LEVEL",
+        help="Lowest relevant value, for ranking; default: the lowest level above the training mean.",
+    ),
+]
+
+RankOrder = Annotated[
+    str | None,
+    typer.Option(
+        "--rank-by", metavar="relevance|value", help="Order of columns, for ranking; default: the order of the model."
+    ),
+]
+
+ListLength = Annotated[
+    int | None, typer.Option("-n", metavar="N", help="Number of ranked columns per row, for ranking; default: 10.")
+]
+
+Candidates = Annotated[
+    int | None,
+    typer.Option(
+        "--candidates",
+        metavar="N",
+        help="Rank relevant columns among N others drawn at random, for ranking; default: all columns.",
+    ),
 ]
 
 # One row, known or new

@@ -118,12 +118,16 @@ def show_share(title: str) -> Iterator[Callable[[int, int | None], None]]:
 
 def scale_to_json(scale: Scale) -> dict[str, Any]:
     """Return a scale as JSON content."""
+    if scale.is_interactions:
+        return scale.to_dict()
     levels = None if scale.levels is None else scale.levels.tolist()
     return {"low": scale.low, "high": scale.high, "levels": levels}
 
 
 def format_scale(content: dict[str, Any]) -> str:
     """Return the words for a scale in JSON content."""
+    if "interactions" in content:
+        return "interactions without values"
     if content["levels"] is None:
         return f"{content['low']:g} to {content['high']:g}"
     return "levels " + " ".join(f"{level:g}" for level in content["levels"])

@@ -33,11 +33,14 @@ def pack(
     row: options.Row = None,
     column: options.Column = None,
     value: options.Value = None,
+    no_values: options.NoValues = False,
+    count: options.Count = None,
     separator: options.Separator = None,
     duplicates: options.Duplicates = "error",
     missing: options.MissingValues = "error",
     decimal: options.DecimalMark = ".",
     wide: options.Wide = False,
+    exclude_columns: options.ExcludeColumns = None,
     as_json: options.Json = False,
 ) -> None:
     """Pack files of entries into a store on disk.
@@ -49,7 +52,19 @@ def pack(
     from deepmf.data.packing import pack_files
     from deepmf.data.read import read_matrix
 
-    reading = InputOptions(row, column, value, separator, duplicates, missing, decimal, wide)
+    reading = InputOptions(
+        row,
+        column,
+        value,
+        separator,
+        duplicates,
+        missing,
+        decimal,
+        wide,
+        no_values=no_values,
+        count=count,
+        exclude_columns=exclude_columns,
+    )
     if str(output) == STANDARD:
         raise BadSetting("a store is a folder and cannot go to standard output; give -o STORE")
     with ExitStack() as stack:

@@ -131,7 +131,10 @@ def complete(
     reading = InputOptions(row, column, value, separator, duplicates=duplicates, missing=missing, decimal=decimal)
     inputs = [model, *(extend or ()), *files.paths]
     check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
+    from deepmf.models.interactions import check_has_values
+
     fitted = load_model(model, extensions=extend, reading=reading, features=files)
+    check_has_values(fitted.scale_)  # before anything is written
     counts: Counter[str] = Counter()
     with show_share("completing") as show:
         is_wide = fitted.entries_.train.form.wide if wide is None else wide

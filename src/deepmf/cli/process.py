@@ -29,8 +29,6 @@ _TRUNCATED = (
 # The variables that torchrun sets in every process that it starts.
 _TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
-_SECONDS_TO_CONNECT = 10
-
 
 @contextmanager
 def report_truncated_files() -> Iterator[None]:
@@ -45,17 +43,19 @@ def report_truncated_files() -> Iterator[None]:
     kind = ctypes.CFUNCTYPE(None, ctypes.c_int)
     set_handler = ctypes.CDLL(None).signal
     set_handler.argtypes, set_handler.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
-    handler = kind(_exit_truncated)
+    first = threading.Lock()
+
+    def exit_once(_: int) -> None:
+        first.acquire()  # never released: one thread prints, the others wait
+        os.write(2, _TRUNCATED)
+        os._exit(2)
+
+    handler = kind(exit_once)
     before = set_handler(signal.SIGBUS, ctypes.cast(handler, ctypes.c_void_p))
     try:
         yield
     finally:
         set_handler(signal.SIGBUS, before)
-
-
-def _exit_truncated(_: int) -> None:
-    os.write(2, _TRUNCATED)
-    os._exit(2)
 
 
 @contextmanager
@@ -139,7 +139,7 @@ def join_processes() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def may_complain() -> bool:
+def may_complain(*, seconds_to_connect: float = 10.0) -> bool:
     """Whether this process prints the error: of several processes, the first that asks."""
     if not is_one_of_several():
         return True
@@ -147,7 +147,7 @@ def may_complain() -> bool:
 
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:
-        store = TCPStore(host, port, is_master=False, timeout=timedelta(seconds=_SECONDS_TO_CONNECT))
+        store = TCPStore(host, port, is_master=False, timeout=timedelta(seconds=seconds_to_connect))
         return int(store.add(f"deepmf/complaints/{_count_restarts()}", 1)) == 1
     except RuntimeError:  # nobody listens: the first process has gone, or has not come yet
         return is_first()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import FeatureFiles, parse_named_values
+from deepmf.cli.feature_files import FeatureFiles, parse_conditions, parse_named_values
 from deepmf.cli.inputs import convert_label, hint_at_extension, read_column_list, read_row_list
 from deepmf.cli.model_file import load_model
 from deepmf.cli.new_row import fold_in_row
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from deepmf.models.base import Model
     from deepmf.models.ranking import Ranking
+    from deepmf.models.relevance import Ranker
 
 
 def recommend(
@@ -58,6 +59,30 @@ def recommend(
     include_observed: Annotated[
         bool, typer.Option("--include-observed", help="Include columns that the row has an entry for.")
     ] = False,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="CONDITION",
+            help="Recommend only columns with such features: year>=1990, genres=Drama|Comedy, genres!=War; repeatable.",
+        ),
+    ] = None,
+    rank_by: Annotated[
+        str | None,
+        typer.Option(
+            "--rank-by",
+            metavar="relevance|value",
+            help="Rank by what the row is likely to take and like, or by the prediction; default: chosen at fit.",
+        ),
+    ] = None,
+    relevant: Annotated[
+        float | None,
+        typer.Option(
+            "--relevant",
+            metavar="VALUE",
+            help="Smallest value that counts as liked; default: the row's mean, rounded up.",
+        ),
+    ] = None,
     output: Annotated[
         str | None,
         typer.Option(
@@ -72,9 +97,9 @@ def recommend(
 ) -> None:
     """Recommend columns for a row or for many rows.
 
-    These are the columns with the highest predictions. Columns that the row has an entry for are left out. With --rows
-    or --all, a file with a row, a rank, a column and a prediction per line is written in batches, so that memory stays
-    bounded.
+    These are the columns that the row is likely to take and to like, or with --rank-by value the columns with the
+    highest predictions. Columns that the row has an entry for are left out. With --rows or --all, a file with a row, a
+    rank, a column and a prediction per line is written in batches, so that memory stays bounded.
 
     Example: deepmf recommend model.safetensors --all -n 10 --min-entries 20 -o top.parquet
     """
@@ -93,14 +118,17 @@ def recommend(
             "exclude": None if exclude is None else read_column_list(exclude, fitted),
             "min_entries": min_entries,
             "include_observed": include_observed,
+            "where": None if where is None else parse_conditions(where, fitted.entries_.column_features),
         }
+        order: dict[str, Any] = {"rank_by": rank_by, "relevant": relevant}
         if output is None:
-            _show_best(_recommend_row(fitted, row, history, known, n=n, choice=choice), fitted, row, as_json=as_json)
+            best = _recommend_row(fitted, row, history, known, n=n, choice=choice | order)
+            _show_best(best, fitted, row, as_json=as_json)
             return
         labels = (
             [_convert_row(fitted, row)] if row is not None else None if rows is None else read_row_list(rows, fitted)
         )
-        lines = _RecommendationLines(fitted, labels, n, choice)
+        lines = _RecommendationLines(fitted, fitted.make_ranker(**order), labels, n, choice)
     with show_share("recommending") as show:
         frames = lines.iterate(show)
         write_frames(frames, lines.found.schema, output, as_json=as_json, safe_csv=safe_csv)
@@ -186,23 +214,26 @@ def _convert_row(model: Model, row: str | None) -> Any:
 
 
 def _show_best(best: Ranking, model: Model, row: str | None, *, as_json: bool) -> None:
-    columns, predictions = best.labels.tolist(), best.values.tolist()
+    numbers = {"prediction": best.values, "presence": best.presence, "liked": best.liked}
+    known = {name: each.tolist() for name, each in numbers.items() if each is not None}
+    lines = list(zip(best.labels.tolist(), *known.values(), strict=True))
     if as_json:
-        pairs = zip(columns, predictions, strict=True)
         shown = None if row is None else _convert_row(model, row)
-        show_json({"row": shown, "best": [{"column": c, "prediction": p} for c, p in pairs]})
+        show_json({"row": shown, "best": [dict(zip(("column", *known), line, strict=True)) for line in lines]})
         return
-    _, heading = model.entries_.train.form.name_ids_beside(["prediction"])
-    show_table([heading, "prediction"], ([str(c), p] for c, p in zip(columns, predictions, strict=True)))
+    _, heading = model.entries_.train.form.name_ids_beside(list(known))
+    show_table([heading, *known], ([str(column), *rest] for column, *rest in lines))
 
 
 class _RecommendationLines:
     """The lines of a file of recommendations, counted as they are made."""
 
-    def __init__(self, model: Model, rows: Iterable[Any] | None, n: int, choice: dict[str, Any]) -> None:
+    def __init__(
+        self, model: Model, ranker: Ranker, rows: Iterable[Any] | None, n: int, choice: dict[str, Any]
+    ) -> None:
         from deepmf.models.ranking import Recommendations
 
-        self.found = Recommendations.of(model.entries_, model.predictor_, rows, n, **choice)
+        self.found = Recommendations.of(model.entries_, ranker, rows, n, **choice)
         self.n_rows, self.n_lines = int(self.found.rows.size), 0
 
     def iterate(self, show: Callable[[int, int | None], None]) -> Iterator[pl.DataFrame]:

@@ -1,4 +1,4 @@
-"""`deepmf split`: split a file of entries into files for training, validation and test, or into areas."""
+"""`deepmf split`: split a file of entries into files for training, validation and test, by entries, rows or areas."""
 
 from __future__ import annotations
 
@@ -15,11 +15,22 @@ from deepmf.errors import BadSetting
 from deepmf.files import check_parts, write_parts
 
 if TYPE_CHECKING:
-    from deepmf.matrix.frames import TableForm
     from deepmf.matrix.matrix import ObservedMatrix
 
 
 _FORMATS = ("csv", "tsv", "parquet", "npz", "store")
+_WAYS = ("entries", "rows")
+_PARTS = (
+    "train",
+    "validation",
+    "test",
+    "extension",
+    "test_I",
+    "test_II",
+    "test_III",
+    "test_IV",
+    "given",
+)  # all of any way
 
 
 def split(
@@ -35,6 +46,18 @@ def split(
         float,
         typer.Option("--validation-share", metavar="SHARE", help="Share of the validation entries."),
     ] = options.VALIDATION_SHARE,
+    by: Annotated[
+        str,
+        typer.Option("--by", metavar="entries|rows", help="Split entries at random, or hold out whole rows."),
+    ] = "entries",
+    given_share: Annotated[
+        float,
+        typer.Option(
+            "--given-share",
+            metavar="SHARE",
+            help="Share of the entries of a held-out row that is given, with --by rows.",
+        ),
+    ] = 0.8,
     areas: options.Areas = False,
     new_rows: options.NewRows = 0.2,
     new_columns: options.NewColumns = 0.2,
@@ -46,43 +69,68 @@ def split(
     row: options.Row = None,
     column: options.Column = None,
     value: options.Value = None,
+    no_values: options.NoValues = False,
+    count: options.Count = None,
     separator: options.Separator = None,
     duplicates: options.Duplicates = "error",
     missing: options.MissingValues = "error",
     decimal: options.DecimalMark = ".",
     wide: options.Wide = False,
+    exclude_columns: options.ExcludeColumns = None,
     as_json: options.Json = False,
 ) -> None:
     """Split entries into train, validation and test files.
 
     The split is random, in exact shares.
 
+    With --by rows, --test-share is the share of rows that are held out: given has the entries that describe them (for
+    --extend), test has the others, and validation has entries of the other rows.
+
     With --areas, some rows and columns are new: train has none of their entries, extension has those that describe
     them (for --extend), test has the entries of all four areas, and test_I to test_IV those of one area.
 
     Example: deepmf split ratings.csv -o parts
     """
-    reading = InputOptions(row, column, value, separator, duplicates, missing, decimal, wide)
+    reading = InputOptions(
+        row,
+        column,
+        value,
+        separator,
+        duplicates,
+        missing,
+        decimal,
+        wide,
+        no_values=no_values,
+        count=count,
+        exclude_columns=exclude_columns,
+    )
     ending = _choose_format(ratings, file_format)
     if not (validation_share >= 0 and test_share >= 0 and validation_share + test_share < 1):
         raise BadSetting(
             "--validation-share and --test-share must be 0 or more and leave entries for training; "
             f"got {validation_share:g} and {test_share:g}"
         )
+    if by not in _WAYS:
+        raise BadSetting(f"--by must be {' or '.join(_WAYS)}; got {by!r}")
+    if by == "rows" and areas:
+        raise BadSetting("--by rows and --areas are two ways to split; give one of them")
     if str(output) == STANDARD:
         raise BadSetting("a split is a folder and cannot go to standard output; give -o FOLDER")
-    files = {name: output / f"{name}.{ending}" for name in _name_parts(areas=areas)}
-    for file in _name_parts(areas=True):
+    for file in _PARTS:
         check_distinct(output / f"{file}{ratings.suffix}", [ratings])
     check_parts(output, is_part=_is_part)
     matrix = reading.read_matrix(ratings)
-    parts = _split_matrix(
-        matrix,
-        validation=validation_share,
-        test=test_share,
-        new=(new_rows, new_columns) if areas else None,
-        seed=seed or 0,
-    )
+    if by == "rows":
+        parts = _split_rows(matrix, validation=validation_share, test=test_share, given=given_share, seed=seed or 0)
+    else:
+        parts = _split_matrix(
+            matrix,
+            validation=validation_share,
+            test=test_share,
+            new=(new_rows, new_columns) if areas else None,
+            seed=seed or 0,
+        )
+    files = {name: output / f"{name}.{ending}" for name in parts}
 
     def write(folder: Path) -> None:
         for name, part in parts.items():
@@ -105,32 +153,42 @@ def split(
         [str(files[name]), part.n_entries, _count_rows(part), _count_columns(part)] for name, part in parts.items()
     ]
     show_table(["file", "entries", "rows", "columns"], lines)
-    read_as = [] if ending in ("npz", "store") else _choose_options(matrix.form, reading)
+    read_as = [] if ending in ("npz", "store") else _choose_options(matrix, reading)
     validated: list[str | Path] = ["--validation", files["validation"]] if parts["validation"].n_entries else []
-    extended: list[str | Path] = ["--extend", files["extension"]] if areas else []
+    described = next((name for name in ("extension", "given") if name in parts), None)
+    extended: list[str | Path] = [] if described is None else ["--extend", files[described]]
+    extended += ["--ranking"] if by == "rows" else []
     say(f"next: deepmf {_join_words('fit', files['train'], *validated, '-o', 'model.safetensors', *read_as)}")
     if parts["test"].n_entries:
         say(f"then: deepmf {_join_words('evaluate', 'model.safetensors', files['test'], *extended, *read_as)}")
 
 
-def _choose_options(form: TableForm, reading: InputOptions) -> list[str]:
+def _choose_options(matrix: ObservedMatrix, reading: InputOptions) -> list[str]:
     """Return the options that read the parts as the whole was read."""
+    from deepmf.matrix.frames import COUNT
+
+    form = matrix.form
     if form.wide:
         return ["--wide"] + ([] if reading.row is None else ["--row", form.row])
-    if reading.row is None and reading.column is None and reading.value is None:
-        return []
     row, column, value = form.names
-    return ["--row", row, "--column", column, "--value", value]
+    is_named = any(field is not None for field in (reading.row, reading.column, reading.value))
+    ids = ["--row", row, "--column", column] if is_named else []
+    if matrix.has_values:
+        return [*ids, "--value", value] if is_named else []
+    return ids if value == COUNT else [*ids, "--count", value]
 
 
 def _join_words(*words: str | Path) -> str:
     return shlex.join(map(str, words))
 
 
-def _name_parts(*, areas: bool) -> list[str]:
-    from deepmf.matrix.matrix import AREAS
+def _split_rows(
+    matrix: ObservedMatrix, *, validation: float, test: float, given: float, seed: int
+) -> dict[str, ObservedMatrix]:
+    from deepmf.data.splits import split_rows
 
-    return ["train", "validation", "test"] + (["extension", *(f"test_{area}" for area in AREAS)] if areas else [])
+    found = split_rows(matrix, new_rows=test, given=given, validation=validation, seed=seed)
+    return {"train": found.train, "validation": found.validation, "given": found.given, "test": found.test}
 
 
 def _split_matrix(
@@ -174,7 +232,7 @@ def _choose_format(ratings: Path, file_format: str | None) -> str:
 def _is_part(file: Path) -> bool:
     """Whether a file may belong to an earlier split; a store is never replaced."""
     ending = file.suffix.removeprefix(".")
-    return file.is_file() and file.stem in _name_parts(areas=True) and ending in _FORMATS and ending != "store"
+    return file.is_file() and file.stem in _PARTS and ending in _FORMATS and ending != "store"
 
 
 def _count_rows(part: ObservedMatrix) -> int:

@@ -1,4 +1,4 @@
-"""`deepmf tune`: search for the settings of a model with the lowest validation error."""
+"""`deepmf tune`: search for the settings of a model that predict or rank validation entries best."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -21,6 +21,7 @@ from deepmf.errors import BadSetting, DeepMFWarning, TrainingInterrupted
 from deepmf.models.registry import model_class
 
 if TYPE_CHECKING:
+    from deepmf.models.relevance import RankBy
     from deepmf.tuning import Study
 
 
@@ -47,6 +48,15 @@ def tune(
     scale: options.ScaleText = None,
     seed: options.Seed = None,
     device: options.Device = None,
+    metric: Annotated[
+        str,
+        typer.Option(
+            "--metric", metavar="NAME", help="What to tune for: rmse; or ndcg, recall, precision, mrr, map, hit_rate."
+        ),
+    ] = "rmse",
+    relevant: options.Relevant = None,
+    rank_by: options.RankOrder = None,
+    n: options.ListLength = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the importance of the settings: an .svg file.")
     ] = None,
@@ -57,14 +67,17 @@ def tune(
     row: options.Row = None,
     column: options.Column = None,
     value: options.Value = None,
+    no_values: options.NoValues = False,
+    count: options.Count = None,
     separator: options.Separator = None,
     duplicates: options.Duplicates = "error",
     missing: options.MissingValues = "error",
     decimal: options.DecimalMark = ".",
     wide: options.Wide = False,
+    exclude_columns: options.ExcludeColumns = None,
     as_json: options.Json = False,
 ) -> None:
-    """Search for the settings with the lowest validation error.
+    """Search for the settings with the lowest validation error, or the best ranking of validation entries.
 
     Settings given by --set or --config are fixed. Unpromising trials stop early. Ctrl-C keeps all finished trials (exit
     status 130); run the command again to continue, or with more --trials.
@@ -75,7 +88,21 @@ def tune(
     from deepmf.tuning import Study
 
     files = FeatureFiles(row_features, column_features, feature_label, feature_kinds)
-    reading = InputOptions(row, column, value, separator, duplicates, missing, decimal, wide)
+    reading = InputOptions(
+        row,
+        column,
+        value,
+        separator,
+        duplicates,
+        missing,
+        decimal,
+        wide,
+        no_values=no_values,
+        count=count,
+        exclude_columns=exclude_columns,
+    )
+    if metric == "rmse" and any(option is not None for option in (relevant, rank_by, n)):
+        raise BadSetting("--relevant, --rank-by and -n need a ranking metric, such as --metric ndcg; got rmse")
     if trials < 1:
         raise BadSetting(f"--trials must be at least 1; got {trials}")
     if effort is not None:
@@ -90,14 +117,31 @@ def tune(
         check_picture(picture)
         check_writable(picture, inputs=[*inputs, kept])
     entries = reading.read_matrix(ratings, scale=parse_scale(scale))
+    if not entries.has_values:
+        raise BadSetting("tune searches for the lowest error of predicted values, and interactions have none")
     described = files.read(entries)
     train, held_out = split_validation(entries, validation, validation_share, reading, seed=new_model.settings.seed)
     if held_out is None:
         raise BadSetting("tuning needs validation entries; set --validation-share above 0")
-    study = Study(model, train, held_out, **described._asdict(), settings=settings, file=kept)
+    study = Study(
+        model,
+        train,
+        held_out,
+        **described._asdict(),
+        settings=settings,
+        metric=metric,
+        n=10 if n is None else n,
+        relevant=relevant,
+        rank_by=cast("RankBy | None", rank_by),
+        file=kept,
+    )
     interrupted = _run_trials(study, trials, epochs=study.defaults.get("epochs"))
     if study.trials:
-        how = {name: given for name, given in vars(reading).items() if given != getattr(InputOptions(), name)}
+        how = {
+            name.replace("_", "-"): given
+            for name, given in vars(reading).items()
+            if given != getattr(InputOptions(), name)
+        }
         # Always given: without a share or a file, fit lets some models hold out entries themselves.
         share = options.VALIDATION_SHARE if validation_share is None else validation_share
         how |= {"validation-share": share} if validation is None else {"validation": validation}
@@ -120,7 +164,7 @@ def _run_trials(study: Study, n_trials: int, *, epochs: int | None) -> bool:
     with study.lock():
         for number in range(len(study.trials), n_trials):
             errors = [trial.error for trial in study.trials if trial.error is not None]
-            best = f", best {min(errors):.4f}" if errors else ""
+            best = f", best {_convert_error(study.metric, min(errors)):.4f}" if errors else ""
             try:
                 with show_epochs(f"trial {number + 1} of {n_trials}{best}", epochs) as callbacks:
                     study.run(number + 1, callbacks=callbacks)
@@ -153,8 +197,9 @@ def _summarize(study: Study, model: str, *, file: Path, command: str) -> dict[st
         "pruned": sum(trial.ended == "pruned" for trial in tried),
         "diverged": sum(trial.ended == "diverged" for trial in tried),
         "validation_entries": study.validation.n_entries,
-        "validation_rmse": best.error,
-        "default_rmse": tried[0].error,  # the defaults are tried first
+        "metric": study.metric,
+        f"validation_{study.metric}": _convert_error(study.metric, best.error),
+        f"default_{study.metric}": _convert_error(study.metric, tried[0].error),  # the defaults are tried first
         "settings": best.settings,
         "importances": study.importances(),
         "study": str(file),
@@ -163,15 +208,24 @@ def _summarize(study: Study, model: str, *, file: Path, command: str) -> dict[st
     }
 
 
+def _convert_error(metric: str, error: float | None) -> float | None:
+    """Return the metric of a trial: its error, or the ranking metric that the error is 1 minus of."""
+    return error if error is None or metric == "rmse" else 1.0 - error
+
+
 def _show_summary(summary: dict[str, Any], study: Study, *, as_json: bool) -> None:
+    from deepmf.evaluation.ranking import TITLES
+
     if as_json:
         show_json(summary)
         return
     early = ", ".join(f"{summary[name]} {name}" for name in ("pruned", "diverged") if summary[name])
     words = [f"tried {summary['trials']} settings of {summary['model']}" + (f" ({early})" if early else "")]
-    words.append(f"best validation RMSE {summary['validation_rmse']:.4f} on {summary['validation_entries']:,} entries")
-    if summary["default_rmse"] is not None:
-        words.append(f"{summary['default_rmse']:.4f} by default")
+    found, default = (summary[f"{which}_{study.metric}"] for which in ("validation", "default"))
+    title = TITLES.get(study.metric, "RMSE")
+    words.append(f"best validation {title} {found:.4f} on {summary['validation_entries']:,} entries")
+    if default is not None:
+        words.append(f"{default:.4f} by default")
     say("; ".join(words))
     importances = summary["importances"]
     lines = [

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
         evaluate_intervals,
     )
     from deepmf.evaluation.comparison import ComparedModel, Comparison, SplitErrors, compare
-    from deepmf.evaluation.ranking import RankingEvaluation, RankingScores, evaluate_ranking
+    from deepmf.evaluation.ranking import AreaRanking, RankingEvaluation, RankingScores, evaluate_ranking
 
 __all__ = [
     "AreaErrors",
+    "AreaRanking",
     "Calibration",
     "ColdStart",
     "ColdStartPoint",
@@ -73,7 +74,7 @@ _EXPORTS = {
         "evaluate_intervals",
     ],
     "deepmf.evaluation.comparison": ["ComparedModel", "Comparison", "SplitErrors", "compare"],
-    "deepmf.evaluation.ranking": ["RankingEvaluation", "RankingScores", "evaluate_ranking"],
+    "deepmf.evaluation.ranking": ["AreaRanking", "RankingEvaluation", "RankingScores", "evaluate_ranking"],
 }
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, Hint, OffScale, UnknownLabel
+from deepmf.errors import BadEntries, BadSetting, Hint, NothingObserved, OffScale, UnknownLabel
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import AREAS, Entries, ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -129,6 +132,14 @@ def count_seen(model: Model, test: ObservedMatrix) -> int:
     known = seen.seen_columns(known_rows)
     keys = np.repeat(known_rows.astype(np.int64), np.diff(known.starts)) * len(seen.columns) + known.others
     return int(np.count_nonzero(np.isin(wanted, keys) & (row_of >= 0) & (column_of >= 0)))
+
+
+@contextmanager
+def ignore_empty_lines() -> Iterator[None]:
+    """Silence the warning about rows and columns without entries, which random splits nearly always have."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NothingObserved)
+        yield
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,23 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from deepmf.data.splits import AreaSplit, Split, iterate_folds, split_areas
-from deepmf.errors import BadSetting, BadSplit, DeepMFWarning, NothingObserved, UserError
-from deepmf.evaluation.areas import AreaErrors, evaluate
+from deepmf.errors import BadEntries, BadSetting, BadSplit, DeepMFWarning, Hint, UserError, suggest_name
+from deepmf.evaluation.areas import AreaErrors, evaluate, ignore_empty_lines
+from deepmf.evaluation.ranking import (
+    ROW_METRICS,
+    TITLES,
+    AreaRanking,
+    RankingEvaluation,
+    check_candidates,
+    evaluate_ranking,
+    find_relevant,
+)
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.description import Description
@@ -21,7 +29,9 @@ from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.models.fitting import check_features
+from deepmf.models.ranking import check_n
 from deepmf.models.registry import MODELS, model_class
+from deepmf.models.relevance import RankBy, check_rank_by
 
 if TYPE_CHECKING:
     import polars as pl
@@ -30,7 +40,9 @@ ALL = "all"  # the area name of errors on all test entries
 
 TEST_SHARE = 0.2  # of the entries of each area
 
-_METRICS = tuple(field.name for field in fields(AreaErrors) if field.name not in ("area", "n_entries"))
+ERROR_METRICS = ("rmse", "mae")  # by which models can be ordered; smaller is better
+
+_METRICS = tuple(each.name for each in fields(AreaErrors) if each.name not in ("area", "n_entries"))
 
 Candidate = str | Model | type[Model]
 
@@ -49,12 +61,20 @@ def compare(
     new_rows: float = 0.2,
     new_columns: float = 0.2,
     validation: float = 0.05,
+    metric: str = "rmse",
+    n: int = 10,
+    relevant: float | None = None,
+    rank_by: RankBy | None = None,
+    candidates: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Comparison:
     """Fit several models on the same splits of a matrix and compare their errors on the test entries.
 
     A model that cannot be fitted does not stop the comparison: its `failure` says why.
+
+    With a ranking metric, such as "ndcg", the models and popularity also rank the columns of each row. To compare
+    rankings for rows held out whole (strong generalisation), set `areas=True` and `new_columns=0`, and read area II.
 
     Parameters
     ----------
@@ -72,8 +92,13 @@ def compare(
         Shares of rows and columns that are new in a split by areas.
     validation
         Share of all entries held out for early stopping, taken from the training entries.
+    metric
+        Metric that orders the models: "rmse" or "mae", or "ndcg", "recall", "precision", "mrr", "map" or "hit_rate".
+    n, relevant, rank_by, candidates
+        For a ranking metric: the length of the lists, the smallest relevant value, the order of columns and the number
+        of sampled candidates, as in `evaluate_ranking`.
     seed
-        Seed of the splits, and of the models given by name or class.
+        Seed of the splits, of sampled candidates, and of the models given by name or class.
     progress
         Called after each fit with the number of fits done and their total.
 
@@ -83,8 +108,14 @@ def compare(
     >>> [model.label for model in comparison.rank()]
     ['als', 'means']
     """
-    candidates = _build_candidates(models, seed=seed)
-    plan = SplitPlan(folds, areas, new_rows, new_columns, validation, seed)
+    unfitted = _build_candidates(models, seed=seed)
+    if metric in ERROR_METRICS and not matrix.has_values:
+        raise BadSetting(
+            f"interactions have no values to predict, so no {metric.upper()}; set a ranking metric, such as ndcg",
+            hint=Hint("metric='ndcg'", "--metric ndcg"),
+        )
+    ranking = None if metric in ERROR_METRICS else RankingPlan.of(matrix, metric, n, relevant, rank_by, candidates)
+    plan = SplitPlan(folds, areas, new_rows, new_columns, validation, seed, metric, ranking)
     next(plan.split(matrix))  # a matrix that cannot be split is refused before any model is fitted
     given = {"row_features": row_features, "column_features": column_features}
     features = {name: each for name, each in given.items() if each is not None}
@@ -93,14 +124,14 @@ def compare(
             check_features(features[name], name)
             AxisFeatures.of(labels, features[name])
     n_done, compared = 0, []
-    for label, model in candidates.items():
+    for label, model in unfitted.items():
         splits: list[SplitErrors] = []
         failure = None
         try:
             for problem in plan.split(matrix):
-                splits.append(measure(model, problem, **features))
+                splits.append(measure(model, problem, ranking=plan.ranking, seed=seed, **features))
                 if progress is not None:
-                    progress(n_done + len(splits), folds * len(candidates))
+                    progress(n_done + len(splits), folds * len(unfitted))
         except UserError as error:
             splits, failure = [], str(error)
         n_done += folds
@@ -145,8 +176,53 @@ def _find_name(model: Model) -> str:
 
 
 @dataclass(frozen=True)
+class RankingPlan:
+    """How rankings are evaluated in a comparison, as in `compare`."""
+
+    n: int = 10
+    relevant: float | None = None
+    rank_by: RankBy | None = None
+    candidates: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        matrix: ObservedMatrix,
+        metric: str,
+        n: int,
+        relevant: float | None,
+        rank_by: RankBy | None,
+        candidates: int | None,
+    ) -> RankingPlan:
+        """Return the plan for a matrix, whose entries decide what is relevant unless it is given."""
+        known = [*ERROR_METRICS, *ROW_METRICS]
+        if metric not in known:
+            raise BadSetting(f"there is no metric {metric!r} to order models by; {suggest_name(str(metric), known)}")
+        check_n(n)
+        check_candidates(candidates)
+        if rank_by is not None:
+            check_rank_by(rank_by)
+        return cls(int(n), find_relevant(matrix, relevant), rank_by, candidates)
+
+    def evaluate(self, model: Model, test: ObservedMatrix, *, seed: int) -> RankingEvaluation | None:
+        """Return the rankings of a model on test entries; None if no test entry is relevant."""
+        try:
+            return evaluate_ranking(
+                model,
+                test,
+                n=self.n,
+                relevant=self.relevant,
+                rank_by=self.rank_by,
+                candidates=self.candidates,
+                seed=seed,
+            )
+        except BadEntries:
+            return None
+
+
+@dataclass(frozen=True)
 class SplitPlan:
-    """The splits that every model of a comparison is measured on, as in `compare`."""
+    """The splits that every model of a comparison is measured on, and the metric that orders them, as in `compare`."""
 
     folds: int = 5
     areas: bool = False
@@ -154,6 +230,19 @@ class SplitPlan:
     new_columns: float = 0.2
     validation: float = 0.05
     seed: int = 0
+    metric: str = "rmse"
+    ranking: RankingPlan | None = None
+
+    @property
+    def metric_title(self) -> str:
+        """The metric as tables write it."""
+        return self.title_of(self.metric)
+
+    def title_of(self, metric: str) -> str:
+        """Return a metric as tables write it, with the length of the lists."""
+        if metric in ERROR_METRICS:
+            return metric.upper()
+        return f"{TITLES[metric]}@{self.ranking.n}" if self.ranking is not None else TITLES[metric]
 
     def split(self, matrix: ObservedMatrix) -> Iterator[Problem]:
         """Yield the problem of each split; the same matrix always gives the same splits."""
@@ -230,11 +319,17 @@ def _drop_empty(by_area: dict[str, ObservedMatrix]) -> dict[str, ObservedMatrix]
 
 
 def measure(
-    model: Model, problem: Problem, row_features: Features | None = None, column_features: Features | None = None
+    model: Model,
+    problem: Problem,
+    row_features: Features | None = None,
+    column_features: Features | None = None,
+    *,
+    ranking: RankingPlan | None = None,
+    seed: int = 0,
 ) -> SplitErrors:
     """Fit a new model with the same settings, and measure its errors on the test entries of each area.
 
-    Features are passed on only to a model that uses them.
+    Features are passed on only to a model that uses them. Rankings are evaluated if there is a plan for them.
     """
     fresh = type(model)(**model.own_settings)
     start = time.perf_counter()
@@ -254,11 +349,27 @@ def measure(
     areas = {
         area: replace(evaluate(extended, test)[-1], area=area)
         for area, test in problem.test.items()
-        if area in fresh.predicts
+        if area in fresh.predicts and test.has_values
     }
     if areas.keys() == problem.test.keys():
         areas[ALL] = _combine_areas(list(areas.values()))
-    return SplitErrors(areas, seconds)
+    if ranking is None:
+        return SplitErrors(areas, seconds)
+    able = {area: test for area, test in problem.test.items() if area in fresh.predicts}
+    found = ranking.evaluate(extended, _join_tests(list(able.values())), seed=seed)
+    rankings = {} if found is None else found.areas
+    if found is not None and able.keys() == problem.test.keys():
+        rankings = rankings | {ALL: found.overall}
+    return SplitErrors(areas, seconds, rankings)
+
+
+def _join_tests(tests: list[ObservedMatrix]) -> ObservedMatrix:
+    """Return the test entries of several areas as one matrix."""
+    if len(tests) == 1:
+        return tests[0]
+    parts = zip(*(test.entries() for test in tests), strict=True)
+    rows, columns, values = (np.concatenate([np.asarray(part) for part in each]) for each in parts)
+    return ObservedMatrix.from_entries(rows, columns, values, tests[0].scale)
 
 
 def extend_model(model: Model, problem: Problem) -> Model:
@@ -267,14 +378,6 @@ def extend_model(model: Model, problem: Problem) -> Model:
         return model
     with ignore_empty_lines():
         return model.extend(select_extension(model, problem))
-
-
-@contextmanager
-def ignore_empty_lines() -> Iterator[None]:
-    """Silence the warning about rows and columns without entries, which random splits nearly always have."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NothingObserved)
-        yield
 
 
 def select_extension(model: Model, problem: Problem) -> ObservedMatrix:
@@ -310,11 +413,19 @@ class SplitErrors:
     """The errors of a model on one split, and the seconds its fit took.
 
     `areas` maps each area the model predicts to its errors; the last key, "all", holds the errors on all test entries
-    and is missing where the model cannot predict every area.
+    and is missing where the model cannot predict every area. `rankings` does so with the ranking metrics, if these
+    were asked for.
     """
 
     areas: dict[str, AreaErrors]
     seconds: float
+    rankings: dict[str, AreaRanking] = field(default_factory=dict)
+
+    def value(self, metric: str, area: str, *, of: str = "model") -> float | None:
+        """Return an error or a ranking metric in an area, of the model or of popularity; None if there is none."""
+        if metric in TITLES or metric == "n_distinct":
+            return getattr(getattr(self.rankings[area], of), metric) if area in self.rankings else None
+        return getattr(self.areas[area], metric) if area in self.areas and of == "model" else None
 
 
 @dataclass(frozen=True)
@@ -331,8 +442,8 @@ class ComparedModel:
     failure: str | None = None
 
     def errors(self, metric: str = "rmse", area: str = ALL) -> FloatArray:
-        """Return the error on each split, (splits,); empty where the model cannot predict the area."""
-        values = [getattr(split.areas[area], metric) for split in self.splits if area in split.areas]
+        """Return the error, or ranking metric, on each split, (splits,); empty if the model cannot predict the area."""
+        values = [split.value(metric, area) for split in self.splits]
         return np.array([error for error in values if error is not None], dtype=np.float64)
 
     def mean(self, metric: str = "rmse", area: str = ALL) -> float | None:
@@ -362,26 +473,34 @@ class Comparison:
     @property
     def areas(self) -> list[str]:
         """The areas that some model predicts; "all" comes last where there are several."""
-        found = {area for model in self.models for split in model.splits for area in split.areas}
+        found = {area for model in self.models for split in model.splits for area in split.areas | split.rankings}
         inside = [area for area in AREAS if area in found]
         return [*inside, ALL] if len(inside) > 1 and ALL in found else inside
 
     def rank(self, area: str = ALL) -> list[ComparedModel]:
-        """Return the models that predict an area, in increasing order of their mean RMSE."""
-        errors = {model.label: model.mean("rmse", area) for model in self.models}
-        able = [model for model in self.models if errors[model.label] is not None]
-        return sorted(able, key=lambda model: errors[model.label] or 0.0)
+        """Return the models that predict an area, the best first by the metric of the comparison (default: RMSE)."""
+        metric = self.plan.metric
+        means = {model.label: model.mean(metric, area) for model in self.models}
+        able = [model for model in self.models if means[model.label] is not None]
+        sign = 1 if metric in ERROR_METRICS else -1
+        return sorted(able, key=lambda model: sign * (means[model.label] or 0.0))
+
+    def popularity(self, metric: str = "ndcg", area: str = ALL) -> FloatArray:
+        """Return a ranking metric of popularity on each split, (splits,); empty unless the metric is one of ranking."""
+        fitted = next((model for model in self.models if any(split.rankings for split in model.splits)), None)
+        values = [] if fitted is None else [split.value(metric, area, of="popularity") for split in fitted.splits]
+        return np.array([value for value in values if value is not None], dtype=np.float64)
 
     @property
     def best(self) -> str | None:
-        """The model with the smallest mean RMSE on all test entries; None if no model predicts all of them."""
+        """The best model on all test entries by the metric; None if no model predicts all of them."""
         ranked = self.rank()
         return ranked[0].label if ranked else None
 
     @property
     def best_by_area(self) -> dict[str, str]:
-        """The model with the smallest mean RMSE in each area that some model predicts."""
-        return {area: self.rank(area)[0].label for area in self.areas if area != ALL}
+        """The best model by the metric in each area that some model predicts."""
+        return {area: ranked[0].label for area in self.areas if area != ALL and (ranked := self.rank(area))}
 
     @property
     def verdict(self) -> str:
@@ -390,15 +509,17 @@ class Comparison:
         if not ranked:
             by_area = ", ".join(f"{label} in area {area}" for area, label in self.best_by_area.items())
             return f"no model predicts all test entries{by_area and f'; best: {by_area}'}"
-        best = ranked[0]
-        sentence = f"best: {best.label}, RMSE {best.mean():.4f}"
+        best, metric = ranked[0], self.plan.metric
+        sentence = f"best: {best.label}, {self.plan.metric_title} {best.mean(metric):.4f}"
+        popular = self.popularity(metric)
+        sentence += f" (popularity: {popular.mean():.4f})" if popular.size else ""
         if len(ranked) == 1:
             return sentence
         following = ranked[1]
-        ours, theirs = best.errors(), following.errors()
-        n_better = int(np.count_nonzero(ours < theirs))
+        ours, theirs = best.errors(metric), following.errors(metric)
+        n_better = int(np.count_nonzero(ours < theirs if metric in ERROR_METRICS else ours > theirs))
         return (
-            f"{sentence}; the next is {following.label}, {following.mean():.4f}: "
+            f"{sentence}; the next is {following.label}, {following.mean(metric):.4f}: "
             f"{best.label} is better on {n_better} of {ours.size} {self.plan.part}{'s' * (ours.size > 1)}"
         )
 
@@ -410,7 +531,7 @@ class Comparison:
                 "area": area,
                 **{
                     name: value
-                    for metric in ("rmse", "mae", "level_rmse", "level_mae")
+                    for metric in ("rmse", "mae", "level_rmse", "level_mae", *self._ranking_metrics)
                     for name, value in (
                         (metric, model.mean(metric, area)),
                         (f"{metric}_spread", model.spread(metric, area)),
@@ -435,31 +556,56 @@ class Comparison:
                 "rmse_spread": {area: model.spread("rmse", area) for area in self.areas},
                 "mae": {area: model.mean("mae", area) for area in self.areas},
                 "mae_spread": {area: model.spread("mae", area) for area in self.areas},
+                **{metric: {area: model.mean(metric, area) for area in self.areas} for metric in self._ranking_metrics},
                 "seconds": model.seconds,
                 "failure": model.failure,
                 "splits": [asdict(split) for split in model.splits],
             }
             for model in self.models
         ]
-        best = {"best": self.best, "best_by_area": self.best_by_area}
+        best: dict[str, Any] = {"best": self.best, "best_by_area": self.best_by_area}
+        if self.plan.ranking is not None:
+            best["popularity"] = {
+                metric: {
+                    area: float(found.mean()) for area in self.areas if (found := self.popularity(metric, area)).size
+                }
+                for metric in self._ranking_metrics
+            }
         return best | {"verdict": self.verdict, "plan": asdict(self.plan), "models": models}
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """Return the column names of the table, and its cells for each model."""
-        only = len(self.areas) == 1
-        metrics = [("RMSE" if only else f"RMSE, {area}", "rmse", area) for area in self.areas]
-        metrics += [("MAE", "mae", area) for area in self.areas if only]
-        names = ["model", *(title for title, _, _ in metrics)]
-        names.append("seconds")
-        lines = []
-        for model in self.models:
-            line = [
+        only, title = len(self.areas) == 1, self.plan.title_of
+        shown = [
+            (title(self.plan.metric) if only else f"{title(self.plan.metric)}, {area}", self.plan.metric, area)
+            for area in self.areas
+        ]
+        has_errors = any(split.areas for model in self.models for split in model.splits)
+        others = ["mae" if self.plan.metric == "rmse" else "rmse"] if has_errors else []
+        others += ["recall", "coverage"] if self.plan.ranking is not None else []
+        shown += [
+            (title(metric), metric, area)
+            for metric in others
+            for area in self.areas
+            if only and metric != self.plan.metric
+        ]
+        names = ["model", *(name for name, _, _ in shown), "seconds"]
+        lines = [
+            [
                 model.label,
-                *(_format_mean(model.mean(metric, area), model.spread(metric, area)) for _, metric, area in metrics),
+                *(_format_mean(model.mean(metric, area), model.spread(metric, area)) for _, metric, area in shown),
+                "" if model.seconds is None else f"{model.seconds:.2f}",
             ]
-            line.append("" if model.seconds is None else f"{model.seconds:.2f}")
-            lines.append(line)
+            for model in self.models
+        ]
+        if self.plan.ranking is not None:
+            popular = [self.popularity(metric, area) for _, metric, area in shown]
+            lines.append(["popularity", *(_format_values(values) for values in popular), ""])
         return names, lines
+
+    @property
+    def _ranking_metrics(self) -> tuple[str, ...]:
+        return () if self.plan.ranking is None else (*TITLES, "n_distinct")
 
     def __str__(self) -> str:
         names, lines = self.cells()
@@ -475,6 +621,14 @@ class Comparison:
         ]
         failed = [f"{model.label} failed: {model.failure}" for model in self.models if model.failure]
         return "\n".join([*shown, *failed, self.verdict])
+
+
+def _format_values(values: FloatArray) -> str:
+    return (
+        _format_mean(float(values.mean()), float(values.std(ddof=1)) if values.size > 1 else None)
+        if values.size
+        else "-"
+    )
 
 
 def _format_mean(mean: float | None, spread: float | None) -> str:

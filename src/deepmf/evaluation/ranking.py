@@ -1,45 +1,91 @@
-"""Ranking metrics: how relevant the first n columns of each row are, compared with a ranking by popularity."""
+"""Ranking metrics: how relevant the first n columns of each row are, compared with a ranking by popularity.
+
+There are two protocols: held-out entries of rows that the model knows, and whole rows that it has never seen, of which
+some entries are given (strong generalisation, Liang et al. 2018).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, Hint
-from deepmf.evaluation.areas import check_test_known, select_known_entries
+from deepmf.evaluation.areas import check_test_known, ignore_empty_lines, select_known_entries
 from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.axis_entries import locate
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
 from deepmf.matrix.scale import Scale
-from deepmf.metrics import ListScores, score_lists
+from deepmf.metrics import ListScores, score_lists, self_information
 from deepmf.models.base import Model
 from deepmf.models.pairs import Unknown, check_unknown
-from deepmf.models.ranking import batches, best_positions, check_min_entries, check_n, leave_out
+from deepmf.models.ranking import BestSoFar, batches, check_min_entries, check_n
+from deepmf.models.relevance import RankBy, RelevanceRanker, check_relevant
 
-MEASURES = ("precision", "recall", "ndcg", "hit_rate")
+ROW_METRICS = ListScores._fields  # means over rows
 
-# Maps row positions to scores (rows, columns); larger is better, minus infinity excludes a column.
-Score = Callable[[IndexArray], FloatArray]
+# How metrics are written in tables: means over rows, and metrics of all lists together.
+TITLES = {
+    "ndcg": "NDCG",
+    "recall": "recall",
+    "precision": "precision",
+    "mrr": "MRR",
+    "map": "MAP",
+    "hit_rate": "hit rate",
+    "coverage": "coverage",
+    "novelty": "novelty",
+}
+
+# Maps row positions and a range of columns to keys (rows, columns); a column with a larger key is ranked first.
+Rank = Callable[[IndexArray, slice], npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class RankingScores:
-    """The ranking metrics at n, averaged over rows.
+    """The ranking metrics at n.
 
-    `margins` are the standard errors of the averages; None for a single row.
+    Attributes
+    ----------
+    name
+        The class of the model, or "popularity".
+    ndcg, recall, precision, mrr, map, hit_rate
+        Means over rows (see `deepmf.metrics`).
+    margins
+        The standard errors of these means; None for a single row.
+    n_distinct, coverage
+        The number of distinct columns in the lists of all rows, and their share of the columns that can be ranked; None
+        for sampled candidates.
+    novelty
+        Mean self-information of the columns in the lists, in bits; None for sampled candidates.
     """
 
     name: str
-    precision: float
-    recall: float
     ndcg: float
+    recall: float
+    precision: float
+    mrr: float
+    map: float
     hit_rate: float
     margins: dict[str, float | None]
+    n_distinct: int | None = None
+    coverage: float | None = None
+    novelty: float | None = None
+
+
+@dataclass(frozen=True)
+class AreaRanking:
+    """The ranking metrics in one area: of its rows, among its columns alone."""
+
+    area: str
+    n_rows: int
+    n_relevant: int
+    model: RankingScores
+    popularity: RankingScores
 
 
 @dataclass(frozen=True)
@@ -50,8 +96,8 @@ class RankingEvaluation:
     ----------
     n
         Length of the ranked lists.
-    relevant_from
-        Test entries of at least this value are relevant.
+    relevant
+        Test entries of at least this value are relevant; None: all are.
     n_rows
         Number of rows evaluated, all of which have a relevant test entry.
     n_without
@@ -61,13 +107,21 @@ class RankingEvaluation:
     n_relevant
         Number of relevant test entries of the rows evaluated.
     model, popularity
-        The scores of both rankings.
+        The scores of both rankings, over all columns.
     min_entries
         Columns with fewer entries were not ranked.
+    rank_by
+        The order of the model's columns: "relevance" or "value".
+    candidates
+        Number of columns drawn for each row beside its relevant ones; None: all columns without an entry.
+    n_given
+        Number of given entries of rows that the model has never seen; None if the model knows the rows.
+    areas
+        The scores by area: among trained columns in areas I and II, among new columns in areas III and IV.
     """
 
     n: int
-    relevant_from: float
+    relevant: float | None
     n_rows: int
     n_without: int
     n_not_drawn: int
@@ -75,6 +129,15 @@ class RankingEvaluation:
     model: RankingScores
     popularity: RankingScores
     min_entries: int = 0
+    rank_by: RankBy = "value"
+    candidates: int | None = None
+    n_given: int | None = None
+    areas: dict[str, AreaRanking] = field(default_factory=dict)
+
+    @property
+    def overall(self) -> AreaRanking:
+        """The scores over all columns, as an area named "all"."""
+        return AreaRanking("all", self.n_rows, self.n_relevant, self.model, self.popularity)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -85,8 +148,11 @@ def evaluate_ranking(
     model: Model,
     test: ObservedMatrix,
     *,
+    given: ObservedMatrix | None = None,
     n: int = 10,
-    relevant_from: float | None = None,
+    relevant: float | None = None,
+    rank_by: RankBy | None = None,
+    candidates: int | None = None,
     min_entries: int = 0,
     unknown: Unknown = "error",
     most_rows: int | None = None,
@@ -104,10 +170,20 @@ def evaluate_ranking(
         A fitted model.
     test
         The test entries.
+    given
+        Entries of rows that the model has never seen, as from `split_rows`. The model is extended by them, without
+        training, and ranks the other columns of these rows (strong generalisation). None: the model knows the rows of
+        the test.
     n
         Length of the ranked lists.
-    relevant_from
-        Smallest relevant value; default: the lowest level above the mean of the training entries.
+    relevant
+        Smallest relevant value, also for a model that ranks by relevance; default: the lowest level above the mean of
+        the training entries. Interactions without values are all relevant.
+    rank_by
+        "relevance" or "value", as in `recommend`; default: the order of the model.
+    candidates
+        Rank the relevant columns of a row among this many others, drawn at random from the columns without an entry of
+        the row. Such scores are higher than those among all columns (None), and compare only with one another.
     min_entries
         Columns with fewer entries are not ranked; their relevant test entries count as missed.
     unknown
@@ -115,135 +191,299 @@ def evaluate_ranking(
     most_rows
         Evaluate at most this many rows, drawn at random.
     seed
-        Seed of the draw.
+        Seed of the rows and candidates that are drawn.
 
     >>> from deepmf import Means
     >>> train = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
     >>> test = ObservedMatrix.from_entries(["bob"], ["Alien"], [5], train.scale)
-    >>> evaluation = evaluate_ranking(Means().fit(train), test, n=1, relevant_from=4)
+    >>> evaluation = evaluate_ranking(Means().fit(train), test, n=1, relevant=4)
     >>> evaluation.model.precision, evaluation.n_rows
     (1.0, 1)
     """
     check_n(n)
     check_min_entries(min_entries)
+    check_candidates(candidates)
     check_unknown(unknown)
+    level = find_relevant(model.entries_.train, relevant)
+    popularity = model.entries_.column_counts
+    ranking_model = model if given is None else _extend_by_given(model, given, unknown)
+    ranker = ranking_model.make_ranker(rank_by, level)
     if unknown == "error":
-        check_test_known(model, test)
-    seen = model.entries_
-    level = _check_relevance(seen, relevant_from)
-    relevant = _find_relevant(seen, select_known_entries(model, test), level)
-    counted = relevant.draw(most_rows, seed=seed)
-    columns = np.arange(len(seen.columns))
-    popularity = seen.column_counts.astype(np.float64)
-    few = np.flatnonzero(seen.column_counts < min_entries)
-
-    def by_model(rows: IndexArray) -> FloatArray:
-        scores = model.predictor_.score_block(rows, columns).astype(np.float64)
-        scores[:, few] = -np.inf
-        return scores
-
-    def by_popularity(rows: IndexArray) -> FloatArray:
-        scores = np.tile(popularity, (rows.size, 1))
-        scores[:, few] = -np.inf
-        return scores
-
+        check_test_known(ranking_model, test)
+    seen = ranking_model.entries_
+    pairs = _find_pairs(seen, select_known_entries(ranking_model, test), level)
+    drawn = pairs.draw(most_rows, seed=seed)
+    lists = _Lists(
+        rankings={
+            "model": (type(model).__name__, ranker.rank_block),
+            "popularity": (
+                "popularity",
+                lambda rows, columns: np.tile(popularity[columns].astype(float), (len(rows), 1)),
+            ),
+        },
+        seen=seen,
+        popularity=popularity,
+        n_rows=len(model.entries_.rows),
+        n=int(n),
+        min_entries=int(min_entries),
+        candidates=candidates,
+        seed=seed,
+    )
+    overall = lists.score(drawn, slice(0, len(seen.columns)))
     return RankingEvaluation(
         n=int(n),
-        relevant_from=level,
-        n_rows=int(counted.rows.size),
-        n_without=relevant.n_without,
-        n_not_drawn=int(relevant.rows.size - counted.rows.size),
-        n_relevant=int(counted.keys.size),
-        model=_score_ranking(type(model).__name__, by_model, seen, counted, int(n)),
-        popularity=_score_ranking("popularity", by_popularity, seen, counted, int(n)),
+        relevant=level,
+        n_rows=drawn.rows.size,
+        n_without=pairs.n_without,
+        n_not_drawn=pairs.rows.size - drawn.rows.size,
+        n_relevant=drawn.row_of.size,
+        **overall,
         min_entries=int(min_entries),
+        rank_by="relevance" if isinstance(ranker, RelevanceRanker) else "value",
+        candidates=candidates,
+        n_given=None if given is None else given.n_entries,
+        areas=_score_areas(lists, drawn, overall),
     )
 
 
-def choose_relevance(scale: Scale, mean: float) -> float:
+def choose_relevant(scale: Scale, mean: float) -> float:
     """Return the lowest level above a mean, or the highest level if none is above.
 
-    >>> choose_relevance(Scale([1, 2, 3, 4, 5]), 3.6)
+    >>> choose_relevant(Scale([1, 2, 3, 4, 5]), 3.6)
     4.0
     """
     if scale.levels is None:
         raise BadSetting(
             f"the scale {scale} has no levels, so the lowest relevant value must be given",
-            hint=Hint("set relevant_from", "set --relevant-from"),
+            hint=Hint("set relevant", "set --relevant"),
         )
     above = int(np.searchsorted(scale.levels, mean, side="right"))
     return float(scale.levels[min(above, scale.levels.size - 1)])
 
 
-@dataclass(frozen=True)
-class _Relevant:
-    """Relevant pairs: sorted row positions, the pairs of each, and the sorted keys `row * n_columns + column`."""
+def find_relevant(train: ObservedMatrix, relevant: float | None) -> float | None:
+    """Return the lowest relevant value: the given one if it lies on the scale, or the default for the entries.
 
-    rows: IndexArray
-    counts: IndexArray
-    keys: IndexArray
+    Interactions have no values, and are all relevant (None).
+    """
+    if not train.has_values:
+        if relevant is not None:
+            raise BadSetting(f"interactions have no values, so all are relevant; got relevant={relevant!r}")
+        return None
+    check_relevant(relevant, train.scale)
+    return choose_relevant(train.scale, train.mean) if relevant is None else float(relevant)
+
+
+def check_candidates(candidates: Any) -> None:
+    """Refuse a number of sampled candidates that is neither None nor a whole number of at least 1."""
+    is_count = isinstance(candidates, int | np.integer) and not isinstance(candidates, bool)
+    if candidates is not None and not (is_count and candidates >= 1):
+        raise BadSetting(f"candidates must be a whole number of at least 1, or None for all; got {candidates!r}")
+
+
+def _extend_by_given(model: Model, given: ObservedMatrix, unknown: Unknown) -> Model:
+    """Return a model extended by the given entries of rows that it has never seen."""
+    seen = model.entries_
+    rows = np.flatnonzero(given.row_counts > 0)
+    known = np.flatnonzero(seen.rows.find(given.row_labels[rows]) >= 0)
+    if known.size:
+        label = given.row_labels[rows].tolist()[known[0]]
+        raise BadEntries(
+            f"the model knows the row {label!r}; given takes rows that were held out whole, as split_rows does"
+        )
+    if unknown == "error":
+        seen.columns.positions(given.column_labels[given.column_counts > 0])
+    columns = np.flatnonzero(seen.columns.find(given.column_labels) >= 0)
+    with ignore_empty_lines():
+        return model.extend(given.take(rows, columns))
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Relevant pairs in increasing order of rows, then columns: (pairs,) positions.
+
+    n_without: the number of test rows without a relevant pair. tested: the keys `row * n_columns + column` of all test
+    entries that the model has not seen, relevant or not, sorted.
+    """
+
+    row_of: IndexArray
+    column_of: IndexArray
     n_columns: int
     n_without: int
+    tested: IndexArray
 
-    def draw(self, most_rows: int | None, *, seed: int) -> _Relevant:
+    @property
+    def rows(self) -> IndexArray:
+        """The rows that have a relevant pair, sorted."""
+        return np.unique(self.row_of)
+
+    def take(self, which: npt.NDArray[np.bool_]) -> _Pairs:
+        """Return some of the pairs."""
+        return _Pairs(self.row_of[which], self.column_of[which], self.n_columns, self.n_without, self.tested)
+
+    def draw(self, most_rows: int | None, *, seed: int) -> _Pairs:
         """Return the pairs of at most `most_rows` rows, drawn at random."""
-        if most_rows is None or self.rows.size <= most_rows:
+        rows = self.rows
+        if most_rows is None or rows.size <= most_rows:
             return self
-        which = np.sort(np.random.default_rng(seed).choice(self.rows.size, size=most_rows, replace=False))
-        rows = self.rows[which]
-        keys = self.keys[np.isin(self.keys // self.n_columns, rows)]
-        return _Relevant(rows, self.counts[which], keys, self.n_columns, self.n_without)
-
-    def mark(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[np.bool_]:
-        """Return whether columns (rows, places) are relevant for their rows."""
-        wanted = rows[:, None] * self.n_columns + columns
-        places = np.minimum(np.searchsorted(self.keys, wanted), self.keys.size - 1)
-        return np.asarray(self.keys[places] == wanted)
+        return self.take(np.isin(self.row_of, np.random.default_rng(seed).choice(rows, size=most_rows, replace=False)))
 
 
-def _find_relevant(seen: EntryStore, test: ObservedMatrix, level: float) -> _Relevant:
+def _find_pairs(seen: EntryStore, test: ObservedMatrix, level: float | None) -> _Pairs:
     """Return the relevant test pairs that the model has not seen."""
     row_of = seen.rows.find(test.row_labels)[test.entry_rows].astype(np.int64)
     column_of = seen.columns.find(test.column_labels)[test.by_row.columns].astype(np.int64)
-    new = np.isnan(seen.values_at(row_of, column_of))
-    good = new & (test.values >= level)
-    if not np.any(good):
-        any_good = np.any(test.values >= level)
-        why = "the model has seen all test entries of" if any_good else "no test entry has a value of"
-        raise BadEntries(f"no row can be ranked: {why} at least {level:g}")
+    is_new = np.isnan(seen.values_at(row_of, column_of))
+    is_relevant = np.ones(row_of.size, dtype=bool) if level is None else test.values >= level
+    is_good = is_new & is_relevant
+    if not np.any(is_good):
+        why = "the model has seen all test entries" if np.any(is_relevant) else "no test entry has a value"
+        raise BadEntries(f"no row can be ranked: {why}{'' if level is None else f' of at least {level:g}'}")
     n_columns = len(seen.columns)
-    rows, counts = np.unique(row_of[good], return_counts=True)
-    n_without = np.unique(row_of).size - rows.size
-    return _Relevant(rows, counts, np.sort(row_of[good] * n_columns + column_of[good]), n_columns, int(n_without))
+    keys = row_of * n_columns + column_of
+    rows, columns = np.divmod(np.sort(keys[is_good]), n_columns)
+    n_without = np.unique(row_of).size - np.unique(rows).size
+    return _Pairs(rows, columns, n_columns, int(n_without), np.sort(keys[is_new]))
 
 
-def _score_ranking(name: str, score: Score, seen: EntryStore, relevant: _Relevant, n: int) -> RankingScores:
-    """Return the metrics of one ranking, computed in batches of rows."""
-    columns = np.arange(relevant.n_columns)
-    parts, done = [], 0
-    for rows in batches(relevant.rows, width=columns.size):
-        scores = score(rows)
-        leave_out(scores, seen.seen_columns(rows), columns, columns.size)
-        best, taken = best_positions(scores, n)
-        counts = relevant.counts[done : done + rows.size]
-        parts.append(score_lists(relevant.mark(rows, best) & (taken > -np.inf), counts, n=n))
-        done += rows.size
-    by_row = ListScores(*(np.concatenate(each) for each in zip(*parts, strict=True)))
-    means = {measure: float(np.mean(getattr(by_row, measure))) for measure in MEASURES}
-    return RankingScores(name, **means, margins={measure: _margin(getattr(by_row, measure)) for measure in MEASURES})
+def _score_areas(lists: _Lists, pairs: _Pairs, overall: dict[str, RankingScores]) -> dict[str, AreaRanking]:
+    """Return the scores in each area that has relevant pairs."""
+    n_rows, n_trained = lists.seen.train.shape
+    codes = compute_area_codes(pairs.row_of >= n_rows, pairs.column_of >= n_trained)
+    areas = {}
+    for code in np.unique(codes).tolist():
+        own, columns = (
+            pairs.take(codes == code),
+            slice(n_trained, pairs.n_columns) if code >= 2 else slice(0, n_trained),
+        )
+        is_all = own.row_of.size == pairs.row_of.size and columns == slice(0, pairs.n_columns)
+        scores = overall if is_all else lists.score(own, columns)
+        areas[AREAS[code]] = AreaRanking(AREAS[code], own.rows.size, own.row_of.size, **scores)
+    return areas
+
+
+@dataclass(frozen=True)
+class _Lists:
+    """Ranks columns by several rankings, and scores the first n of each row.
+
+    rankings: the name and the keys of each ranking.
+    popularity: the number of entries of each column, without those given for new rows, (columns,).
+    n_rows: the number of rows that these entries come from.
+    """
+
+    rankings: dict[str, tuple[str, Rank]]
+    seen: EntryStore
+    popularity: IndexArray
+    n_rows: int
+    n: int
+    min_entries: int
+    candidates: int | None
+    seed: int
+
+    def score(self, pairs: _Pairs, columns: slice) -> dict[str, RankingScores]:
+        """Return the scores of each ranking for the rows of some relevant pairs, among a range of columns.
+
+        Rows are ranked in batches, so that memory does not grow with their number.
+        """
+        width = columns.stop - columns.start
+        is_barred = self.popularity[columns] < self.min_entries
+        tallies = {each: _Tally(self.n, width) for each in self.rankings}
+        generator = np.random.default_rng([self.seed, columns.start])  # the same draws for every ranking
+        for rows in batches(pairs.rows, width=width):
+            batch = _Batch.of(self.seen, pairs, rows, columns)
+            is_left_out = batch.is_seen | is_barred
+            if self.candidates is not None:
+                is_left_out |= ~(batch.is_relevant | batch.draw(self.candidates, is_barred, generator))
+            for each, (_, rank) in self.rankings.items():
+                keys = np.where(is_left_out, -np.inf, rank(rows, columns))
+                tallies[each].add(keys, batch.is_relevant)
+        information = self_information(self.popularity[columns], self.n_rows)
+        n_rankable = None if self.candidates is not None else width - int(np.count_nonzero(is_barred))
+        return {
+            each: tallies[each].summarize(name, information, n_rankable) for each, (name, _) in self.rankings.items()
+        }
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Masks over the cells of some rows and a range of columns, (rows, columns)."""
+
+    is_seen: npt.NDArray[np.bool_]
+    is_tested: npt.NDArray[np.bool_]
+    is_relevant: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, seen: EntryStore, pairs: _Pairs, rows: IndexArray, columns: slice) -> _Batch:
+        """Return the masks of a batch; rows are increasing."""
+        known = seen.seen_columns(rows)
+        first, last = int(rows[0]), int(rows[-1]) + 1
+        good = slice(*np.searchsorted(pairs.row_of, [first, last]))
+        tested = slice(*np.searchsorted(pairs.tested, [first * pairs.n_columns, last * pairs.n_columns]))
+        return cls(
+            _mark(rows, columns, np.repeat(rows, np.diff(known.starts)), known.others),
+            _mark(rows, columns, *np.divmod(pairs.tested[tested], pairs.n_columns)),
+            _mark(rows, columns, pairs.row_of[good], pairs.column_of[good]),
+        )
+
+    def draw(
+        self, count: int, is_barred: npt.NDArray[np.bool_], generator: np.random.Generator
+    ) -> npt.NDArray[np.bool_]:
+        """Choose for each row `count` columns without an entry at random, or all if there are fewer."""
+        is_free = ~(self.is_seen | self.is_tested | is_barred)
+        if count >= is_free.shape[1]:
+            return is_free
+        draws = np.where(is_free, generator.random(is_free.shape), 1.0)
+        is_chosen = np.zeros_like(is_free)
+        np.put_along_axis(is_chosen, np.argpartition(draws, count - 1, axis=1)[:, :count], True, axis=1)
+        return is_chosen & is_free
+
+
+def _mark(rows: IndexArray, columns: slice, row_of: IndexArray, column_of: IndexArray) -> npt.NDArray[np.bool_]:
+    """Return a mask (rows, columns) that is true at the pairs of these rows and columns."""
+    lines, is_here = locate(rows, row_of)
+    is_here &= (column_of >= columns.start) & (column_of < columns.stop)
+    mask = np.zeros((rows.size, columns.stop - columns.start), dtype=bool)
+    mask[lines[is_here], column_of[is_here] - columns.start] = True
+    return mask
+
+
+class _Tally:
+    """The scores of the lists of one ranking so far, and how often each column is in them."""
+
+    def __init__(self, n: int, width: int) -> None:
+        self.n = n
+        self.scores: list[ListScores] = []
+        self.counts = np.zeros(width, dtype=np.int64)
+
+    def add(self, keys: npt.NDArray[Any], is_relevant: npt.NDArray[np.bool_]) -> None:
+        """Add a batch of keys and a mask of the relevant columns, both (rows, columns); -inf is not ranked."""
+        best = BestSoFar(len(keys), min(self.n, keys.shape[1]))
+        best.add(keys, 0)
+        is_filled = best.keys > -np.inf
+        hits = np.take_along_axis(is_relevant, best.places, axis=1) & is_filled
+        self.scores.append(score_lists(hits, is_relevant.sum(axis=1), n=self.n))
+        self.counts += np.bincount(best.places[is_filled], minlength=self.counts.size)
+
+    def summarize(self, name: str, information: FloatArray, n_rankable: int | None) -> RankingScores:
+        """Return the means over rows; those of all lists together only if the number of columns is given."""
+        by_row = ListScores(*(np.concatenate(each) for each in zip(*self.scores, strict=True)))
+        n_listed, n_distinct = int(self.counts.sum()), int(np.count_nonzero(self.counts))
+        has_lists = n_rankable is not None and n_listed > 0
+        return RankingScores(
+            name,
+            ndcg=float(by_row.ndcg.mean()),
+            recall=float(by_row.recall.mean()),
+            precision=float(by_row.precision.mean()),
+            mrr=float(by_row.mrr.mean()),
+            map=float(by_row.map.mean()),
+            hit_rate=float(by_row.hit_rate.mean()),
+            margins={metric: _margin(values) for metric, values in by_row._asdict().items()},
+            n_distinct=n_distinct if has_lists else None,
+            coverage=n_distinct / n_rankable if n_rankable else None,
+            novelty=float(self.counts @ information / n_listed) if has_lists else None,
+        )
 
 
 def _margin(numbers: FloatArray) -> float | None:
     """Return the standard error of a mean; None for a single number."""
     return float(np.std(numbers, ddof=1) / math.sqrt(numbers.size)) if numbers.size > 1 else None
-
-
-def _check_relevance(seen: EntryStore, relevant_from: float | None) -> float:
-    scale = seen.scale
-    if relevant_from is None:
-        return choose_relevance(scale, seen.train.mean)
-    if isinstance(relevant_from, bool) or not isinstance(relevant_from, int | float | np.number):
-        raise BadSetting(f"relevant_from must be a number; got {relevant_from!r}")
-    if scale.is_bounded and not scale.low <= relevant_from <= scale.high:
-        raise BadSetting(f"relevant_from must lie on the scale, which is {scale}; got {relevant_from:g}")
-    return float(relevant_from)

@@ -1,4 +1,4 @@
-"""Plots of a table's results: areas, learning curves, the quantizer, confused levels, the cold start."""
+"""Plots of the results of a table: errors by area, learning curves, quantizers, confusion of levels, cold start."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 _SPREADS = "bars: standard deviation over splits"
 
-_LEAST = 30  # test entries of a group of rows: of fewer an error says little
+_LEAST = 30  # test entries of a group of rows; the error of smaller groups is too uncertain to plot
 
 
 Drawn = tuple["Axes", str]  # a plot, and a sentence that describes it
 
 
 def draw(table: str, records: Sequence[Record], folder: Path) -> list[Path]:
-    """Draw every plot that the records allow as an SVG file; return the files."""
+    """Draw every plot for which there are records, as SVG files; return the files."""
     paths = []
     for name, picture in PICTURES.items():
         drawn = picture(table, records)
@@ -52,7 +52,7 @@ def draw(table: str, records: Sequence[Record], folder: Path) -> list[Path]:
 
 
 def plot_areas(table: str, records: Sequence[Record]) -> Drawn | None:
-    """Draw the error of each method in the four areas side by side, with the published figures as open marks."""
+    """Plot the error of each method by area, next to the published error."""
     metric = read_layout(table).metrics[0]
     shown = [cell for cell in compute_cells(table, records) if cell.metric == metric and cell.mean is not None]
     shown = [cell for cell in shown if cell.new_share in (None, _find_first_share(shown))]
@@ -77,7 +77,7 @@ def plot_areas(table: str, records: Sequence[Record]) -> Drawn | None:
 
 
 def plot_learning_curves(table: str, records: Sequence[Record]) -> Drawn | None:
-    """Draw the validation error of each method against the share of its epochs, on its first split."""
+    """Plot the validation error of each method on its first split by the share of its epochs."""
     found = _list_first_splits(table, [record for record in records if len(record.get("curve", ())) > 1])
     if not found:
         return None
@@ -98,7 +98,7 @@ def plot_learning_curves(table: str, records: Sequence[Record]) -> Drawn | None:
 
 
 def plot_quantizer(table: str, records: Sequence[Record]) -> Drawn | None:
-    """Draw where the learned quantizer cuts the scale against the uniform one, under the histogram of scores."""
+    """Plot learned and uniform boundaries under a histogram of scores."""
     learned = _list_first_splits(table, [record for record in records if "boundaries" in record])
     if not learned:
         return None
@@ -109,12 +109,12 @@ def plot_quantizer(table: str, records: Sequence[Record]) -> Drawn | None:
         add_title(ax, recipe.title)
         boundaries = ", ".join(f"{boundary:.2f}" for boundary in record["boundaries"])
         descriptions.append(f"Boundaries that {recipe.title} learned: {boundaries}")
-    add_note(axes[0], "the level that a score becomes, uniformly and as learned")
+    add_note(axes[0], "intervals of the levels: uniform and learned")
     return axes[0], "; ".join(descriptions)
 
 
 def plot_confusions(table: str, records: Sequence[Record]) -> Drawn | None:
-    """Draw how often each level is predicted where another is right, in area I, for each method."""
+    """Plot the confusion matrix of each method in area I."""
     found = _list_first_splits(table, [record for record in records if record["area"] == "I" and "confusion" in record])
     if not found:
         return None
@@ -129,10 +129,7 @@ def plot_confusions(table: str, records: Sequence[Record]) -> Drawn | None:
 
 
 def plot_by_entries(table: str, records: Sequence[Record]) -> Drawn | None:
-    """Draw the error against the number of observed entries of the row, all splits together.
-
-    New rows where there are any, otherwise known ones.
-    """
+    """Plot the error by the number of observed entries of the row, over all splits; of new rows if there are any."""
     area = "II" if any(record["area"] == "II" for record in records) else "I"
     shown = _group_by_recipe(table, [record for record in records if record["area"] == area and record["cold_start"]])
     curves, margins = {}, {}
@@ -151,11 +148,11 @@ def plot_by_entries(table: str, records: Sequence[Record]) -> Drawn | None:
         log_x=True,
     )
     add_legend(ax, note="bars: standard error by the number of test entries")
-    return ax, f"Error by what is known of a row, {len(curves)} methods: {read_layout(table).title}"
+    return ax, f"Error by the number of observed entries of a row, {len(curves)} methods: {read_layout(table).title}"
 
 
 def plot_cold_start_curve(table: str, records: Sequence[Record]) -> Drawn | None:
-    """Draw the error for the same test entries of new rows as more and more of their other entries are known."""
+    """Plot the error on fixed test entries of new rows by the number of their known entries."""
     shown = _group_by_recipe(table, [record for record in records if "cold_start_curve" in record])
     if not shown:
         return None
@@ -181,7 +178,7 @@ def plot_cold_start_curve(table: str, records: Sequence[Record]) -> Drawn | None
 
 
 def plot_new_shares(table: str, records: Sequence[Record]) -> Drawn | None:
-    """Draw the error in each area against the share of new rows and columns, where several shares were run."""
+    """Plot the error in each area by the share of new rows and columns, if at least three shares were run."""
     of_areas = (cell for cell in compute_cells(table, records) if cell.metric == "rmse" and cell.mean is not None)
     shown = [cell for cell in of_areas if cell.new_share is not None]
     if len({cell.new_share for cell in shown}) < 3:
@@ -214,7 +211,7 @@ def _make_wide(n_series: int) -> Axes:
 
 
 def _make_grid(n_axes: int, n_columns: int, *, width: float, height: float, **options: Any) -> list[Axes]:
-    """Return axes in rows of at most as many columns, each of this size; those beyond the number are hidden."""
+    """Return a grid of axes of the given size with at most `n_columns` columns; surplus axes are hidden."""
     columns = min(n_axes, n_columns)
     rows = -(-n_axes // columns)
     axes = make_axes(rows, columns, width=width * columns, height=height * rows + 40, **options)
@@ -226,7 +223,7 @@ def _make_grid(n_axes: int, n_columns: int, *, width: float, height: float, **op
 def _list_shares(
     shown: Sequence[Cell], titles: Sequence[str]
 ) -> tuple[Mapping[str, tuple[list[float], list[float]]], Mapping[str, list[float | None]]]:
-    """Return the error and the spread of each method by the share of new rows and columns, from the smallest."""
+    """Return the errors and spreads of each method by increasing share of new rows and columns."""
     curves, margins = {}, {}
     for title in titles:
         points = sorted(
@@ -240,7 +237,7 @@ def _list_shares(
 
 
 def _pool(groups: Sequence[Sequence[Any]]) -> tuple[list[float], list[float], list[float]]:
-    """Return the middle, the error and its margin of each group of rows over all splits, if it has enough entries."""
+    """Return the middle, the error and the margin of each group of rows with enough test entries, over all splits."""
     middles, errors, margins = [], [], []
     for first, last in sorted({(group[0], group[1]) for group in groups}, key=lambda ends: int(ends[0])):
         counts, each = np.array([group[2:] for group in groups if group[0] == first], dtype=float).T

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,7 @@ def read_layout(table: str) -> TableLayout:
     if table not in list_tables():
         raise BadSetting(f"there is no table {table!r}; {suggest_name(table, list_tables())}")
     content = tomllib.loads((FOLDER / table / "table.toml").read_text(encoding="utf-8"))
-    _check_keys(content, [each.name for each in fields(TableLayout)])
+    _check_keys(content, TableLayout)
     return TableLayout(**{key: _freeze(value) for key, value in content.items()})
 
 
@@ -166,12 +166,10 @@ def read_recipe(path: Path) -> Recipe:
         raise UnreadableFile(f"{path} cannot be read ({error.strerror})") from error
     name = f"{path.parent.name}/{path.stem.lstrip('0123456789').lstrip('-')}"  # the number gives the order
     try:
-        _check_keys(content, [each.name for each in fields(Recipe) if each.name != "name"])
+        _check_keys(content, Recipe)
         recipe = Recipe(name=name, **{key: _freeze(value) for key, value in content.items()})
         _check(recipe)
-    except TypeError as error:
-        raise BadSetting(f"the recipe {path}: {_describe_missing(error)}") from error
-    except BadSetting as error:
+    except (BadSetting, TypeError) as error:
         raise BadSetting(f"the recipe {path}: {error}") from error
     return recipe
 
@@ -253,10 +251,14 @@ def _is_share(share: Any) -> bool:
     return isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share < 1
 
 
-def _check_keys(content: Mapping[str, Any], known: list[str]) -> None:
+def _check_keys(content: Mapping[str, Any], kind: type[Recipe] | type[TableLayout]) -> None:
+    keys = {each.name: each for each in fields(kind) if each.name != "name"}  # a recipe is named by its file
     for key in content:
-        if key not in known:
-            raise BadSetting(f"there is no key {key!r}; {suggest_name(key, known)}")
+        if key not in keys:
+            raise BadSetting(f"there is no key {key!r}; {suggest_name(key, list(keys))}")
+    for key, each in keys.items():
+        if key not in content and each.default is MISSING and each.default_factory is MISSING:
+            raise BadSetting(f"the key {key!r} is missing")
 
 
 def _check_choice(what: str, given: str, choices: list[str]) -> None:
@@ -269,8 +271,3 @@ def _freeze(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_freeze(item) for item in value)
     return {key: _freeze(item) for key, item in value.items()} if isinstance(value, dict) else value
-
-
-def _describe_missing(error: TypeError) -> str:
-    """Name the missing key."""
-    return str(error).replace("Recipe.__init__() missing", "it lacks").replace("keyword-only argument", "key")

@@ -22,9 +22,15 @@ import torch
 
 from deepmf.data.datasets import DATASETS
 from deepmf.errors import BadSetting, CannotSave, UnreadableFile, UserError
-from deepmf.evaluation.areas import confusion_matrix, evaluate, evaluate_cold_start, evaluate_new_rows
+from deepmf.evaluation.areas import (
+    confusion_matrix,
+    evaluate,
+    evaluate_cold_start,
+    evaluate_new_rows,
+    ignore_empty_lines,
+)
 from deepmf.evaluation.calibration import evaluate_calibration
-from deepmf.evaluation.comparison import Problem, extend_model, ignore_empty_lines
+from deepmf.evaluation.comparison import Problem, extend_model
 from deepmf.experiments.recipe import NAMES, PROTOCOLS, Recipe, read_layout
 from deepmf.experiments.source import describe_source
 from deepmf.matrix.labels import Labelled

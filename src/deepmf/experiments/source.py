@@ -12,7 +12,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
 
-# The parts of the package that decide what a method learns and predicts.
+# The parts of the package that affect predictions.
 LEARNING = ("deepmf.models", "deepmf.nn", "deepmf.training")
 
 
@@ -51,7 +51,7 @@ def has_changed_since(commit: str, module: str) -> bool | None:
 
     A file that was only moved has not changed. None if the commit is not in the history of the checkout.
     """
-    changed = _list_changed_files(commit.removesuffix("-changed"))
+    changed = list_changed_files(commit.removesuffix("-changed"))
     return None if changed is None else not changed.isdisjoint(list_source_files(module))
 
 
@@ -85,16 +85,16 @@ def _find_file(module: str) -> Path | None:
 
 
 @functools.cache
-def _list_changed_files(commit: str) -> frozenset[Path] | None:
-    """Return the files of today that differ from those of a commit; None if the commit is not in the history."""
-    if not commit or not _git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"):
+def list_changed_files(commit: str, folder: Path = PACKAGE) -> frozenset[Path] | None:
+    """Return the files that have changed since a commit; None if the commit is not in the history."""
+    if not commit or not _git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}", folder=folder):
         return None
-    root = Path(_git("rev-parse", "--show-toplevel"))
-    lines = _git("diff", "--name-status", "-M", commit, "--", str(PACKAGE)).splitlines()
+    root = Path(_git("rev-parse", "--show-toplevel", folder=folder))
+    lines = _git("diff", "--name-status", "-M", commit, "--", str(folder), folder=folder).splitlines()
     changes = [line.split("\t") for line in lines]  # M path; R087 old new; R100 for a file that was only moved
     return frozenset(root / paths[-1] for status, *paths in changes if status != "R100")
 
 
-def _git(*words: str) -> str:
-    shown = subprocess.run(["git", "-C", str(PACKAGE), *words], capture_output=True, text=True, check=False)
+def _git(*words: str, folder: Path = PACKAGE) -> str:
+    shown = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
     return shown.stdout.strip()

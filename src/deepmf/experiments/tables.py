@@ -87,7 +87,7 @@ def format_markdown(table: str, records: Sequence[Record]) -> str:
 
 
 def list_validation_uses(table: str, records: Sequence[Record]) -> dict[str, str]:
-    """Return how each recipe used validation entries, from its records or, where they do not say, from the recipe."""
+    """Return how each recipe used validation entries, from its records or, for old records, from the recipe."""
     uses = {}
     for recipe in read_table(table):
         own = [record for record in records if record["recipe"] == recipe.name]
@@ -143,7 +143,7 @@ def _describe_use(joined: bool, refit: bool) -> str:
 
 
 def _group_rows(found: Iterable[Cell]) -> list[list[Cell]]:
-    """Return the cells of each row: those of a recipe and share, then those of its median levels if it has any."""
+    """Return the cells of each row: a recipe and share, then its median levels if it has any."""
     rows: dict[tuple[str, float | None, bool], list[Cell]] = {}
     for cell in found:
         rows.setdefault((cell.recipe.name, cell.new_share, cell.metric in COLUMN_OF), []).append(cell)

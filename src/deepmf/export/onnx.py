@@ -36,7 +36,6 @@ from deepmf.models.ordinal.refinement import PaddedEntries, Refinement, solve_ch
 from deepmf.models.registry import MODELS
 from deepmf.nn.branch import Branch, normalise_latents
 from deepmf.nn.inputs import make_channels
-from deepmf.storage.matrices import pack_scale
 
 
 class ExportModules(nn.Module):
@@ -104,7 +103,7 @@ class RefinedBranch(nn.Module):
         super().__init__()
         self.network = network  # the branch and the head of the refinement
         self._refinement, self._unit_map = replace(refinement, solve=solve), scale.unit_map
-        with torch.no_grad():  # what is computed once is computed now, and is a constant of the graph
+        with torch.no_grad():  # constants of the graph are computed now
             self.eval()(torch.full((1, refinement.side.views.shape[1]), float("nan")))
 
     def forward(self, values: Tensor) -> Tensor:
@@ -321,7 +320,7 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
         "columns.onnx": _extract_part(whole, ["column_values"], ["column_latents"]),
         "head.onnx": _extract_part(whole, list(latents), parts.outputs),
         **{f"{name}.npy": _encode_npy(table.whole()) for name, table in latents.items()},
-        "model.json": json.dumps(_describe_model(model), ensure_ascii=False).encode(),
+        "model.json": json.dumps(describe_model(model), ensure_ascii=False).encode(),
     }
     assert tuple(contents) == FILES
 
@@ -394,14 +393,15 @@ def _encode_npy(table: LatentArray) -> bytes:
     return stream.getvalue()
 
 
-def _describe_model(model: Model) -> dict[str, Any]:
+def describe_model(model: Model) -> dict[str, Any]:
+    """Return the content of `model.json`."""
     n_rows, n_columns = model.entries_.train.shape
     # The values of the last axis of probabilities.
     support = {"support": model.support_.tolist()} if model.gives_distribution else {}
     return {
         "format": FORMAT,
         "model": type(model).__name__,
-        "scale": pack_scale(model.scale_),
+        "scale": model.scale_.to_dict(),
         **support,
         "trained_rows": n_rows,  # the first of `rows`
         "trained_columns": n_columns,

@@ -43,11 +43,15 @@ class Description:
         """Return plain Python values, ready for JSON."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         levels = self.scale.levels
-        plain["scale"] = {
-            "low": self.scale.low,
-            "high": self.scale.high,
-            "levels": None if levels is None else levels.tolist(),
-        }
+        plain["scale"] = (
+            self.scale.to_dict()
+            if self.scale.is_interactions
+            else {
+                "low": self.scale.low,
+                "high": self.scale.high,
+                "levels": None if levels is None else levels.tolist(),
+            }
+        )
         plain["histogram"] = {f"{value:g}": count for value, count in self.histogram.items()}
         return plain
 
@@ -57,12 +61,18 @@ class Description:
             "size": f"{format_count(self.n_rows)} rows x {format_count(self.n_columns)} columns",
             "entries": f"{format_count(self.n_entries)} ({format_percent(self.density, digits=2)} observed)",
             "scale": str(self.scale),
-            "values": f"mean {format_amount(self.mean)}, standard deviation {format_amount(self.standard_deviation)}",
+            self._value_name: f"mean {format_amount(self.mean)}, standard deviation "
+            f"{format_amount(self.standard_deviation)}",
             "entries per row": _format_range(self.entries_per_row, self.n_empty_rows),
             "entries per column": _format_range(self.entries_per_column, self.n_empty_columns),
         }
         plots = {"Number of entries by value": lambda: _plot_histogram(self)} if self.n_entries else {}
         return build_notebook_view(name, facts, plots)
+
+    @property
+    def _value_name(self) -> str:
+        """Name of the numbers of the entries."""
+        return "counts" if self.scale.is_interactions else "values"
 
     def _repr_html_(self) -> str:
         return self.to_html()
@@ -71,7 +81,8 @@ class Description:
         lines = [
             f"{self.n_entries:,} entries in {self.n_rows:,} rows x {self.n_columns:,} columns "
             f"({100 * self.density:.3g} % observed)",
-            f"scale {self.scale}; mean {self.mean:.4g}, standard deviation {self.standard_deviation:.4g}",
+            f"{'' if self.scale.is_interactions else 'scale '}{self.scale}; mean {self.mean:.4g}, standard deviation "
+            f"{self.standard_deviation:.4g}",
             _format_quantiles("entries per row", self.entries_per_row, self.n_empty_rows),
             _format_quantiles("entries per column", self.entries_per_column, self.n_empty_columns),
         ]
@@ -133,11 +144,14 @@ def _compute_histogram(scale: Scale, values: npt.NDArray[np.floating[Any]]) -> d
         for piece in iterate_pieces(values):
             counts += np.bincount(scale.level_positions(piece), minlength=counts.size)
         return dict(zip(scale.levels.tolist(), counts.tolist(), strict=True))
-    counts, edges = np.zeros(10, dtype=np.int64), np.histogram_bin_edges([], bins=10, range=(scale.low, scale.high))
+    low, high = (scale.low, scale.high) if not scale.is_interactions else (0.5, 10.5)  # counts 1 to 10, and more
+    counts, edges = np.zeros(10, dtype=np.int64), np.histogram_bin_edges([], bins=10, range=(low, high))
     for piece in iterate_pieces(values):
-        inside = np.clip(piece, scale.low, scale.high)  # outliers count in the first and last bins
-        counts += np.histogram(inside, bins=10, range=(scale.low, scale.high))[0]
-    return dict(zip(((edges[:-1] + edges[1:]) / 2).tolist(), counts.tolist(), strict=True))
+        inside = np.clip(piece, low, high)  # outliers count in the first and last bins
+        counts += np.histogram(inside, bins=10, range=(low, high))[0]
+    if scale.is_interactions:
+        counts = np.trim_zeros(counts, "b")
+    return dict(zip(((edges[:-1] + edges[1:]) / 2).tolist(), counts.tolist(), strict=False))
 
 
 def _format_quantiles(name: str, quantiles: dict[str, float], n_empty: int) -> str:
@@ -154,6 +168,10 @@ def _plot_histogram(description: Description) -> Axes:
     return plot_bars(
         [format_short(float(f"{value:.3g}")) for value in description.histogram],
         {"entries": list(description.histogram.values())},
-        x_label="value" if description.scale.levels is None else "level",
+        x_label="count"
+        if description.scale.is_interactions
+        else "value"
+        if description.scale.levels is None
+        else "level",
         y_label="entries",
     )

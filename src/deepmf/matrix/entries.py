@@ -230,7 +230,8 @@ class EntryStore:
         """Return a store with new entries and features, and the rows and columns that must be encoded again.
 
         With `conflicts="replace"`, new values replace known ones; otherwise a different value of a known entry is an
-        error. New features always replace known ones. Rows and columns may have features only.
+        error, and counts of interactions add up. New features always replace known ones. Rows and columns may have
+        features only.
         """
         check_unchanged(self.train, new)
         rows = self.rows if row_features is None else self.rows.join(Labels(row_features.labels, axis="row"))
@@ -261,15 +262,17 @@ class EntryStore:
         rows, columns = rows.join(new.rows), columns.join(new.columns)
         row_of = rows.positions(new.row_labels)[new.entry_rows].astype(np.int64)
         column_of = columns.positions(new.column_labels)[new.by_row.columns].astype(np.int64)
-        known = self.values_at(row_of, column_of)
-        contradicted = ~np.isnan(known) & (known != new.values)
+        known, values = self.values_at(row_of, column_of), new.values.astype(np.float64)
+        if self.scale.is_interactions and conflicts == "error":
+            values += np.nan_to_num(known)  # more interactions of a known pair are no contradiction
+        contradicted = ~np.isnan(known) & (known != values) & (not self.scale.is_interactions)
         if conflicts == "error" and np.any(contradicted):
             raise _build_contradiction(new, known, int(np.flatnonzero(contradicted)[0]))
-        fresh = known != new.values  # also for unknown entries, which are NaN
+        fresh = known != values  # also for unknown entries, which are NaN
         if not described and rows is self.rows and columns is self.columns and not np.any(fresh):
             raise BadEntries("there is nothing to add: all rows, columns and entries are known already")
         row_of, column_of = row_of[fresh], column_of[fresh]
-        store = self._put(rows, columns, PlacedEntries(row_of, column_of, new.values[fresh].astype(np.float64)))
+        store = self._put(rows, columns, PlacedEntries(row_of, column_of, values[fresh]))
         n_rows, n_columns = self.train.shape
         return Extended(
             store,
@@ -396,6 +399,17 @@ class EntryStore:
             counts += np.bincount(self.added.columns, minlength=counts.size)
         return counts
 
+    @cached_property
+    def row_counts(self) -> IndexArray:
+        """Number of entries of each row, including those in new columns."""
+        counts = np.zeros(len(self.rows), dtype=np.int64)
+        n_trained = self.train.shape[0]
+        counts[:n_trained] = self.train.row_counts
+        counts[:n_trained] -= np.bincount(self.train.find_rows(self.dropped), minlength=n_trained)
+        if self.added is not None:
+            counts += np.bincount(self.added.rows, minlength=counts.size)
+        return counts
+
     def areas(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[np.str_]:
         """Return the area of each pair of positions."""
         codes = compute_area_codes(rows >= self.train.shape[0], columns >= self.train.shape[1])
@@ -433,7 +447,7 @@ def _add_features(entries: AxisEntries, features: AxisFeatures | None, positions
 
 
 def _check_scale(scale: Scale, new: ObservedMatrix) -> None:
-    if not np.all(scale.holds(new.values)):
+    if scale.is_interactions != new.scale.is_interactions or not np.all(scale.holds(new.values)):
         raise OffScale(f"the new entries have the scale {new.scale}; the scale of the model is {scale}")
 
 

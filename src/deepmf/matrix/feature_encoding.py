@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.errors import BadFeatures
+from deepmf.errors import BadFeatures, BadSetting, suggest_name
 from deepmf.matrix.arrays import FloatArray, IndexArray
 
 KINDS = ("number", "category", "list", "date")
@@ -298,6 +298,11 @@ class FeatureVectors:
         found: npt.NDArray[Any] = self.to_sparse() @ table
         return found
 
+    def read_input(self, at: int) -> npt.NDArray[np.float32]:
+        """Return the weight of each vector at one input; 0 if it has none."""
+        found: npt.NDArray[np.float32] = np.where(self.inputs == at, self.weights, 0).sum(axis=1, dtype=np.float32)
+        return found
+
     def to_sparse(self) -> scipy.sparse.csr_array:
         """Return the vectors as a sparse matrix (vectors, inputs); sums over it do not depend on padding."""
         starts = np.arange(len(self) + 1) * self.inputs.shape[1]
@@ -373,8 +378,18 @@ class ColumnEncoding(ABC):
         """Decode weights by input; a missing value gives no item."""
 
     @abstractmethod
+    def match(self, condition: Any, weights: WeightsOf) -> npt.NDArray[np.bool_]:
+        """Return which vectors with features meet a condition; a missing value meets none.
+
+        weights: the weights of the vectors at one of the inputs.
+        """
+
+    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Return the encoding as JSON content."""
+
+
+WeightsOf = Callable[[int], npt.NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -422,6 +437,18 @@ class NumberEncoding(ColumnEncoding):
             return []
         number = self.mean + self.spread * found.get(0, 0.0)
         return [FeatureItem(self.name, f"{number:.6g}", tuple(range(self.n_inputs)))]
+
+    def match(self, condition: Any, weights: WeightsOf) -> npt.NDArray[np.bool_]:
+        low, high = _read_limits(self.name, condition)
+        return self.match_limits(low, high, weights)
+
+    def match_limits(self, low: float, high: float, weights: WeightsOf) -> npt.NDArray[np.bool_]:
+        """Return which numbers lie between two limits; weights are rounded to 32 bits, so the limits have a margin."""
+        standard, margin = weights(0), 1e-5
+        is_inside = standard >= (low - self.mean) / self.spread - margin
+        is_inside &= standard <= (high - self.mean) / self.spread + margin
+        is_inside &= weights(1) == 0
+        return is_inside
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -472,6 +499,25 @@ class CategoryEncoding(ColumnEncoding):
 
     def items(self, found: Mapping[int, float]) -> list[FeatureItem]:
         return [FeatureItem(self.name, self.categories[at - 2], (at,)) for at in sorted(found) if at >= 2]
+
+    def match(self, condition: Any, weights: WeightsOf) -> npt.NDArray[np.bool_]:
+        if not isinstance(condition, Mapping):
+            condition = {"any": list(condition) if isinstance(condition, _LISTS) else [condition]}
+        _check_words(self.name, condition, ("any", "all", "none"))
+        found: npt.NDArray[np.bool_] = weights(1) == 0
+        for word, wanted in condition.items():
+            has = [weights(self._find_place(item)) != 0 for item in _list_items(self.name, word, wanted)]
+            found &= np.all(has, axis=0) if word == "all" else np.any(has, axis=0) == (word == "any")
+        return found
+
+    def _find_place(self, item: Any) -> int:
+        place = self._places.get(_to_text(item))
+        if place is None:
+            raise BadSetting(
+                f"{item!r} is not a category of {self.name} that the model knows; "
+                f"{suggest_name(item, self.categories[:20])}"
+            )
+        return place
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "name": self.name, "categories": list(self.categories)}
@@ -550,6 +596,28 @@ class DateEncoding(ColumnEncoding):
         year = self.year.items({at: weight for at, weight in found.items() if at < self.year.n_inputs})
         return [FeatureItem(self.name, year[0].text, tuple(range(self.n_inputs)))] if year else []
 
+    def match(self, condition: Any, weights: WeightsOf) -> npt.NDArray[np.bool_]:
+        limits = dict(condition) if isinstance(condition, Mapping) else {"min": condition, "max": condition}
+        _check_words(self.name, limits, ("min", "max"))
+        found = np.ones(weights(0).size, dtype=bool)
+        for word, limit in limits.items():
+            is_year = isinstance(limit, _NUMBERS)
+            number = float(limit) if is_year else self._compute_age(limit)
+            # A later date has a smaller age; half a day is the precision of ages.
+            is_low = (word == "min") == is_year
+            slack = 0.0 if is_year else 0.5 / 365.25
+            ends = (number - slack, np.inf) if is_low else (-np.inf, number + slack)
+            first, encoding = (0, self.year) if is_year else (self.year.n_inputs, self.age)
+            found &= encoding.match_limits(*ends, lambda at, first=first: weights(first + at))  # type: ignore[misc]
+        return found
+
+    def _compute_age(self, limit: Any) -> float:
+        try:
+            date = np.array([str(limit)], dtype="datetime64[D]")
+        except ValueError:
+            raise BadSetting(f"{limit!r} is no limit of the date {self.name}; give a year or a date") from None
+        return float(_compute_ages(date, self.latest)[0])
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "kind": self.kind,
@@ -558,6 +626,30 @@ class DateEncoding(ColumnEncoding):
             "year": self.year.to_dict(),
             "age": self.age.to_dict(),
         }
+
+
+def _read_limits(name: str, condition: Any) -> tuple[float, float]:
+    """Return the limits of a condition on a number: those given, or twice the number that is given."""
+    limits = condition if isinstance(condition, Mapping) else {"min": condition, "max": condition}
+    _check_words(name, limits, ("min", "max"))
+    for limit in limits.values():
+        if not isinstance(limit, _NUMBERS) or isinstance(limit, bool) or limit != limit:
+            raise BadSetting(f"the limits of {name} must be numbers; got {limit!r}")
+    return float(limits.get("min", -np.inf)), float(limits.get("max", np.inf))
+
+
+def _list_items(name: str, word: str, wanted: Any) -> list[Any]:
+    items = list(wanted) if isinstance(wanted, _LISTS) else [wanted]
+    if not items:
+        raise BadSetting(f"the condition {word!r} of {name} has no categories")
+    return items
+
+
+def _check_words(name: str, condition: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    wrong = [word for word in condition if word not in known]
+    if wrong or not condition:
+        given = repr(wrong[0]) if wrong else "nothing"
+        raise BadSetting(f"a condition of {name} has {', '.join(known)}; got {given}")
 
 
 def _compute_years(dates: npt.NDArray[Any]) -> FloatArray:
@@ -618,6 +710,18 @@ class FeatureEncoding:
             }
             items += [item._replace(inputs=tuple(first + at for at in item.inputs)) for item in column.items(found)]
         return items
+
+    def match(self, where: Mapping[str, Any], vectors: FeatureVectors) -> npt.NDArray[np.bool_]:
+        """Return which vectors meet all conditions.
+
+        A number has {"min": ..., "max": ...}, or a value that it must equal; a date the same with years or dates; a
+        category or a list {"any": [...]}, {"all": [...]} or {"none": [...]}, or the categories of which it has any.
+        """
+        found: npt.NDArray[np.bool_] = vectors.read_input(0) != 0
+        for first, column in self._locate_columns():
+            if column.name in where:
+                found &= column.match(where[column.name], lambda at, first=first: vectors.read_input(first + at))  # type: ignore[misc]
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return the encoding as JSON content."""

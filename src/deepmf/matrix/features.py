@@ -319,6 +319,21 @@ class AxisFeatures:
         moved = cleared.positions - np.searchsorted(gone, cleared.positions)
         return AxisFeatures(self.encoding, self.base, moved, cleared.extra)
 
+    def match(self, where: Mapping[str, Any], count: int) -> npt.NDArray[np.bool_]:
+        """Return which of the first `count` positions meet all conditions, by name (see `FeatureEncoding.match`)."""
+        self.check_conditions(where)
+        found = np.zeros(count, dtype=bool)
+        known = self.encoding.match(where, self.base)[:count]
+        found[: known.size] = known
+        if self.extra is not None:
+            found[self.positions] = self.encoding.match(where, self.extra)
+        return found
+
+    def check_conditions(self, where: Mapping[str, Any]) -> None:
+        """Refuse conditions on unknown features or categories, and conditions of another kind."""
+        check_names(where, self.encoding)
+        self.encoding.match(where, FeatureVectors.empty(0, self.n_inputs))
+
     def are_as_trained(self, positions: IndexArray) -> npt.NDArray[np.bool_]:
         """Return whether each position has its features of training."""
         return ~np.isin(positions, self.positions)

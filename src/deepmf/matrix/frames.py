@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadFeatures, MissingDependency
+from deepmf.errors import BadEntries, BadFeatures, BadSetting, Hint, MissingDependency
 from deepmf.files import import_polars
+from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.scale import Scale
@@ -20,6 +23,18 @@ if TYPE_CHECKING:
     import narwhals as nw
     import polars as pl
 
+
+class Detect(Enum):
+    """The default of `value=`: a column of values is looked for, while None reads interactions."""
+
+    DETECT = "detect"
+
+    def __repr__(self) -> str:
+        return "DETECT"
+
+
+DETECT = Detect.DETECT
+ValueColumn = str | int | Detect | None
 
 # Types of integer ids that labels hold as int64.
 WHOLE_TYPES = ("Int8", "Int16", "Int32", "UInt8", "UInt16", "UInt32", "UInt64")
@@ -83,15 +98,24 @@ class TableForm(NamedTuple):
 
 PLAIN = TableForm()
 
+_N_LOOKED_AT = 200  # lines of a frame
+_MANY_COLUMNS = 5  # this many columns of numbers beside the row ids make a wide table
 
-# Usual names of the three columns, in lower case without separators.
+# Columns with values alike, at least this many and this share, and the widest range of their levels.
+_FEWEST_ALIKE, _SHARE_ALIKE, _WIDEST_LEVELS = 3, 0.6, 20
+
+COUNT = "interactions"  # name of the counts of interactions that came without a name
+
+
+# Usual names of the columns by role, in lower case without separators.
 USUAL_NAMES = {
-    "row": "row rowid user userid uid customer customerid person respondent sample".split(),
+    "row": "row rowid user userid uid customer customerid visitor visitorid person respondent sample".split(),
     "column": (
         "column columnid col item itemid iid movie movieid film product productid book bookid isbn question marker "
-        "sensor track artist"
+        "sensor track trackid artist artistid song songid page"
     ).split(),
     "value": "value rating ratings score stars level answer response".split(),
+    "count": [COUNT],
 }
 
 
@@ -101,14 +125,31 @@ _USUAL_LABELS = ("id", "label", "key")
 
 _COUNTS = {2: "two", 3: "three"}
 
+# Names of columns that hold neither values nor, if there are others, the ids of rows and columns.
+_TIMES = "time timestamp ts date datetime day month year hour unixtime epoch when created updated".split()
+_TIME_ENDING = re.compile(r"(timestamp|datetime|(?<=[_ .-])(date|at|ts))$", re.I)
+_ID_NAME = re.compile(r"((^|[_ .-])(id|ids|uuid|guid|key)|[a-z0-9](Id|ID))$|^(ID|index)$")
+_WHOLE_TIMES = ((3e8, 4.2e9), (3e11, 4.2e12))  # unix times from 1979 to 2103, in seconds and in milliseconds
+
+VALUE_HINT = Hint(
+    "value= names the column of values, count= a column that counts interactions, value=None reads interactions alone",
+    "--value names the field of values, --count a field that counts interactions, --no-values reads interactions alone",
+)
+
 
 class LongEntries(NamedTuple):
-    """The three columns of a long frame, and their names."""
+    """The columns of a long frame, and their names.
+
+    values: values, or counts of interactions.
+    guess: in words, which columns were taken for which role; None where that is certain.
+    """
 
     rows: Labelled
     columns: Labelled
     values: npt.NDArray[Any]
     form: TableForm
+    are_interactions: bool
+    guess: str | None
 
 
 class WideTable(NamedTuple):
@@ -120,10 +161,29 @@ class WideTable(NamedTuple):
     form: TableForm
 
 
-def choose_columns(names: Sequence[str], asked: Mapping[str, str | int | None]) -> dict[str, str]:
+class Content(NamedTuple):
+    """What the first lines of a table show about its columns.
+
+    has_names: whether the table names its columns; otherwise the first are rows, columns and values.
+    times: names of columns that hold unix times or dates.
+    texts: names of columns that hold other text.
+    """
+
+    has_names: bool = True
+    times: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
+
+
+UNSEEN = Content()  # of columns of which only the names are known
+
+
+def choose_columns(
+    names: Sequence[str], asked: Mapping[str, str | int | None], content: Content = UNSEEN
+) -> dict[str, str]:
     """Choose a column for each role: as asked for, by a usual name, or the first columns left.
 
     With more columns than roles, a column with the usual name of a role that is not needed is not used for another one.
+    Times and ids are never values, and several columns that could hold the values are refused.
     """
     roles = list(asked)
     if len(names) < len(roles):
@@ -136,13 +196,98 @@ def choose_columns(names: Sequence[str], asked: Mapping[str, str | int | None]) 
         matches = [plain[word] for word in USUAL_NAMES[role] if word in plain and plain[word] not in chosen.values()]
         if role not in chosen and matches:
             chosen[role] = matches[0]
-    left = iter(name for name in names if name not in chosen.values())
-    chosen = {role: chosen[role] if role in chosen else next(left) for role in roles}
+    open_roles = [role for role in roles if role not in chosen]
+    for at, role in enumerate(open_roles):
+        left = [name for name in names if name not in chosen.values()]
+        n_needed = len(open_roles) - at
+        chosen[role] = _choose_value(left, content) if role == "value" else _choose_id(left, content, n_needed)
+    chosen = {role: chosen[role] for role in roles}
     if len(set(chosen.values())) < len(roles):
         listed = join_roles(roles, article="")
         shown = ", ".join(map(str, chosen.values()))
         raise BadEntries(f"{listed} must be {_COUNTS[len(roles)]} different columns; got {shown}")
     return chosen
+
+
+def _choose_id(left: Sequence[str], content: Content, n_needed: int) -> str:
+    """Choose the first column; times are left out if enough others remain."""
+    others = [name for name in left if not (content.has_names and _is_time_name(name))]
+    return (others if len(others) >= n_needed else left)[0]
+
+
+def _choose_value(left: Sequence[str], content: Content) -> str:
+    """Choose the only column that may hold values, or the first in a table without names."""
+    reasons = {name: _explain_unfit(name, content) for name in left}
+    fit = [name for name in left if reasons[name] is None]
+    numbers = [name for name in fit if name not in content.texts] or fit[:1]
+    if not fit:
+        shown = ", ".join(f"{name!r} {reasons[name]}" for name in left) or "no column is left"
+        raise BadEntries(f"there is no column of values: {shown}", hint=VALUE_HINT)
+    if content.has_names and len(numbers) > 1:
+        raise BadEntries(f"several columns could hold the values: {', '.join(map(repr, numbers))}", hint=VALUE_HINT)
+    return numbers[0]
+
+
+def _explain_unfit(name: str, content: Content) -> str | None:
+    """Return why a column cannot hold values; None if it can."""
+    if name in content.times or (content.has_names and _is_time_name(name)):
+        return "looks like a time"
+    return "looks like an id" if content.has_names and _ID_NAME.search(str(name)) else None
+
+
+def _is_time_name(name: str) -> bool:
+    return _normalise(name) in _TIMES or bool(_TIME_ENDING.search(str(name)))
+
+
+def are_times(numbers: npt.NDArray[Any]) -> bool:
+    """Whether all numbers are whole and could be unix times, in seconds or in milliseconds."""
+    if numbers.size == 0:
+        return False
+    lowest, highest = numbers.min(), numbers.max()
+    inside = any(low <= lowest and highest <= high for low, high in _WHOLE_TIMES)
+    return inside and bool(np.all(numbers % 1 == 0))
+
+
+def find_roles(
+    names: Sequence[str],
+    *,
+    row: str | int | None,
+    column: str | int | None,
+    value: ValueColumn,
+    count: str | int | None,
+) -> dict[str, str | int | None]:
+    """Return the roles of a long table with the columns asked for: interactions have a count or nothing but ids.
+
+    A table of two columns holds interactions, and so does one with a column called "interactions" and no values.
+    """
+    check_roles(value, count)
+    asked = {"row": row, "column": column}
+    is_counted = count is not None or (len(names) > 2 and has_usual_names(names, ["count"]))
+    if value is DETECT and count is None:
+        detected = (len(names) == 2 or is_counted) and not has_usual_names(names, ["value"])
+        value = None if detected else DETECT
+    if value is None or count is not None:
+        return asked | ({"count": count} if is_counted else {})
+    return asked | {"value": None if value is DETECT else value}
+
+
+def check_roles(value: ValueColumn, count: str | int | None) -> None:
+    """Refuse a column of values together with a column of counts."""
+    if count is not None and value is not None and value is not DETECT:
+        raise BadSetting(f"entries have values or are counted interactions; got value={value!r} and count={count!r}")
+
+
+def describe_roles(chosen: Mapping[str, str]) -> str:
+    """Return in words which column is taken for which role.
+
+    >>> describe_roles({"row": "'who'", "column": "'what'", "value": "'mark'"})
+    "'who' is taken as the row, 'what' as the column and 'mark' as the value"
+    >>> describe_roles({"row": "'who'", "column": "'what'"})
+    "'who' is taken as the row and 'what' as the column"
+    """
+    verbs = ("is taken as", *["as"] * len(chosen))
+    *before, last = (f"{name} {verb} the {role}" for verb, (role, name) in zip(verbs, chosen.items(), strict=False))
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def choose_label(names: Sequence[str], label: str | int | None, known_as: Sequence[str] = ()) -> str:
@@ -167,6 +312,20 @@ def is_guess(names: Sequence[str], asked: Mapping[str, str | int | None]) -> boo
     )
 
 
+def is_uncertain(names: Sequence[str], asked: Mapping[str, str | int | None]) -> bool:
+    """Whether a guess among named columns may well be wrong: of values, or with columns left over.
+
+    >>> is_uncertain(["who", "what", "stars"], dict.fromkeys(("row", "column", "value")))
+    False
+    >>> is_uncertain(["who", "what", "plays"], dict.fromkeys(("row", "column", "value")))
+    True
+    """
+    if all(str(name).isdigit() for name in names):
+        return False
+    of_value = {role: wanted for role, wanted in asked.items() if role == "value"}
+    return is_guess(names, of_value) or (len(names) > len(asked) and is_guess(names, asked))
+
+
 def join_roles(roles: Sequence[str], *, article: str = "a ") -> str:
     """Join roles as words.
 
@@ -184,34 +343,160 @@ def has_usual_names(names: Sequence[str], roles: Sequence[str]) -> bool:
 
 
 def read_long_frame(
-    frame: Any, *, row: str | int | None, column: str | int | None, value: str | int | None
+    frame: Any,
+    *,
+    row: str | int | None,
+    column: str | int | None,
+    value: ValueColumn = DETECT,
+    count: str | int | None = None,
+    missing: str = "error",
 ) -> LongEntries:
-    """Read the row, column and value columns of a long frame."""
+    """Read the columns of a long frame that hold rows, columns, and values or counts of interactions."""
     table = _collect(frame)
-    chosen = choose_columns(table.columns, {"row": row, "column": column, "value": value})
-    values = table.get_column(chosen["value"])
-    if not (values.dtype.is_numeric() or str(values.dtype) == "Boolean"):
-        raise BadEntries(f"column {chosen['value']!r} holds values of type {values.dtype}; numbers are needed")
-    _check_no_null(values, "the value")
+    if column is None and value is DETECT and count is None:
+        refuse_wide_frame(frame, table)
+    asked = find_roles(table.columns, row=row, column=column, value=value, count=count)
+    chosen = choose_columns(table.columns, asked, _look_at(table))
+    number = chosen.get("value", chosen.get("count"))
+    if missing == "drop" and number is not None:
+        values = table.get_column(number)
+        absent = values.is_null() | values.is_nan() if values.dtype.is_float() else values.is_null()
+        table = table.filter(~absent) if absent.any() else table
     with ThreadPoolExecutor(2) as pool:  # numpy and polars release the interpreter lock
         rows, columns = pool.map(lambda axis: _gather(table.get_column(chosen[axis]), axis=axis), ("row", "column"))
     return LongEntries(
         rows,
         columns,
-        _to_numpy(values),
+        np.ones(len(table)) if number is None else _read_values(table, number),
         TableForm(
             str(chosen["row"]),
             str(chosen["column"]),
-            str(chosen["value"]),
+            COUNT if number is None else str(number),
             row_type=_find_integer_type(table.get_column(chosen["row"])),
             column_type=_find_integer_type(table.get_column(chosen["column"])),
+        ),
+        are_interactions="value" not in chosen,
+        guess=describe_roles({role: repr(name) for role, name in chosen.items()})
+        if is_uncertain(table.columns, asked)
+        else None,
+    )
+
+
+def _read_values(table: nw.DataFrame[Any], name: str) -> npt.NDArray[Any]:
+    values = table.get_column(name)
+    if not (values.dtype.is_numeric() or str(values.dtype) == "Boolean"):
+        raise BadEntries(f"column {name!r} holds values of type {values.dtype}; numbers are needed")
+    _check_no_null(values, "the value")
+    return _to_numpy(values)
+
+
+def _look_at(table: nw.DataFrame[Any]) -> Content:
+    """Return what the types and the first lines of a frame show about its columns."""
+    times, texts = set(), set()
+    for name in table.columns:
+        series = table.get_column(name).head(_N_LOOKED_AT)
+        if series.dtype.is_temporal():
+            times.add(name)
+        elif not (series.dtype.is_numeric() or str(series.dtype) == "Boolean"):
+            texts.add(name)
+        elif series.dtype.is_integer() and are_times(_to_numpy(series.drop_nulls())):
+            times.add(name)
+    return Content(times=frozenset(times), texts=frozenset(texts))
+
+
+def refuse_wide_frame(frame: Any, table: nw.DataFrame[Any]) -> None:
+    """Refuse a frame with a line per row, whose first columns would pass for entries."""
+    names = table.columns
+    if any(has_usual_names(names, ["column", other]) for other in ("row", "value")):
+        return
+    head = table.head(_N_LOOKED_AT)
+    has_index = _has_row_labels(frame)
+    ids, others = ([], names) if has_index else (names[:1], names[1:])
+    numbers = [name for name in others if _is_number_column(head.get_column(name))]
+    if len(names) < 3 + len(ids) or any(head.get_column(name).n_unique() < len(head) for name in ids):
+        return
+    gaps = any(head.get_column(name).is_null().any() or _has_nan(head.get_column(name)) for name in others[:2])
+    is_wide = len(numbers) >= _MANY_COLUMNS or (len(numbers) == len(others) and (has_index or gaps))
+    if is_wide:
+        shown = ", ".join(map(repr, names[:3]))
+        raise BadEntries(
+            f"the frame looks like a wide one, with a line per row and a column per column ({len(names)} columns: "
+            f"{shown}, ...); from_table reads it, and row=, column= and value= name the columns of a long one"
+        )
+
+
+def refuse_long_frame(names: Sequence[Any]) -> None:
+    """Refuse a frame with a line per entry, or with ids among its values, whose columns would pass for a wide one."""
+    if any(has_usual_names(names, ["column", other]) for other in ("row", "value")):
+        shown = ", ".join(map(repr, names[:3]))
+        raise BadEntries(
+            f"the frame looks like a long one, with a line per entry (columns {shown}); from_frame reads it"
+        )
+    first = names[0] if len(names) else ""
+    if _normalise(first) in (*USUAL_NAMES["row"], *_USUAL_LABELS, "unnamed:0") or _ID_NAME.search(str(first)):
+        raise BadEntries(
+            f"the first column, {first!r}, looks like row ids; row={first!r} takes them, and another name makes it a "
+            "column of values"
+        )
+
+
+def _has_row_labels(frame: Any) -> bool:
+    """Whether a pandas frame has an index of labels, and not of positions that a filter left."""
+    index = getattr(frame, "index", None)
+    return index is not None and (
+        index.name is not None or str(getattr(index, "dtype", "")) in ("object", "str", "string")
+    )
+
+
+def _is_number_column(series: nw.Series[Any]) -> bool:
+    return series.dtype.is_numeric() or str(series.dtype) == "Boolean"
+
+
+def _has_nan(series: nw.Series[Any]) -> bool:
+    return series.dtype.is_float() and bool(series.is_nan().any())
+
+
+def refuse_off_scale_columns(array: npt.NDArray[np.float64], labels: Sequence[Any]) -> None:
+    """Refuse columns far beyond the few levels that most columns share, such as ages beside answers from 1 to 6."""
+    filled = np.flatnonzero(~np.isnan(array).all(axis=0))
+    if filled.size <= _FEWEST_ALIKE:
+        return
+    lows, highs = np.nanmin(array[:, filled], axis=0), np.nanmax(array[:, filled], axis=0)
+    low, high = np.median(lows), np.median(highs)
+    reach = max(high - low, 1.0)
+    off = (lows < low - reach) | (highs > high + reach)
+    alike = filled[(lows >= low - reach / 2) & (highs <= high + reach / 2)]
+    halves = 2 * array[:_N_LOOKED_AT, alike]
+    are_levels = reach <= _WIDEST_LEVELS and bool(np.all((halves % 1 == 0) | np.isnan(halves)))
+    if not off.any() or not are_levels or alike.size < max(_FEWEST_ALIKE, _SHARE_ALIKE * filled.size):
+        return
+    named = [labels[at] for at in filled[off]]
+    shown = ", ".join(map(repr, named[:5])) + (", ..." if len(named) > 5 else "")
+    worst = int(np.flatnonzero(off)[0])
+    raise BadEntries(
+        f"most columns have values from {low:g} to {high:g}, and {format_quantity(len(named), 'column')} "
+        f"other ones: {shown} ({named[0]!r} from {lows[worst]:g} to {highs[worst]:g})",
+        hint=Hint(
+            f"exclude={named[:5]!r} leaves them out, scale=Scale(low=..., high=...) keeps them",
+            f"--exclude-columns {','.join(map(str, named[:5]))} leaves them out, --scale LOW:HIGH keeps them",
         ),
     )
 
 
-def read_wide_frame(frame: Any, *, row: str | None) -> WideTable:
-    """Read the values and the labels of a wide frame."""
+def check_excluded(names: Sequence[Any], exclude: Collection[Any]) -> None:
+    """Refuse to leave out a column that a table does not have."""
+    absent = [name for name in exclude if name not in names]
+    if absent:
+        raise BadEntries(f"there is no column {absent[0]!r} to leave out; there are {', '.join(map(repr, names))}")
+
+
+def read_wide_frame(frame: Any, *, row: str | None, exclude: Collection[Any] = ()) -> WideTable:
+    """Read the values and the labels of a wide frame, without some columns."""
     table = _collect(frame)
+    check_excluded(table.columns, exclude)
+    table = table.drop(*exclude) if exclude else table
+    if row is None:
+        refuse_long_frame(table.columns)
     labels, row_type = None, None
     if row is not None:
         ids = table.get_column(_find_column(table.columns, row, "row"))
@@ -259,14 +544,19 @@ def build_long_frame(
     scale: Scale,
     form: TableForm,
 ) -> pl.DataFrame:
-    """Return entries as a long polars frame, from labels and the positions of each entry among them."""
+    """Return entries as a long polars frame, from labels and the positions of each entry among them.
+
+    Counts of interactions that came without a column of counts are left out if all of them are 1.
+    """
     columns = [
         build_label_series(row_labels, form.row_type).gather(row_of),
         build_label_series(column_labels, form.column_type).gather(column_of),
         build_value_series(values, scale),
     ]
+    if scale.is_interactions and form.value == COUNT and np.all(values == 1):
+        del columns[2]
     frame: pl.DataFrame = import_polars().DataFrame(
-        [series.alias(name) for name, series in zip(form.names, columns, strict=True)]
+        [series.alias(name) for name, series in zip(form.names, columns, strict=False)]
     )
     return frame
 
@@ -319,10 +609,11 @@ def find_whole_type(labels: npt.NDArray[Any], whole: str | None) -> Any:
 
 
 def build_value_series(values: npt.NDArray[Any], scale: Scale) -> pl.Series:
-    """Return values as a polars series with null for NaN; integers if all levels of the scale are integers."""
+    """Return values as a polars series with null for NaN; integers if all levels, or all counts, are integers."""
     polars = import_polars()
     series: pl.Series = polars.Series(values.astype(np.float64)).fill_nan(None)
-    return series.cast(polars.Int64) if scale.is_whole else series
+    is_whole = scale.is_whole or (scale.is_interactions and bool(np.all((values % 1 == 0) | np.isnan(values))))
+    return series.cast(polars.Int64) if is_whole else series
 
 
 def _collect(frame: Any) -> nw.DataFrame[Any]:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import warnings
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.errors import BadEntries, BadSetting
+from deepmf.errors import BadEntries, BadSetting, GuessedColumns
 from deepmf.files import write_atomically, write_csv, write_tsv
 from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
 from deepmf.matrix.description import Description, describe
 from deepmf.matrix.frames import (
+    COUNT,
+    DETECT,
     PLAIN,
     TableForm,
+    ValueColumn,
     build_long_frame,
     build_wide_frame,
     read_long_frame,
     read_wide_frame,
+    refuse_off_scale_columns,
 )
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.packed import MatrixParts, StoreOrigin, take_axes_on_disk, take_entries_on_disk, write_store
@@ -30,6 +35,7 @@ from deepmf.matrix.sorting import (
     ByColumn,
     ByRow,
     Duplicates,
+    Merging,
     SortedEntries,
     build_orders,
     check_duplicates,
@@ -42,6 +48,8 @@ from deepmf.matrix.sorting import (
 )
 
 AREAS = ("I", "II", "III", "IV")
+
+Missing = Literal["error", "drop"]  # what to do with lines without a value
 
 # A part of a memory-mapped matrix is written to disk if it has more entries than this.
 IN_MEMORY = 1 << 20
@@ -56,6 +64,8 @@ _FRAME_WRITERS: dict[str, Callable[[Any, BinaryIO], None]] = {
     ".parquet": lambda frame, file: frame.write_parquet(file),
 }
 ENDINGS = (*_FRAME_WRITERS, ".npz", ".store")
+
+NAME_COLUMNS = "set row=, column= and value= (or count=) to choose, which also silences this warning"
 
 
 def compute_area_codes(row_is_new: npt.NDArray[np.bool_], column_is_new: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
@@ -102,7 +112,8 @@ class ObservedMatrix:
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise BadSetting(
-            "create an ObservedMatrix by from_entries, from_array, from_sparse, from_frame, from_table or read_matrix"
+            "create an ObservedMatrix by from_entries, from_interactions, from_array, from_sparse, from_frame, "
+            "from_table or read_matrix"
         )
 
     @classmethod
@@ -113,7 +124,7 @@ class ObservedMatrix:
         values: Iterable[float],
         scale: Scale | None = None,
         *,
-        duplicates: Duplicates = "error",
+        duplicates: Merging = "error",
         row_labels: Iterable[Any] | None = None,
         column_labels: Iterable[Any] | None = None,
     ) -> ObservedMatrix:
@@ -136,6 +147,42 @@ class ObservedMatrix:
                 f"{row_axis.positions.size}, {column_axis.positions.size} and {floats.size}"
             )
         return cls.from_positions(row_axis, column_axis, floats, scale=scale, duplicates=duplicates)
+
+    @classmethod
+    def from_interactions(
+        cls,
+        rows: Iterable[Any],
+        columns: Iterable[Any],
+        counts: Iterable[float] | None = None,
+        *,
+        row_labels: Iterable[Any] | None = None,
+        column_labels: Iterable[Any] | None = None,
+    ) -> ObservedMatrix:
+        """Build a matrix of interactions, such as clicks, plays or purchases, which have no values.
+
+        Parameters
+        ----------
+        rows, columns : row label and column label of each interaction.
+        counts : how often each happened (default: once). The counts of a repeated pair are added up.
+        row_labels, column_labels : as for `from_entries`.
+
+        >>> clicks = ObservedMatrix.from_interactions(["ann", "ann", "bob"], ["home", "home", "news"])
+        >>> clicks
+        ObservedMatrix(2 rows x 2 columns, 2 entries (50 %), interactions)
+        >>> clicks.values.tolist()
+        [2.0, 1.0]
+        """
+        rows, columns = list(rows), list(columns)
+        given = cls.from_entries(
+            rows,
+            columns,
+            np.ones(len(rows)) if counts is None else counts,
+            Scale.interactions(),
+            duplicates="sum",
+            row_labels=row_labels,
+            column_labels=column_labels,
+        )
+        return given.with_form(PLAIN._replace(value=COUNT))
 
     @classmethod
     def from_array(
@@ -164,11 +211,14 @@ class ObservedMatrix:
         matrix: Any,
         scale: Scale | None = None,
         *,
-        duplicates: Duplicates = "error",
+        duplicates: Merging = "error",
         row_labels: Iterable[Any] | None = None,
         column_labels: Iterable[Any] | None = None,
     ) -> ObservedMatrix:
-        """Build a matrix from a scipy sparse matrix; every stored element is an entry, also a stored zero."""
+        """Build a matrix from a scipy sparse matrix; every stored element is an entry, also a stored zero.
+
+        With `Scale.interactions()` as the scale, its numbers are counts of interactions.
+        """
         if not scipy.sparse.issparse(matrix):
             raise BadEntries(f"from_sparse takes a scipy sparse matrix; got {type(matrix).__name__}")
         if matrix.ndim != 2:
@@ -189,9 +239,11 @@ class ObservedMatrix:
         *,
         row: str | int | None = None,
         column: str | int | None = None,
-        value: str | int | None = None,
+        value: ValueColumn = DETECT,
+        count: str | int | None = None,
         scale: Scale | None = None,
         duplicates: Duplicates = "error",
+        missing: Missing = "error",
     ) -> ObservedMatrix:
         """Build a matrix from a long frame (pandas, polars, arrow, ...) with one line per entry.
 
@@ -199,22 +251,43 @@ class ObservedMatrix:
         ----------
         frame : the frame.
         row, column, value : names or positions of the columns (default: found by their usual names, such as user, item
-            and rating, otherwise the first three columns).
+            and rating, otherwise the first three columns, with a warning where the values are guessed). `value=None`
+            reads interactions, which have no values; so does a frame of two columns.
+        count : name or position of a column that counts interactions; the counts of a repeated pair are added up.
         scale, duplicates : as for `from_entries`.
+        missing : what to do with a line whose value is null or NaN: "error", or "drop" the line.
         """
-        entries = read_long_frame(frame, row=row, column=column, value=value)
-        values = to_numbers(entries.values)
+        if missing not in get_args(Missing):
+            raise BadSetting(f"missing must be 'error' or 'drop'; got {missing!r}")
+        entries = read_long_frame(frame, row=row, column=column, value=value, count=count, missing=missing)
+        if entries.guess is not None:
+            warnings.warn(f"{entries.guess}; {NAME_COLUMNS}", GuessedColumns, stacklevel=2)
         return cls.from_positions(
-            entries.rows, entries.columns, values, scale=scale, duplicates=duplicates, form=entries.form
+            entries.rows,
+            entries.columns,
+            to_numbers(entries.values),
+            scale=choose_scale(scale, are_interactions=entries.are_interactions),
+            duplicates="sum" if entries.are_interactions and duplicates == "error" else duplicates,
+            form=entries.form,
         )
 
     @classmethod
-    def from_table(cls, frame: Any, *, row: str | None = None, scale: Scale | None = None) -> ObservedMatrix:
+    def from_table(
+        cls, frame: Any, *, row: str | None = None, exclude: Collection[Any] = (), scale: Scale | None = None
+    ) -> ObservedMatrix:
         """Build a matrix from a wide frame with one line per row; missing entries are null or NaN.
 
-        `row` names the column of row labels (default: the index of a pandas frame, otherwise 0, 1, 2, ...).
+        Parameters
+        ----------
+        frame : the frame.
+        row : name of the column of row labels (default: the index of a pandas frame, otherwise 0, 1, 2, ...).
+        exclude : columns to leave out.
+        scale : as for `from_entries`. Without it, a column far beyond the levels that most columns share, such as ages
+            beside answers from 1 to 6, is refused.
         """
-        table = read_wide_frame(frame, row=row)
+        table = read_wide_frame(frame, row=row, exclude=exclude)
+        if scale is None:
+            refuse_off_scale_columns(table.array, table.column_labels)
         matrix = cls.from_array(
             table.array, scale=scale, row_labels=table.row_labels, column_labels=table.column_labels
         )
@@ -228,11 +301,11 @@ class ObservedMatrix:
         values: FloatArray,
         *,
         scale: Scale | None = None,
-        duplicates: Duplicates = "error",
+        duplicates: Merging = "error",
         form: TableForm = PLAIN,
     ) -> ObservedMatrix:
         """Build a matrix from the labels of both axes and the positions of each entry among them."""
-        check_duplicates(duplicates)
+        check_duplicates(duplicates, scale)
         check_finite(rows, columns, values)
         if scale is not None:
             check_on_scale(rows, columns, values, scale)
@@ -267,6 +340,11 @@ class ObservedMatrix:
     def shape(self) -> tuple[int, int]:
         """Number of rows and of columns."""
         return len(self.rows), len(self.columns)
+
+    @property
+    def has_values(self) -> bool:
+        """Whether entries have values; otherwise they are interactions, and `values` counts them."""
+        return not self.scale.is_interactions
 
     @property
     def n_entries(self) -> int:
@@ -389,7 +467,7 @@ class ObservedMatrix:
         if ending == ".store":
             write_store(self.parts, path)
         elif ending == ".npz":
-            arrays = _build_label_arrays(self.rows, self.columns, self.form)
+            arrays = _build_label_arrays(self.rows, self.columns, self.form, has_values=self.has_values)
             write_atomically(path, lambda temporary: _write_npz(self.to_sparse(), arrays, temporary))
         else:
             frame = self.to_table() if self.form.wide else self.to_frame()
@@ -440,13 +518,21 @@ class ObservedMatrix:
     def __repr__(self) -> str:
         n_rows, n_columns = self.shape
         density = 100 * self.n_entries / max(n_rows * n_columns, 1)
+        kind = f"scale {self.scale}" if self.has_values else str(self.scale)
         return (
-            f"ObservedMatrix({n_rows} rows x {n_columns} columns, "
-            f"{self.n_entries} entries ({density:.3g} %), scale {self.scale})"
+            f"ObservedMatrix({n_rows} rows x {n_columns} columns, {self.n_entries} entries ({density:.3g} %), {kind})"
         )
 
     def _repr_html_(self) -> str:
         return self.describe().to_html("ObservedMatrix")
+
+
+def choose_scale(scale: Scale | None, *, are_interactions: bool) -> Scale | None:
+    """Return the scale that was asked for, or that of interactions; refuse values with one and not the other."""
+    if scale is not None and scale.is_interactions != are_interactions:
+        found = "interactions, which have no values" if are_interactions else "values"
+        raise BadSetting(f"the scale {scale} was given, and the entries are {found}")
+    return Scale.interactions() if are_interactions else scale
 
 
 def check_unchanged(*matrices: ObservedMatrix | None) -> None:
@@ -493,9 +579,12 @@ def _write_npz(sparse: scipy.sparse.csr_array, arrays: dict[str, npt.NDArray[Any
                 np.lib.format.write_array(file, array, allow_pickle=False)
 
 
-def _build_label_arrays(rows: Labels, columns: Labels, form: TableForm) -> dict[str, npt.NDArray[Any]]:
+def _build_label_arrays(
+    rows: Labels, columns: Labels, form: TableForm, *, has_values: bool
+) -> dict[str, npt.NDArray[Any]]:
     """Return the form, and the labels of each axis unless they are 0, 1, 2, ..., as arrays that need no pickle."""
-    arrays = {NPZ_FORM: np.array([*form[:3], "wide" if form.wide else "long"])}
+    layout = "interactions" if not has_values else "wide" if form.wide else "long"
+    arrays = {NPZ_FORM: np.array([*form[:3], layout])}
     for axis, labels in (("row", rows.array), ("column", columns.array)):
         if labels.dtype.kind == "i" and np.array_equal(labels, np.arange(labels.size)):
             continue

@@ -116,7 +116,7 @@ class StoreManifest:
             "format": FORMAT,
             **{name: getattr(self, name) for name in _COUNTS},
             "mean": self.mean,
-            "scale": _scale_content(self.scale),
+            "scale": self.scale.to_dict(),
             "form": self.form.to_dict(),
             "labels": self.labels,
             "table": self.table,
@@ -168,13 +168,9 @@ def _read_content(folder: Path) -> Any:
         raise UnreadableFile(f"{folder} is not a whole store: its {MANIFEST} is damaged") from error
 
 
-def _scale_content(scale: Scale) -> dict[str, Any]:
-    if scale.levels is not None:
-        return {"levels": scale.levels.tolist()}
-    return {"low": scale.low, "high": scale.high} | ({} if scale.is_bounded else {"bounded": False})
-
-
 def _check_scale(folder: Path, content: Any) -> Scale:
+    if content == {"interactions": True}:
+        return Scale.interactions()
     try:
         if not isinstance(content, dict) or content.keys() - {"bounded"} not in ({"levels"}, {"low", "high"}):
             raise _build_damage_error(folder, "scale", content)

@@ -98,7 +98,7 @@ class Scale:
     Scale(low=0, high=99, bounded=False)
     """
 
-    __slots__ = ("_high", "_is_bounded", "_levels", "_low")
+    __slots__ = ("_high", "_is_bounded", "_is_interactions", "_levels", "_low")
 
     def __init__(
         self,
@@ -111,6 +111,7 @@ class Scale:
         if not isinstance(bounded, bool):
             raise BadSetting(f"bounded must be True or False; got {bounded!r}")
         self._is_bounded = bounded
+        self._is_interactions = False
         if levels is not None:
             if low is not None or high is not None:
                 raise BadSetting(f"a scale takes levels, or low and high; got levels, low={low!r} and high={high!r}")
@@ -125,6 +126,17 @@ class Scale:
             self._low, self._high = _check_interval(low, high)
 
     @classmethod
+    def interactions(cls) -> Scale:
+        """Return the scale of interactions: entries exist and are counted, but nobody gave them a value.
+
+        >>> Scale.interactions()
+        Scale.interactions()
+        """
+        scale = cls(low=0, high=1, bounded=False)  # counts have no ends; these keep the map to units defined
+        object.__setattr__(scale, "_is_interactions", True)
+        return scale
+
+    @classmethod
     def infer(cls, values: npt.ArrayLike) -> Scale:
         """Infer a scale: levels if there are at most 64 distinct values, otherwise `infer_interval`."""
         array = np.asarray(values, dtype=np.float64).ravel()
@@ -135,8 +147,9 @@ class Scale:
             return cls.infer_interval(array)
         if levels.size == 1:
             warnings.warn(
-                f"all entries have the value {levels[0]:g}: every prediction will be {levels[0]:g} "
-                "unless a wider scale is given",
+                f"all entries have the value {levels[0]:g}: every prediction will be {levels[0]:g} unless a wider "
+                "scale is given; if they only say that an entry exists, read them as interactions "
+                "(value=None in Python, --no-values on the command line)",
                 ConstantValues,
                 stacklevel=2,
             )
@@ -162,10 +175,18 @@ class Scale:
 
     def infer_again(self, values: npt.NDArray[Any]) -> Scale:
         """Infer the interval again from a part of the values; keep levels, given intervals and constant values."""
-        if self._is_bounded or values.size == 0:
+        if self._is_bounded or self._is_interactions or values.size == 0:
             return self
         array = np.asarray(values)
         return self if array.min() == array.max() else Scale.infer_interval(array)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON content, exact to the bit."""
+        if self._is_interactions:
+            return {"interactions": True}
+        if self._levels is not None:
+            return {"levels": self._levels.tolist()}
+        return {"low": self._low, "high": self._high} | ({} if self._is_bounded else {"bounded": False})
 
     @property
     def levels(self) -> FloatArray | None:
@@ -176,6 +197,11 @@ class Scale:
     def is_whole(self) -> bool:
         """Whether there are levels and all of them are integers."""
         return self._levels is not None and bool(np.all((self._levels % 1 == 0) & (np.abs(self._levels) < 2**53)))
+
+    @property
+    def is_interactions(self) -> bool:
+        """Whether entries are interactions, which are counted and have no values."""
+        return self._is_interactions
 
     @property
     def is_bounded(self) -> bool:
@@ -247,6 +273,8 @@ class Scale:
     def holds(self, values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """Return whether each value is legal: a level, or inside the given interval."""
         array = np.asarray(values, dtype=np.float64)
+        if self._is_interactions:
+            return (array > 0) & np.isfinite(array)
         if not self._is_bounded:
             return np.isfinite(array)
         if self._levels is None:
@@ -255,6 +283,8 @@ class Scale:
 
     def __str__(self) -> str:
         """Return a short description for messages, such as `1 to 5 in steps of 1`."""
+        if self._is_interactions:
+            return "interactions"
         if self._levels is None or self._levels.size == 1:
             return f"{self._low:g} to {self._high:g}" if self._levels is None else f"only {self._low:g}"
         steps = np.diff(self._levels)
@@ -263,6 +293,8 @@ class Scale:
         return "one of " + ", ".join(f"{level:g}" for level in self._levels)
 
     def __repr__(self) -> str:
+        if self._is_interactions:
+            return "Scale.interactions()"
         if self._levels is None:
             return f"Scale(low={self._low:g}, high={self._high:g}{'' if self._is_bounded else ', bounded=False'})"
         return f"Scale(levels=[{', '.join(f'{level:g}' for level in self._levels)}])"
@@ -278,9 +310,9 @@ class Scale:
             raise AttributeError(f"a Scale is immutable: {name} cannot be set")
         object.__setattr__(self, name, value)
 
-    def _key(self) -> tuple[float, float, bool, tuple[float, ...] | None]:
+    def _key(self) -> tuple[float, float, bool, bool, tuple[float, ...] | None]:
         levels = None if self._levels is None else tuple(self._levels.tolist())
-        return self._low, self._high, self._is_bounded, levels
+        return self._low, self._high, self._is_bounded, self._is_interactions, levels
 
 
 def find_few_levels(values: FloatArray, *, piece: int = 1 << 16) -> FloatArray | None:

@@ -17,9 +17,11 @@ from deepmf.matrix.labels import Labelled
 from deepmf.matrix.scale import LARGEST, Scale
 
 Duplicates = Literal["error", "first", "last", "mean"]
+Merging = Duplicates | Literal["sum"]  # interactions are counted
 
 DUPLICATES_HINT = Hint(
-    "duplicates='first', 'last' or 'mean' merges them", "--duplicates first, last or mean merges them"
+    "duplicates='first', 'last' or 'mean' merges them, count= adds up interactions",
+    "--duplicates first, last or mean merges them, --count adds up interactions",
 )
 
 _PIECE = 1 << 22  # numbers checked at a time
@@ -92,9 +94,12 @@ def _parse(values: npt.NDArray[Any]) -> FloatArray:
         raise BadEntries(f"values of type {values.dtype} are not numbers") from error
 
 
-def check_duplicates(duplicates: str) -> None:
-    """Raise an error unless `duplicates` is a legal value."""
-    if duplicates not in get_args(Duplicates):
+def check_duplicates(duplicates: str, scale: Scale | None = None) -> None:
+    """Raise an error unless `duplicates` is a legal value; interactions are counted, and values are not."""
+    if scale is not None and scale.is_interactions:
+        if duplicates not in ("error", "sum"):
+            raise BadSetting(f"repeated interactions are counted; duplicates={duplicates!r} is for values")
+    elif duplicates not in get_args(Duplicates):
         raise BadSetting(f"duplicates must be 'error', 'first', 'last' or 'mean'; got {duplicates!r}")
 
 
@@ -131,7 +136,7 @@ def name_entry(rows: Labelled, columns: Labelled, position: int) -> str:
 
 
 def sort_entries(
-    rows: Labelled, columns: Labelled, values: FloatArray, *, scale: Scale | None, duplicates: Duplicates
+    rows: Labelled, columns: Labelled, values: FloatArray, *, scale: Scale | None, duplicates: Merging
 ) -> SortedEntries:
     """Sort entries by row and merge repeated (row, column) pairs; infer the scale unless it is given."""
     order, row_of, column_of = sort_by_row(
@@ -194,8 +199,8 @@ def find_repeats(row_of: IndexArray, column_of: IndexArray) -> npt.NDArray[np.bo
     return again
 
 
-def merge_repeats(values: FloatArray, again: npt.NDArray[np.bool_], duplicates: Duplicates) -> FloatArray:
-    """Return one value for each run of repeats: the first, the last or the mean of the run."""
+def merge_repeats(values: FloatArray, again: npt.NDArray[np.bool_], duplicates: Merging) -> FloatArray:
+    """Return one value for each run of repeats: the first, the last, the mean or the sum of the run."""
     firsts = np.flatnonzero(~again)
     if duplicates == "first":
         first: FloatArray = values[firsts]
@@ -204,8 +209,8 @@ def merge_repeats(values: FloatArray, again: npt.NDArray[np.bool_], duplicates: 
     if duplicates == "last":
         lasts: FloatArray = values[ends - 1]
         return lasts
-    means: FloatArray = np.add.reduceat(values, firsts) / (ends - firsts)
-    return means
+    sums: FloatArray = np.add.reduceat(values, firsts) if firsts.size else values[:0]
+    return sums if duplicates == "sum" else sums / (ends - firsts)
 
 
 def round_to_levels(means: FloatArray, scale: Scale) -> tuple[FloatArray, int]:

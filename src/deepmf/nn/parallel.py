@@ -180,7 +180,7 @@ class TableShard(SparseLinear):
 
 
 class _RankedDropout(Dropout):
-    """Drops what a single process would drop: draws for the whole batch and uses the draws of its share."""
+    """Dropout equal to that of a single process: draws for the whole batch and uses the draws of its share."""
 
     def __init__(self, fraction: float, ranks: Ranks, size: _BatchSize) -> None:
         super().__init__(fraction)
@@ -212,7 +212,7 @@ class RankedBatchNorm(nn.BatchNorm1d):
 
     @torch.no_grad()
     def _update_running(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
-        """Update the running statistics by those of a batch."""
+        """Update the running statistics by a batch."""
         running_mean, running_variance, counter = self.running_mean, self.running_var, self.num_batches_tracked
         assert running_mean is not None and running_variance is not None and counter is not None
         assert self.momentum is not None

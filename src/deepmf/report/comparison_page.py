@@ -6,13 +6,17 @@ import platform
 from pathlib import Path
 
 from deepmf.evaluation.comparison import ALL, ComparedModel, Comparison
+from deepmf.evaluation.ranking import TITLES
 from deepmf.files import write_atomically
 from deepmf.formatting import format_amount, format_percent, format_quantity
+from deepmf.matrix.arrays import FloatArray
 from deepmf.plots import plot_bars, plot_comparison
 from deepmf.report.content import Figure, LeftOut, Section, Table, render_template, shorten
 from deepmf.report.sections import MEANINGS
 
 _METRICS = {"rmse": "RMSE", "mae": "MAE", "level_rmse": "RMSE of levels", "level_mae": "MAE of levels"}
+
+_TILES = ("rmse", "mae")  # of the best model
 
 _LONGEST = 40
 
@@ -39,6 +43,8 @@ def comparison_page(comparison: Comparison, *, title: str | None = None) -> str:
     data = comparison.data
     shape = f"{format_quantity(data.n_rows, 'row')} x {format_quantity(data.n_columns, 'column')}"
     made = [_error_section(comparison), _time_section(comparison), _measurement_section(comparison)]
+    if comparison.plan.ranking is not None:
+        made.insert(0, _ranking_section(comparison))
     failed = [f"{model.label} could not be fitted: {model.failure}." for model in comparison.models if model.failure]
     return render_template(
         "page.html",
@@ -58,10 +64,18 @@ def _list_tiles(comparison: Comparison) -> list[tuple[str, str]]:
     if not ranked:
         return []
     best = ranked[0]
+    metric = comparison.plan.metric
+    ranking = (
+        [(f"its {comparison.plan.metric_title}", _format_error(best, metric, ALL))] if metric not in _METRICS else []
+    )
     return [
         ("best", _shorten_label(best.label)),
-        ("its RMSE", _format_error(best, "rmse", ALL)),
-        ("its MAE", _format_error(best, "mae", ALL)),
+        *ranking,
+        *(
+            (f"its {metric.upper()}", _format_error(best, metric, ALL))
+            for metric in _TILES
+            if best.mean(metric) is not None
+        ),
     ]
 
 
@@ -69,6 +83,8 @@ def _error_section(comparison: Comparison) -> Section | LeftOut:
     areas = comparison.areas
     if not areas:
         return LeftOut("Errors", "no model could be fitted")
+    if all(model.mean("rmse", area) is None for model in comparison.models for area in areas):
+        return LeftOut("Errors", "interactions have no values to predict")
     fitted = comparison.rank(areas[0])
     shown = [metric for metric in _METRICS if any(model.mean(metric, areas[0]) is not None for model in fitted)]
     wanted = [("rmse", area) for area in areas] + [("mae", area) for area in areas if len(areas) == 1]
@@ -95,18 +111,56 @@ def _error_section(comparison: Comparison) -> Section | LeftOut:
     )
 
 
+def _ranking_section(comparison: Comparison) -> Section | LeftOut:
+    """Return the ranking metrics of all models and of popularity, by area."""
+    plan, areas = comparison.plan, [area for area in comparison.areas if comparison.popularity("ndcg", area).size]
+    if plan.ranking is None or not areas:
+        return LeftOut("Ranking", "no test entry is relevant, or no model could be fitted")
+    shown = [metric for metric in TITLES if comparison.popularity(metric, areas[0]).size]
+    tables = []
+    for area in sorted(areas, key=lambda area: area != ALL):
+        lines = [
+            [shorten(model.label), *(_format_error(model, metric, area) for metric in shown)]
+            for model in comparison.models
+        ]
+        lines.append(["popularity", *(_format_values(comparison.popularity(metric, area)) for metric in shown)])
+        caption = "Rankings" if len(areas) == 1 else f"Rankings, {_name_area(area)}"
+        tables.append(Table(caption, ["model", *(plan.title_of(metric) for metric in shown)], lines))
+    among = (
+        "all columns without an entry"
+        if plan.ranking.candidates is None
+        else (f"its relevant columns and {plan.ranking.candidates:,} others drawn at random")
+    )
+    level = plan.ranking.relevant
+    what = "all test entries" if level is None else f"test entries of {level:g} or more"
+    return Section(
+        title="Ranking",
+        how=f"Further right is better. For each row, {among} are ranked; {what} are "
+        f"relevant, and the first {plan.ranking.n} columns count. Popularity ranks columns by their number of "
+        "entries.",
+        template="comparison.html",
+        content={
+            "figures": [_plot_errors(comparison, plan.metric, area) for area in areas],
+            "tables": tables,
+            "sentences": [],
+        },
+    )
+
+
 def _plot_errors(comparison: Comparison, metric: str, area: str) -> Figure:
-    """Plot the error of each model that predicts an area."""
+    """Plot the error or ranking metric of each model that predicts an area."""
     able = comparison.rank(area)
     means = {_shorten_label(model.label): model.mean(metric, area) or 0.0 for model in able}
     spreads = {
         _shorten_label(model.label): spread for model in able if (spread := model.spread(metric, area)) is not None
     }
+    popular = comparison.popularity(metric, area)
+    if popular.size:
+        means["popularity"] = float(popular.mean())
     errors = "; ".join(f"{name} {format_amount(error)}" for name, error in means.items())
-    shown = _METRICS[metric] if len(comparison.areas) == 1 else f"{_METRICS[metric]}, {_name_area(area)}"
-    plot = plot_comparison(
-        list(means), {_name_area(area): means}, spreads={_name_area(area): spreads}, x_label=_METRICS[metric]
-    )
+    title = _METRICS.get(metric) or comparison.plan.title_of(metric)
+    shown = title if len(comparison.areas) == 1 else f"{title}, {_name_area(area)}"
+    plot = plot_comparison(list(means), {_name_area(area): means}, spreads={_name_area(area): spreads}, x_label=title)
     return Figure(shown, plot, f"{shown}: {errors}")
 
 
@@ -115,7 +169,11 @@ def _describe_areas(comparison: Comparison) -> list[str]:
         return []
     meanings = "; ".join(f"area {area}: {MEANINGS[area]}" for area in comparison.areas if area != ALL)
     best = ", ".join(f"{shorten(label, _LONGEST)} in area {area}" for area, label in comparison.best_by_area.items())
-    return [f"Best by RMSE: {best}.", _sentence(meanings), "A dash: the method cannot predict there without training."]
+    return [
+        f"Best by {comparison.plan.metric_title}: {best}.",
+        _sentence(meanings),
+        "A dash: the method cannot predict there without training.",
+    ]
 
 
 def _time_section(comparison: Comparison) -> Section | LeftOut:
@@ -167,6 +225,11 @@ def _name_area(area: str) -> str:
 
 def _shorten_label(label: str) -> str:
     return shorten(label, _LONGEST)
+
+
+def _format_values(values: FloatArray) -> str:
+    mean = float(values.mean())
+    return format_amount(mean) if values.size < 2 else f"{mean:.4f} ± {values.std(ddof=1):.4f}"
 
 
 def _format_error(model: ComparedModel, metric: str, area: str) -> str:

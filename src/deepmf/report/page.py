@@ -16,35 +16,35 @@ from deepmf.models.pairs import Unknown
 from deepmf.report.content import LeftOut, Section, render_template
 from deepmf.report.findings import Findings, find
 from deepmf.report.sections import (
-    area_section,
-    boundary_section,
-    calibration_section,
-    cold_start_section,
-    column_section,
     compute_hit_shares,
-    confusion_section,
-    data_section,
-    explanation_section,
-    learning_section,
-    ranking_section,
-    settings_section,
+    make_area_section,
+    make_boundary_section,
+    make_calibration_section,
+    make_cold_start_section,
+    make_column_section,
+    make_confusion_section,
+    make_data_section,
+    make_explanation_section,
+    make_learning_section,
+    make_ranking_section,
+    make_settings_section,
 )
 
 SECTIONS = (
-    data_section,
-    area_section,
-    confusion_section,
-    calibration_section,
-    cold_start_section,
-    column_section,
-    ranking_section,
-    explanation_section,
-    learning_section,
-    boundary_section,
-    settings_section,
+    make_data_section,
+    make_area_section,
+    make_confusion_section,
+    make_calibration_section,
+    make_cold_start_section,
+    make_column_section,
+    make_ranking_section,
+    make_explanation_section,
+    make_learning_section,
+    make_boundary_section,
+    make_settings_section,
 )
 
-# With fewer test entries, the page warns that its numbers are largely chance.
+# Below this number of test entries, the page warns that its numbers are uncertain.
 FEW = 100
 
 
@@ -118,7 +118,7 @@ def _summarise(found: Findings) -> str:
         return summary
     means, name = found.baseline.overall.rmse, found.baseline.name
     if overall.rmse == means:
-        return f"{summary} Its RMSE is that of the {name} of rows and columns."
+        return f"{summary} Its RMSE equals that of the {name} of rows and columns."
     by = format_difference(overall.rmse, means).lstrip("+−±–")
     by = f"{by} {'lower' if overall.rmse < means else 'higher'}".strip()
     return f"{summary} Its RMSE is {by} than that of the {name} of rows and columns."
@@ -136,7 +136,7 @@ def _list_cautions(found: Findings) -> list[str]:
         )
     if n_entries < FEW:
         cautions.append(
-            f"With only {format_quantity(n_entries, 'test entry')}, every number on this page is largely chance."
+            f"With only {format_quantity(n_entries, 'test entry')}, the numbers on this page are very uncertain."
         )
     return cautions
 
@@ -149,9 +149,8 @@ def _describe_unknown(found: Findings) -> str:
     if UNKNOWN not in by_area:
         return f"{unknown}; this page leaves them out."
     return (
-        f"{unknown}. The means of what is known predict them with an RMSE of {format_amount(by_area[UNKNOWN].rmse)}; "
-        "they count in the RMSE and MAE of this test and have a bar of their own by area, and the other sections "
-        "omit them."
+        f"{unknown}. Means predict them with an RMSE of {format_amount(by_area[UNKNOWN].rmse)}; "
+        "they count in RMSE and MAE and are an area of their own; the other sections leave them out."
     )
 
 

@@ -1,4 +1,4 @@
-"""The sections of a report, in the order of the page; each shows one question about a model on test entries."""
+"""The sections of a report, in the order of the page: each answers one question about a model on test entries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 from deepmf.evaluation.areas import STARTS, UNKNOWN, AreaErrors, ColumnErrors
 from deepmf.evaluation.calibration import IntervalCoverage
-from deepmf.evaluation.ranking import MEASURES, RankingEvaluation
+from deepmf.evaluation.ranking import ROW_METRICS, TITLES, AreaRanking, RankingEvaluation, RankingScores
 from deepmf.formatting import (
     format_amount,
     format_count,
@@ -60,7 +60,7 @@ MEANINGS = {
     "II": "new row, known column",
     "III": "known row, new column",
     "IV": "new row, new column",
-    UNKNOWN: "a row or column that the model does not know: predicted by the means of what is known",
+    UNKNOWN: "row or column unknown to the model: predicted by means",
     "all": "all areas together",
 }
 
@@ -71,16 +71,14 @@ _LISTED = 10
 
 _SCORE_BINS = 60
 
-SCORE_NAMES = {"precision": "precision", "recall": "recall", "ndcg": "NDCG", "hit_rate": "hit rate"}
 
-
-def data_section(found: Findings) -> Section:
+def make_data_section(found: Findings) -> Section:
     """Return the section on the training entries and the test entries."""
     train = found.seen.train
     return Section(
         title="The data",
-        how="The model learned from the training entries and predicts the test entries, so its errors are a "
-        "good estimate for future entries as far as these are distributed like the test entries.",
+        how="The model was trained on the training entries and predicts the test entries. Expect the same errors on "
+        "future entries if they are distributed like the test entries.",
         template="data.html",
         content={
             "sizes": _make_size_table(found),
@@ -99,12 +97,12 @@ def _make_size_table(found: Findings) -> Table:
     parts = {"training": found.seen.train, "extension": found.seen.extension, "test": found.test}
     there = {name: part for name, part in parts.items() if part is not None}
     lines = [list(line) for line in zip(_FACTS, *(_list_facts(part) for part in there.values()), strict=True)]
-    return Table("How much there is", ["", *there], lines)
+    return Table("Size", ["", *there], lines)
 
 
 def _describe_dropped(number: int) -> str:
-    """Return how many training entries no longer hold, as a sentence; nothing where all do."""
-    return f"Of the training entries, {format_count(number)} were replaced or forgotten since." if number else ""
+    """Return a sentence on training entries that were replaced or forgotten; an empty text if there are none."""
+    return f"{format_count(number)} training entries were replaced or forgotten later." if number else ""
 
 
 def _describe_scale(scale: Scale) -> str:
@@ -115,7 +113,7 @@ def _describe_scale(scale: Scale) -> str:
 
 
 def _list_facts(part: ObservedMatrix) -> list[str]:
-    """Return the lines of one kind of entries."""
+    """Return the column of the size table for some entries, in the order of `_FACTS`."""
     shown = part.describe()
     n_rows, n_columns = shown.n_rows - shown.n_empty_rows, shown.n_columns - shown.n_empty_columns
     return [
@@ -129,12 +127,12 @@ def _list_facts(part: ObservedMatrix) -> list[str]:
 
 
 def _plot_values(train: ObservedMatrix, test: ObservedMatrix) -> Figure:
-    """Return the shares of values, in training and in the test."""
+    """Plot the distribution of values in the training and the test entries."""
     names, edges = _name_groups(train.scale, test)
     shares = {name: _compute_shares(train.scale, part, edges) for name, part in (("training", train), ("test", test))}
     lines = [[name, *(format_percent(share[at]) for share in shares.values())] for at, name in enumerate(names)]
     return Figure(
-        "Which values there are",
+        "Distribution of values",
         plot_bars(
             names,
             {name: share.tolist() for name, share in shares.items()},
@@ -142,7 +140,7 @@ def _plot_values(train: ObservedMatrix, test: ObservedMatrix) -> Figure:
             y_label="share of entries",
             percent=True,
         ),
-        f"Share of entries by value, training and test; the most frequent value in training is "
+        f"Share of entries by value, training and test; the most frequent training value is "
         f"{names[int(np.argmax(shares['training']))]}",
         numbers=Table("Share of entries by value", ["value", *shares], lines),
     )
@@ -169,7 +167,7 @@ def _compute_shares(scale: Scale, part: ObservedMatrix, edges: FloatArray | None
 
 
 def _plot_counts(axis: str, counts: npt.NDArray[np.integer]) -> Figure:
-    """Return how many rows (or columns) have how many training entries."""
+    """Plot a histogram of the number of training entries per row (or column)."""
     which = np.searchsorted(STARTS, counts, side="right") - 1
     numbers = np.bincount(which, minlength=len(STARTS))
     used = range(int(which.min()), int(which.max()) + 1)
@@ -179,7 +177,7 @@ def _plot_counts(axis: str, counts: npt.NDArray[np.integer]) -> Figure:
     return Figure(
         f"Training entries per {axis}",
         plot_bars(names, {f"{axis}s": shown}, x_label=f"entries of a {axis} (median {median:g})", y_label=f"{axis}s"),
-        f"Number of {axis}s by how many training entries they have; the median is {median:g}",
+        f"Number of {axis}s by number of training entries; the median is {median:g}",
         numbers=Table(
             f"Training entries per {axis}",
             ["entries", f"{axis}s"],
@@ -195,33 +193,33 @@ def name_group(first: int, last: int | None) -> str:
     return f"{first}" if last == first else f"{first}–{last}"
 
 
-def area_section(found: Findings) -> Section:
-    """Return the errors in each area, against those of the means."""
+def make_area_section(found: Findings) -> Section:
+    """Return the section on the errors of the model and of the means in each area."""
     areas = _select_areas(found.measured.areas)
     return Section(
         title="Error by area",
-        how="Shorter bars are better: RMSE is the typical size of an error in the units of the values, weighing large "
-        "errors more than small ones (MAE weighs them equally); the thin bars are its uncertainty.",
+        how="Lower is better. RMSE is the typical error in the units of the values; it weighs large errors more than "
+        "small ones, MAE weighs them equally. Error bars are standard errors.",
         template="areas.html",
         content={
-            "errors": _area_bars(found, areas),
+            "errors": _plot_area_errors(found, areas),
             "meanings": [
                 (part.area if part.area == UNKNOWN else f"Area {part.area}", MEANINGS[part.area])
                 for part in found.measured.areas
                 if part.area != "all"
             ],
             "baseline": None if found.baseline is None else found.baseline.name,
-            "numbers": _area_table(found, areas),
+            "numbers": _make_area_table(found, areas),
         },
     )
 
 
 def _select_areas(errors: list[AreaErrors]) -> list[AreaErrors]:
-    """Return the areas to show: with one alone, all together is no news."""
+    """Return the areas to show; `all` is left out if there is only one area."""
     return errors if len(errors) > 2 else errors[:1]
 
 
-def _area_bars(found: Findings, areas: list[AreaErrors]) -> Figure:
+def _plot_area_errors(found: Findings, areas: list[AreaErrors]) -> Figure:
     shown = {each.name: each.areas[: len(areas)] for each in found.measurements}
     errors = "; ".join(f"{part.area} {format_amount(part.rmse)}" for part in areas)
     return Figure(
@@ -235,7 +233,7 @@ def _area_bars(found: Findings, areas: list[AreaErrors]) -> Figure:
     )
 
 
-def _area_table(found: Findings, areas: list[AreaErrors]) -> Table:
+def _make_area_table(found: Findings, areas: list[AreaErrors]) -> Table:
     has_levels = areas[0].level_rmse is not None and not found.measured.answers_levels
     names = ["area", "entries", "RMSE", "MAE"]
     has_medians = areas[0].median_rmse is not None
@@ -255,8 +253,8 @@ def _area_table(found: Findings, areas: list[AreaErrors]) -> Table:
     return Table("Errors by area", names, lines)
 
 
-def confusion_section(found: Findings) -> Section | LeftOut:
-    """Return which levels were predicted where others were right."""
+def make_confusion_section(found: Findings) -> Section | LeftOut:
+    """Return the section on predicted and true levels."""
     title = "Confusion of levels"
     if found.confusion is None or found.model.scale_.levels is None:
         return LeftOut(title, f"the scale {found.model.scale_} has no levels")
@@ -282,8 +280,8 @@ def confusion_section(found: Findings) -> Section | LeftOut:
     )
     return Section(
         title=title,
-        how="Each line of the map is a true level and shows what was predicted for it; a perfect model has everything "
-        "on the diagonal from the lower left to the upper right.",
+        how="Each row of the map shows the predictions for one true level. A perfect model has all predictions on the "
+        "diagonal.",
         template="confusion.html",
         content={"map": shown, "hits": hits, "ends": _describe_ends(found)},
     )
@@ -291,9 +289,7 @@ def confusion_section(found: Findings) -> Section | LeftOut:
 
 def _describe_hits(found: Findings) -> str:
     exact, near = map(format_percent, compute_hit_shares(found))
-    return (
-        f"The predicted level is exactly right for {exact} of the test entries, and at most one level off for {near}."
-    )
+    return f"The predicted level is exactly right for {exact} of the test entries and at most one level off for {near}."
 
 
 def compute_hit_shares(found: Findings) -> tuple[float, float]:
@@ -306,23 +302,23 @@ def compute_hit_shares(found: Findings) -> tuple[float, float]:
 
 
 def _describe_ends(found: Findings) -> str:
-    """Return how often the lowest and the highest level are predicted, against how often they are right."""
+    """Compare how often the lowest and the highest level are predicted with how often they occur."""
     assert found.confusion is not None
     assert found.model.scale_.levels is not None
     counts, levels = found.confusion, found.model.scale_.levels
     n_entries = counts.sum()
     return "; ".join(
         f"{levels[at]:g} is {format_percent(counts[:, at].sum() / n_entries)} of the predictions and "
-        f"{format_percent(counts[at].sum() / n_entries)} of the truth"
+        f"{format_percent(counts[at].sum() / n_entries)} of the test entries"
         for at in sorted({0, levels.size - 1})
     )
 
 
-def calibration_section(found: Findings) -> Section | LeftOut:
-    """Return how well the model's probabilities and intervals are calibrated."""
+def make_calibration_section(found: Findings) -> Section | LeftOut:
+    """Return the section on the calibration of probabilities and intervals."""
     title, held = "Calibration", found.calibration
     if found.intervals is not None:
-        return _interval_section(title, found.intervals)
+        return _make_interval_section(title, found.intervals)
     if held is None:
         return LeftOut(title, f"{found.measured.name} predicts no probabilities")
     lines = [
@@ -330,20 +326,20 @@ def calibration_section(found: Findings) -> Section | LeftOut:
         for each in held.bins
     ]
     shown = Figure(
-        "What came true against what was forecast",
+        "Reliability diagram",
         plot_calibration(
             [each.forecast for each in held.bins],
             [each.observed for each in held.bins],
             [each.n_forecasts for each in held.bins],
             margins=[each.margin for each in held.bins],
         ),
-        f"Reliability diagram; the expected calibration error is {format_percent(held.error, digits=2)}",
-        numbers=Table("Forecasts by probability", ["forecast", "came true", "forecasts"], lines),
+        f"The expected calibration error is {format_percent(held.error, digits=2)}",
+        numbers=Table("Forecasts by probability", ["forecast", "observed", "forecasts"], lines),
     )
     return Section(
         title=title,
-        how="Points on the diagonal mean that probabilities are calibrated (of ten forecasts of "
-        "30\N{NO-BREAK SPACE}%, three come true); above it they come true more often than forecast, below it less.",
+        how="On the diagonal, probabilities are calibrated: of ten forecasts of 30\N{NO-BREAK SPACE}%, three come "
+        "true. Above it, events are more frequent than forecast; below it, less frequent.",
         template="calibration.html",
         content={
             "reliability": shown,
@@ -355,11 +351,11 @@ def calibration_section(found: Findings) -> Section | LeftOut:
     )
 
 
-def _interval_section(title: str, held: Sequence[IntervalCoverage]) -> Section:
-    """Return how many real values lie inside intervals of several coverages."""
+def _make_interval_section(title: str, held: Sequence[IntervalCoverage]) -> Section:
+    """Return the section on the share of real values inside prediction intervals."""
     told = "; ".join(f"{format_percent(each.wanted, digits=0)}: {format_percent(each.coverage)}" for each in held)
     shown = Figure(
-        "Values inside intervals against what was forecast",
+        "Coverage of prediction intervals",
         plot_calibration(
             [each.wanted for each in held],
             [each.coverage for each in held],
@@ -380,8 +376,8 @@ def _interval_section(title: str, held: Sequence[IntervalCoverage]) -> Section:
     ]
     return Section(
         title=title,
-        how="Points on the diagonal mean that intervals hold as many values as they should; below it they are too "
-        "narrow, above it too wide, and of two models on it the one with narrower intervals is better.",
+        how="On the diagonal, intervals contain as many values as they should. Below it they are too narrow, above it "
+        "too wide. Of two calibrated models, the one with narrower intervals is better.",
         template="intervals.html",
         content={
             "coverage": shown,
@@ -390,8 +386,8 @@ def _interval_section(title: str, held: Sequence[IntervalCoverage]) -> Section:
     )
 
 
-def cold_start_section(found: Findings) -> Section:
-    """Return the error against how many entries describe the row."""
+def make_cold_start_section(found: Findings) -> Section:
+    """Return the section on the error by the number of known entries of the row."""
     groups = found.measured.cold_start
     names = [name_group(group.first, group.last) for group in groups]
     errors = {each.name: [group.rmse for group in each.cold_start] for each in found.measurements}
@@ -401,7 +397,7 @@ def cold_start_section(found: Findings) -> Section:
         for at, (name, group) in enumerate(zip(names, groups, strict=True))
     ]
     shown = Figure(
-        "RMSE by what is known of the row",
+        "RMSE by number of known entries",
         plot_cold_start(names, errors, margins=margins),
         "RMSE from rows with few entries to rows with many: "
         + "; ".join(f"{name} {format_amount(group.rmse)}" for name, group in zip(names, groups, strict=True)),
@@ -413,38 +409,38 @@ def cold_start_section(found: Findings) -> Section:
     )
     return Section(
         title="Cold start",
-        how="From left to right come rows of which more is known, so a falling curve shows what further entries are "
-        "worth; the bars are the uncertainty of a point, which is largest where it has few test entries.",
+        how="A falling curve means that more known entries of a row make its predictions better. Error bars are "
+        "standard errors; they are long if a point has few test entries.",
         template="cold_start.html",
         content={"errors": shown, "numbers": numbers},
     )
 
 
-def column_section(found: Findings) -> Section | LeftOut:
-    """Return the columns that are predicted worst and best, of those with enough test entries."""
+def make_column_section(found: Findings) -> Section | LeftOut:
+    """Return the section on the columns with the highest and the lowest error, among those with enough test entries."""
     title, errors = "Worst and best columns", found.measured.columns
     enough = np.flatnonzero(errors.n_entries >= ENOUGH)
     if enough.size < 2:
         few = "no column has" if enough.size == 0 else "only one column has"
-        return LeftOut(title, f"{few} at least {ENOUGH} test entries, and of fewer an error says little")
+        return LeftOut(title, f"{few} at least {ENOUGH} test entries, the least for a meaningful error")
     by_error = enough[np.argsort(-errors.rmse[enough], kind="stable")]
     n_listed = min(_LISTED, enough.size // 2)
     return Section(
         title=title,
-        how="A column at the top of the first table is where to look for what goes wrong, such as values that opinions "
-        "divide on; the number behind ± is how far an error would move by chance with other test entries.",
+        how="Columns with a high error may have divided opinions or wrong values. The number after ± is the standard "
+        "error.",
         template="columns.html",
         content={
             "sentence": f"Of {format_quantity(errors.labels.size, 'column')} with test entries, "
             f"{format_count(enough.size)} have at least {ENOUGH}; the median of their RMSE is "
             f"{format_amount(float(np.median(errors.rmse[enough])))}.",
-            "worst": _column_table("Predicted worst", found, by_error[:n_listed]),
-            "best": _column_table("Predicted best", found, by_error[::-1][:n_listed]),
+            "worst": _make_column_table("Highest error", found, by_error[:n_listed]),
+            "best": _make_column_table("Lowest error", found, by_error[::-1][:n_listed]),
         },
     )
 
 
-def _column_table(caption: str, found: Findings, which: npt.NDArray[np.intp]) -> Table:
+def _make_column_table(caption: str, found: Findings, which: npt.NDArray[np.intp]) -> Table:
     errors = found.measured.columns
     names = ["column", "entries", "RMSE", *(f"RMSE, {each.name}" for each in found.measurements[1:])]
     lines = []
@@ -464,91 +460,138 @@ def _format_margin(errors: ColumnErrors, at: int) -> str:
     return f"{format_amount(float(errors.rmse[at]))} ± {format_amount(float(errors.uncertainty[at]))}"
 
 
-def ranking_section(found: Findings) -> Section | LeftOut:
-    """Return how the model ranks columns for the rows of the test, beside popularity."""
+def make_ranking_section(found: Findings) -> Section | LeftOut:
+    """Return the section on the ranking of columns, compared with popularity."""
     title, ranked = "Ranking", found.ranking
     if ranked is None:
         return LeftOut(title, found.no_ranking)
     both = (ranked.model, ranked.popularity)
-    scores = {each.name: [getattr(each, measure) for measure in MEASURES] for each in both}
-    margins = {each.name: [each.margins[measure] for measure in MEASURES] for each in both}
-    names = [SCORE_NAMES[measure] for measure in MEASURES]
-    told = "; ".join(f"{name} {format_amount(getattr(ranked.model, each))}" for each, name in SCORE_NAMES.items())
+    scores = {each.name: [getattr(each, metric) for metric in ROW_METRICS] for each in both}
+    margins = {each.name: [each.margins[metric] for metric in ROW_METRICS] for each in both}
+    names = [TITLES[metric] for metric in ROW_METRICS]
+    told = "; ".join(
+        f"{name} {format_amount(score)}" for name, score in zip(names, scores[ranked.model.name], strict=True)
+    )
     shown = Figure(
         f"The first {ranked.n} columns of each row",
         plot_bars(names, scores, margins=margins, y_label="score"),
         f"Scores of the first {ranked.n} columns of each row, ranked by {ranked.model.name}: {told}",
     )
     lines = [
-        [name, *(_share_with_margin(scores[model][at], margins[model][at]) for model in scores)]
+        [name, *(_format_score(scores[model][at], margins[model][at]) for model in scores)]
         for at, name in enumerate(names)
     ]
+    lines += _describe_lists(both)
     return Section(
         title=title,
-        how="Longer bars are better: for each row, the columns it has no entry for are ranked, and the scores say how "
-        f"many of its relevant test entries are among the first {ranked.n}.",
+        how="Higher is better. For each row, the columns without an entry are ranked; the scores tell how many of its "
+        f"relevant test entries are among the first {ranked.n}.",
         template="ranking.html",
         content={
             "scores": shown,
-            "meanings": _meanings(ranked),
-            "sentence": _ranking_sentence(ranked),
-            "numbers": Table(f"Scores at {ranked.n}", ["", *scores], lines),
+            "meanings": _explain_scores(ranked),
+            "sentence": _describe_ranking(ranked),
+            "tables": [Table(f"Scores at {ranked.n}", ["", *scores], lines), *_tabulate_areas(ranked)],
         },
     )
 
 
-def _share_with_margin(score: float, margin: float | None) -> str:
+def _describe_lists(rankings: tuple[RankingScores, ...]) -> list[list[str]]:
+    """Return the lines on the columns of all lists; none for sampled candidates."""
+    if any(each.n_distinct is None for each in rankings):
+        return []
+    return [
+        ["distinct columns", *(format_count(each.n_distinct or 0) for each in rankings)],
+        ["coverage", *(format_percent(each.coverage or 0.0) for each in rankings)],
+        ["novelty", *(f"{each.novelty or 0.0:.2f} bits" for each in rankings)],
+    ]
+
+
+def _tabulate_areas(ranked: RankingEvaluation) -> list[Table]:
+    """Return a table of NDCG and recall in each area; none if there is only one area."""
+    if len(ranked.areas) < 2:
+        return []
+    metrics = ("ndcg", "recall")
+    names = [
+        "area",
+        "rows",
+        *(f"{TITLES[metric]}, {each}" for metric in metrics for each in (ranked.model.name, "popularity")),
+    ]
+
+    def line(own: AreaRanking) -> list[str]:
+        scores = [getattr(each, metric) for metric in metrics for each in (own.model, own.popularity)]
+        return [own.area, format_count(own.n_rows), *(f"{score:.3f}" for score in scores)]
+
+    caption = f"Scores at {ranked.n} by area, among its own columns"
+    return [Table(caption, names, [line(own) for own in ranked.areas.values()])]
+
+
+def _format_score(score: float, margin: float | None) -> str:
     return f"{score:.3f} ± {'–' if margin is None else f'{margin:.3f}'}"
 
 
-def _meanings(ranked: RankingEvaluation) -> list[tuple[str, str]]:
+def _explain_scores(ranked: RankingEvaluation) -> list[tuple[str, str]]:
     return [
         (
-            "precision",
-            f"the share of the first {ranked.n} that is relevant; what was never rated counts as not relevant",
+            "NDCG",
+            f"relevant entries among the first {ranked.n}, the first places with more weight; 1 is the best order",
         ),
         (
             "recall",
             f"the share of a row\N{RIGHT SINGLE QUOTATION MARK}s relevant entries that is among the first {ranked.n}",
         ),
-        ("NDCG", "the same with more weight on the first places; 1 where all relevant entries come first"),
+        (
+            "precision",
+            f"the share of the first {ranked.n} that is relevant; columns without a test entry count as not relevant",
+        ),
+        ("MRR", "one divided by the place of the first relevant entry"),
+        ("MAP", "the mean precision at the places of all relevant entries"),
         ("hit rate", f"the share of rows with a relevant entry among the first {ranked.n}"),
+        ("coverage", "the share of all columns that is in the list of at least one row"),
+        ("novelty", "how rare the columns of the lists are: 1 bit if half of the rows have an entry there"),
     ]
 
 
-def _ranking_sentence(ranked: RankingEvaluation) -> str:
+def _describe_ranking(ranked: RankingEvaluation) -> str:
+    what = "All test entries" if ranked.relevant is None else f"Test entries of at least {ranked.relevant:g}"
     rows = f"{format_quantity(ranked.n_rows, 'row')} with {format_quantity(ranked.n_relevant, 'relevant test entry')}"
     left_out = (
-        f"{format_count(ranked.n_without)} without any are left out" if ranked.n_without else "no row is without any"
+        f"{format_count(ranked.n_without)} rows without one are left out" if ranked.n_without else "every row has one"
     )
-    sentence = f"Test entries from {ranked.relevant_from:g} on are relevant: {rows}; {left_out}."
+    sentence = f"{what} are relevant: {rows}; {left_out}. The model ranks columns by {ranked.rank_by}."
     if ranked.n_not_drawn:
         share = format_percent(ranked.n_rows / (ranked.n_rows + ranked.n_not_drawn))
-        sentence += f" These rows were drawn at random, {share} of all with relevant entries."
+        sentence += f" These rows are a random sample: {share} of all rows with relevant entries."
+    if ranked.n_given is not None:
+        sentence += (
+            f" The model had never seen these rows: it was given {format_quantity(ranked.n_given, 'entry')} of them."
+        )
+    if ranked.candidates is not None:
+        others = f"{format_count(ranked.candidates)} others"
+        sentence += f" Relevant columns were ranked among {others}, drawn at random for each row."
     if ranked.min_entries:
         sentence += f" Columns with fewer than {format_count(ranked.min_entries)} entries are not ranked."
     return (
-        f"{sentence} Popularity, the baseline, ranks columns by their number of entries; as what is popular gets most "
-        "values, a model that predicts them well may still score below it."
+        f"{sentence} Popularity, the baseline, ranks columns by their number of entries. Popular columns have most "
+        "of the test entries, so a model that predicts values well may still score lower."
     )
 
 
-def explanation_section(found: Findings) -> Section | LeftOut:
-    """Return a bar for each entry that pulled a prediction up or down, of the pairs that were asked for."""
+def make_explanation_section(found: Findings) -> Section | LeftOut:
+    """Return the section on the entries that raised or lowered the predictions of the chosen pairs."""
     title = "Why these predictions"
     if not found.explained:
-        return LeftOut(title, "no pair was chosen: explain, on the command line --explain ROW COLUMN, does")
+        return LeftOut(title, "no pair was chosen; use explain, or --explain ROW COLUMN on the command line")
     return Section(
         title=title,
-        how="A bar to the right stands for an entry of the row that pulled the prediction up, one to the left for an "
-        "entry that pulled it down: its length is the prediction with all entries less the one without it; so for "
-        "features of the row, if any.",
+        how="A bar to the right is an entry or a feature of the row that raised the prediction; a bar to the left "
+        "lowered it. The length is the change of the prediction without it.",
         template="explanations.html",
-        content={"figures": [_figure(pair) for pair in found.explained]},
+        content={"figures": [_plot_pair(pair) for pair in found.explained]},
     )
 
 
-def _figure(pair: ExplainedPair) -> Figure:
+def _plot_pair(pair: ExplainedPair) -> Figure:
     found = pair.explanation
     actual = "" if pair.value is None else f", {pair.value:g} in the test"
     lines = [
@@ -567,50 +610,44 @@ def _figure(pair: ExplainedPair) -> Figure:
     )
 
 
-def learning_section(found: Findings) -> Section | LeftOut:
-    """Return the loss and the validation error, epoch by epoch."""
+def make_learning_section(found: Findings) -> Section | LeftOut:
+    """Return the section on the loss and the validation error by epoch."""
     title, history = "Learning curve", found.model.history_
     errors = dict(list_points(history, "validation_error"))
     if not list_points(history, "loss"):
-        return LeftOut(title, f"{found.measured.name} is not learned in epochs")
-    curves = [_learning_figure(history, name, plot()) for name, plot in list_curves(history).items()]
-    how = (
-        "The curve should fall and level off; without validation entries it does not show whether the model has begun "
-        "to overfit the training entries."
-    )
+        return LeftOut(title, f"{found.measured.name} is not trained in epochs")
+    curves = [_plot_curve(history, name, plot()) for name, plot in list_curves(history).items()]
+    how = "The curve should fall and level off. Without validation entries it does not show overfitting."
     if errors:
-        how = (
-            "Both curves should fall and level off; a validation error that rises while the loss still falls means "
-            "that the model has begun to overfit the training entries."
-        )
-    return Section(title, how, "learning.html", {"sentence": _sentence(history, errors), "curves": curves})
+        how = "Both curves should fall and level off. A validation error that rises while the loss falls shows overfit."
+    return Section(title, how, "learning.html", {"sentence": _describe_history(history, errors), "curves": curves})
 
 
-def _learning_figure(history: History, name: str, plot: Axes) -> Figure:
-    """Return a learning curve, described by its first and its last number."""
+def _plot_curve(history: History, name: str, plot: Axes) -> Figure:
+    """Return a learning curve; the description gives its first and last value."""
     points = list_points(history, "loss" if "Loss" in name else "validation_error")
     ends = ", ".join(f"{number:.4g} in epoch {epoch}" for epoch, number in (points[0], points[-1]))
     return Figure(name, plot, f"{name}: {ends}")
 
 
-def _sentence(history: History, errors: dict[int, float]) -> str:
+def _describe_history(history: History, errors: dict[int, float]) -> str:
     sentence = f"Training ran for {describe_training(history)}."
     kept = len(history) if history.best_epoch is None else history.best_epoch + 1
     if history.best_error is None:
-        return f"{sentence} There were no validation entries to choose an epoch by; the model is that of epoch {kept}."
+        return f"{sentence} There were no validation entries; the weights are those of epoch {kept}."
     lowest = errors.get(kept, history.best_error)
-    sentence += f" The model is that of epoch {kept}, whose validation RMSE of {lowest:.4f} is the lowest."
+    sentence += f" The weights are those of epoch {kept}, which has the lowest validation RMSE, {lowest:.4f}."
     if history.stages:
-        sentence += f" What follows the epochs is not on the curve: {describe_stages(history.stages)}."
+        sentence += f" The steps after training are not on the curve: {describe_stages(history.stages)}."
     means = history.means_error
-    return sentence if means is None else f"{sentence} That of the shrunk means is {means:.4f}."
+    return sentence if means is None else f"{sentence} The means have a validation RMSE of {means:.4f}."
 
 
-def boundary_section(found: Findings) -> Section | LeftOut:
-    """Return the learned boundaries between levels beside those of rounding."""
+def make_boundary_section(found: Findings) -> Section | LeftOut:
+    """Return the section on the learned boundaries between levels, compared with rounding."""
     title, model = "Learned boundaries", found.model
     if not isinstance(model, DMFD | ODMC):
-        return LeftOut(title, f"{found.measured.name} has none")
+        return LeftOut(title, f"{found.measured.name} learns none")
     levels = model.scale_.require_levels(found.measured.name)
     uniform, learned = (levels[:-1] + levels[1:]) / 2, model.boundaries_
     scores, _ = np.histogram(model.scores(*found.test.entries()[:2]), bins=_SCORE_BINS, range=(levels[0], levels[-1]))
@@ -619,45 +656,45 @@ def boundary_section(found: Findings) -> Section | LeftOut:
         f"The boundary that moved furthest is the one between {levels[furthest]:g} and {levels[furthest + 1]:g}: "
         f"from {format_amount(uniform[furthest])} to {format_amount(learned[furthest])}."
     )
-    numbers = _boundary_table(levels, uniform, learned)
+    numbers = _make_boundary_table(levels, uniform, learned)
     few = levels.size <= MOST_WRITTEN
     shown = Figure(
-        "Which level a score becomes",
+        "Intervals of the levels",
         plot_boundaries(levels, uniform.tolist(), learned.tolist(), scores.astype(float)),
         sentence,
         numbers=None if few else numbers,
     )
     return Section(
         title=title,
-        how="The model computes a real number, the score, and predicts the level whose interval the score falls into; "
-        "a level whose interval is wider than the uniform one is predicted more often than by rounding.",
+        how="The model computes a score, a real number, and predicts the level whose interval contains it. A level "
+        "with a wider interval is predicted more often than by rounding.",
         template="boundaries.html",
         content={"strips": shown, "numbers": numbers if few else None, "sentence": sentence},
     )
 
 
-def _boundary_table(levels: FloatArray, uniform: FloatArray, learned: FloatArray) -> Table:
+def _make_boundary_table(levels: FloatArray, uniform: FloatArray, learned: FloatArray) -> Table:
     lines = [
-        [f"{low:g} and {high:g}", format_amount(middle), format_amount(own), _shift(own - middle)]
+        [f"{low:g} and {high:g}", format_amount(middle), format_amount(own), _format_shift(own - middle)]
         for low, high, middle, own in zip(levels[:-1], levels[1:], uniform, learned, strict=True)
     ]
     return Table("Boundaries between levels", ["between", "uniform", "learned", "shift"], lines)
 
 
-def _shift(number: float) -> str:
+def _format_shift(number: float) -> str:
     return f"{'+' if number > 0 else '−' if number < 0 else ''}{abs(number):.3g}"
 
 
-def settings_section(found: Findings) -> Section:
-    """Return the settings of the model and what made this page."""
+def make_settings_section(found: Findings) -> Section:
+    """Return the section on the settings of the model and on the machine that wrote the page."""
     model = found.model
     settings = [
-        [name, _setting(value) + (" (chosen)" if name in model.chosen_ else "")]
+        [name, _format_setting(value) + (" (chosen)" if name in model.chosen_ else "")]
         for name, value in model.settings.to_dict().items()
     ]
     runtime = [
         ["page written", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())],
-        ["deepmf", _version()],
+        ["deepmf", _read_version()],
         ["Python", platform.python_version()],
         ["torch", str(torch.__version__)],
         ["numpy", np.__version__],
@@ -666,25 +703,24 @@ def settings_section(found: Findings) -> Section:
     ]
     return Section(
         title="Settings and environment",
-        how="With these settings and the same entries the same model can be fitted again (those marked as chosen were "
-        "chosen for the matrix and the machine); the second table says where "
-        "this page was made, which need not be where the model was fitted.",
+        how="These settings and the same entries give the same model again; settings marked as chosen were chosen at "
+        "fit. The second table describes the machine that wrote this page.",
         template="settings.html",
         content={
             "settings": Table(f"Settings of {type(model).__name__}", ["setting", "value"], settings),
-            "runtime": Table("What made this page", ["what", "which"], runtime),
+            "runtime": Table("Environment of this page", ["part", "version"], runtime),
         },
     )
 
 
-def _setting(value: Any) -> str:
+def _format_setting(value: Any) -> str:
     """Return the value of a setting as text."""
     if isinstance(value, list | tuple):
-        return ", ".join(_setting(item) for item in value)
+        return ", ".join(_format_setting(item) for item in value)
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _version() -> str:
+def _read_version() -> str:
     try:
         return metadata.version("deepmf")
     except metadata.PackageNotFoundError:

@@ -1,15 +1,13 @@
-"""Features of rows and columns as tensors and JSON: encoded in model files, raw for another process."""
+"""Encoded features of rows and columns as tensors and JSON in model files."""
 
 from __future__ import annotations
 
 import re
 import reprlib
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from deepmf.errors import BadModelFile
 from deepmf.matrix.entries import EntryStore
@@ -23,16 +21,14 @@ from deepmf.matrix.feature_encoding import (
     ListEncoding,
     NumberEncoding,
 )
-from deepmf.matrix.features import AxisFeatures, Features
-from deepmf.matrix.labels import Labels
-from deepmf.storage.matrices import pack_labels, unpack_labels
-from deepmf.storage.model_file import Packed, Tensors, read_field, read_number, read_numbers, read_vector
+from deepmf.matrix.features import AxisFeatures
+from deepmf.storage.model_file import Packed, Tensors, read_field, read_number, read_numbers
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def pack_features(features: AxisFeatures, prefix: str) -> Packed:
-    """Return the features of an axis: their encoding, those of training, and those of extensions."""
+    """Return the features of an axis: their encoding, and the vectors of training and of extensions."""
     extra = features.extra or FeatureVectors.empty(0, features.n_inputs)
     tensors: dict[str, Any] = {f"{prefix}.positions": features.positions}
     for name, vectors in (("base", features.base), ("extra", extra)):
@@ -124,52 +120,3 @@ def _check_text(item: Any) -> str:
     if not isinstance(item, str):
         raise BadModelFile(f"features are named by texts; got {reprlib.repr(item)}")
     return item
-
-
-def pack_raw_features(features: Features, prefix: str) -> Packed:
-    """Return raw features: labels, and numbers, days or category codes of each feature."""
-    labels = pack_labels(Labels(features.labels, axis="feature"), f"{prefix}.labels")
-    content: dict[str, Any] = {"labels": labels.content, "kinds": features.kinds, "categories": {}}
-    tensors = dict(labels.tensors)
-    for at, (name, kind) in enumerate(features.kinds.items()):
-        values, key = features.values(name), f"{prefix}.{at}"
-        if kind in ("number", "date"):
-            tensors[key] = values if kind == "number" else values.astype(np.int64)
-            continue
-        lists = [(item,) if isinstance(item, str) else item for item in values.tolist()]
-        found = Labels.gather(list(chain.from_iterable(each for each in lists if each is not None)), axis="category")
-        packed = pack_labels(found.labels, f"{key}.categories")
-        content["categories"][name] = packed.content
-        counts = np.fromiter((-1 if each is None else len(each) for each in lists), dtype=np.int64, count=len(lists))
-        tensors |= packed.tensors | {f"{key}.counts": counts, f"{key}.codes": found.positions.astype(np.int64)}
-    return Packed(content, tensors)
-
-
-def unpack_raw_features(prefix: str, content: Any, tensors: Tensors) -> Features:
-    """Return the packed raw features."""
-    labels = unpack_labels(f"{prefix}.labels", read_field(content, "labels"), tensors, axis="feature")
-    kinds = read_field(content, "kinds")
-    columns: dict[str, Any] = {}
-    for at, (name, kind) in enumerate(kinds.items()):
-        key = f"{prefix}.{at}"
-        if kind == "number":
-            columns[name] = read_vector(tensors, key, "float64")
-        elif kind == "date":
-            columns[name] = read_vector(tensors, key, "int64").astype("datetime64[D]")
-        else:
-            stored = unpack_labels(f"{key}.categories", content["categories"][name], tensors, axis="category")
-            lists = _unpack_lists(
-                stored.array,
-                read_vector(tensors, f"{key}.counts", "int64"),
-                read_vector(tensors, f"{key}.codes", "int64"),
-            )
-            columns[name] = [each and each[0] for each in lists] if kind == "category" else lists
-    return Features(labels.array, columns, kinds=kinds)
-
-
-def _unpack_lists(categories: npt.NDArray[Any], counts: npt.NDArray[Any], codes: npt.NDArray[Any]) -> list[Any]:
-    """Return the lists of categories, None for missing ones."""
-    texts, ends = categories[codes].tolist(), np.cumsum(np.maximum(counts, 0)).tolist()
-    return [
-        None if count < 0 else tuple(texts[end - count : end]) for count, end in zip(counts.tolist(), ends, strict=True)
-    ]

@@ -108,7 +108,7 @@ def pack_matrix(matrix: ObservedMatrix, prefix: str) -> Packed:
         f"{prefix}.entries.columns": matrix.by_row.columns,
         f"{prefix}.entries.values": np.asarray(matrix.values),
     }
-    content: dict[str, Any] = {"rows": rows.content, "columns": columns.content, "scale": pack_scale(matrix.scale)}
+    content: dict[str, Any] = {"rows": rows.content, "columns": columns.content, "scale": matrix.scale.to_dict()}
     content |= {} if matrix.form == PLAIN else {"form": matrix.form.to_dict()}
     return Packed(content, rows.tensors | columns.tensors | entries)
 
@@ -145,15 +145,10 @@ def unpack_form(content: Any) -> TableForm:
     return form
 
 
-def pack_scale(scale: Scale) -> dict[str, Any]:
-    """Return a scale as JSON content, exact to the bit; a scale without `bounded` is bounded, as in older files."""
-    if scale.levels is not None:
-        return {"levels": scale.levels.tolist()}
-    return {"low": scale.low, "high": scale.high} | ({} if scale.is_bounded else {"bounded": False})
-
-
 def unpack_scale(content: Any) -> Scale:
-    """Return the packed scale."""
+    """Return the scale whose `to_dict` gave this content; without `bounded` it is bounded, as in older files."""
+    if content == {"interactions": True}:
+        return Scale.interactions()
     with refuse_stored("scale"):
         if not isinstance(content, dict) or "levels" not in content:
             low, high = (read_number(read_field(content, end), _A_SCALE) for end in ("low", "high"))
@@ -181,7 +176,7 @@ def pack_mapped_matrix(matrix: ObservedMatrix, prefix: str) -> Packed:
         f"{prefix}.by_column.entries": matrix.by_column.entries,
     }
     content: dict[str, Any] = {axis: packed.content for axis, packed in labels.items()}
-    content |= {"scale": pack_scale(matrix.scale), _MEAN: matrix.mean}
+    content |= {"scale": matrix.scale.to_dict(), _MEAN: matrix.mean}
     content |= {} if matrix.form == PLAIN else {"form": matrix.form.to_dict()}
     return Packed(content, tensors | labels["rows"].tensors | labels["columns"].tensors)
 
@@ -277,11 +272,11 @@ def _unpack_mapped_labels(prefix: str, content: Any, tensors: Tensors, *, axis: 
 
 
 def _check_labels(labels: TextLabels, prefix: str) -> None:
-    """Refuse texts that are no labels, repeated labels, and a wrong statement of their order."""
+    """Refuse invalid and repeated labels, and a wrong statement of their order."""
     check_starts(labels.starts, len(labels), labels.text.size, name=f"{prefix}.starts")
     try:
         array = labels.array
-    except ValueError as error:  # also where bytes are no UTF-8
+    except ValueError as error:  # also raised for invalid UTF-8
         raise BadModelFile(f"the tensor {prefix}.text holds no labels of type {labels.kind} ({error})") from error
     with refuse_stored(f"{labels.axis} labels"):
         again = Labels(array, axis=labels.axis)

@@ -64,15 +64,17 @@ def write_folder(
     content: dict[str, Any],
     tensors: Mapping[str, npt.NDArray[Any]],
     check: Callable[[Path], object] = lambda _: None,
+    shard_bytes: int = SHARD_BYTES,
 ) -> None:
     """Write one folder, whole or not at all; it replaces a file or another model folder.
 
-    `check` is called with the temporary folder before it is renamed.
+    `check` is called with the temporary folder before it is renamed. A shard holds tensors of up to `shard_bytes`, or
+    one larger tensor.
     """
 
     def fill(folder: Path) -> None:
         shards = []
-        for number, names in enumerate(_cut_into_shards(tensors), 1):
+        for number, names in enumerate(_cut_into_shards(tensors, shard_bytes), 1):
             file = folder / f"{number:05}.safetensors"
             some = {name: tensors[name] for name in names}
             checksum = write_in_place(file, kind=_SHARD, content={"number": number}, tensors=some)
@@ -135,12 +137,12 @@ def compute_model_digest(path: str | os.PathLike[str]) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def _cut_into_shards(tensors: Mapping[str, npt.NDArray[Any]]) -> Iterator[list[str]]:
+def _cut_into_shards(tensors: Mapping[str, npt.NDArray[Any]], shard_bytes: int) -> Iterator[list[str]]:
     """Yield the names of the tensors of each shard, in order."""
     names: list[str] = []
     n_bytes = 0
     for name in sorted(tensors):
-        if names and n_bytes + tensors[name].nbytes > SHARD_BYTES:
+        if names and n_bytes + tensors[name].nbytes > shard_bytes:
             yield names
             names, n_bytes = [], 0
         names.append(name)

@@ -49,11 +49,11 @@ class ValidationEntries(NamedTuple):
             raise BadEntries(f"validation has the scale {validation.scale}; the training matrix has {train.scale}")
         return found if values.size else None
 
-    def sample(self, *, seed: int) -> ValidationEntries:
+    def sample(self, *, seed: int, most: int = _MOST_COMPARED) -> ValidationEntries:
         """Return all entries, or a random sample that is enough to compare epochs on."""
-        if self.values.size <= _MOST_COMPARED:
+        if self.values.size <= most:
             return self
-        chosen = np.random.default_rng(seed).choice(self.values.size, _MOST_COMPARED, replace=False)
+        chosen = np.random.default_rng(seed).choice(self.values.size, most, replace=False)
         chosen.sort()
         return ValidationEntries(self.rows[chosen], self.columns[chosen], self.values[chosen])
 

@@ -101,17 +101,19 @@ def _count_running(file: Path = Path("/proc/stat")) -> int | None:
         return None
 
 
-def count_free_bytes(device: torch.device) -> int | None:
+def count_free_bytes(
+    device: torch.device, *, meminfo: Path = Path("/proc/meminfo"), group: Path = Path("/sys/fs/cgroup")
+) -> int | None:
     """Count the free bytes of memory of a device; None if the system does not report them."""
     if device.type == "cuda":
         # Memory that torch caches for later tensors is not free to the driver.
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + cached
-    known = [each for each in (_read_available(), _read_group_limit()) if each is not None]
+    known = [each for each in (_read_available(meminfo), _read_group_limit(group)) if each is not None]
     return min(known, default=None)
 
 
-def _read_available(meminfo: Path = Path("/proc/meminfo")) -> int | None:
+def _read_available(meminfo: Path) -> int | None:
     """Return the memory that Linux can give without swapping; elsewhere all physical memory."""
     with suppress(OSError):
         for line in meminfo.read_text(encoding="ascii").splitlines():
@@ -122,7 +124,7 @@ def _read_available(meminfo: Path = Path("/proc/meminfo")) -> int | None:
     return None
 
 
-def _read_group_limit(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
+def _read_group_limit(folder: Path) -> int | None:
     """Return the memory that the limit of a container leaves; its inactive file cache counts as free."""
     with suppress(OSError, ValueError):  # no container, or one without a limit ("max")
         limit, used = (int((folder / name).read_text(encoding="ascii")) for name in ("memory.max", "memory.current"))

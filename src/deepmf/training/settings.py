@@ -300,6 +300,28 @@ class Settings:
         return asdict(self)
 
 
+# Settings of recommendations, which do not change what is trained.
+RECOMMENDATION = ("presence", "rank_by")
+
+
+@settings_dataclass
+class RecommendationSettings(Settings):
+    """Settings of models that recommend columns a row is likely to take and like."""
+
+    chosen_at_fit: ClassVar[Collection[str]] = RECOMMENDATION
+
+    presence: str | None = setting(
+        "auto",
+        "Model of which entries exist, for rankings by relevance (none: rank by value only).",
+        choices=("auto", "ease", "weighted-als"),
+    )
+    rank_by: str = setting(
+        "auto",
+        "Default order of recommendations: relevance where few cells have an entry, otherwise value.",
+        choices=("auto", "relevance", "value"),
+    )
+
+
 @settings_dataclass
 class LoopSettings(Settings):
     """Settings of the training loop."""

@@ -1,0 +1,353 @@
+"""Scoring in batches for engines such as Ray Data, Spark and Dask: one picklable class, opened once on each worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack, cast, get_args
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from deepmf.errors import BadEntries, BadSetting, MissingDependency
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.labels import Labels
+from deepmf.models.base import Model
+from deepmf.models.completion import complete_rows
+from deepmf.models.loading import load
+from deepmf.models.pairs import Unknown, check_unknown
+from deepmf.models.predictor import Predictor
+from deepmf.models.ranking import Ranking, RankOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Scorer"]
+
+Task = Literal["recommend", "predict", "complete"]
+Batch = TypeVar("Batch")
+Columns = dict[str, npt.NDArray[Any]]  # of a batch, by name
+
+HISTORY = ("history_columns", "history_values")
+
+
+class Scorer:
+    """Scores batches of rows with a stored model: recommends columns, predicts pairs, or completes rows.
+
+    An instance is small and picklable: it holds the path of the model and opens the model at its first batch. All
+    workers must see the path; a model folder is memory-mapped, so that workers on one machine share its memory.
+
+    A batch is an Arrow table or record batch, a dict of numpy arrays, or a pandas frame, and the result is of the same
+    kind. It has the columns below and one line for each recommendation, pair or missing entry, in the order of the
+    batch. Ids have the types of the model's labels: text, or 64-bit integers.
+
+    ============  ========================================  ==========================================================
+    task          columns of a batch                        columns of the result
+    ============  ========================================  ==========================================================
+    "recommend"   `row`                                     `row`, `rank` (int32, from 1), `column`, `prediction`
+    "predict"     `row`, `column`                           `row`, `column`, `prediction`
+    "complete"    `row`                                     `row`, `column`, `prediction`
+    ============  ========================================  ==========================================================
+
+    A batch may also have `history_columns` and `history_values`, a list of columns and a list of values on each line: a
+    line with a history is a new row, which is folded in on the worker; nothing is trained or stored.
+
+    Parameters
+    ----------
+    model : the path of a model file or folder.
+    task : what to compute.
+    n : the number of columns to recommend.
+    distribution : add a column `distribution`, a list with the probability of each level.
+    unknown : how `predict` treats unknown rows and columns, as in `Model.predict`. Other tasks leave unknown rows
+        out, unless it is "error".
+    threads : the number of threads of one call; engines run one worker on each core.
+    options : for recommendations, the keyword arguments of `Model.recommend`.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, numpy
+    >>> from deepmf import Means, ObservedMatrix
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "model.safetensors"
+    >>> ratings = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Alien"], [5, 2, 4])
+    >>> _ = Means().fit(ratings).save(path)
+    >>> found = Scorer(path, n=1)({"row": numpy.array(["bob"])})
+    >>> found["column"].tolist(), found["rank"].tolist()
+    (['Big'], [1])
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        task: Task = "recommend",
+        *,
+        n: int = 10,
+        distribution: bool = False,
+        unknown: Unknown = "error",
+        threads: int = 1,
+        **options: Unpack[RankOptions],
+    ) -> None:
+        if task not in get_args(Task):
+            raise BadSetting(f"task must be one of {', '.join(get_args(Task))}; got {task!r}")
+        if options and task != "recommend":
+            raise BadSetting(f"{', '.join(options)} are for recommendations; the task is {task!r}")
+        if threads < 1:
+            raise BadSetting(f"threads must be 1 or more; got {threads}")
+        check_unknown(unknown)
+        self.path = Path(model)
+        self.task = task
+        self.n = n
+        self.distribution = distribution
+        self.unknown = unknown
+        self.threads = threads
+        self.options = options
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "model"}
+
+    @cached_property
+    def model(self) -> Model:
+        """The model, loaded when it is first needed."""
+        model = load(self.path)
+        if self.distribution and not model.gives_distribution:
+            raise BadSetting(f"{type(model).__name__} predicts values without distributions; leave distribution=False")
+        return model
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Return the results for a batch, as a batch of the same kind."""
+        kind = _find_kind(batch)
+        return cast("Batch", kind.build(self._score(kind.read(batch)), self))
+
+    def iterate(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Yield the results for each batch; this is the function that Spark's `mapInArrow` takes."""
+        for batch in batches:
+            yield self(batch)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the results."""
+        arrow = _import_arrow()
+        entries = self.model.entries_
+        row, column = (
+            arrow.int64() if _are_integers(labels) else arrow.string() for labels in (entries.rows, entries.columns)
+        )
+        fields = {"row": row, "rank": arrow.int32(), "column": column, "prediction": arrow.float64()}
+        if self.task != "recommend":
+            del fields["rank"]
+        if self.distribution:
+            fields["distribution"] = arrow.list_(arrow.float64())
+        return arrow.schema(list(fields.items()))
+
+    @property
+    def spark_schema(self) -> str:
+        """The schema of the results as Spark writes it, such as `row string, rank int, ...`."""
+        names = {"int64": "bigint", "int32": "int", "double": "double", "string": "string"}
+        return ", ".join(f"`{field.name}` {names.get(str(field.type), 'array<double>')}" for field in self.schema)
+
+    @property
+    def empty_frame(self) -> Any:
+        """An empty pandas frame of the results, which Dask takes as `meta`."""
+        return self.schema.empty_table().to_pandas()
+
+    def _score(self, batch: Columns) -> Columns:
+        wanted = ("row", "column") if self.task == "predict" else ("row",)
+        missing = [name for name in wanted if name not in batch]
+        if missing:
+            raise BadEntries(
+                f"a batch to {self.task} needs the column {missing[0]!r}; it has {', '.join(batch) or 'none'}"
+            )
+        with _limit_threads(self.threads):
+            parts = [self._score_rows(rows, batch) for rows in self._find_rows(batch)]
+            found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        # Known rows come before new ones: the lines of the batch give the order.
+        order = np.argsort(found.pop("line"), kind="stable")
+        return {name: values[order] for name, values in found.items()}
+
+    def _find_rows(self, batch: Columns) -> list[_Rows]:
+        """Return the known rows of a batch, and the new ones, if it has histories."""
+        model, given = self.model, _convert_labels(batch["row"], self.model.entries_.rows)
+        lines = np.arange(given.size)
+        is_new = np.zeros(given.size, dtype=bool)
+        rows = []
+        if all(name in batch for name in HISTORY):
+            is_new = np.array([_has_items(columns) for columns in batch[HISTORY[0]]], dtype=bool)
+            if is_new.any():
+                rows.append(self._fold_in(given, lines[is_new], batch))
+        known = lines[~is_new]
+        find = model.entries_.rows.positions if self.unknown == "error" else model.entries_.rows.find
+        at = find(given[known].tolist())
+        if self.task != "predict":
+            known, at = known[at >= 0], at[at >= 0]
+        return [_Rows(known, given[known], at, model.predictor_, model.entries_.seen_columns, model), *rows]
+
+    def _fold_in(self, given: npt.NDArray[Any], lines: IndexArray, batch: Columns) -> _Rows:
+        columns = self.model.entries_.columns
+        histories = [
+            (
+                _convert_labels(np.asarray(batch[HISTORY[0]][line]), columns),
+                np.asarray(batch[HISTORY[1]][line], dtype=float),
+            )
+            for line in lines.tolist()
+        ]
+        folded = self.model.fold_in_many(histories)
+        return _Rows(lines, given[lines], np.arange(lines.size), folded.predictor, folded.observed.take, folded)
+
+    def _score_rows(self, rows: _Rows, batch: Columns) -> Columns:
+        if self.task == "recommend":
+            return self._recommend(rows)
+        return self._predict(rows, batch) if self.task == "predict" else self._complete(rows)
+
+    def _recommend(self, rows: _Rows) -> Columns:
+        if rows.lines.size == 0:
+            nothing = np.empty(0, dtype=np.int64)
+            return self._build(rows, nothing, nothing, np.empty(0), rank=nothing.astype(np.int32))
+        # Folded rows rank themselves; a model ranks rows that it is given.
+        given = [rows.labels.tolist()] if rows.source is self.model else []
+        best: Ranking = rows.source.recommend(*given, self.n, **self.options)
+        of, place = np.nonzero(~np.isnan(best.values))
+        columns = self.model.entries_.columns.positions(best.labels[of, place])
+        return self._build(rows, of, columns, best.values[of, place], rank=(place + 1).astype(np.int32))
+
+    def _predict(self, rows: _Rows, batch: Columns) -> Columns:
+        model = self.model
+        given = _convert_labels(batch["column"], model.entries_.columns)[rows.lines]
+        of = np.arange(rows.lines.size)
+        if rows.source is not model or self.unknown == "error":
+            columns = model.entries_.columns.positions(given)
+            return self._build(rows, of, columns, rows.predictor.predict(rows.at, columns))
+        pairs = rows.labels.tolist(), given.tolist()
+        found = {
+            "line": rows.lines,
+            "row": rows.labels,
+            "column": given,
+            "prediction": model.predict(*pairs, unknown=self.unknown),
+        }
+        if self.distribution:
+            found["distribution"] = model.predict_distribution(*pairs, unknown=self.unknown)
+        return found
+
+    def _complete(self, rows: _Rows) -> Columns:
+        entries, parts = self.model.entries_, []
+        start = 0
+        for part in complete_rows(entries, rows.predictor, rows.at, rows.observed):
+            of, columns = np.nonzero(~part.observed)
+            parts.append(self._build(rows, start + of, columns, part.values[of, columns]))
+            start += part.rows.size
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _build(self, rows: _Rows, of: IndexArray, columns: IndexArray, values: FloatArray, **more: Any) -> Columns:
+        """Return the lines for pairs of a row, counted within `rows`, and a column."""
+        found: Columns = {"line": rows.lines[of], "row": rows.labels[of], **more}
+        found |= {"column": self.model.entries_.columns[columns], "prediction": values}
+        if self.distribution:
+            found["distribution"] = rows.predictor.distribution(rows.at[of], columns).probabilities
+        return found
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of a batch: their lines and labels, and their positions in a predictor.
+
+    source: the model of known rows, or the folded rows.
+    """
+
+    lines: IndexArray
+    labels: npt.NDArray[Any]
+    at: IndexArray
+    predictor: Predictor
+    observed: Callable[[IndexArray], AxisEntries]
+    source: Any
+
+
+class _Kind(NamedTuple):
+    """A kind of batch: how it becomes columns, and how it is made of columns."""
+
+    read: Callable[[Any], Columns]
+    build: Callable[[Columns, Scorer], Any]
+
+
+def _find_kind(batch: Any) -> _Kind:
+    if isinstance(batch, Mapping):
+        return _Kind(lambda given: {name: np.asarray(values) for name, values in given.items()}, lambda found, _: found)
+    family = type(batch).__module__.partition(".")[0]
+    if family == "pyarrow":
+        is_table = type(batch).__name__ == "Table"
+        return _Kind(_read_arrow, lambda found, scorer: _build_arrow(found, scorer, is_table=is_table))
+    if family == "pandas":
+        return _Kind(
+            lambda frame: {str(name): frame[name].to_numpy() for name in frame.columns},
+            lambda found, scorer: _build_arrow(found, scorer, is_table=True).to_pandas(),
+        )
+    raise BadEntries(f"a batch is an Arrow table, a dict of numpy arrays or a pandas frame; got {type(batch).__name__}")
+
+
+def _read_arrow(batch: Any) -> Columns:
+    found = {}
+    for name, values in zip(batch.schema.names, batch.columns, strict=True):
+        if name in HISTORY:
+            column = np.empty(len(values), dtype=object)
+            column[:] = values.to_pylist()
+            found[name] = column
+        else:
+            found[name] = values.to_numpy(zero_copy_only=False) if hasattr(values, "type") else np.asarray(values)
+    return found
+
+
+def _build_arrow(found: Columns, scorer: Scorer, *, is_table: bool) -> Any:
+    arrow, schema = _import_arrow(), scorer.schema
+    arrays = [
+        arrow.array(found[field.name].tolist() if found[field.name].ndim > 1 else found[field.name], type=field.type)
+        for field in schema
+    ]
+    return (arrow.Table if is_table else arrow.RecordBatch).from_arrays(arrays, schema=schema)
+
+
+def _convert_labels(given: npt.NDArray[Any], labels: Labels) -> npt.NDArray[Any]:
+    """Return ids as labels of an axis: 64-bit integers, or text."""
+    are_integers = _are_integers(labels)
+    if are_integers and given.dtype.kind in "iu":
+        return given.astype(np.int64)
+    items = given.tolist()
+    wrong = [one for one in items if not isinstance(one, int if are_integers else str | int)]
+    if wrong:
+        kind = "integers" if are_integers else "text"
+        raise BadEntries(f"the {labels.axis}s of the model are {kind}; a batch has the {labels.axis} {wrong[0]!r}")
+    return np.array(items if are_integers else list(map(str, items)), dtype=np.int64 if are_integers else object)
+
+
+def _are_integers(labels: Labels) -> bool:
+    return len(labels) > 0 and labels[:1].dtype.kind == "i"
+
+
+def _has_items(items: Sequence[Any] | None) -> bool:
+    return items is not None and not isinstance(items, float) and len(items) > 0
+
+
+@contextmanager
+def _limit_threads(number: int) -> Iterator[None]:
+    """Limit torch and, with threadpoolctl, numpy to some threads, as long as a batch takes."""
+    before = torch.get_num_threads()
+    try:
+        from threadpoolctl import threadpool_limits
+
+        limit: Any = threadpool_limits(number)
+    except ModuleNotFoundError:
+        limit = nullcontext()
+    torch.set_num_threads(number)
+    try:
+        with limit:
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _import_arrow() -> Any:
+    try:
+        import pyarrow
+    except ModuleNotFoundError as error:
+        raise MissingDependency("batches of Arrow and pandas need pyarrow: pip install pyarrow") from error
+    return pyarrow

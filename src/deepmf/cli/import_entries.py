@@ -1,0 +1,95 @@
+"""`deepmf import`: send files of entries to a service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deepmf.cli import options
+from deepmf.cli.inputs import InputOptions, name_file, open_input, report_reading
+from deepmf.cli.output import say, show_json, show_share
+
+if TYPE_CHECKING:
+    from deepmf.data.packing import EntryBatch
+    from deepmf.serve.schemas import RefusedLine
+
+_MOST_SHOWN = 10  # refused entries that are shown
+
+
+def import_entries(
+    ratings: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RATINGS",
+            help="Entries: csv, tsv, parquet, jsonl or MovieLens .dat, also .gz and .zst; - for csv on standard input.",
+        ),
+    ],
+    url: Annotated[str, typer.Option("--url", metavar="URL", help="Address of the service: http://127.0.0.1:8000.")],
+    api_key: Annotated[
+        str | None,
+        typer.Option("--api-key", metavar="KEY", envvar="DEEPMF_API_KEY", help="API key with the role write."),
+    ] = None,
+    row: options.Row = None,
+    column: options.Column = None,
+    value: options.Value = None,
+    separator: options.Separator = None,
+    missing: options.MissingValues = "error",
+    decimal: options.DecimalMark = ".",
+    batch_size: Annotated[
+        int, typer.Option("--batch", metavar="N", min=1, max=50_000, help="Entries in one request.")
+    ] = 20_000,
+    as_json: options.Json = False,
+) -> None:
+    """Send entries to a service, which writes them without training.
+
+    Known entries are replaced, and of repeated pairs the last stays. If the service refuses some entries, it writes the
+    others, and the exit status is 2. Sending a file again changes nothing.
+
+    Example: deepmf import ratings.csv --url http://127.0.0.1:8000
+    """
+    from deepmf.client import Client
+    from deepmf.data.packing import EntryReader
+
+    reading = InputOptions(row, column, value, separator, missing=missing, decimal=decimal)
+    counts = {"entries": 0, "changed": 0, "refused": 0}
+    with (
+        open_input(ratings) as file,
+        Client(url, api_key=api_key, timeout=120.0) as client,
+        show_share("sending") as progress,
+    ):
+        reader = EntryReader(file, reading.for_reader(None))
+        for batch in reader.read_batches():
+            for start, entries in _cut(batch, batch_size):
+                written = client.write_entries(entries)
+                for refused in written.refused[: max(0, _MOST_SHOWN - counts["refused"])]:
+                    _report(refused, batch, start)
+                counts["entries"] += written.n_lines
+                counts["changed"] += written.n_changed
+                counts["refused"] += written.n_refused
+                progress(counts["entries"], None)
+    report_reading(ratings, reader.guess, reader.n_dropped, wide=False)
+    if as_json:
+        show_json({**counts, "version": written.version.model_dump()})
+    else:
+        same = counts["entries"] - counts["changed"] - counts["refused"]
+        say(
+            f"{name_file(ratings)}: {counts['entries']:,} entries sent, {counts['changed']:,} written, "
+            f"{same:,} unchanged, {counts['refused']:,} refused"
+        )
+    if counts["refused"]:
+        raise typer.Exit(2)
+
+
+def _cut(batch: EntryBatch, size: int) -> Iterator[tuple[int, list[tuple[Any, Any, float]]]]:
+    """Yield the entries of a batch in parts, each with the place of its first entry."""
+    for start in range(0, len(batch.values), size):
+        part = slice(start, start + size)
+        ids = batch.rows[part].to_list(), batch.columns[part].to_list()
+        yield start, list(zip(*ids, batch.values[part].tolist(), strict=True))
+
+
+def _report(refused: RefusedLine, batch: EntryBatch, start: int) -> None:
+    say(f"deepmf: {batch.locate(start + refused.line - 1)}: {refused.message}", err=True)

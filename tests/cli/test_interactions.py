@@ -1,0 +1,137 @@
+"""Interactions on the command line: files of clicks and plays from reading to recommendations."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Run
+
+from deepmf.data import read_matrix
+
+
+@pytest.fixture
+def clicks(tmp_path: Path) -> Path:
+    """Two groups of rows that each click on columns of their own."""
+    lines = [f"u{row},i{column + 10 * (row % 2)}" for row in range(24) for column in range(10) if (row + column) % 3]
+    (tmp_path / "clicks.csv").write_text("user,item\n" + "\n".join(lines) + "\n")
+    return tmp_path / "clicks.csv"
+
+
+@pytest.fixture
+def plays(tmp_path: Path) -> Path:
+    lines = [
+        f"88125{row:02}{column:02},{row},{column + 10 * (row % 2)},{1 + column % 3}"
+        for row in range(24)
+        for column in range(10)
+        if (row + column) % 3
+    ]
+    (tmp_path / "plays.csv").write_text("timestamp,user_id,item_id,plays\n" + "\n".join(lines) + "\n")
+    return tmp_path / "plays.csv"
+
+
+def test_two_fields_are_read_as_interactions_and_told_in_a_line(run: Run, clicks: Path) -> None:
+    found = run("datasets", "describe", clicks, "--json")
+    assert found.code == 0
+    assert json.loads(found.out)["scale"] == {"interactions": True}
+    (line,) = found.err.splitlines()
+    assert "interactions" in line
+    assert "'user' is taken as the row" in line
+    assert "warning" not in line
+
+
+def test_a_store_and_a_split_of_interactions(run: Run, clicks: Path, plays: Path, tmp_path: Path) -> None:
+    assert run("pack", clicks, "-o", tmp_path / "c.store").code == 0
+    assert "interactions" in run("inspect", tmp_path / "c.store").out
+    assert read_matrix(tmp_path / "c.store") == read_matrix(clicks)
+    found = run("split", plays, "--count", "plays", "-o", tmp_path / "parts")
+    assert found.code == 0
+    assert found.err == ""
+    assert "--count plays" in found.out
+    train = read_matrix(tmp_path / "parts" / "train.csv", count="plays")
+    assert train.n_entries == round(0.75 * read_matrix(plays, count="plays").n_entries)
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (["--no-values", "--value", "plays"], "--no-values"),
+        (["--count", "plays", "--value", "plays"], "--count"),
+        (["--count", "clicks"], "'clicks'"),
+        (["--no-values", "--duplicates", "mean"], "counted"),
+        (["--no-values", "--scale", "1,2,3"], "scale"),
+    ],
+)
+def test_contradicting_options_are_one_line(run: Run, plays: Path, options: list[str], words: str) -> None:
+    found = run("datasets", "describe", plays, *options)
+    assert found.code == 2
+    assert words in found.err
+    assert len(found.err.splitlines()) == 1
+
+
+def test_tuning_needs_values(run: Run, clicks: Path) -> None:
+    found = run("tune", clicks, "--model", "means", "--trials", 1)
+    assert found.code == 2
+    assert "interactions" in found.err
+
+
+def test_plays_are_a_guess_that_is_told(run: Run, plays: Path) -> None:
+    found = run("datasets", "describe", plays)
+    assert found.code == 0
+    assert "'plays' as the value" in found.err
+    assert "--count" in found.err
+
+
+@pytest.mark.parametrize("model", ["als", "dmf-o"])
+def test_from_a_split_to_recommendations(run: Run, plays: Path, tmp_path: Path, model: str) -> None:
+    printed = run("split", plays, "--count", "plays", "-o", tmp_path / "parts").out
+    fit, evaluate = (shlex.split(line)[2:] for line in printed.splitlines()[-2:])
+    file = str(tmp_path / "model.safetensors")
+    fit, evaluate = ([file if word == "model.safetensors" else word for word in words] for words in (fit, evaluate))
+    fitted = run(*fit, "--model", model, "--json")
+    assert fitted.code == 0, fitted.err
+    assert json.loads(fitted.out)["scale"] == "interactions"
+    evaluated = run(*evaluate, "--json")
+    assert evaluated.code == 0, evaluated.err
+    assert json.loads(evaluated.out)["ranking"]["model"]["ndcg"] > 0
+    assert "NDCG" in run(*evaluate).out
+    found = run("recommend", file, "--row", 4, "-n", 3, "--json")
+    assert found.code == 0
+    assert all(each["column"] < 10 for each in json.loads(found.out)["best"])
+
+
+def test_new_rows_come_from_columns_alone(run: Run, plays: Path, tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    assert run("fit", plays, "--count", "plays", "-o", file, "--model", "als").code == 0
+    (tmp_path / "history.csv").write_text("item_id\n1\n2\n2\n")
+    found = run("recommend", file, "--history", tmp_path / "history.csv", "-n", 3, "--json")
+    assert found.code == 0, found.err
+    assert all(each["column"] < 10 for each in json.loads(found.out)["best"])
+    more = "user_id,item_id,plays\n99,11,3\n99,12,1\n"
+    (tmp_path / "more.csv").write_text(more)
+    extended = run("recommend", file, "--extend", tmp_path / "more.csv", "--row", 99, "-n", 3, "--json")
+    assert extended.code == 0, extended.err
+    assert extended.err == ""
+    assert all(each["column"] >= 10 for each in json.loads(extended.out)["best"])
+
+
+@pytest.mark.parametrize(
+    "command", [["predict", "{model}", "{pairs}"], ["complete", "{model}", "-o", "-"], ["explain", "{model}"]]
+)
+def test_values_are_refused_in_a_line(run: Run, plays: Path, tmp_path: Path, command: list[str]) -> None:
+    file = tmp_path / "model.safetensors"
+    run("fit", plays, "--count", "plays", "-o", file, "--model", "means")
+    (tmp_path / "pairs.csv").write_text("user_id,item_id\n1,2\n")
+    words = [word.format(model=file, pairs=tmp_path / "pairs.csv") for word in command]
+    found = run(*words, *(["--row", 1, "--column", 2] if command[0] == "explain" else []))
+    assert found.code == 2
+    assert found.out == ""
+    assert "interactions" in found.err
+
+
+def test_there_is_nothing_to_compare(run: Run, clicks: Path) -> None:
+    found = run("compare", clicks, "--models", "als,means", "--folds", 2)
+    assert found.code == 2
+    assert "presence" in found.err
