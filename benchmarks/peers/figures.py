@@ -105,7 +105,7 @@ def as_json(lines: Sequence[Line]) -> list[dict[str, Any]]:
             groups[group] = {
                 metric: {"mean": line.mean(group, metric), "spread": line.spread(group, metric)}
                 for metric in scores
-                if metric not in ("n_entries", "filled")
+                if metric not in ("n_entries", "n_rows", "filled")
             }
         costs = {name: line.cost(name) for name in (*(clock.value for clock in Clock), "peak_memory_mb")}
         written.append({"peer": line.peer, "title": line.title, "seeds": line.seeds, "scores": groups} | costs)

@@ -13,10 +13,13 @@ from deepmf.plots import save_svg
 from peers.declared import ABSENT
 from peers.figures import Clock, Line, as_json, failures, lines_of, on_first, on_most
 from peers.pictures import plot_by_time, plot_memory, plot_new_lines
+from peers.ranking import GROUPS
 from peers.records import Record, Records
 from peers.tasks import COUNTS, SIZES, TASKS
 
 _KNOWN = {"RMSE": "rmse", "MAE": "mae", "nearest level, RMSE": "level_rmse", "MAE ": "level_mae"}
+_RANKED = {"NDCG@10": "ndcg", "recall@10": "recall", "recall@20": "recall_20", "precision@10": "precision"}
+_RANKED |= {"MRR@10": "mrr", "MAP@10": "map"}
 _KNOWN |= {"median level, MAE": "median_mae", "log loss": "log_loss", "calibration error": "calibration_error"}
 
 
@@ -54,7 +57,8 @@ def table(name: str, lines: Sequence[Line], clock: Clock) -> str:
     """Return the table of a task: the errors of known rows and columns, or those by area and by what is known."""
     if {"table", "size"} & set(TASKS[name].kinds):
         return ""  # one table for all of these
-    write = known if "known" in TASKS[name].kinds else new
+    kinds = TASKS[name].kinds
+    write = known if "known" in kinds else ranked if "ranking" in kinds else new
     several = on_most(lines)
     parts = [f"On the first split:\n\n{write(on_first(lines), clock)}"]
     if several:
@@ -71,6 +75,28 @@ def known(lines: Sequence[Line], clock: Clock) -> str:
         "MiB": [f"{line.cost('peak_memory_mb'):.0f}" for line in ordered],
     }
     return _markdown([line.title for line in ordered], columns)
+
+
+def ranked(lines: Sequence[Line], clock: Clock) -> str:
+    """Return ranking metrics and costs, the highest NDCG first; a model that ranks by value too has a second row."""
+    rows = [(line, group) for line in lines for group in GROUPS.values() if line.mean(group, "ndcg") is not None]
+    rows.sort(key=lambda row: -(row[0].mean(row[1], "ndcg") or 0.0))
+    titles = [line.title + (", by value" if group.endswith("value") else "") for line, group in rows]
+    columns = {}
+    for title, metric in _RANKED.items():
+        means = _best_of([line.mean(group, metric) for line, group in rows], digits=4, best=max)
+        spreads = [line.spread(group, metric) for line, group in rows]
+        columns[title] = [
+            mean if spread is None else f"{mean} ± {_short(spread)}"
+            for mean, spread in zip(means, spreads, strict=True)
+        ]
+    columns |= {
+        "distinct columns": [f"{line.mean(group, 'n_distinct') or 0:.0f}" for line, group in rows],
+        "novelty, bits": [f"{line.mean(group, 'novelty') or 0:.2f}" for line, group in rows],
+        clock.title: [f"{line.cost(clock.value):.1f}" for line, _ in rows],
+        "MiB": [f"{line.cost('peak_memory_mb'):.0f}" for line, _ in rows],
+    }
+    return _markdown(titles, columns)
 
 
 def new(lines: Sequence[Line], clock: Clock) -> str:
@@ -152,12 +178,12 @@ def _cells(lines: Sequence[Line], group: str, metric: str) -> list[str]:
     ]
 
 
-def _best_of(numbers: Sequence[float | None], *, digits: int) -> list[str]:
-    """Return numbers with the lowest in bold, - where there is none."""
+def _best_of(numbers: Sequence[float | None], *, digits: int, best: Callable[[list[float]], float] = min) -> list[str]:
+    """Return numbers with the best in bold, - where there is none."""
     there = [number for number in numbers if number is not None]
     write: Callable[[float], str] = lambda number: f"{number:.{digits}f}".removeprefix("0")  # noqa: E731
     return [
-        "-" if number is None else f"**{write(number)}**" if number == min(there) else write(number)
+        "-" if number is None else f"**{write(number)}**" if number == best(there) else write(number)
         for number in numbers
     ]
 

@@ -20,6 +20,7 @@ from deepmf.experiments.source import find_commit
 from peers.declared import ENVIRONMENTS, OURS, Environment, Peer
 from peers.environments import Installed, installed, ours, variables
 from peers.problem import Problem
+from peers.ranking import RankingProblem
 from peers.records import Record, Records
 from peers.scoring import scores
 from peers.tasks import Task
@@ -73,7 +74,7 @@ def run_all(runs: Sequence[Run], bench: Bench, say: Say, *, again: bool = False)
     """Make every run that is not recorded yet, and record each as it ends."""
     missing = [each for each in runs if again or not bench.records.finished(each.peer, each.task.name, each.seed)]
     say(f"{len(runs) - len(missing)} of {len(runs)} runs are recorded; {len(missing)} to make")
-    made: tuple[tuple[str, int], Problem] | None = None
+    made: tuple[tuple[str, int], Problem | RankingProblem] | None = None
     for each in missing:
         environment = bench.environment(each.peer.environment)
         if environment.python is None:
@@ -92,11 +93,12 @@ def told(record: Record) -> str:
     """Return what came of a run in one line."""
     if record["failure"]:
         return str(record["failure"])
-    errors = ", ".join(f"{group} {found['rmse']:.4f}" for group, found in record["scores"].items())
-    return f"{record['seconds']:.1f} s, {record['peak_memory_mb']} MiB, RMSE {errors}"
+    metric = "ndcg" if any("ndcg" in found for found in record["scores"].values()) else "rmse"
+    errors = ", ".join(f"{group} {found[metric]:.4f}" for group, found in record["scores"].items())
+    return f"{record['seconds']:.1f} s, {record['peak_memory_mb']} MiB, {metric.upper()} {errors}"
 
 
-def run_one(run: Run, problem: Problem, python: Path, bench: Bench) -> Record:
+def run_one(run: Run, problem: Problem | RankingProblem, python: Path, bench: Bench) -> Record:
     """Run a peer in a process of its own, and return its scores or why there are none."""
     record = _common(run, bench)
     limit = run.peer.seconds if bench.most_seconds is None else bench.most_seconds
@@ -111,8 +113,11 @@ def run_one(run: Run, problem: Problem, python: Path, bench: Bench) -> Record:
         if failure:
             return record | {"failure": failure}
         report: dict[str, Any] = json.loads(out.with_suffix(".json").read_text(encoding="utf-8"))
+        if isinstance(problem, RankingProblem) and report["refused"]:
+            return record | {"failure": next(iter(report["refused"].values()))}
         with np.load(out.with_suffix(".npz")) as file:
-            found = scores(problem, {name: file[name] for name in file.files})
+            answers = {name: file[name] for name in file.files}
+            found = problem.score(answers) if isinstance(problem, RankingProblem) else scores(problem, answers)
     first = next(iter(report["question_seconds"].values()), 0.0)
     seconds = round(report["fit_seconds"] + first, 3)  # of the fit and of the test entries
     return record | report | {"seconds": seconds, "scores": found, "failure": None}

@@ -17,6 +17,8 @@ from deepmf.evaluation.areas import KNOWN_COUNTS, limit_row_entries
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from peers.one_hot import features_of
 from peers.problem import Asked, Entries, Problem
+from peers.ranking import RankingProblem, load_known, load_new
+from peers.ranking import generated as generated_ranking
 
 HIDDEN = 0.2  # of a table's cells
 FOLD = 20_000  # entries, of the published folds of ml-100k
@@ -30,14 +32,14 @@ class Task:
     """A task by its name; `kinds` say which peers it is for.
 
     "known": all rows and columns are; "new": some come later; "features": and all have features; "table": cells;
-    "size": known ones again, for what a number of entries costs.
+    "size": known ones again, for what a number of entries costs; "ranking": lists of columns.
     """
 
     name: str
     title: str
     kinds: tuple[str, ...]
     seeds: tuple[int, ...]
-    problem: Callable[[int], Problem]
+    problem: Callable[[int], Problem | RankingProblem]
 
 
 def of_split(split: Split, matrix: ObservedMatrix) -> Problem:
@@ -196,6 +198,12 @@ TASKS: dict[str, Task] = {
         *(
             Task(f"size-{size}", f"{size:,} generated entries", ("size",), (0,), partial(of_size, size))
             for size in SIZES
+        ),
+        Task("generated-ranking", "a generated matrix, ranking new rows", ("ranking",), (0,), generated_ranking),
+        *(
+            Task(f"{name}-ranking-{rows}", f"{title}, ranking {rows} rows", ("ranking",), seeds, partial(make, name))
+            for name, title, seeds in (("ml-100k", "MovieLens-100K", (0, 1, 2)), ("ml-1m", "MovieLens-1M", (0,)))
+            for rows, make in (("known", load_known), ("new", load_new))
         ),
         *(Task(f"table-{name}", f"{name}, 20 % hidden", ("table",), (0, 1), partial(table, name)) for name in TABLES),
     )

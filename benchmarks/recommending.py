@@ -1,0 +1,147 @@
+"""Ranking quality of recommendations on MovieLens: by relevance, by value and by popularity, with times of the fits.
+
+    python benchmarks/recommending.py --model als --seeds 0 1 2 3 4
+    python benchmarks/recommending.py --model ordinal-dmf --areas
+    python benchmarks/recommending.py --latency
+
+Entries are split 75 / 5 / 20. Validation entries are known when columns are ranked: the fitted model is extended by
+them. Candidates are all columns without a known entry. Test entries of at least 4 are relevant, and rows without any
+are left out. With `--areas`, a fifth of the rows and columns is new, and each area is ranked among its own columns.
+Prints a JSON line for each seed.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from workload import machine, ml_1m
+
+from deepmf.data import split_areas, split_entries
+from deepmf.datasets import generate, load
+from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.metrics import score_lists
+from deepmf.models.base import Model
+from deepmf.models.registry import model_class
+
+RELEVANT, LENGTH, ROWS_AT_A_TIME = 4, 10, 512
+
+
+def measure(model: Model, test: ObservedMatrix, rank_by: str, among: IndexArray | None = None) -> dict[str, float]:
+    """Return NDCG@10, recall@10 and the number of distinct columns in the first ten."""
+    seen = model.entries_
+    columns = np.arange(len(seen.columns)) if among is None else among
+    liked = test.values >= RELEVANT
+    rows, at = seen.rows.find(test.row_labels)[test.entry_rows[liked]], seen.columns.find(test.column_labels)
+    relevant = np.zeros((len(seen.rows), len(seen.columns)), dtype=bool)
+    relevant[rows, at[test.by_row.columns[liked]]] = True
+    ranker = None if rank_by == "popularity" else model.make_ranker(rank_by, RELEVANT)  # type: ignore[arg-type]
+    parts, distinct = [], np.zeros(len(seen.columns), dtype=bool)
+    counted = np.flatnonzero(relevant.any(axis=1))
+    for start in range(0, counted.size, ROWS_AT_A_TIME):
+        some = counted[start : start + ROWS_AT_A_TIME]
+        keys = np.tile(seen.column_counts[columns] * 1.0, (some.size, 1)) if ranker is None else None
+        keys = ranker.rank_block(some, columns).astype(np.float64) if ranker is not None else keys
+        known = seen.seen_columns(some)
+        mask = np.zeros((some.size, len(seen.columns)), dtype=bool)
+        mask[np.repeat(np.arange(some.size), np.diff(known.starts)), known.others] = True
+        keys[mask[:, columns]] = -np.inf  # type: ignore[index]
+        best = columns[np.argsort(-keys, axis=1, kind="stable")[:, :LENGTH]]  # type: ignore[operator]
+        distinct[best.ravel()] = True
+        n_relevant = relevant[some].sum(axis=1)
+        parts.append(score_lists(np.take_along_axis(relevant[some], best, axis=1), n_relevant, n=LENGTH))
+    means = {
+        name: float(np.mean(np.concatenate([getattr(part, name) for part in parts]))) for name in ("ndcg", "recall")
+    }
+    return {name: round(value, 4) for name, value in means.items()} | {"distinct": int(distinct.sum())}
+
+
+def run(name: str, seed: int, data: str, matrix: ObservedMatrix, settings: dict[str, Any]) -> dict[str, Any]:
+    """Fit to a random split and measure its rankings."""
+    split = split_entries(matrix, train=0.75, validation=0.05, test=0.20, seed=seed)
+    start = time.perf_counter()
+    model: Model = model_class(name)(seed=seed, **settings).fit(split.train, split.validation)
+    seconds = time.perf_counter() - start
+    more = model.extend(split.validation)
+    found = {by: measure(more, split.test, by) for by in ("relevance", "value", "popularity")}
+    return _describe(name, model, seed, seconds, data) | found
+
+
+def run_areas(name: str, seed: int, data: str, matrix: ObservedMatrix, settings: dict[str, Any]) -> dict[str, Any]:
+    """Fit to known rows and columns, and measure rankings of known and of new columns in each area."""
+    split = split_areas(matrix, seed=seed)
+    start = time.perf_counter()
+    model: Model = model_class(name)(seed=seed, **settings).fit(split.train, split.validation)
+    seconds = time.perf_counter() - start
+    more = model.extend(split.extension)
+    n_known = len(model.column_labels_)
+    found: dict[str, Any] = {}
+    for area, test in split.test.items():
+        every = np.arange(len(more.column_labels_))
+        among = every[:n_known] if area in ("I", "II") else every[n_known:]
+        found[area] = {by: measure(more, test, by, among) for by in ("relevance", "value", "popularity")}
+    return _describe(name, model, seed, seconds, data) | found
+
+
+def _describe(name: str, model: Model, seed: int, seconds: float, data: str) -> dict[str, Any]:
+    return {
+        "benchmark": "recommending",
+        "model": name,
+        "data": data,
+        "seed": seed,
+        "fit_seconds": round(seconds, 1),
+        "chosen": model.chosen_on_entries_,
+    }
+
+
+def measure_latency() -> dict[str, Any]:
+    """Return the median times of the ten best columns by value and by relevance, in milliseconds."""
+    name, matrix = ml_1m()
+    model = model_class("als")(epochs=2).fit(matrix)
+    wide = model_class("als")(epochs=1, presence="weighted-als").fit(
+        generate(2000, 1_000_000, n_entries=2_000_000, named=False, seed=0).matrix
+    )
+    history = matrix.entries()[1][:100], matrix.values[:100]
+    calls: dict[str, Callable[[Any], Any]] = {
+        "fold_in_ml_1m": lambda by: model.fold_in(*history).recommend(10, rank_by=by),
+        "row_million_columns": lambda by: wide.recommend(wide.row_labels_[0], 10, rank_by=by),
+    }
+    found: dict[str, Any] = {"benchmark": "recommending_latency", "data": name}
+    for what, call in calls.items():
+        times: dict[str, list[float]] = {"value": [], "relevance": []}
+        for number in range(60):
+            for by, spent in times.items():
+                start = time.perf_counter()
+                call(by)
+                spent += [1000 * (time.perf_counter() - start)] if number >= 10 else []
+        found[what] = {by: round(statistics.median(spent), 3) for by, spent in times.items()}
+    return found
+
+
+def main() -> None:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--model", default="als")
+    parser.add_argument("--data", default="ml-1m")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--areas", action="store_true")
+    parser.add_argument("--latency", action="store_true")
+    parser.add_argument("--settings", default="{}", help="settings of the model as JSON")
+    options = parser.parse_args()
+    if options.latency:
+        print(json.dumps(measure_latency() | machine()), flush=True)
+        return
+    matrix = load(options.data)
+    for seed in options.seeds:
+        found = (run_areas if options.areas else run)(
+            options.model, seed, options.data, matrix, json.loads(options.settings)
+        )
+        print(json.dumps(found | machine()), flush=True)
+
+
+if __name__ == "__main__":
+    main()
