@@ -2,7 +2,9 @@
 
 import inspect
 import re
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from docutils import nodes
@@ -15,6 +17,10 @@ from deepmf import __version__
 from deepmf.models.base import Model
 from deepmf.training.settings import Settings, list_settings
 
+URLS = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))[
+    "project"
+]["urls"]
+
 project = "deepmf"
 author = "The deepmf developers"
 copyright = author  # noqa: A001 (Sphinx's name)
@@ -24,6 +30,16 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 napoleon_google_docstring = False
 html_theme = "furo"
 html_title = f"deepmf {__version__}"
+html_logo = html_favicon = "pictures/logo.svg"
+html_static_path = ["static"]
+html_css_files = ["pages.css"]
+html_theme_options = {
+    "source_repository": URLS["Source"],
+    "source_branch": "main",
+    "source_directory": "docs/",
+    "light_css_variables": {"color-brand-primary": "#0868a8", "color-brand-content": "#0868a8"},
+    "dark_css_variables": {"color-brand-primary": "#5ab3ee", "color-brand-content": "#5ab3ee"},
+}
 html_show_sphinx = False
 smartquotes = False  # docstrings quote strings of code
 myst_heading_anchors = 3
@@ -43,7 +59,13 @@ python_display_short_literal_types = True
 python_maximum_signature_line_length = 100
 toc_object_entries_show_parents = "hide"
 
-_EXPLAINED = re.compile(r"^([\w.]+(?:, [\w.]+)*): (.+(?:\n {4}.+)*)", re.MULTILINE)  # arguments, and what they mean
+# Arguments, and what they mean; the line after them is empty or another argument.
+_EXPLAINED = re.compile(
+    r"^([\w.]+(?:, [\w.]+)*) ?: (.+(?:\n {4}.+)*)(?=\n\s*\n|\s*\Z|\n[\w.]+(?:, [\w.]+)* ?: )",
+    re.MULTILINE,
+)
+_ARGUMENT = re.compile(r"^([*\w.]+(?:, [*\w.]+)*)(?: : (.+))?$")
+_FIELDS = {"Parameters": "param", "Returns": "returns", "Raises": "raises"}
 _DRAWN = ("├", "└", "│")  # a line of a drawn tree
 
 
@@ -55,7 +77,9 @@ def explained_settings(settings: type[Settings]) -> Iterator[str]:
     yield ""
 
 
-def complete_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+def complete_docstring(
+    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+) -> None:
     """List settings below what their class says of itself; list arguments; keep drawn trees and absolute values."""
     if any(line.startswith(_DRAWN) for line in lines):
         lines[1:] = ["", "::", "", *(f"    {line}" for line in lines[1:])]
@@ -64,12 +88,46 @@ def complete_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any
         first = lines.index("Parameters")
         lines[first:] = explained_settings(obj)
     elif callable(obj):
-        lines[:] = _EXPLAINED.sub(_as_item, "\n".join(lines)).splitlines()
+        lines[:] = _EXPLAINED.sub(_as_item, "\n".join(describe_arguments(lines))).splitlines()
     lines[:] = [line if line.startswith(">>>") else line.replace("|", r"\|") for line in lines]
 
 
+def describe_arguments(lines: list[str]) -> Iterator[str]:
+    """Yield a docstring whose numpy sections have descriptions where napoleon expects types, as fields and examples."""
+    section = ""
+    for at, line in enumerate(lines):
+        if lines[at + 1 : at + 2] and lines[at + 1] and set(lines[at + 1]) == {"-"}:
+            section = line
+            yield from ([] if section in _FIELDS else [line])
+        elif line.startswith(">>>") and section in _FIELDS:
+            section = ""
+            yield from (".. rubric:: Example", "", line)
+        elif section in _FIELDS and line and set(line) == {"-"}:
+            yield ""
+        elif section in _FIELDS and (found := _ARGUMENT.match(line)) and section != "Returns":
+            names = found[1].replace(", ", ",").replace("_", r"\_").replace("*", r"\*")
+            yield f":{_FIELDS[section]} {names}: {found[2] or ''}".rstrip()
+        elif (
+            section == "Returns"
+            and line
+            and not line.startswith(" ")
+            and not lines[at - 1].strip("-")
+        ):
+            yield f":returns: {line}"
+        elif section == "Returns" and line and not line.startswith(" "):
+            yield f"    {line}"
+        else:
+            yield line
+
+
 def plain_signature(
-    app: Sphinx, what: str, name: str, obj: Any, options: Any, signature: str | None, returns: str | None
+    app: Sphinx,
+    what: str,
+    name: str,
+    obj: Any,
+    options: Any,
+    signature: str | None,
+    returns: str | None,
 ) -> tuple[str | None, str | None]:
     """Shorten what says little: settings are listed elsewhere, some classes are not called, and arrays are arrays."""
     if _is_subclass(obj, Model) or _is_subclass(obj, Settings):
@@ -95,7 +153,9 @@ def inline_math(translator: HTML5Translator, node: nodes.math) -> None:
 
 def displayed_math(translator: HTML5Translator, node: nodes.math_block) -> None:
     """Write a formula of its own as MathML."""
-    translator.body.append(f'<div style="margin: 1em 0">{tex2mathml(node.astext(), as_block=True)}</div>')
+    translator.body.append(
+        f'<div style="margin: 1em 0; overflow-x: auto">{tex2mathml(node.astext(), as_block=True)}</div>'
+    )
     raise nodes.SkipNode
 
 
