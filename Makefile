@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check fuzz format docs bench peers clean
+.PHONY: demo test check fuzz format docs dist bench peers clean
 
 demo: $(READY)
 	@$(BIN)/deepmf demo
@@ -39,6 +39,11 @@ format: $(READY)
 docs: $(READY)
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
 	@echo "the pages are in build/docs/index.html"
+
+# Wheel and sdist, in dist/.
+dist: $(READY)
+	rm -rf dist
+	$(BIN)/hatchling build
 
 bench: $(READY)
 	@for name in reading training_step memory latency extension als race imputers warm_start ranks defaults serving gpu_fit; do \

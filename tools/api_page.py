@@ -1,6 +1,6 @@
-"""Write docs/api.md: every public name of deepmf and of its packages, described by its docstring.
+"""Write the Python reference: docs/api.md lists every public name, and docs/api/ documents each by its docstring.
 
-Run by `make format`; a test checks that the page agrees.
+Run by `make format`; a test checks that the pages agree.
 """
 
 import inspect
@@ -11,36 +11,45 @@ from pathlib import Path
 from deepmf.models.base import Model
 from deepmf.training.settings import Settings
 
-PAGE = Path(__file__).parents[1] / "docs" / "api.md"
+DOCS = Path(__file__).parents[1] / "docs"
 
 INTRODUCTION = """# Python reference
 
-Generated from the docstrings of the public names. Import a name from the module that its section names; everything else
-is internal and may move.
+Every public name, by topic. Import a name from the module beside it; everything else is internal and may move.
 """
 
-# module: what its section says first. The sections of `deepmf` itself come before these.
-FACES = {
-    "deepmf.matrix": "Matrices, scales, labels and features.",
-    "deepmf.data": "Reading, packing and splitting.",
-    "deepmf.datasets": "Public data sets and generated matrices.",
-    "deepmf.models": "What every model can do, and what its methods return.",
-    "deepmf.training": "Settings, history and callbacks.",
-    "deepmf.evaluation": "Errors by area, calibration, ranking and comparison.",
-    "deepmf.metrics": "Errors (0 is perfect) and scores (1 is perfect) of predictions.",
-    "deepmf.sklearn": "The [imputer](sklearn.md) and its scores.",
-    "deepmf.plots": "Plots: each function takes and returns a matplotlib `Axes`.",
-    "deepmf.report": "[Reports](report.md) as one HTML page.",
-    "deepmf.tuning": "[Searching settings](tuning.md).",
-    "deepmf.export": "[Export](export.md) to ONNX.",
-    "deepmf.serve": "The [service](serving.md).",
-    "deepmf.errors": "Every error and warning.",
+# page: its title, its introduction, the modules it documents.
+TOPICS = {
+    "data": (
+        "Data",
+        "Matrices, scales, features, reading, splits and data sets.",
+        ["deepmf.matrix", "deepmf.data", "deepmf.datasets"],
+    ),
+    "models": (
+        "Models",
+        "Every model has the methods of `Model`. Settings are keyword arguments; [Settings](settings.md) lists them.",
+        ["deepmf.models"],
+    ),
+    "settings": (
+        "Settings and training",
+        "The settings of each model, as `deepmf settings MODEL` shows them; history and callbacks.",
+        ["deepmf.training"],
+    ),
+    "evaluation": (
+        "Evaluation",
+        "Errors, rankings, calibration, comparisons, plots and [reports](../report.md).",
+        ["deepmf.evaluation", "deepmf.metrics", "deepmf.plots", "deepmf.report"],
+    ),
+    "sklearn": ("Tables", "The scikit-learn [imputer](../sklearn.md) and its scores.", ["deepmf.sklearn"]),
+    "tools": (
+        "Tuning, export, service",
+        "[Tuning](../tuning.md), [ONNX export](../export.md), [the service](../serving.md) and its client.",
+        ["deepmf.tuning", "deepmf.export", "deepmf.serve", "deepmf.client"],
+    ),
+    "errors": ("Errors and warnings", "All of them derive from `DeepMFError` or `DeepMFWarning`.", ["deepmf.errors"]),
 }
-
-
-def is_model(found: object) -> bool:
-    """Whether a public object is a model."""
-    return inspect.isclass(found) and issubclass(found, Model)
+# The topic of a name of `deepmf` itself, by the package that defines it; models and settings have their own.
+TOPIC_OF = {"matrix": "data", "data": "data", "datasets": "data", "models": "models", "evaluation": "evaluation"}
 
 
 def is_settings(found: object) -> bool:
@@ -55,39 +64,75 @@ def list_names(module: str) -> list[str]:
     return list(getattr(found, "__all__", [name for name in defined if not name.startswith("_")]))
 
 
+def list_own_names(topic: str) -> list[str]:
+    """List the names of `deepmf` itself that belong to a topic, models last."""
+    deepmf = import_module("deepmf")
+    own = {name: getattr(deepmf, name) for name in deepmf.__all__}
+    names = [name for name, found in own.items() if _find_topic(found) == topic]
+    return sorted(names, key=lambda name: inspect.isclass(own[name]) and issubclass(own[name], Model))
+
+
+def list_sections(topic: str) -> dict[str, list[str]]:
+    """Return the names of each module that a topic documents; a name of `deepmf` itself stands there alone."""
+    own = set(import_module("deepmf").__all__)
+    sections = {"deepmf": list_own_names(topic)}
+    for module in TOPICS[topic][2]:
+        sections[module] = [name for name in list_names(module) if name not in own]
+    return {module: names for module, names in sections.items() if names}
+
+
 def directive(module: str, name: str) -> str:
     """Return the directive that documents a public name."""
     found = getattr(import_module(module), name)
     if inspect.isclass(found):
         listed = "" if is_settings(found) and found is not Settings else "   :members:\n"
+        if any(base.__name__.startswith("_") for base in found.__bases__):  # a base that has no entry of its own
+            listed += "   :inherited-members:\n"
         return f".. autoclass:: {name}\n{listed}"
     return f".. auto{'function' if callable(found) else 'data'}:: {name}\n"
 
 
-def section(title: str, said: str, module: str, names: Iterable[str]) -> Iterator[str]:
-    """Yield the lines of a section."""
-    yield f"\n## {title}\n\n{said}\n\n```{{eval-rst}}\n.. currentmodule:: {module}\n"
-    yield "\n".join(directive(module, name) for name in names)
-    yield "```\n"
-
-
-def page() -> str:
-    """Return the whole page."""
-    deepmf = import_module("deepmf")
-    own = {name: getattr(deepmf, name) for name in deepmf.__all__}
-    models = [name for name, found in own.items() if is_model(found)]
-    settings = [name for name, found in own.items() if is_settings(found)]
-    others = [name for name in own if name not in models and name not in settings]
-    parts = [INTRODUCTION]
-    parts += section("deepmf", "The names that most programs need.", "deepmf", others)
-    parts += section("Models", "Settings are keyword arguments; `model.settings` holds them.", "deepmf", models)
-    parts += section("Settings", "`deepmf settings MODEL` shows the same on the command line.", "deepmf", settings)
-    for module, said in FACES.items():
-        names = [name for name in list_names(module) if name not in own]
-        if names:
-            parts += section(module, said, module, names)
+def topic_page(topic: str) -> str:
+    """Return the page of a topic."""
+    title, introduction, _ = TOPICS[topic]
+    parts = [f"# {title}\n\n{introduction}\n"]
+    for module, names in list_sections(topic).items():
+        shown = "\n".join(directive(module, name) for name in names)
+        parts.append(f"\n## {module}\n\n```{{eval-rst}}\n.. currentmodule:: {module}\n\n{shown}```\n")
     return "".join(parts)
 
 
+def index_page() -> str:
+    """Return the page that lists all names by topic."""
+    return "".join([INTRODUCTION, *_list_topics(), "\n```{toctree}\n:hidden:\n\n", *_list_files(TOPICS), "```\n"])
+
+
+def pages() -> dict[Path, str]:
+    """Return every page of the reference by its path."""
+    topics = {DOCS / "api" / f"{topic}.md": topic_page(topic) for topic in TOPICS}
+    return {DOCS / "api.md": index_page(), **topics}
+
+
+def _find_topic(found: object) -> str:
+    if is_settings(found):
+        return "settings"
+    package = getattr(found, "__module__", "").split(".")[1]
+    assert package in TOPIC_OF, f"which topic of the reference has {found}?"
+    return TOPIC_OF[package]
+
+
+def _list_topics() -> Iterator[str]:
+    for topic, (title, _, _) in TOPICS.items():
+        yield f"\n## [{title}](api/{topic}.md)\n\n| module | names |\n| --- | --- |\n"
+        for module, names in list_sections(topic).items():
+            yield f"| `{module}` | {', '.join(f'{{py:obj}}`{name} <{module}.{name}>`' for name in names)} |\n"
+
+
+def _list_files(topics: Iterable[str]) -> Iterator[str]:
+    return (f"api/{topic}\n" for topic in topics)
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    (DOCS / "api").mkdir(exist_ok=True)
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Write the file tree of docs/architecture.md: every source file with the first line of its docstring as its role.
+"""Write the tables of docs/files.md: every source file with the first line of its docstring as its role.
 
 Run by `make format`; a test checks that the page agrees.
 """
@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "architecture.md"
-TREE = re.compile(r"(?<=```text\n)src/deepmf/\n.*?(?=```)", re.DOTALL)
+PACKAGE = ROOT / "src" / "deepmf"
+PAGE = ROOT / "docs" / "files.md"
+TREE = re.compile(r"(?<=<!-- files -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
 def role(path: Path) -> str:
@@ -20,26 +21,23 @@ def role(path: Path) -> str:
     return text.split("\n")[0].rstrip(".")
 
 
-def lines(folder: Path, indent: str = "") -> Iterator[tuple[str, str]]:
-    """Yield each line of the tree and its role, files before folders."""
-    inside = [path for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
-    paths = sorted((path for path in inside if path.name != "__init__.py"), key=lambda path: (path.is_dir(), path.name))
-    for path in paths:
-        last = path == paths[-1]
-        yield f"{indent}{'└── ' if last else '├── '}{path.name}{'/' if path.is_dir() else ''}", role(path)
-        if path.is_dir():
-            yield from lines(path, indent + ("    " if last else "│   "))
+def tables(folder: Path) -> Iterator[str]:
+    """Yield the table of the files of a folder, then those of the packages in it."""
+    files = sorted(path for path in folder.glob("*.py") if path.name != "__init__.py")
+    name = folder.relative_to(PACKAGE.parent).as_posix()
+    shown = "".join(f"| `{path.name}` | {role(path).replace('|', chr(92) + '|')} |\n" for path in files)
+    yield f"\n## {name}/\n\n{role(folder)}.\n" + (f"\n| file | role |\n| --- | --- |\n{shown}" if shown else "")
+    for package in sorted(path.parent for path in folder.glob("*/__init__.py")):
+        yield from tables(package)
 
 
 def tree() -> str:
-    """Return the whole tree as text."""
-    listed = list(lines(ROOT / "src" / "deepmf"))
-    width = max(len(name) for name, _ in listed) + 2
-    return "src/deepmf/\n" + "".join(f"{name:<{width}}{said}\n" for name, said in listed)
+    """Return all tables."""
+    return "".join(tables(PACKAGE)) + "\n"
 
 
 def written(page: str) -> str:
-    """Return the page's text with the tree as it should be."""
+    """Return the page's text with the tables as they should be."""
     return TREE.sub(lambda _: tree(), page)
 
 

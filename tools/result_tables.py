@@ -22,7 +22,6 @@ from deepmf.experiments.tables import (
     compute_cells,
     format_costs,
     format_markdown,
-    list_notes,
     list_validation_uses,
 )
 from deepmf.matrix.matrix import AREAS
@@ -67,7 +66,7 @@ def block(kind: str, table: str) -> str:
         searched = [recipe for recipe in recipes if recipe.search]
         names = [trial.recipe for recipe in searched for trial in list_candidates(recipe)]
         found = Results(RESULTS / "search").records(names)
-        return f"{rank_candidates(searched, found)}\n{footnote(found)}\n"
+        return f"\n{shorten_search(rank_candidates(searched, found))}\n{footnote(found)}\n"
     records = Results(RESULTS).records(recipes)
     if not records:
         return f"\n{NOTHING_YET}\n"
@@ -77,9 +76,8 @@ def block(kind: str, table: str) -> str:
         return f"\n{summary(table, records)}\n"
     older = older_recipes(records)
     titles = [recipe.title for recipe in recipes if recipe.name in older]
-    remarks = [*list_notes(table, records), *([OLDER] if older else [])]
     shown = mark_rows(format_markdown(table, records), [*titles, *(f"{title}, median levels" for title in titles)])
-    return f"\n{shown}\n{''.join(f'- {note}{chr(10)}' for note in remarks)}\n"
+    return f"\n{shown}\n{footnote(records, older=bool(older))}\n"
 
 
 def is_older(commit: str, *models: str) -> bool:
@@ -101,7 +99,7 @@ def mark_rows(table: str, titles: Sequence[str]) -> str:
 
 def strip_marks(page: str) -> str:
     """Remove all daggers and their explanations, which depend on the git history of the checkout."""
-    return page.replace(f"- {OLDER}\n", "").replace(f" {OLDER}", "").replace(" †", "")
+    return page.replace(f" {OLDER}", "").replace(" †", "")
 
 
 def footnote(records: Iterable[Record], *, older: bool = False) -> str:
@@ -109,6 +107,29 @@ def footnote(records: Iterable[Record], *, older: bool = False) -> str:
     commits = list(dict.fromkeys(record.get("commit") or "unknown" for record in records))
     known = ", ".join(commits[:-1]) + (" and " if commits[1:] else "") + commits[-1]
     return f"Measured with commit{'s' if commits[1:] else ''} {known}.{f' {OLDER}' if older else ''}\n"
+
+
+def shorten_search(ranked: str) -> str:
+    """Return, for each method, the best settings of a search, their error, the next best error and the number tried."""
+    lines = ["| method | best settings | validation error | next | tried |", "| --- " * 5 + "|"]
+    for title, table in re.findall(r"^([^|\n].*)\n\n((?:\|.*\n)+)", ranked, re.MULTILINE):
+        rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+        lines.append(f"| {title} | `{rows[0][0]}` | {rows[0][-2]} | {rows[1][-2]} | {len(rows)} |")
+    return "\n".join([*lines, ""])
+
+
+def shorten_peers(shown: str, table: str) -> str:
+    """Keep one table: means over splits if every method has them, else the first split; and the columns that decide."""
+    parts = [part.strip() for part in shown.split("\n\n") if part.startswith("| method")]
+    first, *rest = parts
+    complete = [part for part in rest if part.count("\n") == first.count("\n") and "±" in part]
+    kept = complete[0] if complete and "area" not in first.split("\n")[0] else first
+    rows = [line.strip("| ").split(" | ") for line in kept.strip().split("\n")]
+    dropped = {3, 4} if "nearest level" in kept else set()
+    if table.startswith("wall/"):
+        dropped |= {2, 5, 6, 7}
+    lines = ("| " + " | ".join(cell for at, cell in enumerate(row) if at not in dropped) + " |" for row in rows)
+    return "\n".join(lines) + "\n"
 
 
 def peers(table: str) -> str:
@@ -125,8 +146,9 @@ def peers(table: str) -> str:
     runs = [run for run in runs if not run["failure"]]
     ours, others = ([run for run in runs if run["title"].startswith("deepmf") == own] for own in (True, False))
     older = {run["title"] for run in ours if has_changed_since(run["commit"], _module_of(run))}
-    said = footnote(ours, older=bool(older)).replace("Measured", "Rows of deepmf were measured", 1)
-    said += f"Load of the machine as runs began: deepmf {_loads(ours)}; other libraries {_loads(others)}.\n"
+    said = footnote(ours, older=bool(older)).replace("Measured", "deepmf: measured", 1)
+    said += f"Load of the machine: deepmf {_loads(ours)}; others {_loads(others)}.\n"
+    shown = shorten_peers(shown, table) if shown.startswith("On the first split") else shown
     return f"{mark_rows(shown, sorted(older))}\n{said}"
 
 
@@ -279,7 +301,10 @@ def _records(table: str) -> list[Record]:
 def _peer_figure(task: str, peer: str, metric: str) -> float:
     """Return a score or a cost of the first split."""
     run = _json(RESULTS / "peers" / "runs" / task / f"{peer}-0.json")
-    return float(run[metric] if metric in run else run["scores"]["I"][metric])
+    if metric in run:
+        return float(run[metric])
+    scores = run["scores"]
+    return float(scores["ranking" if "ranking" in scores else "I"][metric])
 
 
 def _feature_figure(data: str, model: str, part: str, at: str = "") -> float:
@@ -313,14 +338,13 @@ def feature_tables() -> str:
     """Return what features are worth: by area, and for rows and columns with few entries."""
     parts = []
     for data, title in DATA.items():
-        areas = ("I", "II", "III", "IV")
-        by_area = _feature_table(data, areas, lambda record, at: record["areas"][at])
-        parts.append(f"{title}, errors (RMSE) by area:\n\n{by_area}")
-        for side, words in SIDES.items():
-            counts = ("0", "1", "2", "5", "10", "20")
-            found = _feature_table(data, counts, lambda record, at, side=side: record[side][at])  # type: ignore[misc]
-            parts.append(f"{title}, {words} by how many entries are known of each, at most:\n\n{found}")
-    parts.append(f"The splits that others publish on (as in the reproduction, OrdinalDMF):\n\n{_on_published_splits()}")
+        by_area = _feature_table(data, ("I", "II", "III", "IV"), lambda record, at: record["areas"][at])
+        parts.append(f"{title}, RMSE by area:\n\n{by_area}")
+        parts += [
+            f"{title}, RMSE of {SIDES[side]} by the number of known entries:\n\n{_cold_table(data, side)}"
+            for side in ("rows", "columns")
+        ]
+    parts.append(f"Published splits, OrdinalDMF:\n\n{_on_published_splits()}")
     shown = "\n".join(parts)
     asked = [(data, model, False) for data in DATA for model in NAMES] + [(data, "dmf-o", True) for data in DATA]
     runs = (
@@ -329,6 +353,21 @@ def feature_tables() -> str:
         for given in (False, True)
     )
     return f"{shown}\n{footnote((run for own in runs for run in own), older='†' in shown)}"
+
+
+def _cold_table(data: str, side: str) -> str:
+    """Return mean errors of new rows or columns with few entries, and the largest standard deviation among them."""
+    counts = ("0", "1", "2", "5", "10", "20")
+    lines = [f"| method | {' | '.join(counts)} |", "| --- " * (len(counts) + 1) + "|"]
+    spreads = []
+    for model, name in NAMES.items():
+        for with_features in (False, True):
+            own = feature_records(data, model, with_features=with_features)
+            figures = [[record[side][at] for record in own] for at in counts]
+            spreads += [statistics.stdev(each) for each in figures]
+            title = (f"{name}, with features" if with_features else name) + _mark(own)
+            lines.append(f"| {title} | {' | '.join(f'{statistics.mean(each):.3f}' for each in figures)} |")
+    return "\n".join([*lines, "", f"Standard deviations are at most {max(spreads):.3f}.", ""])
 
 
 def _mark(records: Iterable[Record]) -> str:
