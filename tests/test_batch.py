@@ -79,6 +79,9 @@ def test_recommendations_are_those_of_the_model(kind: str, path: Path, model: Mo
     assert found["rank"] == [1, 2, 3] * 3
     assert found["column"] == best.labels.ravel().tolist()
     np.testing.assert_allclose(found["prediction"], best.values.ravel())
+    assert best.presence is not None and best.liked is not None
+    np.testing.assert_allclose(found["presence"], best.presence.ravel())
+    np.testing.assert_allclose(found["liked"], best.liked.ravel())
 
 
 @KINDS
@@ -114,13 +117,15 @@ def test_complete_gives_every_missing_entry_once(kind: str, path: Path, model: M
 
 def test_schema_is_fixed_whatever_the_batch(path: Path, integers: Path) -> None:
     for scorer, text in ((Scorer(path), pa.string()), (Scorer(integers), pa.int64())):
-        schema = pa.schema({"row": text, "rank": pa.int32(), "column": text, "prediction": pa.float64()})
+        ids = {"row": text, "rank": pa.int32(), "column": text}
+        schema = pa.schema(ids | dict.fromkeys(["prediction", "presence", "liked"], pa.float64()))
         assert scorer.schema == schema
         empty = pa.table({"row": pa.array([], text)})
         assert scorer(empty).schema == schema
         assert scorer(empty).num_rows == 0
         assert scorer.empty_frame.columns.tolist() == schema.names
-    assert Scorer(integers).spark_schema == "`row` bigint, `rank` int, `column` bigint, `prediction` double"
+    chances = "`presence` double, `liked` double"
+    assert Scorer(integers).spark_schema == f"`row` bigint, `rank` int, `column` bigint, `prediction` double, {chances}"
     assert Scorer(integers, "predict").schema.names == ["row", "column", "prediction"]
 
 

@@ -22,7 +22,7 @@ from deepmf.models.completion import complete_rows
 from deepmf.models.loading import load
 from deepmf.models.pairs import Unknown, check_unknown
 from deepmf.models.predictor import Predictor
-from deepmf.models.ranking import Ranking, RankOptions
+from deepmf.models.ranking import Order, Ranking, RankOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +49,8 @@ class Scorer:
     ============  ========================================  ==========================================================
     task          columns of a batch                        columns of the result
     ============  ========================================  ==========================================================
-    "recommend"   `row`                                     `row`, `rank` (int32, from 1), `column`, `prediction`
+    "recommend"   `row`                                     `row`, `rank` (int32, from 1), `column`, `prediction`, and
+                                                            if the model has them `presence` and `liked`
     "predict"     `row`, `column`                           `row`, `column`, `prediction`
     "complete"    `row`                                     `row`, `column`, `prediction`
     ============  ========================================  ==========================================================
@@ -138,9 +139,19 @@ class Scorer:
         fields = {"row": row, "rank": arrow.int32(), "column": column, "prediction": arrow.float64()}
         if self.task != "recommend":
             del fields["rank"]
+        fields |= dict.fromkeys(self._chances, arrow.float64())
         if self.distribution:
             fields["distribution"] = arrow.list_(arrow.float64())
         return arrow.schema(list(fields.items()))
+
+    @property
+    def _chances(self) -> list[str]:
+        """The probabilities beside each recommendation, by name."""
+        if self.task != "recommend":
+            return []
+        order: Order = {"rank_by": self.options.get("rank_by"), "relevant": self.options.get("relevant")}
+        known = self.model.make_ranker(**order).known_chances
+        return [name for name in ("presence", "liked") if known[name]]
 
     @property
     def spark_schema(self) -> str:
@@ -204,13 +215,15 @@ class Scorer:
     def _recommend(self, rows: _Rows) -> Columns:
         if rows.lines.size == 0:
             nothing = np.empty(0, dtype=np.int64)
-            return self._build(rows, nothing, nothing, np.empty(0), rank=nothing.astype(np.int32))
+            chances: dict[str, Any] = dict.fromkeys(self._chances, np.empty(0))
+            return self._build(rows, nothing, nothing, np.empty(0), rank=nothing.astype(np.int32), **chances)
         # Folded rows rank themselves; a model ranks rows that it is given.
         given = [rows.labels.tolist()] if rows.source is self.model else []
         best: Ranking = rows.source.recommend(*given, self.n, **self.options)
         of, place = np.nonzero(~np.isnan(best.values))
         columns = self.model.entries_.columns.positions(best.labels[of, place])
-        return self._build(rows, of, columns, best.values[of, place], rank=(place + 1).astype(np.int32))
+        chances = {name: getattr(best, name)[of, place] for name in self._chances}
+        return self._build(rows, of, columns, best.values[of, place], rank=(place + 1).astype(np.int32), **chances)
 
     def _predict(self, rows: _Rows, batch: Columns) -> Columns:
         model = self.model

@@ -270,7 +270,7 @@ def test_all_rows_and_some_rows_in_a_file(run: Any, folder: Path, tmp_path: Path
     assert (code, err) == (0, "")
     assert out == f"{3 * n_rows} recommendations for {n_rows} rows in {top}\n"
     frame = polars.read_csv(top)
-    assert frame.columns == ["user", "rank", "film", "prediction"]  # as the file of entries has them
+    assert frame.columns == ["user", "rank", "film", "prediction", "presence", "liked"]  # ids as in the entries' file
     for row in fitted.row_labels_[:2]:
         assert frame.filter(polars.col("user") == row)["film"].to_list() == fitted.recommend(row, n=3).labels.tolist()
     some = fitted.row_labels_[[4, 1]].tolist()

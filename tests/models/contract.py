@@ -935,8 +935,23 @@ class ModelContract:
         path = tmp_path / "top.csv"
         assert fitted.recommend_to(path, n=2) == 2 * matrix.shape[0]
         lines = [line.split(",") for line in path.read_text().splitlines()]
-        assert lines[0] == ["row", "rank", "column", "prediction"]
         assert [line[2] for line in lines if line[0] == "row 3"] == fitted.recommend("row 3", n=2).labels.tolist()
+
+    def test_recommendations_carry_the_probabilities_that_the_model_has(self, fitted: Model, tmp_path: Path) -> None:
+        best = fitted.recommend("row 3", n=2)
+        has_presence = fitted.rankers_.presence is not None
+        assert (best.presence is not None) == (best.liked is not None) == has_presence
+        assert (best.distribution is not None) == fitted.gives_distribution
+        names = [name for name in ("presence", "liked", "distribution") if getattr(best, name) is not None]
+        if best.distribution is not None:
+            expected = fitted.predict_distribution(["row 3"] * 2, best.labels)
+            np.testing.assert_allclose(best.distribution, expected, rtol=1e-5, atol=1e-7)
+        fitted.recommend_to(tmp_path / "top.csv", ["row 3"], n=2)
+        header, *lines = [line.split(",") for line in (tmp_path / "top.csv").read_text().splitlines()]
+        assert header == ["row", "rank", "column", "prediction", *names]
+        for place, line in enumerate(lines):
+            for name, text in zip(names, line[4:], strict=True):
+                assert list(map(float, text.split("|"))) == pytest.approx(np.ravel(getattr(best, name)[place]).tolist())
 
     def test_bad_pairs(self, fitted: Model) -> None:
         for rows, columns, error, message in BAD_PAIRS:

@@ -284,7 +284,7 @@ def test_the_file_holds_what_recommend_gives(model: Model, tmp_path: Path, monke
     path = tmp_path / "top.parquet"
     count = model.recommend_to(path, n=4, exclude=model.column_labels_[:3])
     frame = polars.read_parquet(path)
-    assert frame.columns == ["row", "rank", "column", "prediction"]
+    assert frame.columns == ["row", "rank", "column", "prediction", "presence", "liked"]
     assert count == frame.height == 4 * len(model.row_labels_)
     assert frame["row"].unique(maintain_order=True).to_list() == model.row_labels_.tolist()
     for row in model.row_labels_.tolist():

@@ -99,7 +99,7 @@ def recommend(
 
     These are the columns that the row is likely to take and to like, or with --rank-by value the columns with the
     highest predictions. Columns that the row has an entry for are left out. With --rows or --all, a file with a row, a
-    rank, a column and a prediction per line is written in batches, so that memory stays bounded.
+    rank, a column, a prediction and its probabilities per line is written in batches, so that memory stays bounded.
 
     Example: deepmf recommend model.safetensors --all -n 10 --min-entries 20 -o top.parquet
     """
@@ -215,12 +215,19 @@ def _convert_row(model: Model, row: str | None) -> Any:
 
 def _show_best(best: Ranking, model: Model, row: str | None, *, as_json: bool) -> None:
     numbers = {"prediction": best.values, "presence": best.presence, "liked": best.liked}
-    known = {name: each.tolist() for name, each in numbers.items() if each is not None}
-    lines = list(zip(best.labels.tolist(), *known.values(), strict=True))
+    known: dict[str, list[Any]] = {name: each.tolist() for name, each in numbers.items() if each is not None}
     if as_json:
+        if best.distribution is not None:
+            levels = model.support_.tolist()
+            known["distribution"] = [
+                [{"level": level, "probability": chance} for level, chance in zip(levels, line, strict=True)]
+                for line in best.distribution.tolist()
+            ]
+        lines = zip(best.labels.tolist(), *known.values(), strict=True)
         shown = None if row is None else _convert_row(model, row)
         show_json({"row": shown, "best": [dict(zip(("column", *known), line, strict=True)) for line in lines]})
         return
+    lines = zip(best.labels.tolist(), *known.values(), strict=True)
     _, heading = model.entries_.train.form.name_ids_beside(list(known))
     show_table([heading, *known], ([str(column), *rest] for column, *rest in lines))
 

@@ -435,7 +435,7 @@ class Model(ABC):
         Columns for which the row has an entry are left out. In a ranking of several rows, a line with fewer than n
         columns is filled up with NaN. The values are predictions, however the columns are ranked; the attributes
         `presence` and `liked` of the ranking are the probabilities that an entry exists, and that its value is then at
-        least the relevant one.
+        least the relevant one; `distribution` has the probability of each level, if the model predicts distributions.
 
         Parameters
         ----------
@@ -483,8 +483,9 @@ class Model(ABC):
     ) -> int:
         """Write the n best columns of some rows, or of all rows (None), to a file in bounded memory.
 
-        The name ends in .csv, .tsv, .jsonl or .parquet. A line has the row, the rank from 1, the column and the
-        prediction. The keyword arguments are those of `recommend`.
+        The name ends in .csv, .tsv, .jsonl or .parquet. A line has the row, the rank from 1, the column, the prediction
+        and, if the model has them, the probabilities `presence`, `liked` and `distribution` of `recommend`. The last is
+        a list, whose items are joined with bars in delimited text. The keyword arguments are those of `recommend`.
 
         Returns
         -------

@@ -52,8 +52,8 @@ _ROW_POWER = 0.5
 # Weighted ALS: the latent size, the sweeps, and the weight of pairs without an entry.
 _LATENT_SIZE, _SWEEPS, _UNOBSERVED_WEIGHT = 64, 8, 0.3
 
-# Entries of rows that are solved for together.
-_ENTRIES_AT_A_TIME = 1 << 15
+# Entries of rows that are solved for together, and pairs whose latents are gathered together.
+_ENTRIES_AT_A_TIME, _PAIRS_AT_A_TIME = 1 << 15, 1 << 16
 
 # Scores of EASE may be negative; below this size they are smoothly turned into small positive numbers.
 _SMALL_SCORE = 0.01
@@ -299,7 +299,11 @@ class WeightedALS(PresenceModel):
 
     def score_pairs(self, described: LatentArray, columns: IndexArray) -> npt.NDArray[Any]:
         """Return the products (rows, n) of latents of rows with those of columns (rows, n) of their own."""
-        products: npt.NDArray[Any] = np.einsum("rd,rnd->rn", described, self.columns[columns])
+        products = np.empty(columns.shape, dtype=np.float32)
+        step = max(_PAIRS_AT_A_TIME // max(len(columns), 1), 1)
+        for start in range(0, columns.shape[1], step):
+            some = slice(start, start + step)
+            np.einsum("rd,rnd->rn", described, self.columns[columns[:, some]], out=products[:, some])
         return products
 
     def find_effects(self, entries: AxisEntries, column: int) -> FloatArray:

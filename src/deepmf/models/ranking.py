@@ -18,7 +18,7 @@ from deepmf.matrix.axis_entries import NOTHING, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labels
 from deepmf.models.predictor import Predictor
-from deepmf.models.relevance import InteractionRanker, Observed, RankBy, Ranker
+from deepmf.models.relevance import Observed, RankBy, Ranker
 
 # Cells scored at a time when whole rows are ranked: 8 MB of float64.
 CELLS_AT_A_TIME = 1 << 20
@@ -66,10 +66,13 @@ class Ranking(_LabelsAndValues):
     presence : the probabilities that an entry exists; None if the model has no presence part.
     liked : the probabilities that an entry that exists has at least the relevant value; None as before, and for
         interactions.
+    distribution : the probability of each level, (n, levels) or (rows, n, levels), as of `predict_distribution`; None
+        if the model predicts only values.
     """
 
     presence: FloatArray | None
     liked: FloatArray | None
+    distribution: FloatArray | None
 
     def __new__(
         cls,
@@ -77,17 +80,22 @@ class Ranking(_LabelsAndValues):
         values: FloatArray,
         presence: FloatArray | None = None,
         liked: FloatArray | None = None,
+        distribution: FloatArray | None = None,
     ) -> Self:
-        """Return a pair with two attributes beside it, so that `labels, values = ranking` unpacks it."""
+        """Return a pair with attributes beside it, so that `labels, values = ranking` unpacks it."""
         ranking = super().__new__(cls, labels, values)
-        ranking.presence, ranking.liked = presence, liked
+        ranking.presence, ranking.liked, ranking.distribution = presence, liked, distribution
         return ranking
 
     def first(self) -> Ranking:
         """Return the ranking of the first row, without the places that no column fills."""
         is_filled = ~np.isnan(self.values[0])
-        presence, liked = (None if each is None else each[0][is_filled] for each in (self.presence, self.liked))
-        return Ranking(self.labels[0][is_filled], self.values[0][is_filled], presence, liked)
+        beside = (self.presence, self.liked, self.distribution)
+        return Ranking(
+            self.labels[0][is_filled],
+            self.values[0][is_filled],
+            *(None if each is None else each[0][is_filled] for each in beside),
+        )
 
 
 class ColumnFilter(TypedDict, total=False):
@@ -131,25 +139,29 @@ def rank_columns(
         parts = list(rank_batches(ranker, rows, choice, n, observed=observed))
     else:
         parts = [_rank_near(ranker, row, choice, n, observed, neighbours) for row in rows[:, None]]
-    best, values = (np.concatenate([getattr(part, name) for part in parts]) for name in ("columns", "values"))
-    found = labels[best.ravel()].reshape(best.shape)  # one by one: not all may be in memory
-    if ranker.relevance is None:
-        return Ranking(found, values)
-    if isinstance(ranker, InteractionRanker):
-        return Ranking(found, values, values)
-    presence, liked = (
-        np.where(np.isnan(values), np.nan, read(rows, best))
-        for read in (ranker.relevance.read_presence, ranker.relevance.read_liked)
-    )
-    return Ranking(found, values, presence, liked)
+    best = join_ranked(parts)
+    found = labels[best.columns.ravel()].reshape(best.columns.shape)  # one by one: not all may be in memory
+    return Ranking(found, best.values, best.presence, best.liked, best.distribution)
 
 
 class RankedRows(NamedTuple):
-    """The best columns of some rows by position, (rows, n); NaN values where a row has fewer columns."""
+    """The best columns of some rows by position, (rows, n); NaN values where a row has fewer columns.
+
+    presence, liked, distribution: as in `Ranking`.
+    """
 
     rows: IndexArray
     columns: IndexArray
     values: FloatArray
+    presence: FloatArray | None
+    liked: FloatArray | None
+    distribution: FloatArray | None
+
+
+def join_ranked(parts: Iterable[RankedRows]) -> RankedRows:
+    """Return all rows of some parts."""
+    joined: list[Any] = [None if each[0] is None else np.concatenate(each) for each in zip(*parts, strict=True)]
+    return RankedRows(*joined)
 
 
 def rank_batches(
@@ -175,7 +187,12 @@ def _rank_rows(ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, o
     missing = best.keys == -np.inf
     columns = choice.columns(best.places)
     values = ranker.read_values(rows, columns, np.where(missing, 0.0, best.keys))
-    return RankedRows(rows, columns, np.where(missing, np.nan, values))
+    found = RankedRows(rows, columns, values, *ranker.read_chances(rows, columns, values))
+    if missing.any():
+        for each in found[2:]:
+            if each is not None:
+                each[missing] = np.nan
+    return found
 
 
 def _rank_near(
@@ -490,17 +507,22 @@ class Recommendations:
         from deepmf.storage.frame_file import find_label_type
 
         polars = import_polars()
-        form = self.entries.train.form
-        row, column = form.name_ids_beside(("rank", "prediction"))
+        form, ranker = self.entries.train.form, self.ranker
+        chances = [name for name, is_known in ranker.known_chances.items() if is_known]
+        types = {"distribution": polars.List(polars.Float64)}
+        row, column = form.name_ids_beside(("rank", "prediction", *chances))
         return {
             row: find_label_type(self.entries.rows[:1], form.row_type),
             "rank": polars.Int64,
             column: find_label_type(self.entries.columns[:1], form.column_type),
             "prediction": polars.Float64,
-        }
+        } | {name: types.get(name, polars.Float64) for name in chances}
 
     def frames(self) -> Iterator[Any]:
-        """Yield polars frames with a line for each row and rank (from 1), the column and the prediction."""
+        """Yield polars frames with a line for each row and rank (from 1), the column, and what is known of it.
+
+        That is the prediction, and where the model has them, the probabilities of `Ranking`.
+        """
         waiting: list[RankedRows] = []
         n_lines = 0
         for part in rank_batches(self.ranker, self.rows, self.choice, self.n, observed=self.entries.seen_columns):
@@ -515,13 +537,13 @@ class Recommendations:
     def _frame(self, parts: list[RankedRows]) -> Any:
         """Return the frame of some ranked rows."""
         polars, schema, entries = import_polars(), self.schema, self.entries
-        rows, columns, values = (np.concatenate(each) for each in zip(*parts, strict=True))
-        line_of, place = np.nonzero(~np.isnan(values))
+        best = join_ranked(parts)
+        line_of, place = np.nonzero(~np.isnan(best.values))
         found = (
-            polars.Series(entries.rows[rows].tolist(), dtype=next(iter(schema.values()))).gather(line_of),
+            polars.Series(entries.rows[best.rows].tolist(), dtype=next(iter(schema.values()))).gather(line_of),
             place + 1,
-            entries.columns[columns[line_of, place]].tolist(),
-            values[line_of, place],
+            entries.columns[best.columns[line_of, place]].tolist(),
+            *(each[line_of, place] for each in best[2:] if each is not None),
         )
         return polars.DataFrame(dict(zip(schema, found, strict=True)), schema=schema)
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,11 +38,21 @@ Observed = Callable[[IndexArray], AxisEntries]  # from positions of rows to thei
 # The share of observed cells from which on columns are ranked by value by default.
 MOST_DENSE = 0.2
 
-# Rows of which probabilities are read at a time.
-_READ_AT_A_TIME = 256
-
 # Below this share of candidates, liking is computed for the candidates of a block alone.
 _FEW = 0.25
+
+
+class Chances(NamedTuple):
+    """Probabilities of the columns (rows, n) of each row; None where a model does not have them.
+
+    presence: that an entry exists.
+    liked: that its value is then at least the relevant one.
+    distribution: of each level, (rows, n, levels).
+    """
+
+    presence: FloatArray | None
+    liked: FloatArray | None
+    distribution: FloatArray | None
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,28 @@ class Ranker:
     def read_values(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> FloatArray:
         """Return the predictions for the columns (rows, n) of each row, which have these keys."""
         return self.predictor.readout.values(self.predictor.scores_of_keys(rows, keys))
+
+    @property
+    def known_chances(self) -> dict[str, bool]:
+        """Whether the model has the probabilities of `Chances`, by name."""
+        has_relevance = self.relevance is not None
+        return {
+            "presence": has_relevance,
+            "liked": has_relevance,
+            "distribution": self.predictor.readout.gives_distribution,
+        }
+
+    def read_chances(self, rows: IndexArray, columns: IndexArray, values: FloatArray) -> Chances:
+        """Return the probabilities of the columns (rows, n) of each row, which have these values."""
+        relevance, shape = self.relevance, columns.shape
+        distribution = None
+        if self.predictor.readout.gives_distribution:
+            pairs = np.repeat(rows, shape[1]), columns.ravel()
+            found = self.predictor.distribution(*pairs).probabilities
+            distribution = found.reshape(*shape, found.shape[1])
+        if relevance is None:
+            return Chances(None, None, distribution)
+        return Chances(relevance.read_presence(rows, columns), relevance.read_liked(rows, columns), distribution)
 
 
 class RelevanceRanker(Ranker):
@@ -106,6 +138,15 @@ class InteractionRanker(RelevanceRanker):
         """Return the probabilities of the columns (rows, n) of each row."""
         return np.exp(keys.astype(np.float64))
 
+    @property
+    def known_chances(self) -> dict[str, bool]:
+        """Whether the model has the probabilities of `Chances`, by name."""
+        return {"presence": True, "liked": False, "distribution": False}
+
+    def read_chances(self, rows: IndexArray, columns: IndexArray, values: FloatArray) -> Chances:
+        """Return the values, which are the probabilities of presence."""
+        return Chances(values.copy(), None, None)
+
 
 class Relevance:
     """Both probabilities of some rows: that an entry exists, and that its value is at least the relevant one.
@@ -148,23 +189,18 @@ class Relevance:
 
     def read_presence(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the probabilities that entries exist in the columns (rows, n) of each row."""
-        found = np.empty(columns.shape)
-        for start in range(0, rows.size, _READ_AT_A_TIME):
-            some = slice(start, start + _READ_AT_A_TIME)
-            own, described = columns[some], self._describe(rows[some])
-            scores = self.presence.model.score_pairs(described.presence, own)
-            scores[described.are_empty] = self._popularity[own[described.are_empty]]
-            scores = self.presence.add_popularity(scores, self._popularity[own], self._factors[own])
-            found[some] = np.exp(self.presence.log_probabilities(scores))
+        described = self._describe(rows)
+        scores = self.presence.model.score_pairs(described.presence, columns)
+        scores[described.are_empty] = self._popularity[columns[described.are_empty]]
+        scores = self.presence.add_popularity(scores, self._popularity[columns], self._factors[columns])
+        found: FloatArray = np.exp(self.presence.log_probabilities(scores)).astype(np.float64)
         return found
 
     def read_liked(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the probabilities that values in the columns (rows, n) of each row are at least the relevant one."""
-        found = np.empty(columns.shape)
-        for start in range(0, rows.size, _READ_AT_A_TIME):
-            some = slice(start, start + _READ_AT_A_TIME)
-            thresholds, spread = self._describe(rows[some]).thresholds, self.presence.spread
-            found[some] = np.exp(self.predictor.log_exceed_pairs(rows[some], columns[some], thresholds, spread=spread))
+        thresholds, spread = self._describe(rows).thresholds, self.presence.spread
+        logs = self.predictor.log_exceed_pairs(rows, columns, thresholds, spread=spread)
+        found: FloatArray = np.exp(logs).astype(np.float64)
         return found
 
     def _describe(self, rows: IndexArray) -> _Rows:

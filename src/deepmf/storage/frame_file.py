@@ -37,12 +37,13 @@ def make_feature_frame(features: Features, label: str) -> pl.DataFrame:
 def join_lists(frame: pl.DataFrame) -> pl.DataFrame:
     """Join the items of lists with bars, for delimited text."""
     polars = import_polars()
-    return frame.with_columns(polars.col(polars.List(polars.String)).list.join(_BETWEEN_ITEMS))
+    lists = polars.col(polars.List(polars.String), polars.List(polars.Float64))
+    return frame.with_columns(lists.cast(polars.List(polars.String)).list.join(_BETWEEN_ITEMS))
 
 
 _TEXTS: dict[str, Callable[[Any, Any, bool, bool], Any]] = {
-    ".csv": lambda frame, file, header, quoted: write_csv(frame, file, header=header, quoted=quoted),
-    ".tsv": lambda frame, file, header, _: write_tsv(frame, file, header=header),
+    ".csv": lambda frame, file, header, quoted: write_csv(join_lists(frame), file, header=header, quoted=quoted),
+    ".tsv": lambda frame, file, header, _: write_tsv(join_lists(frame), file, header=header),
     ".jsonl": lambda frame, file, *_: frame.write_ndjson(file),
 }
 
