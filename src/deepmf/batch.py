@@ -216,14 +216,14 @@ class Scorer:
         if rows.lines.size == 0:
             nothing = np.empty(0, dtype=np.int64)
             chances: dict[str, Any] = dict.fromkeys(self._chances, np.empty(0))
-            return self._build(rows, nothing, nothing, np.empty(0), rank=nothing.astype(np.int32), **chances)
+            return self._build(rows, nothing, nothing, np.empty(0), rank=nothing.astype(np.int32)) | chances
         # Folded rows rank themselves; a model ranks rows that it is given.
         given = [rows.labels.tolist()] if rows.source is self.model else []
         best: Ranking = rows.source.recommend(*given, self.n, **self.options)
         of, place = np.nonzero(~np.isnan(best.values))
         columns = self.model.entries_.columns.positions(best.labels[of, place])
         chances = {name: getattr(best, name)[of, place] for name in self._chances}
-        return self._build(rows, of, columns, best.values[of, place], rank=(place + 1).astype(np.int32), **chances)
+        return self._build(rows, of, columns, best.values[of, place], rank=(place + 1).astype(np.int32)) | chances
 
     def _predict(self, rows: _Rows, batch: Columns) -> Columns:
         model = self.model
