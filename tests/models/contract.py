@@ -377,7 +377,8 @@ class ModelContract:
                 row_labels=areas.extension.row_labels,
                 column_labels=areas.extension.column_labels,
             )
-            np.testing.assert_array_equal(trained.extend(more).predict(*pairs), extended.predict(*pairs))
+            # New labels come in another order, on which last bits of batched solutions may depend.
+            np.testing.assert_allclose(trained.extend(more).predict(*pairs), extended.predict(*pairs), rtol=1e-6)
 
     def test_extending_bit_by_bit_is_extending_at_once(
         self, trained: Model, extension: ObservedMatrix, extended: Model, pairs: tuple[Any, Any]

@@ -1,0 +1,231 @@
+"""The Gibbs sampler: each conditional against its closed form, and calibration of the whole."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.features import Features
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.gibbs import (
+    AxisSolver,
+    DenseInputs,
+    GibbsSampler,
+    Inputs,
+    Units,
+    compute_effective_size,
+    compute_r_hat,
+    draw_alpha,
+    draw_lambdas,
+    draw_mean_and_precision,
+    draw_weights,
+    draw_wishart,
+)
+
+CPU = torch.device("cpu")
+
+# A matrix of 4 rows x 3 columns; row 3 and nothing else is empty.
+ROWS, COLUMNS = np.array([0, 0, 1, 1, 1, 2]), np.array([0, 2, 0, 1, 2, 1])
+VALUES = np.array([0.5, -1.0, 0.2, 1.4, -0.3, 0.9])
+
+
+def by_row() -> AxisEntries:
+    return AxisEntries(np.array([0, 2, 5, 6, 6]), COLUMNS, VALUES)
+
+
+def by_column() -> AxisEntries:
+    order = np.lexsort((ROWS, COLUMNS))
+    return AxisEntries(np.array([0, 2, 4, 6]), ROWS[order], VALUES[order])
+
+
+def dense_inputs() -> Any:
+    """Return F of the rows in double precision."""
+    present = np.zeros((4, 3))
+    present[ROWS, COLUMNS] = 1.0
+    return shrink(present)
+
+
+def shrink(present: Any) -> Any:
+    """Return which columns each row has entries in, over sqrt(n), shrunk to the average as if by 5 entries."""
+    counts = present.sum(axis=1, keepdims=True)
+    inputs = present / np.sqrt(np.maximum(counts, 1))
+    average = (counts * inputs).sum(axis=0) / counts.sum()
+    return (counts * inputs + 5 * average) / (counts + 5)
+
+
+def random_precision(size: int, seed: int = 0) -> Any:
+    table = np.random.default_rng(seed).standard_normal((size + 3, size))
+    return table.T @ table
+
+
+def test_a_row_has_the_posterior_of_a_bayesian_regression() -> None:
+    generator = np.random.default_rng(1)
+    columns, priors = generator.standard_normal((3, 3)), generator.standard_normal((4, 3))
+    precision, alpha = random_precision(3), 2.5
+    moment = columns.T @ columns
+    solver = AxisSolver(by_row(), VALUES, n_others=3, device=CPU)
+
+    def draw(noise: Any) -> Any:
+        return solver.draw(
+            torch.from_numpy(columns),
+            torch.from_numpy(priors),
+            torch.from_numpy(precision),
+            alpha,
+            noise=None if noise is None else torch.from_numpy(noise),
+            moment=torch.from_numpy(moment),
+            with_error=True,
+        )
+
+    found = draw(np.zeros((4, 3)))
+    # The draws are linear in the noise: their covariance is that of the images of unit vectors.
+    steps = [draw(np.tile(unit, (4, 1))).draws.numpy() - found.means.numpy() for unit in np.eye(3)]
+    squared_error = 0.0
+    for row in range(4):
+        own = row == ROWS
+        table = np.column_stack([columns[COLUMNS[own], :-1], np.ones(own.sum())])
+        targets = VALUES[own] - columns[COLUMNS[own], -1]
+        covariance = np.linalg.inv(alpha * table.T @ table + precision)
+        mean = covariance @ (alpha * table.T @ targets + precision @ priors[row])
+        np.testing.assert_allclose(found.means[row], mean, rtol=1e-6)
+        images = np.stack([step[row] for step in steps], axis=1)
+        np.testing.assert_allclose(images @ images.T, covariance, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(found.variances[row], np.trace(covariance @ moment), rtol=1e-4)
+        squared_error += float(np.square(targets - table @ mean).sum())
+    np.testing.assert_allclose(found.squared_error, squared_error, rtol=1e-6)
+    np.testing.assert_allclose(draw(None).means, found.means, rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_leading", [0, 2])
+@pytest.mark.parametrize("featured", [False, True])
+def test_weights_have_the_posterior_of_a_regression_of_the_factors_on_the_inputs(
+    featured: bool, n_leading: int
+) -> None:
+    entries, table = by_row(), dense_inputs()
+    if featured:
+        labels = ["a", "b", "c", "d"]
+        features = Features.from_columns(labels, {"size": [1.0, 2.0, 4.0, 3.0]})
+        vectors = features.encode(features.learn_encoding())
+        entries, table = entries._replace(features=vectors), np.hstack([table, vectors.to_sparse().toarray()])
+    inputs = Inputs(entries, by_column(), n_others=3, device=CPU, n_leading=n_leading)
+    assert sum(inputs.blocks) == table.shape[1]
+    generator = np.random.default_rng(2)
+    deviations, precision = generator.standard_normal((4, 2)), random_precision(2)
+    lambdas = np.concatenate([np.full(size, 1.5 + block) for block, size in enumerate(inputs.blocks)])[:, None]
+
+    def draw(row_noise: Any, input_noise: Any) -> Any:
+        return draw_weights(
+            *(torch.from_numpy(deviations), inputs, torch.from_numpy(lambdas), torch.from_numpy(precision)),
+            torch.from_numpy(row_noise),
+            torch.from_numpy(input_noise),
+            steps=20,
+        ).numpy()
+
+    nothing = np.zeros((4, 2)), np.zeros((table.shape[1], 2))
+    mean = draw(*nothing)
+    inverse = np.linalg.inv(table.T @ table + np.diag(lambdas[:, 0]))
+    np.testing.assert_allclose(mean, inverse @ table.T @ deviations, atol=1e-5)
+    images = []
+    for which, shape in enumerate((deviations.shape, mean.shape)):
+        for at in np.ndindex(*shape):
+            noise = [each.copy() for each in nothing]
+            noise[which][at] = 1.0
+            images.append((draw(*noise) - mean).ravel())
+    for blocks, part in ((inputs.blocks, table), ([4], table.T)):  # narrow and wide, one lambda each
+        system = DenseInputs(torch.from_numpy(part.copy()), blocks)
+        strengths = lambdas if blocks is inputs.blocks else np.full((4, 1), 0.7)
+        target = generator.standard_normal((part.shape[1], 2))
+        solved = system.solve(torch.from_numpy(target), torch.from_numpy(strengths))
+        np.testing.assert_allclose(part.T @ part @ solved.numpy() + strengths * solved.numpy(), target, atol=1e-8)
+    # Rows and inputs: (F'F + lambda)^-1 over inputs, precision^-1 over factors.
+    expected = np.kron(inverse, np.linalg.inv(precision))
+    np.testing.assert_allclose(np.stack(images, 1) @ np.stack(images), expected, atol=1e-5)
+    np.testing.assert_allclose(inputs.multiply(torch.from_numpy(mean)), table @ mean, atol=1e-6)
+
+
+def test_wishart_draws_have_its_mean_and_variance() -> None:
+    scale, degrees, numbers = random_precision(3, seed=3), 7.0, np.random.default_rng(4)
+    draws = np.stack([draw_wishart(degrees, scale, numbers) for _ in range(4000)])
+    expected = scipy.stats.wishart(degrees, np.linalg.inv(scale))
+    np.testing.assert_allclose(draws.mean(0), expected.mean(), atol=0.05 * np.abs(expected.mean()).max())
+    np.testing.assert_allclose(draws.var(0), expected.var(), atol=0.12 * expected.var().max())
+
+
+def test_mean_and_precision_follow_the_normal_wishart_posterior() -> None:
+    generator, numbers = np.random.default_rng(5), np.random.default_rng(6)
+    factors = generator.standard_normal((40, 2)) @ np.array([[1.0, 0.3], [0.0, 0.5]]) + [1.0, -2.0]
+    weights, strength = generator.standard_normal((10, 2)), 3.0
+    drawn = [
+        draw_mean_and_precision(
+            40, factors.mean(0), factors.T @ factors, strength * weights.T @ weights, len(weights), numbers
+        )
+        for _ in range(4000)
+    ]
+    # Prior: mean ~ Normal(0, (2 precision)^-1), precision ~ Wishart(2, I), weights ~ Normal(0, (3 precision)^-1).
+    average = 40 / 42 * factors.mean(0)
+    scale = np.eye(2) + factors.T @ factors - 42 * np.outer(average, average) + strength * weights.T @ weights
+    expected = scipy.stats.wishart(2 + 40 + 10, np.linalg.inv(scale))
+    precisions, means = np.stack([each[1] for each in drawn]), np.stack([each[0] for each in drawn])
+    np.testing.assert_allclose(precisions.mean(0), expected.mean(), atol=0.03 * expected.mean().max())
+    np.testing.assert_allclose(precisions.var(0), expected.var(), atol=0.12 * expected.var().max())
+    np.testing.assert_allclose(means.mean(0), average, atol=0.02)
+    of_means = scale / (52 - 3) / 42  # E[precision^-1] / 42
+    np.testing.assert_allclose(np.cov(means.T), of_means, atol=0.1 * of_means.max())
+
+
+def test_alpha_and_lambda_follow_their_gamma_posteriors() -> None:
+    numbers = np.random.default_rng(7)
+    alphas = np.array([draw_alpha(30, 12.0, numbers) for _ in range(4000)])
+    assert scipy.stats.kstest(alphas, scipy.stats.gamma(1 + 15, scale=1 / (1 + 6.0)).cdf).pvalue > 1e-3
+    weights, precision = torch.randn(6, 2, generator=torch.Generator().manual_seed(0)).double(), random_precision(2)
+    drawn = np.stack([draw_lambdas(weights, torch.from_numpy(precision), [4, 2], numbers).numpy() for _ in range(2000)])
+    for block, part in enumerate((weights[:4].numpy(), weights[4:].numpy())):
+        rate = 0.1 + np.trace(part @ precision @ part.T) / 2
+        expected = scipy.stats.gamma(1 + part.size / 2, scale=1 / rate)
+        assert scipy.stats.kstest(drawn[:, block], expected.cdf).pvalue > 1e-3
+
+
+def simulate(numbers: np.random.Generator, n_rows: int, n_columns: int, size: int) -> tuple[ObservedMatrix, float]:
+    """Draw parameters from the prior, given where entries are, and entries from them; return these and alpha."""
+    present = numbers.random((n_rows, n_columns)) < 0.7
+    present[0, 0] = True
+    factors = []
+    for inputs in (present, present.T):
+        inputs = shrink(inputs)
+        precision = draw_wishart(size, np.eye(size), numbers)
+        root = np.linalg.inv(np.linalg.cholesky(precision))
+        strength = numbers.gamma(1.0, 10.0)
+        mean = numbers.standard_normal(size) @ root / np.sqrt(2.0)
+        weights = numbers.standard_normal((inputs.shape[1], size)) @ root / np.sqrt(strength)
+        factors.append(mean + inputs @ weights + numbers.standard_normal((len(inputs), size)) @ root)
+    alpha = numbers.gamma(1.0, 1.0)
+    (u, b), (v, c) = ((each[:, :-1], each[:, -1]) for each in factors)
+    values = u @ v.T + b[:, None] + c + numbers.standard_normal(present.shape) / np.sqrt(alpha)
+    return ObservedMatrix.from_array(np.where(present, values, np.nan)), alpha
+
+
+@pytest.mark.slow
+def test_the_true_noise_has_a_uniform_rank_among_the_draws_of_the_sampler() -> None:
+    # Simulation-based calibration (Talts et al., 2018): parameters come from the prior.
+    numbers, ranks = np.random.default_rng(8), []
+    for number in range(32):
+        matrix, alpha = simulate(numbers, 8, 7, 2)
+        sampler = GibbsSampler(EntryStore.of(matrix), Units(0.0, 1.0), latent_size=1, seed=number, device=CPU)
+        sampler.start()
+        drawn = []
+        for epoch in range(160):
+            sampler.iterate(epoch)
+            if epoch >= 40 and epoch % 8 == 0:
+                drawn.append(sampler.parameters.alpha)
+        ranks.append(np.mean(np.array(drawn) < alpha))
+    assert scipy.stats.kstest(ranks, "uniform").pvalue > 1e-3
+
+
+def test_diagnostics_know_independent_numbers_from_a_walk() -> None:
+    numbers = np.random.default_rng(13)
+    walk = np.cumsum(numbers.standard_normal(500))
+    assert compute_effective_size(walk) < 20 and compute_r_hat(walk) > 1.2
+    assert compute_effective_size(numbers.standard_normal(500)) > 300
