@@ -2,6 +2,7 @@
 
     python benchmarks/recommending.py --model als --seeds 0 1 2 3 4
     python benchmarks/recommending.py --model ordinal-dmf --areas
+    python benchmarks/recommending.py --data ml-100k --rerank
     python benchmarks/recommending.py --latency
 
 Entries are split 75 / 5 / 20. Validation entries are known when columns are ranked: the fitted model is extended by
@@ -27,6 +28,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
 from deepmf.models.base import Model
 from deepmf.models.registry import model_class
+from deepmf.models.reranking import Rerank
 
 RELEVANT, LENGTH, ROWS_AT_A_TIME = 4, 10, 512
 
@@ -87,6 +89,33 @@ def run_areas(name: str, seed: int, data: str, matrix: ObservedMatrix, settings:
     return _describe(name, model, seed, seconds, data) | found
 
 
+def run_reranked(name: str, seed: int, data: str, matrix: ObservedMatrix, settings: dict[str, Any]) -> dict[str, Any]:
+    """Fit to a random split, and compare lists by relevance with lists of different columns."""
+    split = split_entries(matrix, train=0.75, validation=0.05, test=0.20, seed=seed)
+    start = time.perf_counter()
+    model: Model = model_class(name)(seed=seed, **settings).fit(split.train, split.validation)
+    seconds = time.perf_counter() - start
+    more, test = model.extend(split.validation), split.test
+    liked = np.zeros((len(more.row_labels_), len(more.column_labels_)), dtype=bool)
+    rows, columns = more.entries_.rows.find(test.row_labels), more.entries_.columns.find(test.column_labels)
+    kept = test.values >= RELEVANT
+    liked[rows[test.entry_rows[kept]], columns[test.by_row.columns[kept]]] = True
+    counted = np.flatnonzero(liked.any(axis=1))
+    directions = more.predictor_.directions(more.predictor_.columns)
+    found: dict[str, Any] = {}
+    orders: tuple[Rerank | None, ...] = (None, "mmr")
+    for rerank in orders:
+        best = more.recommend(more.row_labels_[counted].tolist(), LENGTH, relevant=RELEVANT, rerank=rerank)
+        places = more.entries_.columns.find(best.labels.ravel()).reshape(best.labels.shape)
+        hits = np.take_along_axis(liked[counted], places, axis=1)
+        ndcg = score_lists(hits, liked[counted].sum(axis=1), n=LENGTH).ndcg.mean()
+        own = directions[places]
+        similarity = (np.einsum("rid,rjd->r", own, own) - LENGTH) / (LENGTH * (LENGTH - 1))
+        distinct = np.unique(places).size
+        found[str(rerank)] = {"ndcg": round(ndcg, 4), "similarity": round(similarity.mean(), 4), "distinct": distinct}
+    return _describe(name, model, seed, seconds, data) | {"benchmark": "reranking"} | found
+
+
 def _describe(name: str, model: Model, seed: int, seconds: float, data: str) -> dict[str, Any]:
     return {
         "benchmark": "recommending",
@@ -129,6 +158,7 @@ def main() -> None:
     parser.add_argument("--data", default="ml-1m")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--areas", action="store_true")
+    parser.add_argument("--rerank", action="store_true", help="compare with lists of different columns")
     parser.add_argument("--latency", action="store_true")
     parser.add_argument("--settings", default="{}", help="settings of the model as JSON")
     options = parser.parse_args()
@@ -137,9 +167,8 @@ def main() -> None:
         return
     matrix = load(options.data)
     for seed in options.seeds:
-        found = (run_areas if options.areas else run)(
-            options.model, seed, options.data, matrix, json.loads(options.settings)
-        )
+        task = run_areas if options.areas else run_reranked if options.rerank else run
+        found = task(options.model, seed, options.data, matrix, json.loads(options.settings))
         print(json.dumps(found | machine()), flush=True)
 
 

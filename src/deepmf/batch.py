@@ -22,7 +22,7 @@ from deepmf.models.completion import complete_rows
 from deepmf.models.loading import load
 from deepmf.models.pairs import Unknown, check_unknown
 from deepmf.models.predictor import Predictor
-from deepmf.models.ranking import Order, Ranking, RankOptions
+from deepmf.models.ranking import Ranking, RankOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -149,8 +149,7 @@ class Scorer:
         """The probabilities beside each recommendation, by name."""
         if self.task != "recommend":
             return []
-        order: Order = {"rank_by": self.options.get("rank_by"), "relevant": self.options.get("relevant")}
-        known = self.model.make_ranker(**order).known_chances
+        known = self.model.make_ranker(self.options.get("rank_by"), self.options.get("relevant")).known_chances
         return [name for name in ("presence", "liked") if known[name]]
 
     @property

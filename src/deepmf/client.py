@@ -231,6 +231,7 @@ class _Routes:
         where: Mapping[str, Mapping[str, Any]] | None = None,
         rank_by: Literal["relevance", "value"] | None = None,
         relevant: float | None = None,
+        rerank: Literal["mmr"] | None = None,
         reasons: int = 0,
     ) -> Call[RecommendResponse]:
         """Recommend columns to a row, or to a history or features that are not stored."""
@@ -245,6 +246,7 @@ class _Routes:
             "where": where,
             "rank_by": rank_by,
             "relevant": relevant,
+            "rerank": rerank,
             "reasons": reasons,
         }
         return Call("POST", "/v1/recommend", RecommendResponse, body)

@@ -24,6 +24,14 @@ def test_histories_need_no_values(client: Any) -> None:
     assert [each["expected"] for each in best] == sorted((each["expected"] for each in best), reverse=True)
 
 
+def test_a_list_of_different_columns(client: Any) -> None:
+    asked = {"row": "u0", "n": 4}
+    plain, varied = (client.post("/v1/recommend", json=asked | more).json()["best"] for more in ({}, {"rerank": "mmr"}))
+    expected = ALS(seed=0).fit(make_clicks()).recommend("u0", n=4, rerank="mmr").labels.tolist()
+    assert [each["column"] for each in varied] == expected != [each["column"] for each in plain]
+    assert client.post("/v1/recommend", json=asked | {"rerank": "no"}).status_code == 422
+
+
 def test_a_written_row_is_recommended_to(client: Any) -> None:
     entries = [{"column": "i1", "value": 1}, {"column": "i3", "value": 2}]
     assert client.put("/v1/rows/new/entries", json={"entries": entries}).status_code in (200, 201)

@@ -83,6 +83,12 @@ def recommend(
             help="Smallest value that counts as liked; default: the row's mean, rounded up.",
         ),
     ] = None,
+    rerank: Annotated[
+        str | None,
+        typer.Option(
+            "--rerank", metavar="mmr", help="Pick different columns among the best, by maximal marginal relevance."
+        ),
+    ] = None,
     output: Annotated[
         str | None,
         typer.Option(
@@ -122,13 +128,13 @@ def recommend(
         }
         order: dict[str, Any] = {"rank_by": rank_by, "relevant": relevant}
         if output is None:
-            best = _recommend_row(fitted, row, history, known, n=n, choice=choice | order)
+            best = _recommend_row(fitted, row, history, known, n=n, choice=choice | order | {"rerank": rerank})
             _show_best(best, fitted, row, as_json=as_json)
             return
         labels = (
             [_convert_row(fitted, row)] if row is not None else None if rows is None else read_row_list(rows, fitted)
         )
-        lines = _RecommendationLines(fitted, fitted.make_ranker(**order), labels, n, choice)
+        lines = _RecommendationLines(fitted, fitted.make_ranker(**order), labels, n, choice | {"rerank": rerank})
     with show_share("recommending") as show:
         frames = lines.iterate(show)
         write_frames(frames, lines.found.schema, output, as_json=as_json, safe_csv=safe_csv)

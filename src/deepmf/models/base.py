@@ -62,6 +62,7 @@ from deepmf.models.ranking import (
     rank_columns,
 )
 from deepmf.models.relevance import RankBy, Ranker, Rankers, choose_order, fit_presence
+from deepmf.models.reranking import Rerank, make_reranker
 from deepmf.storage.features import pack_features, unpack_features
 from deepmf.storage.matrices import pack_mapped_matrix, pack_matrix, unpack_any_matrix
 from deepmf.storage.model_file import (
@@ -427,6 +428,7 @@ class Model(ABC):
         *,
         rank_by: RankBy | None = None,
         relevant: float | None = None,
+        rerank: Rerank | None = None,
         neighbours: ColumnNeighbours | None = None,
         **columns: Unpack[ColumnFilter],
     ) -> Ranking:
@@ -446,6 +448,8 @@ class Model(ABC):
             where most cells have one. A model without a presence part ranks by value.
         relevant : the smallest value that counts as liked; default: the mean of the row's entries, rounded up to a
             level. A row without entries takes the mean of all entries, and the popularity of the columns.
+        rerank : "mmr" picks columns that differ from each other among the 5 n best, by maximal marginal relevance.
+            None keeps the order.
         neighbours : an index from `column_neighbours`, which searches only the columns near a row. Rankings are exact
             without it.
         among : rank only these columns: labels, or a mask over all columns.
@@ -462,7 +466,14 @@ class Model(ABC):
         choice = choose_columns(entries, **columns)
         ranker = self.make_ranker(check_neighbours(neighbours, rank_by), relevant)
         best = rank_columns(
-            ranker, entries.columns, at, choice, n, observed=entries.seen_columns, neighbours=neighbours
+            ranker,
+            entries.columns,
+            at,
+            choice,
+            n,
+            observed=entries.seen_columns,
+            neighbours=neighbours,
+            reranker=make_reranker(rerank, entries, ranker.predictor),
         )
         return best.first() if single else best
 
@@ -479,6 +490,7 @@ class Model(ABC):
         *,
         rank_by: RankBy | None = None,
         relevant: float | None = None,
+        rerank: Rerank | None = None,
         **columns: Unpack[ColumnFilter],
     ) -> int:
         """Write the n best columns of some rows, or of all rows (None), to a file in bounded memory.
@@ -494,7 +506,7 @@ class Model(ABC):
         if rows is not None and is_label(rows, self.entries_.rows):
             rows = [rows]
         ranker = self.make_ranker(rank_by, relevant)
-        return Recommendations.of(self.entries_, ranker, rows, n, **columns).write(path)
+        return Recommendations.of(self.entries_, ranker, rows, n, rerank=rerank, **columns).write(path)
 
     def column_neighbours(self) -> ColumnNeighbours:
         """Return an index of the trained columns, with which `recommend` takes milliseconds for millions of columns.

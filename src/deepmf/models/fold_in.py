@@ -35,6 +35,7 @@ from deepmf.models.ranking import (
     rank_columns,
 )
 from deepmf.models.relevance import RankBy, Rankers
+from deepmf.models.reranking import Rerank, make_reranker
 
 History = tuple[Iterable[Any], Iterable[float]]  # labels, and the values that a row (or column) has there
 
@@ -152,6 +153,7 @@ class FoldedRows(Folded):
         *,
         rank_by: RankBy | None = None,
         relevant: float | None = None,
+        rerank: Rerank | None = None,
         neighbours: ColumnNeighbours | None = None,
         **columns: Unpack[ColumnFilter],
     ) -> Ranking:
@@ -166,6 +168,7 @@ class FoldedRows(Folded):
             n,
             observed=self.observed.take,
             neighbours=neighbours,
+            reranker=make_reranker(rerank, self.entries, self.predictor),
         )
         return best.first() if self.single else best
 

@@ -19,6 +19,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labels
 from deepmf.models.predictor import Predictor
 from deepmf.models.relevance import Observed, RankBy, Ranker
+from deepmf.models.reranking import Rerank, Reranker, make_reranker
 
 # Cells scored at a time when whole rows are ranked: 8 MB of float64.
 CELLS_AT_A_TIME = 1 << 20
@@ -109,10 +110,11 @@ class ColumnFilter(TypedDict, total=False):
 
 
 class Order(TypedDict, total=False):
-    """The keyword arguments that choose the order of a ranking; both may be left out."""
+    """The keyword arguments that choose the order of a ranking; all of them may be left out."""
 
     rank_by: RankBy | None
     relevant: float | None
+    rerank: Rerank | None
 
 
 class RankOptions(ColumnFilter, Order, total=False):
@@ -128,17 +130,19 @@ def rank_columns(
     *,
     observed: Observed,
     neighbours: ColumnNeighbours | None = None,
+    reranker: Reranker | None = None,
 ) -> Ranking:
     """Return the n best columns of a choice for each of some rows of a ranker, (rows, n).
 
     observed: maps positions of rows to their entries, whose columns are left out unless the choice includes them.
     A line with fewer columns than n is filled up with NaN.
     neighbours: search only the columns near a row.
+    reranker: picks different columns among the best.
     """
     if neighbours is None or choice.among is not None or rows.size == 0:
-        parts = list(rank_batches(ranker, rows, choice, n, observed=observed))
+        parts = list(rank_batches(ranker, rows, choice, n, observed=observed, reranker=reranker))
     else:
-        parts = [_rank_near(ranker, row, choice, n, observed, neighbours) for row in rows[:, None]]
+        parts = [_rank_near(ranker, row, choice, n, observed, neighbours, reranker) for row in rows[:, None]]
     best = join_ranked(parts)
     found = labels[best.columns.ravel()].reshape(best.columns.shape)  # one by one: not all may be in memory
     return Ranking(found, best.values, best.presence, best.liked, best.distribution)
@@ -165,18 +169,27 @@ def join_ranked(parts: Iterable[RankedRows]) -> RankedRows:
 
 
 def rank_batches(
-    ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, *, observed: Observed
+    ranker: Ranker,
+    rows: IndexArray,
+    choice: ColumnChoice,
+    n: int,
+    *,
+    observed: Observed,
+    reranker: Reranker | None = None,
 ) -> Iterator[RankedRows]:
     """Rank columns for some rows at a time, in a few megabytes of memory for any number of rows and columns."""
     check_n(n)
     n_rows = max(CELLS_AT_A_TIME // max(choice.n_places, 1), _ROWS_AT_A_TIME)
     for start in range(0, max(rows.size, 1), n_rows):
-        yield _rank_rows(ranker, rows[start : start + n_rows], choice, min(int(n), choice.size), observed)
+        yield _rank_rows(ranker, rows[start : start + n_rows], choice, int(n), observed, reranker)
 
 
-def _rank_rows(ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, observed: Observed) -> RankedRows:
+def _rank_rows(
+    ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, observed: Observed, reranker: Reranker | None
+) -> RankedRows:
     """Rank columns for some rows, a block of columns at a time."""
-    best = BestSoFar(rows.size, n)
+    n_candidates = n if reranker is None else reranker.count_candidates(n)
+    best = BestSoFar(rows.size, min(n_candidates, choice.size))
     omitted = choice.omit(rows, observed)
     width = max(min(CELLS_AT_A_TIME // max(rows.size, 1), _COLUMNS_AT_A_TIME), 1)
     for start in range(0, choice.n_places if best.keys.size else 0, width):
@@ -184,9 +197,12 @@ def _rank_rows(ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, o
         keys = ranker.rank_block(rows, choice.block(start, min(start + width, choice.n_places)), floor)
         omitted.mark(keys, start)
         best.add(keys, start)
-    missing = best.keys == -np.inf
-    columns = choice.columns(best.places)
-    values = ranker.read_values(rows, columns, np.where(missing, 0.0, best.keys))
+    keys, columns = best.keys, choice.columns(best.places)
+    if reranker is not None:
+        picked = reranker.pick(keys, columns, n)
+        keys, columns = (np.take_along_axis(each, picked, axis=1) for each in (keys, columns))
+    missing = keys == -np.inf
+    values = ranker.read_values(rows, columns, np.where(missing, 0.0, keys))
     found = RankedRows(rows, columns, values, *ranker.read_chances(rows, columns, values))
     if missing.any():
         for each in found[2:]:
@@ -202,18 +218,20 @@ def _rank_near(
     n: int,
     observed: Observed,
     neighbours: ColumnNeighbours,
+    reranker: Reranker | None,
 ) -> RankedRows:
     """Rank the columns near a row, or all columns if too few of these are left."""
     check_n(n)
     n = min(int(n), choice.size)
     n_left_out = min(choice.barred.size, _MOST_LEFT_OUT) + (0 if choice.include_observed else observed(row).others.size)
-    near = neighbours.candidates(ranker.predictor, int(row[0]), n + n_left_out)
+    n_near = n if reranker is None else reranker.count_candidates(n)
+    near = neighbours.candidates(ranker.predictor, int(row[0]), n_near + n_left_out)
     near = near[~np.isin(near, choice.barred, assume_unique=True)] if choice.barred.size else near
     nearby = replace(choice, among=near, barred=NOTHING)
-    found = _rank_rows(ranker, row, nearby, min(n, near.size), observed)
+    found = _rank_rows(ranker, row, nearby, n, observed, reranker)
     if found.values.shape[1] == n and not np.isnan(found.values).any():
         return found
-    return _rank_rows(ranker, row, choice, n, observed)
+    return _rank_rows(ranker, row, choice, n, observed, reranker)
 
 
 @dataclass(frozen=True)
@@ -481,6 +499,7 @@ class Recommendations:
     rows: IndexArray
     choice: ColumnChoice
     n: int
+    reranker: Reranker | None = None
 
     @classmethod
     def of(
@@ -489,12 +508,15 @@ class Recommendations:
         ranker: Ranker,
         rows: Iterable[Any] | None,
         n: int,
+        *,
+        rerank: Rerank | None = None,
         **columns: Unpack[ColumnFilter],
     ) -> Self:
         """Return the recommendations for some row labels, each once, or for all rows (None)."""
         check_n(n)
         positions = np.arange(len(entries.rows)) if rows is None else entries.rows.find_distinct(rows)
-        return cls(entries, ranker, positions, choose_columns(entries, **columns), n)
+        reranker = make_reranker(rerank, entries, ranker.predictor)
+        return cls(entries, ranker, positions, choose_columns(entries, **columns), n, reranker)
 
     @property
     def most_lines(self) -> int:
@@ -525,7 +547,14 @@ class Recommendations:
         """
         waiting: list[RankedRows] = []
         n_lines = 0
-        for part in rank_batches(self.ranker, self.rows, self.choice, self.n, observed=self.entries.seen_columns):
+        for part in rank_batches(
+            self.ranker,
+            self.rows,
+            self.choice,
+            self.n,
+            observed=self.entries.seen_columns,
+            reranker=self.reranker,
+        ):
             waiting.append(part)
             n_lines += part.columns.size
             if n_lines >= _LINES_AT_A_TIME:

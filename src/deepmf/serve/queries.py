@@ -94,6 +94,7 @@ def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows
         "where": None if request.where is None else _read_conditions(request.where, snapshot),
         "rank_by": rank_by,
         "relevant": request.relevant,
+        "rerank": request.rerank,
         "neighbours": snapshot.neighbours if rank_by == "value" else None,
     }
     if new_row is not None:

@@ -343,6 +343,9 @@ class RecommendRequest(RowOrHistory):
     relevant: Annotated[float, Field(allow_inf_nan=False)] | None = Field(
         default=None, description="Smallest value that counts as liked; default: the row's mean, rounded up to a level."
     )
+    rerank: Literal["mmr"] | None = Field(
+        default=None, description="Pick different columns among the best, by maximal marginal relevance."
+    )
     reasons: Annotated[int, Field(strict=True, ge=0, le=10)] = Field(
         default=0, description="Number of entries that explain each of the best ten columns."
     )

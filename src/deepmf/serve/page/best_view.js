@@ -21,7 +21,8 @@ export class BestView extends EventTarget {
     this.more = byId("best-more");
     this.order = byId("best-order");
     this.order.querySelector("select").addEventListener("change", ({ target }) => {
-      this.rankBy = target.value;
+      this.rerank = target.value === "mmr" ? "mmr" : undefined;
+      this.rankBy = this.rerank ? undefined : target.value;
       this.draw();
     });
     this.cards = new Map();
@@ -50,13 +51,13 @@ export class BestView extends EventTarget {
     if (!this.person.isKnown) return this.#empty();
     if (!this.cards.size) this.list.replaceChildren(...blankCards(4));
     this.state.replaceChildren();
-    const asked = { row: this.person.row, n: this.count, rank_by: this.rankBy };
+    const asked = { row: this.person.row, n: this.count, rank_by: this.rankBy, rerank: this.rerank };
     try {
       await this.latest.run(async (signal) => {
         this.list.setAttribute("aria-busy", "true");
         const { best, rank_by: rankBy } = await ask("POST", "/v1/recommend", asked, { signal });
         this.order.hidden = !best.some(({ presence, liked }) => presence !== null && liked !== null);
-        this.order.querySelector("select").value = rankBy;
+        this.order.querySelector("select").value = this.rerank ?? rankBy;
         this.#show(best);
         await this.#explain(asked, signal);
       });
