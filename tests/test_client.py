@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,9 @@ ARGUMENTS: dict[str, Any] = {
     "where": {"year": {"min": 5}},
     "entries": {"Alien": 5.0},
     "search": "A",
+    "from_": datetime(2026, 5, 1, tzinfo=UTC),
+    "until": datetime(2026, 6, 1, tzinfo=UTC),
+    "add": ["Big"],
     "if_match": '"tag"',
     "key": "a key",
 }
@@ -148,6 +152,18 @@ def test_queries_and_writes_reach_the_service(client: Client) -> None:
     assert client.get_column_features("Cube").features == {"year": 12.0}
     assert client.delete_row_entries("Wilma").n_forgotten == 1
     assert "deepmf_" in client.get_metrics()
+
+
+def test_hidden_and_dismissed_columns_are_not_recommended(client: Client) -> None:
+    first, second, third = (one.column for one in client.recommend("ann", n=3).best)
+    client.put_column_state(first, until=datetime(2001, 1, 1, tzinfo=UTC))
+    client.patch_dismissed("ann", add=[second])
+    assert client.recommend("ann", n=1).best[0].column == third
+    state = client.get_column_state(first)
+    assert (state.visible, state.shown, state.until) == (True, False, datetime(2001, 1, 1, tzinfo=UTC))
+    assert client.get_dismissed("ann").columns == [second]
+    client.delete_column_state(first)
+    assert client.delete_dismissed("ann").n_removed == 1
 
 
 def test_ids_of_any_characters_travel_in_paths(client: Client) -> None:

@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
 from urllib.parse import quote
@@ -30,6 +31,7 @@ from deepmf.serve.schemas import (
     ColumnsResponse,
     ColumnSummary,
     ColumnValue,
+    DismissedResponse,
     EntryLine,
     ErrorResponse,
     ExplainResponse,
@@ -45,8 +47,11 @@ from deepmf.serve.schemas import (
     RecommendResponse,
     RowEntriesResponse,
     SimilarResponse,
+    StateResponse,
+    WriteDismissedResponse,
     WriteEntriesResponse,
     WriteFeaturesResponse,
+    WriteStateResponse,
 )
 
 __all__ = ["AsyncClient", "Client"]
@@ -285,14 +290,17 @@ class _Routes:
     # Columns, entries and features
 
     @RouteMethod
-    def search_columns(self, search: str = "", *, offset: int = 0, limit: int = 20) -> Call[ColumnsResponse]:
+    def search_columns(
+        self, search: str = "", *, offset: int = 0, limit: int = 20, include_hidden: bool = False
+    ) -> Call[ColumnsResponse]:
         """Search columns by their ids; return one page. `iterate_columns` reads all pages."""
-        return _list("/v1/columns", ColumnsResponse, offset, limit, search=search)
+        return _list("/v1/columns", ColumnsResponse, offset, limit, search=search, include_hidden=include_hidden)
 
     @ListingMethod
-    def iterate_columns(self, search: str = "") -> Listing[ColumnSummary]:
+    def iterate_columns(self, search: str = "", *, include_hidden: bool = False) -> Listing[ColumnSummary]:
         """Iterate over the columns that match a search."""
-        return Listing(_list("/v1/columns", ColumnsResponse, search=search), lambda page: page.columns)
+        call = _list("/v1/columns", ColumnsResponse, search=search, include_hidden=include_hidden)
+        return Listing(call, lambda page: page.columns)
 
     @RouteMethod
     def get_row_entries(self, row: Id, *, offset: int = 0, limit: int = _PAGE) -> Call[RowEntriesResponse]:
@@ -444,6 +452,68 @@ class _Routes:
     ) -> Call[WriteFeaturesResponse]:
         """Forget the features of a column."""
         return _write("DELETE", _path("columns", column, "features"), WriteFeaturesResponse, None, if_match, key)
+
+    @RouteMethod
+    def get_column_state(self, column: Id) -> Call[StateResponse]:
+        """Return whether a column can be recommended, and from and until when."""
+        return Call("GET", _path("columns", column, "state"), StateResponse)
+
+    @RouteMethod
+    def put_column_state(
+        self,
+        column: Id,
+        *,
+        visible: bool = True,
+        from_: datetime | None = None,
+        until: datetime | None = None,
+        if_match: str | None = None,
+        key: str | None = None,
+    ) -> Call[WriteStateResponse]:
+        """Hide a column from recommendations, or show it from and until a time (with a time zone)."""
+        times = {"from": from_, "until": until}
+        body = {"visible": visible, **{name: at and at.isoformat() for name, at in times.items()}}
+        return _write("PUT", _path("columns", column, "state"), WriteStateResponse, body, if_match, key)
+
+    @RouteMethod
+    def delete_column_state(
+        self, column: Id, *, if_match: str | None = None, key: str | None = None
+    ) -> Call[WriteStateResponse]:
+        """Show a column again, at all times."""
+        return _write("DELETE", _path("columns", column, "state"), WriteStateResponse, None, if_match, key)
+
+    @RouteMethod
+    def get_dismissed(self, row: Id) -> Call[DismissedResponse]:
+        """Return the columns that are never recommended to a row."""
+        return Call("GET", _path("rows", row, "dismissed"), DismissedResponse)
+
+    @RouteMethod
+    def put_dismissed(
+        self, row: Id, columns: Sequence[Id], *, if_match: str | None = None, key: str | None = None
+    ) -> Call[WriteDismissedResponse]:
+        """Replace the columns that are never recommended to a row."""
+        body = {"columns": columns}
+        return _write("PUT", _path("rows", row, "dismissed"), WriteDismissedResponse, body, if_match, key)
+
+    @RouteMethod
+    def patch_dismissed(
+        self,
+        row: Id,
+        *,
+        add: Sequence[Id] = (),
+        remove: Sequence[Id] = (),
+        if_match: str | None = None,
+        key: str | None = None,
+    ) -> Call[WriteDismissedResponse]:
+        """Stop recommending some columns to a row, or recommend them again."""
+        body = {"add": add, "remove": remove}
+        return _write("PATCH", _path("rows", row, "dismissed"), WriteDismissedResponse, body, if_match, key)
+
+    @RouteMethod
+    def delete_dismissed(
+        self, row: Id, *, if_match: str | None = None, key: str | None = None
+    ) -> Call[WriteDismissedResponse]:
+        """Recommend all columns to a row again."""
+        return _write("DELETE", _path("rows", row, "dismissed"), WriteDismissedResponse, None, if_match, key)
 
     # The model and the service
 

@@ -227,6 +227,60 @@ def test_rated_kept_and_forgotten(browser: Any, live: Callable[..., Live], ordin
 
 
 @pytest.mark.slow
+def test_a_dismissed_column_leaves_the_list_until_that_is_taken_back(
+    browser: Any, live: Callable[..., Live], als: ALS
+) -> None:
+    ann = Visitor(browser, live(als).address)
+    ann.arrive()
+    ann.card(0).wait_for()
+    ann.rate(0, 5)
+    before = ann.best()
+    ann.card(0, inside="best").get_by_role("button", name="Not interested").click()
+    after = ann.best(without=before[0])
+    assert after[:-1] == before[1:]
+    ann.page.reload()
+    assert ann.best() == after
+    ann.card(0, inside="best").get_by_role("button", name="Not interested").click()
+    assert ann.best(without=after[0])[:-1] == after[1:]
+    ann.page.get_by_role("button", name="Undo").click()
+    ann.page.locator(f'#best [data-column="{after[0]}"]').wait_for()
+    assert ann.best() == after
+    ann.leave()
+
+
+@pytest.mark.slow
+def test_recommendations_are_filtered_by_a_feature(browser: Any, live: Callable[..., Live], featured: Model) -> None:
+    address, service = live(featured)
+    ann = Visitor(browser, address)
+    ann.arrive()
+    ann.card(0).wait_for()
+    assert ann.page.locator("#best-filter").is_hidden()
+    liked = ann.rate(0, 5)
+    guest = service.current.model.fold_in([liked], [5])
+    assert ann.best() == guest.recommend(8).labels.tolist()
+
+    def expect(where: dict[str, Any]) -> None:
+        wanted = guest.recommend(8, where=where).labels.tolist()
+        listed = "cards => cards.map(card => card.dataset.column)"
+        ann.page.wait_for_function(
+            f"wanted => ({listed})([...document.querySelectorAll('#best .card')]).join() === wanted",
+            arg=",".join(wanted),
+        )
+
+    ann.page.get_by_label("Feature").select_option("genre")
+    ann.page.get_by_label("genre", exact=True).select_option("b")
+    expect({"genre": {"any": ["b"]}})
+    ann.page.get_by_label("Feature").select_option("year")
+    ann.page.get_by_label("year from").fill("1990")
+    expect({"year": {"min": 1990}})
+    ann.page.get_by_label("year to").fill("1980")
+    ann.page.get_by_text("Nothing is left").wait_for()
+    ann.page.get_by_label("Feature").select_option("")
+    expect({})
+    ann.leave()
+
+
+@pytest.mark.slow
 def test_by_keyboard_in_every_look(browser: Any, live: Callable[..., Live], ordinal: OrdinalDMF) -> None:
     visitor = Visitor(browser, live(ordinal).address, viewport={"width": 1360, "height": 900})
     visitor.arrive()

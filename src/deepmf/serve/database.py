@@ -21,6 +21,7 @@ from alembic.util import CommandError
 from psycopg.abc import RV, PQGen
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Connection,
     Dialect,
@@ -30,6 +31,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    Select,
     String,
     Table,
     and_,
@@ -50,6 +52,7 @@ from sqlalchemy.types import TypeDecorator
 
 from deepmf.errors import BadSetting, MissingDependency, UnreadableFile
 from deepmf.serve.changes import EntryChanges, FeatureChanges, FeatureValues, Pair
+from deepmf.serve.omissions import ColumnState, DismissalChanges, StateChanges, Topic
 from deepmf.serve.schemas import Axis
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -132,7 +135,28 @@ FEATURES = Table(
 )
 
 
-# The rows and columns that each transaction changed, for other workers to read. Old lines are removed.
+# States of columns: hidden ones, and seconds since 1970 from and until which others are visible.
+COLUMN_STATES = Table(
+    "column_states",
+    METADATA,
+    Column("column_id", IdBytes, primary_key=True),
+    Column("visible", Boolean, nullable=False),
+    Column("start", Double, nullable=True),
+    Column("stop", Double, nullable=True),
+)
+
+
+# Columns that a row does not want to see.
+DISMISSALS = Table(
+    "dismissals",
+    METADATA,
+    Column("row_id", IdBytes, primary_key=True),
+    Column("column_id", IdBytes, primary_key=True),
+)
+
+
+# What each transaction changed, for other workers to read: entries and features of a row or column, the state of a
+# column, or the dismissals of a row. Old lines are removed.
 CHANGES = Table(
     "changes",
     METADATA,
@@ -288,22 +312,48 @@ class Transaction:
         found = self._connection.execute(select(FEATURES.c.content).where(at)).first()
         return {} if found is None else {(axis, label): _parse_features(found.content)}
 
-    def read_changes_since(self, version: int) -> list[tuple[Axis, Any]] | None:
-        """Return the rows and columns that changed after a version; None if the list no longer reaches back so far."""
+    def read_states(self) -> dict[Any, ColumnState]:
+        """Return the states of all columns that have one."""
+        return self._select_states(select(COLUMN_STATES))
+
+    def read_state_of(self, column: Any) -> ColumnState | None:
+        """Return the state of a column, if it has one."""
+        return self._select_states(select(COLUMN_STATES).where(COLUMN_STATES.c.column_id == column)).get(column)
+
+    def _select_states(self, asked: Select[Any]) -> dict[Any, ColumnState]:
+        found = self._connection.execute(asked)
+        return {line.column_id: ColumnState(line.visible, line.start, line.stop) for line in found}
+
+    def read_dismissals(self) -> dict[Any, frozenset[Any]]:
+        """Return the columns that each row has dismissed."""
+        found: dict[Any, set[Any]] = {}
+        for row, column in self._connection.execute(select(DISMISSALS.c.row_id, DISMISSALS.c.column_id)):
+            found.setdefault(row, set()).add(column)
+        return {row: frozenset(columns) for row, columns in found.items()}
+
+    def read_dismissals_of(self, row: Any) -> frozenset[Any]:
+        """Return the columns that a row has dismissed."""
+        asked = select(DISMISSALS.c.column_id).where(DISMISSALS.c.row_id == row)
+        return frozenset(self._connection.execute(asked).scalars())
+
+    def read_changes_since(self, version: int) -> list[tuple[Topic, Any]] | None:
+        """Return what changed after a version; None if the list no longer reaches back so far."""
         oldest = self._connection.execute(select(func.min(CHANGES.c.version))).scalar()
         if oldest is None or oldest > version + 1:  # every version has at least one line
             return [] if version == self.read_state().data_version else None
         asked = select(CHANGES.c.axis, CHANGES.c.label).where(CHANGES.c.version > version).distinct()
-        return [(axis, label) for axis, label in self._connection.execute(asked)]
+        return [(topic, label) for topic, label in self._connection.execute(asked)]
 
     def write_changes(
         self,
         changes: EntryChanges,
         in_file: set[Pair],
-        touched: Iterable[tuple[Axis, Any]],
+        touched: Iterable[tuple[Topic, Any]],
         *,
         features: FeatureChanges | None = None,
         features_in_file: Set[tuple[Axis, Any]] = frozenset(),
+        states: StateChanges | None = None,
+        dismissals: DismissalChanges | None = None,
     ) -> int:
         """Write changes and return the new data version.
 
@@ -315,14 +365,16 @@ class Transaction:
         in_file
             Pairs that the model's file has.
         touched
-            Rows and columns that the changes belong to.
+            What the changes belong to, for other workers.
         features_in_file
             Rows and columns whose features the model's file has.
         """
         version = self.read_state().data_version + 1
         self._write_entries(changes, in_file, version)
         self._write_features(features or {}, features_in_file, version)
-        lines = [{"version": version, "axis": axis, "label": label} for axis, label in touched]
+        self._write_states(states or {})
+        self._write_dismissals(dismissals or {}, version)
+        lines = [{"version": version, "axis": topic, "label": label} for topic, label in touched]
         self._connection.execute(insert(CHANGES), lines)
         self._connection.execute(update(STATE).values(data_version=version))
         return version
@@ -358,6 +410,29 @@ class Transaction:
         ]
         self._upsert(FEATURES, lines, keys=("axis", "label"), content="content")
 
+    def _write_states(self, states: StateChanges) -> None:
+        if not states:
+            return
+        self._connection.execute(delete(COLUMN_STATES).where(COLUMN_STATES.c.column_id.in_(list(states))))
+        lines = [{"column_id": column, **state._asdict()} for column, state in states.items() if state is not None]
+        if lines:
+            self._connection.execute(insert(COLUMN_STATES), lines)
+
+    def _write_dismissals(self, dismissals: DismissalChanges, version: int) -> None:
+        if not dismissals:
+            return
+        dropped = self._connection.execute(delete(DISMISSALS).where(DISMISSALS.c.row_id.in_(list(dismissals))))
+        lines = [{"row_id": row, "column_id": column} for row, columns in dismissals.items() for column in columns]
+        if lines:
+            self._connection.execute(insert(DISMISSALS), lines)
+        if dropped.rowcount:
+            self._mark_erasable(version)
+
+    def _mark_erasable(self, version: int) -> None:
+        """Note in a SQLite file the version at which lines were last removed, for `erase`."""
+        if self._connection.dialect.name == "sqlite":
+            self._connection.exec_driver_sql(f"PRAGMA user_version={version}")  # a header field for applications
+
     def _upsert(self, table: Table, lines: list[dict[str, Any]], *, keys: tuple[str, str], content: str) -> None:
         """Insert or replace lines, and remove lines without content that no model can have learned.
 
@@ -385,8 +460,7 @@ class Transaction:
             self._execute_many(
                 delete(table).where(at, unknown_to_models), [{**line, "exported": exported} for line in dropped]
             )
-            if dialect is sqlite:  # a header field for applications, which tells `erase` the version
-                self._connection.exec_driver_sql(f"PRAGMA user_version={lines[0]['version']}")
+            self._mark_erasable(lines[0]["version"])
 
     def _execute_many(self, statement: Any, lines: list[dict[str, Any]]) -> None:
         """Execute a statement for each of many lines of values that the driver takes as they are."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple
 
@@ -24,11 +27,12 @@ from deepmf.models.ranking import Ranking
 from deepmf.models.relevance import RankBy
 from deepmf.serve.changes import FeatureValues, check_features, compute_etag, read_entries, read_features
 from deepmf.serve.errors import ApiError
-from deepmf.serve.ids import convert_ids, find_label, find_labels, is_visitor, quote_id
+from deepmf.serve.ids import convert_id, convert_ids, find_label, find_labels, is_visitor, quote_id
 from deepmf.serve.schemas import (
     Axis,
     ColumnsResponse,
     ColumnSummary,
+    DismissedResponse,
     EntryReason,
     ExplainRequest,
     ExplainResponse,
@@ -50,8 +54,10 @@ from deepmf.serve.schemas import (
     SimilarId,
     SimilarRequest,
     SimilarResponse,
+    StateResponse,
 )
 from deepmf.serve.snapshot import Snapshot, check_value
+from deepmf.serve.writer import describe_state
 
 COVERAGE = 0.9  # of intervals
 MAX_EXPLAINED = 10  # of the recommended columns
@@ -88,7 +94,7 @@ def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows
     rank_by: RankBy = request.rank_by or snapshot.model.rankers_.rank_by
     choice: dict[str, Any] = {
         "among": None if request.among is None else find_labels(request.among, entries.columns),
-        "exclude": None if request.exclude is None else find_labels(request.exclude, entries.columns),
+        "exclude": _find_omitted(request, snapshot),
         "min_entries": request.min_entries,
         "include_observed": request.include_observed,
         "where": None if request.where is None else _read_conditions(request.where, snapshot),
@@ -130,6 +136,21 @@ def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows
         )
     ]
     return RecommendResponse(row=row, rank_by=rank_by, best=recommended, version=snapshot.version)
+
+
+def _find_omitted(request: RecommendRequest, snapshot: Snapshot) -> npt.NDArray[np.bool_] | list[Any] | None:
+    """Return the columns to leave out: those that the request excludes, hidden ones, and those the row dismissed."""
+    columns, omissions = snapshot.model.entries_.columns, snapshot.omissions
+    excluded = None if request.exclude is None else find_labels(request.exclude, columns)
+    omitted = [omissions.find_hidden(columns)]
+    if request.row is not None:
+        omitted.append(omissions.find_dismissed(convert_id(request.row, snapshot.model.entries_.rows), columns))
+    if not any(positions.size for positions in omitted):
+        return excluded
+    mask = np.zeros(len(columns), dtype=bool)
+    for positions in (*omitted, columns.positions(excluded or [])):
+        mask[positions] = True
+    return mask
 
 
 def _list_chances(chances: FloatArray | None, count: int) -> list[float | None]:
@@ -180,15 +201,16 @@ def explain(request: ExplainRequest, snapshot: Snapshot, new_row: FoldedRows | N
 
 
 def find_similar(request: SimilarRequest, snapshot: Snapshot, _: object = None) -> SimilarResponse:
-    """Find the columns or rows most similar to one; visitors of the page are left out."""
+    """Find the columns or rows most similar to one; hidden columns and visitors of the page are left out."""
     model = snapshot.model
     if request.column is not None:
         label = find_label(request.column, model.entries_.columns)
-        best = model.similar_columns(label, request.n)
-        found = list(zip(best.labels.tolist(), best.values.tolist(), strict=True))
+        columns = model.entries_.columns
+        hidden = set(columns[snapshot.omissions.find_hidden(columns)].tolist())
+        found = _select_similar(partial(model.similar_columns, label), request.n, len(columns), hidden.__contains__)
     else:
         label = _find_row(request.row, snapshot)
-        found = _find_similar_rows(model, label, request.n)
+        found = _select_similar(partial(model.similar_rows, label), request.n, len(model.entries_.rows), is_visitor)
     return SimilarResponse(
         axis="row" if request.column is None else "column",
         id=label,
@@ -197,15 +219,18 @@ def find_similar(request: SimilarRequest, snapshot: Snapshot, _: object = None) 
     )
 
 
-def _find_similar_rows(model: Model, label: Any, n: int) -> list[tuple[Any, float]]:
-    n_wanted, n_rows = n, len(model.entries_.rows)
+def _select_similar(
+    find: Callable[[int], Ranking], n: int, n_labels: int, is_omitted: Callable[[Any], bool]
+) -> list[tuple[Any, float]]:
+    """Return the n most similar labels that are not omitted; ask for more as long as too few are left."""
+    n_wanted = n
     while True:
-        best = model.similar_rows(label, n_wanted)
+        best = find(n_wanted)
         pairs = zip(best.labels.tolist(), best.values.tolist(), strict=True)
-        found = [(other, cosine) for other, cosine in pairs if not is_visitor(other)]
-        if len(found) >= n or n_wanted >= n_rows:
+        found = [(other, cosine) for other, cosine in pairs if not is_omitted(other)]
+        if len(found) >= n or n_wanted >= n_labels:
             return found[:n]
-        n_wanted = min(4 * n_wanted, n_rows)
+        n_wanted = min(4 * n_wanted, n_labels)
 
 
 class EntryList(NamedTuple):
@@ -234,6 +259,41 @@ def list_features(axis: Axis, given: Id, snapshot: Snapshot, _: object = None) -
     features = read_features(snapshot.model, axis, label)
     etag = compute_etag(features)
     return FeaturesResponse(axis=axis, id=label, features=features, etag=etag, version=snapshot.version)
+
+
+def get_state(given: Id, snapshot: Snapshot, _: object = None) -> StateResponse:
+    """Return the state of a column; a known column without a state is visible."""
+    column = convert_id(given, snapshot.model.entries_.columns)
+    state = snapshot.omissions.states.get(column)
+    if state is None:
+        find_label(given, snapshot.model.entries_.columns)
+    fields = describe_state(state)
+    return StateResponse.model_validate(
+        {
+            "column": column,
+            "visible": fields["visible"],
+            "from": _to_datetime(fields["start"]),
+            "until": _to_datetime(fields["stop"]),
+            "shown": state is None or state.is_shown(time.time()),
+            "etag": compute_etag(fields),
+            "version": snapshot.version,
+        }
+    )
+
+
+def _to_datetime(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, tz=UTC)
+
+
+def list_dismissed(given: Id, snapshot: Snapshot, _: object = None) -> DismissedResponse:
+    """List the columns that a row has dismissed."""
+    row = convert_id(given, snapshot.model.entries_.rows)
+    columns = snapshot.omissions.dismissals.get(row)
+    if columns is None:
+        find_label(given, snapshot.model.entries_.rows)
+    found = sorted(columns or ())
+    etag = compute_etag(dict.fromkeys(found, True))
+    return DismissedResponse(row=row, columns=found, etag=etag, version=snapshot.version)
 
 
 # Rows that are not stored
@@ -429,10 +489,15 @@ class ColumnIndex:
         return prefixed + containing
 
 
-def search_columns(snapshot: Snapshot, index: ColumnIndex, text: str, *, offset: int, limit: int) -> ColumnsResponse:
+def search_columns(
+    snapshot: Snapshot, index: ColumnIndex, text: str, *, offset: int, limit: int, include_hidden: bool = False
+) -> ColumnsResponse:
     """Return a page of the columns whose ids start with a text, or contain it."""
     entries = snapshot.model.entries_
     found = index.search(text)
+    hidden = set(snapshot.omissions.find_hidden(entries.columns).tolist())
+    if hidden and not include_hidden:
+        found = [at for at in found if at not in hidden]
     page = found[offset : offset + limit]
     counts, n_trained = entries.column_counts, entries.train.shape[1]
     end = offset + len(page)
@@ -442,6 +507,7 @@ def search_columns(snapshot: Snapshot, index: ColumnIndex, text: str, *, offset:
                 column=label,
                 n_entries=int(counts[at]),
                 trained=at < n_trained,
+                shown=at not in hidden,
                 features=read_features(snapshot.model, "column", label) or None,
             )
             for at, label in zip(page, index.columns[np.array(page, dtype=np.int64)], strict=True)
@@ -503,9 +569,11 @@ class Projection:
 
 def draw_map(snapshot: Snapshot, projection: Projection) -> MapResponse:
     """Return the positions of rows and columns on the map."""
-    columns = zip(projection.columns, projection.column_places.tolist(), strict=True)
+    columns = snapshot.model.entries_.columns
+    hidden = set(columns[snapshot.omissions.find_hidden(columns)].tolist())
+    places = zip(projection.columns, projection.column_places.tolist(), strict=True)
     return MapResponse(
-        columns=[MapColumn(column=label, x=x, y=y) for label, (x, y) in columns],
+        columns=[MapColumn(column=label, x=x, y=y) for label, (x, y) in places if label not in hidden],
         rows=[(x, y) for x, y in projection.row_places.tolist()],
         version=snapshot.version,
     )

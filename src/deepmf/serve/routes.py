@@ -21,12 +21,14 @@ from deepmf.serve.database import Transaction
 from deepmf.serve.errors import STATUS_MEANINGS, ApiError
 from deepmf.serve.guard import read_body
 from deepmf.serve.ids import is_visitor
+from deepmf.serve.omissions import ColumnState
 from deepmf.serve.schemas import (
     LONGEST_ID,
     BulkResponse,
     ColumnEntriesResponse,
     ColumnsResponse,
     ColumnValue,
+    DismissedResponse,
     ErrorResponse,
     ExplainRequest,
     ExplainResponse,
@@ -38,27 +40,33 @@ from deepmf.serve.schemas import (
     ModelResponse,
     OperatorResponse,
     PatchColumnEntriesRequest,
+    PatchDismissedRequest,
     PatchRowEntriesRequest,
     PlaceRequest,
     PlaceResponse,
     PredictRequest,
     PredictResponse,
     PutColumnEntriesRequest,
+    PutDismissedRequest,
     PutFeaturesRequest,
     PutRowEntriesRequest,
+    PutStateRequest,
     RecommendRequest,
     RecommendResponse,
     RefusedLine,
     RowEntriesResponse,
     SimilarRequest,
     SimilarResponse,
+    StateResponse,
     Version,
+    WriteDismissedResponse,
     WriteEntriesResponse,
     WriteFeaturesResponse,
+    WriteStateResponse,
 )
 from deepmf.serve.service import Query as ServiceQuery
 from deepmf.serve.service import Service
-from deepmf.serve.writer import EntryWrite, FeatureWrite, WriteReceipt
+from deepmf.serve.writer import DismissalWrite, EntryWrite, FeatureWrite, StateWrite, WriteReceipt
 
 logger = logging.getLogger("deepmf.serve")
 
@@ -100,6 +108,7 @@ PathId = Annotated[str, Path(max_length=LONGEST_ID)]
 Search = Annotated[str, Query(max_length=200, description="The start of the ids, or any part of them.")]
 Offset = Annotated[int, Query(ge=0, le=100_000_000, description="Number of results to skip.")]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="Largest number of results.")]
+IncludeHidden = Annotated[bool, Query(description="Also list columns that cannot be recommended now.")]
 IfMatch = Annotated[str | None, Header(max_length=1_000, description="Write only if the entries have this ETag.")]
 IdempotencyKey = Annotated[
     str | None,
@@ -174,12 +183,22 @@ async def find_similar(request: SimilarRequest, service: TheService, api_key: Re
 
 @router.get("/v1/columns", tags=["read"])
 async def search_columns(
-    service: TheService, _: Reader, search: Search = "", offset: Offset = 0, limit: Limit = 20
+    service: TheService,
+    _: Reader,
+    search: Search = "",
+    offset: Offset = 0,
+    limit: Limit = 20,
+    include_hidden: IncludeHidden = False,
 ) -> ColumnsResponse:
     """Search columns by their ids."""
     query = ServiceQuery(
         lambda snapshot, _: queries.search_columns(
-            snapshot, service.get_index(snapshot), search, offset=offset, limit=limit
+            snapshot,
+            service.get_index(snapshot),
+            search,
+            offset=offset,
+            limit=limit,
+            include_hidden=include_hidden,
         )
     )
     result: ColumnsResponse = await service.slow.run(query)
@@ -449,6 +468,89 @@ def _acknowledge_features(write: FeatureWrite, receipt: WriteReceipt, response: 
         axis=write.axis,
         id=receipt.id,
         n_features=receipt.n_entries,
+        etag=receipt.etag,
+        version=_acknowledge(receipt, response),
+    )
+
+
+# States of columns and columns that rows dismissed
+
+
+@router.get("/v1/columns/{column:id}/state", tags=["states"])
+async def get_column_state(column: PathId, service: TheService, response: Response, _: Reader) -> StateResponse:
+    """Return whether a column can be recommended, and from and until when."""
+    result: StateResponse = await service.quick.run(ServiceQuery(partial(queries.get_state, column)))
+    response.headers["etag"] = result.etag
+    return result
+
+
+@router.put("/v1/columns/{column:id}/state", tags=["states"])
+async def put_column_state(
+    column: PathId, request: PutStateRequest, service: TheService, response: Response, conditions: Conditions
+) -> WriteStateResponse:
+    """Hide a column from recommendations, or show it from and until a time; its entries and predictions stay."""
+    times = (None if given is None else given.timestamp() for given in (request.from_, request.until))
+    write = StateWrite(column, ColumnState(request.visible, *times), conditions.etags, conditions.key)
+    return _acknowledge_state(await service.writer.run(write), response)
+
+
+@router.delete("/v1/columns/{column:id}/state", tags=["states"])
+async def delete_column_state(
+    column: PathId, service: TheService, response: Response, conditions: Conditions
+) -> WriteStateResponse:
+    """Show a column again, at all times."""
+    write = StateWrite(column, None, conditions.etags, conditions.key)
+    return _acknowledge_state(await service.writer.run(write), response)
+
+
+def _acknowledge_state(receipt: WriteReceipt, response: Response) -> WriteStateResponse:
+    version = _acknowledge(receipt, response)
+    return WriteStateResponse(column=receipt.id, changed=receipt.n_changed > 0, etag=receipt.etag, version=version)
+
+
+@router.get("/v1/rows/{row:id}/dismissed", tags=["states"])
+async def get_dismissed(row: PathId, service: TheService, response: Response, _: Reader) -> DismissedResponse:
+    """Return the columns that are never recommended to a row."""
+    result: DismissedResponse = await service.quick.run(ServiceQuery(partial(queries.list_dismissed, row)))
+    response.headers["etag"] = result.etag
+    return result
+
+
+@router.put("/v1/rows/{row:id}/dismissed", tags=["states"])
+async def put_dismissed(
+    row: PathId, request: PutDismissedRequest, service: TheService, response: Response, conditions: Conditions
+) -> WriteDismissedResponse:
+    """Replace the columns that are never recommended to a row."""
+    write = DismissalWrite(row, tuple(request.columns), replaces=True, if_match=conditions.etags, key=conditions.key)
+    return _acknowledge_dismissed(await service.writer.run(write), response)
+
+
+@router.patch("/v1/rows/{row:id}/dismissed", tags=["states"])
+async def patch_dismissed(
+    row: PathId, request: PatchDismissedRequest, service: TheService, response: Response, conditions: Conditions
+) -> WriteDismissedResponse:
+    """Stop recommending some columns to a row, or recommend them again."""
+    write = DismissalWrite(
+        row, tuple(request.add), tuple(request.remove), if_match=conditions.etags, key=conditions.key
+    )
+    return _acknowledge_dismissed(await service.writer.run(write), response)
+
+
+@router.delete("/v1/rows/{row:id}/dismissed", tags=["states"])
+async def delete_dismissed(
+    row: PathId, service: TheService, response: Response, conditions: Conditions
+) -> WriteDismissedResponse:
+    """Recommend all columns to a row again."""
+    write = DismissalWrite(row, replaces=True, if_match=conditions.etags, key=conditions.key)
+    return _acknowledge_dismissed(await service.writer.run(write), response)
+
+
+def _acknowledge_dismissed(receipt: WriteReceipt, response: Response) -> WriteDismissedResponse:
+    return WriteDismissedResponse(
+        row=receipt.id,
+        n_columns=receipt.n_entries,
+        n_added=receipt.n_changed,
+        n_removed=receipt.n_forgotten,
         etag=receipt.etag,
         version=_acknowledge(receipt, response),
     )

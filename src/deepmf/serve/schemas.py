@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
 LONGEST_ID = 1_000  # characters
 SMALLEST_ID, LARGEST_ID = -(2**63), 2**63 - 1  # numeric ids have 64 bits
@@ -256,6 +267,103 @@ class WriteFeaturesResponse(BaseModel):
     version: Version
 
 
+# States of columns and columns that rows dismissed
+
+
+def _check_time(given: object) -> object:
+    """Refuse numbers, also as text, which could be seconds or milliseconds."""
+    if not isinstance(given, str) or "T" not in given.upper():
+        raise ValueError("a time is a text such as 2026-05-01T12:00:00Z")
+    return given
+
+
+def _check_years(given: datetime) -> datetime:
+    if not 1970 <= given.year < 9999:
+        raise ValueError("a time lies in the years 1970 to 9998")
+    return given
+
+
+Time = Annotated[AwareDatetime, BeforeValidator(_check_time), AfterValidator(_check_years)]
+
+
+class PutStateRequest(RequestModel):
+    """Whether a column may be recommended, and from and until when; times have a time zone."""
+
+    model_config = _show_example({"visible": True, "from": "2026-05-01T00:00:00Z", "until": None})
+
+    visible: Annotated[bool, Field(strict=True)] = True
+    from_: Time | None = Field(default=None, alias="from")
+    until: Time | None = None
+
+    @model_validator(mode="after")
+    def check_order(self) -> PutStateRequest:
+        """Require that `from` is before `until`."""
+        if self.from_ is not None and self.until is not None and self.from_ >= self.until:
+            raise ValueError("from must be before until")
+        return self
+
+
+class StateResponse(BaseModel):
+    """The state of a column."""
+
+    column: Id
+    visible: bool
+    from_: datetime | None = Field(alias="from")
+    until: datetime | None
+    shown: bool = Field(description="Whether the column can be recommended now.")
+    etag: str
+    version: Version
+
+
+class WriteStateResponse(BaseModel):
+    """The effect of a write: the column, and whether its state changed."""
+
+    column: Id
+    changed: bool
+    etag: str
+    version: Version
+
+
+DismissedColumns = Annotated[list[RequestId], Field(max_length=MAX_ENTRIES)]
+
+
+class PutDismissedRequest(RequestModel):
+    """All columns that are never recommended to a row."""
+
+    model_config = _show_example({"columns": ["Alien"]})
+
+    columns: DismissedColumns
+
+
+class PatchDismissedRequest(RequestModel):
+    """Columns that are no longer recommended to a row, and columns that are recommended again."""
+
+    model_config = _show_example({"add": ["Alien"]})
+
+    add: DismissedColumns = []
+    remove: DismissedColumns = []
+
+
+class DismissedResponse(BaseModel):
+    """The columns that are never recommended to a row, in order."""
+
+    row: Id
+    columns: list[Id]
+    etag: str
+    version: Version
+
+
+class WriteDismissedResponse(BaseModel):
+    """The effect of a write: the number of dismissed columns now, and how many were added and removed."""
+
+    row: Id
+    n_columns: int
+    n_added: int
+    n_removed: int
+    etag: str
+    version: Version
+
+
 # Predictions
 
 
@@ -498,6 +606,7 @@ class ColumnSummary(BaseModel):
     column: Id
     n_entries: int
     trained: bool
+    shown: bool = Field(default=True, description="Whether it can be recommended now.")
     features: dict[str, EncodedFeature] | None = None
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ from deepmf.serve.changes import (
 from deepmf.serve.database import Transaction, open_database
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import are_numbers, check_servable
+from deepmf.serve.omissions import ColumnState, Omissions
 from deepmf.serve.schemas import Axis, ModelResponse, ScaleSummary, Version
 
 logger = logging.getLogger("deepmf.serve")
@@ -50,6 +51,8 @@ class Snapshot:
         The same model with the entries written since.
     neighbours
         The index that makes rankings approximate; None while they are exact.
+    omissions
+        The columns that recommendations leave out.
     """
 
     base: Model
@@ -57,6 +60,7 @@ class Snapshot:
     model_version: int = 1
     data_version: int = 0
     neighbours: ColumnNeighbours | None = None
+    omissions: Omissions = field(default_factory=Omissions)
 
     @classmethod
     def from_model(cls, model: Model) -> Snapshot:
@@ -109,7 +113,11 @@ def replay(base: Snapshot, transaction: Transaction) -> Snapshot:
     state, entries = transaction.read_state(), transaction.read_entries()
     check_entries_fit(base.base, entries)
     features = _select_readable(base.base, transaction.read_features())
-    return replace(base, model=apply_changes(base.base, entries, features), data_version=state.data_version)
+    omissions = Omissions(transaction.read_states(), transaction.read_dismissals())
+    _check_ids(base.base, "row", omissions.dismissals)
+    _check_ids(base.base, "column", omissions.states)
+    model = apply_changes(base.base, entries, features)
+    return replace(base, model=model, data_version=state.data_version, omissions=omissions)
 
 
 def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
@@ -123,28 +131,45 @@ def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
         return replay(replace(snapshot, model=snapshot.base), transaction)
     entries: dict[Pair, float | None] = {}
     features: dict[tuple[Axis, Any], FeatureValues | None] = {}
-    for axis, label in touched:
-        entries |= _compare_entries(snapshot, axis, label, transaction.read_entries_of(axis, label))
-        features |= _compare_features(snapshot, axis, label, transaction.read_features_of(axis, label))
-    return replace(snapshot, model=apply_changes(snapshot.model, entries, features), data_version=version)
+    states: dict[Any, ColumnState | None] = {}
+    dismissals: dict[Any, frozenset[Any]] = {}
+    for topic, label in touched:
+        if topic == "state":
+            states[label] = transaction.read_state_of(label)
+        elif topic == "skips":
+            dismissals[label] = transaction.read_dismissals_of(label)
+        else:
+            entries |= _compare_entries(snapshot, topic, label, transaction.read_entries_of(topic, label))
+            features |= _compare_features(snapshot, topic, label, transaction.read_features_of(topic, label))
+    return replace(
+        snapshot,
+        model=apply_changes(snapshot.model, entries, features),
+        data_version=version,
+        omissions=snapshot.omissions.change(states, dismissals),
+    )
 
 
 def check_entries_fit(model: Model, entries: EntryChanges) -> None:
     """Raise `BadSetting` for entries with ids of another type than the model's, or values off its scale."""
-    numbers = tuple(are_numbers(labels) for labels in (model.entries_.rows, model.entries_.columns))
-    for pair, value in entries.items():
-        for axis, number, label in zip(_AXES, numbers, pair, strict=True):
-            if isinstance(label, int) != number:
-                kinds = ("integers", "text") if number else ("text", "integers")
-                raise BadSetting(
-                    f"the database and the model do not belong together: the {axis}s of the model are {kinds[0]}, "
-                    f"those of the database are {kinds[1]}"
-                )
+    for place, axis in enumerate(_AXES):
+        _check_ids(model, axis, (pair[place] for pair in entries))
+    for value in entries.values():
         if value is not None and not model.scale_.holds(value):
             raise BadSetting(
                 "the database and the model do not belong together: the database has the value "
                 f"{value:g}; the scale of the model is {model.scale_}"
             )
+
+
+def _check_ids(model: Model, axis: Axis, ids: Iterable[Any]) -> None:
+    """Raise `BadSetting` for ids of another type than the model's."""
+    number = are_numbers(model.entries_.rows if axis == "row" else model.entries_.columns)
+    if any(isinstance(label, int) != number for label in ids):
+        kinds = ("integers", "text") if number else ("text", "integers")
+        raise BadSetting(
+            f"the database and the model do not belong together: the {axis}s of the model are {kinds[0]}, "
+            f"those of the database are {kinds[1]}"
+        )
 
 
 def _compare_entries(

@@ -1,4 +1,4 @@
-"""Writes of entries and features: checked, committed to the database, and then visible to every request."""
+"""Writes of entries, features and omissions: checked, committed to the database, and then visible to every request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from deepmf.serve.changes import (
 from deepmf.serve.database import AreaError, EntryDatabase, Receipt, Transaction
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import are_numbers, convert_id, quote_id, unknown_id
-from deepmf.serve.schemas import Axis, Id
+from deepmf.serve.omissions import ColumnState, Topic
+from deepmf.serve.schemas import MAX_COLUMNS, Axis, Id
 from deepmf.serve.snapshot import Snapshot, catch_up, check_value
 
 RefusedLines = tuple[str, str, list[int]]  # a code, a message, and the lines that it is about
@@ -63,7 +64,14 @@ class PendingChanges:
     snapshot: Snapshot
     entries: dict[Pair, float | None] = field(default_factory=dict)
     features: dict[tuple[Axis, Any], FeatureValues | None] = field(default_factory=dict)
-    touched: set[tuple[Axis, Any]] = field(default_factory=set)
+    states: dict[Any, ColumnState | None] = field(default_factory=dict)
+    dismissals: dict[Any, frozenset[Any]] = field(default_factory=dict)
+    touched: set[tuple[Topic, Any]] = field(default_factory=set)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changes."""
+        return not (self.entries or self.features or self.states or self.dismissals)
 
     def find_label(self, axis: Axis, given: Id) -> Any:
         """Return the label that an id stands for, known or new."""
@@ -106,6 +114,21 @@ class PendingChanges:
         if (axis, label) in self.features:
             return self.features[axis, label] is not None
         return has_features(self.snapshot.model, axis, label)
+
+    def read_state(self, column: Any) -> ColumnState | None:
+        """Return the state of a column, pending changes included."""
+        return self.states[column] if column in self.states else self.snapshot.omissions.states.get(column)
+
+    def read_dismissals(self, row: Any) -> frozenset[Any]:
+        """Return the columns that a row has dismissed, pending changes included."""
+        found = self.dismissals.get(row)
+        return self.snapshot.omissions.dismissals.get(row, frozenset()) if found is None else found
+
+    def dismiss(self, row: Any, columns: frozenset[Any]) -> None:
+        """Set the columns that a row has dismissed."""
+        if columns != self.read_dismissals(row):
+            self.dismissals[row] = columns
+            self.touched.add(("skips", row))
 
     def is_known(self, axis: Axis, label: Any) -> bool:
         """Whether a row or column exists, pending changes included."""
@@ -173,7 +196,8 @@ class EntryWrite:
         label = pending.find_label(self.axis, self.id)
         current = pending.read_entries(self.axis, label)
         _check_etag(self, current, "entries")
-        if self.method == "delete" and not pending.is_known(self.axis, label):
+        dismissed = pending.read_dismissals(label) if self.axis == "row" else frozenset()
+        if self.method == "delete" and not (dismissed or pending.is_known(self.axis, label)):
             raise unknown_id(self.id, self.axis)
         given = self._check_entries(pending)
         changes = {other: value for other, value in given.items() if value != current.get(other)}
@@ -185,6 +209,8 @@ class EntryWrite:
         forgets_features = self.method == "delete" and pending.has_features(self.axis, label)
         if forgets_features:
             pending.features[self.axis, label] = None
+        if self.method == "delete" and dismissed:
+            pending.dismiss(label, frozenset())
         if changes or forgets_features:
             pending.touched.add((self.axis, label))
         left = {other: value for other, value in {**current, **changes}.items() if value is not None}
@@ -249,6 +275,105 @@ class FeatureWrite:
         n_forgotten = len(current) if self.features is None else 0
         version = pending.snapshot.model_version
         return WriteReceipt(label, len(left), len(left), n_forgotten, compute_etag(left), version)
+
+
+@dataclass(frozen=True)
+class StateWrite:
+    """A write of the state of a column; None makes it visible, as a column without a state is.
+
+    `if_match` and `key` are as in `EntryWrite`.
+    """
+
+    id: Id
+    state: ColumnState | None
+    if_match: frozenset[str] | None = None
+    key: str | None = None
+    axis: Axis = "column"
+    size: int = 1
+
+    def digest(self) -> str:
+        """Return a hash that distinguishes this request from others with the same key."""
+        return _digest(self.key, ["state", self.id, self.state])
+
+    def recall(self, pending: PendingChanges, answer: bytes) -> WriteReceipt:
+        """Return the receipt of an earlier request with the same key."""
+        return WriteReceipt(pending.find_label(self.axis, self.id), *json.loads(answer))
+
+    def stage(self, pending: PendingChanges) -> WriteReceipt:
+        """Check the write and add its changes to the transaction."""
+        column = pending.find_label(self.axis, self.id)
+        current = pending.read_state(column)
+        _check_etag(self, describe_state(current), "state")
+        if self.state is None and current is None and not pending.is_known(self.axis, column):
+            raise unknown_id(self.id, self.axis)
+        if self.state != current:
+            pending.states[column] = self.state
+            pending.touched.add(("state", column))
+        etag = compute_etag(describe_state(self.state))
+        return WriteReceipt(column, 0, int(self.state != current), 0, etag, pending.snapshot.model_version)
+
+
+def describe_state(state: ColumnState | None) -> dict[str, Any]:
+    """Return the fields of a state; those of a visible column if it has none."""
+    return (state or ColumnState())._asdict()
+
+
+@dataclass(frozen=True)
+class DismissalWrite:
+    """A write of the columns that a row has dismissed.
+
+    Parameters
+    ----------
+    add, remove
+        Columns to dismiss, and columns to take back.
+    replaces
+        Whether `add` replaces the whole list.
+    if_match, key
+        As in `EntryWrite`.
+    """
+
+    id: Id
+    add: tuple[Id, ...] = ()
+    remove: tuple[Id, ...] = ()
+    replaces: bool = False
+    if_match: frozenset[str] | None = None
+    key: str | None = None
+    axis: Axis = "row"
+
+    @property
+    def size(self) -> int:
+        """The number of columns in the request."""
+        return len(self.add) + len(self.remove)
+
+    def digest(self) -> str:
+        """Return a hash that distinguishes this request from others with the same key."""
+        return _digest(self.key, ["dismissals", self.id, self.add, self.remove, self.replaces])
+
+    def recall(self, pending: PendingChanges, answer: bytes) -> WriteReceipt:
+        """Return the receipt of an earlier request with the same key."""
+        return WriteReceipt(pending.find_label(self.axis, self.id), *json.loads(answer))
+
+    def stage(self, pending: PendingChanges) -> WriteReceipt:
+        """Check the write and add its changes to the transaction."""
+        row = pending.find_label(self.axis, self.id)
+        current = pending.read_dismissals(row)
+        _check_etag(self, dict.fromkeys(current, True), "dismissed columns")
+        add = {self._find_column(column, pending) for column in self.add}
+        remove = current if self.replaces else {pending.find_label("column", column) for column in self.remove}
+        left = frozenset((current - remove) | add)
+        if len(left) > MAX_COLUMNS:
+            raise ApiError(422, "too_many_columns", f"a row can dismiss at most {MAX_COLUMNS:,} columns")
+        pending.dismiss(row, left)
+        n_forgotten, etag = len(current - left), compute_etag(dict.fromkeys(left, True))
+        version = pending.snapshot.model_version
+        return WriteReceipt(row, len(left), len(left - current), n_forgotten, etag, version)
+
+    def _find_column(self, given: Id, pending: PendingChanges) -> Any:
+        """Return the label of a column; raise `ApiError` if it is not known."""
+        label = pending.find_label("column", given)
+        if not pending.is_known("column", label):
+            raise unknown_id(given, "column")
+        return label
 
 
 @dataclass(frozen=True)
@@ -390,7 +515,7 @@ def _convert_ids(ids: Sequence[Id], labels: Labels) -> tuple[list[Any], npt.NDAr
     return found, fits
 
 
-Write = EntryWrite | FeatureWrite | BulkWrite
+Write = EntryWrite | FeatureWrite | StateWrite | DismissalWrite | BulkWrite
 
 
 class WriteResult(NamedTuple):
@@ -412,7 +537,7 @@ def commit_writes(database: EntryDatabase, current: Snapshot, writes: Sequence[W
         pending = PendingChanges(catch_up(current, transaction))
         receipts = _stage_writes(pending, writes, transaction)
         before, after = pending.snapshot, pending.snapshot
-        if pending.entries or pending.features:
+        if not pending.is_empty:
             model = apply_changes(before.model, pending.entries, pending.features)
             # If another worker serves a newer file, that file may contain any of these entries.
             is_newest = state.model_version == before.model_version
@@ -423,9 +548,12 @@ def commit_writes(database: EntryDatabase, current: Snapshot, writes: Sequence[W
                 pending.touched,
                 features=pending.features,
                 features_in_file={key for key in pending.features if not is_newest or has_features(before.base, *key)},
+                states=pending.states,
+                dismissals=pending.dismissals,
             )
             transaction.add_live_errors(before.model_version, _measure_live_errors(pending))
-            after = replace(before, model=model, data_version=version)
+            omissions = before.omissions.change(pending.states, pending.dismissals)
+            after = replace(before, model=model, data_version=version, omissions=omissions)
         receipts = [_set_versions(receipt, after) for receipt in receipts]
         transaction.write_receipts(
             {
@@ -471,8 +599,10 @@ def _set_versions(receipt: WriteReceipt | Exception, snapshot: Snapshot) -> Writ
     return receipt._replace(model_version=snapshot.model_version, data_version=snapshot.data_version)
 
 
-def _check_etag(write: EntryWrite | FeatureWrite, current: Mapping[Any, Any], what: str) -> None:
-    """Raise `ApiError` if the entries or features do not have an ETag that the write requires."""
+def _check_etag(
+    write: EntryWrite | FeatureWrite | StateWrite | DismissalWrite, current: Mapping[Any, Any], what: str
+) -> None:
+    """Raise `ApiError` if the current content does not have an ETag that the write requires."""
     etags = write.if_match
     if etags is not None and not ("*" in etags and current) and compute_etag(current) not in etags:
         message = f"the {what} of {write.axis} {quote_id(write.id)} do not have the ETag given in If-Match"

@@ -3,6 +3,7 @@
 import { BestView } from "/page/best_view.js";
 import { byId } from "/page/elements.js";
 import { EntriesView } from "/page/entries_view.js";
+import { ColumnFilter } from "/page/filter.js";
 import { MapView } from "/page/map_view.js";
 import { OperatorView } from "/page/operator_view.js";
 import { Person } from "/page/person.js";
@@ -32,7 +33,7 @@ async function show(model) {
   const scale = new Scale({ ...model.scale, interactions: !model.has_values });
   const person = new Person(model.ids.row);
   const search = new SearchView(scale, person);
-  const best = new BestView(scale, person);
+  const best = new BestView(scale, person, new ColumnFilter(model.column_features));
   const map = new MapView(person, best, model.scale.levels?.length ?? REAL_SHARES, (column) => search.find(column));
   const entries = new EntriesView(scale, person);
   const tell = () => tellLead(model, person);

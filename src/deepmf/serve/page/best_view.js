@@ -3,7 +3,7 @@
 import { ColumnCard, blankCards } from "/page/column_card.js";
 import { byId, element, label } from "/page/elements.js";
 import { ServiceError, ask } from "/page/service.js";
-import { Latest, emptyState, failedState, say } from "/page/states.js";
+import { Latest, emptyState, failedState, say, showAlert } from "/page/states.js";
 import { idText } from "/page/wording.js";
 
 const PAGE = 8;
@@ -12,10 +12,12 @@ const MOVING = { duration: 380, easing: "cubic-bezier(.2, .7, .2, 1)" };
 
 /** Events: "drawn" when the list is new; `columns` are those of its best. */
 export class BestView extends EventTarget {
-  constructor(scale, person) {
+  constructor(scale, person, filter) {
     super();
     this.scale = scale;
     this.person = person;
+    this.filter = filter;
+    filter.addEventListener("change", () => this.draw());
     this.list = byId("best");
     this.state = byId("best-state");
     this.more = byId("best-more");
@@ -51,7 +53,7 @@ export class BestView extends EventTarget {
     if (!this.person.isKnown) return this.#empty();
     if (!this.cards.size) this.list.replaceChildren(...blankCards(4));
     this.state.replaceChildren();
-    const asked = { row: this.person.row, n: this.count, rank_by: this.rankBy, rerank: this.rerank };
+    const asked = { row: this.person.row, n: this.count, rank_by: this.rankBy, rerank: this.rerank, where: this.filter.where };
     try {
       await this.latest.run(async (signal) => {
         this.list.setAttribute("aria-busy", "true");
@@ -88,6 +90,7 @@ export class BestView extends EventTarget {
     this.#showGlance();
     byId("best-hint").hidden = true;
     this.order.hidden = true;
+    this.filter.show(false);
     this.state.replaceChildren(
       element("div", { class: "invitation" }, preview(), emptyState("Your list begins with your first rating.", "Rate one or two columns. The list appears at once, is based on your entries only, and changes with each of them.")),
     );
@@ -101,7 +104,7 @@ export class BestView extends EventTarget {
     const focused = before.findIndex((column) => this.cards.get(column).node.contains(active));
     const isFirst = before.length === 0;
     const cards = best.map((prediction, at) => {
-      const card = this.cards.get(prediction.column) ?? new ColumnCard(prediction.column, this.scale, this.person);
+      const card = this.cards.get(prediction.column) ?? this.#newCard(prediction.column);
       const place = before.indexOf(prediction.column);
       card.showRank(at + 1, isFirst || at >= before.length ? undefined : place < 0 ? null : place + 1);
       card.show(prediction);
@@ -111,13 +114,24 @@ export class BestView extends EventTarget {
     this.list.replaceChildren(...cards.map((card) => card.node));
     this.list.removeAttribute("aria-busy");
     byId("best-hint").hidden = false;
+    this.filter.show(true);
     this.more.hidden = best.length < this.count;
     this.#showGlance();
     this.#move(places);
     if (focused >= 0) this.#keepFocus(active, focused);
     this.dispatchEvent(new CustomEvent("drawn"));
     if (best.length) say(`Recommendations are new. First: ${idText(best[0].column)}, predicted ${this.scale.expectedText(best[0].expected)}`);
-    else this.state.replaceChildren(emptyState("Nothing is left to recommend.", "You have rated every column."));
+    else this.state.replaceChildren(emptyState("Nothing is left to recommend.", `You have rated or dismissed every ${this.filter.where ? "such " : ""}column.`));
+  }
+
+  #newCard(column) {
+    return new ColumnCard(column, this.scale, this.person, () => this.#dismiss(column));
+  }
+
+  /** Take a column off the list for good; the alert takes that back. */
+  async #dismiss(column) {
+    if (!(await this.person.dismiss(column))) return;
+    showAlert(`${idText(column)} is no longer recommended to you.`, () => this.person.dismiss(column, false), "Undo");
   }
 
   /** On a phone the list lies below: its first line stands at the edge of the screen until the list is seen. */

@@ -10,7 +10,8 @@ const MOST_FEATURES = 8;
 const KINDS = { few: "with-few", many: "with-many", slider: "with-slider" };
 
 export class ColumnCard {
-  constructor(column, scale, person) {
+  /** dismiss: called when the person does not want to see the column; without it there is no button. */
+  constructor(column, scale, person, dismiss = null) {
     this.column = column;
     this.scale = scale;
     this.person = person;
@@ -23,11 +24,12 @@ export class ColumnCard {
     this.words = element("span", { class: "unseen" });
     this.expected = element("span", { class: "number" }, "–");
     this.range = element("span", { class: "range" });
+    const skip = dismiss && element("button", { type: "button", class: "skip-column", "aria-label": `Not interested in ${name}`, click: dismiss }, "Not interested");
     this.node = element(
       "li",
       { class: `card ${KINDS[scale.kind]}`, "data-column": column },
       this.rank,
-      element("div", { class: "name" }, element("h3", {}, label(name, { title: name, class: "title" }), this.words), this.note),
+      element("div", { class: "name" }, element("h3", {}, label(name, { title: name, class: "title" }), this.words), this.note, skip),
       element("div", { class: "figure" }, this.drawing.node, this.rating.node),
       element("div", { class: "value", "aria-hidden": "true" }, this.expected, this.range),
       this.why.button,

@@ -1,6 +1,6 @@
 // The person in front of the page: a row of their own, its entries, and every change of them.
 
-import { ask, entriesOf, randomId } from "/page/service.js";
+import { ask, dismissedOf, entriesOf, randomId } from "/page/service.js";
 
 const ROW = "deepmf.row";
 
@@ -48,6 +48,13 @@ export class Person extends EventTarget {
     return this.waiting;
   }
 
+  /** Never recommend a column again, or take that back; return whether the service did so. */
+  dismiss(column, isDismissed = true) {
+    const written = this.waiting.then(() => this.#writeDismissal(column, isDismissed));
+    this.waiting = written;
+    return written;
+  }
+
   /** Forget all entries; the next ones are of another row. */
   async forget() {
     await this.waiting;
@@ -81,6 +88,18 @@ export class Person extends EventTarget {
     } catch (error) {
       this.#show(column, before);
       this.#fail({ error, column, value });
+    }
+  }
+
+  async #writeDismissal(column, isDismissed) {
+    try {
+      const answer = await ask("PATCH", dismissedOf(this.row), { [isDismissed ? "add" : "remove"]: [column] });
+      this.others.postMessage("saved");
+      this.dispatchEvent(new CustomEvent("saved", { detail: answer }));
+      return true;
+    } catch (error) {
+      this.#fail({ error });
+      return false;
     }
   }
 

@@ -56,6 +56,11 @@ export function entriesOf(row) {
   return `/v1/rows/${encodeURIComponent(row)}/entries`;
 }
 
+/** Return the path of the columns that a row has dismissed. */
+export function dismissedOf(row) {
+  return `/v1/rows/${encodeURIComponent(row)}/dismissed`;
+}
+
 /** Return 128 random bits as text; `crypto.randomUUID` is missing where a page came without TLS. */
 export function randomId() {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
