@@ -30,7 +30,6 @@ from deepmf.serve.schemas import (
     ColumnEntriesResponse,
     ColumnsResponse,
     ColumnSummary,
-    ColumnValue,
     DismissedResponse,
     EntryLine,
     ErrorResponse,
@@ -38,6 +37,7 @@ from deepmf.serve.schemas import (
     FeaturesResponse,
     HealthResponse,
     Id,
+    ListedColumnValue,
     ListedRowValue,
     MapResponse,
     ModelResponse,
@@ -308,7 +308,7 @@ class _Routes:
         return _list(_path("rows", row, "entries"), RowEntriesResponse, offset, limit)
 
     @ListingMethod
-    def iterate_row_entries(self, row: Id) -> Listing[ColumnValue]:
+    def iterate_row_entries(self, row: Id) -> Listing[ListedColumnValue]:
         """Iterate over the entries of a row, ordered by column."""
         return Listing(_list(_path("rows", row, "entries"), RowEntriesResponse), lambda page: page.entries)
 

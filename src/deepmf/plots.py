@@ -633,6 +633,8 @@ class ExplanationLike(Protocol):
     @property
     def labels(self) -> npt.NDArray[Any]: ...
     @property
+    def names(self) -> npt.NDArray[Any] | None: ...
+    @property
     def values(self) -> npt.NDArray[Any]: ...
     @property
     def effects(self) -> npt.NDArray[Any]: ...
@@ -664,7 +666,10 @@ def describe_explanation(found: ExplanationLike, *, row: Any, column: Any) -> st
 
 def _list_effects(found: ExplanationLike, *, longest: int) -> list[tuple[str, float]]:
     """Return each entry and feature with its value as text, and its effect."""
-    entries = zip(found.labels.tolist(), found.values.tolist(), found.effects.tolist(), strict=True)
+    labels = found.labels.tolist()
+    if found.names is not None:
+        labels = [name or label for name, label in zip(found.names.tolist(), labels, strict=True)]
+    entries = zip(labels, found.values.tolist(), found.effects.tolist(), strict=True)
     effects = [(_shorten(label, f" ({value:g})", longest), effect) for label, value, effect in entries]
     return effects + [(_shorten(each.name, f": {each.value}", longest), each.effect) for each in found.features]
 

@@ -658,3 +658,21 @@ def test_a_model_that_cannot_explain_says_so(start_client: StartClient, ratings:
         assert (answer.status_code, answer.json()["error"]["code"]) == (409, "cannot")
         assert answer.json()["error"]["message"].startswith("RankK cannot explain")
     assert client.post("/v1/recommend", json={"row": row}).status_code == 200
+
+
+def test_names_are_in_answers_and_found_by_the_search(start_client: StartClient, als: ALS) -> None:
+    first, second = als.column_labels_[:2].tolist()
+    client = start_client(als.with_names(columns={first: "Zebra crossing", second: "A zebra"}))
+    row = als.row_labels_[0]
+    found = client.get("/v1/columns", params={"search": "zebra"}).json()["columns"]
+    assert [column["column_name"] for column in found] == ["Zebra crossing", "A zebra"]
+    similar = client.post("/v1/similar", json={"column": first, "n": 39}).json()
+    assert similar["name"] == "Zebra crossing"
+    assert {line["id"]: line.get("name") for line in similar["similar"]}[second] == "A zebra"
+    body = {"row": row, "n": 1, "among": [first], "include_observed": True}
+    assert client.post("/v1/recommend", json=body).json()["best"][0]["column_name"] == "Zebra crossing"
+    assert client.post("/v1/explain", json={"row": row, "column": second}).json()["column_name"] == "A zebra"
+    assert "A zebra" in [column.get("column_name") for column in client.get("/v1/map").json()["columns"]]
+    client.put("/v1/rows/new/entries", json={"entries": [{"column": first, "value": 3}]})
+    assert client.get("/v1/rows/new/entries").json()["entries"][0]["column_name"] == "Zebra crossing"
+    assert client.get("/v1/model").json()["nouns"] == {"row": "row", "column": "column"}

@@ -11,8 +11,9 @@ from deepmf.cli import options
 from deepmf.cli.feature_files import FeatureFiles, parse_named_values
 from deepmf.cli.inputs import convert_label, hint_at_extension
 from deepmf.cli.model_file import load_model
+from deepmf.cli.name_files import NameFiles
 from deepmf.cli.new_row import check_one_row, fold_in_row
-from deepmf.cli.output import check_writable, say, show_json, show_table
+from deepmf.cli.output import check_writable, give_name, list_names, say, show_json, show_named_table, show_table
 from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def explain(
     row_features: options.RowFeatures = None,
     column_features: options.ColumnFeatures = None,
     feature_label: options.FeatureLabels = None,
+    row_names: options.RowNames = None,
+    column_names: options.ColumnNames = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw a bar for each entry: an .svg file.")
     ] = None,
@@ -46,6 +49,7 @@ def explain(
     Example: deepmf explain model.safetensors --row ann --column Alien
     """
     files = FeatureFiles(row_features, column_features, feature_label)
+    names = NameFiles(row_names, column_names)
     check_one_row(row, history, features)
     _check_axis(axis, row)
     known = None if features is None else parse_named_values("--features", features)
@@ -53,8 +57,8 @@ def explain(
         from deepmf.plots import check_picture
 
         check_picture(picture)
-        check_writable(picture, inputs=[model, history, *(extend or ()), *files.paths])
-    fitted = load_model(model, extensions=extend, features=files)
+        check_writable(picture, inputs=[model, history, *(extend or ()), *files.paths, *names.paths])
+    fitted = load_model(model, extensions=extend, features=files, names=names)
     with hint_at_extension():
         at_column = convert_label(column, fitted.entries_.columns)
         if row is not None:
@@ -62,22 +66,30 @@ def explain(
             found = fitted.explain(at_row, at_column, n, axis=cast("Axis", axis))
         else:
             at_row, found = None, fold_in_row(fitted, history, known).explain(at_column, n)
+    column_name = fitted.column_names_.get(at_column)
     if picture is not None:
-        _draw_effects(found, at_row, at_column, picture)
+        _draw_effects(found, fitted.row_names_.get(at_row, at_row), column_name or at_column, picture)
     other = "column" if axis == "row" else "row"
-    lines = list(zip(found.labels.tolist(), found.values.tolist(), found.effects.tolist(), strict=True))
+    lines = list(
+        zip(found.labels.tolist(), list_names(found), found.values.tolist(), found.effects.tolist(), strict=True)
+    )
     if as_json:
-        shown = [{other: label, "value": value, "effect": effect} for label, value, effect in lines]
-        described = {"row": at_row, "column": at_column, "prediction": found.prediction, "entries": shown}
+        shown = [
+            {other: label, **give_name(other, name), "value": value, "effect": effect}
+            for label, name, value, effect in lines
+        ]
+        described = {"row": at_row, **give_name("row", fitted.row_names_.get(at_row)), "column": at_column}
+        described |= give_name("column", column_name) | {"prediction": found.prediction, "entries": shown}
         described["features"] = [effect._asdict() for effect in found.features]
         show_json(described | ({} if picture is None else {"picture": str(picture)}))
         return
-    say(f"prediction {found.prediction:.4f}; entries of the {axis} that raised it (above 0) or lowered it:")
-    whole = ((str(label), int(value) if value.is_integer() else value, effect) for label, value, effect in lines)
+    of = "" if column_name is None else f" of {column_name}"
+    say(f"prediction{of} {found.prediction:.4f}; entries of the {axis} that raised it (above 0) or lowered it:")
+    whole = ((label, name, int(value) if value.is_integer() else value, effect) for label, name, value, effect in lines)
     form = fitted.entries_.train.form
     value = "value" if form.value == "effect" else form.value
-    names = form.name_ids_beside([value, "effect"])
-    show_table([names[1] if axis == "row" else names[0], value, "effect"], whole)
+    ids = form.name_ids_beside(["name", value, "effect"])
+    show_named_table([ids[1] if axis == "row" else ids[0], "name", value, "effect"], whole)
     if found.features:
         say(f"features of the {axis} that raised it (above 0) or lowered it:")
         show_table(["feature", "value", "effect"], found.features)

@@ -41,12 +41,14 @@ class FeatureFiles:
     """The options of a command about features.
 
     labels: names of id columns. kinds: kinds by name, as text; each applies to the files that have the feature.
+    named: files of names, of which the field of names is no feature.
     """
 
     rows: Path | None = None
     columns: Path | None = None
     labels: list[str] | None = None
     kinds: str | None = None
+    named: Sequence[Path] = ()
 
     def __post_init__(self) -> None:
         if not self.paths and (self.labels or self._kinds):
@@ -101,7 +103,7 @@ class FeatureFiles:
             features, label = self._read_file(path, name)
             used.add(label)
             with locate_errors(path):
-                found.append(_convert_labels(features, labels, path))
+                found.append(convert_feature_labels(features, labels, path))
         self._check_names(used, [name for features in found if features is not None for name in features.names])
         return MatrixFeatures(*found)
 
@@ -116,6 +118,14 @@ class FeatureFiles:
                 f"deepmf: {name_file(path)}: {label!r} is taken as the id (set --feature-label to change this)",
                 err=True,
             )
+        if path in self.named:
+            from deepmf.matrix.names import choose_name_field
+
+            with locate_errors(path):
+                kept = features.drop(choose_name_field(features.names))
+                if kept is None:
+                    raise BadFeatures("the only field beside the ids holds the names; there are no features")
+            features = kept
         kinds = {feature: kind for feature, kind in self._kinds.items() if feature in features.names}
         with locate_errors(path):
             return features.with_kinds(kinds) if kinds else features, label
@@ -176,7 +186,7 @@ def parse_conditions(texts: Sequence[str], known: AxisFeatures | None) -> dict[s
     return found
 
 
-def _convert_labels(features: Features, labels: Labels, path: Path) -> Features:
+def convert_feature_labels(features: Features, labels: Labels, path: Path) -> Features:
     """Return features with labels of the known type: a file of digits alone reads as ints."""
     import numpy as np
 

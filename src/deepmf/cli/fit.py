@@ -15,6 +15,7 @@ from deepmf.cli import options
 from deepmf.cli.feature_files import FeatureFiles, MatrixFeatures
 from deepmf.cli.inputs import InputOptions, convert_labels
 from deepmf.cli.model_file import check_model_target, load_model, save_model
+from deepmf.cli.name_files import NameFiles
 from deepmf.cli.output import STANDARD, check_writable, say, show_json
 from deepmf.cli.process import is_first, is_restarted
 from deepmf.cli.settings import check_effort, format_value, gather_settings, parse_scale
@@ -76,6 +77,8 @@ def fit(
     column_features: options.ColumnFeatures = None,
     feature_label: options.FeatureLabels = None,
     feature_kinds: options.FeatureKinds = None,
+    row_names: options.RowNames = None,
+    column_names: options.ColumnNames = None,
     row: options.Row = None,
     column: options.Column = None,
     value: options.Value = None,
@@ -98,7 +101,8 @@ def fit(
 
     Example: deepmf fit ratings.csv -o model.safetensors --effort quick
     """
-    files = FeatureFiles(row_features, column_features, feature_label, feature_kinds)
+    names = NameFiles(row_names, column_names)
+    files = FeatureFiles(row_features, column_features, feature_label, feature_kinds, names.paths)
     reading = InputOptions(
         row,
         column,
@@ -120,7 +124,7 @@ def fit(
     if tensorboard is not None and not hasattr(new_model.settings, "epochs"):
         raise BadSetting(f"{model!r} does not train in epochs, so --tensorboard has nothing to log")
     files.check_model(new_model)
-    inputs = [ratings, validation, config, start_from, *files.paths]
+    inputs = [ratings, validation, config, start_from, *files.paths, *names.paths]
     if is_first():
         check_model_target(output, inputs=inputs)
     kept = _choose_checkpoint(output, checkpoint, resume=resume)
@@ -131,6 +135,7 @@ def fit(
     if start is not None:
         entries = convert_labels(entries, start.row_labels_, start.column_labels_)
     described = files.read(entries)
+    known_names = names.read(entries.rows, entries.columns, entries.form)
     if validation is None and validation_share is None and (new_model.holds_out or not entries.has_values):
         train, held_out = entries, None
     elif start is None or validation is not None:
@@ -150,6 +155,7 @@ def fit(
                 held_out,
                 row_features=described.row_features,
                 column_features=described.column_features,
+                **known_names,
                 start_from=start,
                 callbacks=[*plan, *logged],
                 checkpoint=kept,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from deepmf.cli.feature_files import FeatureFiles
 from deepmf.cli.inputs import InputOptions, convert_labels, locate_errors, open_input
+from deepmf.cli.name_files import NameFiles
 from deepmf.cli.output import STANDARD, check_distinct, check_writable, try_write, write_bytes
 from deepmf.errors import BadSetting, DeepMFError
 
@@ -26,8 +27,9 @@ def load_model(
     extensions: Iterable[Path] | None = None,
     reading: InputOptions | None = None,
     features: FeatureFiles | None = None,
+    names: NameFiles | None = None,
 ) -> Model:
-    """Load a model, and extend it by features files and by the entries of each extension in turn."""
+    """Load a model, extend it by features files and by the entries of each extension in turn, and add names."""
     from deepmf.models.loading import load
 
     with open_input(path) as file:
@@ -39,7 +41,7 @@ def load_model(
         entries = reading.adapt_to(model.entries_.train.form).read_matrix(extension, scale=model.scale_)
         with locate_errors(extension):
             model = model.extend(convert_labels(entries, model.row_labels_, model.column_labels_))
-    return model
+    return model if names is None else names.add_to(model)
 
 
 def check_model_target(path: Path, *, inputs: Iterable[Path | None]) -> None:

@@ -219,6 +219,22 @@ FeatureKinds = Annotated[
     ),
 ]
 
+# Names of rows and columns
+
+RowNames = Annotated[
+    Path | None,
+    typer.Option("--row-names", metavar="FILE", help="Names shown beside row ids: a table of ids and names."),
+]
+
+ColumnNames = Annotated[
+    Path | None,
+    typer.Option(
+        "--column-names",
+        metavar="FILE",
+        help="Names shown beside column ids, such as titles: a table of ids and names.",
+    ),
+]
+
 # Splits into areas
 
 Areas = Annotated[

@@ -92,6 +92,24 @@ def show_table(names: Sequence[str], lines: Iterable[Sequence[Any]], *, title: s
     console.print(table)
 
 
+def list_names(found: Any) -> list[str | None]:
+    """Return the names of the labels of a ranking or an explanation; all None if it has none."""
+    return [None] * len(found.labels) if found.names is None else found.names.tolist()
+
+
+def give_name(axis: str, name: str | None) -> dict[str, str]:
+    """Return the field of JSON content for the name of a row or column; none if it has no name."""
+    return {} if name is None else {f"{axis}_name": name}
+
+
+def show_named_table(names: Sequence[str], lines: Iterable[Sequence[Any]]) -> None:
+    """Print a table whose first two columns are ids and their names; the second is left out if there are no names."""
+    cells = [[str(label), name or "", *rest] for label, name, *rest in lines]
+    if not any(line[1] for line in cells):
+        names, cells = [names[0], *names[2:]], [[line[0], *line[2:]] for line in cells]
+    show_table(names, cells)
+
+
 def _format_cell(cell: Any) -> str:
     if cell is None:
         return ""

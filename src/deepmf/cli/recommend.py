@@ -12,8 +12,19 @@ from deepmf.cli import options
 from deepmf.cli.feature_files import FeatureFiles, parse_conditions, parse_named_values
 from deepmf.cli.inputs import convert_label, hint_at_extension, read_column_list, read_row_list
 from deepmf.cli.model_file import load_model
+from deepmf.cli.name_files import NameFiles
 from deepmf.cli.new_row import fold_in_row
-from deepmf.cli.output import STANDARD, check_frame_target, say, show_json, show_share, show_table, write_frames
+from deepmf.cli.output import (
+    STANDARD,
+    check_frame_target,
+    give_name,
+    list_names,
+    say,
+    show_json,
+    show_named_table,
+    show_share,
+    write_frames,
+)
 from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -22,6 +33,8 @@ if TYPE_CHECKING:
     from deepmf.models.base import Model
     from deepmf.models.ranking import Ranking
     from deepmf.models.relevance import Ranker
+
+_MOST_FEATURES = 3  # of columns, in a table; JSON has all
 
 
 def recommend(
@@ -43,6 +56,8 @@ def recommend(
     row_features: options.RowFeatures = None,
     column_features: options.ColumnFeatures = None,
     feature_label: options.FeatureLabels = None,
+    row_names: options.RowNames = None,
+    column_names: options.ColumnNames = None,
     among: Annotated[
         Path | None,
         typer.Option(
@@ -110,14 +125,15 @@ def recommend(
     Example: deepmf recommend model.safetensors --all -n 10 --min-entries 20 -o top.parquet
     """
     files = FeatureFiles(row_features, column_features, feature_label)
+    names = NameFiles(row_names, column_names)
     _check_rows(row, history, features, rows, every, output)
     known = None if features is None else parse_named_values("--features", features)
     if safe_csv and output is None:
         raise BadSetting("--safe-csv needs -o FILE")
     if output is not None:
-        inputs = [model, rows, among, exclude, *(extend or ()), *files.paths]
+        inputs = [model, rows, among, exclude, *(extend or ()), *files.paths, *names.paths]
         check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
-    fitted = load_model(model, extensions=extend, features=files)
+    fitted = load_model(model, extensions=extend, features=files, names=names)
     with hint_at_extension():
         choice = {
             "among": None if among is None else read_column_list(among, fitted),
@@ -150,6 +166,8 @@ def similar(
     row_features: options.RowFeatures = None,
     column_features: options.ColumnFeatures = None,
     feature_label: options.FeatureLabels = None,
+    row_names: options.RowNames = None,
+    column_names: options.ColumnNames = None,
     as_json: options.Json = False,
 ) -> None:
     """Show the columns or rows most similar to one.
@@ -159,9 +177,10 @@ def similar(
     Example: deepmf similar model.safetensors --column Alien
     """
     files = FeatureFiles(row_features, column_features, feature_label)
+    names = NameFiles(row_names, column_names)
     if (row is None) == (column is None):
         raise BadSetting("give either --column ID or --row ID")
-    fitted = load_model(model, extensions=extend, features=files)
+    fitted = load_model(model, extensions=extend, features=files, names=names)
     with hint_at_extension():
         if column is not None:
             axis, label = "column", convert_label(column, fitted.entries_.columns)
@@ -170,13 +189,14 @@ def similar(
             assert row is not None
             axis, label = "row", convert_label(row, fitted.entries_.rows)
             found = fitted.similar_rows(label, n)
-    lines = list(zip(found.labels.tolist(), found.values.tolist(), strict=True))
+    lines = list(zip(found.labels.tolist(), list_names(found), found.values.tolist(), strict=True))
     if as_json:
-        show_json({axis: label, "similar": [{axis: other, "cosine": cosine} for other, cosine in lines]})
+        own = fitted.column_names_ if axis == "column" else fitted.row_names_
+        shown = [{axis: other, **give_name(axis, name), "cosine": cosine} for other, name, cosine in lines]
+        show_json({axis: label, **give_name(axis, own.get(label)), "similar": shown})
         return
-    names = fitted.entries_.train.form.name_ids_beside(["cosine"])
-    heading = names[0] if axis == "row" else names[1]
-    show_table([heading, "cosine"], ((str(other), cosine) for other, cosine in lines))
+    ids = fitted.entries_.train.form.name_ids_beside(["name", "cosine"])
+    show_named_table([ids[0] if axis == "row" else ids[1], "name", "cosine"], lines)
 
 
 def _check_rows(
@@ -222,6 +242,7 @@ def _convert_row(model: Model, row: str | None) -> Any:
 def _show_best(best: Ranking, model: Model, row: str | None, *, as_json: bool) -> None:
     numbers = {"prediction": best.values, "presence": best.presence, "liked": best.liked}
     known: dict[str, list[Any]] = {name: each.tolist() for name, each in numbers.items() if each is not None}
+    features = _read_features(model, best)
     if as_json:
         if best.distribution is not None:
             levels = model.support_.tolist()
@@ -229,13 +250,35 @@ def _show_best(best: Ranking, model: Model, row: str | None, *, as_json: bool) -
                 [{"level": level, "probability": chance} for level, chance in zip(levels, line, strict=True)]
                 for line in best.distribution.tolist()
             ]
-        lines = zip(best.labels.tolist(), *known.values(), strict=True)
-        shown = None if row is None else _convert_row(model, row)
-        show_json({"row": shown, "best": [dict(zip(("column", *known), line, strict=True)) for line in lines]})
+        label = None if row is None else _convert_row(model, row)
+        shown = [
+            {"column": column, **give_name("column", name), **dict(zip(known, rest, strict=True))}
+            | ({"features": own} if own else {})
+            for column, name, own, *rest in zip(
+                best.labels.tolist(), list_names(best), features, *known.values(), strict=True
+            )
+        ]
+        show_json({"row": label, **give_name("row", model.row_names_.get(label)), "best": shown})
         return
-    lines = zip(best.labels.tolist(), *known.values(), strict=True)
-    _, heading = model.entries_.train.form.name_ids_beside(list(known))
-    show_table([heading, *known], ([str(column), *rest] for column, *rest in lines))
+    facts = list(dict.fromkeys(name for own in features for name in own))[:_MOST_FEATURES]
+    cells = [[_format_feature(own.get(name)) for own in features] for name in facts]
+    _, heading = model.entries_.train.form.name_ids_beside(["name", *known, *facts])
+    lines = zip(best.labels.tolist(), list_names(best), *known.values(), *cells, strict=True)
+    show_named_table([heading, "name", *known, *facts], lines)
+
+
+def _read_features(model: Model, best: Ranking) -> list[dict[str, Any]]:
+    """Return the column features of each recommended column, as the model encodes them."""
+    known, columns = model.entries_.column_features, model.entries_.columns
+    if known is None:
+        return [{} for _ in best.labels]
+    return [known.encoding.decode(known.take(columns.positions([label]))) for label in best.labels.tolist()]
+
+
+def _format_feature(value: Any) -> str:
+    if value is None:
+        return ""
+    return ", ".join(value) if isinstance(value, list) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 class _RecommendationLines:

@@ -28,6 +28,7 @@ from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import AREAS, ObservedMatrix, check_unchanged, compute_area_codes
+from deepmf.matrix.names import GivenNames, Names, join_names
 from deepmf.matrix.scale import Scale
 
 
@@ -133,6 +134,7 @@ class EntryStore:
     dropped : increasing places in row order of training entries that were replaced or forgotten. A replaced entry is
         dropped, and added with its new value.
     row_features, column_features : features of both axes.
+    row_names, column_names : names that are shown beside labels.
     """
 
     train: ObservedMatrix
@@ -142,6 +144,8 @@ class EntryStore:
     dropped: IndexArray = field(default_factory=lambda: NOTHING)
     row_features: AxisFeatures | None = None
     column_features: AxisFeatures | None = None
+    row_names: Names | None = None
+    column_names: Names | None = None
 
     @classmethod
     def of(
@@ -278,6 +282,14 @@ class EntryStore:
             store,
             np.union1d(row_of[column_of < n_columns], np.arange(len(self.rows), len(rows))),
             np.union1d(column_of[row_of < n_rows], np.arange(len(self.columns), len(columns))),
+        )
+
+    def with_names(self, rows: GivenNames | None, columns: GivenNames | None) -> EntryStore:
+        """Return a store with more names of rows and columns."""
+        return replace(
+            self,
+            row_names=join_names(self.row_names, rows, self.rows),
+            column_names=join_names(self.column_names, columns, self.columns),
         )
 
     def replace_entries(self, rows: Labels, columns: Labels, added: AddedEntries, dropped: IndexArray) -> EntryStore:
@@ -537,6 +549,8 @@ def forget(store: EntryStore, plan: ForgetPlan) -> Forgotten:
         store,
         row_features=_drop_features(store.row_features, of_rows, plan.rows),
         column_features=_drop_features(store.column_features, of_columns, plan.columns),
+        row_names=_drop_names(store.row_names, store.rows, plan.rows),
+        column_names=_drop_names(store.column_names, store.columns, plan.columns),
     )
     rows, columns = (
         np.unique(np.concatenate(parts)) for parts in ((rows, plan.rows, of_rows), (columns, plan.columns, of_columns))
@@ -608,6 +622,10 @@ def _drop_features(
     features: AxisFeatures | None, without_features: IndexArray, gone: IndexArray
 ) -> AxisFeatures | None:
     return None if features is None else features.clear(without_features).without(gone)
+
+
+def _drop_names(names: Names | None, labels: Labels, gone: IndexArray) -> Names | None:
+    return names if names is None or not gone.size else names.without(labels[gone].tolist())
 
 
 def _find_pairs(store: EntryStore, entries: Pairs | None, missing: str) -> tuple[IndexArray, IndexArray]:

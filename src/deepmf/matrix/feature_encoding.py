@@ -711,6 +711,16 @@ class FeatureEncoding:
             items += [item._replace(inputs=tuple(first + at for at in item.inputs)) for item in column.items(found)]
         return items
 
+    def decode(self, vectors: FeatureVectors) -> dict[str, float | str | list[str]]:
+        """Return the known features of a single vector by name: numbers, categories, years, and lists of categories."""
+        found: dict[str, Any] = {}
+        for item in self.items(vectors):
+            if self.kinds[item.name] == "list":
+                found.setdefault(item.name, []).append(item.text)
+            else:
+                found[item.name] = float(item.text) if self.kinds[item.name] == "number" else item.text
+        return found
+
     def match(self, where: Mapping[str, Any], vectors: FeatureVectors) -> npt.NDArray[np.bool_]:
         """Return which vectors meet all conditions.
 

@@ -147,6 +147,17 @@ class Features:
         }
         return encoding.encode(len(self), values)
 
+    def take_raw(self, name: str) -> list[Any]:
+        """Return the values of a feature as they were given."""
+        given: list[Any] = self._values[name].tolist()
+        return given
+
+    def drop(self, name: str) -> Features | None:
+        """Return the features without one of them; None if it is the only one."""
+        kept = {other: values for other, values in self._values.items() if other != name}
+        kinds = {other: kind for other, kind in self._given.items() if other != name}
+        return Features(self.labels, kept, kinds=kinds) if kept else None
+
     def take_unknown(self, labels: Labels) -> Features | None:
         """Return the features of labels that are not among some labels; None if there are none."""
         unknown = np.flatnonzero(labels.find(self.labels) < 0)

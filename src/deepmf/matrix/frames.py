@@ -81,6 +81,15 @@ class TableForm(NamedTuple):
         """Distinct names of row, column and value in a long table."""
         return *self.name_ids_beside([self.value]), self.value
 
+    @property
+    def nouns(self) -> tuple[str, str]:
+        """Words for a row and a column, from the names of their fields.
+
+        >>> TableForm("userId", "movie_id").nouns, TableForm("id", "Film title").nouns, TableForm("0", "1").nouns
+        (('user', 'movie'), ('row', 'film title'), ('row', 'column'))
+        """
+        return _make_noun(self.row) or "row", _make_noun(self.column) or "column"
+
     def has_names_of(self, other: TableForm | None) -> bool:
         """Whether another form has the same names and layout; types of ids may differ."""
         return other is not None and self[:4] == other[:4]
@@ -94,6 +103,15 @@ class TableForm(NamedTuple):
         row = "row" if self.row in taken else self.row
         column = "column" if self.column in taken else self.column
         return (row, column) if row != column else ("row", "column")
+
+
+_ID_ENDING = re.compile(r"([_ .-]+(id|ids|uuid|key)|(?<=[a-z])I[Dd]|(?<=user|item|film|book)id)$")
+
+
+def _make_noun(name: str) -> str | None:
+    """Return the noun in the name of a field of ids; None if it has none."""
+    words = re.sub(r"[_.-]+", " ", _ID_ENDING.sub("", name.strip())).strip().lower()
+    return words if words.replace(" ", "").isalpha() and words not in ("id", "index", "key", "col") else None
 
 
 PLAIN = TableForm()
@@ -513,14 +531,17 @@ def read_wide_frame(frame: Any, *, row: str | None, exclude: Collection[Any] = (
     return WideTable(array, labels, list(table.columns), TableForm(row or PLAIN.row, wide=True, row_type=row_type))
 
 
-def read_feature_columns(frame: Any, label: str) -> tuple[list[Any], dict[str, Any]]:
-    """Return the labels of a frame of features, and the values of all other columns by name."""
+def read_feature_columns(frame: Any, label: str | None) -> tuple[list[Any], dict[str, Any]]:
+    """Return the labels of a frame of features, and the values of all other columns by name.
+
+    Without `label`, the labels are in a column with a usual name, or in the first.
+    """
     try:
         index = getattr(frame, "index", None)
         if label is not None and getattr(index, "name", None) == label and label not in frame.columns:
             frame = frame.reset_index()
         table = _collect(frame)
-        labels = table.get_column(_find_column(table.columns, label, "labels"))
+        labels = table.get_column(choose_label(table.columns, label))
         _check_no_null(labels, "the label")
     except BadEntries as error:
         raise BadFeatures(f"the frame of features is wrong: {error}") from error

@@ -6,7 +6,7 @@ import copy
 import inspect
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +22,7 @@ from deepmf.matrix.axis_entries import NOTHING, PlacedEntries
 from deepmf.matrix.entries import EntryStore, Pairs, forget, plan_forget
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
+from deepmf.matrix.names import GivenNames, take_names_from
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.distribution import Interval, PredictiveDistribution, check_coverage
@@ -64,7 +65,7 @@ from deepmf.models.ranking import (
 from deepmf.models.relevance import RankBy, Ranker, Rankers, choose_order, fit_presence
 from deepmf.models.reranking import Rerank, make_reranker
 from deepmf.storage.features import pack_features, unpack_features
-from deepmf.storage.matrices import pack_mapped_matrix, pack_matrix, unpack_any_matrix
+from deepmf.storage.matrices import pack_mapped_matrix, pack_matrix, pack_names, unpack_any_matrix, unpack_names
 from deepmf.storage.model_file import (
     Packed,
     Tensors,
@@ -152,6 +153,8 @@ class Model(ABC):
         *,
         row_features: Features | None = None,
         column_features: Features | None = None,
+        row_names: GivenNames | None = None,
+        column_names: GivenNames | None = None,
         start_from: Model | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: str | Path | None = None,
@@ -173,6 +176,8 @@ class Model(ABC):
         row_features, column_features : features of rows and of columns; some rows and columns may have none. Labels
             that have features but no entries become known rows and columns, as after `extend`. Models that cannot use
             features raise `BadFeatures`.
+        row_names, column_names : names that are shown beside ids, as in `with_names`; or the name of one of the
+            features, which is then not learned from.
         start_from : a fitted model of the same class, settings and scale (warm start). Weights and factors of labels
             that it knows are taken over, those of new labels start fresh. A warm fit runs half the epochs; a network
             enters its schedule where the learning rate has fallen to half. A scale inferred from the values is that of
@@ -197,12 +202,14 @@ class Model(ABC):
         """
         name = type(self).__name__
         check_trainable(train)
+        row_features, row_names = take_names_from(row_features, row_names)
+        column_features, column_names = take_names_from(column_features, column_names)
         if not train.has_values:
             if start_from is not None or row_features is not None or column_features is not None:
                 raise BadSetting(
                     "interactions are learned from their positions alone; leave out start_from and features"
                 )
-            return self._fit_interactions(train, validation)
+            return self._fit_interactions(train, validation, row_names, column_names)
         if isinstance(start_from, Model) and start_from.is_fitted and not start_from.scale_.is_bounded:
             train = train if train.scale.is_bounded else train.with_scale(start_from.scale_)
         check_ranks(name, train, self.settings, able=self.fits_on_ranks)
@@ -210,6 +217,11 @@ class Model(ABC):
             check_matrix(validation, "validation")
         aligned = ValidationEntries.of(train, validation)
         entries = gather_entries(train, row_features, column_features, method=name, takes_features=self.takes_features)
+        if isinstance(start_from, Model) and start_from.is_fitted:
+            entries = replace(
+                entries, row_names=start_from.entries_.row_names, column_names=start_from.entries_.column_names
+            )
+        entries = entries.with_names(row_names, column_names)
         chosen = self._with_choice(train, start_from)
         chosen._check_memory(entries)
         start = None if start_from is None else chosen._check_start(start_from, entries, aligned)
@@ -314,6 +326,30 @@ class Model(ABC):
             presence=None if fitted.presence is None else fitted.presence.without_columns(found.gone_columns),
         )
         return self._encode_again(found.store, left, found.rows, found.columns)
+
+    def with_names(self, rows: GivenNames | None = None, columns: GivenNames | None = None) -> Self:
+        """Return a model that shows names beside the ids of rows and columns, such as titles; ids stay the keys.
+
+        This model stays as it is. Names appear in rankings, explanations, reports, plots and the page of the service,
+        and are saved with the model. They replace earlier names of the same ids; some ids may have none.
+
+        Parameters
+        ----------
+        rows, columns : a dict of names by id; a frame with a column of ids and a column of names, called title or
+            name if there are more columns; or `Features` with such a column.
+
+        Examples
+        --------
+        >>> from deepmf import Means, ObservedMatrix
+        >>> ratings = ObservedMatrix.from_entries(["ann", "ann", "bob"], [7, 9, 9], [5, 1, 2])
+        >>> model = Means(seed=0).fit(ratings).with_names(columns={7: "Alien", 9: "Big"})
+        >>> model.recommend("bob").names.tolist()
+        ['Alien']
+        """
+        fitted = self._require_fitted()
+        model = copy.copy(self)
+        model._fitted = replace(fitted, entries=fitted.entries.with_names(rows, columns))
+        return model
 
     def fold_in(
         self, columns: Iterable[Any] = (), values: Iterable[float] = (), *, features: FeatureValues | None = None
@@ -437,7 +473,8 @@ class Model(ABC):
         Columns for which the row has an entry are left out. In a ranking of several rows, a line with fewer than n
         columns is filled up with NaN. The values are predictions, however the columns are ranked; the attributes
         `presence` and `liked` of the ranking are the probabilities that an entry exists, and that its value is then at
-        least the relevant one; `distribution` has the probability of each level, if the model predicts distributions.
+        least the relevant one; `distribution` has the probability of each level, if the model predicts distributions;
+        `names` are the names of the columns (see `with_names`).
 
         Parameters
         ----------
@@ -475,7 +512,7 @@ class Model(ABC):
             neighbours=neighbours,
             reranker=make_reranker(rerank, entries, ranker.predictor),
         )
-        return best.first() if single else best
+        return (best.first() if single else best).with_names(entries.column_names)
 
     def make_ranker(self, rank_by: RankBy | None = None, relevant: float | None = None) -> Ranker:
         """Return the ranker of the rows, whose `rank_block` gives the keys by which `recommend` ranks columns."""
@@ -523,14 +560,18 @@ class Model(ABC):
         These are the cosines of their latents; for interactions, those of their entries.
         """
         if self.scale_.is_interactions:
-            return find_similar_rows(self.entries_, row, n)
-        return most_similar(self.predictor_.directions(self.predictor_.rows), self.entries_.rows, row, n)
+            found = find_similar_rows(self.entries_, row, n)
+        else:
+            found = most_similar(self.predictor_.directions(self.predictor_.rows), self.entries_.rows, row, n)
+        return found.with_names(self.entries_.row_names)
 
     def similar_columns(self, column: Any, n: int = 10) -> Ranking:
         """Return the n columns most similar to a column, and their similarities, as in `similar_rows`."""
         if self.scale_.is_interactions:
-            return find_similar_columns(self.entries_, column, n)
-        return most_similar(self.predictor_.directions(self.predictor_.columns), self.entries_.columns, column, n)
+            found = find_similar_columns(self.entries_, column, n)
+        else:
+            found = most_similar(self.predictor_.directions(self.predictor_.columns), self.entries_.columns, column, n)
+        return found.with_names(self.entries_.column_names)
 
     def explain(self, row: Any, column: Any, n: int = 5, *, axis: Axis = "row") -> Explanation:
         """Return the n entries of the row that moved its prediction for the column the most.
@@ -668,6 +709,16 @@ class Model(ABC):
         return self.entries_.columns.array
 
     @property
+    def row_names_(self) -> Mapping[Any, str]:
+        """The names of rows by label; not all rows have one."""
+        return self.entries_.row_names or {}
+
+    @property
+    def column_names_(self) -> Mapping[Any, str]:
+        """The names of columns by label; not all columns have one."""
+        return self.entries_.column_names or {}
+
+    @property
     def row_latents_(self) -> LatentArray:
         """The latents of all rows, (rows, latent), in the order of `row_labels_`, without effects and means."""
         return self.predictor_.proper(self.predictor_.rows)
@@ -772,7 +823,13 @@ class Model(ABC):
             with _refusing_unsolvable():
                 self._set_fitted(entries, self._make_predictor(task, entries, fitting))
 
-    def _fit_interactions(self, train: ObservedMatrix, validation: ObservedMatrix | None) -> Self:
+    def _fit_interactions(
+        self,
+        train: ObservedMatrix,
+        validation: ObservedMatrix | None,
+        row_names: GivenNames | None,
+        column_names: GivenNames | None,
+    ) -> Self:
         """Fit the presence part alone; an error leaves the model as it was."""
         if getattr(self.settings, "presence", None) is None:
             raise BadSetting(
@@ -783,7 +840,8 @@ class Model(ABC):
             raise BadEntries("there is nothing to learn: every row has an entry in every column")
         if validation is not None:
             check_matrix(validation, "validation")
-        aligned, entries, model = ValidationEntries.of(train, validation), EntryStore.of(train), copy.copy(self)
+        aligned, model = ValidationEntries.of(train, validation), copy.copy(self)
+        entries = EntryStore.of(train).with_names(row_names, column_names)
         model.history_, model.chosen_ = History(), {"rank_by": "relevance"}
         model.settings = replace(model.settings, **model.chosen_)
         model._fitted = Fitted(entries, InteractionPredictor.of(entries))
@@ -985,6 +1043,9 @@ def _pack_entries(entries: EntryStore, *, in_folder: bool) -> dict[str, Packed]:
     for name, features in (("row_features", entries.row_features), ("column_features", entries.column_features)):
         if features is not None:
             parts[name] = pack_features(features, name)
+    for name, names in (("row_names", entries.row_names), ("column_names", entries.column_names)):
+        if names:
+            parts[name] = pack_names(names, name)
     if entries.dropped.size:
         parts["dropped"] = Packed({}, {"dropped.entries": entries.dropped})
     return parts
@@ -1006,4 +1067,10 @@ def _unpack_entries(
             raise BadModelFile(f"the stored model has features, and {areas.method} reads none")
         areas.check_new("row", train.rows, entries.rows)
         areas.check_new("column", train.columns, entries.columns)
-    return entries
+    row_names, column_names = (
+        unpack_names(f"{axis}_names", content[f"{axis}_names"], tensors, axis=axis)
+        if f"{axis}_names" in content
+        else None
+        for axis in ("row", "column")
+    )
+    return replace(entries, row_names=row_names, column_names=column_names)

@@ -12,6 +12,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.feature_encoding import FeatureEncoding
 from deepmf.matrix.labels import Labels
+from deepmf.matrix.names import Names
 from deepmf.models.pairs import Axis
 from deepmf.models.predictor import Predictor
 from deepmf.models.presence import Presence
@@ -40,6 +41,7 @@ class PresenceEffect(NamedTuple):
     label: Any
     value: float
     effect: float
+    name: str | None = None
 
 
 class Explanation(NamedTuple):
@@ -52,6 +54,7 @@ class Explanation(NamedTuple):
     features: the features with the largest effects, if the model was fitted with features.
     presence: the entries of the row that add the most to the probability that it takes the column, most first, if the
         model has a presence part.
+    names: the names of the labels, None for labels without one; None if the model has no names.
     """
 
     labels: npt.NDArray[Any]
@@ -60,6 +63,14 @@ class Explanation(NamedTuple):
     prediction: float
     features: tuple[FeatureEffect, ...] = ()
     presence: tuple[PresenceEffect, ...] = ()
+    names: npt.NDArray[np.object_] | None = None
+
+    def with_names(self, names: Names | None) -> Explanation:
+        """Return the explanation with the names of its labels."""
+        if names is None:
+            return self
+        presence = tuple(each._replace(name=names.get(each.label)) for each in self.presence)
+        return self._replace(names=names.find_array(self.labels), presence=presence)
 
 
 def explain_presence(
@@ -90,8 +101,9 @@ def explain_pair(rankers: Rankers, predictor: Predictor, row: Any, column: Any, 
     encoding = None if features is None else features.encoding
     found = explain_targets(predictor, axis, entries, others, int(own[0]), targets, n, encoding=encoding)[0]
     if axis == "column":
-        return found
-    return found._replace(presence=explain_presence(rankers.presence, entries, others, int(targets[0]), n))
+        return found.with_names(seen.row_names)
+    presence = explain_presence(rankers.presence, entries, others, int(targets[0]), n)
+    return found._replace(presence=presence).with_names(seen.column_names)
 
 
 def check_axis(axis: str) -> None:

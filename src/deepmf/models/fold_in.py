@@ -104,9 +104,9 @@ class Folded(ABC):
             encoding=None if features is None else features.encoding,
         )[0]
         if self.axis == "column":
-            return found
+            return found.with_names(self.entries.row_names)
         presence = explain_presence(self.rankers.presence, entries, self._others, int(targets[0]), n)
-        return found._replace(presence=presence)
+        return found._replace(presence=presence).with_names(self.entries.column_names)
 
     def __len__(self) -> int:
         return int(self.observed.starts.size) - 1
@@ -170,7 +170,7 @@ class FoldedRows(Folded):
             neighbours=neighbours,
             reranker=make_reranker(rerank, self.entries, self.predictor),
         )
-        return best.first() if self.single else best
+        return (best.first() if self.single else best).with_names(self.entries.column_names)
 
 
 class FoldedColumns(Folded):

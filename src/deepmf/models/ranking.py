@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,6 +18,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labels
+from deepmf.matrix.names import Names
 from deepmf.models.predictor import Predictor
 from deepmf.models.relevance import Observed, RankBy, Ranker
 from deepmf.models.reranking import Rerank, Reranker, make_reranker
@@ -69,11 +71,13 @@ class Ranking(_LabelsAndValues):
         interactions.
     distribution : the probability of each level, (n, levels) or (rows, n, levels), as of `predict_distribution`; None
         if the model predicts only values.
+    names : the names of the labels, None for labels without one; None if the model has no names.
     """
 
     presence: FloatArray | None
     liked: FloatArray | None
     distribution: FloatArray | None
+    names: npt.NDArray[np.object_] | None = None
 
     def __new__(
         cls,
@@ -87,6 +91,12 @@ class Ranking(_LabelsAndValues):
         ranking = super().__new__(cls, labels, values)
         ranking.presence, ranking.liked, ranking.distribution = presence, liked, distribution
         return ranking
+
+    def with_names(self, names: Names | None) -> Ranking:
+        """Return the ranking with the names of its labels."""
+        named = copy.copy(self)
+        named.names = None if names is None else names.find_array(self.labels)
+        return named
 
     def first(self) -> Ranking:
         """Return the ranking of the first row, without the places that no column fills."""
@@ -532,13 +542,23 @@ class Recommendations:
         form, ranker = self.entries.train.form, self.ranker
         chances = [name for name, is_known in ranker.known_chances.items() if is_known]
         types = {"distribution": polars.List(polars.Float64)}
-        row, column = form.name_ids_beside(("rank", "prediction", *chances))
-        return {
-            row: find_label_type(self.entries.rows[:1], form.row_type),
-            "rank": polars.Int64,
-            column: find_label_type(self.entries.columns[:1], form.column_type),
-            "prediction": polars.Float64,
-        } | {name: types.get(name, polars.Float64) for name in chances}
+        named = [field for field, names in self._names.items() if names is not None]
+        row, column = form.name_ids_beside(("rank", "prediction", *chances, *named))
+        return (
+            {
+                row: find_label_type(self.entries.rows[:1], form.row_type),
+                "rank": polars.Int64,
+                column: find_label_type(self.entries.columns[:1], form.column_type),
+                "prediction": polars.Float64,
+            }
+            | {name: types.get(name, polars.Float64) for name in chances}
+            | dict.fromkeys(named, polars.String)
+        )
+
+    @property
+    def _names(self) -> dict[str, Names | None]:
+        """The names of rows and of columns, by the field of the frames that shows them."""
+        return {"row_name": self.entries.row_names, "column_name": self.entries.column_names}
 
     def frames(self) -> Iterator[Any]:
         """Yield polars frames with a line for each row and rank (from 1), the column, and what is known of it.
@@ -568,11 +588,18 @@ class Recommendations:
         polars, schema, entries = import_polars(), self.schema, self.entries
         best = join_ranked(parts)
         line_of, place = np.nonzero(~np.isnan(best.values))
+        rows = polars.Series(entries.rows[best.rows].tolist(), dtype=next(iter(schema.values()))).gather(line_of)
+        columns = entries.columns[best.columns[line_of, place]].tolist()
         found = (
-            polars.Series(entries.rows[best.rows].tolist(), dtype=next(iter(schema.values()))).gather(line_of),
+            rows,
             place + 1,
-            entries.columns[best.columns[line_of, place]].tolist(),
+            columns,
             *(each[line_of, place] for each in best[2:] if each is not None),
+            *(
+                names.find(labels)
+                for names, labels in zip(self._names.values(), (rows.to_list(), columns), strict=True)
+                if names is not None
+            ),
         )
         return polars.DataFrame(dict(zip(schema, found, strict=True)), schema=schema)
 

@@ -26,7 +26,9 @@ from deepmf.formatting import (
 )
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.names import format_label
 from deepmf.matrix.scale import Scale
+from deepmf.models.base import Model
 from deepmf.models.dmfd import DMFD
 from deepmf.models.odmc import ODMC
 from deepmf.plots import (
@@ -446,7 +448,7 @@ def _make_column_table(caption: str, found: Findings, which: npt.NDArray[np.intp
     lines = []
     for at in which.tolist():
         line = [
-            shorten(errors.labels[at : at + 1].tolist()[0]),
+            shorten(format_label(errors.labels[at : at + 1].tolist()[0], found.model.column_names_)),
             format_count(errors.n_entries[at]),
             _format_margin(errors, at),
         ]
@@ -587,21 +589,22 @@ def make_explanation_section(found: Findings) -> Section | LeftOut:
         how="A bar to the right is an entry or a feature of the row that raised the prediction; a bar to the left "
         "lowered it. The length is the change of the prediction without it.",
         template="explanations.html",
-        content={"figures": [_plot_pair(pair) for pair in found.explained]},
+        content={"figures": [_plot_pair(pair, found.model) for pair in found.explained]},
     )
 
 
-def _plot_pair(pair: ExplainedPair) -> Figure:
+def _plot_pair(pair: ExplainedPair, model: Model) -> Figure:
     found = pair.explanation
     actual = "" if pair.value is None else f", {pair.value:g} in the test"
     lines = [
-        [shorten(label), f"{value:g}", format_effect(effect)]
+        [shorten(format_label(label, model.column_names_)), f"{value:g}", format_effect(effect)]
         for label, value, effect in zip(
             found.labels.tolist(), found.values.tolist(), found.effects.tolist(), strict=True
         )
     ]
     lines += [[shorten(each.name), shorten(each.value), format_effect(each.effect)] for each in found.features]
-    row, column = shorten(pair.row, 40), shorten(pair.column, 40)
+    row = shorten(model.row_names_.get(pair.row, pair.row), 40)
+    column = shorten(model.column_names_.get(pair.column, pair.column), 40)
     return Figure(
         f"{column} for {row}: {format_amount(found.prediction)}{actual}",
         plot_explanation(found),

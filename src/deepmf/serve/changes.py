@@ -10,7 +10,7 @@ import numpy as np
 
 from deepmf.errors import BadFeatures
 from deepmf.matrix.arrays import FloatArray
-from deepmf.matrix.feature_encoding import CategoryEncoding, ColumnEncoding, FeatureVectors
+from deepmf.matrix.feature_encoding import CategoryEncoding, ColumnEncoding
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
@@ -86,7 +86,7 @@ def read_features(model: Model, axis: Axis, label: Any) -> dict[str, EncodedFeat
     """Return the features of a row or column as the model encodes them; none if the label is unknown."""
     known, store = get_axis_features(model, axis), model.entries_
     at = (store.rows if axis == "row" else store.columns).find([label])
-    return {} if known is None or at[0] < 0 else decode_features(known, known.take(at))
+    return {} if known is None or at[0] < 0 else known.encoding.decode(known.take(at))
 
 
 def has_features(model: Model, axis: Axis, label: Any) -> bool:
@@ -94,18 +94,6 @@ def has_features(model: Model, axis: Axis, label: Any) -> bool:
     known, store = get_axis_features(model, axis), model.entries_
     at = (store.rows if axis == "row" else store.columns).find([label])
     return known is not None and bool(at[0] >= 0) and bool(known.take(at).are_known[0])
-
-
-def decode_features(known: AxisFeatures, vectors: FeatureVectors) -> dict[str, EncodedFeature]:
-    """Return the values of a single encoded row or column by name."""
-    kinds = {column.name: column.kind for column in known.encoding.columns}
-    found: dict[str, Any] = {}
-    for item in known.encoding.items(vectors):
-        if kinds[item.name] == "list":
-            found.setdefault(item.name, []).append(item.text)
-        else:
-            found[item.name] = float(item.text) if kinds[item.name] == "number" else item.text
-    return found
 
 
 def check_features(model: Model, axis: Axis, values: FeatureValues) -> AxisFeatures:

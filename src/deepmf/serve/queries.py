@@ -120,6 +120,8 @@ def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows
     recommended = [
         RecommendedColumn(
             column=column,
+            column_name=snapshot.model.column_names_.get(column),
+            features=read_features(snapshot.model, "column", column) or None,
             presence=presence,
             liked=liked,
             reasons=None if why is None else why.entries,
@@ -192,6 +194,7 @@ def explain(request: ExplainRequest, snapshot: Snapshot, new_row: FoldedRows | N
     return ExplainResponse(
         row=row,
         column=column,
+        column_name=snapshot.model.column_names_.get(column),
         entries=reasons.entries,
         features=reasons.features,
         presence=reasons.presence,
@@ -204,17 +207,18 @@ def find_similar(request: SimilarRequest, snapshot: Snapshot, _: object = None) 
     """Find the columns or rows most similar to one; hidden columns and visitors of the page are left out."""
     model = snapshot.model
     if request.column is not None:
-        label = find_label(request.column, model.entries_.columns)
+        label, names = find_label(request.column, model.entries_.columns), model.column_names_
         columns = model.entries_.columns
         hidden = set(columns[snapshot.omissions.find_hidden(columns)].tolist())
         found = _select_similar(partial(model.similar_columns, label), request.n, len(columns), hidden.__contains__)
     else:
-        label = _find_row(request.row, snapshot)
+        label, names = _find_row(request.row, snapshot), model.row_names_
         found = _select_similar(partial(model.similar_rows, label), request.n, len(model.entries_.rows), is_visitor)
     return SimilarResponse(
         axis="row" if request.column is None else "column",
         id=label,
-        similar=[SimilarId(id=other, cosine=cosine) for other, cosine in found],
+        name=names.get(label),
+        similar=[SimilarId(id=other, name=names.get(other), cosine=cosine) for other, cosine in found],
         version=snapshot.version,
     )
 
@@ -439,20 +443,20 @@ def find_reasons(
     else:
         raise CannotExtend(f"{type(model).__name__} cannot explain by the entries of a row: {model.cannot}")
     encoding = None if entries.row_features is None else entries.row_features.encoding
-    presence = model.rankers_.presence
+    presence, names = model.rankers_.presence, model.column_names_
     found = explain_targets(predictor, "row", observed, entries.columns, position, targets, n, encoding=encoding)
     return [
         Reasons(
             [
-                EntryReason(column=label, value=value, effect=effect)
+                EntryReason(column=label, column_name=names.get(label), value=value, effect=effect)
                 for label, value, effect in zip(
                     each.labels.tolist(), each.values.tolist(), each.effects.tolist(), strict=True
                 )
             ],
             [FeatureReason(name=name, value=value, effect=effect) for name, value, effect in each.features],
             [
-                EntryReason(column=label, value=value, effect=effect)
-                for label, value, effect in explain_presence(presence, observed, entries.columns, target, n)
+                EntryReason(column=each.label, column_name=names.get(each.label), value=each.value, effect=each.effect)
+                for each in explain_presence(presence, observed, entries.columns, target, n)
             ],
         )
         for each, target in zip(found, targets.tolist(), strict=True)
@@ -468,31 +472,34 @@ def _find_row(given: Id | None, snapshot: Snapshot) -> Any:
 
 
 class ColumnIndex:
-    """The ids of all columns in lower case, ordered by their number of entries, largest first."""
+    """The names and ids of all columns in lower case, ordered by their number of entries, largest first."""
 
     def __init__(self, entries: EntryStore) -> None:
         self.columns = entries.columns
         self._order: list[int] = np.argsort(-entries.column_counts, kind="stable").tolist()
         labels = entries.columns.array.tolist()
         self._texts = [str(labels[at]).casefold() for at in self._order]
+        names = [None] * len(labels) if entries.column_names is None else entries.column_names.find(labels)
+        self._names = [(names[at] or "").casefold() for at in self._order]
 
     def search(self, text: str) -> list[int]:
-        """Return the positions of the columns that start with a text, then of those that contain it elsewhere."""
+        """Return the positions of the columns whose name or id starts with a text, then of those that contain it."""
         wanted = text.casefold()
         if not wanted:
             return self._order
         prefixed: list[int] = []
         containing: list[int] = []
-        for at, known in zip(self._order, self._texts, strict=True):
-            if wanted in known:
-                (prefixed if known.startswith(wanted) else containing).append(at)
+        for at, known, name in zip(self._order, self._texts, self._names, strict=True):
+            if wanted in known or wanted in name:
+                is_prefix = known.startswith(wanted) or name.startswith(wanted)
+                (prefixed if is_prefix else containing).append(at)
         return prefixed + containing
 
 
 def search_columns(
     snapshot: Snapshot, index: ColumnIndex, text: str, *, offset: int, limit: int, include_hidden: bool = False
 ) -> ColumnsResponse:
-    """Return a page of the columns whose ids start with a text, or contain it."""
+    """Return a page of the columns whose names or ids start with a text, or contain it."""
     entries = snapshot.model.entries_
     found = index.search(text)
     hidden = set(snapshot.omissions.find_hidden(entries.columns).tolist())
@@ -505,6 +512,7 @@ def search_columns(
         columns=[
             ColumnSummary(
                 column=label,
+                column_name=snapshot.model.column_names_.get(label),
                 n_entries=int(counts[at]),
                 trained=at < n_trained,
                 shown=at not in hidden,
@@ -573,7 +581,11 @@ def draw_map(snapshot: Snapshot, projection: Projection) -> MapResponse:
     hidden = set(columns[snapshot.omissions.find_hidden(columns)].tolist())
     places = zip(projection.columns, projection.column_places.tolist(), strict=True)
     return MapResponse(
-        columns=[MapColumn(column=label, x=x, y=y) for label, (x, y) in places if label not in hidden],
+        columns=[
+            MapColumn(column=label, column_name=snapshot.model.column_names_.get(label), x=x, y=y)
+            for label, (x, y) in places
+            if label not in hidden
+        ],
         rows=[(x, y) for x, y in projection.row_places.tolist()],
         version=snapshot.version,
     )

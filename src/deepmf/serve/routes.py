@@ -27,13 +27,13 @@ from deepmf.serve.schemas import (
     BulkResponse,
     ColumnEntriesResponse,
     ColumnsResponse,
-    ColumnValue,
     DismissedResponse,
     ErrorResponse,
     ExplainRequest,
     ExplainResponse,
     FeaturesResponse,
     HealthResponse,
+    ListedColumnValue,
     ListedRowValue,
     LiveError,
     MapResponse,
@@ -235,7 +235,11 @@ async def get_row_entries(
     """Return the entries of a row, ordered by column."""
     found: queries.EntryList = await service.quick.run(ServiceQuery(partial(queries.list_entries, "row", row)))
     response.headers["etag"] = found.etag
-    page = [ColumnValue(column=label, value=value) for label, value in found.entries[offset : offset + limit]]
+    names = found.snapshot.model.column_names_
+    page = [
+        ListedColumnValue(column=label, column_name=names.get(label), value=value)
+        for label, value in found.entries[offset : offset + limit]
+    ]
     return RowEntriesResponse(row=found.label, entries=page, **_describe_page(found, offset + limit))
 
 

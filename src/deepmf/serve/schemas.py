@@ -36,6 +36,13 @@ Area = Literal["I", "II", "III", "IV"]
 Axis = Literal["row", "column"]
 Id = str | int
 Value = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Name = Annotated[
+    str | None,
+    Field(
+        description="The name shown beside the id, such as a title; absent without one.",
+        exclude_if=lambda name: name is None,
+    ),
+]
 RequestId = (
     Annotated[str, Field(strict=True, max_length=LONGEST_ID)]
     | Annotated[int, Field(strict=True, ge=SMALLEST_ID, le=LARGEST_ID)]
@@ -138,12 +145,20 @@ class PatchColumnEntriesRequest(RequestModel):
     entries: Annotated[list[RowChange], Field(max_length=MAX_ENTRIES)]
 
 
+class ListedColumnValue(BaseModel):
+    """An entry of a row."""
+
+    column: Id
+    column_name: Name = None
+    value: float
+
+
 class RowEntriesResponse(BaseModel):
     """A page of the entries of a row."""
 
     row: Id
     trained: bool
-    entries: list[ColumnValue]
+    entries: list[ListedColumnValue]
     n_entries: int
     next_offset: int | None
     etag: str
@@ -520,6 +535,7 @@ class EntryReason(BaseModel):
     """An entry of the row, and how much the prediction would drop without it."""
 
     column: Id
+    column_name: Name = None
     value: float
     effect: float
 
@@ -550,6 +566,10 @@ class RecommendedColumn(Prediction):
     """A column, its prediction and probabilities, and the entries and features that explain it, if requested."""
 
     column: Id
+    column_name: Name = None
+    features: dict[str, EncodedFeature] | None = Field(
+        default=None, description="The known features of the column, if any.", exclude_if=lambda known: known is None
+    )
     presence: float | None = Field(default=None, description="Probability that the row has an entry in the column.")
     liked: float | None = Field(default=None, description="Probability that such an entry has a relevant value.")
     reasons: list[EntryReason] | None = None
@@ -573,6 +593,7 @@ class ExplainResponse(Prediction):
 
     row: Id | None
     column: Id
+    column_name: Name = None
     entries: list[EntryReason]
     features: list[FeatureReason]
     presence: list[EntryReason] = Field(
@@ -585,6 +606,7 @@ class SimilarId(BaseModel):
     """A column or a row, and the cosine similarity of its latent."""
 
     id: Id
+    name: Name = None
     cosine: float
 
 
@@ -593,6 +615,7 @@ class SimilarResponse(BaseModel):
 
     axis: Axis
     id: Id
+    name: Name = None
     similar: list[SimilarId]
     version: Version
 
@@ -604,6 +627,7 @@ class ColumnSummary(BaseModel):
     """A column: its number of entries, whether training had it, and its known features."""
 
     column: Id
+    column_name: Name = None
     n_entries: int
     trained: bool
     shown: bool = Field(default=True, description="Whether it can be recommended now.")
@@ -650,6 +674,7 @@ class ModelResponse(BaseModel):
     areas: list[Area] = Field(description="The areas that it predicts.")
     gives_distribution: bool
     ids: dict[str, Literal["text", "number"]]
+    nouns: dict[Axis, str] = Field(description="Words for a row and a column, such as user and film.")
     row_features: list[FeatureSummary]
     column_features: list[FeatureSummary]
     recall: float | None = Field(
@@ -662,6 +687,7 @@ class MapColumn(BaseModel):
     """A column on the map."""
 
     column: Id
+    column_name: Name = None
     x: float
     y: float
 

@@ -95,6 +95,7 @@ class Snapshot:
                 axis: "number" if are_numbers(labels) else "text"
                 for axis, labels in (("row", entries.rows), ("column", entries.columns))
             },
+            nouns=dict(zip(_AXES, entries.train.form.nouns, strict=True)),
             row_features=summarise_features(model, "row"),
             column_features=summarise_features(model, "column"),
             recall=None if self.neighbours is None else self.neighbours.recall,

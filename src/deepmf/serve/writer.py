@@ -20,7 +20,6 @@ from deepmf.serve.changes import (
     apply_changes,
     check_features,
     compute_etag,
-    decode_features,
     has_features,
     read_entries,
     read_features,
@@ -107,7 +106,7 @@ class PendingChanges:
         if values is None:
             return {}
         known = check_features(self.snapshot.model, axis, values)
-        return decode_features(known, known.encode_one(values))
+        return known.encoding.decode(known.encode_one(values))
 
     def has_features(self, axis: Axis, label: Any) -> bool:
         """Whether a row or column has features, pending changes included."""

@@ -15,6 +15,7 @@ from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix.frames import PLAIN, TableForm
 from deepmf.matrix.labels import AS_TEXT, ENCODING, Labelled, Labels, TextKind, find_stored_kind
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.names import Names
 from deepmf.matrix.packed import MatrixParts
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import ByColumn, ByRow, are_positions
@@ -54,11 +55,36 @@ def pack_labels(labels: Labels, prefix: str) -> Packed:
         return Packed({"kind": kind}, {f"{prefix}.labels": labels.array})
     if kind == "float":
         return Packed({"kind": kind}, {f"{prefix}.labels": labels.array.astype(np.float64)})
-    items = list(map(AS_TEXT[kind].write, labels.array.tolist()))
-    starts = np.zeros(len(items) + 1, dtype=np.int64)  # in characters
-    np.cumsum(np.fromiter(map(len, items), dtype=np.int64, count=len(items)), out=starts[1:])
-    text = np.frombuffer("".join(items).encode(*ENCODING), dtype=np.uint8)
-    return Packed({"kind": kind}, {f"{prefix}.text": text, f"{prefix}.starts": starts})
+    return Packed({"kind": kind}, _pack_texts(list(map(AS_TEXT[kind].write, labels.array.tolist())), prefix))
+
+
+def _pack_texts(texts: list[str], prefix: str) -> dict[str, npt.NDArray[Any]]:
+    """Return texts as tensors: all of them together, and the start of each."""
+    starts = np.zeros(len(texts) + 1, dtype=np.int64)  # in characters
+    np.cumsum(np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)), out=starts[1:])
+    return {
+        f"{prefix}.text": np.frombuffer("".join(texts).encode(*ENCODING), dtype=np.uint8),
+        f"{prefix}.starts": starts,
+    }
+
+
+def pack_names(names: Names, prefix: str) -> Packed:
+    """Return names as tensors: their labels, and their texts.
+
+    >>> packed = pack_names(Names({7: "Alien", 9: "Big"}, axis="column"), "column_names")
+    >>> unpack_names("column_names", *packed, axis="column")
+    Names({7: 'Alien', 9: 'Big'}, axis='column')
+    """
+    labels = pack_labels(Labels(list(names), axis=names.axis), f"{prefix}.ids")
+    return Packed(labels.content, labels.tensors | _pack_texts(list(names.values()), prefix))
+
+
+def unpack_names(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> Names:
+    """Return the packed names; raise `BadModelFile` for impossible content."""
+    labels, texts = unpack_labels(f"{prefix}.ids", content, tensors, axis=axis), _read_texts(prefix, tensors)
+    if len(labels) != len(texts) or not all(texts):
+        raise BadModelFile(f"the stored {axis} names must be {len(labels)} texts, one for each of their ids")
+    return Names(dict(zip(labels.array.tolist(), texts, strict=True)), axis=axis)
 
 
 def unpack_labels(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> Labels:
@@ -76,14 +102,18 @@ def unpack_labels(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> 
         return Labels(array, axis=axis)
 
 
-def _read_text_labels(prefix: str, tensors: Tensors, kind: TextKind) -> npt.NDArray[Any]:
+def _read_texts(prefix: str, tensors: Tensors) -> list[str]:
     try:
         text = read_vector(tensors, f"{prefix}.text", "uint8").tobytes().decode(*ENCODING)
     except UnicodeDecodeError as error:
         raise BadModelFile(f"the tensor {prefix}.text is not UTF-8 ({error.reason})") from error
     starts = read_vector(tensors, f"{prefix}.starts", "int64")
     check_starts(starts, starts.size - 1, len(text), name=f"{prefix}.starts")
-    items = [text[start:end] for start, end in pairwise(starts.tolist())]
+    return [text[start:end] for start, end in pairwise(starts.tolist())]
+
+
+def _read_text_labels(prefix: str, tensors: Tensors, kind: TextKind) -> npt.NDArray[Any]:
+    items = _read_texts(prefix, tensors)
     labels = items if kind.type is str else [_read_label(item, kind) for item in items]
     return np.fromiter(labels, dtype=object, count=len(labels))
 

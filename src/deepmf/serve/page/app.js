@@ -11,7 +11,7 @@ import { Scale } from "/page/scale.js";
 import { SearchView } from "/page/search_view.js";
 import { ask, dropKey, onKeyNeeded } from "/page/service.js";
 import { showAlert, failedState } from "/page/states.js";
-import { formatCount, formatWhole } from "/page/wording.js";
+import { formatCount, formatWhole, learnNouns, nameOf, nounOf } from "/page/wording.js";
 
 const REAL_SHARES = 32; // as many bins as distributions of real values usually have
 const VIEWS = ["you", "operator"];
@@ -30,11 +30,13 @@ async function start() {
 }
 
 async function show(model) {
+  learnNouns(model.nouns);
+  tellNouns();
   const scale = new Scale({ ...model.scale, interactions: !model.has_values });
   const person = new Person(model.ids.row);
   const search = new SearchView(scale, person);
   const best = new BestView(scale, person, new ColumnFilter(model.column_features));
-  const map = new MapView(person, best, model.scale.levels?.length ?? REAL_SHARES, (column) => search.find(column));
+  const map = new MapView(person, best, model.scale.levels?.length ?? REAL_SHARES, (column) => search.find(nameOf(column)));
   const entries = new EntriesView(scale, person);
   const tell = () => tellLead(model, person);
   person.addEventListener("change", tell);
@@ -57,11 +59,21 @@ async function show(model) {
   await search.search();
 }
 
+/** Use the words of the table from which the model was fitted. */
+function tellNouns() {
+  const [rows, columns] = ["row", "column"].map((axis) => nounOf(axis, 2));
+  const search = `Search ${columns}`;
+  byId("search").placeholder = search;
+  byId("search-label").textContent = search;
+  byId("best-hint").textContent = `Best first, without the ${columns} that you have rated.`;
+  byId("map-hint").textContent = `${rows.charAt(0).toUpperCase()}${rows.slice(1)} and ${columns} in the two dimensions in which they differ most.`;
+}
+
 function tellLead(model, person) {
   const others = Math.max(0, model.n_columns - person.count);
   byId("lead").textContent = person.count
-    ? `From ${formatCount(person.count, "entry")} of yours, ${model.model} predicts the other ${formatWhole(others)} columns. It was not trained again.`
-    : `${model.model} was trained on ${formatCount(model.n_trained_rows, "row")} and ${formatCount(model.n_trained_columns, "column")}, and has never seen you. Rate a few columns: it predicts the others at once, without training.`;
+    ? `From ${formatCount(person.count, "entry")} of yours, ${model.model} predicts the other ${formatWhole(others)} ${nounOf("column", others)}. It was not trained again.`
+    : `${model.model} was trained on ${formatCount(model.n_trained_rows, nounOf("row"))} and ${formatCount(model.n_trained_columns, nounOf("column"))}, and has never seen you. Rate a few ${nounOf("column", 2)}: it predicts the others at once, without training.`;
   byId("status").textContent = person.count ? formatCount(person.count, "entry") : "";
 }
 

@@ -4,7 +4,7 @@ import { ColumnCard, blankCards } from "/page/column_card.js";
 import { byId, element, label } from "/page/elements.js";
 import { ServiceError, ask } from "/page/service.js";
 import { Latest, emptyState, failedState, say, showAlert } from "/page/states.js";
-import { idText } from "/page/wording.js";
+import { nameOf, nounOf } from "/page/wording.js";
 
 const PAGE = 8;
 const REASONS = 2;
@@ -92,7 +92,7 @@ export class BestView extends EventTarget {
     this.order.hidden = true;
     this.filter.show(false);
     this.state.replaceChildren(
-      element("div", { class: "invitation" }, preview(), emptyState("Your list begins with your first rating.", "Rate one or two columns. The list appears at once, is based on your entries only, and changes with each of them.")),
+      element("div", { class: "invitation" }, preview(), emptyState("Your list begins with your first rating.", `Rate one or two ${nounOf("column", 2)}. The list appears at once, is based on your entries only, and changes with each of them.`)),
     );
     this.dispatchEvent(new CustomEvent("drawn"));
   }
@@ -120,8 +120,8 @@ export class BestView extends EventTarget {
     this.#move(places);
     if (focused >= 0) this.#keepFocus(active, focused);
     this.dispatchEvent(new CustomEvent("drawn"));
-    if (best.length) say(`Recommendations are new. First: ${idText(best[0].column)}, predicted ${this.scale.expectedText(best[0].expected)}`);
-    else this.state.replaceChildren(emptyState("Nothing is left to recommend.", `You have rated or dismissed every ${this.filter.where ? "such " : ""}column.`));
+    if (best.length) say(`Recommendations are new. First: ${nameOf(best[0].column)}, predicted ${this.scale.expectedText(best[0].expected)}`);
+    else this.state.replaceChildren(emptyState("Nothing is left to recommend.", `You have rated or dismissed every ${this.filter.where ? "such " : ""}${nounOf("column")}.`));
   }
 
   #newCard(column) {
@@ -131,7 +131,7 @@ export class BestView extends EventTarget {
   /** Take a column off the list for good; the alert takes that back. */
   async #dismiss(column) {
     if (!(await this.person.dismiss(column))) return;
-    showAlert(`${idText(column)} is no longer recommended to you.`, () => this.person.dismiss(column, false), "Undo");
+    showAlert(`${nameOf(column)} is no longer recommended to you.`, () => this.person.dismiss(column, false), "Undo");
   }
 
   /** On a phone the list lies below: its first line stands at the edge of the screen until the list is seen. */
@@ -140,7 +140,7 @@ export class BestView extends EventTarget {
     this.glance.hidden = first === undefined || this.isSeen || byId("you").hidden;
     if (first === undefined) return;
     const number = element("span", { class: "number" }, first.expected.textContent);
-    this.glance.replaceChildren("First for you", label(idText(first.column), { class: "title" }), number);
+    this.glance.replaceChildren("First for you", label(nameOf(first.column), { class: "title" }), number);
   }
 
   /** Let cards glide from where they were to where they are. */

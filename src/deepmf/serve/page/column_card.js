@@ -4,7 +4,7 @@ import { DistributionDrawing, predictionWords, rangeText } from "/page/distribut
 import { element, label } from "/page/elements.js";
 import { ratingControl } from "/page/rating.js";
 import { Why } from "/page/why.js";
-import { formatCount, idText, formatPercent } from "/page/wording.js";
+import { formatPercent, idText, nameOf } from "/page/wording.js";
 
 const MOST_FEATURES = 8;
 const KINDS = { few: "with-few", many: "with-many", slider: "with-slider" };
@@ -15,7 +15,8 @@ export class ColumnCard {
     this.column = column;
     this.scale = scale;
     this.person = person;
-    const name = idText(column);
+    const name = nameOf(column);
+    const title = name === idText(column) ? name : `${name} (${column})`;
     this.rating = ratingControl(scale, name, (value) => person.rate(column, value));
     this.drawing = new DistributionDrawing(scale);
     this.why = new Why(column, scale, person);
@@ -29,7 +30,7 @@ export class ColumnCard {
       "li",
       { class: `card ${KINDS[scale.kind]}`, "data-column": column },
       this.rank,
-      element("div", { class: "name" }, element("h3", {}, label(name, { title: name, class: "title" }), this.words), this.note, skip),
+      element("div", { class: "name" }, element("h3", {}, label(name, { title, class: "title" }), this.words), this.note, skip),
       element("div", { class: "figure" }, this.drawing.node, this.rating.node),
       element("div", { class: "value", "aria-hidden": "true" }, this.expected, this.range),
       this.why.button,
@@ -38,10 +39,10 @@ export class ColumnCard {
     this.showRating();
   }
 
-  /** Show how many entries a column has, and some of its features, if the model knows any. */
-  showFacts(count, features) {
-    const said = Object.values(features ?? {}).flat().slice(0, MOST_FEATURES);
-    this.note.replaceChildren(formatCount(count, "entry"), ...said.flatMap((value) => [" · ", label(String(value))]));
+  /** Show some facts about a column, and some of its features, if the model knows any. */
+  showFacts(features, ...facts) {
+    const said = [...facts, ...Object.values(features ?? {}).flat().slice(0, MOST_FEATURES)];
+    this.note.replaceChildren(...said.flatMap((value, at) => [at ? " · " : "", label(String(value))]));
   }
 
   /** Show the place in a list, and how it changed since the list was drawn last. */
@@ -58,10 +59,10 @@ export class ColumnCard {
     const { interval } = prediction;
     this.range.textContent = interval ? rangeText(this.scale, interval) : "";
     this.range.title = interval ? `holds the value with a probability of ${formatPercent(interval.coverage)}` : "";
-    const { presence, liked } = prediction;
+    const { presence, liked, features } = prediction;
     if (typeof presence === "number" && typeof liked === "number") {
-      this.note.textContent = `taken with ${formatPercent(presence)}, then liked with ${formatPercent(liked)}`;
-    }
+      this.showFacts(features, `taken with ${formatPercent(presence)}, then liked with ${formatPercent(liked)}`);
+    } else if (features) this.showFacts(features);
     this.drawing.show(prediction);
     this.rating.suggest(prediction.expected);
     this.why.renew();

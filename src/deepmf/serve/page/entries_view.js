@@ -3,7 +3,7 @@
 import { byId, element, label } from "/page/elements.js";
 import { ratingControl } from "/page/rating.js";
 import { showAlert, emptyState, say } from "/page/states.js";
-import { formatCount, idText } from "/page/wording.js";
+import { formatCount, nameOf } from "/page/wording.js";
 
 export class EntriesView {
   constructor(scale, person) {
@@ -41,7 +41,7 @@ export class EntriesView {
   }
 
   #newLine(column) {
-    const name = idText(column);
+    const name = nameOf(column);
     const rating = ratingControl(this.scale, name, (value) => this.person.rate(column, value));
     const remove = element("button", { type: "button", class: "dismiss", "aria-label": `Take back ${name}`, title: "Take back", click: () => this.person.rate(column, null) }, "×");
     const node = element("li", { class: "line", "data-column": column }, label(name, { class: "title", title: name }), rating.node, remove);

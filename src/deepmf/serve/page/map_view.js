@@ -3,7 +3,7 @@
 import { byId, drawShape, element, label } from "/page/elements.js";
 import { ask } from "/page/service.js";
 import { Latest, emptyState, failedState } from "/page/states.js";
-import { idText } from "/page/wording.js";
+import { nameOf, nounOf } from "/page/wording.js";
 
 const SIZE = 360;
 const MARGIN = 16;
@@ -135,7 +135,7 @@ export class MapView {
   #point({ column }, at) {
     const [cx, cy] = this.spots.get(column);
     const r = 4.6 - 2.4 * (at / Math.max(1, this.map.columns.length - 1)) ** 0.5;
-    return drawShape("circle", { class: "column", cx, cy, r, "data-column": column }, drawShape("title", {}, idText(column)));
+    return drawShape("circle", { class: "column", cx, cy, r, "data-column": column }, drawShape("title", {}, nameOf(column)));
   }
 
   /** Write names beside their points, as long as they do not cover one another. */
@@ -143,7 +143,7 @@ export class MapView {
     const taken = this.at ? [[this.at[0] - 16, this.at[1] - 26, 32, 40]] : [];
     const written = [];
     for (const column of columns) {
-      const text = cut(idText(column));
+      const text = cut(nameOf(column));
       const [x, y] = this.spots.get(column);
       const width = LETTER * text.length;
       const boxes = [
@@ -164,7 +164,7 @@ export class MapView {
     if (!this.at) return ["Rate something, and you appear here."];
     const away = ([x, y]) => (x - this.at[0]) ** 2 + (y - this.at[1]) ** 2;
     const near = [...this.spots].sort(([, one], [, other]) => away(one) - away(other)).slice(0, 3);
-    const names = near.map(([column]) => label(idText(column), { class: "title" }));
+    const names = near.map(([column]) => label(nameOf(column), { class: "title" }));
     return ["Nearest to you: ", ...names.flatMap((name, at) => (at ? [", ", name] : [name])), "."];
   }
 }
@@ -172,9 +172,9 @@ export class MapView {
 function legend() {
   const key = (...circles) => drawShape("svg", { viewBox: `0 0 ${10 * circles.length + 2} 12`, height: 12, "aria-hidden": "true" }, ...circles.map((of, at) => drawShape("circle", { cx: 6 + 10 * at, cy: 6, r: 4, ...of })));
   const kinds = [
-    [key({ class: "column rows", r: 2 }), "row"],
+    [key({ class: "column rows", r: 2 }), nounOf("row")],
     [key({ class: "column rated" }), "rated by you"],
-    [key(...[0.15, 0.45, 0.95].map((depth) => ({ class: "depth", "fill-opacity": depth }))), "column: the stronger, the higher the prediction"],
+    [key(...[0.15, 0.45, 0.95].map((depth) => ({ class: "depth", "fill-opacity": depth }))), `${nounOf("column")}: the stronger, the higher the prediction`],
   ];
   return element("ul", { class: "legend" }, ...kinds.map(([mark, words]) => element("li", {}, mark, words)));
 }

@@ -4,7 +4,7 @@ import { ColumnCard, blankCards } from "/page/column_card.js";
 import { byId } from "/page/elements.js";
 import { ask } from "/page/service.js";
 import { Latest, emptyState, failedState, say } from "/page/states.js";
-import { formatCount } from "/page/wording.js";
+import { formatCount, nounOf } from "/page/wording.js";
 
 const PAGE = 6;
 const TYPING = 160; // milliseconds
@@ -82,22 +82,22 @@ export class SearchView {
     const isNew = ({ column }) => text !== "" || !this.person.values.has(column);
     const added = columns.filter(isNew).map(({ column, n_entries: count, features }) => {
       const card = new ColumnCard(column, this.scale, this.person);
-      card.showFacts(count, features);
+      card.showFacts(features, formatCount(count, "entry"));
       return card;
     });
     if (this.offset === 0) this.list.replaceChildren();
-    if (this.offset === 0 && text) say(`${formatCount(total, "column")} found`);
+    if (this.offset === 0 && text) say(`${formatCount(total, nounOf("column"))} found`);
     this.list.append(...added.map((card) => card.node));
     this.cards.push(...added);
     this.offset = next;
     this.more.hidden = next === null;
-    byId("search-hint").textContent = text ? `${formatCount(total, "column")} found` : "Columns with the most entries.";
+    byId("search-hint").textContent = text ? `${formatCount(total, nounOf("column"))} found` : `The ${nounOf("column", 2)} with the most entries.`;
     this.state.replaceChildren();
-    if (!this.cards.length) this.state.append(text ? nothingFound(text) : emptyState("You have rated them all.", "There is no column left."));
+    if (!this.cards.length) this.state.append(text ? nothingFound(text) : emptyState("You have rated them all.", `There is no ${nounOf("column")} left.`));
     this.predict();
   }
 }
 
 function nothingFound(text) {
-  return emptyState("No such column.", `No id contains “${text}”. Try a shorter part of it.`);
+  return emptyState(`No such ${nounOf("column")}.`, `No name or id contains “${text}”. Try a shorter part of it.`);
 }

@@ -1,5 +1,7 @@
 // Requests to the service: keys, retries, and errors in its own words.
 
+import { learnNames } from "/page/wording.js";
+
 const IDS = new Set(["row", "column", "id"]);
 const KEY = "deepmf.key";
 const MOST_TRIES = 3;
@@ -35,6 +37,7 @@ export async function ask(method, path, body, { signal } = {}) {
       await pause(LOOK, signal);
     } else if (answer.ok) {
       if (action !== null) written = answer.content.version.data;
+      learnNames(answer.content);
       return answer.content;
     } else if (answer.status === 401) {
       await newKey(answer.error.message);

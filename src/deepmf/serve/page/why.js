@@ -2,7 +2,7 @@
 
 import { drawShape, element, label, set } from "/page/elements.js";
 import { ask } from "/page/service.js";
-import { idText } from "/page/wording.js";
+import { nameOf } from "/page/wording.js";
 
 const MOST = 6;
 
@@ -35,7 +35,7 @@ export class Why {
     const strongest = reasons.filter((reason) => Math.abs(reason.effect) >= 0.005).slice(0, 2);
     this.inShort.replaceChildren(
       ...strongest.map((reason) =>
-        element("span", { class: "pull" }, arrow(reason.effect), label(idText(reason.column), { class: "title" })),
+        element("span", { class: "pull" }, arrow(reason.effect), label(nameOf(reason.column), { class: "title" })),
       ),
     );
   }
@@ -66,7 +66,7 @@ export class Why {
 
   #full({ entries, features }) {
     const causes = [
-      ...entries.map(({ column, value, effect }) => ({ name: idText(column), value: this.scale.valueText(value), effect })),
+      ...entries.map(({ column, value, effect }) => ({ name: nameOf(column), value: this.scale.valueText(value), effect })),
       ...features,
     ];
     if (causes.length === 0) return [element("p", { class: "hint" }, "None of your entries has an effect.")];

@@ -1,6 +1,31 @@
-// Format ids, numbers and times.
+// Format ids, names, numbers and times.
 
 const WHOLE = new Intl.NumberFormat("en");
+
+const names = new Map(); // of columns, by their ids
+const nouns = { row: "row", column: "column" };
+
+/** Remember the words for a row and a column, such as user and film. */
+export function learnNouns(words) {
+  Object.assign(nouns, words);
+}
+
+/** Return the word for a row or a column, singular or plural. */
+export function nounOf(axis, count = 1) {
+  return count === 1 ? nouns[axis] : pluralOf(nouns[axis]);
+}
+
+/** Remember the names of all columns in an answer of the service. */
+export function learnNames(content) {
+  if (content === null || typeof content !== "object") return;
+  if (typeof content.column === "string" && content.column_name) names.set(content.column, content.column_name);
+  Object.values(content).forEach(learnNames);
+}
+
+/** Return the name of a column, or its id where it has none. */
+export function nameOf(column) {
+  return names.get(column) ?? idText(column);
+}
 
 /** Return an id as visible text: an id of blanks is quoted. */
 export function idText(id) {
@@ -9,8 +34,12 @@ export function idText(id) {
 
 /** Return a count with its noun, singular or plural. */
 export function formatCount(count, noun) {
-  const plural = noun.endsWith("y") ? `${noun.slice(0, -1)}ies` : `${noun}s`;
-  return `${formatWhole(count)} ${count === 1 ? noun : plural}`;
+  return `${formatWhole(count)} ${count === 1 ? noun : pluralOf(noun)}`;
+}
+
+function pluralOf(noun) {
+  if (/[^aeiou]y$/.test(noun)) return `${noun.slice(0, -1)}ies`;
+  return /(s|x|ch|sh)$/.test(noun) ? `${noun}es` : `${noun}s`;
 }
 
 /** Return a whole number with separators. */
