@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tests.data.conftest import compress_zstd
 
-from deepmf.data import source
+from deepmf.data import read_matrix, source
 from deepmf.data.source import check_path, prepare_text
-from deepmf.errors import FileAbsent, UnreadableFile
+from deepmf.errors import DeepMFWarning, FileAbsent, UnreadableFile
 
 TEXT = b"user,item,rating\n" + b"".join(b"%d,%d,%d\n" % (k, k * 7 % 13, k % 5) for k in range(2000))
 
@@ -71,3 +71,35 @@ def test_a_bomb_of_zstd_is_refused_before_it_expands(tmp_path: Path) -> None:
     ):
         whole = write(tmp_path / "whole.csv.zst", content)
         assert prepare_text(whole) == whole
+
+
+def test_windows_1252_is_read_with_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "excel.csv"
+    path.write_bytes("user,item,rating\na,“Köln”,5\nb,Big,2\n".encode("cp1252"))
+    with pytest.warns(DeepMFWarning, match="1252"):
+        matrix = read_matrix(path)
+    assert matrix.column_labels.tolist() == ["Big", "“Köln”"]
+
+
+@pytest.mark.parametrize(
+    "content", ["user,item\na,Kölnö\nb,ä".encode()[:-1], bytes(range(256))], ids=["cut off", "binary"]
+)
+def test_damaged_utf_8_and_binary_files_are_not_taken_for_windows_1252(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x.csv").write_bytes(content)
+    with pytest.raises(UnreadableFile, match="UTF-8"):
+        read_matrix(tmp_path / "x.csv", value=None)
+
+
+def test_excel_files(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl", reason="the extra xlsx is not installed")
+    book = openpyxl.Workbook()
+    for line in (["user", "item", "rating"], ["ann", "Alien", 5], ["bob", "Big", 2]):
+        book.active.append(line)
+    book.save(tmp_path / "x.xlsx")
+    assert read_matrix(tmp_path / "x.xlsx").entries().values.tolist() == [5, 2]
+
+
+def test_a_damaged_excel_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.xlsx").write_bytes(b"PK nothing")
+    with pytest.raises(UnreadableFile, match="Excel"):
+        read_matrix(tmp_path / "x.xlsx")

@@ -5,6 +5,7 @@ import re
 from fastapi.testclient import TestClient
 from tests.serve.conftest import StartClient
 
+from deepmf.models.als import ALS
 from deepmf.serve import KeyRing
 
 
@@ -31,3 +32,26 @@ def test_an_unknown_path_or_method_is_refused(client: TestClient) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (405, "no_such_method")
     assert client.get("/page/../service.py").status_code == 404
     assert client.get("/swagger/../core.py").status_code == 404
+
+
+def test_examples_of_the_api_page_can_be_tried(start_client: StartClient, als: ALS) -> None:
+    client = start_client(als)
+    description = client.get("/openapi.json").json()
+    schemas = description["components"]["schemas"]
+    tried = []
+    for path, operations in description["paths"].items():
+        body = operations.get("post", {}).get("requestBody", {}).get("content", {}).get("application/json", {})
+        examples = schemas.get(body.get("schema", {}).get("$ref", "").rpartition("/")[2], {}).get("examples", [])
+        for example in examples:
+            assert client.post(path, json=example).status_code == 200, path
+            tried.append(path)
+    assert {"/v1/predict", "/v1/recommend", "/v1/explain", "/v1/similar", "/v1/map"} <= set(tried)
+
+
+def test_a_missing_content_type_is_named(start_client: StartClient, als: ALS) -> None:
+    client = start_client(als)
+    body = b'{"history": []}'
+    for headers, word in (({}, "no Content-Type"), ({"Content-Type": "text/plain"}, "text/plain")):
+        answer = client.post("/v1/recommend", content=body, headers=headers)
+        assert answer.status_code == 422 and answer.json()["error"]["code"] == "content_type"
+        assert word in answer.json()["error"]["message"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -18,8 +19,11 @@ from deepmf.errors import BadSetting, suggest_name
 from deepmf.models.registry import model_class
 
 if TYPE_CHECKING:
+    from deepmf.evaluation.comparison import Progress
     from deepmf.models.base import Model
     from deepmf.models.relevance import RankBy
+
+_WORTH_TELLING = 10.0  # seconds
 
 
 def compare(
@@ -125,6 +129,7 @@ def compare(
     from deepmf.evaluation.comparison import compare as compare_models
 
     with show_share("comparing") as show:
+        tell = _tell_time(len(chosen), show) if not as_json else show
         found = compare_models(
             chosen,
             matrix,
@@ -141,7 +146,7 @@ def compare(
             rank_by=cast("RankBy | None", rank_by),
             candidates=candidates,
             seed=seed or 0,
-            progress=show,
+            progress=tell,
         )
     if output is not None:
         from deepmf.report.comparison_page import write_comparison
@@ -163,6 +168,21 @@ def compare(
             say(f"page in {output}")
     if all(model.failure is not None for model in found.models):
         raise typer.Exit(2)
+
+
+def _tell_time(n_models: int, show: Progress) -> Progress:
+    """Return a function that shows progress, and after the first fold or split says how long the others will take."""
+    from deepmf.training.progress import describe_duration
+
+    start = time.perf_counter()
+
+    def tell(n_done: int, n_fits: int | None) -> None:
+        show(n_done, n_fits)
+        left = 0.0 if n_fits is None else (time.perf_counter() - start) * (n_fits - n_done) / n_done
+        if n_done == n_models and left > _WORTH_TELLING:
+            say(f"deepmf: {n_done} of {n_fits} fits are done; the others take {describe_duration(left)}", err=True)
+
+    return tell
 
 
 def _build_models(names: str, assignments: Iterable[str] | None, *, seed: int, device: str | None) -> dict[str, Model]:

@@ -235,6 +235,10 @@ def _show_summary(summary: dict[str, Any], study: Study, *, as_json: bool) -> No
         lines = [[*line, f"{importances[line[0]]:.0%}"] for line in lines]
         lines.sort(key=lambda line: -importances[line[0]])
     show_table(["setting", "best", "default"] + ["importance"] * bool(importances), lines)
+    if not importances:
+        from deepmf.tuning import FEWEST_FOR_IMPORTANCE
+
+        say(f"importances of settings need {FEWEST_FOR_IMPORTANCE} completed trials with different errors")
     say(f"the trials are stored in {summary['study']}; fit with the best settings:")
     say(summary["command"])
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from zipfile import BadZipFile, ZipFile
 
 from deepmf.data.delimited import SAMPLE_LINES, are_canonical, drop_blank_end, is_whole, parse_ids, parse_numbers
 from deepmf.data.layout import (
@@ -21,8 +22,15 @@ from deepmf.data.layout import (
     recognise_layout,
     refuse_wide,
 )
-from deepmf.data.source import check_expansion, check_path, prepare_path, prepare_text, translate_polars_errors
-from deepmf.errors import BadEntries, UnreadableFile
+from deepmf.data.source import (
+    check_expansion,
+    check_path,
+    prepare_path,
+    prepare_text,
+    summarise,
+    translate_polars_errors,
+)
+from deepmf.errors import BadEntries, MissingDependency, UnreadableFile
 from deepmf.files import import_polars
 from deepmf.matrix.frames import (
     COUNT,
@@ -40,6 +48,7 @@ if TYPE_CHECKING:
 
 _PARQUET = (".parquet", ".pq")
 _JSON_LINES = (".jsonl", ".ndjson")
+_EXCEL = (".xlsx", ".xlsm")
 _CELL_BYTES = 8
 
 
@@ -182,13 +191,14 @@ def scan_columns(
 
 
 def is_typed_file(path: Path) -> bool:
-    """Whether a file carries the types of its columns: Parquet, JSON lines."""
-    return path.suffix.lower() in (*_PARQUET, *_JSON_LINES)
+    """Whether a file carries the types of its columns: Parquet, JSON lines, Excel."""
+    return path.suffix.lower() in (*_PARQUET, *_JSON_LINES, *_EXCEL)
 
 
 def name_format(path: Path) -> str:
     """Return the name of a typed file's format."""
-    return "JSON lines" if path.suffix.lower() in _JSON_LINES else "Parquet"
+    ending = path.suffix.lower()
+    return "JSON lines" if ending in _JSON_LINES else "Excel" if ending in _EXCEL else "Parquet"
 
 
 def read_typed_file(path: Path) -> pl.DataFrame:
@@ -218,7 +228,9 @@ def _scan_typed_columns(
 def _scan_typed_file(path: Path) -> pl.LazyFrame:
     polars = import_polars()
     lazy: pl.LazyFrame
-    if path.suffix.lower() in _JSON_LINES:
+    if path.suffix.lower() in _EXCEL:
+        lazy = _read_excel(path).lazy()
+    elif path.suffix.lower() in _JSON_LINES:
         source = prepare_text(path)
         if isinstance(source, Path) and any(sign in str(source) for sign in "*?["):
             source = path.read_bytes()  # polars would take the name for a pattern
@@ -230,9 +242,22 @@ def _scan_typed_file(path: Path) -> pl.LazyFrame:
     return lazy
 
 
+def _read_excel(path: Path) -> pl.DataFrame:
+    """Read the first sheet of an Excel file."""
+    try:
+        with ZipFile(path) as archive:
+            check_expansion(path, sum(part.file_size for part in archive.infolist()))
+        frame: pl.DataFrame = import_polars().read_excel(path, engine="openpyxl", infer_schema_length=None)
+    except ModuleNotFoundError as error:
+        raise MissingDependency("Excel files need openpyxl: pip install 'deepmf[xlsx]'") from error
+    except (BadZipFile, KeyError, ValueError) as error:
+        raise UnreadableFile(f"{path} is not a whole Excel file ({summarise(error)})") from error
+    return frame
+
+
 def _check_n_lines(path: Path, lazy: pl.LazyFrame, n_columns: int) -> None:
     """Refuse a Parquet file of far more lines than its size suggests."""
-    if path.suffix.lower() in _JSON_LINES:
+    if path.suffix.lower() not in _PARQUET:
         return
     # Runs of one value take no room in the file: a few bytes may stand for 10^12 lines.
     n_lines = lazy.select(import_polars().len()).collect().item()

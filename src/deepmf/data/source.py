@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import stat
+import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from deepmf.errors import FileAbsent, UnreadableFile
+from deepmf.errors import DeepMFWarning, FileAbsent, UnreadableFile
 from deepmf.files import import_polars
 
 # A file of a few kB can expand to more than any memory holds. A file beyond both bounds is refused.
@@ -69,6 +71,8 @@ def prepare_text(path: Path) -> Path | bytes:
             return _decode_utf_16(path)
         if beginning == ZSTD:
             check_expansion(path, _bound_zstd(path, file))
+        elif not _is_utf_8(file):
+            return _decode_windows_1252(path)
     return prepare_path(path)
 
 
@@ -113,6 +117,38 @@ def translate_polars_errors(path: Path, file_format: str) -> Iterator[None]:
 def summarise(error: BaseException) -> str:
     """Return the first line of an error's message."""
     return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+
+
+def _is_utf_8(file: BinaryIO) -> bool:
+    """Whether a whole file is UTF-8; a pass takes a small part of the time of parsing."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        while piece := file.read(_PIECE):
+            decoder.decode(piece)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _decode_windows_1252(path: Path) -> bytes:
+    """Return a text in Windows-1252, as spreadsheets write it, as UTF-8; refuse other bytes and damaged UTF-8."""
+    content = path.read_bytes()
+    as_utf_8 = content.decode("utf-8", errors="replace")
+    n_wrong = as_utf_8.count("\ufffd")
+    n_right = sum(not character.isascii() for character in as_utf_8) - n_wrong
+    try:
+        text = content.decode("cp1252")
+    except UnicodeDecodeError:
+        text = "\0"
+    if n_right > n_wrong or any(ord(character) < 32 and character not in "\t\r\n\f" for character in set(text)):
+        raise UnreadableFile(f"{path} is not UTF-8 text; convert it first, for instance with iconv -t UTF-8")
+    warnings.warn(
+        f"{path} is not UTF-8 text, and is read as Windows-1252; if names look wrong, convert it with iconv",
+        DeepMFWarning,
+        stacklevel=2,
+    )
+    return text.encode()
 
 
 def _decode_utf_16(path: Path) -> bytes:

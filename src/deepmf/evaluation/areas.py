@@ -6,13 +6,14 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, Hint, NothingObserved, OffScale, UnknownLabel
+from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import AREAS, Entries, ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -71,8 +72,19 @@ class AreaErrors:
         return rmse_margin(self.rmse, self.n_entries)
 
 
-def evaluate(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") -> list[AreaErrors]:
+class Evaluation(list[AreaErrors]):
+    """The errors of a model: a list with one `AreaErrors` for each area, and one for all."""
+
+    def to_frame(self) -> Any:
+        """Return a polars frame with a line for each area; errors that the model does not have are left out."""
+        frame = import_polars().DataFrame([asdict(errors) for errors in self], infer_schema_length=None)
+        return frame[[series.name for series in frame if series.null_count() < len(self)]]
+
+
+def evaluate(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") -> Evaluation:
     """Measure a model on test entries: one `AreaErrors` for each area that has entries, and one for all.
+
+    `to_frame` of the result returns a polars frame.
 
     Parameters
     ----------
@@ -106,7 +118,7 @@ def evaluate(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") 
     if not errors:
         raise BadEntries("the model knows the row and column of no test entry, so there is nothing to evaluate on")
     included = (predictions.areas != UNKNOWN) | (unknown == "fallback")
-    return [*errors, _errors("all", predictions, entries.values, included)]
+    return Evaluation([*errors, _errors("all", predictions, entries.values, included)])
 
 
 def rmse_margin(rmse: float, n_entries: int) -> float:

@@ -44,6 +44,8 @@ ERROR_METRICS = ("rmse", "mae")  # by which models can be ordered; smaller is be
 
 _METRICS = tuple(each.name for each in fields(AreaErrors) if each.name not in ("area", "n_entries"))
 
+WORSE = "(worse than means)"  # behind a model in the table
+
 Candidate = str | Model | type[Model]
 
 # Called after each fit with the number of fits done and their total.
@@ -123,19 +125,23 @@ def compare(
         if name in features:
             check_features(features[name], name)
             AxisFeatures.of(labels, features[name])
-    n_done, compared = 0, []
-    for label, model in unfitted.items():
-        splits: list[SplitErrors] = []
-        failure = None
-        try:
-            for problem in plan.split(matrix):
-                splits.append(measure(model, problem, ranking=plan.ranking, seed=seed, **features))
-                if progress is not None:
-                    progress(n_done + len(splits), folds * len(unfitted))
-        except UserError as error:
-            splits, failure = [], str(error)
-        n_done += folds
-        compared.append(ComparedModel(label, type(model).__name__, model.own_settings, tuple(splits), failure))
+    splits: dict[str, list[SplitErrors]] = {label: [] for label in unfitted}
+    failures: dict[str, str] = {}
+    n_done = 0
+    for problem in plan.split(matrix):  # all models on a split before the next: the time of one tells that of all
+        for label, model in unfitted.items():
+            if label not in failures:
+                try:
+                    splits[label].append(measure(model, problem, ranking=plan.ranking, seed=seed, **features))
+                except UserError as error:
+                    splits[label], failures[label] = [], str(error)
+            n_done += 1
+            if progress is not None:
+                progress(n_done, folds * len(unfitted))
+    compared = [
+        ComparedModel(label, type(model).__name__, model.own_settings, tuple(splits[label]), failures.get(label))
+        for label, model in unfitted.items()
+    ]
     return Comparison(tuple(compared), plan, matrix.describe())
 
 
@@ -523,6 +529,14 @@ class Comparison:
             f"{best.label} is better on {n_better} of {ours.size} {self.plan.part}{'s' * (ours.size > 1)}"
         )
 
+    @property
+    def worse_than_means(self) -> list[str]:
+        """The models with a larger error than the means (`Means`), if these are compared and the metric is an error."""
+        metric = self.plan.metric
+        ranked = [] if metric not in ERROR_METRICS else self.rank()
+        means = next((model.mean(metric) for model in ranked if model.model == "Means"), None)
+        return [] if means is None else [model.label for model in ranked if (model.mean(metric) or 0.0) > means]
+
     def to_frame(self) -> pl.DataFrame:
         """Return a polars frame with a line per model and area: mean errors, their spreads, and seconds."""
         lines = [
@@ -564,6 +578,7 @@ class Comparison:
             for model in self.models
         ]
         best: dict[str, Any] = {"best": self.best, "best_by_area": self.best_by_area}
+        best |= {"worse_than_means": self.worse_than_means}
         if self.plan.ranking is not None:
             best["popularity"] = {
                 metric: {
@@ -589,10 +604,10 @@ class Comparison:
             for area in self.areas
             if only and metric != self.plan.metric
         ]
-        names = ["model", *(name for name, _, _ in shown), "seconds"]
+        names, worse = ["model", *(name for name, _, _ in shown), "seconds"], self.worse_than_means
         lines = [
             [
-                model.label,
+                f"{model.label} {WORSE}" if model.label in worse else model.label,
                 *(_format_mean(model.mean(metric, area), model.spread(metric, area)) for _, metric, area in shown),
                 "" if model.seconds is None else f"{model.seconds:.2f}",
             ]

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, Hint
 from deepmf.evaluation.areas import check_test_known, ignore_empty_lines, select_known_entries
+from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import locate
 from deepmf.matrix.entries import EntryStore
@@ -142,6 +143,16 @@ class RankingEvaluation:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
         return asdict(self)
+
+    def to_frame(self) -> Any:
+        """Return a polars frame with a line for each area, and for the model and popularity in it."""
+        lines = [
+            {"area": found.area, "n_rows": found.n_rows, "ranked_by": scores.name}
+            | {metric: getattr(scores, metric) for metric in TITLES}
+            for found in (*self.areas.values(), self.overall)
+            for scores in (found.model, found.popularity)
+        ]
+        return import_polars().DataFrame(lines, infer_schema_length=None)
 
 
 def evaluate_ranking(

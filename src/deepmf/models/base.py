@@ -40,6 +40,7 @@ from deepmf.models.fitting import (
     read_choice,
     removing_checkpoint,
     report_ending,
+    to_matrix,
     warn_of_nothing,
 )
 from deepmf.models.interactions import (
@@ -52,6 +53,7 @@ from deepmf.models.pairs import Axis, Fallback, LabelPairs, PredictedAreas, Unkn
 from deepmf.models.predictor import Predictor, check_levels
 from deepmf.models.presence import Presence
 from deepmf.models.ranking import (
+    FRAME_FIELDS,
     ColumnFilter,
     ColumnNeighbours,
     Ranking,
@@ -148,8 +150,8 @@ class Model(ABC):
 
     def fit(
         self,
-        train: ObservedMatrix,
-        validation: ObservedMatrix | None = None,
+        train: ObservedMatrix | Any,
+        validation: ObservedMatrix | Any | None = None,
         *,
         row_features: Features | None = None,
         column_features: Features | None = None,
@@ -170,7 +172,7 @@ class Model(ABC):
 
         Parameters
         ----------
-        train : the entries to learn from.
+        train : the entries to learn from: a matrix, or a long frame with usual names (user, item, rating).
         validation : entries that are used only for early stopping. With them, `history_` also has the validation error
             of the shrunk means (`Means`), and a model that does not beat it warns (`NotBetterThanMeans`).
         row_features, column_features : features of rows and of columns; some rows and columns may have none. Labels
@@ -200,8 +202,9 @@ class Model(ABC):
         `fit` with the same arguments and end with the same model. The tables of the first layers and the work of each
         step are divided among the processes. Only the first shows progress, and the checkpoint is a folder.
         """
-        name = type(self).__name__
+        name, train = type(self).__name__, to_matrix(train)
         check_trainable(train)
+        validation = to_matrix(validation, train.scale)
         row_features, row_names = take_names_from(row_features, row_names)
         column_features, column_names = take_names_from(column_features, column_names)
         if not train.has_values:
@@ -512,7 +515,10 @@ class Model(ABC):
             neighbours=neighbours,
             reranker=make_reranker(rerank, entries, ranker.predictor),
         )
-        return (best.first() if single else best).with_names(entries.column_names)
+        fields = (*entries.train.form.name_ids_beside(FRAME_FIELDS), "prediction")
+        if single:
+            return best.first().describe(entries.column_names, fields)
+        return best.describe(entries.column_names, fields, entries.rows[at])
 
     def make_ranker(self, rank_by: RankBy | None = None, relevant: float | None = None) -> Ranker:
         """Return the ranker of the rows, whose `rank_block` gives the keys by which `recommend` ranks columns."""
@@ -563,7 +569,8 @@ class Model(ABC):
             found = find_similar_rows(self.entries_, row, n)
         else:
             found = most_similar(self.predictor_.directions(self.predictor_.rows), self.entries_.rows, row, n)
-        return found.with_names(self.entries_.row_names)
+        row, column = self.entries_.train.form.name_ids_beside(FRAME_FIELDS)
+        return found.describe(self.entries_.row_names, (column, row, "cosine"))
 
     def similar_columns(self, column: Any, n: int = 10) -> Ranking:
         """Return the n columns most similar to a column, and their similarities, as in `similar_rows`."""
@@ -571,7 +578,8 @@ class Model(ABC):
             found = find_similar_columns(self.entries_, column, n)
         else:
             found = most_similar(self.predictor_.directions(self.predictor_.columns), self.entries_.columns, column, n)
-        return found.with_names(self.entries_.column_names)
+        ids = self.entries_.train.form.name_ids_beside(FRAME_FIELDS)
+        return found.describe(self.entries_.column_names, (*ids, "cosine"))
 
     def explain(self, row: Any, column: Any, n: int = 5, *, axis: Axis = "row") -> Explanation:
         """Return the n entries of the row that moved its prediction for the column the most.

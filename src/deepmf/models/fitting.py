@@ -19,6 +19,7 @@ from deepmf.errors import (
     BadModelFile,
     BadSetting,
     DeepMFWarning,
+    GuessedColumns,
     NotBetterThanMeans,
     NothingObserved,
     TrainingDiverged,
@@ -28,6 +29,7 @@ from deepmf.matrix.arrays import IndexArray, iterate_pieces
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.nn.ranks import find_ranks
 from deepmf.storage.matrices import check_storable
 from deepmf.training.history import Callback, History
@@ -93,6 +95,21 @@ def check_trainable(train: Any) -> None:
         check_storable(labels)  # before training rather than when the model is saved
     if train.n_entries == 0:
         raise BadEntries("there is nothing to learn: the matrix has no entries")
+
+
+def to_matrix(given: Any, scale: Scale | None = None) -> Any:
+    """Return the matrix of a long frame whose columns have usual names; everything else as it is.
+
+    A frame whose columns would have to be guessed is refused.
+    """
+    if isinstance(given, ObservedMatrix) or not hasattr(given, "columns") or not hasattr(given, "shape"):
+        return given
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GuessedColumns)
+        try:
+            return ObservedMatrix.from_frame(given, scale=scale)
+        except GuessedColumns as error:
+            raise BadEntries(f"the columns of the frame are not clear: {error}") from error
 
 
 def check_matrix(given: Any, taker: str) -> None:
@@ -308,7 +325,8 @@ def report_ending(history: History, settings: Any) -> None:
             f"the loss of epoch {epoch}, or its validation error, is not a finite number{kept}{hint}"
         )
     if history.stopped == "interrupted":
-        warnings.warn(f"training was interrupted in epoch {epoch}", TrainingInterrupted, stacklevel=3)
+        error = "" if history.best_error is None else f"; the validation RMSE is {history.best_error:.4f}"
+        warnings.warn(f"training was interrupted in epoch {epoch}{error}", TrainingInterrupted, stacklevel=3)
     if history.stopped in ("epochs", "patience") and _is_no_better(history):
         named = ", ".join(name for name in _TO_TRY if hasattr(settings, name))
         warnings.warn(

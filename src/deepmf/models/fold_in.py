@@ -27,6 +27,7 @@ from deepmf.models.latents import Latents
 from deepmf.models.pairs import Axis
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import (
+    FRAME_FIELDS,
     ColumnFilter,
     ColumnNeighbours,
     Ranking,
@@ -170,7 +171,10 @@ class FoldedRows(Folded):
             neighbours=neighbours,
             reranker=make_reranker(rerank, self.entries, self.predictor),
         )
-        return (best.first() if self.single else best).with_names(self.entries.column_names)
+        fields = (*self.entries.train.form.name_ids_beside(FRAME_FIELDS), "prediction")
+        if self.single:
+            return best.first().describe(self.entries.column_names, fields)
+        return best.describe(self.entries.column_names, fields, np.arange(len(self)))
 
 
 class FoldedColumns(Folded):

@@ -52,6 +52,9 @@ _MOST_ROWS = 200  # on which recall is measured
 _LEAST_SPARE, _MOST_SPARE = 90, 6000  # candidates beyond the n best
 _INDEXED_AT_A_TIME = 1 << 16  # columns
 
+# Fields of frames beside the ids.
+FRAME_FIELDS = ("rank", "prediction", "cosine", "presence", "liked", "distribution")
+
 # Lines of a frame: a few megabytes, so that writing costs little beside ranking.
 _LINES_AT_A_TIME = 1 << 16
 
@@ -72,12 +75,16 @@ class Ranking(_LabelsAndValues):
     distribution : the probability of each level, (n, levels) or (rows, n, levels), as of `predict_distribution`; None
         if the model predicts only values.
     names : the names of the labels, None for labels without one; None if the model has no names.
+    rows : the labels of the rows, (rows,), if there are several.
+    fields : the names of rows, labels and values in frames.
     """
 
     presence: FloatArray | None
     liked: FloatArray | None
     distribution: FloatArray | None
     names: npt.NDArray[np.object_] | None = None
+    rows: npt.NDArray[Any] | None = None
+    fields: tuple[str, str, str] = ("row", "column", "prediction")
 
     def __new__(
         cls,
@@ -92,11 +99,30 @@ class Ranking(_LabelsAndValues):
         ranking.presence, ranking.liked, ranking.distribution = presence, liked, distribution
         return ranking
 
-    def with_names(self, names: Names | None) -> Ranking:
-        """Return the ranking with the names of its labels."""
-        named = copy.copy(self)
-        named.names = None if names is None else names.find_array(self.labels)
-        return named
+    def describe(
+        self, names: Names | None, fields: tuple[str, str, str], rows: npt.NDArray[Any] | None = None
+    ) -> Ranking:
+        """Return the ranking with the names of its labels, and with the fields and rows of its frame."""
+        described = copy.copy(self)
+        described.names = None if names is None else names.find_array(self.labels)
+        described.fields, described.rows = fields, rows
+        return described
+
+    def to_frame(self) -> Any:
+        """Return a polars frame with a line for each label: its rank from 1, the label, the value and what is known.
+
+        >>> Ranking(np.array(["Alien", "Big"]), np.array([4.5, 3.0])).to_frame().rows()
+        [(1, 'Alien', 4.5), (2, 'Big', 3.0)]
+        """
+        polars, (row, column, value) = import_polars(), self.fields
+        at = np.nonzero(~np.isnan(self.values))
+        shown: dict[str, Any] = {} if self.rows is None else {row: self.rows[at[0]].tolist()}
+        shown |= {"rank": at[-1] + 1, column: self.labels[at].tolist()}
+        shown |= {} if self.names is None else {f"{column}_name": self.names[at].tolist()}
+        numbers = {value: self.values, "presence": self.presence, "liked": self.liked}
+        shown |= {name: each[at] for name, each in numbers.items() if each is not None}
+        shown |= {} if self.distribution is None else {"distribution": self.distribution[at].tolist()}
+        return polars.DataFrame(shown, strict=False)
 
     def first(self) -> Ranking:
         """Return the ranking of the first row, without the places that no column fills."""

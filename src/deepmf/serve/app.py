@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -9,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
@@ -21,6 +23,7 @@ from deepmf.serve.auth import Access, KeyRing, RateLimit
 from deepmf.serve.errors import STATUS_MEANINGS, ApiError
 from deepmf.serve.guard import LOOPBACK_HOSTS, Guard
 from deepmf.serve.routes import router
+from deepmf.serve.schemas import EXAMPLE_COLUMNS
 from deepmf.serve.service import Service
 
 PAGE = Path(__file__).parent / "page"
@@ -63,6 +66,7 @@ def create_app(service: Service, *, keys: KeyRing | None = None, rate: float | N
     app.add_exception_handler(SQLAlchemyError, _handle_database_error)
     if keys is None:
         _remove_security(app)
+        _fill_examples(app, service)  # with keys, a description that needs none must not name columns
     app.add_middleware(
         Guard,
         metrics=service.metrics,
@@ -95,13 +99,42 @@ def _remove_security(app: FastAPI) -> None:
     app.openapi = describe_without_keys  # type: ignore[method-assign]
 
 
+def _fill_examples(app: FastAPI, service: Service) -> None:
+    """Let the examples of the OpenAPI description name columns and values of the model, so that they can be tried."""
+    describe = app.openapi
+
+    def describe_with_columns() -> dict[str, Any]:
+        entries = service.current.model.entries_
+        popular = np.argsort(-entries.column_counts, kind="stable")[:2]
+        columns = entries.columns[popular].tolist()
+        known = dict(zip(EXAMPLE_COLUMNS, (columns[0], columns[-1]), strict=True))
+        value = 1.0 if entries.scale.is_interactions else entries.scale.high
+
+        def fill(item: Any) -> Any:
+            if isinstance(item, dict):
+                return {name: value if name == "value" else fill(each) for name, each in item.items()}
+            return [fill(each) for each in item] if isinstance(item, list) else known.get(item, item)
+
+        description = copy.deepcopy(describe())
+        for schema in description["components"]["schemas"].values():
+            if "examples" in schema:
+                schema["examples"] = fill(schema["examples"])
+        return description
+
+    app.openapi = describe_with_columns  # type: ignore[method-assign]
+
+
 async def _handle_api_error(_: Request, error: Any) -> JSONResponse:
     return _respond(error)
 
 
-async def _handle_invalid_request(_: Request, error: Any) -> JSONResponse:
+async def _handle_invalid_request(request: Request, error: Any) -> JSONResponse:
     """Report the first problem and its place in one sentence, without repeating the input."""
     first = error.errors()[0]
+    kind = request.headers.get("content-type")
+    if first["loc"] == ("body",) and (kind is None or "json" not in kind.lower()):
+        given = "the request has no Content-Type" if kind is None else f"the Content-Type is {kind!r:.100}"
+        return _respond(ApiError(422, "content_type", f"{given}; send Content-Type: application/json with a JSON body"))
     if first["type"] == "json_invalid":
         return _respond(ApiError(422, "invalid", f"the body is not JSON, from its character {first['loc'][-1]} on"))
     place = ".".join(str(part) for part in first["loc"])

@@ -55,6 +55,11 @@ class RequestModel(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+# Columns in examples; the service puts columns of its model in their places.
+EXAMPLE_COLUMNS = ("Alien", "Big")
+_HISTORY = [{"column": "Alien", "value": 5}]
+
+
 def _show_example(body: dict[str, Any]) -> ConfigDict:
     """Return the configuration of a request whose example the API page shows."""
     return ConfigDict(extra="forbid", json_schema_extra={"examples": [body]})
@@ -124,6 +129,8 @@ class RowChange(RequestModel):
 class PutRowEntriesRequest(RequestModel):
     """All entries of a row."""
 
+    model_config = _show_example({"entries": _HISTORY})
+
     entries: Annotated[list[ColumnValue], Field(max_length=MAX_ENTRIES)]
 
 
@@ -135,6 +142,8 @@ class PutColumnEntriesRequest(RequestModel):
 
 class PatchRowEntriesRequest(RequestModel):
     """Some entries of a row; the others stay."""
+
+    model_config = _show_example({"entries": _HISTORY})
 
     entries: Annotated[list[ColumnChange], Field(max_length=MAX_ENTRIES)]
 
@@ -407,7 +416,7 @@ class RowColumnPair(RequestModel):
 class PredictRequest(RequestModel):
     """Pairs to predict; or the history and features of a new row, and the columns to predict for it."""
 
-    model_config = _show_example({"pairs": [{"row": "ann", "column": "Alien"}]})
+    model_config = _show_example({"history": _HISTORY, "columns": ["Big"]})
 
     pairs: Annotated[list[RowColumnPair], Field(min_length=1, max_length=MAX_PAIRS)] | None = None
     history: Annotated[list[HistoryEntry], Field(min_length=1, max_length=MAX_ENTRIES)] | None = None
@@ -442,7 +451,7 @@ class FeatureCondition(RequestModel):
 class RecommendRequest(RowOrHistory):
     """The row to recommend columns to, how many, and from which."""
 
-    model_config = _show_example({"history": [{"column": "Alien", "value": 5}], "n": 10, "reasons": 3})
+    model_config = _show_example({"history": _HISTORY, "n": 10, "min_entries": 5, "reasons": 3})
 
     n: Annotated[int, Field(strict=True, ge=1, le=MAX_RESULTS)] = 10
     among: Annotated[list[RequestId], Field(min_length=1, max_length=MAX_COLUMNS)] | None = None
@@ -477,7 +486,7 @@ class RecommendRequest(RowOrHistory):
 class ExplainRequest(RowOrHistory):
     """The prediction to explain, and by how many entries."""
 
-    model_config = _show_example({"row": "ann", "column": "Alien", "n": 5})
+    model_config = _show_example({"history": _HISTORY, "column": "Big", "n": 5})
 
     column: RequestId
     n: Annotated[int, Field(strict=True, ge=1, le=MAX_REASONS)] = 5
@@ -503,7 +512,7 @@ class SimilarRequest(RequestModel):
 class PlaceRequest(RowOrHistory):
     """The row to place on the map."""
 
-    model_config = _show_example({"row": "ann"})
+    model_config = _show_example({"history": _HISTORY})
 
 
 class LevelProbability(BaseModel):
