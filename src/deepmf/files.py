@@ -372,23 +372,31 @@ def import_polars() -> ModuleType:
     return polars
 
 
-def write_csv(frame: Any, file: Any, *, header: bool = True, quoted: bool | None = None) -> None:
-    """Write a frame as .csv.
+def write_csv(
+    frame: Any, file: Any, *, header: bool = True, quoted: bool | None = None, decimal_comma: bool = False
+) -> None:
+    """Write a frame as .csv; beside decimal commas, fields are separated by semicolons.
 
     quoted: whether to quote all texts (default: if a column of texts would be read as numbers without quotes).
     """
     marks = holds_number_texts(frame) if quoted is None else quoted
-    frame.write_csv(file, include_header=header, quote_style="non_numeric" if marks else "necessary")
+    frame.write_csv(
+        file,
+        include_header=header,
+        quote_style="non_numeric" if marks else "necessary",
+        separator=";" if decimal_comma else ",",
+        decimal_comma=decimal_comma,
+    )
 
 
-def write_tsv(frame: Any, file: Any, *, header: bool = True) -> None:
+def write_tsv(frame: Any, file: Any, *, header: bool = True, decimal_comma: bool = False) -> None:
     """Write a frame as .tsv, where quotation marks have no special meaning."""
     polars = import_polars()
     old, new = list(ESCAPES), list(ESCAPES.values())
     names = polars.Series(frame.columns, dtype=polars.String).str.replace_many(old, new)
     escaped = frame.with_columns(polars.col(polars.String).str.replace_many(old, new))
     escaped.rename(dict(zip(frame.columns, names, strict=True))).write_csv(
-        file, include_header=header, separator="\t", quote_style="never"
+        file, include_header=header, separator="\t", quote_style="never", decimal_comma=decimal_comma
     )
 
 

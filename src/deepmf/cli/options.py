@@ -112,7 +112,9 @@ MissingValues = Annotated[
     str, typer.Option("--missing", metavar="error|drop", help="What to do with lines without a value.")
 ]
 
-DecimalMark = Annotated[str, typer.Option("--decimal", metavar=".|,", help="Decimal mark of the values.")]
+DecimalMark = Annotated[
+    str, typer.Option("--decimal", metavar=".|,", help="Decimal mark of the values, read or written.")
+]
 
 Wide = Annotated[
     bool, typer.Option("--wide", help="Read a wide table: a line per row, a field per column, gaps where unobserved.")
@@ -319,6 +321,11 @@ FrameFile = Annotated[
         metavar="FILE",
         help="File to write: .csv, .tsv, .jsonl or .parquet; - for standard output.",
     ),
+]
+
+Digits = Annotated[
+    int | None,
+    typer.Option("--digits", metavar="N", min=0, max=15, help="Round numbers to N digits after the decimal mark."),
 ]
 
 SafeCsv = Annotated[

@@ -223,6 +223,8 @@ def write_frames(
     *,
     as_json: bool = False,
     safe_csv: bool = False,
+    digits: int | None = None,
+    decimal: str = ".",
 ) -> None:
     """Write frames one after the other to a file in the format of its extension, or to standard output.
 
@@ -233,13 +235,18 @@ def write_frames(
     ----------
     as_json : write JSON lines instead of csv to standard output.
     safe_csv : put an apostrophe before a text that a spreadsheet would run as a formula.
+    digits : the number of digits after the decimal mark to which numbers are rounded; None: all.
+    decimal : the decimal mark of csv and tsv; a comma puts semicolons between the fields of csv.
     """
     from concurrent.futures import ThreadPoolExecutor, wait
 
     stopped = Event()
     with ThreadPoolExecutor(1) as threads:
         safe = map(_escape_formulas, frames) if safe_csv else frames
-        writing = threads.submit(_write, _iterate_until(stopped, safe), schema, target, ".jsonl" if as_json else ".csv")
+        rounded = safe if digits is None else (_round_numbers(frame, digits) for frame in safe)
+        shown = _iterate_until(stopped, rounded)
+        standard_format = ".jsonl" if as_json else ".csv"
+        writing = threads.submit(_write, shown, schema, target, standard_format, decimal_comma=decimal == ",")
         try:
             while not wait([writing], timeout=0.1).done:  # once polars has run, Ctrl-C does not end a long wait
                 pass
@@ -257,13 +264,20 @@ def write_bytes(content: memoryview) -> None:
     sys.stdout.flush()
 
 
-def _write(frames: Iterable[pl.DataFrame], schema: Mapping[str, Any], target: str, standard_format: str) -> None:
+def _write(
+    frames: Iterable[pl.DataFrame],
+    schema: Mapping[str, Any],
+    target: str,
+    standard_format: str,
+    *,
+    decimal_comma: bool,
+) -> None:
     from deepmf.storage.frame_file import encode_frames, write_frame_file
 
     if target != STANDARD:
-        write_frame_file(frames, schema, target)
+        write_frame_file(frames, schema, target, decimal_comma=decimal_comma)
         return
-    for piece in encode_frames(frames, schema, standard_format):
+    for piece in encode_frames(frames, schema, standard_format, decimal_comma=decimal_comma):
         write_bytes(_escape_bytes(piece) if sys.stdout is not None and sys.stdout.isatty() else piece)
 
 
@@ -280,6 +294,12 @@ class _StoppedByUser(Exception):
 
 def _escape_bytes(piece: memoryview) -> memoryview:
     return memoryview(escape_controls(str(piece, "utf-8"), kept="\n\t").encode())
+
+
+def _round_numbers(frame: pl.DataFrame, digits: int) -> pl.DataFrame:
+    import polars
+
+    return frame.with_columns(polars.col(polars.Float64).round(digits))
 
 
 def _escape_formulas(frame: pl.DataFrame) -> pl.DataFrame:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from deepmf.models.base import Model
     from deepmf.models.pairs import Unknown
 
+# Bytes of a cell of a wide table and of a line of a long file, as csv; above this size, `complete` announces it.
+_CELL_BYTES, _LINE_BYTES, _WORTH_TELLING = 18, 35, 100_000_000
+
 _RESULTS = ("prediction", "area")  # the columns of a long file beside the ids
 
 
@@ -44,6 +47,9 @@ def predict(
             help="Add lower and upper, the interval with this probability, such as 0.9 (dmf-o only).",
         ),
     ] = None,
+    distribution: Annotated[
+        bool, typer.Option("--distribution", help="Add p_LEVEL for each level, its probability (dmf-o only).")
+    ] = False,
     unknown: options.UnknownIds = "fallback",
     row_features: options.RowFeatures = None,
     column_features: options.ColumnFeatures = None,
@@ -54,6 +60,7 @@ def predict(
     separator: options.Separator = None,
     missing: options.MissingValues = "error",
     decimal: options.DecimalMark = ".",
+    digits: options.Digits = None,
     safe_csv: options.SafeCsv = False,
     as_json: options.FrameJson = False,
 ) -> None:
@@ -85,12 +92,14 @@ def predict(
     found = {"prediction": predictions, "area": areas}
     if interval is not None:
         found |= _predict_interval(fitted, read, interval, unknown)
+    if distribution:
+        found |= _predict_distribution(fitted, read, unknown)
     form = fitted.entries_.train.form if read.names is None else TableForm(*read.names)
     names = form.name_ids_beside(found)
     ids = [series.alias(name) for name, series in zip(names, (read.rows.shown, read.columns.shown), strict=True)]
     frame = polars.DataFrame(ids + [polars.Series(name, array.tolist()) for name, array in found.items()])
     frame = frame.with_columns(area=polars.col("area").replace("", None))
-    write_frames([frame], frame.schema, output, as_json=as_json, safe_csv=safe_csv)
+    write_frames([frame], frame.schema, output, as_json=as_json, safe_csv=safe_csv, digits=digits, decimal=decimal)
     counts = dict(zip(*(found.tolist() for found in np.unique(areas[areas != ""], return_counts=True)), strict=True))
     _show_summary(counts, output, as_json=as_json, n_unknown=n_unknown)
 
@@ -117,6 +126,7 @@ def complete(
     duplicates: options.Duplicates = "error",
     missing: options.MissingValues = "error",
     decimal: options.DecimalMark = ".",
+    digits: options.Digits = None,
     safe_csv: options.SafeCsv = False,
     as_json: options.FrameJson = False,
 ) -> None:
@@ -138,9 +148,10 @@ def complete(
     counts: Counter[str] = Counter()
     with show_share("completing") as show:
         is_wide = fitted.entries_.train.form.wide if wide is None else wide
+        _tell_size(fitted, is_wide=is_wide)
         schema = _build_wide_schema(fitted) if is_wide else _build_schema(fitted)
         frames = _iterate_frames(fitted, counts, show, schema_of_table=schema if is_wide else None)
-        write_frames(frames, schema, output, as_json=as_json, safe_csv=safe_csv)
+        write_frames(frames, schema, output, as_json=as_json, safe_csv=safe_csv, digits=digits, decimal=decimal)
     _show_summary({area: n for area, n in counts.items() if n}, output, as_json=as_json)
 
 
@@ -149,6 +160,26 @@ def _predict_interval(model: Model, pairs: Pairs, coverage: float, unknown: str)
     if not model.gives_distribution:
         raise BadSetting(f"{type(model).__name__} cannot predict intervals; fit with --model dmf-o")
     return model.predict_interval(*pairs.labels, coverage=coverage, unknown=cast("Unknown", unknown))._asdict()
+
+
+def _predict_distribution(model: Model, pairs: Pairs, unknown: str) -> dict[str, npt.NDArray[Any]]:
+    """Return the probability of each level, which only a model with a distribution has."""
+    if not model.gives_distribution:
+        raise BadSetting(f"{type(model).__name__} cannot predict distributions; fit with --model dmf-o")
+    found = model.predict_distribution(*pairs.labels, unknown=cast("Unknown", unknown))
+    return {f"p_{level:g}": found[:, at] for at, level in enumerate(model.support_.tolist())}
+
+
+def _tell_size(model: Model, *, is_wide: bool) -> None:
+    """Say how many cells or lines will be written, and about how many bytes as text, if these are many."""
+    known = model.entries_
+    n_cells = len(known.rows) * len(known.columns)
+    n_predicted = n_cells - known.n_entries
+    n_bytes = n_cells * _CELL_BYTES if is_wide else n_predicted * _LINE_BYTES
+    if n_bytes > _WORTH_TELLING:
+        shape = f"{len(known.rows):,} rows x {len(known.columns):,} columns"
+        lines = f"{len(known.rows):,} lines" if is_wide else f"{n_predicted:,} lines"
+        say(f"deepmf: {n_predicted:,} of {shape} are predicted: {lines}, about {n_bytes / 1e9:.1f} GB as csv", err=True)
 
 
 def _iterate_frames(

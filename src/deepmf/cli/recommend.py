@@ -113,6 +113,7 @@ def recommend(
             help="File to write: .csv, .tsv, .jsonl or .parquet; - for standard output.",
         ),
     ] = None,
+    digits: options.Digits = None,
     safe_csv: options.SafeCsv = False,
     as_json: options.FrameJson = False,
 ) -> None:
@@ -128,8 +129,8 @@ def recommend(
     names = NameFiles(row_names, column_names)
     _check_rows(row, history, features, rows, every, output)
     known = None if features is None else parse_named_values("--features", features)
-    if safe_csv and output is None:
-        raise BadSetting("--safe-csv needs -o FILE")
+    if (safe_csv or digits is not None) and output is None:
+        raise BadSetting(f"{'--safe-csv' if safe_csv else '--digits'} needs -o FILE")
     if output is not None:
         inputs = [model, rows, among, exclude, *(extend or ()), *files.paths, *names.paths]
         check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
@@ -153,7 +154,7 @@ def recommend(
         lines = _RecommendationLines(fitted, fitted.make_ranker(**order), labels, n, choice | {"rerank": rerank})
     with show_share("recommending") as show:
         frames = lines.iterate(show)
-        write_frames(frames, lines.found.schema, output, as_json=as_json, safe_csv=safe_csv)
+        write_frames(frames, lines.found.schema, output, as_json=as_json, safe_csv=safe_csv, digits=digits)
     _show_summary(lines, output, as_json=as_json)
 
 

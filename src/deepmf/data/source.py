@@ -20,6 +20,7 @@ MOST_EXPANSION = 250  # times the size of the file; ratings as text compress 3 t
 ALWAYS_ALLOWED = 64 << 20  # bytes
 
 ZSTD = b"\x28\xb5\x2f\xfd"
+_ZSTD_SKIPPED = b"\x2a\x4d\x18"  # ends the first bytes of a frame to be skipped
 _ZSTD_BLOCK = 128 << 10  # the most bytes that a block expands to
 _GZIP = b"\x1f\x8b"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # byte order marks, as Excel writes them
@@ -71,7 +72,7 @@ def prepare_text(path: Path) -> Path | bytes:
             return _decode_utf_16(path)
         if beginning == ZSTD:
             check_expansion(path, _bound_zstd(path, file))
-        elif not _is_utf_8(file):
+        elif beginning[1:] != _ZSTD_SKIPPED and not _is_utf_8(file):
             return _decode_windows_1252(path)
     return prepare_path(path)
 
@@ -176,7 +177,7 @@ def _bound_zstd(path: Path, file: BinaryIO) -> int:
     """Return the most bytes that a zst file can expand to, from its block headers (RFC 8878, section 3.1.1)."""
     bound = 0
     while magic := file.read(4):
-        if len(magic) == 4 and magic[1:] == b"\x2a\x4d\x18" and magic[0] >> 4 == 5:  # a frame to be skipped
+        if len(magic) == 4 and magic[1:] == _ZSTD_SKIPPED and magic[0] >> 4 == 5:  # a frame to be skipped
             file.seek(int.from_bytes(_read_exactly(path, file, 4), "little"), 1)
             continue
         if magic != ZSTD:

@@ -41,9 +41,13 @@ def join_lists(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(lists.cast(polars.List(polars.String)).list.join(_BETWEEN_ITEMS))
 
 
-_TEXTS: dict[str, Callable[[Any, Any, bool, bool], Any]] = {
-    ".csv": lambda frame, file, header, quoted: write_csv(join_lists(frame), file, header=header, quoted=quoted),
-    ".tsv": lambda frame, file, header, _: write_tsv(join_lists(frame), file, header=header),
+_TEXTS: dict[str, Callable[[Any, Any, bool, bool, bool], Any]] = {
+    ".csv": lambda frame, file, header, quoted, comma: write_csv(
+        join_lists(frame), file, header=header, quoted=quoted, decimal_comma=comma
+    ),
+    ".tsv": lambda frame, file, header, _, comma: write_tsv(
+        join_lists(frame), file, header=header, decimal_comma=comma
+    ),
     ".jsonl": lambda frame, file, *_: frame.write_ndjson(file),
 }
 
@@ -57,17 +61,22 @@ def check_ending(path: str | Path) -> None:
         raise BadSetting(f"the name of the output must end in {endings}; got {str(path)!r}")
 
 
-def write_frame_file(frames: Iterable[Any], schema: Mapping[str, Any], path: str | Path) -> None:
+def write_frame_file(
+    frames: Iterable[Any], schema: Mapping[str, Any], path: str | Path, *, decimal_comma: bool = False
+) -> None:
     """Write polars frames of one schema to a file one after another, in bounded memory."""
     check_ending(path)
     ending = Path(path).suffix.lower()
     if ending in _PARQUET:
         write_atomically(path, lambda temporary: _write_parquet(frames, schema, temporary))
     else:
-        write_atomically(path, lambda temporary: _write_text(encode_frames(frames, schema, ending), temporary))
+        pieces = encode_frames(frames, schema, ending, decimal_comma=decimal_comma)
+        write_atomically(path, lambda temporary: _write_text(pieces, temporary))
 
 
-def encode_frames(frames: Iterable[Any], schema: Mapping[str, Any], ending: str) -> Iterator[memoryview]:
+def encode_frames(
+    frames: Iterable[Any], schema: Mapping[str, Any], ending: str, *, decimal_comma: bool = False
+) -> Iterator[memoryview]:
     """Yield the header, then each frame, as bytes of a text format."""
     polars = import_polars()
     quoted: bool | None = None  # decided by the first lines, as readers do
@@ -75,7 +84,7 @@ def encode_frames(frames: Iterable[Any], schema: Mapping[str, Any], ending: str)
         content = BytesIO()
         if quoted is None and frame.height:
             quoted = holds_number_texts(frame)
-        _TEXTS[ending](frame, content, number == 0, quoted or False)
+        _TEXTS[ending](frame, content, number == 0, quoted or False, decimal_comma)
         yield content.getbuffer()
 
 
