@@ -161,6 +161,20 @@ def test_intervals_of_unknown_pairs(run: Any, folder: Path, tmp_path: Path) -> N
     assert all(1 <= line["lower"] <= line["upper"] <= 5 for line in lines)
     left = [json.loads(line) for line in run(*asked, "nan").out.splitlines()]
     assert all((line["lower"] is None) == (line["area"] is None) for line in left)
+    asked = ["predict", tmp_path / "m", folder / "known.csv", "--distribution", "--json"]
+    for line in map(json.loads, run(*asked).out.splitlines()):
+        assert sum(line[f"p_{level}"] for level in range(1, 6)) == pytest.approx(1)
+    code, _, err = run("predict", folder / "means.safetensors", folder / "known.csv", "--distribution")
+    assert code == 2 and "dmf-o" in err
+
+
+def test_decimal_commas_and_rounded_numbers(run: Any, folder: Path, tmp_path: Path) -> None:
+    model, pairs, output = folder / "means.safetensors", folder / "known.csv", tmp_path / "x.csv"
+    assert run("predict", model, pairs, "-o", output, "--decimal", ",", "--digits", 2).code == 0
+    frame = polars.read_csv(output, separator=";", decimal_comma=True)
+    wanted = load(model).predict(frame["user"].to_list(), frame["film"].to_list())
+    assert frame["prediction"].to_list() == np.round(wanted, 2).tolist()
+    assert run("predict", model, pairs, "--digits", -1).code == 2
 
 
 def test_what_is_no_choice_is_refused_first(run: Any) -> None:

@@ -1,6 +1,7 @@
 // The filter of recommendations: a feature of columns, and the category or the limits that it must have.
 
 import { byId, element } from "/page/elements.js";
+import { nounOf } from "/page/wording.js";
 
 const TYPING = 300; // milliseconds
 
@@ -14,7 +15,7 @@ export class ColumnFilter extends EventTarget {
     this.node.hidden = true;
     this.limits = [];
     const names = [...this.features.keys()].map((name) => element("option", { value: name }, name));
-    this.chosen = element("select", { "aria-label": "Feature", change: () => this.#choose() }, element("option", { value: "" }, "all columns"), ...names);
+    this.chosen = element("select", { "aria-label": "Feature", change: () => this.#choose() }, element("option", { value: "" }, `all ${nounOf("column", 2)}`), ...names);
     this.place = element("span");
     this.node.replaceChildren("Among ", this.chosen, " ", this.place);
   }
