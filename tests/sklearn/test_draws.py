@@ -25,7 +25,8 @@ def draw_table(n_rows: int = 150, seed: int = 0) -> npt.NDArray[np.float64]:
 def test_missing_cells_have_their_joint_conditional_distribution(parts: int) -> None:
     gaussians = Gaussians((Gaussian(MEANS, COVARIANCE),) * parts, np.full(parts, 1.0 / parts))
     rows = np.tile([3.0, np.nan, np.nan], (40_000, 1))
-    drawn = gaussians.draw(rows, np.random.default_rng(0))
+    random = np.random.default_rng(0)
+    drawn = gaussians.draw(rows, gaussians.choose_parts(rows, random), random)
     slopes = COVARIANCE[1:, 0] / COVARIANCE[0, 0]
     left = COVARIANCE[1:, 1:] - np.outer(slopes, COVARIANCE[0, 1:])
     np.testing.assert_array_equal(drawn[:, 0], 3.0)

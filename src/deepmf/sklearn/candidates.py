@@ -86,8 +86,14 @@ def fit_whole_rows(name: str, table: FloatArray, *, seed: int) -> WholeRows:
 
 def fit_gaussians(name: str, table: FloatArray, *, seed: int, **ending: Any) -> Gaussians:
     """Fit Gaussians to rows with NaN by the name of a candidate; `ending` says when EM stops."""
-    shrinkage = _SHRINKAGES[name] * table.shape[1]
-    return Gaussians.fit(table, n_parts=_PARTS.get(name, 1), shrinkage=shrinkage, seed=seed, **ending)
+    return Gaussians.fit(
+        table, n_parts=_PARTS.get(name, 1), shrinkage=shrinkage_of(name, table), seed=seed, **ending
+    )
+
+
+def shrinkage_of(name: str, table: FloatArray) -> float:
+    """Return by how many rows of independent columns the Gaussians of a candidate are shrunk."""
+    return _SHRINKAGES[name] * table.shape[1]
 
 
 AUTO = "auto"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -128,6 +128,9 @@ _MOST_WORK = 2e9  # multiplications of a pass: a few seconds. Rows of wide table
 
 _ROWS_OF_A_COLUMN = 4  # for each column
 
+# Rows of so few columns are solved all together: what groups of equal rows save is less than what each group costs.
+_FEW_COLUMNS = 10
+
 _CELLS_AT_A_TIME = 1 << 20  # of the inverses of some rows: 8 MB
 
 
@@ -155,8 +158,10 @@ class Gaussian:
         observed = ~np.isnan(table)
         deviations = np.where(observed, table - self.means, 0.0)
         covariance, log_densities = np.zeros_like(self.covariance), np.zeros(len(table))
-        for rows in _groups(observed, cells_at_a_time):
-            some = self._of_group(deviations[rows], observed[rows], weights[rows])
+        narrow = observed.shape[1] <= _FEW_COLUMNS
+        solve = self._solve_padded if narrow else self._of_group
+        for rows in _chunks(observed.shape, cells_at_a_time) if narrow else _groups(observed, cells_at_a_time):
+            some = solve(deviations[rows], observed[rows], weights[rows])
             deviations[rows], log_densities[rows] = some.cells, some.log_densities
             covariance += some.covariance
         return Expected(self.means + deviations, covariance, log_densities)
@@ -169,6 +174,18 @@ class Gaussian:
         """
         noise = random.standard_normal(table.shape) @ np.linalg.cholesky(self.covariance).T
         return np.where(np.isnan(table), self.expect(table - noise, np.zeros(len(table))).cells + noise, table)
+
+    def _solve_padded(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray) -> Expected:
+        """Solve with the precision of the missing cells of any rows, made as large as the table by ones."""
+        both = ~observed[:, :, None] & ~observed[:, None, :]
+        inverses, log_determinants = _invert(np.where(both, self.precision, np.eye(observed.shape[1])))
+        pulls = deviations @ self.precision
+        own = np.where(observed, 0.0, pulls)
+        solved = -(inverses @ own[:, :, None])[:, :, 0]
+        squares = (pulls * deviations).sum(axis=1) + (solved * own).sum(axis=1)
+        log_densities = -0.5 * (squares - self.log_determinant - log_determinants)
+        covariance = weights @ np.where(both, inverses, 0.0).reshape(len(weights), -1)
+        return Expected(deviations + solved, covariance.reshape(self.covariance.shape), log_densities)
 
     def _of_group(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray) -> Expected:
         """Return the expected cells of rows with the same number of observed cells, as deviations from the means."""
@@ -247,6 +264,7 @@ class Gaussians(WholeRows):
 
     parts: tuple[Gaussian, ...]
     shares: FloatArray
+    passes: int = 0  # that EM took
 
     @classmethod
     def fit(
@@ -285,16 +303,20 @@ class Gaussians(WholeRows):
         found = [part.expect(table, unused) for part in self.parts]
         return self._mix(found, self._weights(found))
 
-    def draw(self, table: FloatArray, random: np.random.Generator) -> FloatArray:
-        """Return rows with NaN completed by a draw: of a Gaussian for each row, then of its missing cells together."""
+    def choose_parts(self, table: FloatArray, random: np.random.Generator) -> IndexArray:
+        """Draw the Gaussian of each row, (rows,), given its observed cells."""
         if len(self.parts) == 1:
-            return self.parts[0].draw(table, random)
+            return np.zeros(len(table), dtype=np.int64)
         unused = np.zeros(len(table))
         ends = np.cumsum(self._weights([part.expect(table, unused) for part in self.parts]), axis=1)
-        chosen = (ends[:, :-1] < random.random((len(table), 1))).sum(axis=1)
+        return np.asarray((ends[:, :-1] < random.random((len(table), 1))).sum(axis=1), dtype=np.int64)
+
+    def draw(self, table: FloatArray, parts: IndexArray, random: np.random.Generator) -> FloatArray:
+        """Return rows with NaN completed by a draw from the Gaussian of each; missing cells are drawn together."""
         drawn = table.copy()
         for number, part in enumerate(self.parts):
-            drawn[chosen == number] = part.draw(table[chosen == number], random)
+            own = np.flatnonzero(parts == number)
+            drawn[own] = part.draw(table[own], random)
         return drawn
 
     def _improve(
@@ -302,14 +324,14 @@ class Gaussians(WholeRows):
     ) -> Gaussians:
         """Alternate expectation and maximisation until the expected cells stop changing."""
         best, last = self, None
-        for _ in range(passes):
+        for taken in range(passes):
             # Covariances have the weights of the pass before: those of this one are not known before all densities are.
             found = [part.expect(table, own) for part, own in zip(best.parts, weights.T, strict=True)]
             weights = best._weights(found)
             cells = best._mix(found, weights)
             if last is not None and np.sqrt(np.mean(np.square(cells - last))) < still:
                 break
-            best, last = _maximise(found, weights, shrinkage), cells
+            best, last = replace(_maximise(found, weights, shrinkage), passes=taken + 1), cells
         return best
 
     def _weights(self, found: list[Expected]) -> FloatArray:
@@ -388,6 +410,12 @@ def _split(table: FloatArray, n_parts: int) -> FloatArray:
     part_of = np.argsort(np.argsort(along, kind="stable"), kind="stable") * n_parts // len(table)
     weights: FloatArray = 0.9 * (part_of[:, None] == np.arange(n_parts)) + 0.1 / n_parts
     return weights
+
+
+def _chunks(shape: tuple[int, ...], cells_at_a_time: int) -> Iterator[IndexArray]:
+    """Yield some rows of a table of this shape at a time."""
+    at_a_time = max(1, cells_at_a_time // (shape[1] * shape[1]))
+    return (np.arange(start, min(start + at_a_time, shape[0])) for start in range(0, shape[0], at_a_time))
 
 
 def _groups(observed: MaskArray, cells_at_a_time: int) -> Iterator[IndexArray]:

@@ -1,8 +1,9 @@
 """Multiple imputation: completed tables whose missing cells are joint draws from a posterior.
 
-A draw takes a bootstrap sample of the rows, fits Gaussians to it, and draws the missing cells of each row together,
-given its observed cells (Honaker and King, 2010). So completed tables differ by as much as the parameters and the
-missing values are uncertain, and estimates from them are pooled by `pool`.
+A draw starts at the Gaussians of highest likelihood and alternates two steps (data augmentation; Schafer, Analysis of
+incomplete multivariate data, 1997): it draws the missing cells of all rows given the parameters, then the parameters
+given the completed rows. So completed tables differ by as much as the parameters and the missing values are uncertain,
+and estimates from them are pooled by `pool`.
 """
 
 from __future__ import annotations
@@ -12,29 +13,39 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import scipy.linalg
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.sklearn.candidates import fit_gaussians
-from deepmf.sklearn.completers import Gaussians
+from deepmf.sklearn.candidates import fit_gaussians, shrinkage_of
+from deepmf.sklearn.completers import Gaussian, Gaussians
 from deepmf.sklearn.table import ColumnUnits, TableEntries
 
-_GAUSSIANS = ("gaussian", "gaussian-shrunk", "mixture")
+# With fewer rows for each column, covariances need the stronger shrinkage; with more, it would bias correlations.
+_ROWS_OF_A_COLUMN = 5
 
 # Draws need all of a column's range: a clipped outlier would make its column too narrow.
 _REACH = 10.0
 
-# A prediction hardly changes in later passes, but the spread of parameters between draws does.
+# A prediction hardly changes in later passes, but parameters do.
 _PASSES, _STILL = 100, 1e-3
+
+# The chain forgets its start as fast as EM converges, so it takes as many steps as EM took passes, within these.
+_LEAST_STEPS, _MOST_STEPS = 5, 40
+
+# Rounds over the categories and numbers of a row that has both missing.
+_ROUNDS = 3
 
 _ROWS_AT_A_TIME = 10_000
 
 # The smallest share of a category, so that every category can be drawn.
 _LEAST_SHARE = 1e-9
 
+_JITTER = 1e-4  # of variances, because the shares of one category are dependent
+
 
 @dataclass(frozen=True, eq=False)
 class JointDraws:
-    """Draws the missing cells of rows from Gaussians that are fitted anew for every draw.
+    """Draws the missing cells of rows from Gaussians whose parameters are drawn anew each time.
 
     Parameters
     ----------
@@ -44,16 +55,24 @@ class JointDraws:
         Name of the Gaussians among the candidates of the imputer.
     categories
         Columns of the shares of each unordered category; their cells become 0 or 1.
+    seed
+        Of the fit by EM that draws start from.
     """
 
     entries: TableEntries
     gaussians: str
     categories: tuple[IndexArray, ...]
+    seed: int
 
     @classmethod
-    def of(cls, entries: TableEntries, weights: Mapping[str, float], categories: tuple[IndexArray, ...]) -> JointDraws:
+    def of(
+        cls, entries: TableEntries, weights: Mapping[str, float], categories: tuple[IndexArray, ...], *, seed: int
+    ) -> JointDraws:
         """Return the draws for a table with these entries; `weights` are those of a blend of candidates."""
-        return cls(entries, max(_GAUSSIANS, key=lambda name: weights.get(name, 0.0)), categories)
+        n_rows, n_columns = entries.shape
+        single = "gaussian" if n_rows >= _ROWS_OF_A_COLUMN * n_columns else "gaussian-shrunk"
+        singles = sum(weight for name, weight in weights.items() if name.startswith("gaussian"))
+        return cls(entries, "mixture" if weights.get("mixture", 0.0) > singles else single, categories, seed)
 
     @cached_property
     def units(self) -> ColumnUnits:
@@ -65,30 +84,146 @@ class JointDraws:
         """The rows of the fit in these units, (rows, columns), with NaN; made when something is drawn."""
         return self.units.standardise(self.entries).to_array()
 
+    @cached_property
+    def most_likely(self) -> Gaussians:
+        """The Gaussians of highest likelihood."""
+        return fit_gaussians(self.gaussians, self.rows, seed=self.seed, passes=_PASSES, still=_STILL)
+
     def draw(self, table: FloatArray, random: np.random.Generator) -> FloatArray:
-        """Return rows (rows, columns) in their own units with all cells that are NaN drawn."""
-        again = random.integers(len(self.rows), size=len(self.rows))
-        seed = int(random.integers(1 << 31))
-        fitted = fit_gaussians(self.gaussians, self.rows[again], seed=seed, passes=_PASSES, still=_STILL)
+        """Return rows (rows, columns) in their own units with all cells that are NaN drawn.
+
+        Drawn numbers may lie beyond the range of their column: cut off there, they would bias estimates.
+        """
+        drawn = self.draw_parameters(random)
         completed = np.array(table, dtype=np.float64)
         for start in range(0, len(table), _ROWS_AT_A_TIME):
             some = completed[start : start + _ROWS_AT_A_TIME]
             rows, columns = np.nonzero(np.isnan(some))
-            units = self._draw_units(fitted, self.units.standardise(TableEntries.of(some)).to_array(), random)
-            some[rows, columns] = self.units.values(units[rows, columns], columns)
+            cells = self._draw_cells(drawn, self.units.standardise(TableEntries.of(some)).to_array(), random)
+            some[rows, columns] = self.units.centres[columns] + self.units.spreads[columns] * cells[rows, columns]
         return completed
 
-    def _draw_units(self, fitted: Gaussians, table: FloatArray, random: np.random.Generator) -> FloatArray:
-        """Draw numbers together, then each category given everything drawn before it."""
-        drawn = fitted.draw(table, random)
-        for columns in self.categories:
-            drawn[:, columns] = table[:, columns]
-        for columns in self.categories:
-            rows = np.flatnonzero(np.isnan(drawn[:, columns]).any(axis=1))
-            if rows.size:
-                centres, spreads = self.units.centres[columns], self.units.spreads[columns]
-                shares = centres + spreads * fitted.complete(drawn[rows])[:, columns]
-                ends = np.cumsum(np.maximum(shares, _LEAST_SHARE), axis=1)
-                chosen = (ends[:, :-1] < random.random((rows.size, 1)) * ends[:, -1:]).sum(axis=1)
-                drawn[np.ix_(rows, columns)] = (np.eye(columns.size)[chosen] - centres) / spreads
+    def draw_parameters(self, random: np.random.Generator) -> Gaussians:
+        """Return Gaussians drawn from their posterior given the rows of the fit."""
+        drawn, table, completed = self.most_likely, self.rows, None
+        for _ in range(int(np.clip(drawn.passes, _LEAST_STEPS, _MOST_STEPS))):
+            parts = drawn.choose_parts(table, random)
+            completed = self._draw_start(drawn, table, parts, random) if completed is None else completed
+            self._draw_round(drawn, table, parts, completed, random)
+            drawn = draw_gaussians(completed, parts, len(drawn.parts), shrinkage_of(self.gaussians, table), random)
         return drawn
+
+    def _draw_cells(self, drawn: Gaussians, table: FloatArray, random: np.random.Generator) -> FloatArray:
+        """Return completed rows, in the units of the draws."""
+        parts = drawn.choose_parts(table, random)
+        completed = self._draw_start(drawn, table, parts, random)
+        for _ in range(_ROUNDS if self.categories else 0):
+            self._draw_round(drawn, table, parts, completed, random)
+        return completed
+
+    def _draw_start(
+        self, drawn: Gaussians, table: FloatArray, parts: IndexArray, random: np.random.Generator
+    ) -> FloatArray:
+        """Return rows whose numbers are drawn together, and each category by its expected shares given these."""
+        completed = drawn.draw(table, parts, random)
+        for columns in self.categories:
+            completed[:, columns] = table[:, columns]
+        for columns in self.categories:
+            rows = np.flatnonzero(np.isnan(completed[:, columns]).any(axis=1))
+            if rows.size:
+                shares = self._to_shares(drawn.complete(completed[rows])[:, columns], columns)
+                completed[np.ix_(rows, columns)] = self._choose_category(shares, columns, random)
+        return completed
+
+    def _draw_round(
+        self,
+        drawn: Gaussians,
+        table: FloatArray,
+        parts: IndexArray,
+        completed: FloatArray,
+        random: np.random.Generator,
+    ) -> None:
+        """Draw the missing numbers given the categories, then each missing category given everything else, in place."""
+        if self.categories:
+            together = np.concatenate(self.categories)
+            table = table.copy()
+            missing = np.isnan(table)
+            table[:, together] = completed[:, together]
+        completed[:] = drawn.draw(table, parts, random)
+        for columns in self.categories:
+            for number, part in enumerate(drawn.parts):
+                rows = np.flatnonzero(missing[:, columns].any(axis=1) & (parts == number))
+                if rows.size:
+                    shares = self._classify(part, completed[rows], columns)
+                    completed[np.ix_(rows, columns)] = self._choose_category(shares, columns, random)
+
+    def _classify(self, part: Gaussian, completed: FloatArray, columns: IndexArray) -> FloatArray:
+        """Return the probabilities (rows, categories) of a category given all other cells of rows.
+
+        Given a category, the other cells are a Gaussian of its own mean and of one covariance for all categories, so
+        the probabilities are those of linear discriminant analysis.
+        """
+        rest = np.setdiff1d(np.arange(part.means.size), columns)
+        shares = np.maximum(self._to_shares(part.means[columns], columns), _LEAST_SHARE)
+        if rest.size == 0:
+            return np.tile(shares, (len(completed), 1))
+        free = columns[:-1]  # the last share follows from the others
+        slopes = np.linalg.solve(part.covariance[np.ix_(free, free)], part.covariance[np.ix_(free, rest)])
+        within = part.covariance[np.ix_(rest, rest)] - part.covariance[np.ix_(rest, free)] @ slopes
+        shifts = (self._to_units(np.eye(columns.size), columns)[:, :-1] - part.means[free]) @ slopes
+        weights = np.linalg.solve(within + _JITTER * np.eye(rest.size), shifts.T)
+        scores = (completed[:, rest] - part.means[rest]) @ weights - 0.5 * (shifts.T * weights).sum(axis=0)
+        scores += np.log(shares)
+        return np.exp(scores - scores.max(axis=1, keepdims=True))
+
+    def _choose_category(self, shares: FloatArray, columns: IndexArray, random: np.random.Generator) -> FloatArray:
+        """Draw one category for each row by shares (rows, categories); return 1 for it and 0 for others, in units."""
+        ends = np.cumsum(np.maximum(shares, _LEAST_SHARE), axis=1)
+        chosen = (ends[:, :-1] < random.random((len(ends), 1)) * ends[:, -1:]).sum(axis=1)
+        return self._to_units(np.eye(columns.size)[chosen], columns)
+
+    def _to_shares(self, units: FloatArray, columns: IndexArray) -> FloatArray:
+        shares: FloatArray = self.units.centres[columns] + self.units.spreads[columns] * units
+        return shares
+
+    def _to_units(self, shares: FloatArray, columns: IndexArray) -> FloatArray:
+        units: FloatArray = (shares - self.units.centres[columns]) / self.units.spreads[columns]
+        return units
+
+
+def draw_gaussians(
+    completed: FloatArray, parts: IndexArray, n_parts: int, shrinkage: float, random: np.random.Generator
+) -> Gaussians:
+    """Draw the parameters of Gaussians given complete rows and the Gaussian of each row (rows,).
+
+    The prior is that of EM: `shrinkage` more rows of independent columns and, with several Gaussians, for each of them
+    as many more rows of the common covariance as there are columns.
+    """
+    n_rows, n_columns = completed.shape
+    own_rows = [completed[parts == number] for number in range(n_parts)]
+    means = [own.mean(axis=0) if len(own) else completed.mean(axis=0) for own in own_rows]
+    scatters = [(own - mean).T @ (own - mean) for own, mean in zip(own_rows, means, strict=True)]
+    together = np.asarray(sum(scatters)) / n_rows
+    drawn = []
+    for own, mean, scatter in zip(own_rows, means, scatters, strict=True):
+        added = n_columns if n_parts > 1 else 0
+        size = len(own) + added
+        scatter = (scatter + added * together) * (size / (size + shrinkage))
+        np.fill_diagonal(scatter, scatter.diagonal() * (size + shrinkage) / size)
+        covariance = _draw_covariance(
+            scatter * (size + shrinkage) / size, max(size - 1 + shrinkage, n_columns + 1.0), random
+        ) + _JITTER * np.eye(n_columns)
+        noise = np.linalg.cholesky(covariance) @ random.standard_normal(n_columns)
+        drawn.append(Gaussian(mean + noise / np.sqrt(max(len(own), 1)), covariance))
+    sizes = np.array([len(own) for own in own_rows])
+    return Gaussians(tuple(drawn), random.dirichlet(sizes + 1.0) if n_parts > 1 else np.ones(1))
+
+
+def _draw_covariance(scatter: FloatArray, freedom: float, random: np.random.Generator) -> FloatArray:
+    """Draw from the inverse Wishart distribution, by Bartlett's decomposition of the Wishart distribution."""
+    n_columns = len(scatter)
+    factor = np.tril(random.standard_normal(scatter.shape), -1)
+    np.fill_diagonal(factor, np.sqrt(random.chisquare(freedom - np.arange(n_columns))))
+    root = np.linalg.cholesky(scatter + 1e-9 * np.trace(scatter) / n_columns * np.eye(n_columns))
+    solved = scipy.linalg.solve_triangular(factor, root.T, lower=True)
+    return np.asarray(solved.T @ solved)

@@ -558,7 +558,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self._features is None and self._known.size <= MOST_COLUMNS:
             shares = np.zeros(self._known.size, bool) if self._codes is None else self._codes.are_shares[self._known]
             categories = tuple(np.flatnonzero(shares & (sources == source)) for source in np.unique(sources[shares]))
-            self._draws = JointDraws.of(entries, self.weights_, categories)
+            self._draws = JointDraws.of(entries, self.weights_, categories, seed=self._seed)
 
     def _fit_candidate(self, name: str, seen: TableEntries) -> Completer:
         """Fit a candidate to entries."""

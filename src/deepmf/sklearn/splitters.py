@@ -145,7 +145,7 @@ def mask_entries(
         An array or a frame of numbers; what is missing already stays so.
     mechanism
         "mcar" hides cells completely at random. "mar" hides more cells of a column in rows where the column before it
-        is large (the first column stays as it is). "mnar" hides more cells that are large themselves.
+        is large and visible (the first column stays as it is). "mnar" hides more cells that are large themselves.
     share
         Share of the observed cells of each column that is hidden, on average.
     slope
@@ -165,13 +165,18 @@ def mask_entries(
         raise BadSetting(f"share must be between 0 and 1; got {share!r}")
     checked = dense_copy(check_array(X, **CHECKS))
     observed = ~np.isnan(checked)
-    log_odds = np.zeros(checked.shape) if mechanism == "mcar" else slope * _standardise(checked)
-    if mechanism == "mar":
-        # The drivers stay visible to an imputer in most rows, so that it can learn from them why cells are missing.
-        log_odds = np.hstack([np.full((len(checked), 1), -np.inf), log_odds[:, :-1]])
     random = np.random.default_rng(seed)
-    chances = np.stack([_match_share(*column, share) for column in zip(log_odds.T, observed.T, strict=True)], axis=1)
-    hidden = observed & (random.random(checked.shape) < chances)
+    chosen = random.random(checked.shape)
+    drivers = slope * _standardise(checked)
+    hidden = np.zeros(checked.shape, dtype=bool)
+    for column in range(1 if mechanism == "mar" else 0, checked.shape[1]):
+        if mechanism == "mcar":
+            log_odds = np.zeros(len(checked))
+        elif mechanism == "mnar":
+            log_odds = drivers[:, column]
+        else:  # a driver that is hidden itself has no influence, so the reason is always visible to an imputer
+            log_odds = np.where(hidden[:, column - 1], 0.0, drivers[:, column - 1])
+        hidden[:, column] = observed[:, column] & (chosen[:, column] < _match_share(log_odds, observed[:, column], share))
     return MaskedTable(hide_entries(X, checked, ~hidden), hidden)
 
 
@@ -184,7 +189,7 @@ def _standardise(table: npt.NDArray[Any]) -> FloatArray:
 def _match_share(log_odds: FloatArray, observed: MaskArray, share: float) -> FloatArray:
     """Return probabilities with these log odds, shifted so that their mean over observed cells is the share."""
     own = log_odds[observed]
-    if own.size == 0 or not np.any(np.isfinite(own)):
+    if own.size == 0:
         return np.zeros(log_odds.size)
     shift = scipy.optimize.brentq(lambda by: float(expit(own + by).mean()) - share, -60.0, 60.0)
     chances: FloatArray = expit(log_odds + shift)
