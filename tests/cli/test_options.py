@@ -26,6 +26,7 @@ COMMANDS: dict[str, Any] = {**GROUP.commands, **GROUP.commands["datasets"].comma
 
 def test_options_about_files_are_the_same_in_all_commands() -> None:
     readers = {name: command for name, command in COMMANDS.items() if _options(command, "--separator")}
+    del readers["impute"]  # it reads tables, not entries
     assert readers.keys() >= {"fit", "tune", "compare", "split", "pack", "evaluate", "predict", "complete", "describe"}
     seen = defaultdict(set)
     for name, command in readers.items():

@@ -312,3 +312,9 @@ def test_completed_ids_of_parquet_keep_their_type(run: Any, tmp_path: Path, wide
     assert run("complete", tmp_path / "m", "-o", tmp_path / "c.parquet").code == 0
     found = polars.read_parquet(tmp_path / "c.parquet").schema
     assert [found[name] for name in table.columns if table.schema[name] == polars.Int32] == [polars.Int32] * (2 - wide)
+
+
+def test_completed_levels_are_legal(run: Any, folder: Path, tmp_path: Path) -> None:
+    output = tmp_path / "levels.csv"
+    assert run("complete", folder / "means.safetensors", "-o", output, "--levels").code == 0
+    assert set(polars.read_csv(output)["prediction"]) <= {1.0, 2.0, 3.0, 4.0, 5.0}

@@ -92,7 +92,7 @@ def test_few_cells_are_hidden_in_turns_and_no_network_is_tried() -> None:
         return fit(name, entries)
 
     choice = choose(("means", "als", "dmf-o"), TableEntries.of(low_rank(20, 5)), np.arange(5), noting, seed=0)
-    assert tried == [("means", 80)] * 5 + [("als", 80)] * 5
+    assert tried == [("means", 80), ("als", 80)] * 5
     assert choice.residuals is not None and choice.residuals.values.size == 100
     tried.clear()
     choose(("dmf-o",), TableEntries.of(low_rank(6, 5)), np.arange(5), noting, seed=0)

@@ -11,6 +11,7 @@ import pytest
 from deepmf.errors import BadSetting, DeepMFWarning
 from deepmf.sklearn import DMFImputer, mask_entries
 from deepmf.sklearn.completers import Gaussian, Gaussians
+from deepmf.sklearn.draws import draw_gaussians
 
 COVARIANCE = np.array([[2.0, 0.8, -0.5], [0.8, 1.0, 0.6], [-0.5, 0.6, 1.5]])
 MEANS = np.array([1.0, -2.0, 0.5])
@@ -127,3 +128,48 @@ def test_masks_hide_the_share_by_the_mechanism(mechanism: str) -> None:
 def test_bad_masks_are_refused(arguments: Any, word: str) -> None:
     with pytest.raises(BadSetting, match=word):
         mask_entries(np.ones((4, 4)), *arguments)
+
+
+def test_masks_at_random_have_reasons_that_are_visible() -> None:
+    """Where the driver is hidden, it has no influence: its values are as large in rows with and without a gap."""
+    cells = np.random.default_rng(0).normal(size=(20_000, 3))
+    hidden = mask_entries(cells, "mar", 0.3, slope=2.0, seed=1).hidden
+    unseen = hidden[:, 1]
+    gap = cells[unseen & hidden[:, 2], 1].mean() - cells[unseen & ~hidden[:, 2], 1].mean()
+    assert abs(gap) < 0.1
+    assert cells[~unseen & hidden[:, 2], 1].mean() - cells[~unseen & ~hidden[:, 2], 1].mean() > 0.5
+
+
+def test_drawn_parameters_have_the_posterior_of_complete_rows() -> None:
+    """Of complete rows the posterior of a mean is known: normal around the sample mean, with variance s² / n."""
+    rows = np.random.default_rng(0).multivariate_normal(MEANS, COVARIANCE, size=80)
+    random = np.random.default_rng(1)
+    drawn = [draw_gaussians(rows, np.zeros(80, dtype=np.int64), 1, 0.0, random).parts[0] for _ in range(2000)]
+    means = np.array([each.means for each in drawn])
+    np.testing.assert_allclose(means.mean(axis=0), rows.mean(axis=0), atol=0.02)
+    np.testing.assert_allclose(means.std(axis=0), rows.std(axis=0) / np.sqrt(80), rtol=0.1)
+    covariances = np.array([each.covariance for each in drawn])
+    np.testing.assert_allclose(covariances.mean(axis=0), np.cov(rows.T) * 79 / 75, rtol=0.05, atol=0.03)
+
+
+def test_categories_are_drawn_by_their_probability_given_the_rest() -> None:
+    """Of two normal groups the probability of a group is a logistic function, which a straight line would miss."""
+    random = np.random.default_rng(0)
+    group = random.random(1500) < 0.5
+    frame = pd.DataFrame({"x": random.normal(size=1500) + 3.0 * group, "group": np.where(group, "b", "a")})
+    asked = pd.DataFrame({"x": np.repeat([0.5, 1.5, 2.5], 2000), "group": [None] * 6000})
+    imputer = DMFImputer("gaussian", random_state=0).fit(frame)
+    drawn = next(imputer.impute_many(asked, 1))
+    found = [(drawn["group"][drawn["x"] == x] == "b").mean() for x in (0.5, 1.5, 2.5)]
+    np.testing.assert_allclose(found, 1.0 / (1.0 + np.exp([3.0, 0.0, -3.0])), atol=0.04)
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_whole_numbers_without_gaps_stay_whole(kind: Any) -> None:
+    table = draw_table(60)
+    frame = kind({"a": table[:, 0], "b": np.arange(60), "c": ["x", "y"] * 30})
+    imputer = DMFImputer("gaussian", random_state=0)
+    for given in (frame, frame[["a", "b"]]):
+        completed = next(imputer.fit(given).impute_many(given, 1))
+        assert np.asarray(completed["b"]).dtype.kind == "i"
+    assert np.asarray(imputer.fit(frame).transform(frame)["b"]).dtype.kind == "i"

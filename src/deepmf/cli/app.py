@@ -21,6 +21,7 @@ from deepmf.cli.explain import explain
 from deepmf.cli.export import export, export_entries
 from deepmf.cli.fit import fit
 from deepmf.cli.import_entries import import_entries
+from deepmf.cli.impute import impute
 from deepmf.cli.inspect import inspect
 from deepmf.cli.output import say
 from deepmf.cli.pack import pack
@@ -96,6 +97,7 @@ for _command in (
     explain,
     similar,
     complete,
+    impute,
     inspect,
     export,
     serve,

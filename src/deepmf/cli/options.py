@@ -328,6 +328,8 @@ Digits = Annotated[
     typer.Option("--digits", metavar="N", min=0, max=15, help="Round numbers to N digits after the decimal mark."),
 ]
 
+Levels = Annotated[bool, typer.Option("--levels", help="Predict levels of the scale.")]
+
 SafeCsv = Annotated[
     bool,
     typer.Option("--safe-csv", help="Put an apostrophe before ids that a spreadsheet would run as formulas."),

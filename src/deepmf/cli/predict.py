@@ -39,7 +39,7 @@ def predict(
     ],
     output: options.FrameFile = STANDARD,
     extend: options.Extend = None,
-    levels: Annotated[bool, typer.Option("--levels", help="Predict levels of the scale.")] = False,
+    levels: options.Levels = False,
     interval: Annotated[
         float | None,
         typer.Option(
@@ -115,6 +115,7 @@ def complete(
             show_default=False,
         ),
     ] = None,
+    levels: options.Levels = False,
     extend: options.Extend = None,
     row_features: options.RowFeatures = None,
     column_features: options.ColumnFeatures = None,
@@ -142,15 +143,25 @@ def complete(
     inputs = [model, *(extend or ()), *files.paths]
     check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
     from deepmf.models.interactions import check_has_values
+    from deepmf.models.predictor import check_levels
 
     fitted = load_model(model, extensions=extend, reading=reading, features=files)
     check_has_values(fitted.scale_)  # before anything is written
+    if levels:
+        check_levels(fitted.scale_, "rmse")
     counts: Counter[str] = Counter()
     with show_share("completing") as show:
         is_wide = fitted.entries_.train.form.wide if wide is None else wide
         _tell_size(fitted, is_wide=is_wide)
         schema = _build_wide_schema(fitted) if is_wide else _build_schema(fitted)
-        frames = _iterate_frames(fitted, counts, show, schema_of_table=schema if is_wide else None)
+        readout = fitted.predictor_.readout
+        frames = _iterate_frames(
+            fitted,
+            counts,
+            show,
+            predict=readout.levels if levels else readout.values,
+            schema_of_table=schema if is_wide else None,
+        )
         write_frames(frames, schema, output, as_json=as_json, safe_csv=safe_csv, digits=digits, decimal=decimal)
     _show_summary({area: n for area, n in counts.items() if n}, output, as_json=as_json)
 
@@ -187,9 +198,12 @@ def _iterate_frames(
     counts: Counter[str],
     show: Callable[[int, int | None], None],
     *,
+    predict: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
     schema_of_table: Mapping[str, Any] | None,
 ) -> Iterator[pl.DataFrame]:
     """Yield the predictions of some rows at a time: a line each, or with `schema_of_table` as rows of a table.
+
+    `predict` turns the scores of the model into values or levels.
 
     Predictions are counted by area in `counts`, and `show` receives the number of finished rows.
     """
@@ -207,7 +221,7 @@ def _iterate_frames(
     columns = build_label_series(seen.columns.array, form.column_type)
     row_name, column_name = form.name_ids_beside(_RESULTS)
     areas = polars.Series(AREAS)
-    for part in complete_rows(seen, model.predictor_):
+    for part in complete_rows(seen, model.predictor_, predict=predict):
         places, column_of = np.nonzero(~part.observed)
         row_of = part.rows[places]
         codes = compute_area_codes(row_of >= n_rows, column_of >= n_columns)

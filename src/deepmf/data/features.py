@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # A number as files write it, but not 007: leading zeros make a code.
 _NUMBER = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|infinity)$"
+_NUMBER_WITH_COMMA = r"^[+-]?[0-9]+(,[0-9]+)?$"
 _WHOLE_NUMBER = r"^[+-]?[0-9]{1,18}$"
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
 
@@ -90,7 +91,7 @@ def read_feature_file(
         frame, first_line = read_typed_file(path), None
     else:
         layout = recognise_layout(path, FEATURES, asked=[label], separator=separator, header=header)
-        frame, first_line = _read_texts(layout), layout.first_line
+        frame, first_line = read_texts(layout), layout.first_line
         if not layout.has_header:
             frame = frame.rename({name: f"field {name}" for name in layout.names})
     if frame.height == 0:
@@ -100,7 +101,7 @@ def read_feature_file(
         _check_labels(frame[chosen], first_line)
         if first_line is not None:
             frame = frame.select(
-                parse_ids(series) if series.name == chosen else _infer_type(series) for series in frame.get_columns()
+                parse_ids(series) if series.name == chosen else infer_type(series) for series in frame.get_columns()
             )
         features = Features.from_frame(frame, chosen, kinds=kinds)
     except (BadEntries, BadFeatures) as error:
@@ -108,7 +109,7 @@ def read_feature_file(
     return FeatureFile(features, chosen, label is None and chosen not in known_as)
 
 
-def _read_texts(layout: TextLayout) -> pl.DataFrame:
+def read_texts(layout: TextLayout) -> pl.DataFrame:
     """Read all columns as text."""
     polars = import_polars()
     if layout.separator != "::":
@@ -132,11 +133,13 @@ def _check_labels(labels: pl.Series, first_line: int | None) -> None:
         raise BadFeatures(f"{place}: the label is missing")
 
 
-def _infer_type(texts: pl.Series) -> pl.Series:
+def infer_type(texts: pl.Series, *, decimal: str = ".") -> pl.Series:
     """Return texts as numbers or dates with gaps if all other texts are such; otherwise as text."""
     polars = import_polars()
     plain = texts.str.strip_chars()
     is_gap = plain.str.to_lowercase().is_in(MISSING_WORDS).fill_null(True)
+    if decimal == "," and plain.filter(~is_gap).str.contains(_NUMBER_WITH_COMMA).all():
+        plain = plain.str.replace(",", ".", literal=True)
     known = plain.filter(~is_gap)
     if known.is_empty():
         return plain.set(is_gap, None)

@@ -346,7 +346,12 @@ def _read_wide_text(path: Path, options: ReadOptions) -> tuple[pl.DataFrame, str
         except BadEntries as error:
             assert error.position is not None
             place = f"line {error.position + layout.first_line}, column {series.name!r}"
-            raise error.locate(f"{path}, {place}") from error
+            hint = Hint(
+                f"exclude=[{series.name!r}] leaves the column out, and DMFImputer fills in tables with text",
+                f"--exclude-columns {series.name} leaves the column out, and deepmf impute fills in tables with text",
+            )
+            located = BadEntries(error.message, position=error.position, hint=error.hint or hint)
+            raise located.locate(f"{path}, {place}") from error
     return import_polars().DataFrame(columns), row
 
 

@@ -74,15 +74,17 @@ def complete_rows(
     predictor: Predictor,
     chosen: IndexArray | None = None,
     observed_columns: Callable[[IndexArray], AxisEntries] | None = None,
+    predict: Callable[[npt.NDArray[Any]], FloatArray] | None = None,
 ) -> Iterator[CompletedRows]:
     """Complete some rows at a time: all, or the chosen positions of the predictor.
 
     observed_columns: maps positions of rows to their entries; default: those of the stored rows.
+    predict: maps scores to predictions; default: the values of the readout.
     """
     columns = np.arange(len(entries.columns))
     chosen = np.arange(len(entries.rows)) if chosen is None else chosen
     for rows in batches(chosen, width=columns.size):
-        values = predictor.readout.values(predictor.score_block(rows, columns))
+        values = (predict or predictor.readout.values)(predictor.score_block(rows, columns))
         known = (observed_columns or entries.seen_columns)(rows)
         observed = np.zeros(values.shape, dtype=bool)
         places = np.repeat(np.arange(rows.size), np.diff(known.starts)), known.others

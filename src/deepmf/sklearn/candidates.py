@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -86,14 +86,12 @@ def fit_whole_rows(name: str, table: FloatArray, *, seed: int) -> WholeRows:
 
 def fit_gaussians(name: str, table: FloatArray, *, seed: int, **ending: Any) -> Gaussians:
     """Fit Gaussians to rows with NaN by the name of a candidate; `ending` says when EM stops."""
-    return Gaussians.fit(
-        table, n_parts=_PARTS.get(name, 1), shrinkage=shrinkage_of(name, table), seed=seed, **ending
-    )
+    return Gaussians.fit(table, n_parts=_PARTS.get(name, 1), shrinkage=shrinkage_of(name, table), seed=seed, **ending)
 
 
 def shrinkage_of(name: str, table: FloatArray) -> float:
     """Return by how many rows of independent columns the Gaussians of a candidate are shrunk."""
-    return _SHRINKAGES[name] * table.shape[1]
+    return _SHRINKAGES[name] * int(table.shape[1])
 
 
 AUTO = "auto"
@@ -210,6 +208,8 @@ _OWN_RESIDUALS = 20  # from as many on, the residuals of a column are its own; w
 
 Fit = Callable[[str, TableEntries], Completer]
 
+Show = Callable[[str, int, int], None]  # takes the name of a candidate, the fits that are done, and their number
+
 
 @dataclass(frozen=True)
 class Residuals:
@@ -266,7 +266,13 @@ class _Hidden(NamedTuple):
 
 
 def choose(
-    candidates: tuple[str, ...], entries: TableEntries, sources: IndexArray, fit: Fit, *, seed: int
+    candidates: tuple[str, ...],
+    entries: TableEntries,
+    sources: IndexArray,
+    fit: Fit,
+    *,
+    seed: int,
+    show: Show = lambda name, done, total: None,
 ) -> ModelChoice:
     """Fit each candidate without some cells of a table, and choose the one that predicts these best.
 
@@ -277,7 +283,7 @@ def choose(
     few = n_cells < _FEW_CELLS
     tried = [name for name in candidates if not few or name != "dmf-o"] or list(candidates)
     hidden = _predict_hidden(
-        tried, entries, sources, fit, _draw_masks(entries, sources, _MOST_TURNS if few else 1, seed=seed)
+        tried, entries, sources, fit, _draw_masks(entries, sources, _MOST_TURNS if few else 1, seed=seed), show
     )
     if hidden is None:
         return ModelChoice({tried[-1]: 1.0}, {}, None)
@@ -286,7 +292,13 @@ def choose(
 
 
 def blend(
-    candidates: tuple[str, ...], entries: TableEntries, sources: IndexArray, fit: Fit, *, seed: int
+    candidates: tuple[str, ...],
+    entries: TableEntries,
+    sources: IndexArray,
+    fit: Fit,
+    *,
+    seed: int,
+    show: Show = lambda name, done, total: None,
 ) -> ModelChoice:
     """Fit each candidate without some cells of a table, and choose the weights by which they predict these best.
 
@@ -295,7 +307,7 @@ def blend(
     share = _choose_share(_count_cells(entries, sources))
     n_turns = math.ceil(_CELLS_FOR_WEIGHTS / (share * _count_cells(entries, sources)))
     hidden = _predict_hidden(
-        candidates, entries, sources, fit, _draw_masks(entries, sources, min(n_turns, _MOST_TURNS), seed=seed)
+        candidates, entries, sources, fit, _draw_masks(entries, sources, min(n_turns, _MOST_TURNS), seed=seed), show
     )
     if hidden is None:
         return ModelChoice({candidates[0]: 1.0}, {}, None)
@@ -353,16 +365,24 @@ def _draw_masks(entries: TableEntries, sources: IndexArray, n_turns: int, *, see
 
 
 def _predict_hidden(
-    candidates: Iterable[str], entries: TableEntries, sources: IndexArray, fit: Fit, turns: Iterator[MaskArray]
+    candidates: Sequence[str],
+    entries: TableEntries,
+    sources: IndexArray,
+    fit: Fit,
+    turns: Iterator[MaskArray],
+    show: Show,
 ) -> _Hidden | None:
     """Fit each candidate without the hidden cells of each turn and predict them; None without turns."""
     masks = list(turns)
     if not masks:
         return None
-    predictions = {
-        name: np.concatenate([_predict_masked(fit(name, entries.where(~hidden)), entries, hidden) for hidden in masks])
-        for name in candidates
-    }
+    found: dict[str, list[FloatArray]] = {name: [] for name in candidates}
+    for turn, hidden in enumerate(masks):
+        for place, name in enumerate(candidates):
+            # The last turn stands for the fits to all cells that follow.
+            show(name, turn * len(candidates) + place, (len(masks) + 1) * len(candidates))
+            found[name].append(_predict_masked(fit(name, entries.where(~hidden)), entries, hidden))
+    predictions = {name: np.concatenate(parts) for name, parts in found.items()}
     asked = [entries.where(hidden) for hidden in masks]
     columns = np.concatenate([each.columns for each in asked])
     shares = 1.0 / np.bincount(sources)[sources[columns]]

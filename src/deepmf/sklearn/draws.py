@@ -174,7 +174,8 @@ class JointDraws:
         weights = np.linalg.solve(within + _JITTER * np.eye(rest.size), shifts.T)
         scores = (completed[:, rest] - part.means[rest]) @ weights - 0.5 * (shifts.T * weights).sum(axis=0)
         scores += np.log(shares)
-        return np.exp(scores - scores.max(axis=1, keepdims=True))
+        chances: FloatArray = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return chances
 
     def _choose_category(self, shares: FloatArray, columns: IndexArray, random: np.random.Generator) -> FloatArray:
         """Draw one category for each row by shares (rows, categories); return 1 for it and 0 for others, in units."""

@@ -37,6 +37,7 @@ from deepmf.sklearn.candidates import (
 )
 from deepmf.sklearn.completers import ByModel, Completer, Stacked
 from deepmf.sklearn.draws import JointDraws
+from deepmf.sklearn.progress import show_fits
 from deepmf.sklearn.scores import HiddenScore, score_residuals
 from deepmf.sklearn.table import (
     CHECKS,
@@ -49,6 +50,7 @@ from deepmf.sklearn.table import (
     MixedTable,
     TableEntries,
     dense_copy,
+    keep_whole_numbers,
     mark_missing,
     to_frame_like,
 )
@@ -241,7 +243,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     random_state
         None, a seed or a `numpy.random.RandomState`.
     verbose
-        Whether `fit` shows each epoch on standard error; None: on a terminal and in notebooks.
+        Whether `fit` shows its progress on standard error; None: on a terminal and in notebooks.
 
     Attributes
     ----------
@@ -395,7 +397,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         table = self._read(X, reset=False)
         streams = np.random.SeedSequence(seed).spawn(int(m))
         tables = (self._complete(X, table, np.random.default_rng(stream), None) for stream in streams)
-        return (to_frame_like(X, each, self.get_feature_names_out()) for each in tables)
+        return (keep_whole_numbers(X, to_frame_like(X, each, self.get_feature_names_out())) for each in tables)
 
     def _complete(
         self,
@@ -543,10 +545,11 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return
         choosing = blend if candidates[0] in WHOLE_ROWS else choose
         choice = ModelChoice({candidates[0]: 1.0}, {}, None)
-        if len(candidates) > 1:
-            choice = choosing(candidates, seen, sources, self._fit_candidate, seed=self._seed)
-        self.weights_, self.chosen_model_ = dict(choice.weights), next(iter(choice.weights))
-        parts = tuple(self._fit_candidate(name, seen) for name in choice.weights)
+        with show_fits(None if self.verbose is None else bool(self.verbose)) as show:
+            if len(candidates) > 1:
+                choice = choosing(candidates, seen, sources, self._fit_candidate, seed=self._seed, show=show)
+            self.weights_, self.chosen_model_ = dict(choice.weights), next(iter(choice.weights))
+            parts = tuple(self._fit_candidate(name, seen) for name in choice.weights)
         self._completer = parts[0] if len(parts) == 1 else Stacked(parts, np.array([*choice.weights.values()]))
         self.model_ = self._completer.model if isinstance(self._completer, ByModel) else self._completer
         # A distribution is learned over all columns together: of columns that differ, it would say the same.
@@ -554,9 +557,12 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self.sample and not own and len(candidates) == 1:
             choice = choosing(candidates, seen, sources, self._fit_candidate, seed=self._seed)
         self.hidden_errors_, self._residuals = dict(choice.errors), None if own else choice.residuals
-        self.score_ = None if choice.residuals is None else score_residuals(choice.residuals, self._labels)
+        shares = self._are_shares
+        if choice.residuals is not None:
+            spreads = np.where(shares, np.nan, self.units_.spreads)
+            places = np.searchsorted(self._kept, sources)
+            self.score_ = score_residuals(choice.residuals, places, self._names[self._kept], spreads)
         if self._features is None and self._known.size <= MOST_COLUMNS:
-            shares = np.zeros(self._known.size, bool) if self._codes is None else self._codes.are_shares[self._known]
             categories = tuple(np.flatnonzero(shares & (sources == source)) for source in np.unique(sources[shares]))
             self._draws = JointDraws.of(entries, self.weights_, categories, seed=self._seed)
 
@@ -575,10 +581,15 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             self._seen,
             to_levels=self.answers == "levels",
             residuals=self._residuals,
-            shares=np.zeros(self._known.size, bool) if self._codes is None else self._codes.are_shares[self._known],
+            shares=self._are_shares,
             random=random,
             coverage=coverage,
         )
+
+    @property
+    def _are_shares(self) -> MaskArray:
+        """Of each column that the model sees, whether it is the share of a category."""
+        return np.zeros(self._known.size, bool) if self._codes is None else self._codes.are_shares[self._known]
 
     @property
     def _labels(self) -> npt.NDArray[Any]:

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.utils import check_array
 
 from deepmf.errors import BadEntries, BadSetting
-from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.sklearn.candidates import Residuals
 from deepmf.sklearn.splitters import EntrySplitter, Splitter
 from deepmf.sklearn.table import CHECKS, MaskArray, dense_copy, hide_entries, measure_columns
@@ -95,8 +95,9 @@ def _score(
 class HiddenScore(NamedTuple):
     """The score on hidden cells: 1 is perfect, 0 no better than the mean; `margin` is its standard error.
 
-    columns: the names of the columns; column_scores, column_margins, column_counts: (columns,), the counts being those
-    of hidden cells; scores are NaN in a column with fewer than two hidden cells, or with equal ones.
+    columns: the names of the columns of the table. column_scores, column_margins, column_errors, column_counts:
+    (columns,). Scores are NaN in a column with fewer than two hidden cells, or with equal ones. Errors are root mean
+    squares in the units of the column, NaN for text and categories. Counts are those of hidden cells.
     """
 
     score: float
@@ -104,21 +105,29 @@ class HiddenScore(NamedTuple):
     columns: npt.NDArray[Any]
     column_scores: FloatArray
     column_margins: FloatArray
+    column_errors: FloatArray
     column_counts: npt.NDArray[np.int64]
 
 
-def score_residuals(residuals: Residuals, columns: npt.NDArray[Any]) -> HiddenScore:
-    """Return the score of the predictions of hidden cells, overall and for each column."""
-    n_columns = columns.size
-    counts = np.bincount(residuals.columns, minlength=n_columns)
-    means = np.bincount(residuals.columns, residuals.truths, minlength=n_columns) / np.maximum(counts, 1)
+def score_residuals(
+    residuals: Residuals, sources: IndexArray, names: npt.NDArray[Any], spreads: FloatArray
+) -> HiddenScore:
+    """Return the score of the predictions of hidden cells, overall and for each column of the table.
+
+    sources: the column of the table that each column of the model comes from. names: of the columns of the table.
+    spreads: units of each column of the model, NaN where it is the share of a category.
+    """
+    counts = np.bincount(residuals.columns, minlength=sources.size)
+    means = np.bincount(residuals.columns, residuals.truths, minlength=sources.size) / np.maximum(counts, 1)
     errors = np.square(residuals.values)
     deviations = np.square(residuals.truths - means[residuals.columns])
-    found = [
-        _score_cells(errors[own], deviations[own]) for own in (residuals.columns == place for place in range(n_columns))
-    ]
-    column_scores, column_margins = np.array(found).T
-    return HiddenScore(*_score_cells(errors, deviations), columns, column_scores, column_margins, counts)
+    own = [np.flatnonzero(sources[residuals.columns] == place) for place in range(names.size)]
+    scores, margins = np.array([_score_cells(errors[places], deviations[places]) for places in own]).T
+    in_units = np.square(spreads[residuals.columns]) * errors
+    typical = np.array([np.sqrt(in_units[places].mean()) if places.size else np.nan for places in own])
+    widths = np.bincount(sources, minlength=names.size)  # the columns of one category hide one cell together
+    hidden = np.array([places.size for places in own]) // np.maximum(widths, 1)
+    return HiddenScore(*_score_cells(errors, deviations), names, scores, margins, typical, hidden)
 
 
 def _score_cells(errors: FloatArray, deviations: FloatArray) -> tuple[float, float]:

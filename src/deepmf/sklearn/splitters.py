@@ -176,7 +176,9 @@ def mask_entries(
             log_odds = drivers[:, column]
         else:  # a driver that is hidden itself has no influence, so the reason is always visible to an imputer
             log_odds = np.where(hidden[:, column - 1], 0.0, drivers[:, column - 1])
-        hidden[:, column] = observed[:, column] & (chosen[:, column] < _match_share(log_odds, observed[:, column], share))
+        hidden[:, column] = observed[:, column] & (
+            chosen[:, column] < _match_share(log_odds, observed[:, column], share)
+        )
     return MaskedTable(hide_entries(X, checked, ~hidden), hidden)
 
 

@@ -148,6 +148,21 @@ def to_frame_like(table: Any, array: Any, names: Any = None) -> Any:
     ).to_native()
 
 
+def keep_whole_numbers(given: Any, completed: Any) -> Any:
+    """Return a completed frame whose columns are whole numbers where those of `given` are, without a gap."""
+    import narwhals as nw
+
+    frame = nw.from_native(given, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame) or not hasattr(completed, "columns"):
+        return completed
+    whole = [
+        nw.col(name).cast(kind)
+        for name, kind in frame.schema.items()
+        if kind.is_integer() and name in completed.columns and not frame[name].null_count()
+    ]
+    return nw.from_native(completed, eager_only=True).with_columns(*whole).to_native() if whole else completed
+
+
 _NOTHING = ("NAType", "NaTType")  # what is missing in pandas, which need not be here
 
 
@@ -604,7 +619,9 @@ class EncodedTable:
         parts = dict(zip(self._places(kept), (columns[at] for at in kept), strict=True)) | described
         if hasattr(given, "columns"):
             named = list(given.columns)
-            return with_columns(given, {named[at]: parts[at] for at in sorted(parts)} | shown)
+            return keep_whole_numbers(
+                given, with_columns(given, {named[at]: parts[at] for at in sorted(parts)} | shown)
+            )
         array = np.empty((len(numbers), len(parts) + len(shown)), dtype=object)
         for place, column in enumerate([*(parts[at] for at in sorted(parts)), *shown.values()]):
             array[:, place] = column

@@ -1,0 +1,247 @@
+"""`deepmf impute`: fill in the gaps of a table of numbers and text, and report how well each column is predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deepmf.cli import options
+from deepmf.cli.inputs import InputOptions, locate_errors, name_file, open_input
+from deepmf.cli.output import STANDARD, check_frame_target, say, show_json, show_share, show_table, write_frames
+from deepmf.errors import BadEntries, BadSetting, Hint
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from deepmf.sklearn import DMFImputer
+
+_NUMBER_OF_TABLE = "imputation"  # the column that tells the completed tables of --many apart
+
+_EXCLUDE_HINT = "--exclude-columns {} leaves it as it is"
+
+
+def impute(
+    table: Annotated[
+        Path,
+        typer.Argument(
+            metavar="TABLE", help="Table with gaps: csv, tsv, parquet, jsonl, xlsx, also .gz and .zst; - for standard input."
+        ),
+    ],
+    output: options.FrameFile = STANDARD,
+    exclude_columns: Annotated[
+        str | None,
+        typer.Option("--exclude-columns", metavar="NAME,NAME", help="Columns to leave as they are, such as ids."),
+    ] = None,
+    feature_columns: Annotated[
+        str | None,
+        typer.Option(
+            "--feature-columns",
+            metavar="NAME,NAME",
+            help="Columns that help to predict others and are not filled in: numbers, categories, lists, dates.",
+        ),
+    ] = None,
+    model: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="auto, gaussian, neighbours, als, dmf-o and others.")
+    ] = "auto",
+    levels: Annotated[
+        bool, typer.Option("--levels", help="Fill in values that the column already has, where values repeat.")
+    ] = False,
+    many: Annotated[
+        int | None,
+        typer.Option(
+            "--many",
+            metavar="M",
+            help=f"Draw M completed tables for multiple imputation, numbered in a column {_NUMBER_OF_TABLE}.",
+        ),
+    ] = None,
+    seed: options.Seed = None,
+    separator: options.Separator = None,
+    decimal: options.DecimalMark = ".",
+    safe_csv: options.SafeCsv = False,
+    as_json: options.FrameJson = False,
+) -> None:
+    """Fill in the gaps of a table of numbers and text.
+
+    Observed cells stay as they are, and whole numbers stay whole. The score of a column is measured on cells that were
+    hidden: 1 is perfect, 0 is no better than the mean.
+
+    Example: deepmf impute survey.csv -o completed.csv
+    """
+    check_frame_target(output, inputs=[table], safe_csv=safe_csv, as_json=as_json)
+    if many is not None and many < 2:
+        raise BadSetting(f"--many takes a whole number of at least 2; got {many}")
+    from deepmf.data.mixed import read_mixed_table
+    from deepmf.sklearn import DMFImputer
+
+    reading = InputOptions(separator=separator, decimal=decimal)
+    with open_input(table) as file:
+        frame = read_mixed_table(file, separator=reading.field_separator, decimal=decimal)
+    if many is not None and _NUMBER_OF_TABLE in frame.columns:
+        raise BadEntries(f"{name_file(table)}: a column is called {_NUMBER_OF_TABLE!r}, as that of --many; rename it")
+    features = _split_names(frame, feature_columns, "--feature-columns")
+    given = _GappyTable.of(frame, table, _split_names(frame, exclude_columns, "--exclude-columns"), features)
+    imputer = DMFImputer(
+        model,
+        feature_columns=features or None,
+        answers="levels" if levels else "values",
+        random_state=seed or 0,
+        verbose=None,
+    )
+    with locate_errors(table):
+        imputer.fit(given.filled)
+    with show_share("completing") as show:
+        if many is None:
+            frames, schema = iter([given.restore(imputer.transform(given.filled))]), dict(frame.schema)
+        else:
+            frames = _draw_frames(given, imputer, many, seed or 0, show)
+            schema = {_NUMBER_OF_TABLE: _whole_type(), **frame.schema}
+        write_frames(frames, schema, output, as_json=as_json, safe_csv=safe_csv, decimal=decimal)
+    if output != STANDARD:
+        _report(given, imputer, output, many, as_json=as_json)
+
+
+@dataclass(frozen=True)
+class _GappyTable:
+    """A table, the names of the columns that the imputer reads, and of those among them that it fills in."""
+
+    frame: pl.DataFrame
+    used: list[str]
+    completed: list[str]
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame, path: Path, excluded: list[str], features: list[str]) -> _GappyTable:
+        """Leave out the excluded columns, and columns without gaps that no imputer can learn from, such as ids."""
+        used = []
+        for series in frame.get_columns():
+            name = series.name
+            reason = None if name in features else _explain_unfit(series)
+            if name in excluded or series.null_count() == series.len():
+                continue
+            if reason is None:
+                used.append(name)
+            elif series.null_count() == 0:
+                say(f"deepmf: {name_file(path)}: column {name!r} {reason} and stays as it is", err=True)
+            else:
+                raise BadEntries(
+                    f"{name_file(path)}: column {name!r} {reason}, so its gaps cannot be filled in",
+                    hint=Hint("leave the column out", _EXCLUDE_HINT.format(name)),
+                )
+        completed = [name for name in used if name not in features]
+        if not completed:
+            raise BadEntries(f"{name_file(path)}: no column is left to fill in")
+        return cls(frame, used, completed)
+
+    @property
+    def filled(self) -> pl.DataFrame:
+        """The columns that the imputer reads; truth values are numbers there."""
+        import polars
+
+        return self.frame.select(self.used).with_columns(polars.selectors.boolean().cast(polars.Int8))
+
+    def restore(self, completed: Any) -> pl.DataFrame:
+        """Return the whole table with the gaps of these columns filled in, in the types that it has."""
+        import numpy as np
+        import polars
+
+        if isinstance(completed, np.ndarray):
+            completed = polars.DataFrame(completed, schema=self.used)
+        columns = []
+        for name in self.completed:
+            own, found = self.frame[name], completed[name]
+            if own.dtype == polars.Boolean:
+                found = found.cast(polars.Float64) > 0.5
+            elif own.dtype.is_integer():
+                found = found.cast(polars.Float64).round(0)
+            elif own.dtype.is_float() and (decimals := _count_decimals(own)) is not None:
+                found = found.round(decimals)
+            columns.append(own.zip_with(own.is_not_null(), found.cast(own.dtype)).alias(name))
+        return self.frame.with_columns(columns)
+
+    def count_gaps(self) -> dict[str, int]:
+        """Return the number of gaps of each column that has any."""
+        return {name: gaps for name in self.completed if (gaps := self.frame[name].null_count())}
+
+
+def _count_decimals(series: pl.Series) -> int | None:
+    """Return how many decimals the numbers of a column have; None if more than six."""
+    return next((count for count in range(7) if (series.round(count) == series).all()), None)
+
+
+def _explain_unfit(series: pl.Series) -> str | None:
+    """Return why no imputer can learn from a column; None where it can."""
+    import polars
+
+    from deepmf.matrix.scale import MOST_LEVELS
+
+    if series.dtype.is_temporal() or series.dtype.is_nested():
+        return f"holds {series.dtype}"
+    n_distinct = series.drop_nulls().n_unique()
+    if series.dtype in (polars.String, polars.Categorical, polars.Enum):
+        return f"holds {n_distinct:,} different texts" if n_distinct > MOST_LEVELS else None
+    is_id = series.name.strip().lower().rsplit("_", 1)[-1] in ("id", "ids", "index", "") and series.dtype.is_integer()
+    return "holds ids" if is_id and n_distinct == series.len() else None
+
+
+def _split_names(frame: pl.DataFrame, text: str | None, option: str) -> list[str]:
+    """Return the columns of a table that an option names."""
+    from deepmf.errors import suggest_name
+
+    names = [] if text is None else [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in frame.columns:
+            raise BadSetting(f"{option} has {name!r}, which is no column; {suggest_name(name, frame.columns)}")
+    return names
+
+
+def _draw_frames(
+    given: _GappyTable, imputer: DMFImputer, many: int, seed: int, show: Callable[[int, int | None], None]
+) -> Iterator[pl.DataFrame]:
+    """Yield completed tables, numbered from 1."""
+    import polars
+
+    for number, completed in enumerate(imputer.impute_many(given.filled, many, seed=seed), start=1):
+        numbered = polars.lit(number, dtype=_whole_type()).alias(_NUMBER_OF_TABLE)
+        yield given.restore(completed).select(numbered, polars.all())
+        show(number, many)
+
+
+def _whole_type() -> Any:
+    import polars
+
+    return polars.Int64
+
+
+def _report(given: _GappyTable, imputer: DMFImputer, output: str, many: int | None, *, as_json: bool) -> None:
+    """Print the number of gaps of each column, the score of its predictions, and the model."""
+    gaps, score = given.count_gaps(), imputer.score_
+    places = {} if score is None else {name: place for place, name in enumerate(score.columns.tolist())}
+    columns: dict[str, dict[str, Any]] = {}
+    for name, count in gaps.items():
+        columns[name] = {"imputed": count, "score": None, "margin": None, "error": None}
+        if score is not None and name in places:
+            found = (score.column_scores, score.column_margins, score.column_errors)
+            columns[name] |= dict(
+                zip(("score", "margin", "error"), (float(each[places[name]]) for each in found), strict=True)
+            )
+    n_imputed = sum(gaps.values())
+    if as_json:
+        summary = {"imputed": n_imputed, "rows": given.frame.height, "columns": columns, "weights": imputer.weights_}
+        show_json(summary | ({} if many is None else {"tables": many}) | {"file": output})
+        return
+    if columns:
+        lines = [
+            [name, found["imputed"], *(_drop_nan(found[key]) for key in ("score", "margin", "error"))]
+            for name, found in columns.items()
+        ]
+        show_table(["column", "imputed", "score", "±", "typical error"], lines)
+    weights = ", ".join(f"{name} {weight:.0%}" for name, weight in imputer.weights_.items())
+    tables = "" if many is None else f"{many} tables with "
+    say(f"{tables}{n_imputed:,} imputed values in {output} ({weights})")
+
+
+def _drop_nan(number: float | None) -> float | None:
+    return None if number is None or number != number else number

@@ -1,0 +1,123 @@
+"""`deepmf impute`: mixed tables from files, types that stay, ids that are left alone, and the report."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+
+@pytest.fixture
+def plants(tmp_path: Path) -> Path:
+    """A table with an id, whole numbers, numbers with one decimal, categories, and texts that are all different."""
+    random = np.random.default_rng(0)
+    size = random.normal(size=120)
+    frame = pl.DataFrame(
+        {
+            "id": np.arange(7, 127),
+            "leaves": np.round(50 + 10 * size).astype(int),
+            "height": np.round(170 + 9 * size + random.normal(size=120), 1),
+            "light": np.where(size > 0, "sun", "shade"),
+            "name": [f"plant {number}" for number in range(120)],
+        }
+    )
+    gaps = pl.Series(np.arange(120) % 5)
+    frame = frame.with_columns(
+        pl.when(gaps != place).then(pl.col(name)).alias(name)
+        for place, name in enumerate(("leaves", "height", "light"))
+    )
+    path = tmp_path / "plants.csv"
+    frame.write_csv(path)
+    return path
+
+
+def test_gaps_are_filled_and_all_else_stays(run: Any, plants: Path, tmp_path: Path) -> None:
+    output = tmp_path / "completed.csv"
+    outcome = run("impute", plants, "-o", output, "--model", "gaussian")
+    assert outcome.code == 0, outcome.err
+    assert "'id'" in outcome.err and "'name'" in outcome.err
+    assert "72 imputed values" in outcome.out
+    before, after = pl.read_csv(plants), pl.read_csv(output)
+    assert after.schema == before.schema  # whole numbers are still whole
+    assert after.null_count().sum_horizontal().item() == 0
+    for name in before.columns:
+        known = before[name].is_not_null()
+        assert after[name].filter(known).equals(before[name].filter(known))
+    filled = after.filter(before["leaves"].is_null())
+    assert np.corrcoef(filled["leaves"], filled["height"])[0, 1] > 0.9
+    assert (after["height"].round(1) == after["height"]).all()
+    light = after.filter(before["light"].is_null())
+    assert ((light["leaves"] > 50) == (light["light"] == "sun")).mean() > 0.8
+
+
+def test_the_report_says_how_sure_each_column_is(run: Any, plants: Path, tmp_path: Path) -> None:
+    found = json.loads(run("impute", plants, "-o", tmp_path / "completed.parquet", "--json").out)
+    assert {name: column["imputed"] for name, column in found["columns"].items()} == {
+        "leaves": 24,
+        "height": 24,
+        "light": 24,
+    }
+    assert 0.8 < found["columns"]["height"]["score"] <= 1.0
+    assert 0.0 < found["columns"]["height"]["error"] < 5.0 and found["columns"]["light"]["error"] is None
+    assert sum(found["weights"].values()) == pytest.approx(1.0)
+
+
+def test_many_tables_come_in_one_file(run: Any, plants: Path, tmp_path: Path) -> None:
+    output = tmp_path / "many.csv"
+    assert run("impute", plants, "-o", output, "--many", 3, "--model", "gaussian").code == 0
+    tables = pl.read_csv(output)
+    assert tables["imputation"].to_list() == np.repeat([1, 2, 3], 120).tolist()
+    drawn = tables.filter(pl.col("id") == 7)["leaves"]  # a gap
+    assert drawn.n_unique() > 1
+    assert tables.filter(pl.col("id") == 8)["leaves"].n_unique() == 1
+
+
+def test_excluded_and_feature_columns_keep_their_gaps(run: Any, plants: Path, tmp_path: Path) -> None:
+    output = tmp_path / "completed.csv"
+    options = ["--exclude-columns", "light", "--feature-columns", "height", "--model", "means"]
+    assert run("impute", plants, "-o", output, *options).code == 0
+    before, after = pl.read_csv(plants), pl.read_csv(output)
+    assert after["light"].equals(before["light"]) and after["height"].equals(before["height"])
+    assert after["leaves"].null_count() == 0
+
+
+def test_levels_are_values_of_the_column(run: Any, tmp_path: Path) -> None:
+    answers = pl.DataFrame(
+        {name: np.random.default_rng(at).choice([1.0, 2.5, 5.0], 60) for at, name in enumerate("abc")}
+    )
+    gappy = answers.with_columns(a=pl.when(pl.Series(np.arange(60)) > 9).then("a"))
+    gappy.write_csv(tmp_path / "survey.csv")
+    run("impute", tmp_path / "survey.csv", "-o", tmp_path / "out.csv", "--levels", "--model", "gaussian")
+    assert set(pl.read_csv(tmp_path / "out.csv")["a"]) <= {1.0, 2.5, 5.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "word"),
+    [
+        ("name,x\nann,1\n,2\n", ["--exclude-columns", "nam"], "'nam'"),
+        ("".join(["name,x\n,1\n", *(f"n{number},{number}\n" for number in range(70))]), [], "--exclude-columns name"),
+        ("x,y\n1,2\n,3\n", ["--many", "1"], "got 1"),
+        ("imputation,y\n1,2\n,3\n", ["--many", "2"], "rename"),
+    ],
+)
+def test_bad_input_is_one_sentence(run: Any, tmp_path: Path, text: str, options: list[str], word: str) -> None:
+    (tmp_path / "table.csv").write_text(text)
+    outcome = run("impute", tmp_path / "table.csv", "-o", tmp_path / "out.csv", *options)
+    assert outcome.code == 2 and word in outcome.err
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_decimal_comma_is_read(run: Any, tmp_path: Path) -> None:
+    lines = [f"{x},5;{2 * x},5" for x in range(30)]
+    (tmp_path / "table.csv").write_text("\n".join(["x;y", *lines, "4,5;"]) + "\n")
+    assert run("impute", tmp_path / "table.csv", "-o", tmp_path / "out.csv", "--decimal", ",").code == 0
+    before, after = ((tmp_path / name).read_text().splitlines() for name in ("table.csv", "out.csv"))
+    assert after[:-1] == before[:-1]  # decimal commas, as in the table
+    assert 6.5 < float(after[-1].removeprefix("4,5;").replace(",", ".")) < 10.5
+
+
+def test_a_wide_table_with_text_names_the_way_out(run: Any, plants: Path, tmp_path: Path) -> None:
+    error = run("fit", plants, "--wide", "-o", tmp_path / "model").err
+    assert "--exclude-columns light" in error and "deepmf impute" in error
