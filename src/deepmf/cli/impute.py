@@ -28,7 +28,8 @@ def impute(
     table: Annotated[
         Path,
         typer.Argument(
-            metavar="TABLE", help="Table with gaps: csv, tsv, parquet, jsonl, xlsx, also .gz and .zst; - for standard input."
+            metavar="TABLE",
+            help="Table with gaps: csv, tsv, parquet, jsonl, xlsx, also .gz and .zst; - for standard input.",
         ),
     ],
     output: options.FrameFile = STANDARD,
