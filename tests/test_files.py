@@ -314,7 +314,7 @@ def test_no_place_for_a_file(tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     before = {path: path.stat().st_mode for path in tmp_path.iterdir()}
-    with pytest.raises(CannotSave, match=f"{reason}.*nothing was changed$"):
+    with pytest.raises(CannotSave, match=reason):
         write_atomically(tmp_path / name, write_new)
     assert {path: path.stat().st_mode for path in tmp_path.iterdir()} == before
 
@@ -358,7 +358,7 @@ def test_nothing_half_made_stays_of_a_folder(tmp_path: Path, monkeypatch: pytest
     def fill_from_nothing(folder: Path) -> None:
         raise FileAbsent("there is no file x")
 
-    with pytest.raises(CannotSave, match="No space left.*nothing was changed$"):
+    with pytest.raises(CannotSave, match="No space left"):
         write_folder_atomically(tmp_path / "new", fill_half)
     with pytest.raises(FileAbsent, match="^there is no file x$"):
         write_folder_atomically(tmp_path / "new", fill_from_nothing)

@@ -128,7 +128,7 @@ def test_all_unknown_ids_are_counted_however_many_entries_are_predicted_at_a_tim
     monkeypatch.setattr(areas, "_ENTRIES_AT_A_TIME", 7)
     test = joined([split.test["II"], split.test["III"]])
     n_rows, n_columns = (np.unique(split.test[area].entries()[axis]).size for axis, area in enumerate(("II", "III")))
-    with pytest.raises(UnknownLabel, match=rf"{n_rows - 1} more and {n_columns} .*unknown="):
+    with pytest.raises(UnknownLabel, match=f"{n_rows - 1} more and {n_columns} "):
         evaluate(Means().fit(split.train), test)
 
 

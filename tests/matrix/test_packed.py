@@ -117,7 +117,7 @@ def test_a_change_while_it_is_open_is_noticed(store: Path) -> None:
     matrix = read_matrix(store)
     matrix.describe()
     (store / "rows").write_bytes((store / "rows").read_bytes() + b"more")
-    with pytest.raises(UnreadableFile, match="r.store was changed .*rows"):
+    with pytest.raises(UnreadableFile, match="was changed"):
         matrix.describe()
 
 

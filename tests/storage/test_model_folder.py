@@ -163,7 +163,7 @@ def test_damaged_values_are_found_by_verifying(folder: Path) -> None:
     content[-1] ^= 1
     shard.write_bytes(bytes(content))
     read_folder(folder, kind="model")
-    with pytest.raises(BadModelFile, match="00002.*damaged: .*checksum$"):
+    with pytest.raises(BadModelFile, match="checksum"):
         verify_folder(folder)
 
 

@@ -297,7 +297,7 @@ def test_targets_and_vectors_are_those_of_the_matrix(array: Array, data: st.Data
     for dense, inputs in product((True, False), ENCODINGS):
         source = unprepared(array, dense=dense, inputs=inputs)
         if min(counts) < 2:
-            with pytest.raises(BadEntries, match=f"got {counts[0]} and {counts[1]}$"):
+            with pytest.raises(BadEntries, match=f"{counts[0]} and {counts[1]}"):
                 prepared(source)
             source._place(CPU, half=False)  # what the entries are does not depend on how many there are
         else:
@@ -402,7 +402,7 @@ def test_what_has_no_entries_is_left_out() -> None:
 
 @pytest.mark.parametrize("shape, found", [((1, 4), "1 and 4"), ((5, 1), "5 and 1")])
 def test_too_small_to_cut_blocks_from(shape: tuple[int, int], found: str) -> None:
-    with pytest.raises(BadEntries, match=f"two rows and two columns .*got {found}$"):
+    with pytest.raises(BadEntries, match=f"got {found}"):
         prepared(unprepared(np.ones(shape)))
 
 

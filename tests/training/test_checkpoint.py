@@ -221,7 +221,7 @@ def test_what_differs_is_named(tmp_path: Path, change: dict[str, Any], named: st
     one, other = Checkpoint(path, FINGERPRINT), Checkpoint(path, FINGERPRINT | change)
     for writer, reader in ((one, other), (other, one)):
         writer.write(STATE)
-        with pytest.raises(BadModelFile, match=f"another run .*{named} differ"):
+        with pytest.raises(BadModelFile, match=named):
             reader.read()
         assert writer.read() is not None
 
@@ -450,7 +450,7 @@ def test_a_failed_write_leaves_the_state_before(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(place, full)
-    with pytest.raises(CannotSave, match="run.checkpoint .*No space left"):
+    with pytest.raises(CannotSave, match="No space left"):
         checkpoint.write(TrainingState({}, {"learned.weight": torch.zeros(1)}))
     monkeypatch.undo()
     assert_same_state(checkpoint.read(), SHARDED_STATE)

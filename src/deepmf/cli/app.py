@@ -9,6 +9,7 @@ import traceback
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
+from functools import cache
 from typing import Annotated, Any, NoReturn, TextIO
 
 import typer
@@ -132,7 +133,7 @@ def _run(arguments: Sequence[str] | None) -> int:
             stream.reconfigure(errors="replace")  # a terminal that lacks a character must not fail the command
     try:
         with join_processes():
-            code = app(arguments, prog_name="deepmf", standalone_mode=False)
+            code = _build_command()(arguments, prog_name="deepmf", standalone_mode=False)
         if sys.stdout is not None:  # it may be closed
             sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
@@ -159,6 +160,12 @@ def _run(arguments: Sequence[str] | None) -> int:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return _complain(f"internal error: {text} (DEEPMF_TRACEBACK=1 shows where)", code=1)
     return code if isinstance(code, int) else 0
+
+
+@cache
+def _build_command() -> Any:
+    # Reading the signatures of all commands takes a tenth of a second.
+    return typer.main.get_command(app)
 
 
 def _complain(message: str, *, code: int) -> int:

@@ -55,7 +55,7 @@ def create_app(service: Service, *, keys: KeyRing | None = None, rate: float | N
     )
     app.state.service = service
     app.state.access = Access(keys, None if rate is None else RateLimit(rate))
-    app.include_router(router)
+    app.router.routes.extend(router.routes)  # include_router would build all of them anew
     app.add_api_route("/", _get_index, include_in_schema=False)
     app.add_api_route("/docs", _get_docs, include_in_schema=False)
     app.mount("/page", StaticFiles(directory=PAGE))
@@ -157,8 +157,7 @@ async def _handle_http_exception(request: Request, error: Any) -> JSONResponse:
 
 def _find_methods(request: Request) -> set[str]:
     """Return the methods of a request's path; each of them is a route of its own."""
-    routes = [*request.app.routes, *router.routes]
-    matching = [route for route in routes if route.matches(request.scope)[0] != Match.NONE]
+    matching = [route for route in request.app.routes if route.matches(request.scope)[0] != Match.NONE]
     methods = {method for route in matching for method in getattr(route, "methods", None) or ()}
     return methods or {"GET", "HEAD"}  # static files are mounted and list no methods
 
