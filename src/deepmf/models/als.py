@@ -346,7 +346,8 @@ class LeastSquares:
         exactly: every step would read their entries from memory again.
         """
         table = _make_table(others)
-        squares = np.square(table[:-1, :-1]).mean(axis=0)
+        with np.errstate(over="ignore"):  # next to no penalty, factors may be that large; they move no further
+            squares = np.square(table[:-1, :-1]).mean(axis=0)
         better = np.zeros_like(factors) if prior is None else prior.astype(np.float32)
 
         def improve_group(group: Group, buffer: LatentArray) -> float:
