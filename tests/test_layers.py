@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "deepmf"
 
 # From left to right; nothing imports from its right. Names that share a place may not import each other.
 LAYERS = [
-    ["errors"],
+    ["errors", "lazy"],
     ["formatting"],
     ["files"],
     ["metrics"],

@@ -1,7 +1,8 @@
 """Matrices with missing entries: deep matrix factorization that extends to new rows and columns."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from deepmf.lazy import export_names
 
 if TYPE_CHECKING:
     from deepmf.data.features import read_features
@@ -80,44 +81,35 @@ __all__ = [
     "split_rows",
 ]
 
-# A name is imported when it is first used, so that `import deepmf` and `deepmf --help` load nothing heavy.
-_EXPORTS = {
-    "deepmf.data.features": ["read_features"],
-    "deepmf.data.packing": ["pack"],
-    "deepmf.data.read": ["read_matrix"],
-    "deepmf.data.splits": ["split_areas", "split_entries", "split_folds", "split_from_masks", "split_rows"],
-    "deepmf.evaluation.comparison": ["compare"],
-    "deepmf.matrix.features": ["Features"],
-    "deepmf.matrix.matrix": ["ObservedMatrix"],
-    "deepmf.matrix.scale": ["Scale"],
-    "deepmf.models.als": ["ALS", "ALSSettings"],
-    "deepmf.models.autorec": [
-        "AutoRecSettings",
-        "DeepAutoRecSettings",
-        "DeepUAutoRec",
-        "IAutoRec",
-        "UAutoRec",
-        "UAutoRecSettings",
-    ],
-    "deepmf.models.bayesian": ["BayesianMF", "BayesianMFSettings"],
-    "deepmf.models.cfnade": ["ICFNADE", "UCFNADE", "CFNADESettings", "UCFNADESettings"],
-    "deepmf.models.dmf": ["DMF", "DMFSettings"],
-    "deepmf.models.dmfd": ["DMFD", "DMFDSettings"],
-    "deepmf.models.loading": ["load"],
-    "deepmf.models.low_rank": ["RDMC", "OptSpace", "OptSpaceSettings", "RankK", "RankKSettings", "RDMCSettings"],
-    "deepmf.models.means": ["Means", "MeansSettings"],
-    "deepmf.models.odmc": ["ODMC", "ODMCSettings"],
-    "deepmf.models.ordinal.model": ["OrdinalDMF"],
-    "deepmf.models.ordinal.settings": ["OrdinalDMFSettings"],
-}
-_MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'deepmf' has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
+__getattr__, __dir__ = export_names(
+    __name__,
+    {
+        "deepmf.data.features": ["read_features"],
+        "deepmf.data.packing": ["pack"],
+        "deepmf.data.read": ["read_matrix"],
+        "deepmf.data.splits": ["split_areas", "split_entries", "split_folds", "split_from_masks", "split_rows"],
+        "deepmf.evaluation.comparison": ["compare"],
+        "deepmf.matrix.features": ["Features"],
+        "deepmf.matrix.matrix": ["ObservedMatrix"],
+        "deepmf.matrix.scale": ["Scale"],
+        "deepmf.models.als": ["ALS", "ALSSettings"],
+        "deepmf.models.autorec": [
+            "AutoRecSettings",
+            "DeepAutoRecSettings",
+            "DeepUAutoRec",
+            "IAutoRec",
+            "UAutoRec",
+            "UAutoRecSettings",
+        ],
+        "deepmf.models.bayesian": ["BayesianMF", "BayesianMFSettings"],
+        "deepmf.models.cfnade": ["ICFNADE", "UCFNADE", "CFNADESettings", "UCFNADESettings"],
+        "deepmf.models.dmf": ["DMF", "DMFSettings"],
+        "deepmf.models.dmfd": ["DMFD", "DMFDSettings"],
+        "deepmf.models.loading": ["load"],
+        "deepmf.models.low_rank": ["RDMC", "OptSpace", "OptSpaceSettings", "RankK", "RankKSettings", "RDMCSettings"],
+        "deepmf.models.means": ["Means", "MeansSettings"],
+        "deepmf.models.odmc": ["ODMC", "ODMCSettings"],
+        "deepmf.models.ordinal.model": ["OrdinalDMF"],
+        "deepmf.models.ordinal.settings": ["OrdinalDMFSettings"],
+    },
+)

@@ -1,7 +1,8 @@
 """Getting a matrix: reading files, packing them into a store, data sets, generated matrices, splits."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from deepmf.lazy import export_names
 
 if TYPE_CHECKING:
     from deepmf.data.features import read_features
@@ -32,20 +33,21 @@ __all__ = [
     "split_rows",
 ]
 
-# Modules are imported when a name of theirs is first used: `import deepmf.data` loads nothing heavy.
-_HOMES = dict.fromkeys(__all__, "deepmf.data.splits")
-_HOMES |= {
-    "pack": "deepmf.data.packing",
-    "read_features": "deepmf.data.features",
-    "read_matrix": "deepmf.data.read",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'deepmf.data' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
+__getattr__, __dir__ = export_names(
+    __name__,
+    {
+        "deepmf.data.features": ["read_features"],
+        "deepmf.data.packing": ["pack"],
+        "deepmf.data.read": ["read_matrix"],
+        "deepmf.data.splits": [
+            "AreaSplit",
+            "RowSplit",
+            "Split",
+            "split_areas",
+            "split_entries",
+            "split_folds",
+            "split_from_masks",
+            "split_rows",
+        ],
+    },
+)

@@ -1,7 +1,8 @@
 """Evaluation of models: errors by area, ranking metrics, calibration, and comparisons of several models."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from deepmf.lazy import export_names
 
 if TYPE_CHECKING:
     from deepmf.evaluation.areas import (
@@ -52,34 +53,29 @@ __all__ = [
     "evaluate_ranking",
 ]
 
-# A name is imported when it is first used, so that `deepmf --help` loads nothing heavy.
-_EXPORTS = {
-    "deepmf.evaluation.areas": [
-        "AreaErrors",
-        "ColdStart",
-        "ColdStartPoint",
-        "ColumnErrors",
-        "confusion_matrix",
-        "count_seen",
-        "evaluate",
-        "evaluate_cold_start",
-        "evaluate_columns",
-        "evaluate_new_rows",
-    ],
-    "deepmf.evaluation.calibration": [
-        "Calibration",
-        "IntervalCoverage",
-        "ReliabilityBin",
-        "evaluate_calibration",
-        "evaluate_intervals",
-    ],
-    "deepmf.evaluation.comparison": ["ComparedModel", "Comparison", "SplitErrors", "compare"],
-    "deepmf.evaluation.ranking": ["AreaRanking", "RankingEvaluation", "RankingScores", "evaluate_ranking"],
-}
-_MODULES = {name: module for module, names in _EXPORTS.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'deepmf.evaluation' has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+__getattr__, __dir__ = export_names(
+    __name__,
+    {
+        "deepmf.evaluation.areas": [
+            "AreaErrors",
+            "ColdStart",
+            "ColdStartPoint",
+            "ColumnErrors",
+            "confusion_matrix",
+            "count_seen",
+            "evaluate",
+            "evaluate_cold_start",
+            "evaluate_columns",
+            "evaluate_new_rows",
+        ],
+        "deepmf.evaluation.calibration": [
+            "Calibration",
+            "IntervalCoverage",
+            "ReliabilityBin",
+            "evaluate_calibration",
+            "evaluate_intervals",
+        ],
+        "deepmf.evaluation.comparison": ["ComparedModel", "Comparison", "SplitErrors", "compare"],
+        "deepmf.evaluation.ranking": ["AreaRanking", "RankingEvaluation", "RankingScores", "evaluate_ranking"],
+    },
+)

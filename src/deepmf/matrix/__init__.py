@@ -1,7 +1,8 @@
 """Matrices with missing entries: their entries, labels, scale, and the features of rows and columns."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from deepmf.lazy import export_names
 
 if TYPE_CHECKING:
     from deepmf.matrix.description import Description
@@ -24,25 +25,15 @@ __all__ = [
     "verify_store",
 ]
 
-# Names are imported when they are first used.
-_HOMES = {
-    "AREAS": "matrix",
-    "Description": "description",
-    "Entries": "matrix",
-    "Features": "features",
-    "Labels": "labels",
-    "ObservedMatrix": "matrix",
-    "Scale": "scale",
-    "TableForm": "frames",
-    "verify_store": "packed",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'deepmf.matrix' has no attribute {name!r}")
-    return getattr(import_module(f"deepmf.matrix.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
+__getattr__, __dir__ = export_names(
+    __name__,
+    {
+        "deepmf.matrix.description": ["Description"],
+        "deepmf.matrix.features": ["Features"],
+        "deepmf.matrix.frames": ["TableForm"],
+        "deepmf.matrix.labels": ["Labels"],
+        "deepmf.matrix.matrix": ["AREAS", "Entries", "ObservedMatrix"],
+        "deepmf.matrix.packed": ["verify_store"],
+        "deepmf.matrix.scale": ["Scale"],
+    },
+)

@@ -1,7 +1,8 @@
 """Models: they fit a matrix, predict its missing entries, extend to new rows and columns, and save themselves."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from deepmf.lazy import export_names
 
 if TYPE_CHECKING:
     from deepmf.models.base import Model
@@ -23,25 +24,14 @@ __all__ = [
     "verify",
 ]
 
-# A name is imported when it is first used.
-_MODULES = {
-    "ColumnNeighbours": "deepmf.models.ranking",
-    "Explanation": "deepmf.models.explanation",
-    "FoldedColumns": "deepmf.models.fold_in",
-    "FoldedRows": "deepmf.models.fold_in",
-    "Interval": "deepmf.models.distribution",
-    "Model": "deepmf.models.base",
-    "Ranking": "deepmf.models.ranking",
-    "load": "deepmf.models.loading",
-    "verify": "deepmf.models.loading",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'deepmf.models' has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
+__getattr__, __dir__ = export_names(
+    __name__,
+    {
+        "deepmf.models.base": ["Model"],
+        "deepmf.models.distribution": ["Interval"],
+        "deepmf.models.explanation": ["Explanation"],
+        "deepmf.models.fold_in": ["FoldedColumns", "FoldedRows"],
+        "deepmf.models.loading": ["load", "verify"],
+        "deepmf.models.ranking": ["ColumnNeighbours", "Ranking"],
+    },
+)

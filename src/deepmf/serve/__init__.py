@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from deepmf.lazy import export_names
 
 if TYPE_CHECKING:
     from deepmf.serve.app import create_app
@@ -28,22 +29,13 @@ __all__ = [
     "serve",
 ]
 
-# Imported at first use: keys need neither fastapi nor torch.
-_MODULES = {
-    "KeyRing": "auth",
-    "ServeOptions": "server",
-    "Service": "service",
-    "ServiceLimits": "service",
-    "add_key": "auth",
-    "create_app": "app",
-    "open_database": "database",
-    "read_keys": "auth",
-    "serve": "server",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import a public name at its first use."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"deepmf.serve.{_MODULES[name]}"), name)
+__getattr__, __dir__ = export_names(
+    __name__,
+    {
+        "deepmf.serve.app": ["create_app"],
+        "deepmf.serve.auth": ["KeyRing", "add_key", "read_keys"],
+        "deepmf.serve.database": ["open_database"],
+        "deepmf.serve.server": ["ServeOptions", "serve"],
+        "deepmf.serve.service": ["Service", "ServiceLimits"],
+    },
+)

@@ -1,9 +1,9 @@
 """Imputation with scikit-learn's interface: an imputer, and scores on masked entries to choose one by."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from deepmf.errors import MissingDependency
+from deepmf.lazy import export_names
 
 if TYPE_CHECKING:
     from deepmf.sklearn.imputer import DMFImputer
@@ -25,30 +25,21 @@ __all__ = [
 ]
 
 # Names are looked up when first used, so that a missing scikit-learn is an error that says what to install.
-_HOMES = {
-    "AreaSplitter": "deepmf.sklearn.splitters",
-    "DMFImputer": "deepmf.sklearn.imputer",
-    "EntrySplitter": "deepmf.sklearn.splitters",
-    "HiddenScore": "deepmf.sklearn.scores",
-    "MaskedTable": "deepmf.sklearn.splitters",
-    "PooledEstimates": "deepmf.sklearn.pooling",
-    "hidden_entries_score": "deepmf.sklearn.scores",
-    "imputation_scores": "deepmf.sklearn.scores",
-    "mask_entries": "deepmf.sklearn.splitters",
-    "pool": "deepmf.sklearn.pooling",
-}
+_get_name, __dir__ = export_names(
+    __name__,
+    {
+        "deepmf.sklearn.imputer": ["DMFImputer"],
+        "deepmf.sklearn.pooling": ["PooledEstimates", "pool"],
+        "deepmf.sklearn.scores": ["HiddenScore", "hidden_entries_score", "imputation_scores"],
+        "deepmf.sklearn.splitters": ["AreaSplitter", "EntrySplitter", "MaskedTable", "mask_entries"],
+    },
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'deepmf.sklearn' has no attribute {name!r}")
     try:
-        return getattr(import_module(_HOMES[name]), name)
+        return _get_name(name)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "sklearn":
             raise
         raise MissingDependency(f"{name} needs scikit-learn: pip install 'deepmf[sklearn]'") from error
-
-
-def __dir__() -> list[str]:
-    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
