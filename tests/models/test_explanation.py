@@ -64,6 +64,25 @@ def test_several_predictions_are_explained_as_each_alone(axis: Axis, n_columns: 
     assert explain_targets(model.predictor_, axis, described, others, 1, targets[:0], 4) == []
 
 
+@pytest.mark.parametrize("kind", ["ease", "weighted-als"])
+def test_effects_on_the_presence_are_differences_of_probabilities(kind: str) -> None:
+    model = Means(presence=kind).fit(choosy())
+    columns = [0, 2, 8]
+    guest = model.fold_in(columns, [4, 4, 4])
+
+    def chance(known: list[int]) -> float:
+        best = model.fold_in(known, [4] * len(known)).recommend(among=[6], rank_by="relevance")
+        assert best.presence is not None
+        return float(best.presence[0])
+
+    without = {label: chance([other for other in columns if other != label]) for label in columns}
+    # Weighted ALS also weighs the other entries anew when an entry is gone.
+    close = {"abs": 1e-4} if kind == "ease" else {"rel": 0.5}
+    for label, _, effect, _ in guest.explain(6).presence:
+        assert effect == pytest.approx(chance(columns) - without[label], **close)
+    assert len(guest.explain(6).presence) == 3 if kind == "ease" else guest.explain(6).presence
+
+
 def test_entries_that_raise_the_presence_of_a_column_are_named() -> None:
     """Even rows take even columns: those of a row that are most alike make the next one likely."""
     model = Means().fit(choosy())
@@ -76,5 +95,7 @@ def test_entries_that_raise_the_presence_of_a_column_are_named() -> None:
     assert [each.label for each in found.presence] == [int(own.others[k]) for k in best if effects[k] > 0]
     assert all(each.label % 2 == 0 and each.effect > 0 for each in found.presence)
     guest = model.fold_in([0, 2, 3], [4, 4, 4]).explain(6).presence
+    more = model.extend(ObservedMatrix.from_entries([60] * 3, [0, 2, 3], [4, 4, 4], model.scale_))
+    assert [each.label for each in more.explain(60, 6).presence] == [each.label for each in guest]
     assert {each.label for each in guest} <= {0, 2, 3} and guest[0].label % 2 == 0
     assert Means(presence=None).fit(choosy()).explain(0, 4).presence == ()

@@ -132,6 +132,21 @@ def test_similar_rows_and_columns_share_entries(model: ALS) -> None:
     assert own_kind("u0", grown.similar_columns("fresh", n=3).labels.tolist())
 
 
+@pytest.mark.parametrize("kind", ["ease", "weighted-als"])
+def test_clicks_that_raise_a_probability_are_named(kind: str) -> None:
+    model = ALS(presence=kind, seed=0).fit(make_clicks())
+    best = model.recommend("u0", n=1)
+    found = model.explain("u0", best.labels[0], n=3)
+    assert found.prediction == pytest.approx(best.values[0], rel=1e-4)
+    assert own_kind("u0", found.labels) and found.effects[0] > 0
+    rows, columns, counts = make_clicks().entries()
+    known = dict(zip(columns[rows == "u0"].tolist(), counts[rows == "u0"].tolist(), strict=True))
+    assert [known[label] for label in found.labels.tolist()] == found.values.tolist()
+    guest = model.fold_in(["i0", "i1"])
+    (first, *_) = guest.explain("i2", n=2).presence
+    assert first.label == "i0" and first.value == 1
+
+
 @pytest.mark.parametrize(
     "ask",
     [
@@ -142,11 +157,11 @@ def test_similar_rows_and_columns_share_entries(model: ALS) -> None:
         lambda model: model.predict_interval(["u0"], ["i0"]),
         lambda model: model.scores(["u0"], ["i0"]),
         lambda model: model.complete(),
-        lambda model: model.explain("u0", "i0"),
+        lambda model: model.explain("u0", "i0", axis="column"),
         lambda model: model.column_neighbours(),
         lambda model: model.fold_in(["i0"]).predict(["i2"]),
         lambda model: model.fold_in(["i0"]).predict_distribution(["i2"]),
-        lambda model: model.fold_in(["i0"]).explain("i2"),
+        lambda model: model.fold_in_column(["u0"]).explain("u2"),
         lambda model: model.recommend("u0", rank_by="value"),
         lambda model: model.recommend("u0", relevant=1),
     ],

@@ -21,6 +21,11 @@ def test_histories_need_no_values(client: Any) -> None:
     best = client.post("/v1/recommend", json={"history": history, "n": 3, "reasons": 2}).json()["best"]
     assert own_kind("u0", [each["column"] for each in best])
     assert all(0 < each["expected"] < 1 for each in best)
+    assert all({reason["column"] for reason in each["reasons"]} == {"i0", "i2"} for each in best)
+    asked = {"history": history, "column": best[0]["column"]}
+    why = client.post("/v1/explain", json=asked).json()
+    assert why["expected"] == pytest.approx(best[0]["expected"], rel=1e-4)
+    assert why["presence"][0]["effect"] > 0 and why["entries"][0]["column"] in ("i0", "i2")
     assert [each["expected"] for each in best] == sorted((each["expected"] for each in best), reverse=True)
 
 
@@ -50,7 +55,6 @@ def test_a_written_row_is_recommended_to(client: Any) -> None:
         ("/v1/predict", {"pairs": [{"row": "u0", "column": "i0"}]}),
         ("/v1/predict", {"pairs": [{"row": "nobody", "column": "i0"}], "unknown": "fallback"}),
         ("/v1/predict", {"history": [{"column": "i0"}], "columns": ["i2"]}),
-        ("/v1/explain", {"row": "u0", "column": "i0"}),
     ],
 )
 def test_questions_about_values_are_refused(client: Any, path: str, body: dict[str, Any]) -> None:

@@ -44,7 +44,8 @@ def explain(
 ) -> None:
     """Show the entries that raised or lowered a prediction.
 
-    The largest effects come first. A model that was fitted with features shows their effects too.
+    The largest effects come first. A model that was fitted with features shows their effects too. A model with a
+    presence part also shows the entries that make it likely that the row takes the column at all.
 
     Example: deepmf explain model.safetensors --row ann --column Alien
     """
@@ -81,20 +82,35 @@ def explain(
         described = {"row": at_row, **give_name("row", fitted.row_names_.get(at_row)), "column": at_column}
         described |= give_name("column", column_name) | {"prediction": found.prediction, "entries": shown}
         described["features"] = [effect._asdict() for effect in found.features]
+        described["presence"] = [
+            {"column": each.label, **give_name("column", each.name), "value": each.value, "effect": each.effect}
+            for each in found.presence
+        ]
         show_json(described | ({} if picture is None else {"picture": str(picture)}))
         return
-    of = "" if column_name is None else f" of {column_name}"
-    say(f"prediction{of} {found.prediction:.4f}; entries of the {axis} that raised it (above 0) or lowered it:")
-    whole = ((label, name, int(value) if value.is_integer() else value, effect) for label, name, value, effect in lines)
     form = fitted.entries_.train.form
     value = "value" if form.value == "effect" else form.value
     ids = form.name_ids_beside(["name", value, "effect"])
-    show_named_table([ids[1] if axis == "row" else ids[0], "name", value, "effect"], whole)
+    headings = [ids[1] if axis == "row" else ids[0], "name", value, "effect"]
+    what = "prediction" if fitted.entries_.train.has_values else "probability"
+    of = "" if column_name is None else f" of {column_name}"
+    say(f"{what}{of} {found.prediction:.4f}; entries of the {axis} that raised it (above 0) or lowered it:")
+    show_named_table(headings, map(_show_entry, lines))
     if found.features:
         say(f"features of the {axis} that raised it (above 0) or lowered it:")
         show_table(["feature", "value", "effect"], found.features)
+    if found.presence and fitted.entries_.train.has_values:
+        say("entries of the row that raised the probability that it takes the column:")
+        likely = ((each.label, each.name, each.value, each.effect) for each in found.presence)
+        show_named_table(headings, map(_show_entry, likely))
     if picture is not None:
         say(f"picture in {picture}")
+
+
+def _show_entry(line: tuple[Any, Any, float, float]) -> tuple[Any, Any, float, float]:
+    """Return an entry as a line of a table."""
+    label, name, value, effect = line
+    return label, name, int(value) if value.is_integer() else value, effect
 
 
 def _draw_effects(found: Explanation, row: Any, column: Any, picture: Path) -> None:

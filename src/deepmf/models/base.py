@@ -587,7 +587,8 @@ class Model(ABC):
         The effect of an entry is the prediction with all entries minus the prediction without this entry. Entries over
         new columns describe nothing and have no effect. In a row of more than 256 entries, only the most prominent
         ones are tried. For a model that was fitted with features, the features of the row are left out in turn, too.
-        The attribute `presence` has the entries that make it likely that the row takes the column at all.
+        The attribute `presence` has the entries that raise the probability that the row takes the column at all. For
+        interactions, all effects are those on this probability.
 
         Parameters
         ----------
@@ -599,7 +600,6 @@ class Model(ABC):
 
         fitted = self._require_fitted()
         check_axis(axis)
-        check_has_values(fitted.entries.scale)
         self._areas.check_explains(axis)
         return explain_pair(fitted.rankers, fitted.predictor, row, column, n, axis=axis)
 

@@ -15,12 +15,14 @@ from deepmf.matrix.labels import Labels
 from deepmf.matrix.names import Names
 from deepmf.models.pairs import Axis
 from deepmf.models.predictor import Predictor
-from deepmf.models.presence import Presence
 from deepmf.models.ranking import check_n
 from deepmf.models.relevance import Rankers
 
 # The largest number of entries that are left out in turn.
 _MOST_CANDIDATES = 256
+
+# Effects on a probability up to this share of it are not worth a reason: popularity makes the column likely.
+_LEAST_EFFECT = 1e-3
 
 # The entries of all fold-ins of one explanation, unless n asks for more, and those encoded at a time.
 _MOST_ENTRIES = 1 << 18
@@ -36,7 +38,7 @@ class FeatureEffect(NamedTuple):
 
 
 class PresenceEffect(NamedTuple):
-    """An entry of a row, and how much it adds to the score that the row also has an entry in a column."""
+    """An entry of a row, and by how much it raises the probability that the row also has an entry in a column."""
 
     label: Any
     value: float
@@ -52,9 +54,12 @@ class Explanation(NamedTuple):
     effects: the prediction with all entries minus the one without this entry; positive if it raised the prediction.
     prediction: the prediction with all entries; real-valued even if `predict` returns levels.
     features: the features with the largest effects, if the model was fitted with features.
-    presence: the entries of the row that add the most to the probability that it takes the column, most first, if the
+    presence: the entries of the row that raise the probability that it takes the column the most, most first, if the
         model has a presence part.
     names: the names of the labels, None for labels without one; None if the model has no names.
+
+    Interactions have no values to predict: values are counts, the prediction is the probability of an interaction, and
+    effects are those on it.
     """
 
     labels: npt.NDArray[Any]
@@ -73,37 +78,83 @@ class Explanation(NamedTuple):
         return self._replace(names=names.find_array(self.labels), presence=presence)
 
 
-def explain_presence(
-    presence: Presence | None, entries: AxisEntries, labels: Labels, column: int, n: int
-) -> tuple[PresenceEffect, ...]:
-    """Return the n entries of a single row, over trained columns, that add the most to its score for a column."""
-    if presence is None or entries.others.size == 0:
-        return ()
-    effects = presence.model.find_effects(entries, column)
-    best = np.argsort(-effects, kind="stable")[:n]
-    best = best[effects[best] > 0]
-    found = zip(
-        labels[entries.others[best]].tolist(), entries.values[best].tolist(), effects[best].tolist(), strict=True
-    )
-    return tuple(PresenceEffect(*each) for each in found)
-
-
 def explain_pair(rankers: Rankers, predictor: Predictor, row: Any, column: Any, n: int, *, axis: Axis) -> Explanation:
     """Return the effects of the entries of a row (or of a column) on its prediction for a column (or a row)."""
     seen = rankers.entries
     row_at, column_at = seen.rows.positions([row]), seen.columns.positions([column])
     if axis == "row":
-        entries, others, features = seen.row_entries(row_at), seen.columns, seen.row_features
-        own, targets = row_at, column_at
-    else:
-        entries, others, features = seen.column_entries(column_at), seen.rows, seen.column_features
-        own, targets = column_at, row_at
+        return explain_row(rankers, predictor, seen.row_entries(row_at), int(row_at[0]), column_at, n)[0]
+    return explain_column(rankers, predictor, seen.column_entries(column_at), int(column_at[0]), row_at, n)
+
+
+def explain_row(
+    rankers: Rankers, predictor: Predictor, entries: AxisEntries, own: int, columns: IndexArray, n: int
+) -> list[Explanation]:
+    """Return the effects of the entries of a row, over trained columns, on its predictions for some columns.
+
+    own: the position of the row in the predictor.
+    """
+    check_n(n)
+    labels, features = rankers.entries.columns, rankers.entries.row_features
+    if rankers.entries.scale.is_interactions:
+        return [_explain_interaction(rankers, entries, column, n) for column in columns.tolist()]
     encoding = None if features is None else features.encoding
-    found = explain_targets(predictor, axis, entries, others, int(own[0]), targets, n, encoding=encoding)[0]
-    if axis == "column":
-        return found.with_names(seen.row_names)
-    presence = explain_presence(rankers.presence, entries, others, int(targets[0]), n)
-    return found._replace(presence=presence).with_names(seen.column_names)
+    found = explain_targets(predictor, "row", entries, labels, own, columns, n, encoding=encoding)
+    return [
+        each._replace(presence=_list_presence(rankers, entries, column, n)).with_names(rankers.entries.column_names)
+        for each, column in zip(found, columns.tolist(), strict=True)
+    ]
+
+
+def explain_column(
+    rankers: Rankers, predictor: Predictor, entries: AxisEntries, own: int, rows: IndexArray, n: int
+) -> Explanation:
+    """Return the effects of the entries of a column, over trained rows, on its prediction for a row."""
+    features = rankers.entries.column_features
+    if rankers.entries.scale.is_interactions:
+        raise BadSetting("interactions are explained by the entries of the row; leave out axis='column'")
+    encoding = None if features is None else features.encoding
+    found = explain_targets(predictor, "column", entries, rankers.entries.rows, own, rows, n, encoding=encoding)[0]
+    return found.with_names(rankers.entries.row_names)
+
+
+def _explain_interaction(rankers: Rankers, entries: AxisEntries, column: int, n: int) -> Explanation:
+    """Return the effects of the entries of a row on the probability of an interaction with a column."""
+    effects, chance = _find_presence_effects(rankers, entries, column)
+    best = np.argsort(-np.abs(effects), kind="stable")[:n]
+    labels = rankers.entries.columns[entries.others[best]]
+    raising = _list_presence(rankers, entries, column, n)
+    found = Explanation(labels, entries.values[best], effects[best], chance, presence=raising)
+    return found.with_names(rankers.entries.column_names)
+
+
+def _list_presence(rankers: Rankers, entries: AxisEntries, column: int, n: int) -> tuple[PresenceEffect, ...]:
+    """Return the n entries of a row that raise the probability of an entry in a column the most."""
+    if rankers.presence is None or entries.others.size == 0:
+        return ()
+    effects, chance = _find_presence_effects(rankers, entries, column)
+    best = np.argsort(-effects, kind="stable")[:n]
+    best = best[effects[best] > _LEAST_EFFECT * chance]
+    labels = rankers.entries.columns[entries.others[best]]
+    found = zip(labels.tolist(), entries.values[best].tolist(), effects[best].tolist(), strict=True)
+    return tuple(PresenceEffect(*each) for each in found)
+
+
+def _find_presence_effects(rankers: Rankers, entries: AxisEntries, column: int) -> tuple[FloatArray, float]:
+    """Return by how much each entry of a row raises the probability of an entry in a column, and this probability.
+
+    The score of a column is a sum over the entries of the row: the effect of an entry is the probability minus that of
+    the score without its part.
+    """
+    presence = rankers.presence
+    assert presence is not None
+    popularity = rankers.popularity[[column]]
+    parts = presence.model.find_effects(entries, column)
+    score = parts.sum() if parts.size else popularity[0]
+    scores = np.append(score - parts, score)
+    scores = presence.add_popularity(scores, popularity, presence.raise_popularity(popularity))
+    chances = np.exp(presence.log_probabilities(scores))
+    return chances[-1] - chances[:-1], float(chances[-1])
 
 
 def check_axis(axis: str) -> None:

@@ -21,8 +21,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import to_numbers
 from deepmf.models.distribution import Interval, check_coverage
-from deepmf.models.explanation import Explanation, explain_presence, explain_targets
-from deepmf.models.interactions import check_has_values
+from deepmf.models.explanation import Explanation, explain_column, explain_row
 from deepmf.models.latents import Latents
 from deepmf.models.pairs import Axis
 from deepmf.models.predictor import Predictor
@@ -87,27 +86,14 @@ class Folded(ABC):
         return Interval(*(self._reshape(end) for end in ends.T))
 
     def explain(self, label: Any, /, n: int = 5) -> Explanation:
-        """Return the n entries that moved the prediction for a label the most."""
-        check_has_values(self.entries.scale)
+        """Return the n entries that moved the prediction for a label the most, as `Model.explain` does."""
         if not self.single:
             raise BadSetting(f"explain needs a single {self.axis}; {len(self)} were folded in together")
-        features = self.entries.row_features if self.axis == "row" else self.entries.column_features
         entries = self.observed.below(self.entries.train.shape[1 if self.axis == "row" else 0])
         targets = self._others.positions([label])
-        found = explain_targets(
-            self.predictor,
-            self.axis,
-            entries,
-            self._others,
-            0,
-            targets,
-            n,
-            encoding=None if features is None else features.encoding,
-        )[0]
-        if self.axis == "column":
-            return found.with_names(self.entries.row_names)
-        presence = explain_presence(self.rankers.presence, entries, self._others, int(targets[0]), n)
-        return found._replace(presence=presence).with_names(self.entries.column_names)
+        if self.axis == "row":
+            return explain_row(self.rankers, self.predictor, entries, 0, targets, n)[0]
+        return explain_column(self.rankers, self.predictor, entries, 0, targets, n)
 
     def __len__(self) -> int:
         return int(self.observed.starts.size) - 1

@@ -259,13 +259,13 @@ class Rankers:
                 )
             return Ranker(predictor)
         mean = self.entries.train.mean
-        relevance = Relevance(predictor, self.presence, observed, self._popularity, relevant, mean)
+        relevance = Relevance(predictor, self.presence, observed, self.popularity, relevant, mean)
         if are_interactions:
             return InteractionRanker(predictor, relevance)
         return (RelevanceRanker if rank_by == "relevance" else Ranker)(predictor, relevance)
 
     @cached_property
-    def _popularity(self) -> LatentArray:
+    def popularity(self) -> LatentArray:
         """The share of the rows that have an entry in each column; unknown entries add half an entry."""
         counts = self.entries.column_counts
         return ((counts + 0.5) / (len(self.entries.rows) + 1.0)).astype(np.float32)

@@ -17,7 +17,7 @@ from deepmf.errors import BadFeatures, BadSetting, CannotExtend
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.models.base import Model
-from deepmf.models.explanation import explain_presence, explain_targets
+from deepmf.models.explanation import Explanation, explain_row
 from deepmf.models.fold_in import FoldedRows
 from deepmf.models.interactions import check_has_values
 from deepmf.models.latents import Latents
@@ -114,9 +114,10 @@ def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows
     if not entries.train.has_values:
         values = replace(values, expected=best.values)
     columns = best.labels.tolist()
-    reasons: list[Reasons | None] = [None] * len(columns)
-    if request.reasons and entries.train.has_values:
-        reasons[:MAX_EXPLAINED] = find_reasons(snapshot, new_row, row, columns[:MAX_EXPLAINED], request.reasons)
+    reasons: list[dict[str, Any]] = [{} for _ in columns]
+    if request.reasons:
+        found = find_reasons(snapshot, new_row, row, columns[:MAX_EXPLAINED], request.reasons)
+        reasons[:MAX_EXPLAINED] = map(_list_reasons, found)
     recommended = [
         RecommendedColumn(
             column=column,
@@ -124,9 +125,9 @@ def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows
             features=read_features(snapshot.model, "column", column) or None,
             presence=presence,
             liked=liked,
-            reasons=None if why is None else why.entries,
-            feature_reasons=None if why is None else why.features,
-            presence_reasons=None if why is None else why.presence,
+            reasons=why.get("entries"),
+            feature_reasons=why.get("features"),
+            presence_reasons=why.get("presence"),
             **fields,
         )
         for column, presence, liked, why, fields in zip(
@@ -183,21 +184,20 @@ def _read_conditions(where: Mapping[str, FeatureCondition], snapshot: Snapshot) 
 def explain(request: ExplainRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> ExplainResponse:
     """Explain a prediction by the entries and features of the row that raise or lower it most."""
     column = find_label(request.column, snapshot.model.entries_.columns)
-    _check_has_values(snapshot)
     if new_row is not None:
         row = None
         values = _predict_new_row(new_row, snapshot.model.entries_.columns.positions([column]))
     else:
         row = _find_row(request.row, snapshot)
         values = _predict_known_row(snapshot, row, [column])
-    (reasons,) = find_reasons(snapshot, new_row, row, [column], request.n)
+    (found,) = find_reasons(snapshot, new_row, row, [column], request.n)
+    if not snapshot.model.entries_.train.has_values:
+        values = replace(values, expected=np.array([found.prediction]))
     return ExplainResponse(
         row=row,
         column=column,
         column_name=snapshot.model.column_names_.get(column),
-        entries=reasons.entries,
-        features=reasons.features,
-        presence=reasons.presence,
+        **_list_reasons(found),
         version=snapshot.version,
         **values.to_fields()[0],
     )
@@ -421,17 +421,9 @@ def _predict_new_row(new_row: FoldedRows, columns: IndexArray) -> PredictedPairs
     return PredictedPairs.at_positions(new_row.predictor, rows, columns, areas)
 
 
-class Reasons(NamedTuple):
-    """The entries and the features with the largest effects on a prediction, and entries that raise the presence."""
-
-    entries: list[EntryReason]
-    features: list[FeatureReason]
-    presence: list[EntryReason]
-
-
 def find_reasons(
     snapshot: Snapshot, new_row: FoldedRows | None, row: Any, columns: Sequence[Any], n: int
-) -> list[Reasons]:
+) -> list[Explanation]:
     """Return for each column the n entries and features of a row with the largest effects on its prediction."""
     model, entries = snapshot.model, snapshot.model.entries_
     targets = entries.columns.positions(columns)
@@ -442,25 +434,24 @@ def find_reasons(
         position, predictor, observed = int(at[0]), model.predictor_, entries.row_entries(at)
     else:
         raise CannotExtend(f"{type(model).__name__} cannot explain by the entries of a row: {model.cannot}")
-    encoding = None if entries.row_features is None else entries.row_features.encoding
-    presence, names = model.rankers_.presence, model.column_names_
-    found = explain_targets(predictor, "row", observed, entries.columns, position, targets, n, encoding=encoding)
-    return [
-        Reasons(
-            [
-                EntryReason(column=label, column_name=names.get(label), value=value, effect=effect)
-                for label, value, effect in zip(
-                    each.labels.tolist(), each.values.tolist(), each.effects.tolist(), strict=True
-                )
-            ],
-            [FeatureReason(name=name, value=value, effect=effect) for name, value, effect in each.features],
-            [
-                EntryReason(column=each.label, column_name=names.get(each.label), value=each.value, effect=each.effect)
-                for each in explain_presence(presence, observed, entries.columns, target, n)
-            ],
-        )
-        for each, target in zip(found, targets.tolist(), strict=True)
-    ]
+    return explain_row(model.rankers_, predictor, observed, position, targets, n)
+
+
+def _list_reasons(found: Explanation) -> dict[str, Any]:
+    """Return the entries and features of an explanation, and the entries that raise the presence, as JSON content."""
+    names = [None] * found.labels.size if found.names is None else found.names.tolist()
+    entries = zip(found.labels.tolist(), names, found.values.tolist(), found.effects.tolist(), strict=True)
+    return {
+        "entries": [
+            EntryReason(column=label, column_name=name, value=value, effect=effect)
+            for label, name, value, effect in entries
+        ],
+        "features": [FeatureReason(name=name, value=value, effect=effect) for name, value, effect in found.features],
+        "presence": [
+            EntryReason(column=each.label, column_name=each.name, value=each.value, effect=each.effect)
+            for each in found.presence
+        ],
+    }
 
 
 def _find_row(given: Id | None, snapshot: Snapshot) -> Any:

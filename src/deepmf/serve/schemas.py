@@ -584,7 +584,7 @@ class RecommendedColumn(Prediction):
     reasons: list[EntryReason] | None = None
     feature_reasons: list[FeatureReason] | None = None
     presence_reasons: list[EntryReason] | None = Field(
-        default=None, description="Entries that make it likely that the row takes the column; effects on its score."
+        default=None, description="Entries that raise the probability that the row takes the column, and by how much."
     )
 
 
@@ -606,7 +606,7 @@ class ExplainResponse(Prediction):
     entries: list[EntryReason]
     features: list[FeatureReason]
     presence: list[EntryReason] = Field(
-        default=[], description="Entries that make it likely that the row takes the column; effects on its score."
+        default=[], description="Entries that raise the probability that the row takes the column, and by how much."
     )
     version: Version
 

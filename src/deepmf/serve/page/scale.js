@@ -54,6 +54,7 @@ export class Scale {
 
   /** Return the effect of an entry on an expected value. */
   effectText(value) {
+    if (this.interactions) return `${formatSigned(100 * value, 1)} %`;
     return formatSigned(value, this.decimals + 1);
   }
 }

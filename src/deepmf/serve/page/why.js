@@ -25,7 +25,7 @@ export class Why {
 
   /** Show that there is a prediction to explain; what was explained before is of other entries. */
   renew() {
-    this.button.hidden = !this.person.isKnown || this.scale.interactions;
+    this.button.hidden = !this.person.isKnown;
     if (this.button.hidden) this.#close();
     else if (!this.list.hidden) this.#explain();
   }
@@ -64,7 +64,7 @@ export class Why {
     }
   }
 
-  #full({ entries, features }) {
+  #full({ entries, features, presence }) {
     const causes = [
       ...entries.map(({ column, value, effect }) => ({ name: nameOf(column), value: this.scale.valueText(value), effect })),
       ...features,
@@ -88,8 +88,9 @@ export class Why {
       ...[`Your ${entry}`, "value"].map((text) => element("th", { scope: "col" }, text)),
       element("th", { scope: "col", colspan: 2 }, "effect"),
     );
-    const note = `Effect: what the prediction would lose without the ${entry}.`;
-    return [element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows)), element("p", { class: "hint" }, note)];
+    const notes = [`Effect: what the prediction would lose without the ${entry}.`];
+    if (presence.length && !this.scale.interactions) notes.push(`You are likely to take it because of ${presence.map(({ column }) => idText(column)).join(", ")}.`);
+    return [element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows)), ...notes.map((note) => element("p", { class: "hint" }, note))];
   }
 }
 
