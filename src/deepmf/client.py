@@ -31,9 +31,9 @@ from deepmf.serve.schemas import (
     ColumnsResponse,
     ColumnSummary,
     DismissedResponse,
-    EntryLine,
     ErrorResponse,
     ExplainResponse,
+    ExportedLine,
     FeaturesResponse,
     HealthResponse,
     Id,
@@ -61,8 +61,8 @@ Result = TypeVar("Result", bound=BaseModel | str)
 Item = TypeVar("Item")
 LineType = TypeVar("LineType", bound=BaseModel)
 
-Values = Mapping[Any, float]  # by id
-Changes = Mapping[Any, float | None]  # by id; None forgets the entry
+Values = Mapping[Any, float | str]  # by id; text is a kind of feedback
+Changes = Mapping[Any, float | str | None]  # by id; None forgets the entry
 FeatureValues = Mapping[str, Any]
 
 _PAGE = 1_000  # results in one response, the most that the service returns
@@ -199,9 +199,10 @@ class StreamMethod(Generic[P, LineType]):
 class _Routes:
     """The routes of the service. Each is a method of both clients and has the name of the route.
 
-    Ids are text or integers. `history` and entries are mappings of ids to values. Writes carry an Idempotency-Key, so
-    that they are written once even if they are sent again; `key` sets it, for a program that may itself be restarted.
-    `if_match` is the `etag` of an earlier response: the write fails (412) if somebody else wrote in between.
+    Ids are text or integers. `history` and entries are mappings of ids to values, or to kinds of feedback. Writes carry
+    an Idempotency-Key, so that they are written once even if they are sent again; `key` sets it, for a program that may
+    itself be restarted. `if_match` is the `etag` of an earlier response: the write fails (412) if somebody else wrote
+    in between.
     """
 
     # Predictions
@@ -394,22 +395,22 @@ class _Routes:
 
     @RouteMethod
     def write_entries(
-        self, entries: Iterable[tuple[Id, Id, float | None]], *, key: str | None = None
+        self, entries: Iterable[tuple[Id, Id, float | str | None]], *, key: str | None = None
     ) -> Call[BulkResponse]:
-        """Write or forget (None) entries of any rows and columns: (row, column, value), at most 50,000 at once.
+        """Write or forget (None) entries of any rows and columns: (row, column, value or kind), at most 50,000 at once.
 
         The response lists the entries that were refused by their line, from 1; all others are written together.
         """
-        lines = [_to_json({"row": row, "column": column, "value": value}) for row, column, value in entries]
+        lines = [_to_json({"row": row, "column": column, **_name_value(value)}) for row, column, value in entries]
         headers = {"Idempotency-Key": key or uuid4().hex}
         body = gzip.compress(b"\n".join(lines), compresslevel=1, mtime=0)
         more = {"Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"}
         return Call("POST", "/v1/entries/bulk", BulkResponse, content=body, headers={**headers, **more})
 
     @StreamMethod
-    def export_entries(self) -> Stream[EntryLine]:
+    def export_entries(self) -> Stream[ExportedLine]:
         """Iterate over all entries of the service, ordered by row (role admin)."""
-        return Stream(Call("GET", "/v1/export", str), EntryLine)
+        return Stream(Call("GET", "/v1/export", str), ExportedLine)
 
     @RouteMethod
     def get_row_features(self, row: Id) -> Call[FeaturesResponse]:
@@ -772,7 +773,11 @@ def _new_row(history: Values | None, features: FeatureValues | None) -> dict[str
 
 
 def _list_entries(other: str, entries: Changes) -> list[dict[str, Any]]:
-    return [{other: given, "value": value} for given, value in entries.items()]
+    return [{other: given, **_name_value(value)} for given, value in entries.items()]
+
+
+def _name_value(value: float | str | None) -> dict[str, Any]:
+    return {"kind" if isinstance(value, str) else "value": value}
 
 
 def _to_json(content: Any) -> bytes:

@@ -13,6 +13,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.low_rank import RankK
 from deepmf.serve.auth import add_key, read_keys
+from deepmf.serve.bulk import parse_bulk
 from deepmf.serve.schemas import MAX_LINES
 from deepmf.serve.service import ServiceLimits
 
@@ -102,6 +103,32 @@ def test_each_line_is_judged_by_itself(client: TestClient, ratings: ObservedMatr
     assert (answer["n_lines"], answer["n_changed"], answer["n_refused"]) == (9, 2, 7)
     assert "Wilma" not in json.dumps(answer["refused"])
     assert export(client)["Wilma", film] == 5
+
+
+ENTRY = b'{"row": "A", "column": "c", "value": 1}'
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [ENTRY + b"," + ENTRY, b'{"row": "A", "column": "c"', b'"value": 1}'],
+        [ENTRY + b"],[" + ENTRY, b'{"row": "A', b'B", "column": "c", "value": 1}'],
+        [b'{"row": [[1', b'2]], "column": "c", "value": 1}'],
+        [b"[1", ENTRY + b"]"],
+        [b'{"row": "\\ud800", "column": "c", "value": 1}'],
+        [b'{"row": "A", "column": "c", "value": 1e999}', b'{"row": true, "column": "c", "value": 1}'],
+        [b'{"row": 9223372036854775808, "column": "c", "value": 1}', b"null", b'"A"', b"[]", b'"A",1'],
+    ],
+    ids=["joined", "bracketed", "nested", "array", "surrogate", "values", "others"],
+)
+def test_an_entry_is_one_line(lines: list[bytes]) -> None:
+    whole = {"max_bytes": 10_000, "key": None}
+    written = parse_bulk(b"\n".join([ENTRY, *lines, b'{"value": 2, "column": 3, "row": "B"}']), "", **whole)
+    assert list(zip(written.lines, written.rows, written.columns, written.values, strict=True)) == [
+        (1, "A", "c", 1.0),
+        (len(lines) + 2, "B", 3, 2.0),
+    ]
+    assert sorted(line for _, _, found in written.refused for line in found) == list(range(2, len(lines) + 2))
 
 
 def test_later_lines_replace_earlier_ones_and_null_forgets(client: TestClient, ratings: ObservedMatrix) -> None:

@@ -42,6 +42,14 @@ def serve(
         float, typer.Option("--rate-limit", metavar="N", help="Requests per second of each API key and worker.")
     ] = 1_000.0,
     workers: Annotated[int, typer.Option("--workers", metavar="N", help="Number of processes.")] = 1,
+    kinds: Annotated[
+        Path | None,
+        typer.Option(
+            "--kinds",
+            metavar="FILE",
+            help="TOML file of kinds of feedback and their values, such as purchase = 5.",
+        ),
+    ] = None,
     log_level: Annotated[
         str, typer.Option("--log-level", metavar="info|warning|error", help="Lowest level that is logged.")
     ] = "info",
@@ -87,6 +95,7 @@ def serve(
                 keys=None if keys is None else str(keys),
                 rate=rate,
                 workers=workers,
+                kinds=None if kinds is None else str(kinds),
                 log_level=log_level,
             ),
             announce,

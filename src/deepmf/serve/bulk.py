@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from deepmf.models.base import Model
 from deepmf.serve.errors import ApiError, shorten
 from deepmf.serve.ids import is_visitor
-from deepmf.serve.schemas import MAX_LINES, EntryLine
+from deepmf.serve.kinds import Kinds, find_value
+from deepmf.serve.schemas import LONGEST_ID, MAX_LINES, EntryLine, Id
 from deepmf.serve.writer import BulkWrite, Refusals
 
 LINES_TYPE = "application/x-ndjson"
@@ -21,9 +24,14 @@ LINES_TYPE = "application/x-ndjson"
 _GZIP = 16 + zlib.MAX_WBITS
 _EXPORTED_ROWS = 1_000  # at a time
 _LINE = TypeAdapter(EntryLine)
+_FIELDS = {"row", "column", "value"}
+_LARGE = 2**53  # whole numbers below are floats, too
+
+_RowColumnValue = tuple[Id, Id, float | None]
+_Entry = tuple[int, Id, Id, float | None]  # with the number of its line
 
 
-def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None) -> BulkWrite:
+def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None, kinds: Kinds | None = None) -> BulkWrite:
     """Return the write of a body of JSON lines; raise `ApiError` if it is too large or cannot be decompressed.
 
     Parameters
@@ -32,6 +40,8 @@ def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None) -
         The Content-Encoding of the body: `gzip`, `identity` or nothing.
     max_bytes
         The largest size after decompression.
+    kinds
+        The values of kinds of feedback.
     """
     content = _decompress(body, encoding, max_bytes)
     numbered = [(number, text) for number, text in enumerate(content.split(b"\n"), 1) if text and not text.isspace()]
@@ -41,22 +51,62 @@ def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None) -
         )
     if not numbered:
         raise ApiError(422, "invalid", 'the body has no lines; each is {"row":, "column":, "value":}')
-    entries: list[tuple[int, EntryLine]] = []
+    entries: list[_Entry] = []
     refusals = Refusals()
-    for number, text in numbered:
+    for (number, text), plain in zip(numbered, _read_plain(numbered), strict=True):
         try:
-            entries.append((number, _LINE.validate_json(text)))
-        except ValidationError as error:
-            refusals.add("invalid", _describe(error), [number])
+            entries.append((number, *(plain or _read_line(text, kinds or {}))))
+        except ApiError as error:
+            refusals.add(error.code, str(error), [number])
+    lines, rows, columns, values = zip(*entries, strict=True) if entries else ((), (), (), ())
     return BulkWrite(
-        lines=[number for number, _ in entries],
-        rows=[entry.row for _, entry in entries],
-        columns=[entry.column for _, entry in entries],
-        values=[entry.value for _, entry in entries],
+        lines=lines,
+        rows=rows,
+        columns=columns,
+        values=values,
         refused=refusals.to_list(),
         body_digest=hashlib.sha256(content).hexdigest(),
         key=key,
     )
+
+
+def _read_plain(numbered: Sequence[tuple[int, bytes]]) -> list[_RowColumnValue | None]:
+    """Return the plain entries among lines, which are most of them; None for lines that need a closer look.
+
+    All lines are parsed together, each in an array of its own. A line break cannot be part of a string, and a plain
+    entry has no arrays: so each plain entry is one line.
+    """
+    together = b"[[" + b"]\n,[".join(text for _, text in numbered) + b"]]"
+    try:
+        arrays = from_json(together)
+    except ValueError:
+        return [None] * len(numbered)
+    if len(arrays) != len(numbered):
+        return [None] * len(numbered)
+    return [_check_plain(array[0]) if len(array) == 1 else None for array in arrays]
+
+
+def _check_plain(entry: Any) -> _RowColumnValue | None:
+    """Return a row, a column and a value of the usual types, or None."""
+    if type(entry) is not dict or entry.keys() != _FIELDS:
+        return None
+    row, column, value = entry["row"], entry["column"], entry["value"]
+    for given in (row, column):
+        if not ((type(given) is str and len(given) <= LONGEST_ID) or (type(given) is int and -_LARGE < given < _LARGE)):
+            return None
+    if value is None:
+        return row, column, None
+    # NaN and numbers that float would round are compared as false.
+    return (row, column, float(value)) if type(value) in (int, float) and -_LARGE < value < _LARGE else None
+
+
+def _read_line(text: bytes, kinds: Kinds) -> _RowColumnValue:
+    """Return the entry of a line; raise `ApiError` if it is none."""
+    try:
+        entry = _LINE.validate_json(text)
+    except ValidationError as error:
+        raise ApiError(422, "invalid", _describe(error)) from error
+    return entry.row, entry.column, entry.value if entry.kind is None else find_value(entry.kind, kinds)
 
 
 def export_lines(model: Model) -> Iterator[bytes]:

@@ -385,10 +385,11 @@ class Transaction:
         self._connection.execute(delete(RECEIPTS).where(RECEIPTS.c.time < time.time() - _RECEIPT_SECONDS))
 
     def _write_entries(self, changes: EntryChanges, in_file: Set[Pair], version: int) -> None:
+        encoded: dict[Any, bytes] = {label: encode_id(label) for label in {label for pair in changes for label in pair}}
         lines = [
             {
-                "row_id": encode_id(row),
-                "column_id": encode_id(column),
+                "row_id": encoded[row],
+                "column_id": encoded[column],
                 "value": value,
                 "version": version,
                 "first_version": 0 if (row, column) in in_file else version,

@@ -28,6 +28,7 @@ from deepmf.models.relevance import RankBy
 from deepmf.serve.changes import FeatureValues, check_features, compute_etag, read_entries, read_features
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import convert_id, convert_ids, find_label, find_labels, is_visitor, quote_id
+from deepmf.serve.kinds import Kinds, find_value
 from deepmf.serve.schemas import (
     Axis,
     ColumnsResponse,
@@ -311,14 +312,17 @@ class History(NamedTuple):
     features: FeatureValues | None
 
 
-def check_history(snapshot: Snapshot, entries: Sequence[HistoryEntry], features: FeatureValues | None) -> History:
+def check_history(
+    snapshot: Snapshot, entries: Sequence[HistoryEntry], features: FeatureValues | None, kinds: Kinds
+) -> History:
     """Return the history of a new row; raise `ApiError` if it cannot be folded in."""
     if "II" not in snapshot.model.predicts:
         raise ApiError(409, "cannot_extend", f"{type(snapshot.model).__name__} cannot predict for new rows")
     columns = find_labels([entry.column for entry in entries], snapshot.model.entries_.columns)
-    if snapshot.model.entries_.train.has_values and any(entry.value is None for entry in entries):
-        raise ApiError(422, "value_missing", "every entry of a history needs a value")
-    values = [1.0 if entry.value is None else entry.value for entry in entries]  # one interaction
+    given = [entry.value if entry.kind is None else find_value(entry.kind, kinds) for entry in entries]
+    if snapshot.model.entries_.train.has_values and None in given:
+        raise ApiError(422, "value_missing", "every entry of a history needs a value or a kind")
+    values = [1.0 if value is None else value for value in given]  # one interaction
     if len(set(columns)) < len(columns):
         twice = next(label for at, label in enumerate(columns) if label in columns[:at])
         raise ApiError(422, "given_twice", f"column {quote_id(twice)} was given twice")

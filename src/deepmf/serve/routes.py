@@ -21,6 +21,7 @@ from deepmf.serve.database import Transaction
 from deepmf.serve.errors import STATUS_MEANINGS, ApiError
 from deepmf.serve.guard import read_body
 from deepmf.serve.ids import is_visitor
+from deepmf.serve.kinds import find_value
 from deepmf.serve.omissions import ColumnState
 from deepmf.serve.schemas import (
     LONGEST_ID,
@@ -32,6 +33,8 @@ from deepmf.serve.schemas import (
     ExplainRequest,
     ExplainResponse,
     FeaturesResponse,
+    GivenChange,
+    GivenValue,
     HealthResponse,
     ListedColumnValue,
     ListedRowValue,
@@ -248,7 +251,7 @@ async def put_row_entries(
     row: PathId, request: PutRowEntriesRequest, service: TheService, response: Response, conditions: Conditions
 ) -> WriteEntriesResponse:
     """Replace all entries of a row, known or new."""
-    entries = tuple((entry.column, entry.value) for entry in request.entries)
+    entries = tuple((entry.column, _read_value(entry, service)) for entry in request.entries)
     write = EntryWrite("row", row, "put", entries, conditions.etags, conditions.key)
     return _acknowledge_entries(write, await service.writer.run(write), response)
 
@@ -258,7 +261,7 @@ async def patch_row_entries(
     row: PathId, request: PatchRowEntriesRequest, service: TheService, response: Response, conditions: Conditions
 ) -> WriteEntriesResponse:
     """Write or forget (null) some entries of a row; the others stay."""
-    entries = tuple((entry.column, entry.value) for entry in request.entries)
+    entries = tuple((entry.column, _read_value(entry, service)) for entry in request.entries)
     write = EntryWrite("row", row, "patch", entries, conditions.etags, conditions.key)
     return _acknowledge_entries(write, await service.writer.run(write), response)
 
@@ -296,7 +299,7 @@ async def put_column_entries(
     conditions: RowsConditions,
 ) -> WriteEntriesResponse:
     """Replace all entries of a column, known or new."""
-    entries = tuple((entry.row, entry.value) for entry in request.entries)
+    entries = tuple((entry.row, _read_value(entry, service)) for entry in request.entries)
     write = EntryWrite("column", column, "put", entries, conditions.etags, conditions.key)
     return _acknowledge_entries(write, await service.writer.run(write), response)
 
@@ -306,7 +309,7 @@ async def patch_column_entries(
     column: PathId, request: PatchColumnEntriesRequest, service: TheService, response: Response, conditions: Conditions
 ) -> WriteEntriesResponse:
     """Write or forget (null) some entries of a column; the others stay."""
-    entries = tuple((entry.row, entry.value) for entry in request.entries)
+    entries = tuple((entry.row, _read_value(entry, service)) for entry in request.entries)
     write = EntryWrite("column", column, "patch", entries, conditions.etags, conditions.key)
     return _acknowledge_entries(write, await service.writer.run(write), response)
 
@@ -348,7 +351,7 @@ async def write_entries(
         body = await read_body(request.receive, limits.bulk_bytes, limits.bulk_seconds)
         encoding = request.headers.get("content-encoding", "").strip().lower()
         write = await asyncio.to_thread(
-            bulk.parse_bulk, body, encoding, max_bytes=limits.bulk_bytes, key=conditions.key
+            bulk.parse_bulk, body, encoding, max_bytes=limits.bulk_bytes, key=conditions.key, kinds=service.kinds
         )
         receipt = await service.writer.run(write, timeout=limits.bulk_seconds)
     refused = [
@@ -379,6 +382,10 @@ async def export_entries(request: Request, service: TheService, _: Admin) -> Str
     if "gzip" in request.headers.get("accept-encoding", ""):
         lines, headers["content-encoding"] = bulk.compress(lines), "gzip"
     return StreamingResponse(lines, media_type=bulk.LINES_TYPE, headers=headers)
+
+
+def _read_value(entry: GivenValue | GivenChange, service: Service) -> float | None:
+    return entry.value if entry.kind is None else find_value(entry.kind, service.kinds)
 
 
 def _describe_page(found: queries.EntryList, end: int) -> dict[str, Any]:
@@ -566,7 +573,7 @@ def _acknowledge_dismissed(receipt: WriteReceipt, response: Response) -> WriteDi
 @router.get("/v1/model", tags=["read"])
 async def get_model(service: TheService, _: Reader) -> ModelResponse:
     """Describe the model behind the service."""
-    return service.current.describe()
+    return service.current.describe(service.kinds)
 
 
 @router.post("/v1/model", tags=["operate"])
@@ -580,7 +587,7 @@ async def reload_model(service: TheService, _: Admin) -> ModelResponse:
         logger.error("cannot load the model file", extra={"fields": {"error": type(error).__name__}})
         raise ApiError(409, "bad_model", "the model file cannot be served; the old model still answers") from error
     logger.info("loaded the model file", extra={"fields": {"model_version": snapshot.model_version}})
-    return snapshot.describe()
+    return snapshot.describe(service.kinds)
 
 
 # Operation

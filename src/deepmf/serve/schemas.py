@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 LONGEST_ID = 1_000  # characters
+LONGEST_KIND = 100  # characters
 SMALLEST_ID, LARGEST_ID = -(2**63), 2**63 - 1  # numeric ids have 64 bits
 
 # Limits that keep one request within the seconds it may take.
@@ -91,18 +92,54 @@ class ErrorResponse(BaseModel):
 # Entries
 
 
-class ColumnValue(RequestModel):
+Kind = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST_KIND)]
+
+
+class ColumnValue(BaseModel):
     """An entry of a row: its column and its value."""
 
+    column: Id
+    value: float
+
+
+class GivenValue(RequestModel):
+    """A value, or a kind of feedback (view, purchase, ...) that stands for one."""
+
+    value: Value | None = None
+    kind: Kind | None = Field(default=None, description="A kind that `GET /v1/model` lists, instead of a value.")
+
+    @model_validator(mode="after")
+    def check_value_or_kind(self) -> Self:
+        """Require either a value or a kind."""
+        if (self.value is None) == (self.kind is None):
+            raise ValueError("give either a value or a kind")
+        return self
+
+
+class GivenChange(RequestModel):
+    """A value, a kind of feedback that stands for one, or null to forget the entry."""
+
+    value: Value | None = Field(default=None, description="null forgets the entry.")
+    kind: Kind | None = Field(default=None, description="A kind that `GET /v1/model` lists, instead of a value.")
+
+    @model_validator(mode="after")
+    def check_value_or_kind(self) -> Self:
+        """Require either a value, which may be null, or a kind."""
+        if ("value" in self.model_fields_set) == (self.kind is not None):
+            raise ValueError("give either a value (null forgets the entry) or a kind")
+        return self
+
+
+class GivenColumnValue(GivenValue):
+    """An entry of a row to write: its column, and its value or kind."""
+
     column: RequestId
-    value: Value
 
 
-class RowValue(RequestModel):
-    """An entry of a column: its row and its value."""
+class GivenRowValue(GivenValue):
+    """An entry of a column to write: its row, and its value or kind."""
 
     row: RequestId
-    value: Value
 
 
 class HistoryEntry(RequestModel):
@@ -110,20 +147,19 @@ class HistoryEntry(RequestModel):
 
     column: RequestId
     value: Value | None = Field(None, description="Needed unless the model was fitted to interactions.")
+    kind: Kind | None = Field(default=None, description="A kind that `GET /v1/model` lists, instead of a value.")
 
 
-class ColumnChange(RequestModel):
+class ColumnChange(GivenChange):
     """An entry of a row to write; null forgets it."""
 
     column: RequestId
-    value: Value | None
 
 
-class RowChange(RequestModel):
+class RowChange(GivenChange):
     """An entry of a column to write; null forgets it."""
 
     row: RequestId
-    value: Value | None
 
 
 class PutRowEntriesRequest(RequestModel):
@@ -131,13 +167,13 @@ class PutRowEntriesRequest(RequestModel):
 
     model_config = _show_example({"entries": _HISTORY})
 
-    entries: Annotated[list[ColumnValue], Field(max_length=MAX_ENTRIES)]
+    entries: Annotated[list[GivenColumnValue], Field(max_length=MAX_ENTRIES)]
 
 
 class PutColumnEntriesRequest(RequestModel):
     """All entries of a column."""
 
-    entries: Annotated[list[RowValue], Field(max_length=MAX_ENTRIES)]
+    entries: Annotated[list[GivenRowValue], Field(max_length=MAX_ENTRIES)]
 
 
 class PatchRowEntriesRequest(RequestModel):
@@ -205,12 +241,19 @@ class WriteEntriesResponse(BaseModel):
     version: Version
 
 
-class EntryLine(RequestModel):
+class EntryLine(GivenChange):
     """A line of a bulk write; null forgets the entry."""
 
     row: RequestId
     column: RequestId
-    value: Value | None
+
+
+class ExportedLine(BaseModel):
+    """A line of an export."""
+
+    row: Id
+    column: Id
+    value: float
 
 
 class RefusedLine(BaseModel):
@@ -686,6 +729,7 @@ class ModelResponse(BaseModel):
     nouns: dict[Axis, str] = Field(description="Words for a row and a column, such as user and film.")
     row_features: list[FeatureSummary]
     column_features: list[FeatureSummary]
+    kinds: dict[str, float] = Field(default={}, description="Kinds of feedback, and the values that they stand for.")
     recall: float | None = Field(
         default=None, description="The share of the ten best columns that approximate rankings find; null if exact."
     )

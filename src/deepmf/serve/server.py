@@ -32,6 +32,7 @@ from deepmf.serve.app import create_app
 from deepmf.serve.auth import read_keys
 from deepmf.serve.database import open_database
 from deepmf.serve.http import LimitedHttp
+from deepmf.serve.kinds import read_kinds
 from deepmf.serve.metrics import SHARED_FOLDER
 from deepmf.serve.service import Service, load_with_digest
 
@@ -67,6 +68,8 @@ class ServeOptions:
         Requests per second for each key.
     workers
         Number of processes.
+    kinds
+        A TOML file of kinds of feedback; None for none.
     """
 
     model: str
@@ -76,6 +79,7 @@ class ServeOptions:
     keys: str | None = None
     rate: float = 1_000.0
     workers: int = 1
+    kinds: str | None = None
     log_level: str = "info"
 
     def check(self) -> None:
@@ -130,7 +134,8 @@ def build_app(options: ServeOptions) -> FastAPI:
     keys = None if options.keys is None else read_keys(Path(options.keys))
     path = Path(options.model)
     model, digest = load_with_digest(path)
-    service = Service(model, open_database(options.database), source=path, digest=digest)
+    kinds = None if options.kinds is None else read_kinds(Path(options.kinds))
+    service = Service(model, open_database(options.database), source=path, digest=digest, kinds=kinds)
     app = create_app(service, keys=keys, rate=options.rate)
     gc.collect()
     gc.freeze()  # the model stays: scanning it in every collection would delay requests

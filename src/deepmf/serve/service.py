@@ -27,6 +27,7 @@ from deepmf.serve.changes import FeatureValues
 from deepmf.serve.database import EntryDatabase, Transaction
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import explain_unknown
+from deepmf.serve.kinds import Kinds, check_kinds
 from deepmf.serve.metrics import ServiceMetrics
 from deepmf.serve.queries import ColumnIndex, History, Projection, check_history, fold_in
 from deepmf.serve.schemas import MAX_ENTRIES, HistoryEntry
@@ -95,6 +96,8 @@ class Service:
         The file of the model, to reload it; None if it cannot be replaced.
     digest
         The digest of that file.
+    kinds
+        Kinds of feedback and the values that they stand for.
     """
 
     def __init__(
@@ -105,7 +108,10 @@ class Service:
         source: Path | None = None,
         digest: str = "in memory",
         limits: ServiceLimits | None = None,
+        kinds: Kinds | None = None,
     ) -> None:
+        check_kinds(kinds or {}, model.scale_)
+        self.kinds: Kinds = kinds or {}
         warnings.simplefilter("ignore", DeepMFWarning)  # they name rows and columns, and nobody reads them here
         self.limits = limits or ServiceLimits()
         self.metrics = ServiceMetrics()
@@ -194,7 +200,7 @@ class Service:
 
     def _answer_queries(self, queries: Sequence[Query]) -> list[Any]:
         snapshot = self.current
-        new_rows = _fold_in_histories(snapshot, queries)
+        new_rows = _fold_in_histories(snapshot, queries, self.kinds)
         self.metrics.count_histories(sum(isinstance(row, FoldedRows) for row in new_rows))
         results: list[Any] = []
         for query, new_row in zip(queries, new_rows, strict=True):
@@ -362,7 +368,9 @@ def _identify_file(path: Path) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
-def _fold_in_histories(snapshot: Snapshot, queries: Sequence[Query]) -> list[FoldedRows | Exception | None]:
+def _fold_in_histories(
+    snapshot: Snapshot, queries: Sequence[Query], kinds: Kinds
+) -> list[FoldedRows | Exception | None]:
     """Fold in the histories of all queries together; return for each query its row, an error, or None."""
     histories: list[History] = []
     found: list[FoldedRows | Exception | None] = [None] * len(queries)
@@ -370,7 +378,7 @@ def _fold_in_histories(snapshot: Snapshot, queries: Sequence[Query]) -> list[Fol
     for place, query in enumerate(queries):
         if query.history is not None or query.features is not None:
             try:
-                histories.append(check_history(snapshot, query.history or (), query.features))
+                histories.append(check_history(snapshot, query.history or (), query.features, kinds))
                 places.append(place)
             except Exception as error:  # noqa: BLE001 (an error of this query only)
                 found[place] = error

@@ -74,8 +74,8 @@ class Snapshot:
         """The versions that responses carry."""
         return Version(model=self.model_version, data=self.data_version)
 
-    def describe(self) -> ModelResponse:
-        """Return a description of the model."""
+    def describe(self, kinds: Mapping[str, float] | None = None) -> ModelResponse:
+        """Return a description of the model, and of the kinds of feedback of its service."""
         model, entries = self.model, self.model.entries_
         scale, (n_rows, n_columns) = model.scale_, entries.train.shape
         return ModelResponse(
@@ -98,6 +98,7 @@ class Snapshot:
             nouns=dict(zip(_AXES, entries.train.form.nouns, strict=True)),
             row_features=summarise_features(model, "row"),
             column_features=summarise_features(model, "column"),
+            kinds=dict(kinds or {}),
             recall=None if self.neighbours is None else self.neighbours.recall,
             version=self.version,
         )

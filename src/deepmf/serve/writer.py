@@ -442,7 +442,8 @@ class BulkWrite:
         columns, column_fits = _convert_ids(self.columns, store.columns)
         numbers = np.array([np.nan if value is None else value for value in self.values], dtype=np.float64)
         is_written = np.array([value is not None for value in self.values], dtype=bool)
-        is_new_row, is_new_column = store.rows.find(rows) < 0, store.columns.find(columns) < 0
+        row_at, column_at = store.rows.find(rows), store.columns.find(columns)
+        is_new_row, is_new_column = row_at < 0, column_at < 0
         name, kinds = (
             type(model).__name__,
             ["integers" if are_numbers(labels) else "text" for labels in (store.rows, store.columns)],
@@ -475,9 +476,9 @@ class BulkWrite:
         for code, message, fails in failing:
             refusals.add(code, message, lines[fits & fails].tolist())
             fits &= ~fails
-        if fits.all():
-            return dict(zip(zip(rows, columns, strict=True), self.values, strict=True))
-        return {(rows[at], columns[at]): self.values[at] for at in np.flatnonzero(fits).tolist()}
+        # In the order of the matrix, searches and the database go through memory once; equal pairs stay in line order.
+        order = np.lexsort((column_at, row_at))
+        return {(rows[at], columns[at]): self.values[at] for at in order[fits[order]].tolist()}
 
 
 class Refusals:
