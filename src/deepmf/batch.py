@@ -22,7 +22,9 @@ from deepmf.models.completion import complete_rows
 from deepmf.models.loading import load
 from deepmf.models.pairs import Unknown, check_unknown
 from deepmf.models.predictor import Predictor
-from deepmf.models.ranking import Ranking, RankOptions
+from deepmf.models.ranking import ColumnFilter, RankedRows, RankOptions, choose_columns, join_ranked, rank_batches
+from deepmf.models.relevance import RankBy
+from deepmf.models.reranking import Rerank, make_reranker
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,6 +69,7 @@ class Scorer:
     unknown : how `predict` treats unknown rows and columns, as in `Model.predict`. Other tasks leave unknown rows
         out, unless it is "error".
     threads : the number of threads of one call; engines run one worker on each core.
+    device : where recommendations by value are computed, as in `Model.recommend_to`; None: with numpy.
     options : for recommendations, the keyword arguments of `Model.recommend`.
 
     Examples
@@ -90,6 +93,7 @@ class Scorer:
         distribution: bool = False,
         unknown: Unknown = "error",
         threads: int = 1,
+        device: str | None = None,
         **options: Unpack[RankOptions],
     ) -> None:
         if task not in get_args(Task):
@@ -105,6 +109,7 @@ class Scorer:
         self.distribution = distribution
         self.unknown = unknown
         self.threads = threads
+        self.device = device
         self.options = options
 
     def __getstate__(self) -> dict[str, Any]:
@@ -216,13 +221,32 @@ class Scorer:
             nothing = np.empty(0, dtype=np.int64)
             chances: dict[str, Any] = dict.fromkeys(self._chances, np.empty(0))
             return self._build(rows, nothing, nothing, np.empty(0), rank=nothing.astype(np.int32)) | chances
-        # Folded rows rank themselves; a model ranks rows that it is given.
-        given = [rows.labels.tolist()] if rows.source is self.model else []
-        best: Ranking = rows.source.recommend(*given, self.n, **self.options)
+        best = self._rank(rows, **self.options)
         of, place = np.nonzero(~np.isnan(best.values))
-        columns = self.model.entries_.columns.positions(best.labels[of, place])
+        columns = best.columns[of, place]
         chances = {name: getattr(best, name)[of, place] for name in self._chances}
         return self._build(rows, of, columns, best.values[of, place], rank=(place + 1).astype(np.int32)) | chances
+
+    def _rank(
+        self,
+        rows: _Rows,
+        *,
+        rank_by: RankBy | None = None,
+        relevant: float | None = None,
+        rerank: Rerank | None = None,
+        **columns: Unpack[ColumnFilter],
+    ) -> RankedRows:
+        entries = self.model.entries_
+        batches = rank_batches(
+            self.model.rankers_.make(rows.predictor, rows.observed, rank_by, relevant),
+            rows.at,
+            choose_columns(entries, **columns),
+            self.n,
+            observed=rows.observed,
+            reranker=make_reranker(rerank, entries, rows.predictor),
+            device=self.device,
+        )
+        return join_ranked(batches)
 
     def _predict(self, rows: _Rows, batch: Columns) -> Columns:
         model = self.model

@@ -534,6 +534,7 @@ class Model(ABC):
         rank_by: RankBy | None = None,
         relevant: float | None = None,
         rerank: Rerank | None = None,
+        device: str | None = None,
         **columns: Unpack[ColumnFilter],
     ) -> int:
         """Write the n best columns of some rows, or of all rows (None), to a file in bounded memory.
@@ -542,6 +543,8 @@ class Model(ABC):
         and, if the model has them, the probabilities `presence`, `liked` and `distribution` of `recommend`. The last is
         a list, whose items are joined with bars in delimited text. The keyword arguments are those of `recommend`.
 
+        device: "cuda", "cpu" or "auto" rank by value with torch, which is fast on a GPU; None ranks with numpy.
+
         Returns
         -------
         The number of lines.
@@ -549,7 +552,7 @@ class Model(ABC):
         if rows is not None and is_label(rows, self.entries_.rows):
             rows = [rows]
         ranker = self.make_ranker(rank_by, relevant)
-        return Recommendations.of(self.entries_, ranker, rows, n, rerank=rerank, **columns).write(path)
+        return Recommendations.of(self.entries_, ranker, rows, n, rerank=rerank, device=device, **columns).write(path)
 
     def column_neighbours(self) -> ColumnNeighbours:
         """Return an index of the trained columns, with which `recommend` takes milliseconds for millions of columns.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,9 @@ from deepmf.matrix.names import Names
 from deepmf.models.predictor import Predictor
 from deepmf.models.relevance import Observed, RankBy, Ranker
 from deepmf.models.reranking import Rerank, Reranker, make_reranker
+
+if TYPE_CHECKING:
+    from deepmf.models.device_ranking import DeviceColumns
 
 # Cells scored at a time when whole rows are ranked: 8 MB of float64.
 CELLS_AT_A_TIME = 1 << 20
@@ -212,27 +215,40 @@ def rank_batches(
     *,
     observed: Observed,
     reranker: Reranker | None = None,
+    device: str | None = None,
 ) -> Iterator[RankedRows]:
-    """Rank columns for some rows at a time, in a few megabytes of memory for any number of rows and columns."""
+    """Rank columns for some rows at a time, in a few megabytes of memory for any number of rows and columns.
+
+    device: where products of latents are computed and compared by torch, in more memory; None for numpy.
+    """
     check_n(n)
     n_rows = max(CELLS_AT_A_TIME // max(choice.n_places, 1), _ROWS_AT_A_TIME)
+    on_device = None
+    if device is not None:
+        from deepmf.models.device_ranking import DeviceColumns
+
+        on_device = DeviceColumns(ranker, choice, device)
+        n_rows = on_device.n_rows_at_a_time or n_rows
     for start in range(0, max(rows.size, 1), n_rows):
-        yield _rank_rows(ranker, rows[start : start + n_rows], choice, int(n), observed, reranker)
+        yield _rank_rows(ranker, rows[start : start + n_rows], choice, int(n), observed, reranker, on_device)
 
 
 def _rank_rows(
-    ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, observed: Observed, reranker: Reranker | None
+    ranker: Ranker,
+    rows: IndexArray,
+    choice: ColumnChoice,
+    n: int,
+    observed: Observed,
+    reranker: Reranker | None,
+    on_device: DeviceColumns | None = None,
 ) -> RankedRows:
-    """Rank columns for some rows, a block of columns at a time."""
-    n_candidates = n if reranker is None else reranker.count_candidates(n)
-    best = BestSoFar(rows.size, min(n_candidates, choice.size))
+    """Rank columns for some rows."""
+    n_best = min(n if reranker is None else reranker.count_candidates(n), choice.size)
     omitted = choice.omit(rows, observed)
-    width = max(min(CELLS_AT_A_TIME // max(rows.size, 1), _COLUMNS_AT_A_TIME), 1)
-    for start in range(0, choice.n_places if best.keys.size else 0, width):
-        floor = best.keys[:, -1] if start else None
-        keys = ranker.rank_block(rows, choice.block(start, min(start + width, choice.n_places)), floor)
-        omitted.mark(keys, start)
-        best.add(keys, start)
+    if on_device is None or n_best == 0:
+        best = _find_best(ranker, rows, choice, n_best, omitted)
+    else:
+        best = on_device.find_best(rows, n_best, omitted)
     keys, columns = best.keys, choice.columns(best.places)
     if reranker is not None:
         picked = reranker.pick(keys, columns, n)
@@ -245,6 +261,18 @@ def _rank_rows(
             if each is not None:
                 each[missing] = np.nan
     return found
+
+
+def _find_best(ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, omitted: Omitted) -> BestSoFar:
+    """Return the n largest keys of each row, a block of columns at a time."""
+    best = BestSoFar(rows.size, n)
+    width = max(min(CELLS_AT_A_TIME // max(rows.size, 1), _COLUMNS_AT_A_TIME), 1)
+    for start in range(0, choice.n_places if best.keys.size else 0, width):
+        floor = best.keys[:, -1] if start else None
+        keys = ranker.rank_block(rows, choice.block(start, min(start + width, choice.n_places)), floor)
+        omitted.mark(keys, start)
+        best.add(keys, start)
+    return best
 
 
 def _rank_near(
@@ -430,7 +458,7 @@ class BestSoFar:
         if lines.size:
             some = keys if lines.size == len(keys) else keys[lines]
             which, places = np.divmod(np.flatnonzero(self._are_candidates(some, lines)), keys.shape[1])
-            self._merge(lines[which], places + start, some[which, places])
+            self.merge(lines[which], places + start, some[which, places])
 
     def _are_candidates(self, keys: npt.NDArray[Any], lines: IndexArray) -> npt.NDArray[np.bool_]:
         """Return which keys (lines, places) of some rows may be among their n best."""
@@ -440,7 +468,7 @@ class BestSoFar:
             above &= keys >= np.partition(keys, width - n, axis=1)[:, width - n, None]
         return above
 
-    def _merge(self, lines: IndexArray, places: IndexArray, keys: npt.NDArray[Any]) -> None:
+    def merge(self, lines: IndexArray, places: IndexArray, keys: npt.NDArray[Any]) -> None:
         """Keep the n best of each row among the old and the new keys."""
         n_rows, n = self.keys.shape
         every_line = np.concatenate([np.repeat(np.arange(n_rows), n), lines])
@@ -536,6 +564,7 @@ class Recommendations:
     choice: ColumnChoice
     n: int
     reranker: Reranker | None = None
+    device: str | None = None
 
     @classmethod
     def of(
@@ -546,13 +575,14 @@ class Recommendations:
         n: int,
         *,
         rerank: Rerank | None = None,
+        device: str | None = None,
         **columns: Unpack[ColumnFilter],
     ) -> Self:
         """Return the recommendations for some row labels, each once, or for all rows (None)."""
         check_n(n)
         positions = np.arange(len(entries.rows)) if rows is None else entries.rows.find_distinct(rows)
         reranker = make_reranker(rerank, entries, ranker.predictor)
-        return cls(entries, ranker, positions, choose_columns(entries, **columns), n, reranker)
+        return cls(entries, ranker, positions, choose_columns(entries, **columns), n, reranker, device)
 
     @property
     def most_lines(self) -> int:
@@ -600,6 +630,7 @@ class Recommendations:
             self.n,
             observed=self.entries.seen_columns,
             reranker=self.reranker,
+            device=self.device,
         ):
             waiting.append(part)
             n_lines += part.columns.size
