@@ -388,3 +388,32 @@ def test_the_table_has_the_names_of_the_file(run: Any, split: AreaSplit, tmp_pat
             labels = split.train.row_labels if axis == "row" else split.train.column_labels
             top = run("similar", tmp_path / "m", f"--{axis}", labels[0], "-n", 3).out.splitlines()[1]
             assert top.split()[1::2] == [heading, "cosine"]
+
+
+def test_a_device_ranks_alike(run: Any, folder: Path, tmp_path: Path) -> None:
+    files = tmp_path / "numpy.csv", tmp_path / "torch.csv"
+    choice = ["recommend", folder / "means.safetensors", "--all", "-n", 3, "--rank-by", "value"]
+    for file, device in zip(files, ([], ["--device", "cpu"]), strict=True):
+        assert run(*choice, *device, "-o", file).code == 0
+    assert polars.read_csv(files[0])[:, :3].equals(polars.read_csv(files[1])[:, :3])
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--all", "--engine", "spark", "-o", "top"], "spark"),
+        (["--row", "x", "--engine", "ray", "-o", "top"], "--row"),
+        (["--all", "--engine", "ray", "-o", "top.csv"], "top.csv"),
+        (["--all", "--engine", "ray", "-o", "top", "--extend", "new.csv"], "new.csv"),
+        (["--row", "x", "--device", "cpu"], "--device"),
+    ],
+    ids=["unknown", "row", "file", "extend", "device"],
+)
+def test_options_that_an_engine_cannot_follow_are_refused(
+    run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run("recommend", folder / "means.safetensors", *more)
+    assert code == 2
+    assert said in err
+    assert not list(tmp_path.iterdir())

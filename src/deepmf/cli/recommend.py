@@ -110,10 +110,18 @@ def recommend(
             "--output",
             "-o",
             metavar="FILE",
-            help="File to write: .csv, .tsv, .jsonl or .parquet; - for standard output.",
+            help="File to write: .csv, .tsv, .jsonl or .parquet; - for standard output. With --engine, a new folder.",
         ),
     ] = None,
     digits: options.Digits = None,
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", metavar="ray", help="Recommend on the cores or machines of a Ray cluster; needs -o."),
+    ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option("--device", metavar="auto|cpu|cuda", help="Rank by value with torch, on a GPU if set; needs -o."),
+    ] = None,
     safe_csv: options.SafeCsv = False,
     as_json: options.FrameJson = False,
 ) -> None:
@@ -129,14 +137,23 @@ def recommend(
     names = NameFiles(row_names, column_names)
     _check_rows(row, history, features, rows, every, output)
     known = None if features is None else parse_named_values("--features", features)
-    if (safe_csv or digits is not None) and output is None:
-        raise BadSetting(f"{'--safe-csv' if safe_csv else '--digits'} needs -o FILE")
-    if output is not None:
+    given = {
+        "--safe-csv": safe_csv,
+        "--digits": digits is not None,
+        "--device": device is not None,
+        "--engine": engine is not None,
+    }
+    for name in (name for name, is_given in given.items() if is_given and output is None):
+        raise BadSetting(f"{name} needs -o FILE")
+    if engine is not None:
+        changes = [*(extend or ()), *files.paths, *names.paths]
+        _check_engine(engine, row, output, changes, is_text=safe_csv or digits is not None)
+    elif output is not None:
         inputs = [model, rows, among, exclude, *(extend or ()), *files.paths, *names.paths]
         check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
     fitted = load_model(model, extensions=extend, features=files, names=names)
     with hint_at_extension():
-        choice = {
+        choice: dict[str, Any] = {
             "among": None if among is None else read_column_list(among, fitted),
             "exclude": None if exclude is None else read_column_list(exclude, fitted),
             "min_entries": min_entries,
@@ -151,7 +168,13 @@ def recommend(
         labels = (
             [_convert_row(fitted, row)] if row is not None else None if rows is None else read_row_list(rows, fitted)
         )
-        lines = _RecommendationLines(fitted, fitted.make_ranker(**order), labels, n, choice | {"rerank": rerank})
+        choice["rerank"] = rerank
+        if engine is not None:
+            _recommend_on_ray(
+                model, fitted, labels, output, n=n, device=device, options=choice | order, as_json=as_json
+            )
+            return
+        lines = _RecommendationLines(fitted, fitted.make_ranker(**order), labels, n, choice | {"device": device})
     with show_share("recommending") as show:
         frames = lines.iterate(show)
         write_frames(frames, lines.found.schema, output, as_json=as_json, safe_csv=safe_csv, digits=digits)
@@ -218,6 +241,38 @@ def _check_rows(
         raise BadSetting(
             f"-o is for known rows; the recommendations for a new row ({by}) are printed (use --json for machines)"
         )
+
+
+def _check_engine(engine: str, row: str | None, output: str | None, changes: list[Path], *, is_text: bool) -> None:
+    """Refuse options that workers of an engine could not follow."""
+    if engine != "ray":
+        raise BadSetting(f"--engine must be ray; got {engine!r}")
+    if row is not None or is_text:
+        name = "--row" if row is not None else "--safe-csv and --digits"
+        raise BadSetting(f"--engine is for many rows, in parquet files; leave out {name}")
+    if changes:
+        raise BadSetting(f"--engine reads the model file as it is; save a model with {changes[0]} first")
+    if output == STANDARD or Path(output or "").suffix:
+        raise BadSetting(f"with --engine, -o is a new folder of parquet files, such as -o top; got {output!r}")
+
+
+def _recommend_on_ray(
+    path: Path,
+    model: Model,
+    rows: Iterable[Any] | None,
+    folder: str,
+    *,
+    n: int,
+    device: str | None,
+    options: dict[str, Any],
+    as_json: bool,
+) -> None:
+    from deepmf.batch import Scorer, score_on_ray
+
+    found = model.entries_.rows
+    wanted = found.array if rows is None else found[found.find_distinct(rows)]
+    n_lines = score_on_ray(Scorer(path.absolute(), n=n, device=device, **options), wanted, folder)
+    _show_counts(wanted.size, n_lines, folder, as_json=as_json)
 
 
 def _recommend_row(
@@ -302,9 +357,12 @@ class _RecommendationLines:
 
 def _show_summary(lines: _RecommendationLines, target: str, *, as_json: bool) -> None:
     """Print the number of recommendations in a file; nothing for standard output."""
-    if target == STANDARD:
-        return
+    if target != STANDARD:
+        _show_counts(lines.n_rows, lines.n_lines, target, as_json=as_json)
+
+
+def _show_counts(n_rows: int, n_lines: int, target: str, *, as_json: bool) -> None:
     if as_json:
-        show_json({"rows": lines.n_rows, "recommendations": lines.n_lines, "file": target})
+        show_json({"rows": n_rows, "recommendations": n_lines, "file": target})
     else:
-        say(f"{lines.n_lines:,} recommendations for {lines.n_rows:,} row{'s' * (lines.n_rows != 1)} in {target}")
+        say(f"{n_lines:,} recommendations for {n_rows:,} row{'s' * (n_rows != 1)} in {target}")

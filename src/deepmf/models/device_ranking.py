@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,6 @@ import torch
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import IndexArray
 from deepmf.models.predictor import Predictor, Readout
-from deepmf.models.ranking import BestSoFar, ColumnChoice, Omitted
 from deepmf.models.relevance import Ranker, RelevanceRanker
 from deepmf.training.runtime import Runtime
 
@@ -19,10 +18,18 @@ from deepmf.training.runtime import Runtime
 _CELLS_ON_GPU = 1 << 27
 
 
-class DeviceColumns:
-    """The latents of the columns to rank, on a device."""
+class LargestKeys(NamedTuple):
+    """Keys of rankings, and the line and the place of each."""
 
-    def __init__(self, ranker: Ranker, choice: ColumnChoice, device: str) -> None:
+    lines: IndexArray
+    places: IndexArray
+    keys: npt.NDArray[Any]
+
+
+class DeviceColumns:
+    """The latents of the columns to rank, in the order of their places, on a device."""
+
+    def __init__(self, ranker: Ranker, columns: IndexArray, device: str) -> None:
         predictor = ranker.predictor
         if isinstance(ranker, RelevanceRanker):
             raise BadSetting(f"device={device!r} ranks columns by value; set rank_by='value'")
@@ -30,24 +37,26 @@ class DeviceColumns:
         if type(predictor) is not Predictor or not ranks_by_products:  # subclasses score in their own way
             raise BadSetting(f"this model does not rank by products of latents; leave out device={device!r}")
         self._rows, self._device = predictor.rows, Runtime(device).device
-        self._latents = self._send(predictor.columns.take(choice.columns(np.arange(choice.n_places))))
+        self._latents = self._send(predictor.columns.take(columns))
 
     @property
     def n_rows_at_a_time(self) -> int | None:
         """The number of rows that are ranked together; None for as many as without a device."""
         return max(_CELLS_ON_GPU // max(len(self._latents), 1), 1) if self._device.type == "cuda" else None
 
-    def find_best(self, rows: IndexArray, n: int, omitted: Omitted) -> BestSoFar:
-        """Return the n largest keys of each row; ties go to the earlier place."""
-        best = BestSoFar(rows.size, n)
+    def find_largest(
+        self, rows: IndexArray, n: int, lines: IndexArray, places: IndexArray, everywhere: IndexArray
+    ) -> LargestKeys:
+        """Return the n largest keys of each row, and more if several are equal to the n-th.
+
+        lines, places: the pairs that are left out. everywhere: the places that are left out in all lines.
+        """
         keys = self._send(self._rows.take(rows)) @ self._latents.T
-        keys[self._send(omitted.lines), self._send(omitted.places)] = -torch.inf
-        keys[:, self._send(omitted.everywhere)] = -torch.inf
+        keys[self._send(lines), self._send(places)] = -torch.inf
+        keys[:, self._send(everywhere)] = -torch.inf
         least = keys.topk(n).values[:, -1:]
-        found = (keys >= least) & (keys > -torch.inf)
-        lines, places = found.nonzero(as_tuple=True)
-        best.merge(lines.cpu().numpy(), places.cpu().numpy(), keys[lines, places].cpu().numpy())
-        return best
+        found = ((keys >= least) & (keys > -torch.inf)).nonzero(as_tuple=True)
+        return LargestKeys(*(each.cpu().numpy() for each in (*found, keys[found])))
 
     def _send(self, array: npt.NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)

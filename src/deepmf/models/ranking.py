@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict, Unpack
+from typing import Any, NamedTuple, Self, TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,10 @@ from deepmf.matrix.axis_entries import NOTHING, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.names import Names
+from deepmf.models.device_ranking import DeviceColumns
 from deepmf.models.predictor import Predictor
 from deepmf.models.relevance import Observed, RankBy, Ranker
 from deepmf.models.reranking import Rerank, Reranker, make_reranker
-
-if TYPE_CHECKING:
-    from deepmf.models.device_ranking import DeviceColumns
 
 # Cells scored at a time when whole rows are ranked: 8 MB of float64.
 CELLS_AT_A_TIME = 1 << 20
@@ -225,9 +223,7 @@ def rank_batches(
     n_rows = max(CELLS_AT_A_TIME // max(choice.n_places, 1), _ROWS_AT_A_TIME)
     on_device = None
     if device is not None:
-        from deepmf.models.device_ranking import DeviceColumns
-
-        on_device = DeviceColumns(ranker, choice, device)
+        on_device = DeviceColumns(ranker, choice.columns(np.arange(choice.n_places)), device)
         n_rows = on_device.n_rows_at_a_time or n_rows
     for start in range(0, max(rows.size, 1), n_rows):
         yield _rank_rows(ranker, rows[start : start + n_rows], choice, int(n), observed, reranker, on_device)
@@ -248,7 +244,8 @@ def _rank_rows(
     if on_device is None or n_best == 0:
         best = _find_best(ranker, rows, choice, n_best, omitted)
     else:
-        best = on_device.find_best(rows, n_best, omitted)
+        best = BestSoFar(rows.size, n_best)
+        best.merge(*on_device.find_largest(rows, n_best, *omitted))
     keys, columns = best.keys, choice.columns(best.places)
     if reranker is not None:
         picked = reranker.pick(keys, columns, n)

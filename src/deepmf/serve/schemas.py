@@ -95,13 +95,6 @@ class ErrorResponse(BaseModel):
 Kind = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST_KIND)]
 
 
-class ColumnValue(BaseModel):
-    """An entry of a row: its column and its value."""
-
-    column: Id
-    value: float
-
-
 class GivenValue(RequestModel):
     """A value, or a kind of feedback (view, purchase, ...) that stands for one."""
 
