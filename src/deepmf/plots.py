@@ -48,7 +48,9 @@ __all__ = [
     "plot_explanation",
     "plot_history",
     "plot_importances",
+    "plot_imputed",
     "plot_lines",
+    "plot_missing_patterns",
     "render_svg",
     "save_svg",
 ]
@@ -124,6 +126,7 @@ _CHARACTER = 6.3  # approximate width of a character in points
 _TIP = "tip:"  # prefix of ids that become tooltips
 MOST_WRITTEN = 11  # a heat map of at most this many levels has numbers in its cells
 _SHADES = 20  # of a heat map
+_MOST_BARS = 12  # of numbers with more different values, the density is drawn
 # Up to the first shade, text in a cell is dark on light paper and light on dark paper; up to the second, dark on both.
 # Its contrast with the cell is at least 4.5.
 _PALE, _MIDDLING = 12, 17
@@ -503,6 +506,76 @@ def plot_confusion(
     _name_ticks(own.xaxis, range(n_levels), levels)
     every = math.ceil(n_levels / 12)
     _name_ticks(own.yaxis, range(0, n_levels, every), levels[::every])
+    return own
+
+
+def plot_imputed(observed: npt.ArrayLike, imputed: npt.ArrayLike, ax: Axes | None = None, *, x_label: str = "") -> Axes:
+    """Draw the values of a column, observed beside imputed: shares of categories and levels, or densities of numbers.
+
+    `deepmf.sklearn.imputed_values` returns both. Numbers of more than twelve different values have densities.
+    """
+    given = {"observed": np.asarray(observed), "imputed": np.asarray(imputed)}
+    together = np.concatenate([values.ravel() for values in given.values()])
+    if together.size == 0:
+        raise BadSetting("there are no values to draw")
+    are_numbers = all(values.dtype.kind in "fiub" for values in given.values())
+    levels = np.unique(together if are_numbers else together.astype(str))
+    if are_numbers and levels.size > _MOST_BARS:
+        return _plot_densities({name: values.astype(float) for name, values in given.items()}, ax, x_label=x_label)
+    shares = {
+        name: [float(np.mean(values.astype(levels.dtype) == level)) if values.size else 0.0 for level in levels]
+        for name, values in given.items()
+    }
+    names = [format_short(float(level)) if are_numbers else str(level) for level in levels]
+    return plot_bars(names, shares, ax, x_label=x_label, y_label="share of values", percent=True)
+
+
+def _plot_densities(given: Mapping[str, npt.NDArray[np.float64]], ax: Axes | None, *, x_label: str) -> Axes:
+    from scipy.stats import gaussian_kde
+
+    together = np.concatenate(list(given.values()))
+    reach = 0.1 * np.ptp(together)
+    places = np.linspace(together.min() - reach, together.max() + reach, 200)
+    curves = {
+        name: (places.tolist(), gaussian_kde(values)(places).tolist())
+        for name, values in given.items()
+        if np.unique(values).size > 1
+    }
+    return plot_lines(curves, ax, x_label=x_label, y_label="density")
+
+
+@_apply_style
+def plot_missing_patterns(
+    columns: Sequence[str],
+    missing: npt.NDArray[np.bool_],
+    counts: Sequence[int],
+    ax: Axes | None = None,
+    *,
+    most: int = 30,
+) -> Axes:
+    """Draw which columns are missing together: a line for each pattern, with its number of rows.
+
+    `deepmf.sklearn.missing_patterns` returns columns, missing (patterns, columns) and counts. Of more than `most`
+    patterns, the first are drawn.
+    """
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Outline
+
+    shown = np.asarray(missing, dtype=bool)[:most]
+    n_patterns, n_columns = shown.shape
+    own = ax or make_axes(height=min(80.0 + 24.0 * n_patterns, 800.0))[0]
+    square = 0.46 * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1], [-1, -1]])
+    for cells, colour in ((np.argwhere(shown), _OTHER), (np.argwhere(~shown), _RULE)):
+        if len(cells):
+            outlines = [Outline(square + cell[::-1], closed=True) for cell in cells]
+            own.add_patch(PathPatch(Outline.make_compound_path(*outlines), facecolor=colour, edgecolor="none"))
+    own.set(xlim=(-0.5, n_columns - 0.5), ylim=(n_patterns - 0.5, -0.5))
+    own.grid(visible=False)
+    _label(own, "column (coloured: missing)", "rows with the pattern")
+    _name_ticks(own.xaxis, range(n_columns), [str(name) for name in columns])
+    _name_ticks(own.yaxis, range(n_patterns), [format_count(int(count)) for count in list(counts)[:most]])
+    if len(missing) > most:
+        add_note(own, f"{len(missing) - most} more patterns are not shown")
     return own
 
 

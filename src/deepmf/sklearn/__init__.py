@@ -6,6 +6,15 @@ from deepmf.errors import MissingDependency
 from deepmf.lazy import export_names
 
 if TYPE_CHECKING:
+    from deepmf.sklearn.diagnostics import (
+        CategoryShares,
+        ImputedValues,
+        MissingPatterns,
+        category_shares,
+        imputed_values,
+        missing_patterns,
+    )
+    from deepmf.sklearn.genotypes import GenotypeScores, genotype_scores
     from deepmf.sklearn.imputer import DMFImputer
     from deepmf.sklearn.pooling import PooledEstimates, pool
     from deepmf.sklearn.scores import HiddenScore, hidden_entries_score, imputation_scores
@@ -13,14 +22,22 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AreaSplitter",
+    "CategoryShares",
     "DMFImputer",
     "EntrySplitter",
+    "GenotypeScores",
     "HiddenScore",
+    "ImputedValues",
     "MaskedTable",
+    "MissingPatterns",
     "PooledEstimates",
+    "category_shares",
+    "genotype_scores",
     "hidden_entries_score",
     "imputation_scores",
+    "imputed_values",
     "mask_entries",
+    "missing_patterns",
     "pool",
 ]
 
@@ -28,6 +45,15 @@ __all__ = [
 _get_name, __dir__ = export_names(
     __name__,
     {
+        "deepmf.sklearn.diagnostics": [
+            "CategoryShares",
+            "ImputedValues",
+            "MissingPatterns",
+            "category_shares",
+            "imputed_values",
+            "missing_patterns",
+        ],
+        "deepmf.sklearn.genotypes": ["GenotypeScores", "genotype_scores"],
         "deepmf.sklearn.imputer": ["DMFImputer"],
         "deepmf.sklearn.pooling": ["PooledEstimates", "pool"],
         "deepmf.sklearn.scores": ["HiddenScore", "hidden_entries_score", "imputation_scores"],
