@@ -383,8 +383,8 @@ def test_wrong_standard_input_is_called_so(
 def test_a_bug_while_completing_is_ours_and_leaves_nothing(
     run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
-    def broken(*known: Any) -> Iterator[Any]:
-        yield from complete_rows(*known)
+    def broken(*known: Any, **named: Any) -> Iterator[Any]:
+        yield from complete_rows(*known, **named)
         raise ZeroDivisionError("of ours")
 
     monkeypatch.setattr("deepmf.models.completion.complete_rows", broken)
@@ -405,16 +405,25 @@ def test_what_is_no_stream_needs_a_file(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.fixture
+def in_the_foreground() -> Iterator[None]:
+    """Ctrl-C interrupts the tests, also where a shell started them in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("in_the_foreground")
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_ctrl_c_while_completing_leaves_nothing(
     run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     rounds = []
 
-    def interrupted(*known: Any) -> Iterator[Any]:
+    def interrupted(*known: Any, **named: Any) -> Iterator[Any]:
         for _ in range(1000):
             rounds.append(1)
-            yield from complete_rows(*known)
+            yield from complete_rows(*known, **named)
             if len(rounds) % 100 == 2:  # on a busy machine polars may swallow the first: people press it again
                 signal.raise_signal(signal.SIGINT)
             time.sleep(0.01)

@@ -74,6 +74,7 @@ TAB = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "offered", "loaded"),
     [

@@ -22,7 +22,7 @@ from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.report import write_report
 from deepmf.report.content import LeftOut, Section
-from deepmf.report.findings import find
+from deepmf.report.findings import Findings, find
 from deepmf.report.page import SECTIONS, render_page
 from deepmf.training.history import EpochRecord, History, describe_stages
 
@@ -61,6 +61,17 @@ def page_of(model: Model, test: ObservedMatrix, **named: Any) -> Outline:
     return Outline(render_page(find(model, test), **named))
 
 
+@pytest.fixture(scope="module")
+def found(entries: ObservedMatrix, discrete: Model) -> Findings:
+    """The findings about a model with levels, with an explanation."""
+    return find(discrete, entries, explain=[(entries.row_labels[0], entries.column_labels[0])])
+
+
+@pytest.fixture(scope="module")
+def page(entries: ObservedMatrix, discrete: Model) -> Outline:
+    return page_of(discrete, entries)
+
+
 def titles(page: Outline) -> list[str]:
     return page.texts["h2"]
 
@@ -68,8 +79,7 @@ def titles(page: Outline) -> list[str]:
 ALWAYS = ["The data", "Error by area", "Cold start", "Settings and environment"]
 
 
-def test_sections_of_a_model_with_levels(entries: ObservedMatrix, discrete: Model) -> None:
-    page = page_of(discrete, entries)
+def test_sections_of_a_model_with_levels(entries: ObservedMatrix, page: Outline) -> None:
     assert titles(page) == [
         "The data",
         "Error by area",
@@ -96,9 +106,9 @@ def test_sections_of_a_model_with_distributions(entries: ObservedMatrix, probabl
 
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_section_says_how_to_read_it(
-    entries: ObservedMatrix, discrete: Model, probable: Model, section: Any
+    entries: ObservedMatrix, found: Findings, probable: Model, section: Any
 ) -> None:
-    made = section(find(discrete, entries, explain=[(entries.row_labels[0], entries.column_labels[0])]))
+    made = section(found)
     if isinstance(made, LeftOut):
         made = section(find(probable, entries))
     assert isinstance(made, Section)
@@ -106,9 +116,7 @@ def test_every_section_says_how_to_read_it(
     assert len(made.how) < 250
 
 
-def test_the_numbers_are_those_of_the_findings(entries: ObservedMatrix, discrete: Model) -> None:
-    found = find(discrete, entries)
-    page = Outline(render_page(found))
+def test_the_numbers_are_those_of_the_findings(found: Findings, page: Outline) -> None:
     assert found.baseline is not None
     for part in (*found.measured.areas, *found.baseline.areas):
         assert f"{part.rmse:.3f}" in page.text("td")
@@ -117,8 +125,7 @@ def test_the_numbers_are_those_of_the_findings(entries: ObservedMatrix, discrete
     assert f"{found.measured.overall.mae:.3f} on average" in page.text("header")
 
 
-def test_the_page_needs_nothing_but_itself(entries: ObservedMatrix, discrete: Model) -> None:
-    page = page_of(discrete, entries)
+def test_the_page_needs_nothing_but_itself(page: Outline) -> None:
     names = {tag for tag, _ in page.tags}
     assert not names & {"script", "img", "iframe", "object", "embed", "video", "form", "base"}
     for tag, attributes in page.tags:
@@ -132,8 +139,7 @@ def test_the_page_needs_nothing_but_itself(entries: ObservedMatrix, discrete: Mo
     assert policy == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
 
 
-def test_pictures_and_tables_are_told_to_those_who_do_not_see_them(entries: ObservedMatrix, discrete: Model) -> None:
-    page = page_of(discrete, entries)
+def test_pictures_and_tables_are_told_to_those_who_do_not_see_them(page: Outline) -> None:
     pictures = [attributes for tag, attributes in page.tags if tag == "svg"]
     assert len(pictures) == 10
     ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
@@ -168,6 +174,7 @@ def split_of(**generator: Any) -> Any:
     return split_entries(generate(**settings, seed=0).matrix, train=0.7, validation=0.1, test=0.2, seed=0)
 
 
+@pytest.mark.slow
 def test_a_scale_without_levels() -> None:
     parts = split_of(levels=None)
     page = page_of(DMF(**TINY).fit(parts.train), parts.test)
@@ -177,6 +184,7 @@ def test_a_scale_without_levels() -> None:
     assert "RMSE on the validation entries" not in page.text("main")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", [[0, 1], np.arange(0.25, 10.25, 0.25), [1, 10, 100, 1000]])
 def test_few_many_and_uneven_levels(levels: Any) -> None:
     parts = split_of(levels=levels)
@@ -190,11 +198,13 @@ def test_one_test_entry_is_not_enough(split: AreaSplit) -> None:
     assert "no column has at least 20 test entries" in page.text("footer")
 
 
+@pytest.mark.slow
 def test_one_value_only() -> None:
     matrix = ObservedMatrix.from_array(np.full((12, 12), 3.0), Scale([3]))
     assert set(titles(page_of(ALS(latent_size=2, epochs=2).fit(matrix), matrix))) >= set(ALWAYS)
 
 
+@pytest.mark.slow
 def test_entries_that_were_seen_are_no_test(split: AreaSplit) -> None:
     n_entries = split.train.n_entries
     said = page_of(Means().fit(split.train), split.train).text("header")
@@ -249,6 +259,7 @@ def test_the_best_epoch_is_named(split: AreaSplit) -> None:
     ) in page.text("p")
 
 
+@pytest.mark.slow
 def test_what_was_no_number_is_not_drawn(split: AreaSplit) -> None:
     page = with_history(split, [3.0, 2.0, None, math.inf], best_epoch=1, best_error=0.2, stopped="diverged")
     described = [attributes["aria-label"] for tag, attributes in page.tags if tag == "svg"]
@@ -257,30 +268,30 @@ def test_what_was_no_number_is_not_drawn(split: AreaSplit) -> None:
     assert "Learning curve" not in titles(with_history(split, [None]))
 
 
-def test_the_file_is_written_whole_or_not_at_all(
-    tmp_path: Path, split: AreaSplit, entries: ObservedMatrix, discrete: Model
-) -> None:
-    path = tmp_path / "report.html"
-    write_report(discrete, entries, path, title="ours")
+def test_the_file_is_written_whole_or_not_at_all(tmp_path: Path, split: AreaSplit, entries: ObservedMatrix) -> None:
+    path, model = tmp_path / "report.html", Means().fit(split.train)
+    write_report(model, split.test["I"], path, title="ours")
     page = path.read_text(encoding="utf-8")
     assert page.startswith("<!doctype html>\n<html")
     assert page.endswith("</html>\n")
     with pytest.raises(UnknownLabel):
-        write_report(Means().fit(split.train), entries, path)
+        write_report(model, entries, path)
     assert path.read_text(encoding="utf-8") == page
     with pytest.raises(CannotSave, match="there is no folder"):
-        write_report(discrete, entries, tmp_path / "none" / "report.html")
+        write_report(model, split.test["I"], tmp_path / "none" / "report.html")
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 
 
+@pytest.mark.slow
 def test_a_title_may_hold_half_a_character(tmp_path: Path, split: AreaSplit) -> None:
     path = tmp_path / "report.html"
     write_report(Means().fit(split.train), split.test["I"], path, title="half \ud800")
     assert "<title>half ?</title>" in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_what_the_model_does_not_know_is_told(split: AreaSplit, entries: ObservedMatrix) -> None:
-    model = DMFD(**TINY).fit(split.train, split.validation)
+    model = ALS(latent_size=2, epochs=2).fit(split.train)
     found = find(model, entries, unknown="fallback")
     page = render_page(found)
     Outline(page)
@@ -288,10 +299,11 @@ def test_what_the_model_does_not_know_is_told(split: AreaSplit, entries: Observe
     told = f"Of {entries.n_entries} test entries, {n_unknown} have a row or column that the model does not know"
     assert f"{told}. Means predict them with an RMSE of {found.measured.areas[1].rmse:.3f};" in page
     assert "<dt>unknown</dt>" in page
-    assert f"On {entries.n_entries} test entries, DMFD is off by" in page
+    assert f"On {entries.n_entries} test entries, ALS is off by" in page
     assert f"{told}; this page leaves them out." in render_page(find(model, entries, unknown="nan"))
 
 
+@pytest.mark.slow
 def test_settings_that_were_chosen_are_marked(split: AreaSplit) -> None:
     model = OrdinalDMF(effort="quick", epochs=3, device="cpu").fit(split.train, split.validation)
     page = page_of(model, split.test["I"])
