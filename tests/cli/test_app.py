@@ -47,6 +47,15 @@ def test_help_and_version(run: Any) -> None:
 
 
 @pytest.mark.slow
+def test_help_fits_a_terminal_and_has_groups(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = run("fit", "--help").out
+    assert max(map(len, out.splitlines())) <= 80
+    places = [out.index(f"\n{group}:\n") for group in ("Arguments", "Options", "Features and names", "Reading entries")]
+    assert places == sorted(places)
+    assert out.index("--wide") > places[-1] and out.index("--resume") < places[2]
+
+
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys\nfrom deepmf.cli.app import main\n"

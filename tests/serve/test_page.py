@@ -16,6 +16,7 @@ from tests.models.test_interactions import make_clicks, own_kind
 
 from deepmf.datasets import generate
 from deepmf.matrix.features import Features
+from deepmf.matrix.frames import TableForm
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
@@ -402,6 +403,29 @@ def test_markup_in_ids_titles_and_features_stays_text(
     page.evaluate("text => { document.querySelector('main').innerHTML = text; }", SCRIPTED[1])
     page.wait_for_function("violations.length > 0")
     visitor.leave(said=("Content Security Policy", "404"))
+
+
+@pytest.mark.slow
+def test_names_and_the_words_of_the_table_are_shown(
+    browser: Any, live: Callable[..., Live], ratings: ObservedMatrix
+) -> None:
+    titles = {column: f"Title of {column}" for column in ratings.column_labels.tolist()}
+    matrix = ratings.with_form(TableForm("userId", "film", "stars"))
+    ann = Visitor(browser, live(ALS(latent_size=4, seed=0).fit(matrix, column_names=titles)).address)
+    ann.arrive()
+    ann.card(0).wait_for()
+    column = ann.rate(0, 5)
+    assert ann.card(0).locator("h3 .title").inner_text() == titles[column]
+    best = ann.best()
+    assert ann.card(0, "best").locator("h3 .title").inner_text() == titles[best[0]]
+    assert titles[column] in ann.page.locator("#own").inner_text()
+    assert "films" in ann.page.locator("#lead").inner_text()
+    assert ann.page.locator("#search").get_attribute("placeholder") == "Search films"
+    ann.page.fill("#search", f"title of {best[0]}")
+    ann.page.wait_for_function("document.querySelectorAll('#found .card[data-column]').length === 1")
+    assert ann.card(0).get_attribute("data-column") == best[0]
+    assert titles[best[0]] in ann.page.locator("#map").inner_html()
+    ann.leave()
 
 
 @pytest.mark.slow

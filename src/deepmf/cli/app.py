@@ -21,6 +21,7 @@ from deepmf.cli.evaluate import evaluate
 from deepmf.cli.explain import explain
 from deepmf.cli.export import export, export_entries
 from deepmf.cli.fit import fit
+from deepmf.cli.help import GroupedCommand
 from deepmf.cli.import_entries import import_entries
 from deepmf.cli.impute import impute
 from deepmf.cli.inspect import inspect
@@ -106,9 +107,9 @@ for _command in (
     api_key,
     reproduce,
 ):
-    app.command(_command.__name__.replace("_", "-"))(_command)
+    app.command(_command.__name__.replace("_", "-"), cls=GroupedCommand)(_command)
 
-app.command("import")(import_entries)  # no name of a function
+app.command("import", cls=GroupedCommand)(import_entries)  # no name of a function
 app.add_typer(datasets, name="datasets")
 
 

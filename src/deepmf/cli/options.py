@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from deepmf.cli.help import BESIDE, OUTPUT, READING, TRAINING
 from deepmf.models.registry import MODELS, model_class
 
 DEFAULT_MODEL = "dmf-o"
@@ -58,7 +59,7 @@ Ratings = Annotated[
     Path,
     typer.Argument(
         metavar="RATINGS",
-        help="Entries: csv, tsv, parquet, jsonl, MovieLens .dat or .npz, also .gz and .zst; a store that pack wrote; "
+        help="Entries: csv, tsv, parquet, jsonl, xlsx, MovieLens .dat, .npz, .npy, also .gz and .zst; a store of pack; "
         "- for csv on standard input.",
     ),
 ]
@@ -69,73 +70,127 @@ ScaleText = Annotated[
         "--scale",
         metavar="SCALE",
         help="Levels (1,2,3,4,5) or interval (0:100) of the values; default: as in the file.",
+        rich_help_panel=READING,
     ),
 ]
 
 Row = Annotated[
     str | None,
-    typer.Option("--row", metavar="NAME", help="Field of the row ids: name or position from 0; default: detected."),
+    typer.Option(
+        "--row",
+        metavar="NAME",
+        help="Field of the row ids: name or position from 0; default: detected.",
+        rich_help_panel=READING,
+    ),
 ]
 
 Column = Annotated[
     str | None,
-    typer.Option("--column", metavar="NAME", help="Field of the column ids: name or position; default: detected."),
+    typer.Option(
+        "--column",
+        metavar="NAME",
+        help="Field of the column ids: name or position; default: detected.",
+        rich_help_panel=READING,
+    ),
 ]
 
 Value = Annotated[
     str | None,
-    typer.Option("--value", metavar="NAME", help="Field of the values: name or position; default: detected."),
+    typer.Option(
+        "--value",
+        metavar="NAME",
+        help="Field of the values: name or position; default: detected.",
+        rich_help_panel=READING,
+    ),
 ]
 
 NoValues = Annotated[
     bool,
     typer.Option(
-        "--no-values", help="Read interactions without values, such as clicks; a file of two fields has none."
+        "--no-values",
+        help="Read interactions without values, such as clicks; a file of two fields has none.",
+        rich_help_panel=READING,
     ),
 ]
 
 Count = Annotated[
     str | None,
-    typer.Option("--count", metavar="NAME", help="Field that counts interactions, such as plays; implies --no-values."),
+    typer.Option(
+        "--count",
+        metavar="NAME",
+        help="Field that counts interactions, such as plays; implies --no-values.",
+        rich_help_panel=READING,
+    ),
 ]
 
 Separator = Annotated[
-    str | None, typer.Option("--separator", metavar="TEXT", help="Field separator; default: detected.")
+    str | None,
+    typer.Option("--separator", metavar="TEXT", help="Field separator; default: detected.", rich_help_panel=READING),
 ]
 
 Duplicates = Annotated[
     str,
-    typer.Option("--duplicates", metavar="error|first|last|mean", help="What to do with repeated (row, column) pairs."),
+    typer.Option(
+        "--duplicates",
+        metavar="error|first|last|mean",
+        help="What to do with repeated (row, column) pairs.",
+        rich_help_panel=READING,
+    ),
 ]
 
 MissingValues = Annotated[
-    str, typer.Option("--missing", metavar="error|drop", help="What to do with lines without a value.")
+    str,
+    typer.Option(
+        "--missing", metavar="error|drop", help="What to do with lines without a value.", rich_help_panel=READING
+    ),
 ]
 
 DecimalMark = Annotated[
-    str, typer.Option("--decimal", metavar=".|,", help="Decimal mark of the values, read or written.")
+    str,
+    typer.Option(
+        "--decimal", metavar=".|,", help="Decimal mark of the values, read or written.", rich_help_panel=READING
+    ),
 ]
 
 Wide = Annotated[
-    bool, typer.Option("--wide", help="Read a wide table: a line per row, a field per column, gaps where unobserved.")
+    bool,
+    typer.Option(
+        "--wide",
+        help="Read a wide table: a line per row, a field per column, gaps where unobserved.",
+        rich_help_panel=READING,
+    ),
 ]
 
 ExcludeColumns = Annotated[
     str | None,
-    typer.Option("--exclude-columns", metavar="NAME,NAME", help="Columns of a wide table to leave out, such as age."),
+    typer.Option(
+        "--exclude-columns",
+        metavar="NAME,NAME",
+        help="Columns of a wide table to leave out, such as age.",
+        rich_help_panel=READING,
+    ),
 ]
 
 # Models and training
 
 ModelName = Annotated[
     str,
-    typer.Option("--model", metavar="NAME", help=f"Model to fit: {', '.join(MODELS)}.", autocompletion=list_models),
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help=f"Model to fit: {', '.join(MODELS)}.",
+        autocompletion=list_models,
+        rich_help_panel=TRAINING,
+    ),
 ]
 
 Effort = Annotated[
     str | None,
     typer.Option(
-        "--effort", metavar="quick|normal|best", help="Training time to spend on accuracy, for dmf-o; default: normal."
+        "--effort",
+        metavar="quick|normal|best",
+        help="Training time to spend on accuracy, for dmf-o; default: normal.",
+        rich_help_panel=TRAINING,
     ),
 ]
 
@@ -147,11 +202,15 @@ Assignments = Annotated[
         help="Setting of the model, such as dropout=0.5 or hidden_sizes=512,256; repeatable. deepmf settings MODEL "
         "lists all.",
         autocompletion=list_assignments,
+        rich_help_panel=TRAINING,
     ),
 ]
 
 Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="TOML file of settings; --set overrides it.")
+    Path | None,
+    typer.Option(
+        "--config", metavar="FILE", help="TOML file of settings; --set overrides it.", rich_help_panel=TRAINING
+    ),
 ]
 
 Validation = Annotated[
@@ -160,6 +219,7 @@ Validation = Annotated[
         "--validation",
         metavar="FILE",
         help="Validation entries, used only for early stopping and to compare settings.",
+        rich_help_panel=TRAINING,
     ),
 ]
 
@@ -170,14 +230,22 @@ ValidationShare = Annotated[
         metavar="SHARE",
         help=f"Share of the entries held out for validation, 0 for none; default: {VALIDATION_SHARE:g}, and fit lets "
         "dmf-o choose.",
+        rich_help_panel=TRAINING,
     ),
 ]
 
-Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed; default: 0.")]
+Seed = Annotated[
+    int | None, typer.Option("--seed", metavar="N", help="Random seed; default: 0.", rich_help_panel=TRAINING)
+]
 
 Device = Annotated[
     str | None,
-    typer.Option("--device", metavar="auto|cpu|cuda", help="Device to train on; auto uses a GPU if there is one."),
+    typer.Option(
+        "--device",
+        metavar="auto|cpu|cuda",
+        help="Device to train on; auto uses a GPU if there is one.",
+        rich_help_panel=TRAINING,
+    ),
 ]
 
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file or folder; - for standard input.")]
@@ -194,13 +262,18 @@ Extend = Annotated[
 RowFeatures = Annotated[
     Path | None,
     typer.Option(
-        "--row-features", metavar="FILE", help="Features of rows: csv, tsv, parquet or jsonl with a line per row."
+        "--row-features",
+        metavar="FILE",
+        help="Features of rows: csv, tsv, parquet or jsonl with a line per row.",
+        rich_help_panel=BESIDE,
     ),
 ]
 
 ColumnFeatures = Annotated[
     Path | None,
-    typer.Option("--column-features", metavar="FILE", help="Features of columns, with a line per column."),
+    typer.Option(
+        "--column-features", metavar="FILE", help="Features of columns, with a line per column.", rich_help_panel=BESIDE
+    ),
 ]
 
 FeatureLabels = Annotated[
@@ -209,6 +282,7 @@ FeatureLabels = Annotated[
         "--feature-label",
         metavar="NAME",
         help="Id column of the features file; default: detected; repeatable.",
+        rich_help_panel=BESIDE,
     ),
 ]
 
@@ -218,6 +292,7 @@ FeatureKinds = Annotated[
         "--feature-kinds",
         metavar="NAME=KIND,NAME=KIND",
         help="Kinds of features that are detected wrongly: number, category, list or date.",
+        rich_help_panel=BESIDE,
     ),
 ]
 
@@ -225,7 +300,12 @@ FeatureKinds = Annotated[
 
 RowNames = Annotated[
     Path | None,
-    typer.Option("--row-names", metavar="FILE", help="Names shown beside row ids: a table of ids and names."),
+    typer.Option(
+        "--row-names",
+        metavar="FILE",
+        help="Names shown beside row ids: a table of ids and names.",
+        rich_help_panel=BESIDE,
+    ),
 ]
 
 ColumnNames = Annotated[
@@ -234,6 +314,7 @@ ColumnNames = Annotated[
         "--column-names",
         metavar="FILE",
         help="Names shown beside column ids, such as titles: a table of ids and names.",
+        rich_help_panel=BESIDE,
     ),
 ]
 
@@ -320,23 +401,38 @@ FrameFile = Annotated[
         "-o",
         metavar="FILE",
         help="File to write: .csv, .tsv, .jsonl or .parquet; - for standard output.",
+        rich_help_panel=OUTPUT,
     ),
 ]
 
 Digits = Annotated[
     int | None,
-    typer.Option("--digits", metavar="N", min=0, max=15, help="Round numbers to N digits after the decimal mark."),
+    typer.Option(
+        "--digits",
+        metavar="N",
+        min=0,
+        max=15,
+        help="Round numbers to N digits after the decimal mark.",
+        rich_help_panel=OUTPUT,
+    ),
 ]
 
 Levels = Annotated[bool, typer.Option("--levels", help="Predict levels of the scale.")]
 
 SafeCsv = Annotated[
     bool,
-    typer.Option("--safe-csv", help="Put an apostrophe before ids that a spreadsheet would run as formulas."),
+    typer.Option(
+        "--safe-csv",
+        help="Put an apostrophe before ids that a spreadsheet would run as formulas.",
+        rich_help_panel=OUTPUT,
+    ),
 ]
 
 FrameJson = Annotated[
-    bool, typer.Option("--json", help="Print a summary as JSON; with -o -, write JSON lines instead of csv.")
+    bool,
+    typer.Option(
+        "--json", help="Print a summary as JSON; with -o -, write JSON lines instead of csv.", rich_help_panel=OUTPUT
+    ),
 ]
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)]

@@ -56,6 +56,7 @@ async function show(model) {
   tellVersions(model, model.version);
   entries.draw();
   await Promise.all([person.load(), map.draw()]);
+  document.querySelector(".views").classList.toggle("returning", person.count > 0); // on a phone, their list comes first
   await search.search();
 }
 

@@ -8,7 +8,7 @@ import { nameOf, nounOf } from "/page/wording.js";
 const SIZE = 360;
 const MARGIN = 16;
 const NAMED = 5; // columns whose names are written
-const LETTER = 6; // the usual width of one
+const LETTER = 6.8; // the usual width of one
 const LONGEST = 24;
 const MOST_SHARES = 3000; // of the distributions that an answer may bring along, which bounds its size
 

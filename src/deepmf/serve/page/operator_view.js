@@ -7,7 +7,8 @@ import { formatDuration, formatFixed, formatMilliseconds, formatShort, formatWho
 
 const EVERY = 3000; // milliseconds
 const KEPT = 60; // of the rates that are drawn
-const QUANTILES = ["p50", "p95", "p99"];
+const QUANTILES = { p50: 5, p95: 20, p99: 100 }; // and the fewest requests that tell one
+const FEWEST_ERRORS = 10; // entries whose error is shown
 const AREAS = {
   I: "known row, known column",
   II: "new row, known column",
@@ -93,15 +94,14 @@ function tiles(figures) {
 
 function errorPanel(errors) {
   const heading = element("h2", {}, "Errors since training");
-  const note = "The service predicts each new entry before it learns it, which gives a live test error.";
+  const note = `The service predicts each new entry before it learns it, which gives a live test error, shown from ${FEWEST_ERRORS} entries on.`;
   const parts = [heading, element("p", { class: "hint" }, note)];
   if (!errors.length) return [...parts, element("p", { class: "state" }, "No entry could be predicted before it arrived yet.")];
-  const largest = Math.max(...errors.map(({ rmse }) => rmse), 1e-9);
+  const largest = Math.max(...errors.filter(({ n_entries: count }) => count >= FEWEST_ERRORS).map(({ rmse }) => rmse), 1e-9);
   const rows = errors.map(({ area, n_entries: count, rmse, mae }) => [
     element("span", {}, `Area ${area}`, element("small", {}, AREAS[area])),
-    bar(rmse / largest, "rmse"),
-    formatFixed(rmse, 3),
-    formatFixed(mae, 3),
+    count < FEWEST_ERRORS ? "" : bar(rmse / largest, "rmse"),
+    ...[rmse, mae].map((error) => (count < FEWEST_ERRORS ? "–" : formatFixed(error, 3))),
     formatWhole(count),
   ]);
   return [...parts, table(["area", "", "RMSE", "MAE", "entries"], rows)];
@@ -122,17 +122,17 @@ function ratePanel(rates) {
 }
 
 function latencyPanel(routes) {
-  const parts = [element("h2", {}, "Latency by route"), element("p", { class: "hint" }, "From the median to the 99th percentile, on a logarithmic axis from 1 ms to 10 s.")];
+  const parts = [element("h2", {}, "Latency by route"), element("p", { class: "hint" }, "From the median to the 99th percentile, on a logarithmic axis from 1 ms to 10 s. A median needs 5 requests, p95 20, p99 and the bar 100.")];
   const asked = routes.filter(({ route }) => route !== "(none)");
   const rows = asked.map(({ route, n_requests: count, n_refused: refused, n_failed: failed, seconds }) => [
     element("code", {}, route.replace(/:id\}/g, "}")),
-    span(seconds),
-    ...QUANTILES.map((name) => formatMilliseconds(seconds[name])),
+    count < QUANTILES.p99 ? "" : span(seconds),
+    ...Object.entries(QUANTILES).map(([name, fewest]) => (count < fewest ? "–" : formatMilliseconds(seconds[name]))),
     formatWhole(count),
     formatWhole(refused),
     formatWhole(failed),
   ]);
-  return [...parts, table(["route", "", ...QUANTILES, "requests", "refused", "failed"], rows)];
+  return [...parts, table(["route", "", ...Object.keys(QUANTILES), "requests", "refused", "failed"], rows)];
 }
 
 function modelPanel(model) {
@@ -168,7 +168,7 @@ function bar(share) {
 
 function span(seconds) {
   const place = (value) => `${Math.min(100, Math.max(0, 25 * Math.log10(Math.max(value, 0.001) / 0.001)))}%`;
-  const [low, middle, high] = QUANTILES.map((name) => place(seconds[name]));
+  const [low, middle, high] = Object.keys(QUANTILES).map((name) => place(seconds[name]));
   return drawShape(
     "svg",
     { class: "bar span", "aria-hidden": "true" },

@@ -6,7 +6,7 @@ import { ask } from "/page/service.js";
 import { Latest, emptyState, failedState, say } from "/page/states.js";
 import { formatCount, nounOf } from "/page/wording.js";
 
-const PAGE = 6;
+const PAGE = matchMedia("(max-width: 47.99rem)").matches ? 3 : 6; // on a phone, the list of recommendations follows
 const TYPING = 160; // milliseconds
 
 export class SearchView {
