@@ -26,7 +26,7 @@ LAYERS = [
     ["models"],
     ["evaluation"],
     ["experiments"],
-    ["sklearn", "serve", "report", "tuning", "export", "batch"],
+    ["sklearn", "serve", "report", "tuning", "export", "batch", "hub", "mlflow"],
     ["client"],
     ["cli"],
     ["__main__"],

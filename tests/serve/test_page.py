@@ -422,7 +422,7 @@ def test_names_and_the_words_of_the_table_are_shown(
     assert "films" in ann.page.locator("#lead").inner_text()
     assert ann.page.locator("#search").get_attribute("placeholder") == "Search films"
     ann.page.fill("#search", f"title of {best[0]}")
-    ann.page.wait_for_function("document.querySelectorAll('#found .card[data-column]').length === 1")
+    ann.page.wait_for_function("() => document.querySelectorAll('#found .card[data-column]').length === 1")
     assert ann.card(0).get_attribute("data-column") == best[0]
     assert titles[best[0]] in ann.page.locator("#map").inner_html()
     ann.leave()

@@ -556,6 +556,14 @@ def read_feature_columns(frame: Any, label: str | None) -> tuple[list[Any], dict
     return labels.to_list(), columns
 
 
+def read_pair_columns(frame: Any, names: tuple[str, str]) -> tuple[list[Any], list[Any]]:
+    """Return the rows and columns of a frame of pairs: in columns with these names, usual names, or the first two."""
+    table = _collect(frame)
+    asked = {role: name if name in table.columns else None for role, name in zip(("row", "column"), names, strict=True)}
+    chosen = choose_columns(table.columns, asked)
+    return table.get_column(chosen["row"]).to_list(), table.get_column(chosen["column"]).to_list()
+
+
 def build_long_frame(
     row_labels: npt.NDArray[Any],
     column_labels: npt.NDArray[Any],

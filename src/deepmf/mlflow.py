@@ -1,0 +1,79 @@
+"""Models in MLflow: save, log and load them as a `pyfunc` flavour, without pickling (extra `mlflow`)."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from pathlib import Path
+from tempfile import gettempdir
+from typing import Any
+
+from deepmf.errors import MissingDependency
+from deepmf.files import temporary_folder
+from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.frames import read_pair_columns
+from deepmf.models.base import Model
+from deepmf.models.loading import load
+
+_FILE = "model.safetensors"
+
+
+class PairPredictor:
+    """The `pyfunc` of a model: it predicts the pairs of a frame with a column of rows and a column of columns."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def predict(self, model_input: Any, params: dict[str, Any] | None = None) -> FloatArray:
+        """Return a prediction for each line; unknown rows and columns are predicted by the means.
+
+        The columns of the frame have the names of the training table, or usual ones, such as user and item.
+        """
+        form = self.model.entries_.train.form
+        rows, columns = read_pair_columns(model_input, (form.row, form.column))
+        return self.model.predict(rows, columns, unknown="fallback")
+
+
+def save_model(model: Model, path: str | Path, **options: Any) -> None:
+    """Save a fitted model in MLflow's format; the options are those of `mlflow.pyfunc.save_model`."""
+    mlflow = _import_mlflow()
+    with temporary_folder(Path(gettempdir())) as folder:
+        model.save(folder / _FILE, largest_file=sys.maxsize)
+        mlflow.pyfunc.save_model(path=str(path), **_describe(folder), **options)
+
+
+def log_model(model: Model, name: str = "model", **options: Any) -> Any:
+    """Log a fitted model in the active run of MLflow; the options are those of `mlflow.pyfunc.log_model`."""
+    mlflow = _import_mlflow()
+    with temporary_folder(Path(gettempdir())) as folder:
+        model.save(folder / _FILE, largest_file=sys.maxsize)
+        return mlflow.pyfunc.log_model(name=name, **_describe(folder), **options)
+
+
+def load_model(uri: str | Path) -> Model:
+    """Load a model of deepmf, with all its methods, from a path or address of MLflow."""
+    predictor: PairPredictor = _import_mlflow().pyfunc.load_model(str(uri)).unwrap_python_model()
+    return predictor.model
+
+
+def _describe(folder: Path) -> dict[str, Any]:
+    """Return the arguments that tell MLflow how to load a model without unpickling."""
+    return {
+        "loader_module": __name__,
+        "data_path": str(folder / _FILE),
+        "pip_requirements": [f"deepmf=={metadata.version('deepmf')}"],
+    }
+
+
+def _load_pyfunc(data_path: str) -> PairPredictor:
+    """Load the model; MLflow calls this function."""
+    return PairPredictor(load(data_path))
+
+
+def _import_mlflow() -> Any:
+    try:
+        import mlflow
+        import mlflow.pyfunc
+    except ModuleNotFoundError as error:
+        raise MissingDependency("MLflow needs mlflow-skinny: pip install 'deepmf[mlflow]'") from error
+    return mlflow
