@@ -136,4 +136,6 @@ def test_nothing_but_tests_needs_what_developers_install() -> None:
     homes = packages_distributions()
     for path in PACKAGE.rglob("*.py"):
         for package in imported_by(path):
-            assert names_of(homes.get(package, NAMED_OTHERWISE.get(package, [package]))) & declared, f"{path} imports {package}"
+            assert names_of(homes.get(package, NAMED_OTHERWISE.get(package, [package]))) & declared, (
+                f"{path} imports {package}"
+            )

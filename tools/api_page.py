@@ -43,8 +43,8 @@ TOPICS = {
     "sklearn": ("Tables", "The scikit-learn [imputer](../sklearn.md) and its scores.", ["deepmf.sklearn"]),
     "tools": (
         "Tuning, export, service",
-        "[Tuning](../tuning.md), [ONNX export](../export.md), [the service](../serving.md) and its client.",
-        ["deepmf.tuning", "deepmf.export", "deepmf.serve", "deepmf.client"],
+        "[Tuning](../tuning.md), [export](../export.md), [the service](../serving.md) and its client.",
+        ["deepmf.tuning", "deepmf.export", "deepmf.hub", "deepmf.mlflow", "deepmf.serve", "deepmf.client"],
     ),
     "errors": ("Errors and warnings", "All of them derive from `DeepMFError` or `DeepMFWarning`.", ["deepmf.errors"]),
 }

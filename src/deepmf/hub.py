@@ -16,6 +16,8 @@ from deepmf.models.base import Model
 from deepmf.models.loading import load
 from deepmf.training.history import describe_errors, describe_training
 
+__all__ = ["from_pretrained", "make_card", "push_to_hub"]
+
 MODEL_FILE = "model.safetensors"
 
 _CARD = """---

@@ -15,6 +15,8 @@ from deepmf.matrix.frames import read_pair_columns
 from deepmf.models.base import Model
 from deepmf.models.loading import load
 
+__all__ = ["PairPredictor", "load_model", "log_model", "save_model"]
+
 _FILE = "model.safetensors"
 
 
