@@ -35,6 +35,10 @@ class PairPredictor:
         rows, columns = read_pair_columns(model_input, (form.row, form.column))
         return self.model.predict(rows, columns, unknown="fallback")
 
+    def get_raw_model(self) -> Model:
+        """Return the model; MLflow calls this method."""
+        return self.model
+
 
 def save_model(model: Model, path: str | Path, **options: Any) -> None:
     """Save a fitted model in MLflow's format; the options are those of `mlflow.pyfunc.save_model`."""
@@ -54,8 +58,8 @@ def log_model(model: Model, name: str = "model", **options: Any) -> Any:
 
 def load_model(uri: str | Path) -> Model:
     """Load a model of deepmf, with all its methods, from a path or address of MLflow."""
-    predictor: PairPredictor = _import_mlflow().pyfunc.load_model(str(uri)).unwrap_python_model()
-    return predictor.model
+    found: Model = _import_mlflow().pyfunc.load_model(str(uri)).get_raw_model()
+    return found
 
 
 def _describe(folder: Path) -> dict[str, Any]:
