@@ -112,7 +112,11 @@ def run_reranked(name: str, seed: int, data: str, matrix: ObservedMatrix, settin
         own = directions[places]
         similarity = (np.einsum("rid,rjd->r", own, own) - LENGTH) / (LENGTH * (LENGTH - 1))
         distinct = np.unique(places).size
-        found[str(rerank)] = {"ndcg": round(ndcg, 4), "similarity": round(similarity.mean(), 4), "distinct": distinct}
+        found[str(rerank)] = {
+            "ndcg": round(float(ndcg), 4),
+            "similarity": round(float(similarity.mean()), 4),
+            "distinct": distinct,
+        }
     return _describe(name, model, seed, seconds, data) | {"benchmark": "reranking"} | found
 
 

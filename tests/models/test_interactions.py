@@ -132,6 +132,29 @@ def test_similar_rows_and_columns_share_entries(model: ALS) -> None:
     assert own_kind("u0", grown.similar_columns("fresh", n=3).labels.tolist())
 
 
+def make_plays(*, loud: bool) -> ObservedMatrix:
+    """Rows play a third of the columns of their kind often, and as many of the others once; or all of them once."""
+    generator = np.random.default_rng(0)
+    rows, columns = np.divmod(np.arange(150 * 60), 60)
+    own = rows % 3 == columns % 3
+    played = generator.random(rows.size) < np.where(own, 0.5, 0.25)
+    counts = np.where(own & loud, 20, 1)
+    return ObservedMatrix.from_interactions(rows[played], columns[played], counts[played])
+
+
+def test_counts_weigh_entries_where_that_ranks_better(tmp_path: Path) -> None:
+    model = Means(presence="ease", seed=0).fit(make_plays(loud=True))
+    assert model.chosen_on_entries_["count_weight"] > 0
+    quiet = Means(presence="ease", seed=0).fit(make_plays(loud=False))
+    assert quiet.chosen_on_entries_["count_weight"] == 0
+    assert model.chosen_on_entries_["presence_ndcg"] > quiet.chosen_on_entries_["presence_ndcg"] + 0.02
+    model.save(tmp_path / "plays.safetensors")
+    again = load(tmp_path / "plays.safetensors")
+    np.testing.assert_array_equal(again.recommend(0).values, model.recommend(0).values)
+    loud, soft = (model.fold_in([0, 1], counts).recommend(n=9).labels for counts in ([50, 1], [1, 50]))
+    assert (loud % 3 == 0).sum() > (soft % 3 == 0).sum()
+
+
 @pytest.mark.parametrize("kind", ["ease", "weighted-als"])
 def test_clicks_that_raise_a_probability_are_named(kind: str) -> None:
     model = ALS(presence=kind, seed=0).fit(make_clicks())

@@ -92,6 +92,29 @@ def test_weighted_als_solves_each_row_and_column() -> None:
     assert more.without_columns(np.array([10])).columns.shape == model.columns.shape
 
 
+def test_counts_weigh_entries() -> None:
+    counts = np.array([[8.0, 1, 0, 0], [4, 2, 1, 0], [0, 1, 3, 9], [1, 0, 7, 2], [5, 1, 0, 0]])
+    rows, columns = np.nonzero(counts)
+    matrix = ObservedMatrix.from_interactions(rows, columns, counts[rows, columns].astype(int))
+    weights = np.where(counts > 0, 1 + 2.0 * np.log(np.maximum(counts, 1)), 0.0)
+    d = weigh(counts > 0)
+    entries = EntryStore.of(matrix).row_entries(np.arange(5))
+    ease = Ease.fit(matrix, 1.5, 2.0)
+    scores = ease.score_block(ease.describe_rows(entries), slice(0, 4))
+    others = weights[:, 1:]
+    solved = np.linalg.solve(others.T @ d @ others + 1.5 * np.eye(3), others.T @ d @ weights[:, 0])
+    np.testing.assert_allclose(scores[:, 0], others @ solved, atol=5e-3)
+    als = WeightedALS.fit(matrix, 0.1, 2.0)
+    v = als.columns.astype(np.float64)
+    ridge = 0.1 * (2 + 0.3 * 4) * np.eye(v.shape[1])  # of the first row, which has two entries in four columns
+    equations = v.T @ np.diag(weights[0]) @ v + 0.3 * v.T @ v + ridge
+    np.testing.assert_allclose(als.describe_rows(entries)[0], np.linalg.solve(equations, v.T @ weights[0]), rtol=1e-3)
+    for model in (ease, als):
+        effects = model.find_effects(entries.take(np.array([1])), 3)
+        score = model.score_block(model.describe_rows(entries), slice(0, 4))[1, 3]
+        np.testing.assert_allclose(effects.sum(), score, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["ease", "weighted-als"])
 def test_effects_of_entries_add_up_to_the_score(kind: str) -> None:
     matrix = choosy()

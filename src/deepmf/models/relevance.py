@@ -9,8 +9,9 @@ larger is better. `recommend` and the evaluation of rankings use the same ranker
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -28,7 +29,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import score_lists
 from deepmf.models.latents import Latents
 from deepmf.models.predictor import Positions, Predictor
-from deepmf.models.presence import MODELS, Presence, PresenceModel, choose_kind, make_positive
+from deepmf.models.presence import MODELS, Presence, PresenceModel, choose_kinds, make_positive
 
 RankBy = Literal["relevance", "value"]
 RANK_BY: tuple[RankBy, ...] = ("relevance", "value")
@@ -347,13 +348,15 @@ _CALIBRATION_CELLS, _CALIBRATION_STEPS = 1 << 18, 25
 # enough, and the fewest hidden entries.
 _HIDDEN_SHARE, _ENOUGH_HIDDEN, _FEWEST_HIDDEN = 0.2, 20_000, 20
 
-# Columns of each row, by presence, among which weights of liking are compared; and the length of a ranking.
-_SHORTLIST, _LENGTH = 300, 10
+# Columns of each row, by presence, among which weights of liking and of popularity are compared; and the length of a
+# ranking.
+_SHORTLIST, _LONG_LIST, _LENGTH = 300, 500, 10
 
 _POPULARITY_SHARES = (0.0, 0.1, 1.0)
 _POPULARITY_POWERS = (-0.45, -0.3, -0.15, 0.0, 0.15)
 _LIKING_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)  # in powers of scores
 _USUAL_LIKING_WEIGHT = 0.75
+_COUNT_WEIGHTS = (0.0, 0.5, 2.0)  # of interactions
 
 # The most popular columns on which penalties are compared: a fit to these takes little time.
 _NARROW = 1500
@@ -422,24 +425,6 @@ class HeldOut:
         """The number of rows."""
         return int(self.visible.starts.size) - 1
 
-    def narrow(self, n_columns: int) -> HeldOut:
-        """Return the same rows with entries in the most popular columns alone."""
-        train = self.train
-        if train.shape[1] <= n_columns:
-            return self
-        kept = np.sort(np.argsort(-train.column_counts, kind="stable")[:n_columns])
-        at, found = locate(kept, self.columns)
-        own, inside = locate(kept, self.visible.others)
-        starts = np.concatenate([[0], np.cumsum(inside)])[self.visible.starts]
-        return HeldOut(
-            train.take(np.arange(train.shape[0]), kept),
-            replace(self.predictor, columns=Latents(self.predictor.columns.take(kept))),
-            AxisEntries(starts, own[inside], self.visible.values[inside]),
-            self.lines[found],
-            at[found],
-            self.values[found],
-        )
-
 
 def _count_rows(train: ObservedMatrix) -> int:
     return min(_MOST_ROWS, max(_MOST_CELLS // min(train.shape[1], _MOST_CANDIDATES), 1))
@@ -459,7 +444,7 @@ class _Choice:
     """
 
     def __init__(self, held_out: HeldOut) -> None:
-        train, self._held_out = held_out.train, held_out
+        train, self._held_out, self._visible = held_out.train, held_out, held_out.visible
         counts = train.column_counts
         self._candidates = np.sort(np.argsort(-counts, kind="stable")[:_MOST_CANDIDATES])
         self._popularity = ((counts[self._candidates] + 0.5) / (train.shape[0] + 1.0)).astype(np.float32)
@@ -475,76 +460,128 @@ class _Choice:
             self._lines, self._candidates, self._thresholds, spread=self.spread
         ).astype(np.float32)
 
-    def find_penalty(self, kind: str, penalties: Sequence[float]) -> float:
-        """Return the penalty with the best rankings."""
-        if len(penalties) == 1:
-            return penalties[0]
-        models = MODELS[kind].fit_each(self._held_out.train, penalties)
+    def fit(self, kind: str) -> tuple[Presence, FloatArray]:
+        """Return a presence part with the best penalty and weights, and its NDCG@10 (rows,)."""
+        train, model_class = self._held_out.train, MODELS[kind]
+        narrow, columns = self._narrow(_NARROW)
+
+        def fit_narrow(count_weight: float, penalties: Sequence[float]) -> Iterator[PresenceModel]:
+            shared = prepared if count_weight == 0 else model_class.prepare(train, count_weight)
+            shared = shared if columns.size == train.shape[1] else model_class.narrow(shared, columns)
+            return (model_class.fit_prepared(shared, penalty) for penalty in penalties)
+
+        prepared, penalties = model_class.prepare(train), model_class.list_penalties(train)
+        penalty = penalties[narrow.pick(fit_narrow(0.0, penalties), len(penalties))]
+        count_weight = 0.0
+        if not train.has_values and np.max(train.values) > 1:
+            models = (model for weight in _COUNT_WEIGHTS for model in fit_narrow(weight, [penalty]))
+            count_weight = _COUNT_WEIGHTS[narrow.pick(models, len(_COUNT_WEIGHTS))]
+        if count_weight:
+            prepared = model_class.prepare(train, count_weight)
+        return self.combine(model_class.fit_prepared(prepared, penalty))
+
+    def _narrow(self, n_columns: int) -> tuple[_Choice, IndexArray]:
+        """Return a choice on the most popular columns alone, and the positions of these."""
+        train = self._held_out.train
+        if train.shape[1] <= n_columns:
+            return self, np.arange(train.shape[1])
+        kept = np.sort(np.argsort(-train.column_counts, kind="stable")[:n_columns])
+        own, inside = locate(kept, self._visible.others)
+        starts = np.concatenate([[0], np.cumsum(inside)])[self._visible.starts]
+        choice, at = copy.copy(self), np.searchsorted(self._candidates, kept)
+        choice._visible = AxisEntries(starts, own[inside], self._visible.values[inside])
+        choice._candidates, choice._popularity = np.arange(kept.size), self._popularity[at]
+        for name in ("_hidden", "_known", "_liked", "_log_liked"):
+            setattr(choice, name, getattr(self, name)[:, at])
+        choice._n_liked = choice._liked.sum(axis=1)
+        return choice, kept
+
+    def pick(self, models: Iterator[PresenceModel], count: int) -> int:
+        """Return the number of the model with the best rankings; the first one is the usual one."""
+        if count == 1:
+            return 0
         usual = (_USUAL_LIKING_WEIGHT,)
-        found = [self._measure(Presence(model), self._score(model), usual)[0] for model in models]
-        return penalties[_pick(found, 0)]
+        found = [self._measure(Presence(each), self._list(self._score(each), _SHORTLIST), usual)[0] for each in models]
+        return _pick(found, 0)
 
-    def combine(self, model: PresenceModel) -> Presence:
+    def combine(self, model: PresenceModel) -> tuple[Presence, FloatArray]:
         """Return a model with the best weights of popularity and liking; popularity alone where that ranks better."""
-        best = self._combine(model)
-        popular = self._finish(replace(best, popularity_share=_ALL_POPULARITY, popularity_power=0.0))
-        return popular if best.ndcg < max(popular.ndcg, popular.popularity_ndcg) else best
-
-    def _combine(self, model: PresenceModel) -> Presence:
-        """Return a model with the best weights of popularity and liking, and with calibrated probabilities."""
         scores = self._score(model)
+        best, found = self._combine(model, scores)
+        popular = self._finish(replace(best, popularity_share=_ALL_POPULARITY, popularity_power=0.0), scores)
+        return popular if best.ndcg < max(popular[0].ndcg, best.popularity_ndcg) else (best, found)
+
+    def _combine(self, model: PresenceModel, scores: npt.NDArray[Any]) -> tuple[Presence, FloatArray]:
+        """Return a model with the best weights of popularity and liking, and with calibrated probabilities."""
         best = Presence(
             model, popularity_share=0.1, popularity_power=0.0, spread=self.spread, liking_weight=_USUAL_LIKING_WEIGHT
         )
+        lists = self._list(scores, _LONG_LIST)
         for name, values in (
             ("popularity_share", _POPULARITY_SHARES),
             ("popularity_power", _POPULARITY_POWERS),
         ):
             trials: list[Presence] = [replace(best, **{name: value}) for value in values]  # type: ignore[arg-type]
-            found = [self._measure(trial, scores, (trial.liking_weight,))[0] for trial in trials]
+            found = [self._measure(trial, lists, (trial.liking_weight,))[0] for trial in trials]
             best = trials[_pick(found, values.index(getattr(best, name)))]
         return self._finish(best, scores)
 
-    def _finish(self, presence: Presence, scores: npt.NDArray[Any] | None = None) -> Presence:
-        """Return a presence with calibrated probabilities and the best weight of liking."""
-        scores = self._score(presence.model) if scores is None else scores
-        presence = self._calibrate(presence, presence.add_popularity(scores, *self._prepare(presence)))
+    def _finish(self, presence: Presence, scores: npt.NDArray[Any]) -> tuple[Presence, FloatArray]:
+        """Return a presence with calibrated probabilities and the best weight of liking, and its NDCG@10 (rows,)."""
+        blended = presence.add_popularity(scores, self._popularity, presence.raise_popularity(self._popularity))
+        presence = self._calibrate(presence, blended)
         weights = [presence.score_power * weight for weight in _LIKING_WEIGHTS]
-        found = self._measure(presence, scores, weights)
+        found = self._measure(presence, self._list(scores, _SHORTLIST, by=blended), weights)
         at = _pick(found, _LIKING_WEIGHTS.index(_USUAL_LIKING_WEIGHT))
-        everywhere = np.tile(self._popularity, (self._lines.size, 1))
-        popularity = self._measure(replace(presence, popularity_share=0.0, popularity_power=0.0), everywhere, (0.0,))[0]
-        ndcg, popularity_ndcg = float(found[at].mean()), float(popularity.mean())
-        return replace(presence, liking_weight=weights[at], ndcg=ndcg, popularity_ndcg=popularity_ndcg)
+        ndcg = float(found[at].mean())
+        chosen = replace(presence, liking_weight=weights[at], ndcg=ndcg, popularity_ndcg=self._popularity_ndcg)
+        return chosen, found[at]
+
+    @cached_property
+    def _popularity_ndcg(self) -> float:
+        """The NDCG@10 of rankings by popularity."""
+        counted = np.flatnonzero(self._n_liked)
+        if counted.size == 0:
+            return 0.0
+        keys = np.where(self._known[counted], -np.inf, self._popularity)
+        hits = np.take_along_axis(self._liked[counted], _find_first(keys, _LENGTH), axis=1)
+        return float(score_lists(hits, self._n_liked[counted], n=_LENGTH).ndcg.mean())
 
     def _score(self, model: PresenceModel) -> npt.NDArray[Any]:
-        described = model.describe_rows(self._held_out.visible)
+        described = model.describe_rows(self._visible)
         scores = model.score_block(described, self._candidates)
-        empty = np.diff(self._held_out.visible.starts) == 0
+        empty = np.diff(self._visible.starts) == 0
         scores[empty] = self._popularity
         return scores
 
-    def _prepare(self, presence: Presence) -> tuple[LatentArray, LatentArray]:
-        return self._popularity, presence.raise_popularity(self._popularity)
-
-    def _measure(self, presence: Presence, scores: npt.NDArray[Any], weights: Sequence[float]) -> list[FloatArray]:
-        """Return the NDCG@10 (rows,) of rankings by relevance with each of some weights of liking."""
-        scores = np.where(self._known, -np.inf, presence.add_popularity(scores, *self._prepare(presence)))
-        length = min(_SHORTLIST, scores.shape[1])
+    def _list(self, scores: npt.NDArray[Any], length: int, *, by: npt.NDArray[Any] | None = None) -> _Lists:
+        """Return the best columns, by these scores or others, of the rows that have liked hidden entries."""
         counted = np.flatnonzero(self._n_liked)
-        if counted.size == 0:
+        known = self._known[counted]
+        order = np.where(known, -np.inf, scores[counted] if by is None else by[counted])
+        if length < order.shape[1]:
+            places = np.sort(np.argpartition(-order, length - 1, axis=1)[:, :length], axis=1)
+        else:
+            places = np.tile(np.arange(order.shape[1]), (counted.size, 1))
+        taken, is_known = (np.take_along_axis(each, places, axis=1) for each in (scores[counted], known))
+        log_liked, liked = (
+            np.take_along_axis(each[counted], places, axis=1) for each in (self._log_liked, self._liked)
+        )
+        return _Lists(places, taken, is_known, log_liked, liked, self._n_liked[counted])
+
+    def _measure(self, presence: Presence, lists: _Lists, weights: Sequence[float]) -> list[FloatArray]:
+        """Return the NDCG@10 (rows,) of rankings by relevance with each of some weights of liking."""
+        if len(lists.places) == 0:
             return [np.zeros(1)] * len(weights)
-        scores = scores[counted]
-        short = np.sort(np.argpartition(-scores, length - 1, axis=1)[:, :length], axis=1)
-        taken = np.take_along_axis(scores, short, axis=1)
-        log_presence = np.where(taken == -np.inf, -np.inf, presence.log_probabilities(np.maximum(taken, -1e6)))
-        log_liked = np.take_along_axis(self._log_liked[counted], short, axis=1)
-        are_liked = np.take_along_axis(self._liked[counted], short, axis=1)
+        popularity = self._popularity
+        raised = presence.raise_popularity(popularity)[lists.places] if presence.popularity_power else popularity
+        scores = presence.add_popularity(lists.scores, popularity[lists.places], raised)
+        log_presence = np.where(lists.are_known, -np.inf, presence.log_probabilities(scores))
         found = []
         for weight in weights:
-            order = np.argsort(-(log_presence + weight * log_liked), axis=1, kind="stable")[:, :_LENGTH]
-            hits = np.take_along_axis(are_liked, order, axis=1)
-            found.append(score_lists(hits, self._n_liked[counted], n=_LENGTH).ndcg)
+            first = _find_first(log_presence + weight * lists.log_liked, _LENGTH)
+            hits = np.take_along_axis(lists.are_liked, first, axis=1)
+            found.append(score_lists(hits, lists.n_liked, n=_LENGTH).ndcg)
         return found
 
     def _calibrate(self, presence: Presence, scores: npt.NDArray[Any]) -> Presence:
@@ -577,6 +614,26 @@ class _Choice:
         at, found = locate(self._candidates, columns)
         marked[lines[found], at[found]] = True
         return marked
+
+
+class _Lists(NamedTuple):
+    """Columns (rows, n) of each row that may come first: their places, and what is known of them."""
+
+    places: IndexArray
+    scores: npt.NDArray[Any]
+    are_known: npt.NDArray[np.bool_]  # which are not ranked, because the row has an entry there
+    log_liked: npt.NDArray[Any]
+    are_liked: npt.NDArray[np.bool_]  # which have a hidden entry that is liked
+    n_liked: IndexArray  # (rows,) in all columns
+
+
+def _find_first(keys: npt.NDArray[Any], n: int) -> IndexArray:
+    """Return the places of the n largest keys of each row, largest first."""
+    if n < keys.shape[1]:
+        best = np.sort(np.argpartition(-keys, n - 1, axis=1)[:, :n], axis=1)
+        order = np.argsort(-np.take_along_axis(keys, best, axis=1), axis=1, kind="stable")
+        return np.take_along_axis(best, order, axis=1)
+    return np.argsort(-keys, axis=1, kind="stable")
 
 
 def _pick(found: Sequence[FloatArray], usual: int) -> int:
@@ -617,8 +674,8 @@ def fit_presence(
 ) -> Presence | None:
     """Fit the presence part of a model; None where every cell has an entry.
 
-    Penalty and weights are those of the best rankings of validation entries. If these are few, a fifth of the entries
-    of some rows is hidden from the presence model instead, and these rows are encoded again without them.
+    Kind, penalty and weights are those of the best rankings of validation entries. If these are few, a fifth of the
+    entries of some rows is hidden from the presence model instead, and these rows are encoded again without them.
 
     Parameters
     ----------
@@ -629,9 +686,7 @@ def fit_presence(
     n_rows, n_columns = train.shape
     if train.n_entries == n_rows * n_columns:
         return None
-    kind = choose_kind(n_columns) if kind == "auto" else kind
-    model_class = MODELS[kind]
-    penalties = model_class.list_penalties(train)
+    kinds = choose_kinds(train) if kind == "auto" else [kind]
     held_out = (
         HeldOut.from_validation(entries, predictor, validation, seed)
         if validation is not None and validation.rows.size >= (_ENOUGH_HIDDEN if folds_in else _FEWEST_HIDDEN)
@@ -639,10 +694,15 @@ def fit_presence(
     )
     if held_out is None:
         spread = max(_measure_root_mean_square(train.values.astype(np.float64) - train.mean), 1e-9)
-        return Presence(model_class.fit(train, penalties[0]), popularity_share=1.0, spread=spread)
-    penalty = _Choice(held_out.narrow(_NARROW)).find_penalty(kind, penalties)
-    best = _Choice(held_out).combine(model_class.fit(held_out.train, penalty))
-    return best if held_out.train is train else replace(best, model=model_class.fit(train, penalty))
+        usual = MODELS[kinds[0]]
+        return Presence(usual.fit(train, usual.list_penalties(train)[0]), popularity_share=1.0, spread=spread)
+    choice = _Choice(held_out)
+    fitted = [choice.fit(each) for each in kinds]
+    best = fitted[_pick([ndcgs for _, ndcgs in fitted], 0)][0]
+    if held_out.train is train:
+        return best
+    model = best.model
+    return replace(best, model=type(model).fit(train, model.penalty, model.count_weight))
 
 
 def _measure_root_mean_square(numbers: FloatArray) -> float:
