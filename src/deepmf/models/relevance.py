@@ -564,9 +564,8 @@ class _Choice:
         else:
             places = np.tile(np.arange(order.shape[1]), (counted.size, 1))
         taken, is_known = (np.take_along_axis(each, places, axis=1) for each in (scores[counted], known))
-        log_liked, liked = (
-            np.take_along_axis(each[counted], places, axis=1) for each in (self._log_liked, self._liked)
-        )
+        log_liked = np.take_along_axis(self._log_liked[counted], places, axis=1)
+        liked = np.take_along_axis(self._liked[counted], places, axis=1)
         return _Lists(places, taken, is_known, log_liked, liked, self._n_liked[counted])
 
     def _measure(self, presence: Presence, lists: _Lists, weights: Sequence[float]) -> list[FloatArray]:
