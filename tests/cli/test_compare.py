@@ -12,6 +12,7 @@ from deepmf.evaluation.comparison import compare
 from deepmf.models.als import ALS
 
 
+@pytest.mark.slow
 def test_it_is_the_comparison_of_the_library(run: Any, folder: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     asked = ["compare", folder / "train.csv", "--models", "means,als", "--folds", 3, "--seed", 2]

@@ -413,6 +413,7 @@ def in_the_foreground() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("in_the_foreground")
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_ctrl_c_while_completing_leaves_nothing(

@@ -61,6 +61,7 @@ def test_unknown_ids_hint_at_extend(run: Any, folder: Path) -> None:
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_what_the_fallback_answers_is_measured_apart(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
     model, report = folder / "means.safetensors", tmp_path / "report.html"
     n_known, n_entries = split.test["I"].n_entries, sum(part.n_entries for part in split.test.values())
@@ -131,6 +132,7 @@ def test_no_report_of_what_cannot_be_evaluated(run: Any, folder: Path, tmp_path:
     assert list(tmp_path.iterdir()) == [report]
 
 
+@pytest.mark.slow
 def test_ranking(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
     model, report = folder / "means.safetensors", tmp_path / "report.html"
     asked = ["evaluate", model, folder / "known.csv"]

@@ -93,6 +93,7 @@ def test_what_is_split_off_is_part_of_the_model(run: Any, folder: Path, tmp_path
     assert not {(row, column) for column in model.recommend(row, n=40).labels} & observed.keys()
 
 
+@pytest.mark.slow
 def test_a_model_that_sets_entries_aside_gets_all(run: Any, tmp_path: Path) -> None:
     write_entries(tmp_path / "r.csv", generate(60, 40, density=0.3, seed=0).matrix)
     summary = summary_of(run, tmp_path / "r.csv", "-o", tmp_path / "m", *ONE_EPOCH)
@@ -407,6 +408,7 @@ def test_ctrl_c_saves_the_best_weights(
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [None, "elsewhere"])
 def test_resume_continues_to_the_same_model(
     run: Any, folder: Path, tmp_path: Path, tiny: list[str], interrupt: pytest.MonkeyPatch, place: str | None

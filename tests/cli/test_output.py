@@ -164,6 +164,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_ctrl_c_leaves_nothing_and_says_nothing(tmp_path: Path, ending: str) -> None:
     command = [sys.executable, "-c", SLOW, str(tmp_path / f"p.{ending}")]

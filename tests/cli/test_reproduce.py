@@ -30,6 +30,7 @@ def test_rows_splits_and_json(run: Any, recipes: Path, tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "out" / "small").iterdir()} == {"results.jsonl", "table.md", "table.csv"}
 
 
+@pytest.mark.slow
 def test_quick_is_marked_and_kept_apart(
     run: Any, recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,6 +73,7 @@ def _no_network(*_: object, **__: object) -> None:
     raise OSError(101, "Network is unreachable")
 
 
+@pytest.mark.slow
 def test_quick_results_are_never_shown_as_the_result(run: Any, recipes: Path, tmp_path: Path) -> None:
     path = recipes / "small" / "1-means.toml"
     path.write_text(path.read_text().replace('"generated"', '"ml-1m"'))
@@ -80,6 +82,7 @@ def test_quick_results_are_never_shown_as_the_result(run: Any, recipes: Path, tm
     assert "A QUICK RUN" in run(*arguments, "--from-results").out
 
 
+@pytest.mark.slow
 def test_rows_that_were_run_before_stay_in_the_table(run: Any, recipes: Path, tmp_path: Path) -> None:
     for row in ("means", "dmf-d"):
         shown = run("reproduce", "small", "--only", row, "--splits", 1, "-o", tmp_path / "out", "--no-pictures").out
@@ -101,6 +104,7 @@ def test_tables_and_pictures_of_results_that_ran_elsewhere(
     assert code == 2 and "no results of small" in err and not (tmp_path / "nothing").exists()
 
 
+@pytest.mark.slow
 def test_another_commit_is_refused(run: Any, recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = ["reproduce", "small", "--only", "means", "--splits", 1, "-o", tmp_path / "out", "--no-pictures"]
     assert run(*arguments).code == 0
@@ -109,6 +113,7 @@ def test_another_commit_is_refused(run: Any, recipes: Path, tmp_path: Path, monk
     assert code == 2 and re.search("commit abc; .*def", err) and "--out" in err
 
 
+@pytest.mark.slow
 def test_the_device_is_that_of_the_networks(run: Any, recipes: Path, tmp_path: Path) -> None:
     arguments = ["reproduce", "small", "--splits", 1, "-o", tmp_path / "out", "--no-pictures"]
     answer = json.loads(run(*arguments, "--device", "auto", "--json").out)

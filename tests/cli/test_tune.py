@@ -35,6 +35,7 @@ def summary_of(run: Any, *arguments: object) -> dict[str, Any]:
     return summary
 
 
+@pytest.mark.slow
 def test_it_is_the_study_of_the_library(run: Any, folder: Path) -> None:
     summary = summary_of(run, folder / "train.csv", *QUICK, "--trials", 4, "--seed", 3)
     parts = split_entries(read_matrix(folder / "train.csv"), train=0.95, validation=0.05, test=0, seed=3)

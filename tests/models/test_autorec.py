@@ -180,6 +180,7 @@ def test_it_learns(model: type[AutoRec]) -> None:
     assert losses[-1] < 0.2 * losses[0]
 
 
+@pytest.mark.slow
 @every_model
 def test_batches_learn_too(model: type[AutoRec]) -> None:
     board = checkerboard(24, 20, observed=0.6, seed=0)
@@ -629,6 +630,7 @@ QUICK_DEEP: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 class TestDeepUAutoRec(ModelContract):
     model = DeepUAutoRec
     settings: ClassVar[dict[str, Any]] = QUICK_DEEP
@@ -673,6 +675,7 @@ def test_the_loss_is_the_mean_squared_error_on_observed_entries(dense: bool) -> 
     assert passes_of(trainer, ids)[0]().item() == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])
 @pytest.mark.parametrize("refeeds", [0, 1, 2])
 def test_a_step_is_one_on_the_batch_and_one_on_each_answer(dense: bool, refeeds: int) -> None:
@@ -738,6 +741,7 @@ def test_an_epoch_steps_with_the_momentum_of_the_settings() -> None:
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_refeeding_makes_answers_stay_as_they_are() -> None:
     moved = []
     for refeeds in (0, 1):
@@ -763,6 +767,7 @@ def test_the_shape_of_the_network_and_the_settings_of_the_paper() -> None:
     assert DeepUAutoRec(hidden_sizes=8).settings.layer_sizes == (8,)
 
 
+@pytest.mark.slow
 def test_scores_are_activated_products() -> None:
     model = DeepUAutoRec(**QUICK_DEEP).fit(additive())
     rows, columns = model.predictor_.rows.whole(), model.predictor_.columns.whole()

@@ -55,6 +55,7 @@ def test_every_model_is_shown(name: str) -> None:
     assert MODELS[name].class_name in model._repr_html_()
 
 
+@pytest.mark.slow
 def test_fitted_it_says_what_it_knows_and_how_well_it_predicts(split: Split) -> None:
     model = ALS(epochs=3, seed=1).fit(split.train, split.validation)
     history = model.history_
@@ -151,6 +152,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_truncated_damaged_and_foreign_files(saved: Path, tmp_path: Path) -> None:
     content = saved.read_bytes()
     path = tmp_path / "bad.safetensors"
@@ -296,6 +298,7 @@ def test_opening_a_folder_reads_positions_but_no_values(tmp_path: Path) -> None:
             load(path)
 
 
+@pytest.mark.slow
 def test_answers_of_a_folder_decode_the_labels_they_need(tmp_path: Path) -> None:
     drawn = generate(1500, 2000, n_entries=12_000, seed=0).matrix
     matrix = ObservedMatrix.from_entries(*drawn.entries(), drawn.scale)  # whose labels are sorted

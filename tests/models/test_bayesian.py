@@ -46,6 +46,7 @@ def test_products_of_conditional_means_beat_one_draw_and_the_means(ratings: Any,
     assert model.history_.best_error < model.history_.means_error
 
 
+@pytest.mark.slow
 def test_entries_that_a_fit_holds_out_join_the_others(ratings: Any, model: BayesianMF) -> None:
     errors = [record.validation_error for record in model.history_.records]
     join = model.settings.burn_in
@@ -55,6 +56,7 @@ def test_entries_that_a_fit_holds_out_join_the_others(ratings: Any, model: Bayes
     assert any(record.validation_error is not None for record in whole.history_.records[join:])
 
 
+@pytest.mark.slow
 def test_draws_agree_with_the_distribution_and_are_joint(ratings: Any, model: BayesianMF) -> None:
     rows, columns, values = ratings.test.entries()
     draws = model.draw(rows, columns, 100, seed=1)
@@ -85,6 +87,7 @@ def test_intervals_hold_what_they_state_and_widen_where_little_is_known(ratings:
     assert unknown > 1.3 * known
 
 
+@pytest.mark.slow
 def test_real_values_have_calibrated_intervals() -> None:
     generator = np.random.default_rng(9)
     truth = generator.standard_normal((120, 3)) @ generator.standard_normal((3, 80))
@@ -98,6 +101,7 @@ def test_real_values_have_calibrated_intervals() -> None:
     assert 0.86 < np.mean((lower <= values) & (values <= upper)) < 0.94
 
 
+@pytest.mark.slow
 def test_features_predict_for_rows_and_columns_without_entries() -> None:
     generator = np.random.default_rng(10)
     kinds = generator.integers(0, 4, 90)
@@ -113,6 +117,7 @@ def test_features_predict_for_rows_and_columns_without_entries() -> None:
     assert rmse_error(fitted.predict(rows, columns), truth) < 0.75 * np.std(truth)
 
 
+@pytest.mark.slow
 def test_a_resumed_chain_ends_with_the_same_bits(ratings: Any, tmp_path: Path) -> None:
     class Stop(Exception):
         pass
@@ -133,6 +138,7 @@ def test_a_resumed_chain_ends_with_the_same_bits(ratings: Any, tmp_path: Path) -
             np.testing.assert_array_equal(resumed.predictor_.pack().tensors[name], array)
 
 
+@pytest.mark.slow
 def test_a_warm_start_continues_from_known_factors(ratings: Any, model: BayesianMF) -> None:
     warm = BayesianMF(epochs=60, latent_size=4, device="cpu", burn_in=20, samples=16).fit(
         ratings.train, ratings.validation, start_from=model
@@ -153,6 +159,7 @@ def test_noise_is_no_better_than_the_means(tmp_path: Path) -> None:
     assert found.best_error < found.means_error + 0.02
 
 
+@pytest.mark.slow
 def test_cutpoints_predict_levels_as_often_as_they_occur(model: BayesianMF) -> None:
     generator = np.random.default_rng(12)
     means = generator.normal(3.4, 0.6, 4000)

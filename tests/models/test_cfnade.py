@@ -271,6 +271,7 @@ class TestICFNADE(ModelContract):
     permutation_error = 0.3
 
 
+@pytest.mark.slow
 class TestUCFNADE(ModelContract):
     model = UCFNADE
     settings: ClassVar[dict[str, Any]] = QUICK

@@ -101,6 +101,7 @@ def test_the_models_that_take_features() -> None:
     assert set(TAKERS) == set(SETTINGS)
 
 
+@pytest.mark.slow
 @every_taker
 @pytest.mark.parametrize("axis", ["row", "column"])
 def test_they_lower_the_error_of_what_has_no_entries(name: str, axis: str) -> None:
@@ -112,6 +113,7 @@ def test_they_lower_the_error_of_what_has_no_entries(name: str, axis: str) -> No
     assert error < 0.75 * rmse_error(plain, truth.ravel())
 
 
+@pytest.mark.slow
 @every_taker
 @pytest.mark.parametrize("which", ["rows", "columns"])
 def test_features_of_one_axis(name: str, which: str) -> None:

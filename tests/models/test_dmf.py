@@ -55,6 +55,7 @@ class TestDMF(ModelContract):
         rows, columns = np.divmod(np.arange(24 * 20), 20)
         np.testing.assert_array_equal(model.predict_levels(rows, columns), board.truth.mean(rows, columns))
 
+    @pytest.mark.slow
     def test_predictions_are_cosines_of_the_branches(self) -> None:
         matrix = additive()
         model = DMF(**QUICK).fit(matrix)
@@ -67,6 +68,7 @@ class TestDMF(ModelContract):
         missing = np.isnan(matrix.to_array())
         np.testing.assert_allclose(model.complete()[missing], expected[missing], atol=1e-4)
 
+    @pytest.mark.slow
     def test_raw_inputs_are_the_values_themselves(self) -> None:
         matrix = additive()
         model = DMF(**QUICK | {"inputs": "raw"}).fit(matrix)
@@ -75,6 +77,7 @@ class TestDMF(ModelContract):
             expected = torch.nn.functional.normalize(model.network_.rows(raw), dim=1)
         np.testing.assert_allclose(model.predictor_.rows.whole(), expected.numpy(), atol=1e-5)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "changes",
         [
@@ -92,6 +95,7 @@ class TestDMF(ModelContract):
         new = ObservedMatrix.from_entries(["n"] * 3, ["column 1", "column 2", "column 3"], [1, 2, 3], split.train.scale)
         assert np.isfinite(model.extend(new).predict(["n"], ["column 5"]))[0]
 
+    @pytest.mark.slow
     def test_gamma_holds_the_weights_down(self) -> None:
         sizes = [
             float(DMF(**QUICK | {"gamma": gamma}).fit(additive()).network_.sum_squared_weights().detach())
@@ -107,6 +111,7 @@ class TestDMF(ModelContract):
         errors = [record.validation_error for record in model.history_.records]
         assert model.history_.best_error == min(errors)  # type: ignore[type-var]
 
+    @pytest.mark.slow
     def test_similar_columns(self) -> None:
         board = checkerboard(24, 20, observed=0.8, seed=0)
         model = DMF(**QUICK).fit(board.matrix)

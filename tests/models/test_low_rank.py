@@ -375,6 +375,7 @@ class TestRankK(ModelContract):
             solver.sweep()
             assert np.linalg.matrix_rank(centred_scores(solver)) == latent_size
 
+    @pytest.mark.slow
     def test_gross_errors_do_not_bend_it(self) -> None:
         matrix, truth = with_gross_errors()
         robust = RankK(latent_size=2).fit(matrix)
@@ -500,6 +501,7 @@ class TestRDMC(ModelContract):
         rows, columns = np.indices(truth.shape)
         np.testing.assert_array_equal(model.predict(rows.ravel(), columns.ravel()), truth.ravel())
 
+    @pytest.mark.slow
     def test_scores_become_levels(self) -> None:
         matrix, _ = grouped(STARS, wrong=0.7)  # no matrix of rank 4 fits it
         distances = []

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from deepmf.datasets import generate
 from deepmf.evaluation.comparison import ComparedModel, Comparison, compare
 from deepmf.report.comparison_page import comparison_page, write_comparison
@@ -23,6 +25,7 @@ def test_every_number_of_the_table_is_on_the_page(tmp_path: Path) -> None:
     assert page.count("<svg") == 3  # RMSE, MAE, seconds; no memory was measured
 
 
+@pytest.mark.slow
 def test_areas_and_methods_that_predict_in_one_alone() -> None:
     page = comparison_page(compare(["means", "rankk"], MATRIX, folds=2, areas=True))
     assert all(f"RMSE, area {area}" in page for area in ("I", "II", "III", "IV"))

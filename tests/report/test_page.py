@@ -95,6 +95,7 @@ def test_sections_of_a_model_with_levels(entries: ObservedMatrix, page: Outline)
     assert page.texts["title"] == [f"DMFD on {entries.n_entries} test entries", *page.texts["title"][1:]]
 
 
+@pytest.mark.slow
 def test_sections_of_a_model_with_distributions(entries: ObservedMatrix, probable: Model) -> None:
     page = page_of(probable, entries)
     assert "Calibration" in titles(page)
@@ -192,6 +193,7 @@ def test_few_many_and_uneven_levels(levels: Any) -> None:
     assert {"Confusion of levels", "Learned boundaries"} <= set(titles(page))
 
 
+@pytest.mark.slow
 def test_one_test_entry_is_not_enough(split: AreaSplit) -> None:
     page = page_of(Means().fit(split.train), split.test["I"].take_entries(np.array([3])))
     assert "With only 1 test entry" in page.text("header")
@@ -240,6 +242,7 @@ def test_a_history_of_many_epochs_is_a_small_page(split: AreaSplit) -> None:
     assert "best: 0.1 in epoch 1000" in page.text("text")
 
 
+@pytest.mark.slow
 def test_the_error_of_the_means_stands_beside_that_of_the_model(split: AreaSplit) -> None:
     page = with_history(split, [3.0, 2.0], best_epoch=1, best_error=0.2, means_error=0.5, stopped="epochs")
     assert "validation RMSE, 0.2000. The means have a validation RMSE of 0.5000." in page.text("p")
@@ -248,6 +251,7 @@ def test_the_error_of_the_means_stands_beside_that_of_the_model(split: AreaSplit
 STAGES = {"branches": 0.1, "refined": 0.08}
 
 
+@pytest.mark.slow
 def test_the_best_epoch_is_named(split: AreaSplit) -> None:
     best_epoch, losses = 5, [10 + 5 * math.cos(epoch) for epoch in range(10)]
     losses[best_epoch] = 1.0
@@ -268,6 +272,7 @@ def test_what_was_no_number_is_not_drawn(split: AreaSplit) -> None:
     assert "Learning curve" not in titles(with_history(split, [None]))
 
 
+@pytest.mark.slow
 def test_the_file_is_written_whole_or_not_at_all(tmp_path: Path, split: AreaSplit, entries: ObservedMatrix) -> None:
     path, model = tmp_path / "report.html", Means().fit(split.train)
     write_report(model, split.test["I"], path, title="ours")

@@ -100,6 +100,7 @@ def test_names_of_groups() -> None:
     assert [name_group(*ends) for ends in ((0, 0), (2, 4), (500, None))] == ["0", "2–4", "500+"]
 
 
+@pytest.mark.slow
 def test_what_was_forgotten_is_told() -> None:
     train = ObservedMatrix.from_entries([0, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, 2], STARS)
     test = ObservedMatrix.from_entries([0], [0], [3], STARS)
@@ -223,6 +224,7 @@ def test_a_pair_that_is_not_in_the_test(split: AreaSplit, model: Model) -> None:
     assert "in the test" not in page
 
 
+@pytest.mark.slow
 def test_unless_asked_for_no_row_is_shown(split: AreaSplit, model: Model, tmp_path: Path) -> None:
     left_out = make_explanation_section(find(model, split.test["I"]))
     assert isinstance(left_out, LeftOut)

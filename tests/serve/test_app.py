@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from fastapi.testclient import TestClient
 from tests.serve.conftest import StartClient
 
@@ -18,6 +19,7 @@ def test_the_docs_page_loads_only_files_of_the_service(client: TestClient) -> No
     assert all(client.get(path).status_code == 200 for path in loaded)
 
 
+@pytest.mark.slow
 def test_keys_are_described_if_they_are_needed(start_client: StartClient) -> None:
     without = start_client().get("/openapi.json").json()
     assert "security" not in without["paths"]["/v1/model"]["get"]

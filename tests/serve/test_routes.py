@@ -208,6 +208,7 @@ def test_the_second_of_two_writers_is_told(client: TestClient, ratings: Observed
     assert client.put("/v1/rows/Betty/entries", json=entries((film, 3)), headers={"If-Match": "*"}).status_code == 412
 
 
+@pytest.mark.slow
 def test_ids_survive_untouched(start_client: StartClient, url: str) -> None:
     first = start_client(url=url)
     paths = {name: f"/v1/rows/{quote(name, safe='')}/entries" for name in HOSTILE}

@@ -416,6 +416,7 @@ def test_the_slope_of_a_narrow_or_wide_scale_can_be_stored(factor: float, tmp_pa
     np.testing.assert_array_equal(load(tmp_path / "model").complete(), model.complete())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_validation", [True, False])
 def test_parts_of_the_entries_give_what_all_at_once_do(
     split: Split, monkeypatch: pytest.MonkeyPatch, with_validation: bool

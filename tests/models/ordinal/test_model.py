@@ -47,6 +47,7 @@ class TestOrdinalDMF(ModelContract):
     permutation_error = 0.15
 
 
+@pytest.mark.slow
 def test_several_networks_are_one_model(tmp_path: Path) -> None:
     areas = split_areas(generate(80, 60, density=0.4, seed=0).matrix, seed=0)
     model = OrdinalDMF(**QUICK, networks=3, landmarks=8, linear_size=0).fit(areas.train, areas.validation)
@@ -291,6 +292,7 @@ def test_intervals_of_real_values(real: HeldOut) -> None:
     assert np.mean(inner.upper - inner.lower) < 0.95 * np.subtract(*np.quantile(real.values, [0.75, 0.25]))
 
 
+@pytest.mark.slow
 def test_values_that_are_often_exactly_zero() -> None:
     matrix = real_values()
     clipped = with_values(matrix, np.maximum(matrix.values, 0), Scale(low=0, high=10))
@@ -307,6 +309,7 @@ def test_values_that_are_often_exactly_zero() -> None:
     assert interval_coverage_score(lower, upper, found.values) == pytest.approx(0.9, abs=0.08)
 
 
+@pytest.mark.slow
 def test_an_interval_far_wider_than_its_values() -> None:
     matrix = real_values()
     found = HeldOut.of(with_values(matrix, matrix.values, Scale(low=-20, high=20)))
@@ -355,6 +358,7 @@ def test_a_level_nobody_used_is_unlikely() -> None:
     assert level_accuracy_score(model.predict_levels(rows, columns, metric="accuracy"), values) > 0.8
 
 
+@pytest.mark.slow
 def test_half_stars_are_answers() -> None:
     matrix = additive()
     halves = with_values(matrix, matrix.values / 2, Scale(np.arange(1, 11) / 2))

@@ -201,6 +201,7 @@ def test_both_sides_are_refined_twice(model: OrdinalDMF) -> None:
     np.testing.assert_allclose(model.predictor_.columns.base, latents, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_fewer_entries_than_features_are_solved_the_other_way() -> None:
     few = OrdinalDMF(**SMALL | {"landmarks": 5}).fit(generate(40, 30, density=0.4, seed=0).matrix)
     many = OrdinalDMF(**SMALL | {"landmarks": 30}).fit(few.entries_.train)
@@ -258,6 +259,7 @@ def test_new_rows_are_predicted_better() -> None:
     assert errors[3.0] < 0.98 * errors[1e9]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis", ["row", "column"])
 def test_a_long_vector_is_refined_some_entries_at_a_time(axis: str) -> None:
     sizes = SMALL | {"landmarks": 3, "latent_size": 2, "epochs": 2}
