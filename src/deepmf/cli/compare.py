@@ -12,7 +12,7 @@ import typer
 
 from deepmf.cli import options
 from deepmf.cli.feature_files import FeatureFiles
-from deepmf.cli.inputs import InputOptions, name_file
+from deepmf.cli.inputs import InputOptions, name_file, with_reading_options
 from deepmf.cli.output import check_writable, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_assignment, parse_scale
 from deepmf.errors import BadSetting, suggest_name
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _WORTH_TELLING = 10.0  # seconds
 
 
+@with_reading_options
 def compare(
     ratings: options.Ratings,
     models: Annotated[
@@ -78,17 +79,8 @@ def compare(
     column_features: options.ColumnFeatures = None,
     feature_label: options.FeatureLabels = None,
     feature_kinds: options.FeatureKinds = None,
-    row: options.Row = None,
-    column: options.Column = None,
-    value: options.Value = None,
-    no_values: options.NoValues = False,
-    count: options.Count = None,
-    separator: options.Separator = None,
-    duplicates: options.Duplicates = "error",
-    missing: options.MissingValues = "error",
-    decimal: options.DecimalMark = ".",
-    wide: options.Wide = False,
-    exclude_columns: options.ExcludeColumns = None,
+    *,
+    reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
     """Compare the errors and times of models on the same splits.
@@ -100,19 +92,6 @@ def compare(
     Example: deepmf compare ratings.csv --models means,als --folds 3 -o comparison.html
     """
     files = FeatureFiles(row_features, column_features, feature_label, feature_kinds)
-    reading = InputOptions(
-        row,
-        column,
-        value,
-        separator,
-        duplicates,
-        missing,
-        decimal,
-        wide,
-        no_values=no_values,
-        count=count,
-        exclude_columns=exclude_columns,
-    )
     if metric in ("rmse", "mae") and any(option is not None for option in (relevant, rank_by, n, candidates)):
         raise BadSetting(
             f"--relevant, --rank-by, -n and --candidates need a ranking metric, such as --metric ndcg; got {metric}"

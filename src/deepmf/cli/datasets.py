@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.inputs import InputOptions
+from deepmf.cli.inputs import InputOptions, with_reading_options
 from deepmf.cli.output import STANDARD, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_scale
 from deepmf.errors import FileAbsent, UnreadableFile
@@ -90,6 +90,7 @@ def fetch(
 
 
 @datasets.command()
+@with_reading_options
 def describe(
     ratings: Annotated[
         Path,
@@ -99,17 +100,8 @@ def describe(
         ),
     ],
     scale: options.ScaleText = None,
-    row: options.Row = None,
-    column: options.Column = None,
-    value: options.Value = None,
-    no_values: options.NoValues = False,
-    count: options.Count = None,
-    separator: options.Separator = None,
-    duplicates: options.Duplicates = "error",
-    missing: options.MissingValues = "error",
-    decimal: options.DecimalMark = ".",
-    wide: options.Wide = False,
-    exclude_columns: options.ExcludeColumns = None,
+    *,
+    reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
     """Describe a file of entries or a data set.
@@ -118,19 +110,6 @@ def describe(
 
     Example: deepmf datasets describe ratings.csv
     """
-    reading = InputOptions(
-        row,
-        column,
-        value,
-        separator,
-        duplicates,
-        missing,
-        decimal,
-        wide,
-        no_values=no_values,
-        count=count,
-        exclude_columns=exclude_columns,
-    )
     if _is_name(ratings):
         description = _load_stored(str(ratings)).describe()
     else:

@@ -19,6 +19,7 @@ from deepmf.cli.inputs import (
     locate_unknown,
     name_file,
     warn_unknown,
+    with_reading_options,
 )
 from deepmf.cli.model_file import load_model
 from deepmf.cli.output import check_writable, say, show_json, show_table
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from deepmf.models.relevance import RankBy
 
 
+@with_reading_options
 def evaluate(
     model: options.ModelFile,
     test: Annotated[Path, typer.Argument(metavar="TEST", help="Test entries, read as by fit.")],
@@ -72,17 +74,8 @@ def evaluate(
     row_features: options.RowFeatures = None,
     column_features: options.ColumnFeatures = None,
     feature_label: options.FeatureLabels = None,
-    row: options.Row = None,
-    column: options.Column = None,
-    value: options.Value = None,
-    no_values: options.NoValues = False,
-    count: options.Count = None,
-    separator: options.Separator = None,
-    duplicates: options.Duplicates = "error",
-    missing: options.MissingValues = "error",
-    decimal: options.DecimalMark = ".",
-    wide: options.Wide = False,
-    exclude_columns: options.ExcludeColumns = None,
+    *,
+    reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
     """Show the errors of a model on test entries, by area.
@@ -101,19 +94,6 @@ def evaluate(
     from deepmf.models.pairs import check_unknown
 
     files = FeatureFiles(row_features, column_features, feature_label)
-    reading = InputOptions(
-        row,
-        column,
-        value,
-        separator,
-        duplicates,
-        missing,
-        decimal,
-        wide,
-        no_values=no_values,
-        count=count,
-        exclude_columns=exclude_columns,
-    )
     check_unknown(unknown)
     if report is not None:
         check_writable(report, inputs=[model, test, *(extend or ()), *files.paths])

@@ -13,7 +13,7 @@ import typer
 
 from deepmf.cli import options
 from deepmf.cli.feature_files import FeatureFiles, MatrixFeatures
-from deepmf.cli.inputs import InputOptions, convert_labels
+from deepmf.cli.inputs import InputOptions, convert_labels, with_reading_options
 from deepmf.cli.model_file import check_model_target, load_model, save_model
 from deepmf.cli.name_files import NameFiles
 from deepmf.cli.output import STANDARD, check_writable, say, show_json
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _N_CHOSEN_SHOWN = 6  # of the settings chosen at fit, in the summary; the first matter most
 
 
+@with_reading_options
 def fit(
     context: typer.Context,
     ratings: options.Ratings,
@@ -79,17 +80,8 @@ def fit(
     feature_kinds: options.FeatureKinds = None,
     row_names: options.RowNames = None,
     column_names: options.ColumnNames = None,
-    row: options.Row = None,
-    column: options.Column = None,
-    value: options.Value = None,
-    no_values: options.NoValues = False,
-    count: options.Count = None,
-    separator: options.Separator = None,
-    duplicates: options.Duplicates = "error",
-    missing: options.MissingValues = "error",
-    decimal: options.DecimalMark = ".",
-    wide: options.Wide = False,
-    exclude_columns: options.ExcludeColumns = None,
+    *,
+    reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
     """Fit a model to entries and write a model file.
@@ -103,19 +95,6 @@ def fit(
     """
     names = NameFiles(row_names, column_names)
     files = FeatureFiles(row_features, column_features, feature_label, feature_kinds, names.paths)
-    reading = InputOptions(
-        row,
-        column,
-        value,
-        separator,
-        duplicates,
-        missing,
-        decimal,
-        wide,
-        no_values=no_values,
-        count=count,
-        exclude_columns=exclude_columns,
-    )
     settings = gather_settings(config, assignments, seed=seed, device=device, effort=effort)
     start = None if start_from is None else load_model(start_from)
     if effort is not None and start is None:

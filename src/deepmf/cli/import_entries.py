@@ -53,7 +53,7 @@ def import_entries(
     from deepmf.client import Client
     from deepmf.data.packing import EntryReader
 
-    reading = InputOptions(row, column, value, separator, missing=missing, decimal=decimal)
+    reading = InputOptions(row, column, value, separator=separator, missing=missing, decimal=decimal)
     counts = {"entries": 0, "changed": 0, "refused": 0}
     with (
         open_input(ratings) as file,

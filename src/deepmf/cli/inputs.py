@@ -9,13 +9,16 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from deepmf.cli import options
 from deepmf.cli.output import STANDARD, say
 from deepmf.errors import (
     BadEntries,
@@ -48,20 +51,24 @@ _EXTEND_HINT = Hint("extend adds new rows and columns", "--extend adds new rows 
 
 
 @dataclass(frozen=True)
-class InputOptions:
+class _ReadingOptions:
+    row: options.Row = None
+    column: options.Column = None
+    value: options.Value = None
+    no_values: options.NoValues = False
+    count: options.Count = None
+    separator: options.Separator = None
+    duplicates: options.Duplicates = "error"
+    missing: options.MissingValues = "error"
+    decimal: options.DecimalMark = "."
+    wide: options.Wide = False
+    exclude_columns: options.ExcludeColumns = None
+
+
+@dataclass(frozen=True)
+class InputOptions(_ReadingOptions):
     """The options of a command about its files of entries; a field given as digits is a position."""
 
-    row: str | None = None
-    column: str | None = None
-    value: str | None = None
-    separator: str | None = None
-    duplicates: str = "error"
-    missing: str = "error"
-    decimal: str = "."
-    wide: bool = False
-    no_values: bool = False
-    count: str | None = None
-    exclude_columns: str | None = None  # names with commas between them
     beside: TableForm | None = None  # the table that this file belongs to: the same field names need no remark
 
     @property
@@ -132,6 +139,24 @@ class InputOptions:
         asked = {name: self.fields[name] for name in kind.roles}
         with open_input(path) as file:
             return read_columns(file, kind, asked=asked, separator=self.field_separator, is_known=is_known)
+
+
+def with_reading_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options about reading files in the place of its parameter `reading`."""
+    options_of_reading = signature(_ReadingOptions, eval_str=True).parameters.values()
+    shared = [option.replace(kind=Parameter.KEYWORD_ONLY) for option in options_of_reading]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        reading = InputOptions(**{option.name: given.pop(option.name) for option in shared})
+        command(**given, reading=reading)
+
+    own, parameters = signature(command, eval_str=True), list[Parameter]()
+    for parameter in own.parameters.values():
+        parameters += shared if parameter.name == "reading" else [parameter]
+    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
 
 
 def _parse_field(text: str | None) -> str | int | None:

@@ -10,12 +10,13 @@ from typing import Annotated
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.inputs import InputOptions, open_input, report_reading
+from deepmf.cli.inputs import InputOptions, open_input, report_reading, with_reading_options
 from deepmf.cli.output import STANDARD, say, show_json, show_share
 from deepmf.cli.settings import parse_scale
 from deepmf.errors import BadSetting
 
 
+@with_reading_options
 def pack(
     ratings: Annotated[
         list[Path],
@@ -30,17 +31,8 @@ def pack(
         typer.Option("--output", "-o", metavar="STORE", help="Store to write: a new folder."),
     ],
     scale: options.ScaleText = None,
-    row: options.Row = None,
-    column: options.Column = None,
-    value: options.Value = None,
-    no_values: options.NoValues = False,
-    count: options.Count = None,
-    separator: options.Separator = None,
-    duplicates: options.Duplicates = "error",
-    missing: options.MissingValues = "error",
-    decimal: options.DecimalMark = ".",
-    wide: options.Wide = False,
-    exclude_columns: options.ExcludeColumns = None,
+    *,
+    reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
     """Pack files of entries into a store on disk.
@@ -52,19 +44,6 @@ def pack(
     from deepmf.data.packing import pack_files
     from deepmf.data.read import read_matrix
 
-    reading = InputOptions(
-        row,
-        column,
-        value,
-        separator,
-        duplicates,
-        missing,
-        decimal,
-        wide,
-        no_values=no_values,
-        count=count,
-        exclude_columns=exclude_columns,
-    )
     if str(output) == STANDARD:
         raise BadSetting("a store is a folder and cannot go to standard output; give -o STORE")
     with ExitStack() as stack:

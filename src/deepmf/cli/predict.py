@@ -72,7 +72,7 @@ def predict(
     Example: deepmf predict model.safetensors pairs.csv -o predictions.csv
     """
     files = FeatureFiles(row_features, column_features, feature_label)
-    reading = InputOptions(row, column, value, separator, missing=missing, decimal=decimal)
+    reading = InputOptions(row, column, value, separator=separator, missing=missing, decimal=decimal)
     inputs = [model, pairs, *(extend or ()), *files.paths]
     check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
     import numpy as np
@@ -139,7 +139,9 @@ def complete(
     Example: deepmf complete model.safetensors -o completed.parquet
     """
     files = FeatureFiles(row_features, column_features, feature_label)
-    reading = InputOptions(row, column, value, separator, duplicates=duplicates, missing=missing, decimal=decimal)
+    reading = InputOptions(
+        row, column, value, separator=separator, duplicates=duplicates, missing=missing, decimal=decimal
+    )
     inputs = [model, *(extend or ()), *files.paths]
     check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
     from deepmf.models.interactions import check_has_values

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.inputs import InputOptions
+from deepmf.cli.inputs import InputOptions, with_reading_options
 from deepmf.cli.output import STANDARD, check_distinct, say, show_json, show_table
 from deepmf.errors import BadSetting
 from deepmf.files import check_parts, write_parts
@@ -33,6 +33,7 @@ _PARTS = (
 )  # all of any way
 
 
+@with_reading_options
 def split(
     ratings: options.Ratings,
     output: Annotated[
@@ -66,17 +67,8 @@ def split(
         typer.Option("--format", metavar="|".join(_FORMATS), help="Format of the files; default: as RATINGS, or csv."),
     ] = None,
     seed: options.Seed = None,
-    row: options.Row = None,
-    column: options.Column = None,
-    value: options.Value = None,
-    no_values: options.NoValues = False,
-    count: options.Count = None,
-    separator: options.Separator = None,
-    duplicates: options.Duplicates = "error",
-    missing: options.MissingValues = "error",
-    decimal: options.DecimalMark = ".",
-    wide: options.Wide = False,
-    exclude_columns: options.ExcludeColumns = None,
+    *,
+    reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
     """Split entries into train, validation and test files.
@@ -91,19 +83,6 @@ def split(
 
     Example: deepmf split ratings.csv -o parts
     """
-    reading = InputOptions(
-        row,
-        column,
-        value,
-        separator,
-        duplicates,
-        missing,
-        decimal,
-        wide,
-        no_values=no_values,
-        count=count,
-        exclude_columns=exclude_columns,
-    )
     ending = _choose_format(ratings, file_format)
     if not (validation_share >= 0 and test_share >= 0 and validation_share + test_share < 1):
         raise BadSetting(

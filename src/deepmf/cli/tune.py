@@ -13,7 +13,7 @@ import typer
 
 from deepmf.cli import options
 from deepmf.cli.feature_files import FeatureFiles
-from deepmf.cli.inputs import InputOptions
+from deepmf.cli.inputs import InputOptions, with_reading_options
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.settings import check_effort, format_value, gather_settings, parse_scale
 from deepmf.cli.validation import split_validation
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from deepmf.tuning import Study
 
 
+@with_reading_options
 def tune(
     ratings: options.Ratings,
     trials: Annotated[
@@ -64,17 +65,8 @@ def tune(
     column_features: options.ColumnFeatures = None,
     feature_label: options.FeatureLabels = None,
     feature_kinds: options.FeatureKinds = None,
-    row: options.Row = None,
-    column: options.Column = None,
-    value: options.Value = None,
-    no_values: options.NoValues = False,
-    count: options.Count = None,
-    separator: options.Separator = None,
-    duplicates: options.Duplicates = "error",
-    missing: options.MissingValues = "error",
-    decimal: options.DecimalMark = ".",
-    wide: options.Wide = False,
-    exclude_columns: options.ExcludeColumns = None,
+    *,
+    reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
     """Search for the settings with the lowest validation error, or the best ranking of validation entries.
@@ -88,19 +80,6 @@ def tune(
     from deepmf.tuning import Study
 
     files = FeatureFiles(row_features, column_features, feature_label, feature_kinds)
-    reading = InputOptions(
-        row,
-        column,
-        value,
-        separator,
-        duplicates,
-        missing,
-        decimal,
-        wide,
-        no_values=no_values,
-        count=count,
-        exclude_columns=exclude_columns,
-    )
     if metric == "rmse" and any(option is not None for option in (relevant, rank_by, n)):
         raise BadSetting("--relevant, --rank-by and -n need a ranking metric, such as --metric ndcg; got rmse")
     if trials < 1:
