@@ -1,17 +1,24 @@
 """The files for operators start what there is."""
 
+import json
 import re
 import shlex
 import shutil
+import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import typer
 import yaml
 
 from deepmf.cli.app import app
+from deepmf.datasets import generate
+from deepmf.models.als import ALS
+from deepmf.serve.auth import add_key
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 
@@ -73,6 +80,34 @@ def test_manifests_probe_routes_that_exist_and_leave_time_to_finish() -> None:
     for kind in ("Service", "PodDisruptionBudget"):
         selector = kinds[kind]["spec"]["selector"]
         assert selector.get("matchLabels", selector) == template["metadata"]["labels"]
+
+
+@pytest.mark.slow
+def test_the_command_of_the_container_serves_is_healthy_and_stops(tmp_path: Path) -> None:
+    """The steps of the container after its build, in this environment and on another port."""
+    text = (DEPLOY / "Containerfile").read_text(encoding="utf-8").replace("\\\n", "")
+    (entrypoint,), (command, check) = (
+        [json.loads(found) for found in re.findall(rf"^(?:HEALTHCHECK.* )?{name} (\[.*\])$", text, re.MULTILINE)][::-1]
+        for name in ("ENTRYPOINT", "CMD")
+    )
+    ALS(latent_size=2, epochs=1, seed=0).fit(generate(20, 10, density=0.5, seed=0).matrix).save(
+        tmp_path / "model.safetensors"
+    )
+    key = add_key(tmp_path / "keys.txt", name="phone", role="read")
+    words = [word.replace("/data", str(tmp_path)) for word in (*entrypoint[1:], *command)]
+    started = [sys.executable, "-m", "deepmf", *words, "--port", "0", "--json"]
+    with subprocess.Popen(started, stdout=subprocess.PIPE, text=True) as service:
+        try:
+            assert service.stdout is not None
+            port = json.loads(service.stdout.readline())["address"].rsplit(":", 1)[1]
+            subprocess.run([sys.executable, *(word.replace(":8000/", f":{port}/") for word in check[1:])], check=True)
+            for headers, status in (({}, 401), ({"Authorization": f"Bearer {key}"}, 200)):
+                answer = httpx2.get(f"http://127.0.0.1:{port}/v1/model", headers=headers, timeout=30)
+                assert answer.status_code == status
+            service.send_signal(signal.SIGTERM)
+            assert service.wait(timeout=60) == 0
+        finally:
+            service.kill()
 
 
 @pytest.mark.slow

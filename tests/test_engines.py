@@ -85,7 +85,8 @@ def test_ray_recommends_by_a_command(
     check_results(model, tmp_path / "top")
 
 
-def test_ray_trains_one_model(ray: Any, model: Model, tmp_path: Path) -> None:
+def test_ray_trains_one_model(ray: Any, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "300")  # on a busy machine
     pytest.importorskip("ray.train.torch", reason="Ray Train is not installed: pip install 'deepmf[ray]'")
     ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
     entries = dict(zip(("row", "column", "value"), model.entries_.train.entries(), strict=True))

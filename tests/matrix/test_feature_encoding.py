@@ -337,3 +337,14 @@ def test_without_inputs(groups: list[list[int]]) -> None:
     found = to_table(VECTORS.take(np.array([0])).without_inputs(groups))
     for line, group in zip(found, groups, strict=True):
         assert line.tolist() == [0 if at in group else value for at, value in enumerate(EXPECTED[0])]
+
+
+@pytest.mark.parametrize("count", [50, 3000], ids=["few", "many"])
+def test_an_input_has_the_weights_of_all_vectors(count: int) -> None:
+    dice = np.random.default_rng(0)
+    inputs = np.argsort(dice.random((count, 9)), axis=1)[:, :4].astype(np.int32)
+    weights = (dice.integers(-1, 3, (count, 4)) / 2).astype(np.float32)  # some are padding
+    vectors = FeatureVectors(inputs, weights, n_inputs=9)
+    dense = vectors.to_sparse().toarray()
+    for at in range(9):
+        np.testing.assert_array_equal(vectors.read_input(at), dense[:, at])

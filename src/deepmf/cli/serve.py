@@ -38,6 +38,10 @@ def serve(
             help="File of API keys (deepmf api-key); required if others can reach the address.",
         ),
     ] = None,
+    tenant: Annotated[
+        str | None,
+        typer.Option("--tenant", metavar="NAME", help="Admit only keys of this tenant, and those without a tenant."),
+    ] = None,
     rate: Annotated[
         float, typer.Option("--rate-limit", metavar="N", help="Requests per second of each API key and worker.")
     ] = 1_000.0,
@@ -93,6 +97,7 @@ def serve(
                 host=host,
                 port=port,
                 keys=None if keys is None else str(keys),
+                tenant=tenant,
                 rate=rate,
                 workers=workers,
                 kinds=None if kinds is None else str(kinds),
@@ -106,6 +111,10 @@ def api_key(
     keys: Annotated[Path, typer.Argument(metavar="FILE", help="File of keys; created if it does not exist.")],
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the key in logs.")],
     role: Annotated[str, typer.Option("--role", metavar="read|write|rows|admin", help="What the key may do.")] = "read",
+    tenant: Annotated[
+        str | None,
+        typer.Option("--tenant", metavar="NAME", help="Only tenant whose service admits the key; default: all."),
+    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Make an API key for a service and show it once.
@@ -116,9 +125,9 @@ def api_key(
     """
     from deepmf.serve.auth import add_key
 
-    text = add_key(keys, name=name, role=role)
+    text = add_key(keys, name=name, role=role, tenant=tenant)
     if as_json:
-        show_json({"name": name, "role": role, "key": text, "file": str(keys)})
+        show_json({"name": name, "role": role, "tenant": tenant, "key": text, "file": str(keys)})
     else:
         say(f"{text}\nis the key {name!r} ({role}); {keys} stores only its hash")
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from itertools import chain, repeat
 from typing import Any, ClassVar, NamedTuple
 
@@ -31,6 +32,9 @@ _MOST_CODES, _ONE_IN = 32, 10
 
 # Squares and sums of larger numbers could overflow.
 _LARGEST_NUMBER = 1e100
+
+# From this many vectors on, they are kept by input, too, once conditions on features are asked for.
+_MANY_VECTORS = 1000
 
 
 _NUMBERS = (int, float, np.integer, np.floating, Decimal)
@@ -300,8 +304,19 @@ class FeatureVectors:
 
     def read_input(self, at: int) -> npt.NDArray[np.float32]:
         """Return the weight of each vector at one input; 0 if it has none."""
-        found: npt.NDArray[np.float32] = np.where(self.inputs == at, self.weights, 0).sum(axis=1, dtype=np.float32)
+        if len(self) < _MANY_VECTORS:
+            return np.where(self.inputs == at, self.weights, 0).sum(axis=1, dtype=np.float32)
+        own = slice(*self._by_input.indptr[at : at + 2])
+        found = np.zeros(len(self), dtype=np.float32)
+        found[self._by_input.indices[own]] = self._by_input.data[own]
         return found
+
+    @cached_property
+    def _by_input(self) -> scipy.sparse.csc_array:
+        """The vectors by input, so that a condition reads only the vectors that have its inputs."""
+        which, slots = np.nonzero(self.weights)
+        at = self.inputs[which, slots]
+        return scipy.sparse.csc_array((self.weights[which, slots], (which, at)), shape=(len(self), self.n_inputs))
 
     def to_sparse(self) -> scipy.sparse.csr_array:
         """Return the vectors as a sparse matrix (vectors, inputs); sums over it do not depend on padding."""

@@ -65,6 +65,9 @@ _ROWS_AT_A_TIME, _SPARSE_COST = 2048, 400
 # Entries of rows that are solved for together, and pairs whose latents are gathered together.
 _ENTRIES_AT_A_TIME, _PAIRS_AT_A_TIME = 1 << 15, 1 << 16
 
+# Rows that are solved for together have at least this share of the entries of the longest of them.
+_SIMILAR = 0.7
+
 # Scores of EASE may be negative; below this size they are smoothly turned into small positive numbers.
 _SMALL_SCORE = 0.01
 
@@ -446,10 +449,15 @@ def _solve(
     table = np.vstack([others, np.zeros((1, size), dtype=np.float32)])  # the last is padding
     diagonal = np.arange(size)
     solved = np.zeros((counts.size, size), dtype=np.float32)
-    remaining = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    while remaining.size:
-        longest = int(counts[remaining[0]])
-        some, remaining = np.split(remaining, [max(1, _ENTRIES_AT_A_TIME // longest)])
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    rising = -counts[order]
+    first = 0
+    while first < order.size:
+        longest = int(counts[order[first]])
+        # Rows of similar lengths, so that little is padding.
+        last = int(np.searchsorted(rising, -_SIMILAR * longest, side="right"))
+        some = order[first : min(last, first + max(1, _ENTRIES_AT_A_TIME // longest))]
+        first += some.size
         equations, sums = np.tile(gram, (some.size, 1, 1)), np.zeros((some.size, size), dtype=np.float32)
         equations[:, diagonal, diagonal] += ridges[some, None]
         for start in range(0, longest, _ENTRIES_AT_A_TIME):

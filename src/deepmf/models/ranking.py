@@ -33,11 +33,15 @@ _ROWS_AT_A_TIME = 64
 # Columns scored at a time: after the first block, a comparison skips nearly all others.
 _COLUMNS_AT_A_TIME = 1 << 17
 
+# The first block is the only one that is searched in full: it is small, and the next ones are larger by this factor.
+_FIRST_COLUMNS, _GROWTH = 1 << 10, 4
+
 # The largest number of barred columns that are added to the candidates of a row; with more, rankings may become exact.
 _MOST_LEFT_OUT = 1000
 
-# If more than this many times n keys of a block are above the n-th best so far, the block is partitioned first.
-_MANY = 4
+# If more than this share of a block is above the n-th best so far, the block is partitioned, which costs less than
+# merging that many keys.
+_MANY = 1 / 16
 
 # Above this share of all columns, all columns are scored and the others left out: scoring a column in its place costs
 # much less than gathering its latents.
@@ -263,12 +267,16 @@ def _rank_rows(
 def _find_best(ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, omitted: Omitted) -> BestSoFar:
     """Return the n largest keys of each row, a block of columns at a time."""
     best = BestSoFar(rows.size, n)
-    width = max(min(CELLS_AT_A_TIME // max(rows.size, 1), _COLUMNS_AT_A_TIME), 1)
-    for start in range(0, choice.n_places if best.keys.size else 0, width):
+    widest = max(min(CELLS_AT_A_TIME // max(rows.size, 1), _COLUMNS_AT_A_TIME), 1)
+    width = widest if choice.n_places <= _GROWTH * _FIRST_COLUMNS else min(_FIRST_COLUMNS, widest)
+    start = 0
+    while start < choice.n_places and best.keys.size:
         floor = best.keys[:, -1] if start else None
-        keys = ranker.rank_block(rows, choice.block(start, min(start + width, choice.n_places)), floor)
+        stop = min(start + width, choice.n_places)
+        keys = ranker.rank_block(rows, choice.block(start, stop), floor)
         omitted.mark(keys, start)
         best.add(keys, start)
+        start, width = stop, min(_GROWTH * width, widest)
     return best
 
 
@@ -461,7 +469,7 @@ class BestSoFar:
         """Return which keys (lines, places) of some rows may be among their n best."""
         n, width = self.keys.shape[1], keys.shape[1]
         above: npt.NDArray[np.bool_] = keys > self.keys[lines, -1:]
-        if width > n and np.count_nonzero(above) > _MANY * n * lines.size:
+        if width > n and np.count_nonzero(above) > _MANY * keys.size:
             above &= keys >= np.partition(keys, width - n, axis=1)[:, width - n, None]
         return above
 

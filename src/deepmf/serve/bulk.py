@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import from_json
 
 from deepmf.models.base import Model
 from deepmf.serve.errors import ApiError, shorten
@@ -24,6 +23,7 @@ LINES_TYPE = "application/x-ndjson"
 _GZIP = 16 + zlib.MAX_WBITS
 _EXPORTED_ROWS = 1_000  # at a time
 _LINE = TypeAdapter(EntryLine)
+_ARRAYS = TypeAdapter(list[list[Any]])
 _FIELDS = {"row", "column", "value"}
 _LARGE = 2**53  # whole numbers below are floats, too
 
@@ -78,8 +78,8 @@ def _read_plain(numbered: Sequence[tuple[int, bytes]]) -> list[_RowColumnValue |
     """
     together = b"[[" + b"]\n,[".join(text for _, text in numbered) + b"]]"
     try:
-        arrays = from_json(together)
-    except ValueError:
+        arrays = _ARRAYS.validate_json(together)
+    except ValidationError:
         return [None] * len(numbered)
     if len(arrays) != len(numbered):
         return [None] * len(numbered)

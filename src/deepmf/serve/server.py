@@ -64,6 +64,8 @@ class ServeOptions:
         A SQLite file, or a URL.
     keys
         A file of API keys; None for a service that only this machine can reach.
+    tenant
+        The tenant whose keys are admitted, beside those without a tenant.
     rate
         Requests per second for each key.
     workers
@@ -80,6 +82,7 @@ class ServeOptions:
     rate: float = 1_000.0
     workers: int = 1
     kinds: str | None = None
+    tenant: str | None = None
     log_level: str = "info"
 
     def check(self) -> None:
@@ -92,6 +95,8 @@ class ServeOptions:
             raise BadSetting(f"--rate-limit must be a number of requests above 0; got {self.rate:g}")
         if self.log_level not in LOG_LEVELS:
             raise BadSetting(f"--log-level must be {', '.join(LOG_LEVELS)}; got {self.log_level!r}")
+        if self.tenant is not None and self.keys is None:
+            raise BadSetting(f"--tenant {self.tenant} needs --keys FILE, since it chooses among keys")
         if self.keys is None and self.host not in ("127.0.0.1", "::1", "localhost"):
             raise BadSetting(
                 f"others can reach {self.host}: give --keys FILE (deepmf api-key FILE makes one), or --host 127.0.0.1"
@@ -131,7 +136,7 @@ def build_app(options: ServeOptions) -> FastAPI:
     sys.setswitchinterval(0.001)  # requests are read while others are computed, and wait less for each other
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # each computation is so small that threads would wait for each other
-    keys = None if options.keys is None else read_keys(Path(options.keys))
+    keys = None if options.keys is None else read_keys(Path(options.keys)).limit_to(options.tenant)
     path = Path(options.model)
     model, digest = load_with_digest(path)
     kinds = None if options.kinds is None else read_kinds(Path(options.kinds))
@@ -223,7 +228,7 @@ class _Server(uvicorn.Server):
         state, part = self._application.state, "keys"
         try:
             if self._options.keys is not None:
-                state.access.keys = read_keys(Path(self._options.keys))
+                state.access.keys = read_keys(Path(self._options.keys)).limit_to(self._options.tenant)
             part = "model"
             version = state.service.reload().model_version
         except Exception as error:  # noqa: BLE001 (any error is one line of JSON in the log, without a traceback)
