@@ -304,8 +304,10 @@ class FeatureVectors:
 
     def read_input(self, at: int) -> npt.NDArray[np.float32]:
         """Return the weight of each vector at one input; 0 if it has none."""
+        found: npt.NDArray[np.float32]
         if len(self) < _MANY_VECTORS:
-            return np.where(self.inputs == at, self.weights, 0).sum(axis=1, dtype=np.float32)
+            found = np.where(self.inputs == at, self.weights, 0).sum(axis=1, dtype=np.float32)
+            return found
         own = slice(*self._by_input.indptr[at : at + 2])
         found = np.zeros(len(self), dtype=np.float32)
         found[self._by_input.indices[own]] = self._by_input.data[own]
