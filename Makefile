@@ -47,6 +47,7 @@ format: $(READY)
 	$(BIN)/python tools/api_page.py
 	$(BIN)/python tools/result_tables.py
 	$(BIN)/python tools/concept_pictures.py
+	$(BIN)/python tools/notebook.py
 
 docs: $(READY)
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
