@@ -29,7 +29,7 @@ def make_cells(page: str) -> list[dict[str, Any]]:
 
 def _add_cell(cells: list[dict[str, Any]], kind: str, text: str) -> None:
     if text.strip():
-        extra = {"execution_count": None, "outputs": []} if kind == "code" else {}
+        extra: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
         source = text.strip().splitlines(keepends=True)
         cells.append({"cell_type": kind, "id": f"cell-{len(cells)}", "metadata": {}, "source": source} | extra)
 
