@@ -46,6 +46,7 @@ def models() -> dict[str, Any]:
         "dmf-o, rows refined": (OrdinalDMF(**SMALL, **OWN | {"column_penalty": None}), levels),
         "dmf-o, columns refined": (OrdinalDMF(**SMALL, **OWN | {"row_penalty": None}), levels),
         "dmf-o, linear": (OrdinalDMF(**SMALL, **OWN | {"linear_size": 4}), levels),
+        "dmf-o, sampled": (OrdinalDMF(**SMALL, **OWN | {"linear_size": 4, "linear_iterations": 6}), levels),
         "dmf-o, linear, interval": (OrdinalDMF(**SMALL, **PLAIN | {"linear_size": 4}), interval),
     }
     with pytest.MonkeyPatch.context() as changed, warnings.catch_warnings():

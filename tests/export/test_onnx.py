@@ -30,7 +30,7 @@ REFINED = ["dmf-o, refined", "dmf-o, rows refined", "dmf-o, columns refined"]
 
 LINEAR = ["dmf-o, linear", "dmf-o, linear, interval"]
 
-NAMES = ["dmf", "dmf, interval", "dmf-d", "dmf-o", "dmf-o, interval", *REFINED, *LINEAR]
+NAMES = ["dmf", "dmf, interval", "dmf-d", "dmf-o", "dmf-o, interval", *REFINED, *LINEAR, "dmf-o, sampled"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -96,7 +96,7 @@ class Exported(NamedTuple):
     files: list[Path]
 
 
-@pytest.fixture(scope="module", params=["dmf-d", "dmf-o", "dmf-o, refined", "dmf-o, linear"])
+@pytest.fixture(scope="module", params=["dmf-d", "dmf-o", "dmf-o, refined", "dmf-o, linear", "dmf-o, sampled"])
 def exported(request: pytest.FixtureRequest, models: dict[str, Any], tmp_path_factory: Any) -> Exported:
     folder = tmp_path_factory.mktemp(request.param) / "new" / "folder"
     model = models[request.param]

@@ -15,7 +15,7 @@ from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
-from deepmf.models.bayesian import BayesianMF, HeldOut, SampleReadout, calibrate
+from deepmf.models.bayesian import BayesianMF, HeldOut, SampleEncoder, SampleReadout, calibrate
 from deepmf.models.loading import load
 from deepmf.models.predictor import Readout
 
@@ -115,6 +115,27 @@ def test_features_predict_for_rows_and_columns_without_entries() -> None:
     rows, columns = np.repeat(matrix.row_labels, 10), labels[80:] * 60
     truth = values[:, 80:].ravel()
     assert rmse_error(fitted.predict(rows, columns), truth) < 0.75 * np.std(truth)
+
+
+@pytest.mark.parametrize("featured", [False, True])
+def test_a_column_without_entries_is_the_average_column_of_all_entries(ratings: Any, featured: bool) -> None:
+    train = ratings.train
+    features = Features.from_columns(train.column_labels, {"n": np.linspace(-1.0, 1.0, train.shape[1])})
+    given = {"column_features": features} if featured else {}
+    fitted = BayesianMF(epochs=30, latent_size=3, samples=5, device="cpu").fit(train, ratings.validation, **given)
+    encoder, entries = fitted.predictor_.encoder, fitted.entries_
+    assert isinstance(encoder, SampleEncoder)
+    nothing = entries.column_entries(np.array([0]))._replace(starts=np.zeros(2, dtype=np.int64))
+    nothing = nothing._replace(others=nothing.others[:0], values=nothing.values[:0], features=None)
+    found = encoder.encode_columns(nothing)[0, :-5].reshape(-1, 3)
+    columns, shares = encoder.samples.columns, train.column_counts / train.n_entries
+    if featured:
+        table = entries.column_entries(np.arange(train.shape[1])).features.to_sparse().toarray()  # type: ignore[union-attr]
+        explained = table @ columns.weights[:, train.shape[0] :].astype(float)
+    else:
+        explained = 0.0
+    average = np.einsum("c,scd->sd", shares, columns.draws.astype(float) - explained)
+    np.testing.assert_allclose(found, average[:, :-1], atol=2e-3)
 
 
 @pytest.mark.slow

@@ -28,9 +28,10 @@ from deepmf.models.als import LEAST_RIDGE, compute_latent_ridges
 from deepmf.models.base import Model
 from deepmf.models.dmf import DMF
 from deepmf.models.dmfd import DMFD, Quantizer
+from deepmf.models.gibbs import AVERAGE_COUNT, CENTRE_COUNT, AxisSamples
 from deepmf.models.ordinal.encoder import OrdinalEncoder
 from deepmf.models.ordinal.head import OrdinalHead
-from deepmf.models.ordinal.linear_part import LinearPart
+from deepmf.models.ordinal.linear_part import LinearPart, RidgeModel, SampledModel
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.refinement import PaddedEntries, Refinement, solve_cholesky
 from deepmf.models.registry import MODELS
@@ -117,58 +118,127 @@ class RefinedBranch(nn.Module):
 
 
 class LinearBranch(nn.Module):
-    """A refined side of OrdinalDMF with its linear part: the ridge solution of its values, given the other side.
+    """A refined side of OrdinalDMF with its linear part.
 
-    factors: of the other side (inputs, latent), without effects. effects: of the other side (inputs,).
     fields: where the linear part lies in latents.
     """
 
-    lines: Tensor  # (inputs, latent + 1) the last for the effect
-    effects: Tensor
-
-    def __init__(
-        self, refined: RefinedBranch, part: LinearPart, factors: Tensor, effects: Tensor, *, fields: slice, scale: Scale
-    ) -> None:
+    def __init__(self, refined: RefinedBranch, solution: nn.Module, part: LinearPart, *, fields: slice) -> None:
         super().__init__()
-        self.refined, self._part, self._fields, self._scale = refined, part, fields, scale
-        self.register_buffer("lines", functional.pad(factors, (0, 1), value=1.0).contiguous())
-        self.register_buffer("effects", effects.contiguous())
+        self.refined, self.solution, self._weight, self._fields = refined, solution, part.blend.weight, fields
 
     def forward(self, values: Tensor) -> Tensor:
         """Map values (vectors, inputs) to latents (vectors, latent)."""
-        latents, real = self.refined(values), ~torch.isnan(values)
-        left = torch.where(real, values - self._part.mean - self.effects, 0.0)
-        seen = real.float()
-        grams = (self.lines * seen[..., None]).mT @ self.lines
-        ridges = torch.maximum(self._ridges(seen.sum(1, keepdim=True)), LEAST_RIDGE * (seen @ self.lines.square()))
-        unit = torch.eye(self.lines.shape[1])
-        found = solve(grams + ridges[..., None] * unit, (left @ self.lines)[..., None]).squeeze(-1)
-        linear = self._place(found, torch.ones_like(found[:, :1]), latents[:, -1:])
+        latents = self.refined(values)
+        factors, effects = self.solution(values)
+        linear = self._place(factors, effects, torch.ones_like(effects), latents[:, -1:])
         return torch.cat([latents[:, : self._fields.start], linear, latents[:, self._fields.stop :]], dim=1)
 
-    def _ridges(self, counts: Tensor) -> Tensor:
-        """Return the ridges (vectors, latent + 1) of vectors by their numbers of entries (vectors, 1)."""
-        settings = self._part.settings
-        of_latents = compute_latent_ridges(counts, self._scale, settings).expand(-1, self.lines.shape[1] - 1)
-        ridges = functional.pad(of_latents, (0, 1), value=settings.effect_penalty)
-        return torch.where(counts > 0, ridges, 1.0)  # a vector without entries has no latents and no effect
-
-    def _place(self, found: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
+    def _place(self, factors: Tensor, effects: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
         raise NotImplementedError
 
 
 class LinearRows(LinearBranch):
     """Rows, whose linear part is weighted."""
 
-    def _place(self, found: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
-        return torch.cat([found, ones, 0.0 * ones], dim=1) * (self._part.blend.weight * (-log_slopes).exp())
+    def _place(self, factors: Tensor, effects: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
+        return torch.cat([factors, effects, ones, 0.0 * ones], dim=1) * (self._weight * (-log_slopes).exp())
 
 
 class LinearColumns(LinearBranch):
     """Columns."""
 
-    def _place(self, found: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
-        return torch.cat([found[:, :-1], ones, found[:, -1:], ones], dim=1)
+    def _place(self, factors: Tensor, effects: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
+        return torch.cat([factors, ones, effects, ones], dim=1)
+
+
+class RidgeSolution(nn.Module):
+    """ALS: the ridge solution of values, given the other side.
+
+    factors: of the other side (inputs, latent), without effects. effects: of the other side (inputs,).
+    """
+
+    lines: Tensor  # (inputs, latent + 1) the last for the effect
+    effects: Tensor
+
+    def __init__(self, model: RidgeModel, factors: Tensor, effects: Tensor, *, scale: Scale) -> None:
+        super().__init__()
+        self._model, self._scale = model, scale
+        self.register_buffer("lines", functional.pad(factors, (0, 1), value=1.0).contiguous())
+        self.register_buffer("effects", effects.contiguous())
+
+    def forward(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Return factors (vectors, latent) and effects (vectors, 1)."""
+        real = ~torch.isnan(values)
+        left = torch.where(real, values - self._model.mean - self.effects, 0.0)
+        seen = real.float()
+        grams = (self.lines * seen[..., None]).mT @ self.lines
+        ridges = torch.maximum(self._ridges(seen.sum(1, keepdim=True)), LEAST_RIDGE * (seen @ self.lines.square()))
+        unit = torch.eye(self.lines.shape[1])
+        found = solve(grams + ridges[..., None] * unit, (left @ self.lines)[..., None]).squeeze(-1)
+        return found[:, :-1], found[:, -1:]
+
+    def _ridges(self, counts: Tensor) -> Tensor:
+        """Return the ridges (vectors, latent + 1) of vectors by their numbers of entries (vectors, 1)."""
+        settings = self._model.settings
+        of_latents = compute_latent_ridges(counts, self._scale, settings).expand(-1, self.lines.shape[1] - 1)
+        ridges = functional.pad(of_latents, (0, 1), value=settings.effect_penalty)
+        return torch.where(counts > 0, ridges, 1.0)  # a vector without entries has no latents and no effect
+
+
+class SampledSolution(nn.Module):
+    """Samples of the posterior: the conditional means of `gibbs.py` in each sample, given its draws of the other side.
+
+    factor: of the latents of this side; the product of both sides is an average over samples.
+    """
+
+    lines: Tensor  # (samples, inputs, latent + 1) the last for the effect
+    effects: Tensor  # (samples, 1, inputs)
+    weights: Tensor  # (samples, inputs, latent + 1)
+    means: Tensor  # (samples, 1, latent + 1)
+    averages: Tensor
+    centres: Tensor
+    precisions: Tensor  # (samples, latent + 1, latent + 1)
+    alphas: Tensor  # (samples, 1, 1)
+
+    def __init__(self, model: SampledModel, own: AxisSamples, others: AxisSamples, *, factor: float) -> None:
+        super().__init__()
+        draws = torch.from_numpy(others.draws.astype(np.float32))
+        self._units, self._factor = model.encoder.units, factor
+        tensors = {
+            "lines": functional.pad(draws[..., :-1], (0, 1), value=1.0),
+            "effects": draws[:, None, :, -1],
+            "weights": torch.from_numpy(own.weights[:, : draws.shape[1]].astype(np.float32)),
+            "means": torch.from_numpy(own.means)[:, None],
+            "averages": torch.from_numpy(own.averages)[:, None],
+            "centres": torch.from_numpy(own.centres)[:, None],
+            "precisions": torch.from_numpy(own.precisions),
+            "alphas": torch.from_numpy(model.encoder.samples.alphas)[:, None, None],
+        }
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor.contiguous())
+
+    def forward(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Return factors (vectors, samples x latent) and effects (vectors, 1)."""
+        real = ~torch.isnan(values)
+        left = torch.where(real, (values - self._units.mean) / self._units.deviation - self.effects, 0.0)
+        seen = real.float()
+        counts = seen.sum(1, keepdim=True)
+        shares = counts / (counts + AVERAGE_COUNT)
+        present = (seen @ self.weights) * (shares / counts.clamp_min(1.0).sqrt())
+        centred = CENTRE_COUNT / (counts + CENTRE_COUNT) * self.centres
+        priors = self.means + present + (1.0 - shares) * self.averages + centred
+        # Of one sample after another: a table of all would have as many times the size.
+        systems = [
+            (alpha * ((lines * seen[..., None]).mT @ lines) + precision, (alpha * rest) @ lines + prior @ precision)
+            for alpha, lines, precision, rest, prior in zip(
+                self.alphas, self.lines, self.precisions, left, priors, strict=True
+            )
+        ]
+        matrices, right = (torch.stack(each, dim=1).flatten(0, 1) for each in zip(*systems, strict=True))
+        found = solve(matrices, right[..., None]).reshape(values.shape[0], len(self.alphas), -1)
+        effects = self._units.deviation * found[..., -1].mean(1, keepdim=True)
+        return self._factor * found[..., :-1].flatten(1), effects
 
 
 class CosineHead(nn.Module):
@@ -261,14 +331,32 @@ def _make_ordinal_dmf(model: OrdinalDMF) -> ExportModules:
     columns = of_columns = RefinedBranch(network, encoder.column_refinement(trained_rows), scale=scale)
     if encoder.linear is not None:
         part, fields = encoder.linear, encoder.layout.linear
-        begin = torch.from_numpy(encoder.refinement_columns[:, fields])
-        factors = torch.from_numpy(part.remove_weights(trained_rows[:, fields], trained_rows[:, -1]))
-        rows = LinearRows(of_rows, part, begin[:, : part.size], begin[:, -2], fields=fields, scale=scale)
-        columns = LinearColumns(
-            of_columns, part, factors[:, : part.size], factors[:, part.size], fields=fields, scale=scale
-        )
+        row_solution, column_solution = _make_solutions(encoder, part, trained_rows)
+        rows = LinearRows(of_rows, row_solution, part, fields=fields)
+        columns = LinearColumns(of_columns, column_solution, part, fields=fields)
     head = DistributionHead(network.head, encoder.linear, encoder.coverages)
     return ExportModules(rows, columns, head, ["predictions", "probabilities"]).eval()
+
+
+def _make_solutions(
+    encoder: OrdinalEncoder, part: LinearPart, trained_rows: LatentArray
+) -> tuple[nn.Module, nn.Module]:
+    """Return the modules that compute the factors and effects of rows, and of columns."""
+    model, fields = part.model, encoder.layout.linear
+    if isinstance(model, SampledModel):
+        samples, factor = model.encoder.samples, model.encoder.units.deviation / model.n_samples
+        rows, columns = samples.rows, samples.columns
+        return (
+            SampledSolution(model, rows, columns, factor=factor),
+            SampledSolution(model, columns, rows, factor=1.0),
+        )
+    assert isinstance(model, RidgeModel)
+    begin = torch.from_numpy(encoder.refinement_columns[:, fields])
+    factors = torch.from_numpy(part.remove_weights(trained_rows[:, fields], trained_rows[:, -1]))
+    return (
+        RidgeSolution(model, begin[:, : model.size], begin[:, -2], scale=encoder.scale),
+        RidgeSolution(model, factors[:, : model.size], factors[:, model.size], scale=encoder.scale),
+    )
 
 
 _MAKERS: dict[type[Model], Callable[..., ExportModules]] = {

@@ -113,7 +113,8 @@ class AxisFactors(NamedTuple):
 class SampleEncoder(Encoder):
     """The fold-in: the posterior mean of a row given its entries in each kept sample; so for a column.
 
-    A row depends on the drawn columns of the samples, whatever was encoded since.
+    A row depends on the drawn columns of the samples, whatever was encoded since. Its prior mean is
+    shrunk to the average row of all entries: few known entries of a row do not make it a row of few entries.
     """
 
     def __init__(self, units: Units, samples: Samples, device: torch.device | None = None) -> None:
@@ -130,7 +131,7 @@ class SampleEncoder(Encoder):
 
     def encode_rows(self, entries: AxisEntries) -> LatentArray:
         """Return the latents of rows: (u of all samples, b, 1, m, r, 0)."""
-        found = self._find_posterior(entries, self.samples.rows, self.samples.columns)
+        found = self._find_posterior(self._lay_out_rows(entries, self._device))
         factors, effects, spreads = self._join_samples(found)
         ones = np.ones_like(effects)
         beside = effects, ones, np.float32(self.units.mean) * ones, spreads, np.zeros_like(ones)
@@ -138,48 +139,40 @@ class SampleEncoder(Encoder):
 
     def encode_columns(self, entries: AxisEntries) -> LatentArray:
         """Return the latents of columns: (v of all samples, 1, c, 1, 0, r)."""
-        found = self._find_posterior(entries, self.samples.columns, self.samples.rows)
+        found = self._find_posterior(self._lay_out_columns(entries, self._device))
         factors, effects, spreads = self._join_samples(found)
         ones = np.ones_like(effects)
         return np.column_stack([factors, ones, effects, ones, np.zeros_like(ones), spreads])
 
     def draw_rows(self, entries: AxisEntries, which: Sequence[int], generator: torch.Generator) -> Tensor:
         """Draw rows from their posterior in some samples, (draws, rows, D)."""
-        return self._draw(entries, self.samples.rows, self.samples.columns, which, generator)
+        return self._draw(self._lay_out_rows(entries, torch.device("cpu")), which, generator)
 
     def draw_columns(self, entries: AxisEntries, which: Sequence[int], generator: torch.Generator) -> Tensor:
         """Draw columns from their posterior in some samples, (draws, columns, D)."""
-        return self._draw(entries, self.samples.columns, self.samples.rows, which, generator)
+        return self._draw(self._lay_out_columns(entries, torch.device("cpu")), which, generator)
 
     def pack(self) -> Packed:
         """Return the samples."""
         tensors = {f"samples.{name}": array for name, array in self.samples.arrays().items()}
         return Packed({"mean": self.units.mean, "deviation": self.units.deviation}, tensors)
 
-    def _find_posterior(self, entries: AxisEntries, own: AxisSamples, others: AxisSamples) -> AxisFactors:
-        problem = _FoldIn(entries, own, others, self.units, self._device)
-        found = [problem.solve(sample, float(self.samples.alphas[sample])) for sample in range(self.samples.n_samples)]
+    def _lay_out_rows(self, entries: AxisEntries, device: torch.device) -> _FoldIn:
+        return _FoldIn(entries, self.samples.rows, self.samples.columns, self.units, device)
+
+    def _lay_out_columns(self, entries: AxisEntries, device: torch.device) -> _FoldIn:
+        return _FoldIn(entries, self.samples.columns, self.samples.rows, self.units, device)
+
+    def _find_posterior(self, problem: _FoldIn) -> AxisFactors:
+        found = [problem.solve(sample, float(alpha)) for sample, alpha in enumerate(self.samples.alphas)]
         variances = torch.stack([each.variances for each in found]).mean(0)
         return AxisFactors(torch.stack([each.means for each in found]), variances)
 
-    def _draw(
-        self,
-        entries: AxisEntries,
-        own: AxisSamples,
-        others: AxisSamples,
-        which: Sequence[int],
-        generator: torch.Generator,
-    ) -> Tensor:
-        problem = _FoldIn(entries, own, others, self.units, torch.device("cpu"))
-        shape = entries.starts.size - 1, own.means.shape[1]
-        return torch.stack(
-            [
-                problem.solve(
-                    each, float(self.samples.alphas[each]), torch.randn(shape, generator=generator, dtype=torch.float32)
-                ).draws
-                for each in which
-            ]
-        )
+    def _draw(self, problem: _FoldIn, which: Sequence[int], generator: torch.Generator) -> Tensor:
+        noises = [torch.randn(problem.shape, generator=generator, dtype=torch.float32) for _ in which]
+        alphas = self.samples.alphas
+        found = [problem.solve(each, float(alphas[each]), noise) for each, noise in zip(which, noises, strict=True)]
+        return torch.stack([each.draws for each in found])
 
     def _join_samples(self, found: AxisFactors) -> tuple[LatentArray, LatentArray, LatentArray]:
         """Return the factors of all samples side by side, the mean effects, and the spreads."""
@@ -196,6 +189,7 @@ class _FoldIn:
     def __init__(
         self, entries: AxisEntries, own: AxisSamples, others: AxisSamples, units: Units, device: torch.device
     ) -> None:
+        self.shape = entries.starts.size - 1, own.means.shape[1]
         n_others = others.draws.shape[1]
         self._used: slice | IndexArray = slice(0, n_others)
         n_used = n_others
@@ -213,6 +207,7 @@ class _FoldIn:
             [self._copy(own.weights[sample][self._used]), self._copy(own.weights[sample][self._n_others :])]
         )
         means = self._copy(own.means[sample]) + self._inputs.multiply(weights, self._copy(own.averages[sample]))
+        means += self._inputs.centre_shares * self._copy(own.centres[sample])
         return self._solver.draw(
             self._copy(others.draws[sample][self._used]),
             means,
@@ -526,9 +521,7 @@ class GibbsTask:
         """Return the predictions of the validation entries by an iteration."""
         assert self._validation is not None
         rows, columns = (torch.from_numpy(each).to(self._device) for each in self._validation[:2])
-        row_factors, column_factors = iteration.rows.means[rows], iteration.columns.means[columns]
-        products = (row_factors[:, :-1] * column_factors[:, :-1]).sum(1) + row_factors[:, -1] + column_factors[:, -1]
-        return (self.units.mean + self.units.deviation * products).cpu()
+        return (self.units.mean + self.units.deviation * iteration.predict(rows, columns)).cpu()
 
     def _join(self, *, first: bool) -> None:
         """Sample given all entries from now on; before, predict those that were held out."""
@@ -766,25 +759,9 @@ class BayesianMF(Model):
         return SamplePredictor(predictor.rows, predictor.columns, predictor.encoder, readout, N_BESIDE)
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        size = min(self.settings.latent_size, *entries.train.shape) + 1
-        alphas = read_numbers(tensors, "samples.alphas", "float32", (None,))
-        if alphas.size < 1 or not np.all(alphas > 0):
-            raise BadModelFile("the stored samples must have a noise precision above 0 each")
-        n_rows, n_columns = entries.train.shape
-        features = (
-            each.n_inputs if each is not None else 0 for each in (entries.row_features, entries.column_features)
-        )
-        rows, columns = (
-            _load_axis(tensors, axis, alphas.size, n_vectors, n_inputs + n_features, size)
-            for axis, n_vectors, n_inputs, n_features in zip(
-                ("rows", "columns"), (n_rows, n_columns), (n_columns, n_rows), features, strict=True
-            )
-        )
-        units = Units(_read_finite(content, "mean"), _read_finite(content, "deviation"))
-        if not units.deviation > 0:
-            raise BadModelFile(f"the stored deviation must be above 0; it is {units.deviation!r}")
-        encoder = SampleEncoder(units, Samples(rows, columns, alphas))
-        latents = unpack_latents(tensors, entries, width=alphas.size * (size - 1) + N_BESIDE)
+        size = min(self.settings.latent_size, *entries.train.shape)
+        encoder = load_encoder(content, tensors, entries, size=size)
+        latents = unpack_latents(tensors, entries, width=encoder.samples.n_samples * size + N_BESIDE)
         return SamplePredictor(*latents, encoder, _load_readout(entries.scale, tensors), N_BESIDE)
 
 
@@ -841,6 +818,28 @@ _USUAL_ENTRIES, _MANY_ENTRIES, _MOST_EPOCHS = 300_000, 3_000_000, 400
 _FEWEST_LATENTS = 4
 
 
+def load_encoder(content: Any, tensors: Tensors, entries: EntryStore, *, size: int) -> SampleEncoder:
+    """Return the encoder that `pack` described; raise `BadModelFile` for anything else.
+
+    size: the latent size, without the effect.
+    """
+    alphas = read_numbers(tensors, "samples.alphas", "float32", (None,))
+    if alphas.size < 1 or not np.all(alphas > 0):
+        raise BadModelFile("the stored samples must have a noise precision above 0 each")
+    n_rows, n_columns = entries.train.shape
+    features = (each.n_inputs if each is not None else 0 for each in (entries.row_features, entries.column_features))
+    rows, columns = (
+        _load_axis(tensors, axis, alphas.size, n_vectors, n_inputs + n_features, size + 1)
+        for axis, n_vectors, n_inputs, n_features in zip(
+            ("rows", "columns"), (n_rows, n_columns), (n_columns, n_rows), features, strict=True
+        )
+    )
+    units = Units(_read_finite(content, "mean"), _read_finite(content, "deviation"))
+    if not units.deviation > 0:
+        raise BadModelFile(f"the stored deviation must be above 0; it is {units.deviation!r}")
+    return SampleEncoder(units, Samples(rows, columns, alphas))
+
+
 def _load_axis(tensors: Tensors, axis: str, n_samples: int, n_vectors: int, n_inputs: int, size: int) -> AxisSamples:
     """Return the stored samples of one side; raise `BadModelFile` for anything else."""
     shapes: dict[str, tuple[str, tuple[int, ...]]] = {
@@ -848,6 +847,7 @@ def _load_axis(tensors: Tensors, axis: str, n_samples: int, n_vectors: int, n_in
         "weights": ("float16", (n_samples, n_inputs, size)),
         "means": ("float32", (n_samples, size)),
         "averages": ("float32", (n_samples, size)),
+        "centres": ("float32", (n_samples, size)),
         "precisions": ("float32", (n_samples, size, size)),
         "moments": ("float32", (n_samples, size, size)),
     }

@@ -10,9 +10,10 @@ Let p_i = (u_i, b_i) be the D = d + 1 factors of a row, and q_j = (v_j, c_j) tho
 
 and likewise for columns. The inputs f_i of a row say in which of the columns it has entries, each 1 / sqrt(n_i): the
 choice of columns says something before their values do. Few entries say little about the choice, so that f_i is shrunk
-to the average of all entries' rows, as if by 5 entries. Features of the row are a second block of inputs. This is the
-prior of Macau (Simm et al., "Macau: scalable Bayesian multi-relational factorization with side information using MCMC",
-2015); the inputs are those of SVD++ (Koren, 2008), on both sides. All parameters have conjugate priors:
+to the average of all entries' rows, as if by 5 entries. Features of the row are a second block of
+inputs. This is the prior of Macau (Simm et al., "Macau: scalable Bayesian multi-relational factorization with side
+information using MCMC", 2015); the inputs are those of SVD++ (Koren, 2008), on both sides. All parameters have
+conjugate priors:
 
     (mean, precision) ~ Normal-Wishart        rows of W ~ Normal(0, (lambda * precision)^-1), a lambda for each block
     lambda ~ Gamma, alpha ~ Gamma
@@ -36,7 +37,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
@@ -51,8 +52,10 @@ _MEAN_COUNT = 2.0
 _LAMBDA_SHAPE, _LAMBDA_RATE = 1.0, 0.1
 _ALPHA_SHAPE, _ALPHA_RATE = 1.0, 1.0
 
-# Inputs are shrunk to their average as if by this many entries.
-_AVERAGE_COUNT = 5.0
+# Inputs are shrunk to their average as if by this many entries. In predictions, the prior means are further shrunk to
+# the average factors of all entries: a new column with few entries seldom is an unpopular one. On MovieLens-1M, 20
+# takes .012 from the error of new columns with two entries, and adds .0001 to that of known ones.
+AVERAGE_COUNT, CENTRE_COUNT = 5.0, 20.0
 
 # Conjugate gradient steps for the weights W at most; they end where the residual has fallen to this share. On a CPU the
 # weights cost more than all rows and columns, and are drawn every few iterations: a Gibbs sampler may draw some of its
@@ -312,7 +315,9 @@ class Inputs:
         n_leading: int | None = None,
     ) -> None:
         counts = np.diff(entries.starts)
-        shares = counts / (counts + _AVERAGE_COUNT)
+        shares = counts / (counts + AVERAGE_COUNT)
+        self.centre_shares = _to_single(CENTRE_COUNT / (counts + CENTRE_COUNT)).to(device)[:, None]
+        self._entry_shares = _to_single(counts / max(1, counts.sum())).to(device)
         self.scales = _to_single(shares * np.maximum(counts, 1) ** -0.5).to(device)[:, None]
         self.average_shares = _to_single(1.0 - shares).to(device)[:, None]
         self.n_vectors = counts.size
@@ -339,6 +344,12 @@ class Inputs:
     def average(self, weights: Tensor) -> Tensor:
         """Return the average inputs times weights, (D,)."""
         return (self._average.to(weights.dtype).mT @ weights[: self.blocks[0]])[0]
+
+    def find_centre(self, factors: Tensor, prior: Prior, average: Tensor) -> Tensor:
+        """Return the average factors (D,) of the rows of all entries, less their prior mean without features."""
+        if self._features is not None:
+            factors = factors - self._features(prior.weights[self.blocks[0] :])
+        return self._entry_shares @ factors - prior.mean - average
 
     def multiply(self, weights: Tensor, average: Tensor | None = None) -> Tensor:
         """Return F weights, (rows, D); `average` is that of all training rows, where these are others."""
@@ -709,8 +720,12 @@ class GibbsSampler:
         assert other.squared_error is not None
         self.row_factors, self.column_factors = drawn.draws.contiguous(), other.draws.contiguous()
         self.parameters = Parameters(rows, columns, draw_alpha(self.n_entries, other.squared_error, numbers))
+        centres = (
+            self.row_inputs.find_centre(drawn.draws, rows, averages[0]),
+            self.column_inputs.find_centre(given, columns, averages[1]),
+        )
         used = Parameters(rows, columns, alpha)
-        return Iteration(drawn, other, given, used, averages, other.squared_error / self.n_entries)
+        return Iteration(drawn, other, given, used, averages, centres, other.squared_error / self.n_entries)
 
 
 class Iteration(NamedTuple):
@@ -721,7 +736,14 @@ class Iteration(NamedTuple):
     given: Tensor
     parameters: Parameters
     averages: tuple[Tensor, Tensor]  # the average inputs of rows, and of columns, times their weights
+    centres: tuple[Tensor, Tensor]  # by `Inputs.find_centre`
     mean_squared_error: float
+
+    def predict(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Return the products of conditional means of pairs of positions, in units of the chain."""
+        row_factors, column_factors = self.rows.means[rows], self.columns.means[columns]
+        of_factors = (row_factors[:, :-1] * column_factors[:, :-1]).sum(1)
+        return of_factors + row_factors[:, -1] + column_factors[:, -1]
 
 
 def _start_prior(inputs: Inputs, size: int, device: torch.device) -> Prior:
@@ -762,6 +784,7 @@ class AxisSamples(NamedTuple):
     weights: npt.NDArray[Any]  # W, (samples, inputs, D) in half precision
     means: npt.NDArray[Any]  # (samples, D)
     averages: npt.NDArray[Any]  # (samples, D) the average inputs times W
+    centres: npt.NDArray[Any]  # (samples, D) the average factors of all entries, less their prior mean
     precisions: npt.NDArray[Any]  # (samples, D, D)
     moments: npt.NDArray[Any]  # (samples, D, D) the mean of (u_i, 1)(u_i, 1)' over rows
 
@@ -802,20 +825,22 @@ class SampleRing:
                 f"{axis}.weights": torch.zeros(n_samples, sum(inputs.blocks), size, dtype=torch.float16, device=device),
                 f"{axis}.means": torch.zeros(n_samples, size, dtype=torch.float32, device=device),
                 f"{axis}.averages": torch.zeros(n_samples, size, dtype=torch.float32, device=device),
+                f"{axis}.centres": torch.zeros(n_samples, size, dtype=torch.float32, device=device),
                 f"{axis}.precisions": identities.clone(),
                 f"{axis}.moments": identities.clone(),
             }
 
     def keep(self, slot: int, iteration: Iteration) -> None:
         """Store an iteration: the rows it drew, and the columns that they were drawn given."""
-        parameters, (row_average, column_average) = iteration.parameters, iteration.averages
+        parameters = iteration.parameters
         self.tensors["alphas"][slot] = parameters.alpha
-        for axis, factors, prior, average in (
-            ("rows", iteration.rows.draws, parameters.rows, row_average),
-            ("columns", iteration.given, parameters.columns, column_average),
+        for axis, factors, prior, average, centre in (
+            ("rows", iteration.rows.draws, parameters.rows, iteration.averages[0], iteration.centres[0]),
+            ("columns", iteration.given, parameters.columns, iteration.averages[1], iteration.centres[1]),
         ):
             inputs = torch.cat([factors[:, :-1], torch.ones_like(factors[:, :1])], dim=1)
-            kept = factors, prior.weights, prior.mean, average, prior.precision, inputs.mT @ inputs / len(inputs)
+            moment = inputs.mT @ inputs / len(inputs)
+            kept = factors, prior.weights, prior.mean, average, centre, prior.precision, moment
             for name, tensor in zip(AxisSamples._fields, kept, strict=True):
                 self.tensors[f"{axis}.{name}"][slot] = tensor
 
@@ -826,6 +851,47 @@ class SampleRing:
             AxisSamples(*(arrays[f"{axis}.{name}"] for name in AxisSamples._fields)) for axis in ("rows", "columns")
         )
         return Samples(rows, columns, arrays["alphas"])
+
+
+class Chain(NamedTuple):
+    """The kept samples of a chain, and its predictions of some pairs in the units of the values."""
+
+    samples: Samples
+    predictions: LatentArray  # (pairs,)
+
+
+def run_chain(
+    entries: EntryStore,
+    units: Units,
+    row_at: IndexArray,
+    column_at: IndexArray,
+    *,
+    latent_size: int,
+    iterations: int,
+    n_samples: int,
+    seed: int,
+    device: torch.device,
+) -> Chain:
+    """Run a chain, and keep samples that are evenly spaced in its last two thirds, the last iteration among them.
+
+    row_at, column_at: the positions of the pairs to predict.
+    """
+    sampler = GibbsSampler(entries, units, latent_size=latent_size, seed=seed, device=device)
+    n_usable = iterations - iterations // 3
+    thinning = -(-n_usable // n_samples)
+    n_kept, size = -(-n_usable // thinning), sampler.row_factors.shape[1]
+    ring = SampleRing(n_kept, size, rows=sampler.row_inputs, columns=sampler.column_inputs, device=device)
+    rows, columns = (torch.from_numpy(each).to(device) for each in (row_at, column_at))
+    products = torch.zeros(rows.numel(), dtype=torch.float32, device=device)
+    sampler.start()
+    for epoch in range(iterations):
+        iteration = sampler.iterate(epoch)
+        slot, is_other = divmod(iterations - 1 - epoch, thinning)
+        if slot < n_kept and not is_other:
+            ring.keep(n_kept - 1 - slot, iteration)
+            products += iteration.predict(rows, columns)
+    predictions: LatentArray = (units.mean + units.deviation / n_kept * products).cpu().numpy()
+    return Chain(ring.take(torch.arange(n_kept)), predictions)
 
 
 def compute_effective_size(series: FloatArray) -> float:

@@ -168,7 +168,15 @@ def validated(split: Split) -> OrdinalDMF:
     return model
 
 
-@pytest.fixture(params=["alone", "validated"])
+@pytest.fixture(scope="module")
+def sampled() -> OrdinalDMF:
+    """One whose linear part has samples of the posterior."""
+    model = OrdinalDMF(**WITH_LINEAR | {"linear_iterations": 20}).fit(LARGER)
+    assert model.chosen_on_entries_["linear_samples"] == 7
+    return model
+
+
+@pytest.fixture(params=["alone", "validated", "sampled"])
 def with_linear(request: pytest.FixtureRequest) -> OrdinalDMF:
     model: OrdinalDMF = request.getfixturevalue(request.param)
     return model
@@ -254,9 +262,10 @@ def test_the_share_of_the_linear_part_is_in_every_answer(with_linear: OrdinalDMF
     slopes = np.exp(response[:, -1:])
     linear = rows[:, fields] @ columns[:, fields].T * slopes / encoder.linear.blend.weight
     network = np.delete(rows, fields, axis=1) @ np.delete(columns, fields, axis=1).T
-    cutpoints = head.cutpoints.detach().double().numpy()
+    blend = encoder.linear.blend
+    assert blend.cutpoints is not None and len(blend.cutpoints) == head.boundaries.numel()
     logits = (1 - share) * ((slopes * network)[..., None] - response[:, None, :-1])
-    logits += share * (encoder.linear.blend.slope * linear[..., None] - cutpoints)
+    logits += share * (blend.slope * linear[..., None] - np.array(blend.cutpoints))
     expected = 1 + (1 / (1 + np.exp(-logits))).sum(-1)
     found = predictor.score_block(np.arange(len(rows)), np.arange(len(columns)))
     np.testing.assert_allclose(found, expected, atol=1e-4)
@@ -358,7 +367,7 @@ def test_without_a_linear_part() -> None:
 def test_more_latents_than_the_matrix_has_columns() -> None:
     model = OrdinalDMF(**WITH_LINEAR | {"linear_size": 1000}).fit(LARGER)
     part = encoder_of(model).linear
-    assert part is not None and part.size == 40
+    assert part is not None and part.model.size == 40
 
 
 def test_penalties_that_are_given_are_kept() -> None:
@@ -391,6 +400,8 @@ LINEAR: dict[str, Any] = {"size": 3, "share": 0.3, "slope": 2.0}
         ({"linear": LINEAR | {"share": "much"}}, "share"),
         ({"linear": LINEAR | {"slope": -1.0}}, "slope"),
         ({"linear": LINEAR | {"slope": 10**400}}, "slope"),
+        ({"linear": LINEAR | {"cutpoints": [1.0]}}, "cutpoints"),
+        ({"linear": LINEAR | {"kind": "samples"}}, "samples"),
         ({"linear": LINEAR | {"size": 0}}, "size"),
         ({"linear": LINEAR | {"size": 41}}, "size"),
         ({"linear": LINEAR | {"size": True}}, "size"),

@@ -1,10 +1,12 @@
 """The linear part: how it joins is chosen on held-out entries, and its factors are ridge regressions."""
 
+import json
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from scipy.special import expit
 from tests.models.contract import additive
 
@@ -13,21 +15,23 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS, ALSSettings
-from deepmf.models.means import NO_WEIGHTS
 from deepmf.models.ordinal.encoder import load_choices
 from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.linear_part import (
     Blend,
-    LearnedLinear,
+    LinearFit,
     LinearPart,
+    RidgeModel,
+    SampledModel,
     choose_blend,
     choose_linear_size,
     compute_rmse,
-    solve_linear_part,
+    fit_linear_models,
+    place_cutpoints,
 )
+from deepmf.training.loop import ValidationEntries
 
 SUPPORT = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
-CUTPOINTS = np.array([-2.0, -0.7, 0.7, 2.0], dtype=np.float32)
 N = 400
 Logits = npt.NDArray[np.float32]
 
@@ -41,7 +45,7 @@ def logits_of(values: npt.NDArray[Any], steepness: float) -> Logits:
 def test_a_perfect_network_is_left_alone() -> None:
     values = np.random.default_rng(0).choice(SUPPORT, N)
     noise = np.random.default_rng(1).standard_normal(N).astype(np.float32)
-    blend, alone, together = choose_blend(logits_of(values - 3, 50.0), noise, CUTPOINTS, values, SUPPORT)
+    blend, alone, together = choose_blend(logits_of(values - 3, 50.0), noise, values, SUPPORT)
     assert blend is None and alone == together < 1e-6
 
 
@@ -49,7 +53,7 @@ def test_all_that_the_linear_part_knows_beside_noise_takes_a_large_share() -> No
     dice = np.random.default_rng(1)
     linear = dice.uniform(-1.8, 1.8, N).astype(np.float32)
     values = np.clip(np.round(linear + 3.0 + dice.normal(scale=0.7, size=N)), 1, 5)
-    blend, alone, together = choose_blend(logits_of(dice.standard_normal(N), 3.0), linear, CUTPOINTS, values, SUPPORT)
+    blend, alone, together = choose_blend(logits_of(dice.standard_normal(N), 3.0), linear, values, SUPPORT)
     assert blend is not None and blend.share == 0.9
     assert together < 0.6 * alone
 
@@ -60,10 +64,10 @@ def test_the_error_is_never_above_that_of_the_network_alone(seed: int) -> None:
     values = dice.choice(SUPPORT, N)
     logits = logits_of(values - 3 + dice.normal(scale=seed / 2, size=N), 1.0)
     linear = (values - 3 + dice.normal(scale=2 - seed / 3, size=N)).astype(np.float32)
-    blend, alone, together = choose_blend(logits, linear, CUTPOINTS, values, SUPPORT)
+    blend, alone, together = choose_blend(logits, linear, values, SUPPORT)
     assert together <= alone == compute_rmse(logits, values, SUPPORT)
-    share, slope = (0.0, 0.0) if blend is None else blend[:2]
-    mixed = (1 - share) * logits + share * (slope * linear[:, None] - CUTPOINTS)
+    share, slope, cutpoints, _ = (0.0, 0.0, np.zeros(4), False) if blend is None else blend
+    mixed = (1 - share) * logits + share * (slope * linear[:, None] - np.array(cutpoints))
     expected = 1.0 + expit(mixed.astype(float)).sum(1)
     assert together == pytest.approx(rmse_error(expected, values), rel=1e-5)
 
@@ -77,7 +81,7 @@ def test_the_least_that_it_must_gain_is_a_share_of_the_error(unit: float) -> Non
 
     def blended(amount: float) -> tuple[Blend | None, float, float]:
         linear = (unit * (values - 3 + amount * noise)).astype(np.float32)
-        return choose_blend(logits, linear, CUTPOINTS, unit * values, unit * SUPPORT)
+        return choose_blend(logits, linear, unit * values, unit * SUPPORT)
 
     helps, is_noise = 0.1, 1000.0
     assert blended(helps)[0] is not None and blended(is_noise)[0] is None
@@ -95,23 +99,24 @@ def test_on_real_values_it_predicts_as_it_would_alone_beside_a_network_that_know
     support = np.quantile(values, np.arange(0.5, 256) / 256)
     boundaries = (support[1:] + support[:-1]) / 2 - 7.0
     exceedance = np.arange(255, 0, -1) / 256
-    cutpoints = -np.log(exceedance / (1 - exceedance)).astype(np.float32)
-    logits = dice.standard_normal((4000, 1)).astype(np.float32) - cutpoints
-    blend, alone, together = choose_blend(logits, linear.astype(np.float32), cutpoints, values, support, boundaries)
-    assert blend is not None and blend.in_values and blend.share > 0.9
+    start = np.log(exceedance / (1 - exceedance)).astype(np.float32)
+    logits = dice.standard_normal((4000, 1)).astype(np.float32) + start
+    blend, alone, together = choose_blend(logits, linear.astype(np.float32), values, support, boundaries)
+    assert blend is not None and blend.share > 0.9
+    np.testing.assert_allclose(blend.cutpoints, blend.slope * boundaries)
     assert together < 1.05 * rmse_error(linear + 7.0, values) < 0.2 * alone
     # The distribution is the logistic one of its errors.
     assert blend.slope == pytest.approx(np.pi / np.sqrt(3) / 0.5, rel=0.05)
 
 
 def test_the_weight_is_what_the_readout_takes_off_again() -> None:
-    share, slope, _ = blend = Blend(0.3, 2.0)
+    share, slope, *_ = blend = Blend(0.3, 2.0)
     assert (1 - share) * blend.weight == pytest.approx(share * slope)
 
 
 def test_one_value_needs_no_linear_part() -> None:
     logits, nothing = np.zeros((N, 0), dtype=np.float32), np.zeros(N, dtype=np.float32)
-    found = choose_blend(logits, nothing, CUTPOINTS[:0], np.full(N, 3.0), np.array([3.0]))
+    found = choose_blend(logits, nothing, np.full(N, 3.0), np.array([3.0]))
     assert found == (None, 0.0, 0.0)
 
 
@@ -127,15 +132,14 @@ def test_it_is_als_beside_weights_and_slopes() -> None:
     train = additive(30, 25)
     als = ALS(latent_size=4).fit(train)
     begin, store = als.predictor_.columns.base, EntryStore.of(train)
-    part = LinearPart(train, als.settings, Blend(0.3, 2.0))
+    model = RidgeModel(train, als.settings)
+    part = LinearPart(model, Blend(0.3, 2.0), train.scale)
     log_slopes = np.random.default_rng(0).normal(size=30).astype(np.float32)
     rows = part.encode_rows(store.row_entries(np.arange(30)), begin, log_slopes)
     columns = part.encode_columns(store.column_entries(np.arange(25)), rows, log_slopes)
-    assert rows.shape == (30, part.width) and columns.shape == (25, part.width) and part.width == 4 + 3
+    assert rows.shape == (30, model.width) and columns.shape == (25, model.width) and model.width == 4 + 3
     every_row, every_column = np.divmod(np.arange(30 * 25), 25)
-    values = solve_linear_part(train, LearnedLinear(als.settings, begin, NO_WEIGHTS), store).predict(
-        every_row, every_column
-    )
+    values = model.solve(begin, store).predict(every_row, every_column)
     found = (rows @ columns.T) * np.exp(log_slopes)[:, None] / part.blend.weight
     np.testing.assert_allclose(found.ravel(), values, atol=1e-4)
     # Another sweep of ALS: nearly the same, and the mean is left out.
@@ -153,13 +157,20 @@ def test_a_stored_part_has_its_penalty_and_cutpoints_and_an_earlier_one_those_of
         assert isinstance(part, LinearPart)
         return part
 
-    earlier, now = part_of(stored), part_of(stored | {"penalty": 0.01, "in_values": True})
-    assert earlier.settings == ALSSettings(latent_size=3) and now.settings == ALSSettings(latent_size=3, penalty=0.01)
+    earlier, later = part_of(stored), part_of(stored | {"penalty": 0.01, "in_values": True})
+    for part, settings in ((earlier, ALSSettings(latent_size=3)), (later, ALSSettings(latent_size=3, penalty=0.01))):
+        assert isinstance(part.model, RidgeModel) and part.model.settings == settings
     np.testing.assert_array_equal(earlier.make_cutpoints(head), head.cutpoints.detach().numpy())
     boundaries = train.scale.from_unit(np.array([-0.5, 0.5]))
-    np.testing.assert_allclose(now.make_cutpoints(head), 2.0 * (boundaries - train.mean), rtol=1e-6)
-    assert part_of(now.pack()).pack() == now.pack()
-    for lie in ({"penalty": -1.0}, {"penalty": "0.3"}, {"in_values": 1}):
+    np.testing.assert_allclose(later.make_cutpoints(head), 2.0 * (boundaries - train.mean), rtol=1e-6)
+    now = part_of(stored | {"cutpoints": [-1.0, 2.0]})
+    np.testing.assert_array_equal(now.make_cutpoints(head), np.array([-1.0, 2.0], dtype=np.float32))
+    for part in (earlier, later, now):
+        content = json.loads(json.dumps(part.pack().content))
+        assert json.loads(json.dumps(part_of(content).pack().content)) == content
+    lies: list[dict[str, Any]] = [{"penalty": -1.0}, {"penalty": "0.3"}, {"in_values": 1}, {"kind": "magic"}]
+    lies += [{"cutpoints": 1.0}, {"cutpoints": [2.0, 1.0]}, {"cutpoints": [0.0, float("inf")]}, {"kind": "samples"}]
+    for lie in lies:
         with pytest.raises(BadModelFile):
             part_of(stored | lie)
 
@@ -168,7 +179,57 @@ def test_a_column_without_entries_has_no_latents() -> None:
     train = additive(30, 25)
     nothing = EntryStore.of(train).column_entries(np.array([], dtype=np.int64))
     nothing = nothing._replace(starts=np.zeros(2, dtype=np.int64))
-    part = LinearPart(train, ALSSettings(latent_size=4), Blend(0.3, 2.0))
-    rows = np.ones((30, part.width), dtype=np.float32)
+    part = LinearPart(RidgeModel(train, ALSSettings(latent_size=4)), Blend(0.3, 2.0), train.scale)
+    rows = np.ones((30, part.model.width), dtype=np.float32)
     found = part.encode_columns(nothing, rows, np.zeros(30, dtype=np.float32))
     assert found.tolist() == [[0, 0, 0, 0, 1, 0, 1]]
+
+
+def test_placed_cutpoints_predict_levels_as_often_as_they_occur() -> None:
+    dice = np.random.default_rng(3)
+    scores, values = dice.normal(size=N), dice.choice(SUPPORT[:4], N, p=[0.1, 0.2, 0.3, 0.4])
+    cutpoints = np.array(place_cutpoints(scores, values, SUPPORT))
+    expected = expit(scores[:, None] - cutpoints).mean(axis=0)
+    np.testing.assert_allclose(expected[:3], [np.mean(values > level) for level in SUPPORT[:3]], atol=1e-6)
+    assert expected[3] < 1 / N and np.all(np.diff(cutpoints) > 0)  # level 5 never occurs
+
+
+def split_low_rank(n_held_out: int = 400) -> tuple[EntryStore, ValidationEntries]:
+    """Return a matrix of rank 2 with noise, and entries that are held out."""
+    dice = np.random.default_rng(4)
+    values = dice.normal(size=(60, 2)) @ dice.normal(size=(2, 50)) + 0.5 * dice.normal(size=(60, 50)) + 3.0
+    rows, columns = np.divmod(dice.permutation(3000)[:1800], 50)
+    held_out = ValidationEntries(*(each[:n_held_out] for each in (rows, columns, values[rows, columns])))
+    table = np.full((60, 50), np.nan)
+    table[rows[n_held_out:], columns[n_held_out:]] = values[rows[n_held_out:], columns[n_held_out:]]
+    return EntryStore.of(ObservedMatrix.from_array(table)), held_out
+
+
+def fit_both(size: int | None = 3, iterations: int = 30) -> tuple[list[LinearFit], EntryStore, ValidationEntries]:
+    seen, held_out = split_low_rank()
+    settings: dict[str, Any] = {"size": size, "iterations": iterations, "seed": 0, "device": torch.device("cpu")}
+    return fit_linear_models(seen, held_out, seen.train, **settings), seen, held_out
+
+
+def test_samples_of_the_posterior_and_als_are_both_fitted_to_a_small_matrix() -> None:
+    (sampled, als), _, held_out = fit_both()
+    assert isinstance(sampled.model, SampledModel) and isinstance(als.model, RidgeModel)
+    errors = [rmse_error(fit.predictions + fit.model.mean, held_out.values) for fit in (sampled, als)]
+    assert errors[0] < errors[1] < np.std(held_out.values)
+    assert (sampled.model.size, sampled.model.n_samples, sampled.model.width) == (3, 10, 33)
+    assert [type(fit.model) for fit in fit_both(iterations=0)[0]] == [RidgeModel]
+    assert fit_both(size=0)[0] == []
+
+
+def test_latents_of_samples_predict_as_the_chain_did() -> None:
+    (sampled, _), seen, held_out = fit_both()
+    latents = sampled.model.solve(sampled.columns, seen)
+    assert latents.rows.shape == (60, sampled.model.width) and latents.columns.shape == (50, sampled.model.width)
+    # Samples are kept in half precision.
+    np.testing.assert_allclose(latents.predict(held_out.rows, held_out.columns), sampled.predictions, atol=0.01)
+    part = LinearPart(sampled.model, Blend(0.3, 2.0), seen.scale)
+    log_slopes = np.random.default_rng(0).normal(size=60).astype(np.float32)
+    rows = part.encode_rows(seen.row_entries(np.arange(60)), sampled.columns, log_slopes)
+    columns = part.encode_columns(seen.column_entries(np.arange(50)), rows, log_slopes)
+    found = (rows @ columns.T) * np.exp(log_slopes)[:, None] / part.blend.weight
+    np.testing.assert_allclose(found[held_out.rows, held_out.columns], sampled.predictions, atol=0.01)

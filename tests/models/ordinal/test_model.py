@@ -126,7 +126,8 @@ def test_distributions_are_the_formula_of_the_latents(stars: HeldOut) -> None:
     assert 0 < share < 1 and n_linear > 24 + 2
     own, slopes = of_rows[:, -5:-1], np.exp(of_rows[:, -1])
     assert np.all(np.diff(own) > 0) and of_rows.shape[1] == 16 + len(model.landmarks_) + n_linear + 2 + 5
-    cutpoints = (1 - share) * own + share * model.network_.head.cutpoints.detach().double().numpy()
+    assert encoder.linear_cutpoints is not None
+    cutpoints = (1 - share) * own + share * encoder.linear_cutpoints.astype(float)
     logits = ((1 - share) * slopes * (of_rows * of_columns).sum(1))[:, None] - cutpoints
     exceeded = np.concatenate([np.ones((rows.size, 1)), 1 / (1 + np.exp(-logits)), np.zeros((rows.size, 1))], axis=1)
     np.testing.assert_allclose(model.predict_distribution(*stars.pairs), exceeded[:, :-1] - exceeded[:, 1:], atol=2e-6)

@@ -8,7 +8,7 @@ the network is trained, on held-out entries.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -28,14 +28,14 @@ from deepmf.models.network_model import NetworkEncoder, sparse_vectors
 from deepmf.models.ordinal.head import LatentLayout
 from deepmf.models.ordinal.linear_part import (
     BlendChoice,
+    LinearFit,
     LinearLatents,
     LinearPart,
     check_positive,
     choose_blend,
     compute_rmse,
-    fit_linear_part,
+    fit_linear_models,
     load_linear_part,
-    solve_linear_part,
 )
 from deepmf.models.ordinal.network import OrdinalNetwork
 from deepmf.models.ordinal.refinement import (
@@ -104,7 +104,7 @@ class OrdinalEncoder(NetworkEncoder):
         return replace(
             self.network.layout,
             n_landmarks=len(self.landmarks),
-            n_linear=0 if self.linear is None else self.linear.width,
+            n_linear=0 if self.linear is None else self.linear.model.width,
         )
 
     @property
@@ -178,34 +178,33 @@ class OrdinalEncoder(NetworkEncoder):
     def add_linear_part(
         self, part: LinearPart, start: LatentArray, linear: LinearLatents, rows: LatentArray, columns: LatentArray
     ) -> tuple[LatentArray, LatentArray]:
-        """Take a linear part with the columns that ALS has learned; return all latents of rows and columns with it."""
+        """Take a linear part, and the columns that ALS has learned; return all latents of rows and columns with it."""
         place = self.layout.linear.start
 
         def insert(latents: LatentArray, fields: LatentArray) -> LatentArray:
             return np.hstack([latents[:, :place], fields, latents[:, place:]])
 
-        self.linear, self.refinement_columns = part, insert(self.refinement_columns, start)
+        self.linear, self.refinement_columns = part.on_cpu(), insert(self.refinement_columns, start)
         return insert(rows, part.apply_weights(linear.rows, rows[:, -1])), insert(columns, linear.columns)
 
     def pack(self) -> Packed:
         """Return the network, the landmarks, the refinement columns, and the choices on held-out entries."""
-        packed = super().pack()
+        packed, linear = super().pack(), None if self.linear is None else self.linear.pack()
         learned = {"refinement.columns": self.refinement_columns, "refinement.landmarks": self.landmarks}
         content = {
             "penalties": [penalty if math.isfinite(penalty) else None for penalty in self.penalties],
-            "linear": None if self.linear is None else self.linear.pack(),
+            "linear": None if linear is None else linear.content,
         }
         content |= {} if self.coverages is None else {"coverages": self.coverages.tolist()}
-        feature_weights = {} if self.linear is None else self.linear.feature_weights.tensors()
-        return Packed(packed.content | content, packed.tensors | learned | feature_weights)
+        return Packed(packed.content | content, packed.tensors | learned | ({} if linear is None else linear.tensors))
 
     def _refine(self, refinement: Refinement, entries: AxisEntries) -> LatentArray:
         """Return latents without the linear part."""
-        return to_numpy(refinement.refine(self.read_vectors(entries).to(self._device)))
+        return to_numpy(refinement.refine(self.read_vectors(entries).to(self.device)))
 
     def _refine_without_each(self, refinement: Refinement, entries: AxisEntries, left_out: IndexArray) -> LatentArray:
-        vectors = self.read_vectors(entries).to(self._device)
-        return to_numpy(refinement.refine_without_each(vectors, torch.from_numpy(left_out).to(self._device)))
+        vectors = self.read_vectors(entries).to(self.device)
+        return to_numpy(refinement.refine_without_each(vectors, torch.from_numpy(left_out).to(self.device)))
 
     def _fill_linear_rows(self, latents: LatentArray, entries: AxisEntries) -> LatentArray:
         """Return latents of rows with their linear fields set."""
@@ -222,11 +221,12 @@ class OrdinalEncoder(NetworkEncoder):
         return latents
 
     @property
-    def _device(self) -> torch.device:
+    def device(self) -> torch.device:
+        """The device of the network."""
         return self.network.head.scale.device
 
     def _to_device(self, latents: LatentArray) -> Tensor:
-        return torch.from_numpy(latents).to(self._device)
+        return torch.from_numpy(latents).to(self.device)
 
 
 def to_numpy(latents: Tensor) -> LatentArray:
@@ -304,19 +304,25 @@ def build_encoder(
     rows, columns = _refine_in_rounds(encoder, rows, seen)
     if settings.linear_size != 0:
         tell("linear part")
-    learned = fit_linear_part(seen, held_out, size=settings.linear_size, seed=settings.seed)
-    linear = None if learned is None else solve_linear_part(entries.train, learned, seen)
+    fits = fit_linear_models(
+        seen,
+        held_out,
+        entries.train,
+        size=settings.linear_size,
+        iterations=settings.linear_iterations,
+        seed=settings.seed,
+        device=encoder.device,
+    )
     logits = _compute_logits(encoder, rows, columns, held_out)
-    stages, part = {}, None
-    if learned is None or linear is None:
-        stages["refined"] = compute_rmse(logits, held_out.values, encoder.network.head.support.cpu().numpy())
-    else:
-        choice = _choose_blend(encoder, logits, linear, held_out)
-        stages |= {"refined": choice.error_without, "with the linear part": choice.error_with}
+    stages = {"refined": compute_rmse(logits, held_out.values, encoder.network.head.support.cpu().numpy())}
+    part, fit = None, None
+    if fits:
+        fit, choice = _choose_linear_model(encoder, logits, fits, held_out)
+        stages["with the linear part"] = choice.error_with
         if choice.blend is not None:
-            part = LinearPart(entries.train, learned.settings, choice.blend, learned.feature_weights)
-            share, slope, _ = choice.blend
-            of_part = slope * linear.predict(held_out.rows, held_out.columns)[:, None]
+            part = LinearPart(fit.model, choice.blend, entries.scale)
+            share, slope = choice.blend[:2]
+            of_part = slope * fit.predictions[:, None]
             logits = (1.0 - share) * logits + share * (of_part - part.make_cutpoints(network.head))
     if entries.scale.levels is None:
         encoder.coverages = _measure_coverages(encoder, logits, held_out, seed=settings.seed)
@@ -324,9 +330,9 @@ def build_encoder(
         tell("refining")
         encoder.refinement_columns = start
         rows, columns = _refine_in_rounds(encoder, encoder.refine_trained_rows(entries), entries)
-    if part is not None and learned is not None and linear is not None:
-        linear = linear if seen is entries else solve_linear_part(entries.train, learned, entries)
-        rows, columns = encoder.add_linear_part(part, learned.columns, linear, rows, columns)
+    if part is not None and fit is not None:
+        latents = fit.latents if seen is entries and fit.latents is not None else fit.model.solve(fit.columns, entries)
+        rows, columns = encoder.add_linear_part(part, fit.columns, latents, rows, columns)
     return EncodedMatrix(encoder, Latents(rows), Latents(columns), stages)
 
 
@@ -398,14 +404,22 @@ def _compute_logits(
     return logits
 
 
-def _choose_blend(
-    encoder: OrdinalEncoder, logits: LatentArray, linear: LinearLatents, held_out: ValidationEntries
-) -> BlendChoice:
-    """Return how the linear part joins the network, and the errors without and with it."""
+def _choose_linear_model(
+    encoder: OrdinalEncoder, logits: LatentArray, fits: Sequence[LinearFit], held_out: ValidationEntries
+) -> tuple[LinearFit, BlendChoice]:
+    """Return the linear model that is best beside the network, how it joins, and the errors without and with it."""
     head, scale = encoder.network.head, encoder.scale
-    boundaries = None if scale.levels is not None else scale.from_unit(to_numpy(head.boundaries)) - linear.mean
-    predictions, support = linear.predict(held_out.rows, held_out.columns), head.support.cpu().numpy()
-    return choose_blend(logits, predictions, to_numpy(head.cutpoints), held_out.values, support, boundaries)
+    support = head.support.cpu().numpy()
+
+    def choose(fit: LinearFit) -> BlendChoice:
+        boundaries = None if scale.levels is not None else scale.from_unit(to_numpy(head.boundaries)) - fit.model.mean
+        return choose_blend(logits, fit.predictions, held_out.values, support, boundaries)
+
+    first, *others = [(fit, choose(fit)) for fit in reversed(fits)]  # the model with the shortest latents first
+    best = first
+    for other in others:
+        best = other if other[1].is_better_than(best[1]) else best
+    return best
 
 
 def _measure_coverages(

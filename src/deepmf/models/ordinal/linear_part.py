@@ -1,13 +1,18 @@
-"""The linear part of OrdinalDMF: ALS factors beside those of the network, with a share chosen on held-out entries."""
+"""The linear part of OrdinalDMF: a factorisation beside the network, with a share chosen on held-out entries.
+
+The factorisation is the posterior mean of `gibbs.py` or, where that is no better, ALS.
+"""
 
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy.special import expit
 
 from deepmf.errors import BadModelFile
@@ -15,28 +20,42 @@ from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS, ALSSettings, RidgeEncoder
+from deepmf.models.bayesian import N_BESIDE, SampleEncoder, load_encoder
 from deepmf.models.fitting import Fitting
+from deepmf.models.gibbs import Units, run_chain
 from deepmf.models.latents import Latents, pair_products
 from deepmf.models.means import NO_WEIGHTS, FeatureWeights, load_feature_weights
 from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.refinement import split_by_entries
-from deepmf.storage.model_file import Tensors, read_field
+from deepmf.storage.model_file import Packed, Tensors, read_field
 from deepmf.training.loop import ValidationEntries
 
 # Shares and slopes of the linear part that are compared. Slopes are in units of the slope of a logistic distribution
-# with the standard deviation of the ALS errors. On a scale without levels only that distribution itself is tried, and
-# shares go up to almost 1.
+# with the standard deviation of the linear model's errors. On a scale without levels only that distribution itself is
+# tried, and shares go up to almost 1.
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-_SLOPES = (0.4, 0.5, 0.7, 1.0, 1.4)
+_SLOPES = (0.7, 0.85, 1.0, 1.2, 1.4)
 _SHARES_IN_VALUES = (*_SHARES, 0.99)
 _LOGISTIC = np.pi / np.sqrt(3.0)
+
+# Held-out entries that place cutpoints, and the steps of the search.
+_MOST_PLACED, _BISECTIONS = 8192, 30
 
 # The linear part is used only if it lowers the error by at least this share.
 _LEAST_GAIN = 2e-4
 
+# Latent sizes of ALS, and of a sample of the posterior on a CPU and on a GPU.
 _FEWEST_LATENTS, _MOST_LATENTS = 24, 40
+_FEWEST_SAMPLED, _MOST_SAMPLED = 4, {False: 16, True: 32}
+
+# Samples that are kept of a chain.
+_SAMPLES = 10
+
+# With more entries, samples of the posterior were better than ALS on every matrix that was tried; ALS is not fitted.
+_ALS_UP_TO = 300_000
 
 # Early stopping of ALS; the linear part need not be as good as ALS alone could be.
 _PATIENCE = 2
@@ -48,76 +67,177 @@ _LARGEST = 1e12
 class Blend(NamedTuple):
     """How the linear part joins the network: logits = (1 - share) * network + share * (slope * linear - cutpoints).
 
-    `linear` is the ALS prediction less the mean. The cutpoints are the average cutpoints of the head or, with
-    `in_values`, the slope times the boundaries between values: a logistic distribution around the ALS prediction.
+    `linear` is the prediction of the linear model less the mean.
+
+    Parameters
+    ----------
+    cutpoints
+        Cutpoints of the linear part. Models of earlier versions have none: those of the head take their place or, with
+        `in_values`, the slope times the boundaries between values.
     """
 
     share: float
     slope: float
+    cutpoints: tuple[float, ...] | None = None
     in_values: bool = False
 
     @property
     def weight(self) -> float:
-        """The weight of ALS values beside the network's scores times the slopes of rows."""
+        """The weight of linear predictions beside the network's scores times the slopes of rows."""
         return self.share * self.slope / (1.0 - self.share)
 
 
-class LinearPart:
-    """ALS as a part of the latents: ridge regressions of the entries of a row, or of a column.
+class LinearModel(ABC):
+    """A factorisation that is fitted beside the network: latents of rows are (u, b, 1, m), of columns (v, 1, c, 1).
 
-    Rows are solved given the columns that ALS has learned, and columns given the trained rows. The latent of a row is
-    (u, b, 1, 0) times the weight of the blend and divided by the row's slope, which the readout multiplies all scores
-    by; that of a column is (v, 1, c, 1). The cutpoints take care of the mean.
-
-    Parameters
-    ----------
-    settings
-        Settings of ALS with the latent size of the linear part.
+    size: the latent size, of each sample. n_samples: 0 for ALS. mean: the mean m of all values.
     """
 
+    size: int
+    n_samples: int
+    mean: float
+
+    @property
+    def width(self) -> int:
+        """How many numbers a latent has."""
+        return self.size * max(self.n_samples, 1) + ALS.n_beside
+
+    @abstractmethod
+    def encode_rows(self, entries: AxisEntries, columns: LatentArray) -> LatentArray:
+        """Return the latents of rows, given the columns that ALS has learned."""
+
+    @abstractmethod
+    def encode_columns(self, entries: AxisEntries, rows: LatentArray) -> LatentArray:
+        """Return the latents of columns, given the latents of the trained rows."""
+
+    @abstractmethod
+    def pack(self) -> Packed:
+        """Return what it has learned."""
+
+    def on_cpu(self) -> LinearModel:
+        """Return a model that encodes on the CPU."""
+        return self
+
+    def solve(self, columns: LatentArray, entries: EntryStore) -> LinearLatents:
+        """Return the latents of all rows given the columns that ALS has learned, and of all columns given the rows."""
+        train = entries.train
+        row_parts, column_parts = map(split_by_entries, (train.row_counts, train.column_counts))
+        rows = np.concatenate([self.encode_rows(entries.row_entries(part), columns) for part in row_parts])
+        found = [self.encode_columns(entries.column_entries(part), rows) for part in column_parts]
+        return LinearLatents(rows, np.concatenate(found))
+
+
+class RidgeModel(LinearModel):
+    """ALS: ridge regressions of the entries of a row given the learned columns, of a column given the trained rows."""
+
+    n_samples = 0
+
     def __init__(
-        self, train: ObservedMatrix, settings: ALSSettings, blend: Blend, feature_weights: FeatureWeights = NO_WEIGHTS
+        self, train: ObservedMatrix, settings: ALSSettings, feature_weights: FeatureWeights = NO_WEIGHTS
     ) -> None:
-        self.size, self.blend, self.width = settings.latent_size, blend, settings.latent_size + ALS.n_beside
-        self.settings, self.mean, self._scale = settings, train.mean, train.scale
-        self.feature_weights = feature_weights
-        self._encoder = RidgeEncoder(train, self.settings, feature_weights)
+        self.size, self.mean, self.settings = settings.latent_size, train.mean, settings
+        self._encoder = RidgeEncoder(train, settings, feature_weights)
+
+    def encode_rows(self, entries: AxisEntries, columns: LatentArray) -> LatentArray:
+        """Return the latents of rows, given the columns that ALS has learned."""
+        return self._encoder.rows(entries, Latents(columns))
+
+    def encode_columns(self, entries: AxisEntries, rows: LatentArray) -> LatentArray:
+        """Return the latents of columns, given the latents of the trained rows."""
+        return self._encoder.columns(entries, Latents(rows))
+
+    def pack(self) -> Packed:
+        """Return size and penalty, and the weights of features."""
+        return Packed({"size": self.size, "penalty": self.settings.penalty}, self._encoder.pack().tensors)
+
+
+class SampledModel(LinearModel):
+    """Samples of the posterior (`gibbs.py`): the conditional means of a row, or a column, in all samples side by side.
+
+    They depend on the samples alone, whatever the latents of the other side are.
+    """
+
+    def __init__(self, encoder: SampleEncoder) -> None:
+        samples = encoder.samples
+        self.size, self.n_samples = samples.rows.means.shape[1] - 1, samples.n_samples
+        self.mean, self.encoder = encoder.units.mean, encoder
+
+    def encode_rows(self, entries: AxisEntries, columns: LatentArray) -> LatentArray:
+        """Return the latents of rows."""
+        return self.encoder.encode_rows(entries)[:, :_BEFORE_SPREADS]
+
+    def encode_columns(self, entries: AxisEntries, rows: LatentArray) -> LatentArray:
+        """Return the latents of columns."""
+        return self.encoder.encode_columns(entries)[:, :_BEFORE_SPREADS]
+
+    def on_cpu(self) -> SampledModel:
+        """Return a model that encodes on the CPU."""
+        return SampledModel(SampleEncoder(self.encoder.units, self.encoder.samples))
+
+    def pack(self) -> Packed:
+        """Return the size and the samples."""
+        packed = self.encoder.pack()
+        return Packed({"kind": "samples", "size": self.size} | packed.content, packed.tensors)
+
+
+# Latents of a sampled model end with the spreads of a row and a column, which the linear part does not use.
+_BEFORE_SPREADS = ALS.n_beside - N_BESIDE
+
+
+class LinearPart:
+    """A linear model as a part of the latents, with its share of the logits.
+
+    The latent of a row is (u, b, 1, 0) times the weight of the blend and divided by the row's slope, which the readout
+    multiplies all scores by; that of a column is (v, 1, c, 1). The cutpoints take care of the mean.
+    """
+
+    def __init__(self, model: LinearModel, blend: Blend, scale: Scale) -> None:
+        self.model, self.blend, self._scale = model, blend, scale
 
     def make_cutpoints(self, head: OrdinalHead) -> LatentArray:
-        """Return the cutpoints of the linear part: the head's average cutpoints, or the boundaries between values."""
+        """Return the cutpoints of the linear part."""
+        if self.blend.cutpoints is not None:
+            return np.array(self.blend.cutpoints, dtype=np.float32)
         if not self.blend.in_values:
             return head.cutpoints.detach().cpu().numpy()
         boundaries = self._scale.from_unit(head.boundaries.cpu().numpy())
-        return (self.blend.slope * (boundaries - self.mean)).astype(np.float32)
+        return (self.blend.slope * (boundaries - self.model.mean)).astype(np.float32)
 
     def encode_rows(self, entries: AxisEntries, columns: LatentArray, log_slopes: LatentArray) -> LatentArray:
         """Return the latents of rows with these slopes, given the columns that ALS has learned."""
-        return self.apply_weights(self._encoder.rows(entries, Latents(columns)), log_slopes)
+        return self.apply_weights(self.model.encode_rows(entries, columns), log_slopes)
 
     def encode_columns(self, entries: AxisEntries, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
         """Return the latents of columns, given the trained rows and their slopes."""
+        if self.model.n_samples:
+            return self.model.encode_columns(entries, rows)
         if entries.others.size < len(rows):  # few of the rows are needed
             used, places = np.unique(entries.others, return_inverse=True)
             rows, log_slopes, entries = rows[used], log_slopes[used], entries._replace(others=places)
-        return self._encoder.columns(entries, Latents(self.remove_weights(rows, log_slopes)))
+        return self.model.encode_columns(entries, self.remove_weights(rows, log_slopes))
 
     def apply_weights(self, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
-        """Return the latents of rows with these slopes from their ALS latents."""
+        """Return the latents of rows with these slopes from those of the linear model."""
         latents: LatentArray = rows * self._weights(log_slopes)
         latents[:, -1] = 0.0  # the mean
         return latents
 
     def remove_weights(self, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
-        """Return the ALS latents of rows with these slopes, without the mean."""
+        """Return the linear model's latents of rows with these slopes, without the mean."""
         factors: LatentArray = rows / self._weights(log_slopes)
         return factors
 
     def _weights(self, log_slopes: LatentArray) -> LatentArray:
         return (np.float32(self.blend.weight) * np.exp(-log_slopes))[:, None]
 
-    def pack(self) -> dict[str, Any]:
-        """Return size, penalty and blend by name."""
-        return {"size": self.size, "penalty": self.settings.penalty, **self.blend._asdict()}
+    def on_cpu(self) -> LinearPart:
+        """Return a linear part that encodes on the CPU, as a loaded one does."""
+        return LinearPart(self.model.on_cpu(), self.blend, self._scale)
+
+    def pack(self) -> Packed:
+        """Return the linear model and the blend."""
+        packed = self.model.pack()
+        return Packed({**packed.content, **self.blend._asdict()}, packed.tensors)
 
 
 def load_linear_part(content: Any, entries: EntryStore, tensors: Tensors) -> LinearPart:
@@ -129,14 +249,33 @@ def load_linear_part(content: Any, entries: EntryStore, tensors: Tensors) -> Lin
     share = check_positive(read_field(content, "share"), "share of the linear part", below=1.0)
     width = train.scale.high - train.scale.low or 1.0
     slope = check_positive(read_field(content, "slope"), "slope of the linear part", below=_LARGEST / width)
-    weights = load_feature_weights(entries, tensors, width=size + 1, kind="float32")
-    # Files of earlier versions have neither of these: their linear parts have the default penalty on every scale.
-    penalty = check_positive(content.get("penalty", ALSSettings().penalty), "penalty of the linear part")
-    in_values = content.get("in_values", False)
+    in_values = content.get("in_values", False)  # files of earlier versions may not have it
     if type(in_values) is not bool or (in_values and train.scale.levels is not None):
         raise BadModelFile("the stored linear part can be in values only on a scale without levels")
-    settings = ALSSettings(latent_size=size, penalty=penalty)
-    return LinearPart(train, settings, Blend(share, slope, in_values), weights)
+    blend = Blend(share, slope, _load_cutpoints(content.get("cutpoints")), in_values)
+    return LinearPart(_load_linear_model(content, entries, tensors, size), blend, train.scale)
+
+
+def _load_cutpoints(content: Any) -> tuple[float, ...] | None:
+    if content is None:
+        return None
+    if not isinstance(content, list) or not all(type(each) is float and abs(each) < _LARGEST for each in content):
+        raise BadModelFile(f"the stored cutpoints of the linear part must be numbers; they are {content!r}")
+    if any(after < before for before, after in itertools.pairwise(content)):
+        raise BadModelFile(f"the stored cutpoints of the linear part must increase; they are {content!r}")
+    return tuple(content)
+
+
+def _load_linear_model(content: Any, entries: EntryStore, tensors: Tensors, size: int) -> LinearModel:
+    kind = content.get("kind", "als")  # files of earlier versions have ALS
+    if kind == "samples":
+        return SampledModel(load_encoder(content, tensors, entries, size=size))
+    if kind != "als":
+        raise BadModelFile(f"the stored linear part must be of the kind 'als' or 'samples'; it is {kind!r}")
+    weights = load_feature_weights(entries, tensors, width=size + 1, kind="float32")
+    # Files of earlier versions have no penalty: their linear parts have the default one on every scale.
+    penalty = check_positive(content.get("penalty", ALSSettings().penalty), "penalty of the linear part")
+    return RidgeModel(entries.train, ALSSettings(latent_size=size, penalty=penalty), weights)
 
 
 def check_positive(value: Any, name: str, *, below: float = _LARGEST) -> float:
@@ -146,63 +285,119 @@ def check_positive(value: Any, name: str, *, below: float = _LARGEST) -> float:
     return float(value)
 
 
-class LearnedLinear(NamedTuple):
-    """What ALS has learned for the linear part: the latents of columns, and the weights of features."""
-
-    settings: ALSSettings
-    columns: LatentArray
-    feature_weights: FeatureWeights
-
-
 class LinearLatents(NamedTuple):
-    """The ALS latents of all rows and columns."""
+    """The linear model's latents of all rows and columns."""
 
     rows: LatentArray  # (u, b, 1, m)
     columns: LatentArray  # (v, 1, c, 1)
 
-    @property
-    def mean(self) -> float:
-        """The mean of all values."""
-        return float(self.rows[0, -1])
-
     def predict(self, row_at: IndexArray, column_at: IndexArray) -> LatentArray:
-        """Return the ALS predictions of pairs of positions, less the mean."""
+        """Return the predictions of pairs of positions, less the mean."""
         products = pair_products(Latents(self.rows), Latents(self.columns), row_at, column_at)
         predictions: LatentArray = products - self.rows[row_at, -1]
         return predictions
 
 
-def fit_linear_part(
-    seen: EntryStore, held_out: ValidationEntries, *, size: int | None, seed: int
-) -> LearnedLinear | None:
-    """Fit ALS with a latent size, chosen for the matrix by default; None where the size is 0."""
-    train = seen.train
-    size = choose_linear_size(*train.shape, train.n_entries) if size is None else size
-    if not size:
-        return None
-    als = ALS(latent_size=size, patience=_PATIENCE, seed=seed)._with_choice(train, None)
+class LinearFit(NamedTuple):
+    """A fitted linear model.
+
+    columns: the columns that ALS has learned, from which rows are encoded; zeros where samples hold them.
+    predictions: the predictions of held-out entries, less the mean.
+    latents: those of the entries it was fitted to, where they are known.
+    """
+
+    model: LinearModel
+    columns: LatentArray
+    predictions: LatentArray
+    latents: LinearLatents | None = None
+
+
+def fit_linear_models(
+    seen: EntryStore,
+    held_out: ValidationEntries,
+    train: ObservedMatrix,
+    *,
+    size: int | None,
+    iterations: int,
+    seed: int,
+    device: torch.device,
+) -> list[LinearFit]:
+    """Fit the linear models that held-out entries choose among: samples of the posterior, ALS, or both.
+
+    Parameters
+    ----------
+    train
+        Has the mean and the scale that latents are computed with; `seen` may have fewer entries.
+    size
+        Latent size of either model; default: chosen for the matrix. 0: no linear model.
+    iterations
+        Number of iterations of the sampler; 0: ALS alone.
+    """
+    fits = []
+    if size != 0 and iterations:
+        sampled = fit_samples(seen, held_out, size=size, iterations=iterations, seed=seed, device=device)
+        fits += [] if sampled is None else [sampled]
+    if size != 0 and not (fits and seen.train.n_entries > _ALS_UP_TO):
+        fits.append(fit_als(seen, held_out, train, size=size, seed=seed))
+    return fits
+
+
+def fit_als(
+    seen: EntryStore, held_out: ValidationEntries, train: ObservedMatrix, *, size: int | None, seed: int
+) -> LinearFit:
+    """Fit ALS with a latent size, chosen for the matrix by default; `train` has the mean and the scale."""
+    size = choose_linear_size(*train.shape, seen.train.n_entries) if size is None else size
+    als = ALS(latent_size=size, patience=_PATIENCE, seed=seed)._with_choice(seen.train, None)
     als._learn(seen, held_out, Fitting())
     encoder = als.predictor_.encoder
     assert isinstance(encoder, RidgeEncoder)
     columns = als.predictor_.columns.base
     learned = replace(als.settings, latent_size=columns.shape[1] - ALS.n_beside)  # no more than rows or columns
-    return LearnedLinear(learned, columns, encoder.feature_weights)
+    model = RidgeModel(train, learned, encoder.feature_weights)
+    latents = model.solve(columns, seen)
+    return LinearFit(model, columns, latents.predict(held_out.rows, held_out.columns), latents)
+
+
+def fit_samples(
+    seen: EntryStore,
+    held_out: ValidationEntries,
+    *,
+    size: int | None,
+    iterations: int,
+    seed: int,
+    device: torch.device,
+) -> LinearFit | None:
+    """Sample the posterior with a latent size, chosen for the matrix by default; None where that is impossible."""
+    train = seen.train
+    if size is None:
+        mean_count = 2 * train.n_entries // sum(train.shape)
+        size = max(_FEWEST_SAMPLED, min(_MOST_SAMPLED[device.type == "cuda"], mean_count))
+    try:
+        units = Units.of(train)
+        chain = run_chain(
+            seen,
+            units,
+            held_out.rows,
+            held_out.columns,
+            latent_size=size,
+            iterations=iterations,
+            n_samples=_SAMPLES,
+            seed=seed,
+            device=device,
+        )
+    except (np.linalg.LinAlgError, RuntimeError, ValueError):  # a posterior that single precision cannot draw from
+        return None
+    if not np.all(np.isfinite(chain.predictions)):
+        return None
+    model = SampledModel(SampleEncoder(units, chain.samples, device))
+    columns = np.zeros((train.shape[1], model.width), dtype=np.float32)
+    return LinearFit(model, columns, chain.predictions - np.float32(units.mean))
 
 
 def choose_linear_size(n_rows: int, n_columns: int, n_entries: int) -> int:
-    """Return the latent size of the linear part: the mean number of entries of a row or column, within bounds."""
+    """Return the latent size of ALS: the mean number of entries of a row or column, within bounds."""
     mean_count = 2 * n_entries // (n_rows + n_columns)
     return min(max(mean_count, _FEWEST_LATENTS), _MOST_LATENTS, n_rows, n_columns)
-
-
-def solve_linear_part(train: ObservedMatrix, learned: LearnedLinear, seen: EntryStore) -> LinearLatents:
-    """Return the ALS latents of all rows given the learned columns, and of all columns given these rows."""
-    ridge = RidgeEncoder(train, learned.settings, learned.feature_weights)
-    start = Latents(learned.columns)
-    row_parts, column_parts = map(split_by_entries, (train.row_counts, train.column_counts))
-    rows = np.concatenate([ridge.rows(seen.row_entries(part), start) for part in row_parts])
-    columns = np.concatenate([ridge.columns(seen.column_entries(part), Latents(rows)) for part in column_parts])
-    return LinearLatents(rows, columns)
 
 
 class BlendChoice(NamedTuple):
@@ -212,11 +407,14 @@ class BlendChoice(NamedTuple):
     error_without: float
     error_with: float
 
+    def is_better_than(self, other: BlendChoice) -> bool:
+        """Whether it lowers the error by enough to be preferred to a choice with shorter latents."""
+        return self.error_with < (1.0 - _LEAST_GAIN) * other.error_with
+
 
 def choose_blend(
     logits: npt.NDArray[np.float32],
     linear: npt.NDArray[np.float32],
-    cutpoints: npt.NDArray[np.float32],
     values: FloatArray,
     support: FloatArray,
     boundaries: FloatArray | None = None,
@@ -228,33 +426,49 @@ def choose_blend(
     logits
         Logits of the network, (entries, cutpoints).
     linear
-        ALS predictions less the mean, (entries,).
-    cutpoints
-        Average cutpoints of the head.
+        Predictions of the linear model less the mean, (entries,).
     values
         Values of the entries.
     support
         Values of the distribution.
     boundaries
-        Boundaries between these values less the mean, on a scale without levels.
+        Boundaries between these values less the mean, on a scale without levels: the linear part is a logistic
+        distribution around its predictions. On levels, it predicts each level as often as it occurs.
     """
 
     def compute_error(blend: Blend) -> float:
-        share, slope, _ = blend
-        own = cutpoints if boundaries is None else slope * boundaries
-        return compute_rmse((1.0 - share) * logits + share * (slope * linear[:, None] - own), values, support)
+        share, slope, cutpoints, _ = blend
+        of_linear = np.float32(slope) * linear[:, None] - np.array(cutpoints, dtype=np.float32)
+        return compute_rmse((1.0 - share) * logits + share * of_linear, values, support)
 
     spread = float(np.std(values - linear))
-    unit = _LOGISTIC / max(spread, 1e-6 * float(support[-1] - support[0]) or 1.0)
+    unit = float(_LOGISTIC / max(spread, 1e-6 * float(support[-1] - support[0]) or 1.0))
     if boundaries is None:
-        blends = [Blend(share, slope * unit) for share, slope in itertools.product(_SHARES, _SLOPES)]
+        placed = {slope: place_cutpoints(slope * unit * linear, values, support) for slope in _SLOPES}
+        blends = [Blend(share, slope * unit, placed[slope]) for share, slope in itertools.product(_SHARES, _SLOPES)]
     else:
-        blends = [Blend(share, unit, in_values=True) for share in _SHARES_IN_VALUES]
+        cutpoints = tuple(map(float, unit * boundaries))
+        blends = [Blend(share, unit, cutpoints) for share in _SHARES_IN_VALUES]
     without = compute_rmse(logits, values, support)
     lowest, best = min((compute_error(blend), blend) for blend in blends)
     if not lowest < (1.0 - _LEAST_GAIN) * without:
         return BlendChoice(None, without, without)
-    return BlendChoice(best._replace(slope=float(best.slope)), without, lowest)
+    return BlendChoice(best, without, lowest)
+
+
+def place_cutpoints(scores: LatentArray, values: FloatArray, support: FloatArray) -> tuple[float, ...]:
+    """Return the cutpoints with which logistic distributions of scores expect each level as often as it occurs."""
+    if values.size > _MOST_PLACED:
+        some = np.random.default_rng(0).choice(values.size, _MOST_PLACED, replace=False)
+        scores, values = scores[some], values[some]
+    n_above = np.clip((values[:, None] > support[:-1]).sum(axis=0), 0.5, values.size - 0.5)
+    reach = float(np.abs(scores).max()) + np.log(2.0 * values.size) + 1.0
+    low, high = np.full(n_above.size, -reach), np.full(n_above.size, reach)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2.0
+        is_low = expit(scores[:, None] - middle).sum(axis=0) > n_above
+        low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
+    return tuple(map(float, (low + high) / 2.0))
 
 
 def compute_rmse(logits: npt.NDArray[np.floating], values: FloatArray, support: FloatArray) -> float:

@@ -44,6 +44,9 @@ _LARGEST_LOG_SLOPE = 80.0
 # from 27,000 to 900,000 entries.
 _PASSES_PER_VIEW = 1.6
 
+# An iteration of the sampler takes as long as this many passes: .16 on a core, at 700,000 entries.
+_PASSES_PER_ITERATION = 0.16
+
 
 class OrdinalDMF(NetworkModel):
     """DMF with an ordinal head: trained on masked entries, it predicts a distribution over the levels.
@@ -52,7 +55,7 @@ class OrdinalDMF(NetworkModel):
     the expected value is a mean of the bins' means. Settings are keyword arguments, see `OrdinalDMFSettings`; `fit`
     chooses sizes, schedule and blocks for the matrix and the machine unless they are given.
 
-    Validation entries choose the best epoch, the penalties of the refinement and the share of the linear part (ALS).
+    Validation entries choose the best epoch, the penalties of the refinement, and the linear part and its share.
     Without validation entries, `fit` holds out 5 % of the entries for these choices.
 
     >>> from deepmf.datasets import checkerboard
@@ -83,7 +86,10 @@ class OrdinalDMF(NetworkModel):
 
     @property
     def chosen_on_entries_(self) -> dict[str, float]:
-        """The choices on held-out entries: penalties (infinity: no refinement), size and share of the linear part.
+        """The choices on held-out entries: penalties (infinity: no refinement) and the linear part.
+
+        Of the linear part: latent size, number of samples (0: ALS) and share.
+
 
         Without held-out entries, the penalties have default values and there is no linear part.
         """
@@ -92,7 +98,8 @@ class OrdinalDMF(NetworkModel):
         return super().chosen_on_entries_ | {
             "row_penalty": encoder.penalties.rows,
             "column_penalty": encoder.penalties.columns,
-            "linear_size": 0 if encoder.linear is None else encoder.linear.size,
+            "linear_size": 0 if encoder.linear is None else encoder.linear.model.size,
+            "linear_samples": 0 if encoder.linear is None else encoder.linear.model.n_samples,
             "linear_share": encoder.linear_share,
         }
 
@@ -104,7 +111,7 @@ class OrdinalDMF(NetworkModel):
         settings, steps = self.settings, self._count_steps(train)
         shares = (min(settings.block_rows / train.shape[0], 1.0), min(settings.block_columns / train.shape[1], 1.0))
         passes = settings.epochs * steps * shares[0] * shares[1]
-        return _PASSES_PER_VIEW * settings.views / passes
+        return (_PASSES_PER_VIEW * settings.views + _PASSES_PER_ITERATION * settings.linear_iterations) / passes
 
     @property
     def _latent_width(self) -> int:
@@ -231,7 +238,11 @@ class OrdinalDMF(NetworkModel):
             refinement_columns=read_numbers(tensors, "refinement.columns", "float32", (entries.train.shape[1], None)),
             **load_choices(content, entries, tensors),
         )
-        layout = encoder.layout
+        layout, cutpoints = encoder.layout, encoder.linear_cutpoints
+        if cutpoints is not None and cutpoints.size != network.head.boundaries.numel():
+            raise BadModelFile(
+                f"the stored linear part must have {network.head.boundaries.numel()} cutpoints; it has {cutpoints.size}"
+            )
         if encoder.refinement_columns.shape[1] != layout.width:
             raise BadModelFile(
                 f"the stored columns of the refinement must have the width of the latents, {layout.width}; "

@@ -36,18 +36,19 @@ class Effort(NamedTuple):
     most_blocks: int  # the steps of a pass, so long as each has `_ENTRIES_A_STEP`
     views: int
     landmarks: int
+    iterations: int  # of the sampler of the linear part, for `_USUAL_ENTRIES`
 
 
 _ON_CPU = {
-    "quick": Effort(1, 128, 0.1, passes=3, most_passes=10, most_blocks=100, views=4, landmarks=64),
-    "normal": Effort(1, 128, 0.1, passes=20, most_passes=25, most_blocks=25, views=8, landmarks=128),
-    "best": Effort(1, 512, 0.3, passes=45, most_passes=45, most_blocks=50, views=16, landmarks=256),
+    "quick": Effort(1, 128, 0.1, passes=3, most_passes=10, most_blocks=100, views=4, landmarks=64, iterations=30),
+    "normal": Effort(1, 128, 0.1, passes=20, most_passes=25, most_blocks=25, views=8, landmarks=128, iterations=60),
+    "best": Effort(1, 512, 0.3, passes=45, most_passes=45, most_blocks=50, views=16, landmarks=256, iterations=150),
 }
 
 _ON_GPU = {
-    "quick": Effort(1, 512, 0.3, passes=15, most_passes=15, most_blocks=50, views=8, landmarks=128),
-    "normal": Effort(4, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=16, landmarks=512),
-    "best": Effort(8, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=32, landmarks=1024),
+    "quick": Effort(1, 512, 0.3, passes=15, most_passes=15, most_blocks=50, views=8, landmarks=128, iterations=100),
+    "normal": Effort(4, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=16, landmarks=512, iterations=200),
+    "best": Effort(8, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=32, landmarks=1024, iterations=600),
 }
 
 EFFORTS = tuple(_ON_CPU)
@@ -76,6 +77,10 @@ _MOST_BYTES, _BYTES_A_WEIGHT = {False: 512 << 20, True: 2 << 30}, 16
 
 # Above this many entries, ever fewer views.
 _MANY_ENTRIES, _FEWEST_VIEWS = 1_000_000, 4
+
+# Fewer entries than usual take more iterations of the sampler, which cost less, and more entries fewer, by the root;
+# between these factors. Of so few entries that a split of them says little, ALS makes the linear part.
+_FEWEST_ITERATIONS, _MOST_ITERATIONS, _FEWEST_SAMPLED = 0.5, 3.0, 5_000
 
 # How often the validation error is computed, on a CPU and on a GPU.
 _VALIDATIONS = {False: 4, True: 12}
@@ -109,6 +114,7 @@ def choose_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> 
     dropout = spent.dropout * (_USUAL_ENTRIES / facts.n_entries) ** _DROPOUT_POWER
     step_size = _STEP_SIZE * (_STEPS / (epochs * steps_an_epoch)) ** _STEP_POWER
     views = spent.views * math.sqrt(_MANY_ENTRIES / max(facts.n_entries, _MANY_ENTRIES))
+    longer = min(max(math.sqrt(_USUAL_ENTRIES / facts.n_entries), _FEWEST_ITERATIONS), _MOST_ITERATIONS)
     return {
         "hidden_sizes": (width,),
         "latent_size": min(64, width),
@@ -122,6 +128,7 @@ def choose_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> 
         "learning_rate": round(min(step_size, _LARGEST_STEP), 5),
         "views": max(_FEWEST_VIEWS, round(views)),
         "landmarks": spent.landmarks,
+        "linear_iterations": round(spent.iterations * longer) if facts.n_entries >= _FEWEST_SAMPLED else 0,
     }
 
 
@@ -195,9 +202,12 @@ class OrdinalDMFSettings(TwoBranchSettings, RecommendationSettings):
     landmarks: int = setting(256, "Number of Nyström landmarks in the refinement of rows.", low=1, high=WIDEST)
     linear_size: int | None = setting(
         None,
-        "Latent size of the linear part, fitted by ALS (0: no linear part; none: chosen, 24 to 40).",
+        "Latent size of the linear part (0: no linear part; none: chosen, up to 16 or 32 in each sample).",
         low=0,
         high=WIDEST,
+    )
+    linear_iterations: int = setting(
+        60, "Number of iterations of the sampler that fits the linear part (0: ALS fits it).", low=0, high=WIDEST
     )
     bins: int = setting(
         32, "Number of bins for values on a scale without levels; most bins have equal frequency.", low=2, high=1 << 16
