@@ -188,11 +188,13 @@ def test_alpha_and_lambda_follow_their_gamma_posteriors() -> None:
         assert scipy.stats.kstest(drawn[:, block], expected.cdf).pvalue > 1e-3
 
 
-def simulate(numbers: np.random.Generator, n_rows: int, n_columns: int, size: int) -> tuple[ObservedMatrix, float]:
-    """Draw parameters from the prior, given where entries are, and entries from them; return these and alpha."""
+def simulate(
+    numbers: np.random.Generator, n_rows: int, n_columns: int, size: int
+) -> tuple[ObservedMatrix, list[float]]:
+    """Draw parameters from the prior, given where entries are, and entries from them; return these and `quantities`."""
     present = numbers.random((n_rows, n_columns)) < 0.7
     present[0, 0] = True
-    factors = []
+    factors, of_rows = [], []
     for inputs in (present, present.T):
         inputs = shrink(inputs)
         precision = draw_wishart(size, np.eye(size), numbers)
@@ -201,27 +203,42 @@ def simulate(numbers: np.random.Generator, n_rows: int, n_columns: int, size: in
         mean = numbers.standard_normal(size) @ root / np.sqrt(2.0)
         weights = numbers.standard_normal((inputs.shape[1], size)) @ root / np.sqrt(strength)
         factors.append(mean + inputs @ weights + numbers.standard_normal((len(inputs), size)) @ root)
+        of_rows = of_rows or [np.linalg.inv(precision)[-1, -1], strength, mean[-1]]
     alpha = numbers.gamma(1.0, 1.0)
     (u, b), (v, c) = ((each[:, :-1], each[:, -1]) for each in factors)
-    values = u @ v.T + b[:, None] + c + numbers.standard_normal(present.shape) / np.sqrt(alpha)
-    return ObservedMatrix.from_array(np.where(present, values, np.nan)), alpha
+    means = u @ v.T + b[:, None] + c
+    values = means + numbers.standard_normal(present.shape) / np.sqrt(alpha)
+    return ObservedMatrix.from_array(np.where(present, values, np.nan)), [alpha, *of_rows, means[0, 0], means[-1, -1]]
+
+
+def quantities(sampler: GibbsSampler) -> list[float]:
+    """Return alpha, the variance of row effects, lambda and the mean effect of rows, and the means of two pairs."""
+    rows, _, alpha = sampler.parameters
+    p, q = sampler.row_factors, sampler.column_factors
+    pairs = [float(p[at, :-1] @ q[at, :-1] + p[at, -1] + q[at, -1]) for at in (0, -1)]
+    return [
+        alpha,
+        float(torch.linalg.inv(rows.precision)[-1, -1]),
+        float(rows.lambdas[0]),
+        float(rows.mean[-1]),
+        *pairs,
+    ]
 
 
 @pytest.mark.slow
-def test_the_true_noise_has_a_uniform_rank_among_the_draws_of_the_sampler() -> None:
+def test_true_quantities_have_uniform_ranks_among_the_draws_of_the_sampler() -> None:
     # Simulation-based calibration (Talts et al., 2018): parameters come from the prior.
     numbers, ranks = np.random.default_rng(8), []
-    for number in range(32):
-        matrix, alpha = simulate(numbers, 8, 7, 2)
+    for number in range(24):
+        matrix, truth = simulate(numbers, 8, 7, 2)
         sampler = GibbsSampler(EntryStore.of(matrix), Units(0.0, 1.0), latent_size=1, seed=number, device=CPU)
         sampler.start()
         drawn = []
-        for epoch in range(160):
+        for epoch in range(54):
             sampler.iterate(epoch)
-            if epoch >= 40 and epoch % 8 == 0:
-                drawn.append(sampler.parameters.alpha)
-        ranks.append(np.mean(np.array(drawn) < alpha))
-    assert scipy.stats.kstest(ranks, "uniform").pvalue > 1e-3
+            drawn += [quantities(sampler)] if epoch >= 18 and epoch % 3 == 0 else []
+        ranks.append((np.array(drawn) < truth).mean(axis=0))
+    assert min(scipy.stats.kstest(each, "uniform").pvalue for each in np.array(ranks).T) > 1e-3
 
 
 def test_diagnostics_know_independent_numbers_from_a_walk() -> None:
