@@ -218,19 +218,20 @@ def test_architecture_names_files_that_exist() -> None:
     assert sorted(name for name in names if not any((home / name).exists() for home in homes)) == []
 
 
+GROUP: Any = typer.main.get_command(app)
+
+
 def test_help_speaks_as_the_code_does() -> None:
-    group: Any = typer.main.get_command(app)
-    for name, command in group.commands.items():
+    for name, command in GROUP.commands.items():
         said = [command.help or "", *(getattr(option, "help", "") or "" for option in command.params)]
         assert [found[0] for found in FORMER.finditer("\n".join(said))] == [], name
 
 
 def check_command(words: list[str]) -> None:
     """Parse a command line as deepmf does, without running it."""
-    group: Any = typer.main.get_command(app)
-    with group.make_context("deepmf", list(words), resilient_parsing=not words) as context:
+    with GROUP.make_context("deepmf", list(words), resilient_parsing=not words) as context:
         if words and not words[0].startswith("-"):
-            name, command, rest = group.resolve_command(context, words)
+            name, command, rest = GROUP.resolve_command(context, words)
             if "--help" not in rest:
                 command.make_context(name, list(rest), parent=context).close()
 

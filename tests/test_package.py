@@ -113,6 +113,7 @@ def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", result_tables.PAGES, ids=lambda page: page.name)
 def test_pages_show_the_committed_results(page: Path) -> None:
     text = page.read_text(encoding="utf-8")

@@ -67,6 +67,7 @@ def test_cold_start_joins_groups_in_order_and_shows_all_margins() -> None:
     assert names_of(ax.xaxis) == ["0", "1–4", "5+"]
 
 
+@pytest.mark.slow
 def test_many_lines_differ_in_colour_marker_or_dashes() -> None:
     curves = {f"method {number}": ([1, 10, 100], [1.0, number, 3.0]) for number in range(21)}
     ax = plots.plot_lines(curves, log_x=True, y_limits=(0, 5))
@@ -112,6 +113,7 @@ def test_calibration_has_a_point_for_each_bin_and_the_diagonal() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_confusion_is_deeper_where_shares_are_larger() -> None:
     shares = np.array([[0.999, 0.001], [0.0, 0.5]])
     ax = plots.plot_confusion(shares, ["1", "2"])

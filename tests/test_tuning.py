@@ -167,6 +167,7 @@ def holder(split: Split, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.stdout.close()
 
 
+@pytest.mark.slow
 def test_one_process_at_a_time_and_a_dead_one_keeps_nobody_waiting(
     split: Split, tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
@@ -224,6 +225,7 @@ def mutated(original: bytes, dice: random.Random) -> bytes:
     return dice.choice(ways)()
 
 
+@pytest.mark.slow
 def test_whatever_is_wrong_with_a_file_is_an_error_of_ours(split: Split, written: bytes, tmp_path: Path) -> None:
     file = tmp_path / "means.study"
     outcomes: set[Any] = set()
@@ -453,6 +455,7 @@ def test_another_seed_tries_other_settings(larger_split: Split) -> None:
     assert first[1].settings["shrinkage"] != other[1].settings["shrinkage"]
 
 
+@pytest.mark.slow
 def test_a_hopeless_trial_ends_early(larger_split: Split) -> None:
     """Every weight of the penalty is good but one, which leaves nothing to learn."""
     space = {"penalty": Choice((0.3, 0.31, 0.32, 0.33, 0.34, 1e9))}
@@ -497,6 +500,7 @@ def test_values_can_be_typed(larger_split: Split) -> None:
         assert float(f"{trial.settings['penalty']:.4g}") == trial.settings["penalty"]
 
 
+@pytest.mark.slow
 def test_importances_need_some_trials(larger_split: Split) -> None:
     study = Study("als", larger_split.train, larger_split.validation, settings=ALS_SETTINGS | {"epochs": 1})
     assert study.run(9).importances() == {}

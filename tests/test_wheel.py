@@ -129,6 +129,7 @@ def names_of(requirements: list[str]) -> set[str]:
     return {name.lower().replace("_", "-") for name in named}
 
 
+@pytest.mark.slow
 def test_nothing_but_tests_needs_what_developers_install() -> None:
     declared = names_of(PROJECT["dependencies"])
     for extra in EXTRAS.keys() - FOR_DEVELOPERS:

@@ -6,6 +6,7 @@ Run by `make format`; a test checks that the page agrees.
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -14,6 +15,7 @@ PAGE = ROOT / "docs" / "files.md"
 TREE = re.compile(r"(?<=<!-- files -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
+@cache
 def role(path: Path) -> str:
     """Return the first line of a file's docstring; a package's is in its __init__.py."""
     file = path / "__init__.py" if path.is_dir() else path

@@ -647,6 +647,7 @@ def test_real_ml_1m(real: Path) -> None:
     assert (matrix.column_labels[0], matrix.column_labels[-1]) == (1, 3952)
 
 
+@pytest.mark.slow
 def test_real_split_of_ml_1m(real: Path) -> None:
     _need(real, "ml-1m/rating.npz", *(f"ml-1m/{part}_mask.npz" for part in ("train", "val", "test")))
     split = datasets.load_split("ml-1m")

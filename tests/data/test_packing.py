@@ -257,6 +257,7 @@ def test_progress_counts_every_step(tmp_path: Path) -> None:
     assert steps[-1] == (3 * FILMS.n_entries, 4 * FILMS.n_entries)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["columns", "entries", "row_text"])
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     append = ArrayFile.append

@@ -84,6 +84,7 @@ class TestDeterminism:
         for part, reference in zip(join(chunks), join(stream(3000, 500, n_entries=150_000)), strict=True):
             assert np.array_equal(part, reference)
 
+    @pytest.mark.slow
     def test_threads_draw_the_same(self) -> None:
         drawn = (join(stream(3000, 500, n_entries=400_000, jobs=jobs)) for jobs in (1, 3))
         for part, reference in zip(*drawn, strict=True):

@@ -241,6 +241,7 @@ def test_models_are_ordered_by_a_ranking_metric_on_request() -> None:
     assert compare(["means"], matrix, folds=2).plan.ranking is None
 
 
+@pytest.mark.slow
 def test_rankings_by_area_and_of_methods_that_predict_in_one_alone() -> None:
     matrix = generate(60, 40, density=0.4, seed=0).matrix
     found = compare(["means", "rankk"], matrix, folds=2, areas=True, metric="recall", n=5, relevant=4)

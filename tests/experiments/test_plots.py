@@ -19,6 +19,7 @@ def records(recipes: Path) -> list[Record]:
     return [record for trial in trials for record in run_trial(trial)]
 
 
+@pytest.mark.slow
 def test_every_picture_is_drawn(records: list[Record], tmp_path: Path) -> None:
     paths = draw("small", records, tmp_path / "out")
     drawn = PICTURES.keys() - {"new-shares"}  # of one share there is no curve
@@ -37,12 +38,14 @@ def test_every_picture_is_drawn(records: list[Record], tmp_path: Path) -> None:
         assert minidom.parse(str(path)).documentElement is not None
 
 
+@pytest.mark.slow
 def test_the_same_results_give_the_same_files(records: list[Record], tmp_path: Path) -> None:
     first = {path.name: path.read_bytes() for path in draw("small", records, tmp_path / "a")}
     again = {path.name: path.read_bytes() for path in draw("small", records, tmp_path / "b")}
     assert first == again
 
 
+@pytest.mark.slow
 def test_what_the_records_do_not_hold_is_not_drawn(records: list[Record], tmp_path: Path) -> None:
     means = [record for record in records if record["recipe"] == "small/means"]
     assert {path.stem for path in draw("small", means, tmp_path)} == {

@@ -117,6 +117,7 @@ def test_a_killed_fit_does_not_hang_the_rest(recipes: Path, tmp_path: Path) -> N
         list(run(_killed, all_trials()[:2], Results(tmp_path / "out"), jobs=2))
 
 
+@pytest.mark.slow
 def test_how_validation_entries_are_used_is_a_setting_too(recipes: Path, tmp_path: Path) -> None:
     results = Results(tmp_path / "out")
     list(run(run_trial, all_trials()[-1:], results))
@@ -183,6 +184,7 @@ def test_results_of_another_commit_are_not_mixed(
     assert len(results.records(read_table("small"))) == 4
 
 
+@pytest.mark.slow
 def test_results_of_other_settings_are_not_mixed(recipes: Path, tmp_path: Path) -> None:
     results = Results(tmp_path / "out")
     list(run(run_trial, all_trials(), results))
@@ -192,6 +194,7 @@ def test_results_of_other_settings_are_not_mixed(recipes: Path, tmp_path: Path) 
         list(run(run_trial, all_trials(), results))
 
 
+@pytest.mark.slow
 def test_choosing_looks_at_validation_entries_only(recipes: Path) -> None:
     (trial, *_) = all_trials()
     on_test, on_validation = run_trial(trial), run_choice(trial)
@@ -200,6 +203,7 @@ def test_choosing_looks_at_validation_entries_only(recipes: Path) -> None:
         assert test["n_entries"] / validation["n_entries"] == pytest.approx(4, rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_trial_that_fails_does_not_stop_the_others(recipes: Path, tmp_path: Path) -> None:
     results = Results(tmp_path / "out")
 
@@ -230,6 +234,7 @@ def test_files_that_are_no_results(recipes: Path, tmp_path: Path) -> None:
         Results(tmp_path / "file").add([{"recipe": "small/means"}])
 
 
+@pytest.mark.slow
 def test_a_table_that_includes_another_shares_its_results(recipes: Path, tmp_path: Path) -> None:
     (recipes / "wide").mkdir()
     (recipes / "wide" / "table.toml").write_text('title = "Wide"\nmetrics = ["mae"]\nincludes = ["small"]\n')
@@ -259,6 +264,7 @@ def test_settings_that_a_fit_chose_are_no_other_settings(changed: dict[str, Any]
     assert _name_differences(record, Trial(recipe, 0, 0.2)) == differing
 
 
+@pytest.mark.slow
 def test_candidates_are_ranked_by_their_validation_error(recipes: Path, tmp_path: Path) -> None:
     means = read_table("small", only=["means"])[0]
     trials = list_candidates(means, n_splits=2)
@@ -339,6 +345,7 @@ def test_with_nothing_new_only_area_one_is_measured(recipe: Recipe) -> None:
     assert record["rmse"] == plain["rmse"]
 
 
+@pytest.mark.slow
 def test_a_method_is_fitted_again_on_validation_entries_too() -> None:
     settings: dict[str, Any] = {"latent_size": 4, "epochs": 12}
     als = replace(MEANS, name="small/als", model="als", protocol="entries", settings=settings, refit=True)
@@ -360,6 +367,7 @@ def test_choosing_lets_nobody_in() -> None:
     assert all("cold_start_curve" not in record for record in run_choice(trial(MEANS)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["areas", "random"])
 def test_settings_are_chosen_by_entries_that_the_model_has_not_seen(protocol: str) -> None:
     """Validation entries may join what a model knows when it is tested, never when it is scored on them."""

@@ -73,6 +73,7 @@ def test_a_stamp_has_the_commit_that_was_given_and_a_digest_that_cannot_be(monke
     assert (find_commit(), describe_source()) == ("abc", {"commit": "abc", "digest": digest()})
 
 
+@pytest.mark.slow
 def test_the_code_of_a_method_is_what_it_imports() -> None:
     als, ordinal = (
         {path.relative_to(PACKAGE).as_posix() for path in list_source_files(f"deepmf.models.{name}")}

@@ -33,6 +33,7 @@ LINEAR = ["dmf-o, linear", "dmf-o, linear, interval"]
 NAMES = ["dmf", "dmf, interval", "dmf-d", "dmf-o", "dmf-o, interval", *REFINED, *LINEAR, "dmf-o, sampled"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_they_make_what_the_model_makes(models: dict[str, Any], name: str) -> None:
     model = models[name]

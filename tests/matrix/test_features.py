@@ -163,6 +163,7 @@ def test_constant_features_are_told() -> None:
     Features(["a", "b"], {"x": [3, None]}).learn_encoding()  # whether it is missing says something
 
 
+@pytest.mark.slow
 def test_many_categories_are_told_and_take_no_time() -> None:
     count = 100_000
     names = [f"title {number}" for number in range(count)]

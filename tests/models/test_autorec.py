@@ -189,6 +189,7 @@ def test_batches_learn_too(model: type[AutoRec]) -> None:
     np.testing.assert_array_equal(fitted.predict_levels(rows, columns), board.truth.mean(rows, columns))
 
 
+@pytest.mark.slow
 @every_model
 def test_gamma_holds_the_weights_down(model: type[AutoRec]) -> None:
     sizes = [

@@ -75,6 +75,7 @@ def test_fitted_it_says_what_it_knows_and_how_well_it_predicts(split: Split) -> 
     assert "<svg" not in plain._repr_html_()
 
 
+@pytest.mark.slow
 def test_chosen_settings_are_told_apart_from_given_ones(split: Split) -> None:
     model = OrdinalDMF(effort="quick", epochs=1, device="cpu")
     with warnings.catch_warnings():

@@ -205,6 +205,7 @@ def test_new_features_take_the_place_of_the_old(name: str, axis: str) -> None:
     assert back.row_labels_.tolist() == model.row_labels_.tolist()
 
 
+@pytest.mark.slow
 @every_learner
 def test_the_order_of_labels_is_irrelevant(name: str) -> None:
     dice = np.random.default_rng(5)
@@ -312,6 +313,7 @@ def test_explanations_count_features(name: str) -> None:
     assert fitted(name, "neither").explain("row 1", "column 1").features == ()
 
 
+@pytest.mark.slow
 @every_learner
 def test_a_warm_fit_with_the_same_with_other_and_without_features(name: str) -> None:
     old, held_out = fitted(name), validation()
@@ -330,6 +332,7 @@ def test_a_warm_fit_with_the_same_with_other_and_without_features(name: str) -> 
             assert np.isfinite(warm.complete()).all()
 
 
+@pytest.mark.slow
 @every_learner
 def test_an_interrupted_fit_continues_to_the_bit(name: str, tmp_path: Path) -> None:
     path = tmp_path / "run"

@@ -27,6 +27,7 @@ class TestDMFD(ModelContract):
     settings: ClassVar[dict[str, Any]] = QUICK | {"sharpness": 1.0, "sharpness_growth": 1.05}
     recovery_error = 0.6
 
+    @pytest.mark.slow
     def test_predictions_are_levels_by_the_learned_boundaries(self) -> None:
         matrix = additive()
         model = self.new().fit(matrix)
@@ -37,6 +38,7 @@ class TestDMFD(ModelContract):
         np.testing.assert_array_equal(model.predict(rows, columns), by_hand)
         np.testing.assert_array_equal(model.predict_levels(rows, columns), by_hand)
 
+    @pytest.mark.slow
     def test_boundaries_move_and_are_recorded(self) -> None:
         model = self.new().fit(additive())
         assert isinstance(model, DMFD)
@@ -48,11 +50,13 @@ class TestDMFD(ModelContract):
         assert notes[10]["sharpness"] == pytest.approx(1.05**10, rel=1e-5)
         assert len(notes[-1]["boundaries"]) == 4
 
+    @pytest.mark.slow
     def test_a_heavy_penalty_keeps_the_quantizer_uniform(self) -> None:
         model = self.new(gamma_boundaries=1e4).fit(additive())
         assert isinstance(model, DMFD)
         np.testing.assert_allclose(model.boundaries_, [1.5, 2.5, 3.5, 4.5], atol=0.02)
 
+    @pytest.mark.slow
     def test_unequal_levels(self) -> None:
         matrix = additive()
         odd = ObservedMatrix.from_array(
@@ -61,6 +65,7 @@ class TestDMFD(ModelContract):
         model = self.new().fit(odd)
         assert set(np.unique(model.complete())) <= {-3, 0, 1, 7, 20}
 
+    @pytest.mark.slow
     def test_rankings_go_by_scores(self) -> None:
         model = self.new().fit(additive())
         ranking = model.recommend("row 0", n=25, include_observed=True)
@@ -312,6 +317,7 @@ def test_looking_at_boundaries_does_not_spoil_a_waiting_backward_pass() -> None:
     assert quantizer.free_boundaries.grad.tolist() == [3.0, 5.0, 7.0, 9.0]
 
 
+@pytest.mark.slow
 def test_learns_known_boundaries() -> None:
     truth = torch.tensor([1.62, 2.63, 3.44, 4.28])
     scores = torch.linspace(1, 5, 4001)

@@ -41,6 +41,7 @@ def test_candidates_of_a_long_row_hold_its_largest_effects() -> None:
         assert effect == pytest.approx(at[label], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_row_of_ten_thousand_entries_takes_bounded_time() -> None:
     model = Means().fit(wide(10_000))
     started = time.perf_counter()

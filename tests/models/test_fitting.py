@@ -194,6 +194,7 @@ def test_no_more_than_a_choice_needs() -> None:
     assert held_out is not None and held_out.values.size == 25
 
 
+@pytest.mark.slow
 def test_a_warm_fit_holds_out_entries_that_its_start_was_not_trained_on() -> None:
     matrix = additive(40, 30)
     old = matrix.take_entries(np.arange(matrix.n_entries - 90))

@@ -99,6 +99,7 @@ def test_a_row_has_the_posterior_of_a_bayesian_regression() -> None:
     np.testing.assert_allclose(draw(None).means, found.means, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_leading", [0, 2])
 @pytest.mark.parametrize("featured", [False, True])
 def test_weights_have_the_posterior_of_a_regression_of_the_factors_on_the_inputs(
@@ -146,6 +147,7 @@ def test_weights_have_the_posterior_of_a_regression_of_the_factors_on_the_inputs
     np.testing.assert_allclose(inputs.multiply(torch.from_numpy(mean)), table @ mean, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_wishart_draws_have_its_mean_and_variance() -> None:
     scale, degrees, numbers = random_precision(3, seed=3), 7.0, np.random.default_rng(4)
     draws = np.stack([draw_wishart(degrees, scale, numbers) for _ in range(4000)])
@@ -154,6 +156,7 @@ def test_wishart_draws_have_its_mean_and_variance() -> None:
     np.testing.assert_allclose(draws.var(0), expected.var(), atol=0.12 * expected.var().max())
 
 
+@pytest.mark.slow
 def test_mean_and_precision_follow_the_normal_wishart_posterior() -> None:
     generator, numbers = np.random.default_rng(5), np.random.default_rng(6)
     factors = generator.standard_normal((40, 2)) @ np.array([[1.0, 0.3], [0.0, 0.5]]) + [1.0, -2.0]
@@ -176,6 +179,7 @@ def test_mean_and_precision_follow_the_normal_wishart_posterior() -> None:
     np.testing.assert_allclose(np.cov(means.T), of_means, atol=0.1 * of_means.max())
 
 
+@pytest.mark.slow
 def test_alpha_and_lambda_follow_their_gamma_posteriors() -> None:
     numbers = np.random.default_rng(7)
     alphas = np.array([draw_alpha(30, 12.0, numbers) for _ in range(4000)])

@@ -123,6 +123,7 @@ class TestODMC(ModelContract):
         free = int(np.sum(matrix.values == 5))
         assert solver.slopes(everything(solver)).objective == pytest.approx(0.005 * (matrix.n_entries - free))
 
+    @pytest.mark.slow
     def test_thresholds_stay_inside_and_boundaries_never_cross(self) -> None:
         solver = solver_of(unequal(30, 20), latent_size=2, alpha=0.0, learning_rate=0.5, gamma=20.0, momentum=0.5)
         reached = []
@@ -137,11 +138,13 @@ class TestODMC(ModelContract):
             reached += [*thresholds]
         assert {0.0, 1.0} <= set(reached)  # they were stopped at both ends
 
+    @pytest.mark.slow
     def test_alpha_holds_the_thresholds_in_the_middle(self) -> None:
         loose, tight = (ODMC(latent_size=2, alpha=alpha, epochs=5).fit(additive()) for alpha in (0.0, 20.0))
         middles = [1.5, 2.5, 3.5, 4.5]
         assert np.abs(loose.boundaries_ - middles).max() > 10 * np.abs(tight.boundaries_ - middles).max() > 0
 
+    @pytest.mark.slow
     def test_the_objective_falls(self) -> None:
         history = ODMC(latent_size=3, gamma=0.1, epochs=15).fit(additive()).history_
         losses = [record.loss for record in history.records]
@@ -158,6 +161,7 @@ class TestODMC(ModelContract):
         for answer in (readout.values, readout.levels):
             assert answer(scores).tolist() == [-1, -1, 0, 0, 2, 2, 7, 7]
 
+    @pytest.mark.slow
     def test_two_levels(self) -> None:
         board = checkerboard(20, 20, observed=0.7, seed=0).matrix
         model = ODMC(latent_size=1, gamma=0.1, margin=0.25, learning_rate=0.02, epochs=20).fit(board)
@@ -165,6 +169,7 @@ class TestODMC(ModelContract):
         truth = np.where(np.add.outer(np.arange(20), np.arange(20)) % 2 == 0, 5.0, 1.0)
         np.testing.assert_array_equal(model.complete(), truth)
 
+    @pytest.mark.slow
     def test_the_unit_of_the_scale_is_irrelevant(self) -> None:
         stars = additive()
         rows, columns, values = stars.entries()
@@ -203,11 +208,13 @@ class TestODMC(ModelContract):
         assert 1 <= size <= min(sum(shape), matrix.n_entries / 64)
         assert size * max(matrix.row_counts.max(), matrix.column_counts.max()) <= 100 * matrix.n_entries
 
+    @pytest.mark.slow
     def test_a_column_with_all_entries_does_not_blow_up(self) -> None:
         tall = ObservedMatrix.from_array(np.random.default_rng(0).integers(1, 6, (20_000, 1)) / 1.0)
         history = ODMC(latent_size=2, epochs=2, gamma=0.1, margin=0.25).fit(tall).history_
         assert history.records[-1].loss < 1.1 * history.records[0].loss
 
+    @pytest.mark.slow
     def test_a_resumed_run_goes_on_to_the_bit(self) -> None:
         matrix = additive()
         assert_resumes_to_the_bit(*(solver_of(matrix, latent_size=3) for _ in range(3)))

@@ -255,6 +255,7 @@ def test_new_columns_and_guests_are_ranked_too(wide: ALS, near: ColumnNeighbours
     assert "Premiere" in guest.recommend(exact.index("Premiere") + 1, neighbours=near).labels
 
 
+@pytest.mark.slow
 def test_what_an_index_cannot_serve(wide: ALS, near: ColumnNeighbours) -> None:
     other = ALS(latent_size=6, epochs=1, seed=1).fit(wide.entries_.train)
     with pytest.raises(BadSetting, match="another model"):

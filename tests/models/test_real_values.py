@@ -35,6 +35,7 @@ def with_outlier(values: FloatArray, part: ObservedMatrix) -> ObservedMatrix:
     return ObservedMatrix.from_array(planted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["means", "als", "rankk", "dmf", "dmf-o", "i-autorec"])
 def test_a_value_among_test_entries_moves_no_prediction(name: str) -> None:
     values = low_rank()

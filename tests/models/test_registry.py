@@ -71,6 +71,7 @@ def test_no_number_is_too_large_to_be_refused(name: str) -> None:
 QUICK = {"epochs": 2, "validate_every": 1, "hidden_sizes": (8,), "hidden_size": 8, "latent_size": 4, "device": "cpu"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_the_default_dtype_of_the_caller_changes_nothing(name: str, tmp_path: Path) -> None:
     split = split_areas(generate(40, 30, density=0.4, seed=0).matrix, seed=0)

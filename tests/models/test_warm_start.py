@@ -66,6 +66,7 @@ def test_a_warm_fit_begins_with_the_old_predictions_in_whatever_order_labels_com
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.slow
 @every_model
 def test_a_warm_fit_to_a_changed_matrix(name: str) -> None:
     old, train = model_of(name, epochs=4).fit(OLD), changed()
@@ -208,6 +209,7 @@ def test_validation_entries_that_were_trained_on_are_told() -> None:
         ALS(latent_size=2).fit(changed(), some.take(np.array([0, 1]), np.arange(5)), start_from=old)
 
 
+@pytest.mark.slow
 def test_a_killed_warm_fit_continues_from_its_own_start_alone(tmp_path: Path) -> None:
     path, train = tmp_path / "run", changed()
     old, other = (model_of("dmf-o", seed=seed).fit(OLD) for seed in (0, 1))

@@ -72,6 +72,7 @@ def low_rank(n_rows: int, n_columns: int) -> npt.NDArray[np.float64]:
     return np.clip(table, -4, 4)
 
 
+@pytest.mark.slow
 def test_the_model_that_predicts_hidden_cells_best_is_chosen() -> None:
     entries = TableEntries.of(low_rank(80, 8))
     choice = choose(("means", "als", "dmf-o"), entries, np.arange(8), fit, seed=0)
@@ -84,6 +85,7 @@ def test_the_model_that_predicts_hidden_cells_best_is_chosen() -> None:
     assert np.sqrt(np.mean(choice.residuals.values**2)) == choice.errors[chosen]
 
 
+@pytest.mark.slow
 def test_few_cells_are_hidden_in_turns_and_no_network_is_tried() -> None:
     tried = []
 

@@ -53,6 +53,7 @@ def test_observed_cells_stay_and_seeds_repeat() -> None:
     assert not np.array_equal(next(imputer.impute_many(table, 1, seed=4)), first)
 
 
+@pytest.mark.slow
 def test_tables_differ_by_what_the_parameters_are_uncertain_by() -> None:
     """The mean of a column that is missing in nearly all rows is uncertain by far more than the draws of its cells."""
     table = np.random.default_rng(0).multivariate_normal(MEANS, COVARIANCE, size=400)
@@ -140,6 +141,7 @@ def test_masks_at_random_have_reasons_that_are_visible() -> None:
     assert cells[~unseen & hidden[:, 2], 1].mean() - cells[~unseen & ~hidden[:, 2], 1].mean() > 0.5
 
 
+@pytest.mark.slow
 def test_drawn_parameters_have_the_posterior_of_complete_rows() -> None:
     """Of complete rows the posterior of a mean is known: normal around the sample mean, with variance s² / n."""
     rows = np.random.default_rng(0).multivariate_normal(MEANS, COVARIANCE, size=80)

@@ -334,6 +334,7 @@ def test_pickled(table: Array, fitted: DMFImputer) -> None:
     np.testing.assert_array_equal(again.transform(table), fitted.transform(table))
 
 
+@pytest.mark.slow
 def test_in_a_pipeline_and_a_search() -> None:
     truth = low_rank(120, 8, noise=0.1)
     table = pd.DataFrame(holes(truth, 0.2), columns=list("abcdefgh"))
@@ -345,6 +346,7 @@ def test_in_a_pipeline_and_a_search() -> None:
     assert search.best_params_["dropout"] == 0.5
 
 
+@pytest.mark.slow
 def test_without_scikit_learn_the_extra_is_named() -> None:
     code = "import sys; sys.modules['sklearn'] = None; from deepmf.sklearn import DMFImputer"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr
@@ -372,6 +374,7 @@ def test_the_model_is_chosen_by_hidden_cells() -> None:
     assert quick_auto().fit([[1.0], [np.nan]]).chosen_model_ == "means"
 
 
+@pytest.mark.slow
 def test_by_default_whole_rows_are_completed_by_a_blend(table: Array) -> None:
     imputer = DMFImputer(random_state=0).fit(table)
     assert imputer.hidden_errors_.keys() == {"gaussian-shrunk", "gaussian", "neighbours", "column-means"}
@@ -390,6 +393,7 @@ def test_by_default_whole_rows_are_completed_by_a_blend(table: Array) -> None:
     assert inside.mean() > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_the_default_is_better_than_a_regression_for_each_column_and_than_neighbours() -> None:
     random = np.random.default_rng(0)
@@ -405,6 +409,7 @@ def test_the_default_is_better_than_a_regression_for_each_column_and_than_neighb
     assert errors["DMFImputer"] < 0.95 * min(errors["IterativeImputer"], errors["KNNImputer"]), errors
 
 
+@pytest.mark.slow
 def test_where_a_blend_does_not_suit_models_are_chosen_from(monkeypatch: pytest.MonkeyPatch, table: Array) -> None:
     models = {"means", "als"}  # there are too few cells for a network
     assert quick_auto().fit(table).hidden_errors_.keys() == models
@@ -570,6 +575,7 @@ def test_numbers_with_a_mark_that_is_text() -> None:
     np.testing.assert_array_equal(imputer.transform(np.array([[1, np.nan]])), expected[:1])
 
 
+@pytest.mark.slow
 def test_intervals_hold_what_they_should_in_every_column() -> None:
     random = np.random.default_rng(0)
     truth = low_rank(400, 8, noise=0.2)
@@ -631,6 +637,7 @@ def test_draws_spread_as_the_truth_does(model: str) -> None:
     np.testing.assert_array_equal(again.transform(table), draws[1])
 
 
+@pytest.mark.slow
 def test_draws_of_levels_and_categories() -> None:
     stars = generate(60, 12, density=0.6, named=False, seed=0).matrix.to_array()
     parameters = {"epochs": 2, "settings": {"views": 2}, "random_state": 0, "sample": True}
@@ -688,6 +695,7 @@ def test_many_categories_leave_the_default_as_good_as_its_own_gaussian() -> None
     assert seconds["auto"] < 10 * seconds["gaussian"]
 
 
+@pytest.mark.slow
 def test_a_category_counts_as_one_cell_among_hidden_ones() -> None:
     """Numbers that follow from each other; categories, of many columns each, that follow from nothing."""
     whole = wide_mixed_frame(200, n_numbers=8, n_texts=0, n_categories=0)

@@ -340,6 +340,7 @@ def changed(tensor: npt.NDArray[Any], dice: np.random.Generator) -> npt.NDArray[
             return dice.permutation(tensor)
 
 
+@pytest.mark.slow
 def test_changed_tensors_give_a_whole_matrix_or_none() -> None:
     dice, names = np.random.default_rng(0), sorted(PACKED.tensors)
     refused = 0

@@ -131,6 +131,7 @@ def test_a_killed_training_continues_to_the_same_result(tmp_path: Path, uninterr
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_killed_twice_and_without_validation(tmp_path: Path) -> None:
     path, epochs = tmp_path / "run.checkpoint", []
     settings = {"validation": False, "column_hidden_sizes": (12, 10)}

@@ -292,6 +292,7 @@ class Stages(EpochDisplay):
         self.names.append(name)
 
 
+@pytest.mark.slow
 def test_stages_are_shown_as_they_begin(split: Split) -> None:
     settings = WITH_LINEAR | {"epochs": 1}
     for linear_size, validation, names in (
@@ -316,6 +317,7 @@ def test_entries_that_were_set_aside_tell_the_error_of_the_means(alone: OrdinalD
     assert OrdinalDMF(**WITH_LINEAR).fit(additive(12, 10)).history_.means_error is None  # too few to set any aside
 
 
+@pytest.mark.slow
 def test_a_fit_that_was_killed_continues_to_the_same_model(alone: OrdinalDMF, tmp_path: Path) -> None:
     path = tmp_path / "run.checkpoint"
 

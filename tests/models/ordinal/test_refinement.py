@@ -151,6 +151,7 @@ def test_one_vector_by_hand(model: OrdinalDMF, axis: str, penalty: float, positi
     np.testing.assert_allclose(found, by_hand(model, axis, position, penalty), atol=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("axis, penalty", [("row", 3.0), ("column", 20.0)])
 def test_an_entry_that_every_view_sees_is_predicted_by_all(axis: str, penalty: float) -> None:
     model = OrdinalDMF(**SMALL | {"views": 1}).fit(generate(40, 30, density=0.4, seed=0).matrix)
@@ -423,6 +424,7 @@ def structure(encoder: OrdinalEncoder) -> npt.NDArray[Any]:
     return np.where(liked > 0, 5.0, 1.0)
 
 
+@pytest.mark.slow
 def test_noise_is_no_reason_for_a_step() -> None:
     encoder = fit_encoder(ObservedMatrix.from_array(noise(1)[:80]), epochs=30, dropout=0.5)
     with torch.no_grad():

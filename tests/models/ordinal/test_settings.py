@@ -139,6 +139,7 @@ def test_what_is_given_is_never_overridden() -> None:
     assert OrdinalDMF(**TINY, views=16).fit(matrix).settings.views == 16
 
 
+@pytest.mark.slow
 def test_each_fit_chooses_for_its_matrix() -> None:
     small, large = additive(12, 10), additive(40, 30)
     model = OrdinalDMF(**TINY)
@@ -148,6 +149,7 @@ def test_each_fit_chooses_for_its_matrix() -> None:
     assert OrdinalDMF(**TINY, effort="quick").fit(large).chosen_["views"] < second["views"]
 
 
+@pytest.mark.slow
 def test_a_loaded_model_knows_what_was_chosen_and_chooses_anew(tmp_path: Path) -> None:
     model = OrdinalDMF(**TINY, views=3).fit(additive(12, 10))
     model.save(tmp_path / "model")
