@@ -8,7 +8,15 @@ if TYPE_CHECKING:
     from deepmf.data.features import read_features
     from deepmf.data.packing import pack
     from deepmf.data.read import read_matrix
-    from deepmf.data.splits import split_areas, split_entries, split_folds, split_from_masks, split_rows
+    from deepmf.data.splits import (
+        split_areas,
+        split_entries,
+        split_folds,
+        split_from_masks,
+        split_last,
+        split_rows,
+        split_time,
+    )
     from deepmf.evaluation.comparison import compare
     from deepmf.matrix.features import Features
     from deepmf.matrix.matrix import ObservedMatrix
@@ -78,7 +86,9 @@ __all__ = [
     "split_entries",
     "split_folds",
     "split_from_masks",
+    "split_last",
     "split_rows",
+    "split_time",
 ]
 
 __getattr__, __dir__ = export_names(
@@ -87,7 +97,15 @@ __getattr__, __dir__ = export_names(
         "deepmf.data.features": ["read_features"],
         "deepmf.data.packing": ["pack"],
         "deepmf.data.read": ["read_matrix"],
-        "deepmf.data.splits": ["split_areas", "split_entries", "split_folds", "split_from_masks", "split_rows"],
+        "deepmf.data.splits": [
+            "split_areas",
+            "split_entries",
+            "split_folds",
+            "split_from_masks",
+            "split_last",
+            "split_rows",
+            "split_time",
+        ],
         "deepmf.evaluation.comparison": ["compare"],
         "deepmf.matrix.features": ["Features"],
         "deepmf.matrix.matrix": ["ObservedMatrix"],

@@ -282,8 +282,8 @@ def test_a_split_of_a_store_is_stores(run: Run, folder: Path, store: Path, tmp_p
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "newer": (
-        lambda store: _edit(store, {"format": 2}),
-        "is a store of format 2",
+        lambda store: _edit(store, {"format": 3}),
+        "is a store of format 3",
     ),
     "truncated": (
         lambda store: (store / "columns").write_bytes((store / "columns").read_bytes()[:-4]),

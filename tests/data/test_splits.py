@@ -1,5 +1,6 @@
 """Splits: exact, disjoint, complete, repeatable; area IV never leaks."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,16 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepmf.data import read_matrix, split_areas, split_entries, split_folds, split_from_masks, split_rows
+from deepmf.data import (
+    read_matrix,
+    split_areas,
+    split_entries,
+    split_folds,
+    split_from_masks,
+    split_last,
+    split_rows,
+    split_time,
+)
 from deepmf.data.random_numbers import draw_order
 from deepmf.data.read import read_npz
 from deepmf.data.splits import cut, deal, open_stream
@@ -16,6 +26,7 @@ from deepmf.datasets import generate
 from deepmf.errors import BadSetting, BadSplit
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.models.means import Means
 
 Key = tuple[object, object, float]
 
@@ -318,3 +329,81 @@ def test_impossible_splits_by_rows_are_refused() -> None:
     ):
         with pytest.raises(BadSplit, match=next(iter(wrong))):
             split_rows(matrix, **{"new_rows": 1, **wrong})
+
+
+DATED = ObservedMatrix.from_entries(
+    [1, 1, 1, 2, 2, 3],
+    [1, 2, 3, 1, 2, 3],
+    [5, 4, 3, 2, 1, 3],
+    times=["2024-01-01", "2024-03-01", "2024-05-01", "2024-02-01", None, "2024-04-01"],
+)
+
+
+def test_a_split_by_time_trains_on_the_past() -> None:
+    split = split_time(DATED, train_before="2024-03-01", validation_before="2024-04-15")
+    assert split.train.values.tolist() == [5, 2, 1]  # the entry without a date counts as the earliest
+    assert split.validation.values.tolist() == [4, 3]
+    assert split.test.values.tolist() == [3]
+    assert split.train.shape == split.test.shape == DATED.shape
+    assert split_time(DATED, train_before="2024-03-01").validation.n_entries == 0
+
+
+def test_a_split_by_time_has_about_the_shares_and_keeps_ties_together() -> None:
+    rng = np.random.default_rng(0)
+    rows, columns = np.divmod(rng.permutation(4000)[:1000], 100)
+    times = rng.integers(10**9, 10**9 + 500, size=1000)
+    matrix = ObservedMatrix.from_entries(rows, columns, rng.integers(1, 6, 1000), times=times)
+    split = split_time(matrix, validation=0.1, test=0.2)
+    train, validation, test = (part.times for part in (split.train, split.validation, split.test))
+    assert train is not None
+    assert validation is not None
+    assert test is not None
+    assert train.max() < validation.min() <= validation.max() < test.min()
+    assert abs(test.size - 200) < 10
+    assert abs(validation.size - 100) < 10
+
+
+def test_the_last_entries_of_each_row_are_split_off() -> None:
+    split = split_last(DATED, n=1, validation=1)
+    assert split.test.entries().columns.tolist() == [3, 1]
+    assert split.validation.entries().columns.tolist() == [2]  # row 2 keeps its other entry
+    assert split.train.values.tolist() == [5, 1, 3]
+    assert split_last(DATED, n=2).test.row_counts.tolist() == [2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    "split, word",
+    [
+        (lambda: split_time(ObservedMatrix.from_entries([1, 2], [1, 2], [1, 2])), "no dates"),
+        (lambda: split_last(ObservedMatrix.from_entries([1, 2], [1, 2], [1, 2])), "no dates"),
+        (lambda: split_time(ObservedMatrix.from_entries([1, 2], [1, 2], [1, 2], times=[5, 5])), "same date"),
+        (lambda: split_time(DATED, train_before="2030-01-01"), "no test"),
+        (lambda: split_time(DATED, train_before="1970-01-01", validation_before="1969-01-01"), "later"),
+        (lambda: split_time(DATED, validation_before="2024-01-01"), "train_before"),
+        (lambda: split_last(DATED, n=0), "at least 1"),
+        (lambda: split_last(DATED, n=1.5), "whole"),  # type: ignore[arg-type]
+    ],
+    ids=["undated", "undated last", "constant", "late", "reversed", "half", "zero", "fraction"],
+)
+def test_splits_by_time_that_are_refused(split: Callable[[], object], word: str) -> None:
+    with pytest.raises(BadSplit, match=word):
+        split()
+
+
+def test_nothing_of_the_future_reaches_a_model() -> None:
+    """The values of later entries are replaced by others: a model of the past must not notice."""
+    rng = np.random.default_rng(1)
+    rows, columns = np.divmod(rng.permutation(600)[:300], 20)
+    times, values = rng.integers(10**9, 2 * 10**9, size=300), rng.integers(1, 6, 300).astype(float)
+    later = times >= np.sort(times)[240]
+    scale = Scale(low=0, high=10, bounded=False)
+
+    def fit(planted: float) -> Means:
+        matrix = ObservedMatrix.from_entries(rows, columns, np.where(later, planted, values), scale, times=times)
+        split = split_time(matrix, validation=0.0, test=0.2)
+        assert split.test.n_entries == 60
+        return Means().fit(split.train)
+
+    one, other = fit(0.0), fit(9.0)
+    assert one.predict(rows, columns).tolist() == other.predict(rows, columns).tolist()
+    assert one.recommend(3).labels.tolist() == other.recommend(3).labels.tolist()

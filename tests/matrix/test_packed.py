@@ -41,8 +41,8 @@ def change(store: Path, edit: Callable[[dict[str, Any]], object]) -> None:
 
 MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "newer": (
-        lambda c: c.update(format=2),
-        "format 2.* newer",
+        lambda c: c.update(format=3),
+        "format 3.* newer",
     ),
     "older": (lambda c: c.update(format=0), "format 0"),
     "format": (lambda c: c.update(format="one"), "has 'one' as 'format'"),

@@ -19,7 +19,7 @@ from deepmf.errors import BadSetting, suggest_name
 from deepmf.models.registry import model_class
 
 if TYPE_CHECKING:
-    from deepmf.evaluation.comparison import Progress
+    from deepmf.evaluation.comparison import Progress, SplitBy
     from deepmf.models.base import Model
     from deepmf.models.relevance import RankBy
 
@@ -32,6 +32,14 @@ def compare(
     models: Annotated[
         str, typer.Option("--models", metavar="NAME,NAME", help="Models to compare; deepmf settings lists all.")
     ] = "means,als,dmf-o",
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            metavar="entries|time|last",
+            help="Test entries at random, the latest 20 %, or the latest of each row.",
+        ),
+    ] = "entries",
     folds: Annotated[
         int,
         typer.Option("--folds", metavar="N", help="Number of folds; with --areas, number of random splits."),
@@ -114,6 +122,7 @@ def compare(
             matrix,
             row_features=described.row_features,
             column_features=described.column_features,
+            by=cast("SplitBy", by),
             folds=folds,
             areas=areas,
             new_rows=new_rows,

@@ -57,6 +57,8 @@ class _ReadingOptions:
     value: options.Value = None
     no_values: options.NoValues = False
     count: options.Count = None
+    time: options.Time = None
+    weight: options.Weight = None
     separator: options.Separator = None
     duplicates: options.Duplicates = "error"
     missing: options.MissingValues = "error"
@@ -74,7 +76,9 @@ class InputOptions(_ReadingOptions):
     @property
     def fields(self) -> dict[str, str | int | None]:
         """The name or position of each field; None where it is to be detected."""
-        return {role: _parse_field(getattr(self, role)) for role in ("row", "column", "value", "count")}
+        return {
+            role: _parse_field(getattr(self, role)) for role in ("row", "column", "value", "count", "time", "weight")
+        }
 
     @property
     def field_separator(self) -> str | None:
@@ -83,8 +87,8 @@ class InputOptions(_ReadingOptions):
 
     def adapt_to(self, form: TableForm) -> InputOptions:
         """Return the options for a file that belongs to a table: beside a wide table, a wide one unless told apart."""
-        told = (self.column, self.value, self.count)
-        wide = self.wide or (form.wide and told == (None, None, None) and not self.no_values)
+        told = (self.column, self.value, self.count, self.time, self.weight)
+        wide = self.wide or (form.wide and set(told) == {None} and not self.no_values)
         return replace(self, wide=wide, beside=form)
 
     def read_matrix(self, path: Path, *, scale: Scale | None = None) -> ObservedMatrix:
@@ -95,6 +99,8 @@ class InputOptions(_ReadingOptions):
             read = read_entry_file(file, self.for_reader(scale))
         guess = read.guess if not read.matrix.form.has_names_of(self.beside) else None
         report_reading(path, guess, read.n_dropped, wide=read.matrix.form.wide)
+        if self.beside is None or self.beside.time != read.matrix.form.time:
+            report_time(path, read.time_note)
         return read.matrix
 
     def for_reader(self, scale: Scale | None) -> ReadOptions:
@@ -111,6 +117,8 @@ class InputOptions(_ReadingOptions):
             column=self.fields["column"],
             value=self.fields["value"] if self.value is not None else None if self.no_values else DETECT,
             count=self.fields["count"],
+            time=DETECT if self.time is None else self.fields["time"],
+            weight=self.fields["weight"],
             usual_count=None if self.beside is None else self.beside.value,
             separator=self.field_separator,
             scale=scale,
@@ -172,6 +180,21 @@ def report_reading(path: Path, guess: str | None, n_dropped: int, *, wide: bool)
     if n_dropped:
         lines = "1 line" if n_dropped == 1 else f"{n_dropped:,} lines"
         say(f"deepmf: {name_file(path)}: dropped {lines} without a value", err=True)
+
+
+def report_time(path: Path, note: str | None) -> None:
+    """Report on standard error which field was recognised as the times of the entries."""
+    if note is not None:
+        say(f"deepmf: {name_file(path)}: {note} (set --time to change this)", err=True)
+
+
+def parse_moment(text: str | None) -> int | None:
+    """Return the Unix seconds of a time on the command line: ISO text, or Unix seconds as digits."""
+    from deepmf.matrix.extras import parse_time
+
+    if text is None:
+        return None
+    return parse_time(int(text) if text.removeprefix("-").isdecimal() else text)
 
 
 def name_file(path: Path) -> str:
@@ -344,6 +367,7 @@ def _relabel(matrix: ObservedMatrix, rows: npt.NDArray[Any], columns: npt.NDArra
         matrix.entries().values,
         scale=matrix.scale,
         form=matrix.form,
+        extras=matrix.extras,
     )
 
 

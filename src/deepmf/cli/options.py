@@ -43,7 +43,7 @@ def list_settings(model: str) -> list[str]:
     """Return the names of a model's settings; none if there is no such model.
 
     >>> list_settings("means")
-    ['seed', 'presence', 'rank_by', 'shrinkage', 'feature_penalty']
+    ['seed', 'times', 'half_life', 'presence', 'rank_by', 'shrinkage', 'feature_penalty']
     """
     return [field.name for field in fields(model_class(model).settings_class)] if model in MODELS else []
 
@@ -123,6 +123,26 @@ Count = Annotated[
     ),
 ]
 
+Time = Annotated[
+    str | None,
+    typer.Option(
+        "--time",
+        metavar="NAME",
+        help="Field of the times: Unix times or ISO dates; default: detected.",
+        rich_help_panel=READING,
+    ),
+]
+
+Weight = Annotated[
+    str | None,
+    typer.Option(
+        "--weight",
+        metavar="NAME",
+        help="Field of the weights of entries; default: all are 1.",
+        rich_help_panel=READING,
+    ),
+]
+
 Separator = Annotated[
     str | None,
     typer.Option("--separator", metavar="TEXT", help="Field separator; default: detected.", rich_help_panel=READING),
@@ -132,7 +152,7 @@ Duplicates = Annotated[
     str,
     typer.Option(
         "--duplicates",
-        metavar="error|first|last|mean",
+        metavar="error|first|last|latest|mean",
         help="What to do with repeated (row, column) pairs.",
         rich_help_panel=READING,
     ),

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.inputs import InputOptions, open_input, report_reading, with_reading_options
+from deepmf.cli.inputs import InputOptions, open_input, report_reading, report_time, with_reading_options
 from deepmf.cli.output import STANDARD, say, show_json, show_share
 from deepmf.cli.settings import parse_scale
 from deepmf.errors import BadSetting
@@ -52,6 +52,7 @@ def pack(
         packed = pack_files(files, output, reading.for_reader(parse_scale(scale)), progress=progress)
     for file, read in zip(ratings, packed, strict=True):
         report_reading(file, read.guess, read.n_dropped, wide=reading.wide)
+        report_time(file, read.time_note)
     matrix = read_matrix(output)
     n_bytes = sum(part.stat().st_size for part in output.iterdir())
     if as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.inputs import InputOptions, with_reading_options
+from deepmf.cli.inputs import InputOptions, parse_moment, with_reading_options
 from deepmf.cli.output import STANDARD, check_distinct, say, show_json, show_table
 from deepmf.errors import BadSetting
 from deepmf.files import check_parts, write_parts
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _FORMATS = ("csv", "tsv", "parquet", "npz", "store")
-_WAYS = ("entries", "rows")
+_WAYS = ("entries", "rows", "time", "last")
 _PARTS = (
     "train",
     "validation",
@@ -49,8 +49,21 @@ def split(
     ] = options.VALIDATION_SHARE,
     by: Annotated[
         str,
-        typer.Option("--by", metavar="entries|rows", help="Split entries at random, or hold out whole rows."),
+        typer.Option(
+            "--by",
+            metavar="entries|rows|time|last",
+            help="Split entries at random, hold out whole rows, the latest entries, or the latest of each row.",
+        ),
     ] = "entries",
+    train_before: Annotated[
+        str | None,
+        typer.Option("--train-before", metavar="DATE", help="End of the training entries, with --by time."),
+    ] = None,
+    validation_before: Annotated[
+        str | None,
+        typer.Option("--validation-before", metavar="DATE", help="End of the validation entries, with --by time."),
+    ] = None,
+    n: Annotated[int, typer.Option("-n", metavar="N", help="Test entries of each row, with --by last.")] = 1,
     given_share: Annotated[
         float,
         typer.Option(
@@ -73,7 +86,8 @@ def split(
 ) -> None:
     """Split entries into train, validation and test files.
 
-    The split is random, in exact shares.
+    The split is random, in exact shares. With --by time, the latest entries are the test and those before them the
+    validation, by shares or by dates. With --by last, the latest entries of each row are the test.
 
     With --by rows, --test-share is the share of rows that are held out: given has the entries that describe them (for
     --extend), test has the others, and validation has entries of the other rows.
@@ -91,16 +105,25 @@ def split(
         )
     if by not in _WAYS:
         raise BadSetting(f"--by must be {' or '.join(_WAYS)}; got {by!r}")
-    if by == "rows" and areas:
-        raise BadSetting("--by rows and --areas are two ways to split; give one of them")
+    if by != "entries" and areas:
+        raise BadSetting(f"--by {by} and --areas are two ways to split; give one of them")
+    if by != "time" and (train_before or validation_before):
+        raise BadSetting(f"--train-before and --validation-before need --by time; got --by {by}")
     if str(output) == STANDARD:
         raise BadSetting("a split is a folder and cannot go to standard output; give -o FOLDER")
     for file in _PARTS:
         check_distinct(output / f"{file}{ratings.suffix}", [ratings])
     check_parts(output, is_part=_is_part)
+    from deepmf.data.splits import split_last, split_time
+
     matrix = reading.read_matrix(ratings)
     if by == "rows":
         parts = _split_rows(matrix, validation=validation_share, test=test_share, given=given_share, seed=seed or 0)
+    elif by == "time":
+        dates = {"train_before": parse_moment(train_before), "validation_before": parse_moment(validation_before)}
+        parts = vars(split_time(matrix, **dates, validation=validation_share, test=test_share))
+    elif by == "last":
+        parts = vars(split_last(matrix, n=n, validation=int(validation_share > 0)))
     else:
         parts = _split_matrix(
             matrix,
@@ -152,9 +175,12 @@ def _choose_options(matrix: ObservedMatrix, reading: InputOptions) -> list[str]:
     row, column, value = form.names
     is_named = any(field is not None for field in (reading.row, reading.column, reading.value))
     ids = ["--row", row, "--column", column] if is_named else []
+    time, weight = form.name_extras()
+    extra = ["--time", time] if reading.time is not None else []
+    extra += ["--weight", weight] if matrix.weights is not None else []
     if matrix.has_values:
-        return [*ids, "--value", value] if is_named else []
-    return ids if value == COUNT else [*ids, "--count", value]
+        return [*ids, "--value", value, *extra] if is_named else extra
+    return [*ids, *extra] if value == COUNT else [*ids, "--count", value, *extra]
 
 
 def _join_words(*words: str | Path) -> str:

@@ -42,6 +42,14 @@ def tune(
     ] = None,
     validation: options.Validation = None,
     validation_share: options.ValidationShare = None,
+    by: Annotated[
+        str,
+        typer.Option(
+            "--by",
+            metavar="entries|time|last",
+            help="Validation entries at random, the latest of all, or the latest of each row.",
+        ),
+    ] = "entries",
     model: options.ModelName = options.DEFAULT_MODEL,
     effort: options.Effort = None,
     assignments: options.Assignments = None,
@@ -99,7 +107,9 @@ def tune(
     if not entries.has_values:
         raise BadSetting("tune searches for the lowest error of predicted values, and interactions have none")
     described = files.read(entries)
-    train, held_out = split_validation(entries, validation, validation_share, reading, seed=new_model.settings.seed)
+    train, held_out = split_validation(
+        entries, validation, validation_share, reading, seed=new_model.settings.seed, by=by
+    )
     if held_out is None:
         raise BadSetting("tuning needs validation entries; set --validation-share above 0")
     study = Study(

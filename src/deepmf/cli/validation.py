@@ -15,16 +15,27 @@ if TYPE_CHECKING:
 
 
 def split_validation(
-    entries: ObservedMatrix, validation: Path | None, share: float | None, reading: InputOptions, *, seed: int
+    entries: ObservedMatrix,
+    validation: Path | None,
+    share: float | None,
+    reading: InputOptions,
+    *,
+    seed: int,
+    by: str = "entries",
 ) -> tuple[ObservedMatrix, ObservedMatrix | None]:
-    """Return the entries to train on, and the validation entries: those of a file, or a random share."""
+    """Return the entries to train on, and the validation entries: those of a file, or a random or the latest share."""
+    if by not in ("entries", "time", "last"):
+        raise BadSetting(f"--by must be entries, time or last; got {by!r}")
     if validation is not None:
-        if share is not None:
-            raise BadSetting("give --validation or --validation-share, not both")
+        if share is not None or by != "entries":
+            raise BadSetting("give --validation, or --validation-share and --by, not both")
         return entries, _read_validation(validation, entries, reading)
-    from deepmf.data.splits import split_entries
+    from deepmf.data.splits import split_entries, split_last, split_time
 
     share = VALIDATION_SHARE if share is None else share
+    if by != "entries" and share > 0:
+        later = split_time(entries, validation=0.0, test=share) if by == "time" else split_last(entries)
+        return later.train, later.test
     split = split_entries(entries, train=1.0 - share, validation=share, test=0.0, seed=seed)
     return split.train, split.validation if split.validation.n_entries else None
 

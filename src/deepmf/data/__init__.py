@@ -16,7 +16,9 @@ if TYPE_CHECKING:
         split_entries,
         split_folds,
         split_from_masks,
+        split_last,
         split_rows,
+        split_time,
     )
 
 __all__ = [
@@ -30,7 +32,9 @@ __all__ = [
     "split_entries",
     "split_folds",
     "split_from_masks",
+    "split_last",
     "split_rows",
+    "split_time",
 ]
 
 __getattr__, __dir__ = export_names(

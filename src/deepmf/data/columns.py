@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from zipfile import BadZipFile, ZipFile
 
-from deepmf.data.delimited import SAMPLE_LINES, are_canonical, drop_blank_end, is_whole, parse_ids, parse_numbers
+from deepmf.data.delimited import (
+    SAMPLE_LINES,
+    are_canonical,
+    drop_blank_end,
+    is_whole,
+    parse_ids,
+    parse_numbers,
+    parse_time_texts,
+)
 from deepmf.data.layout import (
     EITHER,
     FILLER,
@@ -36,11 +44,15 @@ from deepmf.matrix.frames import (
     COUNT,
     DETECT,
     Content,
+    ValueColumn,
     choose_columns,
     describe_roles,
+    detect_time,
+    find_extra_columns,
     find_roles,
     is_guess,
     is_uncertain,
+    pin_column,
 )
 
 if TYPE_CHECKING:
@@ -72,6 +84,8 @@ class ColumnChoice:
         Whether a guess among named columns may well be wrong.
     is_detected
         Whether the file may have held values, and was recognised as interactions.
+    is_time_detected
+        Whether a column was recognised as the times of the entries.
     first_line
         The number of the first line after the header, counted from 1; None where a file has no lines.
     """
@@ -83,6 +97,7 @@ class ColumnChoice:
     is_guess: bool
     is_uncertain: bool
     is_detected: bool
+    is_time_detected: bool
     first_line: int | None
 
     @property
@@ -93,13 +108,32 @@ class ColumnChoice:
     @property
     def value_name(self) -> str:
         """The name of the values or of the counts."""
-        return self.names[2] if len(self.names) > 2 else COUNT
+        return self.names[2] if self.n_needed > 2 else COUNT
+
+    @property
+    def n_needed(self) -> int:
+        """The number of fields that no line may lack: the row, the column, and the value or count if there is one."""
+        return sum(role not in ("time", "weight") for role in self.roles)
+
+    def find(self, role: str) -> int | None:
+        """Return the place of a role among those that are read; None where the file lacks it."""
+        return self.roles.index(role) if role in self.roles else None
 
     def describe(self) -> str:
         """Return in words which column is taken for which role."""
-        shown = map(repr, self.names) if self.has_names else (f"field {place}" for place in self.places)
-        words = describe_roles(dict(zip(self.roles, shown, strict=True)))
+        words = describe_roles(dict(list(self._shown.items())[: self.n_needed]))
         return f"interactions without values: {words}" if self.is_detected else words
+
+    @property
+    def _shown(self) -> dict[str, str]:
+        """The columns in words, by role."""
+        names = map(repr, self.names) if self.has_names else (f"field {place}" for place in self.places)
+        return dict(zip(self.roles, names, strict=True))
+
+    @property
+    def time_remark(self) -> str | None:
+        """In words, which column was recognised as the times; None where none was."""
+        return f"{self._shown['time']} is taken as the time" if self.is_time_detected else None
 
     @property
     def remark(self) -> str | None:
@@ -135,6 +169,7 @@ def read_columns(
     kind: LineKind,
     *,
     asked: Mapping[str, NameOrPosition] | None = None,
+    time: ValueColumn = None,
     usual_count: str | None = None,
     separator: str | None = None,
     header: bool | None = None,
@@ -148,21 +183,22 @@ def read_columns(
     path, asked = check_path(path), asked or {}
     if is_typed_file(path):
         with translate_polars_errors(path, name_format(path)):
-            scan = _scan_typed_columns(path, kind, asked, usual_count)
+            scan = _scan_typed_columns(path, kind, asked, time, usual_count)
             read = ReadColumns(scan.lazy.collect(), scan.choice)
     else:
         layout = recognise_layout(
             path,
             kind,
-            asked=asked.values(),
+            asked=[*asked.values(), *_list_asked(time)],
             separator=separator,
             header=header,
             is_known=is_known,
             decimal=decimal,
         )
-        choice = _choose_from_text(layout, kind, asked, usual_count, decimal)
+        choice = _choose_from_text(layout, kind, asked, time, usual_count, decimal)
         chosen = [layout.names[place] for place in choice.places]
-        frame = _read_entries(layout, chosen, decimal) if kind.defines_ids else _read_texts(layout, chosen)
+        roles = dict(zip(choice.roles, chosen, strict=True))
+        frame = _read_entries(layout, roles, decimal) if kind.defines_ids else _read_texts(layout, chosen)
         read = ReadColumns(frame.rename(dict(zip(chosen, choice.names, strict=True))), choice)
     if read.frame.height == 0:
         raise UnreadableFile(f"{path} holds no {kind.content}")
@@ -174,6 +210,7 @@ def scan_columns(
     kind: LineKind,
     *,
     asked: Mapping[str, NameOrPosition],
+    time: ValueColumn = None,
     usual_count: str | None = None,
     separator: str | None = None,
     header: bool | None = None,
@@ -182,9 +219,10 @@ def scan_columns(
     """Choose columns as `read_columns` does, for a file that is read some lines at a time."""
     if is_typed_file(path):
         with translate_polars_errors(path, name_format(path)):
-            return _scan_typed_columns(path, kind, asked, usual_count)
-    layout = recognise_layout(path, kind, asked=asked.values(), separator=separator, header=header, decimal=decimal)
-    choice = _choose_from_text(layout, kind, asked, usual_count, decimal)
+            return _scan_typed_columns(path, kind, asked, time, usual_count)
+    told = [*asked.values(), *_list_asked(time)]
+    layout = recognise_layout(path, kind, asked=told, separator=separator, header=header, decimal=decimal)
+    choice = _choose_from_text(layout, kind, asked, time, usual_count, decimal)
     chosen = [layout.names[place] for place in choice.places]
     lazy = layout.scan().select(chosen).rename(dict(zip(chosen, choice.names, strict=True)))
     return ColumnScan(lazy, choice, is_text=True, are_typed=tuple(name in layout.quoted for name in chosen))
@@ -209,8 +247,13 @@ def read_typed_file(path: Path) -> pl.DataFrame:
         return lazy.collect()
 
 
+def _list_asked(time: ValueColumn) -> list[NameOrPosition]:
+    """Return the column of times if it was asked for."""
+    return [] if time is DETECT else [time]
+
+
 def _scan_typed_columns(
-    path: Path, kind: LineKind, asked: Mapping[str, NameOrPosition], usual_count: str | None
+    path: Path, kind: LineKind, asked: Mapping[str, NameOrPosition], time: ValueColumn, usual_count: str | None
 ) -> ColumnScan:
     lazy = _scan_typed_file(path)
     names = lazy.collect_schema().names()
@@ -218,9 +261,11 @@ def _scan_typed_columns(
     sample = [
         ["" if cell is None else str(int(cell) if isinstance(cell, bool) else cell) for cell in line] for line in head
     ]
-    if _may_be_wide(kind, asked):
+    if _may_be_wide(kind, asked, time):
         refuse_wide(path, names, sample)
-    choice = _choose(path, kind, names, asked, usual_count, look_at(names, sample, has_names=True), first_line=None)
+    choice = _choose(
+        path, kind, names, asked, time, usual_count, look_at(names, sample, has_names=True), first_line=None
+    )
     _check_n_lines(path, lazy, len(choice.names))
     return ColumnScan(lazy.select(choice.names), choice, is_text=False, are_typed=(True,) * len(choice.names))
 
@@ -265,17 +310,23 @@ def _check_n_lines(path: Path, lazy: pl.LazyFrame, n_columns: int) -> None:
 
 
 def _choose_from_text(
-    layout: TextLayout, kind: LineKind, asked: Mapping[str, NameOrPosition], usual_count: str | None, decimal: str
+    layout: TextLayout,
+    kind: LineKind,
+    asked: Mapping[str, NameOrPosition],
+    time: ValueColumn,
+    usual_count: str | None,
+    decimal: str,
 ) -> ColumnChoice:
     path = layout.file.path
-    if _may_be_wide(kind, asked):
+    if _may_be_wide(kind, asked, time):
         refuse_wide(path, layout.names if layout.has_header else layout.sample[0], layout.sample)
     content = look_at(layout.names, layout.sample, has_names=layout.has_header, decimal=decimal)
-    return _choose(path, kind, layout.names, asked, usual_count, content, first_line=layout.first_line)
+    return _choose(path, kind, layout.names, asked, time, usual_count, content, first_line=layout.first_line)
 
 
-def _may_be_wide(kind: LineKind, asked: Mapping[str, NameOrPosition]) -> bool:
-    return kind.defines_ids and not any(asked.get(role) is not None for role in ("column", "value", "count"))
+def _may_be_wide(kind: LineKind, asked: Mapping[str, NameOrPosition], time: ValueColumn) -> bool:
+    told = [*(asked.get(role) for role in ("column", "value", "count", "weight")), *_list_asked(time)]
+    return kind.defines_ids and all(each is None for each in told)
 
 
 def _choose(
@@ -283,32 +334,44 @@ def _choose(
     kind: LineKind,
     names: list[str],
     asked: Mapping[str, NameOrPosition],
+    time: ValueColumn,
     usual_count: str | None,
     content: Content,
     *,
     first_line: int | None,
 ) -> ColumnChoice:
+    try:
+        named = find_extra_columns(names, time=time, weight=asked.get("weight"))
+    except BadEntries as error:
+        raise error.locate(str(path)) from error
+    left = [name for name in names if name not in named.values()]
+    asked = {role: pin_column(names, each) for role, each in asked.items()}
     wanted = {role: asked.get(role) for role in kind.roles}
     if kind in (EITHER, INTERACTIONS):
         count = asked.get("count")
-        if count is None and kind is INTERACTIONS and usual_count in names:
+        if count is None and kind is INTERACTIONS and usual_count in left:
             count = usual_count
-        shown = names if content.has_names else ["" for _ in names]
+        shown = left if content.has_names else ["" for _ in left]
         value = DETECT if kind is EITHER else None
         wanted = find_roles(shown, row=asked.get("row"), column=asked.get("column"), value=value, count=count)
     try:
-        chosen = list(choose_columns(names, wanted, content).values())
+        chosen = list(choose_columns(left, wanted, content).values())
     except BadEntries as error:
         raise error.locate(str(path)) from error
-    roles = tuple(wanted)
+    detected = detect_time(names, [*chosen, *named.values()], content) if time is DETECT else {}
+    named |= detected
+    extra = [role for role in ("time", "weight") if role in named]
+    chosen += [named[role] for role in extra]
+    roles = (*wanted, *extra)
     return ColumnChoice(
         roles=roles,
         names=tuple(chosen) if content.has_names else roles,
         places=tuple(map(names.index, chosen)),
         has_names=content.has_names,
-        is_guess=is_guess(names, wanted),
-        is_uncertain=content.has_names and is_uncertain(names, wanted),
+        is_guess=is_guess(left, wanted),
+        is_uncertain=content.has_names and is_uncertain(left, wanted),
         is_detected=kind is EITHER and "value" not in roles,
+        is_time_detected=bool(detected),
         first_line=first_line,
     )
 
@@ -329,26 +392,31 @@ def _read_texts(layout: TextLayout, chosen: Sequence[str]) -> pl.DataFrame:
     return frame.filter(~polars.all_horizontal(polars.all().is_null()))
 
 
-def _read_entries(layout: TextLayout, chosen: Sequence[str], decimal: str) -> pl.DataFrame:
-    """Read row, column and value, if there is one, with types that suit all lines; a missing field is null."""
-    row, column, *value = chosen
+def _read_entries(layout: TextLayout, roles: Mapping[str, str], decimal: str) -> pl.DataFrame:
+    """Read the columns of some roles with types that suit all lines; a missing field is null."""
+    chosen, ids = list(roles.values()), [roles["row"], roles["column"]]
+    numbers = [name for role, name in roles.items() if role in ("value", "count", "weight")]
     polars = import_polars()
     with translate_polars_errors(layout.file.path, "text"):
         if decimal == ".":
             # Where a field breaks the promise of the first lines, text is read below, to find out which.
             with suppress(polars.exceptions.PolarsError):
-                whole = [name for name in (row, column) if _looks_whole(layout, name)]
+                whole = [name for name in ids if _looks_whole(layout, name)]
                 # The lengths of ids reveal texts such as 007, which an int would not keep.
                 lengths = {name: f"{FILLER}{name}" for name in whole}
-                typed = layout.scan(dict.fromkeys(value, polars.Float64)).select(
+                typed = layout.scan(dict.fromkeys(numbers, polars.Float64)).select(
                     *(polars.col(name).cast(polars.Int64) if name in whole else polars.col(name) for name in chosen),
                     *(polars.col(name).str.len_bytes().sum().alias(length) for name, length in lengths.items()),
                 )
                 frame = typed.collect()
                 if frame.height == 0 or all(are_canonical(frame[name], frame[lengths[name]][0]) for name in whole):
-                    return drop_blank_end(frame.select(chosen))
+                    return _parse_time_column(drop_blank_end(frame.select(chosen)), roles)
         texts = drop_blank_end(layout.scan().select(chosen).collect())
-    return _convert_entries(layout, texts, decimal)
+    return _convert_entries(layout, texts, roles, decimal)
+
+
+def _parse_time_column(frame: pl.DataFrame, roles: Mapping[str, str]) -> pl.DataFrame:
+    return frame.with_columns(parse_time_texts(frame[roles["time"]])) if "time" in roles else frame
 
 
 def _looks_whole(layout: TextLayout, name: str) -> bool:
@@ -358,14 +426,16 @@ def _looks_whole(layout: TextLayout, name: str) -> bool:
     return all(is_whole(fields[at]) for fields in layout.sample if at < len(fields))
 
 
-def _convert_entries(layout: TextLayout, texts: pl.DataFrame, decimal: str) -> pl.DataFrame:
+def _convert_entries(layout: TextLayout, texts: pl.DataFrame, roles: Mapping[str, str], decimal: str) -> pl.DataFrame:
     """Turn text columns into ids and numbers; the first value that is not a number is an error."""
-    row, column, *value = texts.get_columns()
-    try:
-        numbers = [parse_numbers(each, decimal=decimal) for each in value]
-    except BadEntries as error:
-        assert error.position is not None
-        raise error.locate(f"{layout.file.path}, line {error.position + layout.first_line}") from error
-    ids = (series if series.name in layout.quoted else parse_ids(series) for series in (row, column))
-    converted: pl.DataFrame = import_polars().DataFrame([*ids, *numbers])
-    return converted
+    columns = []
+    for role, name in roles.items():
+        try:
+            if role in ("value", "count", "weight"):
+                columns.append(parse_numbers(texts[name], decimal=decimal))
+            else:
+                columns.append(texts[name] if role == "time" or name in layout.quoted else parse_ids(texts[name]))
+        except BadEntries as error:
+            assert error.position is not None
+            raise error.locate(f"{layout.file.path}, line {error.position + layout.first_line}") from error
+    return _parse_time_column(import_polars().DataFrame(columns), roles)

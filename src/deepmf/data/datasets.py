@@ -55,6 +55,7 @@ class RatingsFile:
     value: str | int
     separator: str
     duplicates: Duplicates = "error"
+    time: str | int | None = None
     checksum: Checksum | None = None
 
 
@@ -228,6 +229,7 @@ def _read_entries(dataset: Dataset, path: Path) -> ObservedMatrix:
         row=ratings.row,
         column=ratings.column,
         value=ratings.value,
+        time=ratings.time,
         separator=ratings.separator,
         scale=dataset.scale,
         duplicates=ratings.duplicates,
@@ -414,11 +416,12 @@ _HALF_STARS = Scale(levels=[0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5])
 
 
 def _movielens_csv(folder: str) -> RatingsFile:
-    return RatingsFile(f"{folder}/ratings.csv", row="userId", column="movieId", value="rating", separator=",")
+    member = f"{folder}/ratings.csv"
+    return RatingsFile(member, row="userId", column="movieId", value="rating", separator=",", time="timestamp")
 
 
 def _movielens_dat(folder: str) -> RatingsFile:
-    return RatingsFile(f"{folder}/ratings.dat", row=0, column=1, value=2, separator="::")
+    return RatingsFile(f"{folder}/ratings.dat", row=0, column=1, value=2, separator="::", time=3)
 
 
 _ALL = (
@@ -439,6 +442,7 @@ _ALL = (
             column=1,
             value=2,
             separator="\t",
+            time=3,
             checksum=Checksum("sha256", "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490", _MEASURED),
         ),
         split=PublishedSplit(

@@ -196,6 +196,18 @@ def parse_numbers(texts: pl.Series, *, decimal: str = ".") -> pl.Series:
     return numbers
 
 
+def parse_time_texts(texts: pl.Series) -> pl.Series:
+    """Return texts of Unix times as numbers, and other texts as they are; null where a time is missing."""
+    polars = import_polars()
+    plain = texts.str.strip_chars()
+    plain = plain.set(plain.str.to_lowercase().is_in(MISSING_WORDS).fill_null(True), None)
+    for kind in (polars.Int64, polars.Float64):
+        numbers = plain.cast(kind, strict=False)
+        if numbers.null_count() == plain.null_count():
+            return numbers
+    return plain
+
+
 def parse_ids(ids: pl.Series) -> pl.Series:
     """Return ids as ints if all of them are whole numbers in canonical form, otherwise unchanged."""
     numbers = ids.cast(import_polars().Int64, strict=False)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.data.columns import name_format, scan_columns
-from deepmf.data.delimited import drop_blank_end, parse_numbers
+from deepmf.data.delimited import drop_blank_end, parse_numbers, parse_time_texts
 from deepmf.data.label_codes import CodedLabels, LabelCodes, SortedLabels
 from deepmf.data.layout import EITHER, NameOrPosition
 from deepmf.data.read import ReadOptions, keep_complete_lines, read_entry_file, read_matrix
@@ -20,7 +20,8 @@ from deepmf.data.source import check_path, is_folder, translate_polars_errors
 from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, GuessedColumns, UnreadableFile
 from deepmf.files import check_absent, import_polars, temporary_folder, write_folder_atomically
 from deepmf.matrix.arrays import FloatArray, IndexArray, find_codes
-from deepmf.matrix.frames import DETECT, PLAIN, TableForm, ValueColumn
+from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras, check_weights
+from deepmf.matrix.frames import DETECT, PLAIN, TableForm, ValueColumn, read_times
 from deepmf.matrix.labels import Labels, find_stored_kind
 from deepmf.matrix.matrix import NAME_COLUMNS, Missing, ObservedMatrix, choose_scale
 from deepmf.matrix.packed import Buckets, StoreWriter, choose_code_table, iterate_entries
@@ -59,6 +60,8 @@ def pack(
     column: NameOrPosition = None,
     value: ValueColumn = DETECT,
     count: NameOrPosition = None,
+    time: ValueColumn = DETECT,
+    weight: NameOrPosition = None,
     separator: str | None = None,
     header: bool | None = None,
     scale: Scale | None = None,
@@ -77,7 +80,7 @@ def pack(
         Files of entries, wide tables, `.npz` files or stores.
     path
         The new folder.
-    row, column, value, count, separator, header, scale, duplicates, missing, decimal, wide
+    row, column, value, count, time, weight, separator, header, scale, duplicates, missing, decimal, wide
         As in `read_matrix`, which reads the same entries from the store.
 
     Examples
@@ -94,6 +97,8 @@ def pack(
         column=column,
         value=value,
         count=count,
+        time=time,
+        weight=weight,
         separator=separator,
         header=header,
         scale=scale,
@@ -116,6 +121,7 @@ class PackedFile(NamedTuple):
     n_dropped: int
     are_interactions: bool
     is_uncertain: bool = False
+    time_note: str | None = None
 
 
 def pack_files(
@@ -161,10 +167,13 @@ class _StoreBuilder:
             find_stored_kind(axis.labels)  # refuses labels that a store cannot hold
         spool, are_interactions = self._spool, self._check_alike()
         duplicates: Merging = "sum" if are_interactions else self._options.duplicates
+        times_kind, weights_kind = (np.int64 if spool.has_times else None), (np.float64 if spool.has_weights else None)
+        extra_kinds = times_kind, weights_kind
         scale = choose_scale(self._options.scale, are_interactions=are_interactions) or spool.infer_scale()
         table = choose_code_table(scale)
         value_kind: Any = np.uint8 if table is not None else np.float32 if spool.are_single else np.float64
-        with closing(self._make_buckets(rows, columns, value_kind)) as buckets:
+        stored_kinds = [value_kind, *(kind for kind in extra_kinds if kind is not None)]
+        with closing(self._make_buckets(rows, columns, stored_kinds)) as buckets:
             column_counts = self._distribute(buckets, rows, columns, table)
             writer = StoreWriter(
                 folder,
@@ -174,6 +183,7 @@ class _StoreBuilder:
                 value_kind=np.float64 if table is None and duplicates == "mean" else value_kind,
                 column_weights=column_counts,
                 most_entries=spool.n_entries,
+                extra_kinds=extra_kinds,
             )
             merger = RepeatMerger(duplicates, rows=rows.labels, columns=columns.labels, scale=scale, table=table)
             with closing(writer):
@@ -208,14 +218,22 @@ class _StoreBuilder:
                         self._axes, (batch.rows, batch.columns), reader.are_ids_typed, strict=True
                     )
                 )
-                self._add(rows, columns, batch.values)
+                self._add(rows, columns, batch.values, batch.extras)
+        self._take_form(reader.form)  # the type of the times is known once they are read
         self.files.append(
-            PackedFile(file, reader.guess, reader.n_dropped, reader.are_interactions, reader.is_uncertain)
+            PackedFile(
+                file,
+                reader.guess,
+                reader.n_dropped,
+                reader.are_interactions,
+                reader.is_uncertain,
+                reader.time_note,
+            )
         )
 
     def _read_matrix(self, file: Path) -> None:
         """Read a wide table or an .npz file at once, a store some entries at a time."""
-        matrix, guess, n_dropped, _ = read_entry_file(file, self._options)
+        matrix, guess, n_dropped, *_ = read_entry_file(file, self._options)
         self._take_form(matrix.form)
         rows, columns = (
             axis.add_labels(labels) for axis, labels in zip(self._axes, (matrix.rows, matrix.columns), strict=True)
@@ -224,7 +242,7 @@ class _StoreBuilder:
         for piece in iterate_entries(matrix.parts):
             values = matrix.values[start : start + piece.rows.size].astype(np.float64)
             start += piece.rows.size
-            self._add(rows.take(piece.rows), columns.take(piece.columns), values)
+            self._add(rows.take(piece.rows), columns.take(piece.columns), values, piece.extras)
         self.files.append(PackedFile(file, guess, n_dropped, not matrix.has_values))
 
     def _take_form(self, form: TableForm) -> None:
@@ -250,18 +268,18 @@ class _StoreBuilder:
         except BadEntries as error:
             raise error.locate(batch.locate(at)) from error
 
-    def _add(self, rows: CodedLabels, columns: CodedLabels, values: FloatArray) -> None:
+    def _add(self, rows: CodedLabels, columns: CodedLabels, values: FloatArray, extras: Extras) -> None:
         self._row_samples.append(CodedLabels(rows.kind, rows.codes[::_SAMPLE].copy()))
-        self._spool.add(rows, columns, values)
+        self._spool.add(rows, columns, values, extras)
         self._progress(self._spool.n_entries, None)
 
-    def _make_buckets(self, rows: SortedLabels, columns: SortedLabels, value_kind: npt.DTypeLike) -> Buckets:
+    def _make_buckets(self, rows: SortedLabels, columns: SortedLabels, stored_kinds: list[Any]) -> Buckets:
         """Return buckets of rows that will hold about equally many entries."""
         weights = np.zeros(len(rows.labels), dtype=np.int64)
         for sample in self._row_samples:
             weights += _SAMPLE * np.bincount(rows.find_positions(sample), minlength=weights.size)
         index = [np.int32 if len(axis.labels) < 2**31 - 1 else np.int64 for axis in (rows, columns)]
-        return Buckets(self._scratch / "rows", weights, [*index, value_kind])
+        return Buckets(self._scratch / "rows", weights, [*index, *stored_kinds])
 
     def _distribute(
         self,
@@ -277,7 +295,9 @@ class _StoreBuilder:
             column_of = columns.find_positions(entries.columns)
             column_counts += np.bincount(column_of, minlength=column_counts.size)
             values = entries.values if table is None else find_codes(entries.values.astype(np.float64), table)
-            buckets.add(rows.find_positions(entries.rows), column_of, values)
+            extras = self._spool.fill_extras(entries.extras, values.size)
+            stored = (field for field in extras if field is not None)
+            buckets.add(rows.find_positions(entries.rows), column_of, values, *stored)
             self._progress(n_entries + int(column_counts.sum()), _STEPS * n_entries)
         buckets.close()  # buckets of columns are opened next, and the number of open files is limited
         return column_counts
@@ -286,12 +306,13 @@ class _StoreBuilder:
         """Sort one bucket after another, merge repeats, and append the entries to the store."""
         n_entries = self._spool.n_entries
         for bucket in buckets:
-            row_of, column_of, values = bucket.fields
+            row_of, column_of, values, *stored = bucket.fields
             order, row_of, column_of = sort_by_row(
                 row_of - bucket.first, column_of, n_rows=bucket.last - bucket.first, n_columns=n_columns
             )
             row_of += bucket.first
-            writer.append(*merger.merge(SortedEntries(row_of, column_of, values[order])))
+            extras = self._spool.split_extras(stored).take(order)
+            writer.append(*merger.merge(SortedEntries(row_of, column_of, values[order], extras)))
             self._progress(2 * n_entries + writer.n_entries, _STEPS * n_entries)
 
     def _infer_final_scale(self, scale: Scale, table: npt.NDArray[np.float64] | None, writer: StoreWriter) -> Scale:
@@ -300,7 +321,7 @@ class _StoreBuilder:
             return scale
         if table is None:
             return scale.infer_again(writer.values)
-        if self._options.duplicates not in ("first", "last"):
+        if self._options.duplicates not in ("first", "last", "latest"):
             return scale
         left = table[writer.code_counts[: table.size] > 0]
         return scale if left.size == table.size else Scale.infer(left)
@@ -320,6 +341,7 @@ class EntryBatch(NamedTuple):
     rows: pl.Series
     columns: pl.Series
     values: FloatArray
+    extras: Extras
     locate: Callable[[int | None], str]
 
 
@@ -337,6 +359,7 @@ class EntryReader:
             self._path,
             options.kind,
             asked=options.columns,
+            time=options.time,
             usual_count=options.usual_count,
             separator=options.separator,
             header=options.header,
@@ -344,8 +367,10 @@ class EntryReader:
         )
         choice = self._scan.choice
         row, column = choice.names[:2]
-        self.form = TableForm(row, column, choice.value_name)
+        time, weight = (None if (at := choice.find(role)) is None else choice.names[at] for role in ("time", "weight"))
+        self.form = TableForm(row, column, choice.value_name, time=time, weight=weight)
         self.guess = choice.remark
+        self.time_note = choice.time_remark
         self.are_interactions = choice.are_interactions
         self.is_uncertain = choice.is_uncertain
         self.are_ids_typed = self._scan.are_typed[:2]  # of rows, of columns
@@ -373,24 +398,46 @@ class EntryReader:
                     yield filled
 
     def _convert(self, frame: pl.DataFrame, n_before: int) -> EntryBatch:
+        n_needed = self._scan.choice.n_needed
         try:
             if self._scan.is_text:
                 frame = frame.with_columns(
-                    _parse_values(texts, self._options.decimal) for texts in frame.get_columns()[2:]
+                    _parse_values(texts, self._options.decimal) for texts in frame.get_columns()[2:n_needed]
                 )
-            lines = keep_complete_lines(frame, self._options.missing, is_part=True)
-            rows, columns, *values = lines.frame.get_columns()
+            lines = keep_complete_lines(frame, n_needed, self._options.missing, is_part=True)
+            rows, columns, *values = lines.frame.get_columns()[:n_needed]
             numbers = _to_floats(values[0]) if values else np.ones(rows.len())
+            extras = self._read_extras(lines.frame)
         except BadEntries as error:
             at = None if error.position is None else n_before + error.position
             raise error.locate(self._locate(at)) from error
         self.n_dropped += lines.n_dropped
+        kept = np.flatnonzero(np.ones(numbers.size) if extras.weights is None else extras.weights)
+        if kept.size < numbers.size:  # an entry of weight 0 is left out
+            rows, columns, numbers, extras = rows.gather(kept), columns.gather(kept), numbers[kept], extras.take(kept)
         return EntryBatch(
             rows,
             columns,
             numbers,
-            lambda at: self._locate(None if at is None else n_before + lines.find_place(at)),
+            extras,
+            lambda at: self._locate(None if at is None else n_before + lines.find_place(int(kept[at]))),
         )
+
+    def _read_extras(self, frame: pl.DataFrame) -> Extras:
+        """Return the times and weights of some lines."""
+        choice, is_text, columns = self._scan.choice, self._scan.is_text, frame.get_columns()
+        times = weights = None
+        if (at := choice.find("time")) is not None:
+            texts = parse_time_texts(columns[at]) if is_text else columns[at]
+            parsed = read_times(texts)
+            times = parsed.seconds
+            self.form = self.form._replace(time_type=parsed.type)
+        if (at := choice.find("weight")) is not None:
+            numbers = _parse_values(columns[at], self._options.decimal) if is_text else columns[at]
+            if numbers.null_count():
+                raise BadEntries("the weight is missing", position=int(numbers.is_null().arg_true()[0]))
+            weights = check_weights(_to_floats(numbers), numbers.len())
+        return Extras(times, weights)
 
     def _locate(self, at: int | None) -> str:
         return f"{self._path}" if at is None else f"{self._path}, {self._scan.choice.locate(at)}"
@@ -412,11 +459,12 @@ def _parse_values(texts: pl.Series, decimal: str) -> pl.Series:
 
 
 class SpooledEntries(NamedTuple):
-    """Some entries: codes of their labels, and their values."""
+    """Some entries: codes of their labels, their values, times and weights."""
 
     rows: CodedLabels
     columns: CodedLabels
     values: npt.NDArray[np.floating[Any]]
+    extras: Extras
 
 
 class Spool:
@@ -430,8 +478,9 @@ class Spool:
         self._low, self._high = np.inf, -np.inf
         self.n_entries = 0
         self.are_single = True  # whether float32 holds all values exactly
+        self.has_times = self.has_weights = False  # whether some entry has a date, or a weight other than 1
 
-    def add(self, rows: CodedLabels, columns: CodedLabels, values: FloatArray) -> None:
+    def add(self, rows: CodedLabels, columns: CodedLabels, values: FloatArray, extras: Extras = PLAIN_EXTRAS) -> None:
         """Add entries; their values are finite."""
         with np.errstate(over="ignore"):
             single = values.astype(np.float32)
@@ -439,6 +488,11 @@ class Spool:
         with self._path(len(self._kinds)).open("wb", buffering=0) as file:
             for array in (_narrow(rows.codes), _narrow(columns.codes), single if self.are_single else values):
                 np.save(file, array, allow_pickle=False)
+            extras = extras.simplify()
+            for field in extras:
+                np.save(file, np.empty(0) if field is None else field, allow_pickle=False)
+        self.has_times |= extras.times is not None
+        self.has_weights |= extras.weights is not None
         self._kinds.append((rows.kind, columns.kind))
         self.n_entries += values.size
         self._update_range(values)
@@ -448,9 +502,24 @@ class Spool:
         for at, (row_kind, column_kind) in enumerate(self._kinds):
             path = self._path(at)
             with path.open("rb") as file:
-                rows, columns, values = (np.load(file, allow_pickle=False) for _ in range(3))
+                rows, columns, values, *fields = (np.load(file, allow_pickle=False) for _ in range(5))
             path.unlink()
-            yield SpooledEntries(CodedLabels(row_kind, rows), CodedLabels(column_kind, columns), values)
+            extras = Extras(*(field if field.size else None for field in fields))
+            yield SpooledEntries(CodedLabels(row_kind, rows), CodedLabels(column_kind, columns), values, extras)
+
+    def fill_extras(self, extras: Extras, n_entries: int) -> Extras:
+        """Return times and weights of all entries where some entry of the spool has them."""
+        times, weights = extras
+        if self.has_times and times is None:
+            times = np.full(n_entries, NO_TIME)
+        if self.has_weights and weights is None:
+            weights = np.ones(n_entries)
+        return Extras(times, weights)
+
+    def split_extras(self, stored: list[npt.NDArray[Any]]) -> Extras:
+        """Return stored fields as times and weights."""
+        fields = iter(stored)
+        return Extras(next(fields) if self.has_times else None, next(fields) if self.has_weights else None)
 
     def infer_scale(self) -> Scale:
         """Infer the scale from the values as `Scale.infer` does; an interval includes all outliers."""
@@ -482,6 +551,7 @@ class SortedEntries(NamedTuple):
     rows: IndexArray
     columns: IndexArray
     values: npt.NDArray[Any]
+    extras: Extras = PLAIN_EXTRAS
 
 
 class RepeatMerger:
@@ -508,20 +578,22 @@ class RepeatMerger:
             return entries
         if self._duplicates == "error":
             raise self._error(entries, np.flatnonzero(is_repeat)[:1])
-        values = self._merge_values(entries.values, is_repeat)
-        return SortedEntries(entries.rows[~is_repeat], entries.columns[~is_repeat], values)
+        merged = self._merge_values(entries.values, is_repeat, entries.extras)
+        return SortedEntries(entries.rows[~is_repeat], entries.columns[~is_repeat], *merged)
 
-    def _merge_values(self, values: npt.NDArray[Any], is_repeat: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
+    def _merge_values(
+        self, values: npt.NDArray[Any], is_repeat: npt.NDArray[np.bool_], extras: Extras
+    ) -> tuple[npt.NDArray[Any], Extras]:
         if self._duplicates != "mean":
-            return merge_repeats(values, is_repeat, self._duplicates)
-        means = merge_repeats(
-            (values if self._table is None else self._table[values]).astype(np.float64), is_repeat, "mean"
+            return merge_repeats(values, is_repeat, self._duplicates, extras)
+        means, extras = merge_repeats(
+            (values if self._table is None else self._table[values]).astype(np.float64), is_repeat, "mean", extras
         )
         if self._scale.levels is None:
-            return means
+            return means, extras
         levels, n_moved = round_to_levels(means, self._scale)
         self.n_moved += n_moved
-        return levels if self._table is None else find_codes(levels, self._table)
+        return levels if self._table is None else find_codes(levels, self._table), extras
 
     def _error(self, entries: SortedEntries, at: IndexArray) -> DuplicateEntries:
         row, column = self._rows[entries.rows[at]].tolist()[0], self._columns[entries.columns[at]].tolist()[0]

@@ -22,6 +22,7 @@ from deepmf.data.source import check_expansion, check_path, is_folder, summarise
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns, Hint, OffScale, UnreadableFile
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import iterate_pieces
+from deepmf.matrix.extras import TIME_TYPES, Extras
 from deepmf.matrix.frames import (
     DETECT,
     PLAIN,
@@ -31,8 +32,8 @@ from deepmf.matrix.frames import (
     check_roles,
     choose_columns,
 )
-from deepmf.matrix.matrix import NAME_COLUMNS, NPZ_FORM, NPZ_LABELS, Missing, ObservedMatrix, choose_scale
-from deepmf.matrix.packed import check_entries, open_store
+from deepmf.matrix.matrix import NAME_COLUMNS, NPZ_EXTRAS, NPZ_FORM, NPZ_LABELS, Missing, ObservedMatrix, choose_scale
+from deepmf.matrix.packed import are_extras_valid, check_entries, open_store
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import Duplicates, check_duplicates
 
@@ -53,6 +54,8 @@ def read_matrix(
     column: NameOrPosition = None,
     value: ValueColumn = DETECT,
     count: NameOrPosition = None,
+    time: ValueColumn = DETECT,
+    weight: NameOrPosition = None,
     separator: str | None = None,
     header: bool | None = None,
     scale: Scale | None = None,
@@ -78,12 +81,17 @@ def read_matrix(
         values; so does a file of two columns.
     count
         Name or position of a column that counts interactions. The counts of a repeated pair are added up.
+    time
+        Name or position of the column of times: Unix seconds or milliseconds, dates or ISO texts. An empty field is an
+        entry without a date. By default a column that is named like a time and holds times is taken; None reads none.
+    weight
+        Name or position of the column of weights. An entry of weight 0 is left out.
     separator, header
         Recognised from the first lines by default.
     scale
         Inferred from the values by default.
     duplicates
-        What to do where a row and a column occur twice: "error", "first", "last" or "mean".
+        What to do where a row and a column occur twice: "error", "first", "last", "latest" (by its time) or "mean".
     missing
         What to do with a line whose value is missing (empty, NA, null, NaN, ...): "error", or "drop" the line.
     decimal
@@ -109,6 +117,8 @@ def read_matrix(
         column=column,
         value=value,
         count=count,
+        time=time,
+        weight=weight,
         separator=separator,
         header=header,
         scale=scale,
@@ -132,6 +142,8 @@ class ReadOptions:
     column: NameOrPosition = None
     value: ValueColumn = DETECT
     count: NameOrPosition = None
+    time: ValueColumn = DETECT
+    weight: NameOrPosition = None
     usual_count: str | None = None  # name of the counts in the table that this file belongs to
     separator: str | None = None
     header: bool | None = None
@@ -171,7 +183,13 @@ class ReadOptions:
     def columns(self) -> Mapping[str, NameOrPosition]:
         """The names or positions of columns by role."""
         value = None if self.value is DETECT else self.value
-        return {"row": self.row, "column": self.column, "value": value, "count": self.count}
+        return {"row": self.row, "column": self.column, "value": value, "count": self.count, "weight": self.weight}
+
+    def refuse_extras(self, path: Path) -> None:
+        """Refuse columns of times and weights in a file that has no such columns."""
+        for name, wanted in (("time", None if self.time is DETECT else self.time), ("weight", self.weight)):
+            if wanted is not None:
+                raise BadSetting(f"{path} has no field for each entry's {name}; got {name} {wanted!r}")
 
 
 class EntryFile(NamedTuple):
@@ -180,19 +198,24 @@ class EntryFile(NamedTuple):
     guess: in words, which columns were taken for which role; None where nothing was guessed.
     n_dropped: the number of lines that were dropped because their value is missing.
     is_uncertain: whether the guess may well be wrong.
+    time_note: in words, which column was recognised as the times; None where none was.
     """
 
     matrix: ObservedMatrix
     guess: str | None = None
     n_dropped: int = 0
     is_uncertain: bool = False
+    time_note: str | None = None
 
 
 def read_entry_file(path: str | Path, options: ReadOptions) -> EntryFile:
     """Read a matrix as `read_matrix` does, and note what was guessed and dropped."""
     if is_folder(path):
+        options.refuse_extras(Path(path))
         return EntryFile(_read_store(Path(path), options))
     path = check_path(path)
+    if options.wide or path.suffix.lower() in (".npz", ".npy"):
+        options.refuse_extras(path)
     if path.suffix.lower() == ".npz":
         return _locate_errors(lambda: _read_npz(path, options), path, lambda at: f"entry {at}")
     if path.suffix.lower() == ".npy":
@@ -203,12 +226,14 @@ def read_entry_file(path: str | Path, options: ReadOptions) -> EntryFile:
         path,
         options.kind,
         asked=options.columns,
+        time=options.time,
         usual_count=options.usual_count,
         separator=options.separator,
         header=options.header,
         decimal=options.decimal,
     )
-    lines = _locate_errors(lambda: keep_complete_lines(frame, options.missing), path, choice.locate)
+    n_needed = choice.n_needed
+    lines = _locate_errors(lambda: keep_complete_lines(frame, n_needed, options.missing), path, choice.locate)
     if lines.frame.height == 0:
         raise UnreadableFile(f"{path} holds no entries; lines without a value: {lines.n_dropped:,}")
     matrix = _locate_errors(
@@ -218,13 +243,15 @@ def read_entry_file(path: str | Path, options: ReadOptions) -> EntryFile:
             column=1,
             value=None if choice.are_interactions else 2,
             count=2 if "count" in choice.roles else None,
+            time=choice.find("time"),
+            weight=choice.find("weight"),
             scale=options.scale,
             duplicates=options.duplicates,
         ),
         path,
         lambda at: choice.locate(lines.find_place(at)),
     )
-    return EntryFile(matrix, choice.remark, lines.n_dropped, choice.is_uncertain)
+    return EntryFile(matrix, choice.remark, lines.n_dropped, choice.is_uncertain, choice.time_remark)
 
 
 class CompleteLines(NamedTuple):
@@ -242,22 +269,26 @@ class CompleteLines(NamedTuple):
         return at if self.places is None else int(self.places[at])
 
 
-def keep_complete_lines(frame: pl.DataFrame, missing: Missing, *, is_part: bool = False) -> CompleteLines:
+def keep_complete_lines(
+    frame: pl.DataFrame, n_needed: int, missing: Missing, *, is_part: bool = False
+) -> CompleteLines:
     """Drop the lines in which a row, a column or a value (in this order) is missing, or refuse them.
 
+    n_needed: the number of columns, from the first, that no line may lack.
     is_part: the frame is a part of a file, so that the message does not count lines.
     """
     polars = import_polars()
-    for value in frame.get_columns()[2:]:
+    for value in frame.get_columns()[2:n_needed]:
         if value.dtype.is_float() and value.is_nan().any():
             frame = frame.with_columns(value.fill_nan(None))
-    if not any(series.null_count() for series in frame.get_columns()):
+    if not any(series.null_count() for series in frame.get_columns()[:n_needed]):
         return CompleteLines(frame, None, 0)
-    is_complete = frame.select(polars.all_horizontal(polars.all().is_not_null())).to_series()
+    needed = polars.col(frame.columns[:n_needed])
+    is_complete = frame.select(polars.all_horizontal(needed.is_not_null())).to_series()
     n_missing = frame.height - int(is_complete.sum())
     if missing == "error":
         first = int((~is_complete).arg_true()[0])
-        line = dict(zip(("row id", "column id", "value"), frame.row(first), strict=False))
+        line = dict(zip(("row id", "column id", "value"), frame.row(first)[:n_needed], strict=False))
         name = next(name for name in ("value", "row id", "column id") if name in line and line[name] is None)
         count = "" if is_part else f", as in {n_missing:,} of {frame.height:,} lines"
         raise BadEntries(f"the {name} is missing{count}", position=first, hint=MISSING_HINT)
@@ -399,12 +430,35 @@ def _read_npz(path: Path, options: ReadOptions) -> EntryFile:
     arrays = _read_own_arrays(path)
     labels = {name: arrays[name].tolist() for name in NPZ_LABELS.values() if name in arrays}
     form, are_interactions = _parse_form(path, arrays[NPZ_FORM].tolist()) if NPZ_FORM in arrays else (PLAIN, False)
+    form, extras = _parse_extras(path, arrays, matrix.nnz, form)
     if are_interactions or options.kind is INTERACTIONS:
         scale = choose_scale(options.scale, are_interactions=True)
         read = ObservedMatrix.from_sparse(matrix, scale=scale, duplicates="sum", **labels)
-        return EntryFile(read.with_form(form), n_dropped=n_dropped)
-    read = ObservedMatrix.from_sparse(matrix, scale=options.scale, duplicates=options.duplicates, **labels)
+    else:
+        read = ObservedMatrix.from_sparse(matrix, scale=options.scale, duplicates=options.duplicates, **labels)
+    if not extras.are_absent:
+        read = read.with_extras(extras)
     return EntryFile(read.with_form(form), n_dropped=n_dropped)
+
+
+def _parse_extras(
+    path: Path, arrays: Mapping[str, npt.NDArray[Any]], n_entries: int, form: TableForm
+) -> tuple[TableForm, Extras]:
+    """Return the form and the times and weights that `ObservedMatrix.write` adds, in row order."""
+    extras = Extras(arrays.get("times"), arrays.get("weights"))
+    if extras.are_absent:
+        return form, extras
+    kinds = {"times": "i", "weights": "f"}
+    fields = [(name, field) for name, field in extras._asdict().items() if field is not None]
+    names = arrays.get("extra_form", np.array(["", "", ""])).tolist()
+    if (
+        any(field.shape != (n_entries,) or field.dtype.kind != kinds[name] for name, field in fields)
+        or not (isinstance(names, list) and len(names) == 3 and names[1] in ("", *TIME_TYPES))
+        or not are_extras_valid(extras)
+    ):
+        raise UnreadableFile(f"{path} has times or weights that do not fit its {n_entries:,} entries")
+    time, time_type, weight = (name or None for name in names)
+    return form._replace(time=time, time_type=time_type, weight=weight), extras
 
 
 def read_npz(path: str | Path) -> scipy.sparse.sparray:
@@ -454,7 +508,7 @@ def _read_own_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     """Return the labels and the form that `ObservedMatrix.write` adds to the arrays of scipy."""
     try:
         with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in (*NPZ_LABELS.values(), NPZ_FORM) if name in archive}
+            return {name: archive[name] for name in (*NPZ_LABELS.values(), NPZ_FORM, *NPZ_EXTRAS) if name in archive}
     except Exception as error:  # as in `read_npz`
         raise UnreadableFile(f"{path} has labels that cannot be read ({summarise(error)})") from error
 

@@ -1,4 +1,4 @@
-"""Splits of a matrix: by entries, by folds, by areas, by rows, by published masks.
+"""Splits of a matrix: by entries, by folds, by areas, by rows, by time, by published masks.
 
 All parts have the scale of the matrix if it was given or has levels. An inferred interval is inferred again from the
 training entries, so that training knows nothing of the others, and all parts have this scale."""
@@ -15,8 +15,9 @@ import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.data.random_numbers import check_seed, draw_order
-from deepmf.errors import BadSplit
+from deepmf.errors import BadSplit, Hint
 from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.extras import NO_TIME, TimeArray, format_time, parse_time
 from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
 
 BATCH_DRAWS = 1 << 20  # random words drawn at a time
@@ -245,6 +246,113 @@ def _choose_given(matrix: ObservedMatrix, order: IndexArray, given: float) -> np
     is_given = np.zeros(matrix.n_entries, dtype=bool)
     is_given[by_row] = place < n_given[matrix.entry_rows[by_row]]
     return is_given
+
+
+def split_time(
+    matrix: ObservedMatrix,
+    *,
+    train_before: Any = None,
+    validation_before: Any = None,
+    validation: float = 0.05,
+    test: float = 0.20,
+) -> Split:
+    """Split the entries by time: train on the earliest, test on the latest; every part keeps all rows and columns.
+
+    A model that is fitted on the training part knows nothing of later entries. Entries of the same second stay
+    together. An entry without a date counts as earlier than all others.
+
+    Parameters
+    ----------
+    matrix
+        The entries to split, with times.
+    train_before
+        Entries before this time are for training: a date, a datetime, ISO text or Unix seconds.
+    validation_before
+        Entries from `train_before` until before this time are for validation, all later ones for the test (default:
+        there are no validation entries).
+    validation, test
+        Without `train_before`, the shares of the entries at the end that are for validation and for the test.
+
+    >>> ratings = ObservedMatrix.from_entries(
+    ...     [1, 1, 2, 2], [1, 2, 1, 2], [5, 3, 4, 2], times=["2024-01-05", "2024-03-01", "2024-02-01", "2024-04-01"]
+    ... )
+    >>> split = split_time(ratings, train_before="2024-02-15", validation_before="2024-03-15")
+    >>> split.train.n_entries, split.validation.n_entries, split.test.values.tolist()
+    (2, 1, [2.0])
+    """
+    times = _check_times(matrix)
+    if train_before is None:
+        if validation_before is not None:
+            raise BadSplit("validation_before needs train_before, the end of the training entries")
+        _check_shares(1.0 - validation - test, validation, test)
+        ends = _find_time_ends(times, validation, test)
+    else:
+        start = parse_time(train_before)
+        ends = start, start if validation_before is None else parse_time(validation_before)
+        if ends[1] < ends[0]:
+            raise BadSplit(
+                f"validation_before={validation_before!r} lies before train_before={train_before!r}; give a later time"
+            )
+    part_of = np.searchsorted(np.array(ends), times, side="right")
+    for part, name in ((0, "train"), (2, "test")):
+        if not np.any(part_of == part):
+            first, last = (format_time(end) for end in (times[times != NO_TIME].min(), times.max()))
+            raise BadSplit(f"there are no {name} entries: the entries are from {first} to {last}")
+    return Split(*_share_scale([matrix.take_entries(part_of == part) for part in range(3)]))
+
+
+def _find_time_ends(times: TimeArray, validation: float, test: float) -> tuple[int, int]:
+    """Return the first times of validation and test, so that they have about these shares of the entries."""
+    ordered = np.sort(times)
+    places = (np.array([1 - validation - test, 1 - test]) * times.size).round().astype(np.int64)
+    first, second = (int(ordered[min(place, times.size - 1)]) for place in places.tolist())
+    return first, second
+
+
+def split_last(matrix: ObservedMatrix, *, n: int = 1, validation: int = 0) -> Split:
+    """Split off the last entries of each row by time; every part keeps all rows and columns.
+
+    The question is what a row does next. Other rows' later entries stay in training, so that a model knows more of the
+    future than it would in use; `split_time` does not allow that. A row keeps at least one entry for training. An entry
+    without a date counts as earlier than all others.
+
+    Parameters
+    ----------
+    matrix
+        The entries to split, with times.
+    n
+        The number of test entries of each row.
+    validation
+        The number of validation entries of each row, which come right before its test entries.
+
+    >>> ratings = ObservedMatrix.from_entries([1, 1, 2], [1, 2, 1], [5, 3, 4], times=["2024-02-01", "2024-01-01", None])
+    >>> split_last(ratings, n=1, validation=0).test.entries().columns.tolist()
+    [1]
+    """
+    for name, count, least in (("n", n, 1), ("validation", validation, 0)):
+        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < least:
+            raise BadSplit(f"{name} must be a whole number of at least {least}; got {count!r}")
+    times = _check_times(matrix)
+    rows = matrix.entry_rows
+    order = np.lexsort((times, rows))
+    from_end = np.empty(matrix.n_entries, dtype=np.int64)
+    from_end[order] = matrix.by_row.starts[rows + 1] - 1 - np.arange(matrix.n_entries)
+    n_test = np.minimum(n, matrix.row_counts - 1)[rows]
+    n_validation = np.minimum(validation, matrix.row_counts[rows] - 1 - n_test)
+    part_of = np.where(from_end < n_test, 2, np.where(from_end < n_test + n_validation, 1, 0))
+    if not np.any(part_of == 2):
+        raise BadSplit("no row has two entries, so that none could be held out")
+    return Split(*_share_scale([matrix.take_entries(part_of == part) for part in range(3)]))
+
+
+def _check_times(matrix: ObservedMatrix) -> TimeArray:
+    """Return the times of a matrix; refuse entries without dates, or with a single one."""
+    if matrix.times is None:
+        raise BadSplit("the entries have no dates", hint=Hint("time= names their column", "--time names their column"))
+    dated = matrix.times[matrix.times != NO_TIME]
+    if dated.min() == dated.max():
+        raise BadSplit(f"all entries have the same date, {format_time(dated[0])}, which says nothing about their order")
+    return matrix.times
 
 
 def split_from_masks(matrix: ObservedMatrix, train_mask: Any, validation_mask: Any, test_mask: Any) -> Split:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from deepmf.errors import BadEntries, BadSetting, Hint, NothingObserved, OffScale, UnknownLabel
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.matrix import AREAS, Entries, ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import mae_error, rmse_error
@@ -91,7 +92,7 @@ def evaluate(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") 
     model
         A fitted model.
     test
-        The entries to predict.
+        The entries to predict; a model with drift predicts them for their own times.
     unknown
         How to treat entries whose row or column the model does not know: raise `UnknownLabel` ("error"), leave them
         out ("nan"), or predict them by means ("fallback"), which adds an `AreaErrors` named "unknown".
@@ -109,7 +110,7 @@ def evaluate(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") 
     _check_on_scale(model.scale_, entries)
     if unknown == "error":
         check_test_known(model, test)
-    predictions = _predict_entries(model, entries, unknown)
+    predictions = _predict_entries(model, entries, unknown, test.times if model.has_drift else None)
     errors = []
     for area in (*AREAS, UNKNOWN) if unknown == "fallback" else AREAS:
         inside = predictions.areas == area
@@ -163,7 +164,7 @@ class _Predictions:
     levels: dict[str, FloatArray]  # by the metric they minimise
 
 
-def _predict_entries(model: Model, entries: Entries, unknown: Unknown) -> _Predictions:
+def _predict_entries(model: Model, entries: Entries, unknown: Unknown, times: TimeArray | None) -> _Predictions:
     size = entries.values.size
     areas = np.empty(size, dtype=f"<U{len(UNKNOWN)}")
     values = np.empty(size)
@@ -172,9 +173,10 @@ def _predict_entries(model: Model, entries: Entries, unknown: Unknown) -> _Predi
         some = slice(start, start + _ENTRIES_AT_A_TIME)
         pairs: tuple[npt.NDArray[Any], npt.NDArray[Any]] = entries.rows[some], entries.columns[some]
         areas[some] = model.areas(*pairs, unknown=unknown)
-        values[some] = model.predict(*pairs, unknown=unknown)
+        at = None if times is None else times[some]
+        values[some] = model.predict(*pairs, at=at, unknown=unknown)
         for metric, chosen in levels.items():
-            chosen[some] = model.predict_levels(*pairs, metric=metric, unknown=unknown)
+            chosen[some] = model.predict_levels(*pairs, at=at, metric=metric, unknown=unknown)
     areas[areas == ""] = UNKNOWN
     return _Predictions(areas, values, levels)
 
@@ -251,7 +253,7 @@ def evaluate_columns(model: Model, test: ObservedMatrix) -> ColumnErrors:
     (['Alien'], [1.0])
     """
     rows, columns, values = test.entries()
-    squares = np.square(model.predict(rows, columns) - values)
+    squares = np.square(model.predict(rows, columns, at=test.times if model.has_drift else None) - values)
     which = test.by_row.columns
     counts = test.column_counts.astype(np.int64)
     present = counts > 0
@@ -293,7 +295,7 @@ def evaluate_cold_start(model: Model, test: ObservedMatrix) -> list[ColdStart]:
     [ColdStart(first=1, last=1, n_entries=1, rmse=1.0)]
     """
     rows, columns, values = test.entries()
-    predicted = model.predict(rows, columns)
+    predicted = model.predict(rows, columns, at=test.times if model.has_drift else None)
     group = np.searchsorted(STARTS, model.row_counts(rows), side="right") - 1
     ends = [*(start - 1 for start in STARTS[1:]), None]
     curve = []

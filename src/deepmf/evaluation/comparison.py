@@ -6,11 +6,11 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from deepmf.data.splits import AreaSplit, Split, iterate_folds, split_areas
+from deepmf.data.splits import AreaSplit, Split, iterate_folds, split_areas, split_last, split_time
 from deepmf.errors import BadEntries, BadSetting, BadSplit, DeepMFWarning, Hint, UserError, suggest_name
 from deepmf.evaluation.areas import AreaErrors, evaluate, ignore_empty_lines
 from deepmf.evaluation.ranking import (
@@ -47,6 +47,7 @@ _METRICS = tuple(each.name for each in fields(AreaErrors) if each.name not in ("
 WORSE = "(worse than means)"  # behind a model in the table
 
 Candidate = str | Model | type[Model]
+SplitBy = Literal["entries", "time", "last"]
 
 # Called after each fit with the number of fits done and their total.
 Progress = Callable[[int, int | None], None]
@@ -58,6 +59,7 @@ def compare(
     *,
     row_features: Features | None = None,
     column_features: Features | None = None,
+    by: SplitBy = "entries",
     folds: int = 5,
     areas: bool = False,
     new_rows: float = 0.2,
@@ -86,6 +88,9 @@ def compare(
         The entries to split.
     row_features, column_features
         Side information for the models that use it (`Model.takes_features`).
+    by
+        "entries" splits at random, "time" holds out the latest 20 % of the entries, and "last" the latest entry of
+        each row. By time there is a single split, and `folds` is not used.
     folds
         Number of folds, each of which is the test set once; with `areas`, the number of random splits.
     areas
@@ -117,7 +122,13 @@ def compare(
             hint=Hint("metric='ndcg'", "--metric ndcg"),
         )
     ranking = None if metric in ERROR_METRICS else RankingPlan.of(matrix, metric, n, relevant, rank_by, candidates)
-    plan = SplitPlan(folds, areas, new_rows, new_columns, validation, seed, metric, ranking)
+    if by not in get_args(SplitBy):
+        raise BadSetting(f"by must be 'entries', 'time' or 'last'; got {by!r}")
+    if by != "entries":
+        if areas:
+            raise BadSetting(f"by={by!r} and areas=True are two ways to split; give one of them")
+        folds = 1
+    plan = SplitPlan(folds, areas, new_rows, new_columns, validation, seed, metric, ranking, by)
     next(plan.split(matrix))  # a matrix that cannot be split is refused before any model is fitted
     given = {"row_features": row_features, "column_features": column_features}
     features = {name: each for name, each in given.items() if each is not None}
@@ -143,6 +154,13 @@ def compare(
         for label, model in unfitted.items()
     ]
     return Comparison(tuple(compared), plan, matrix.describe())
+
+
+def split_by_time(matrix: ObservedMatrix, by: SplitBy, validation: float, test: float) -> Split:
+    """Hold out the latest entries: shares of all of them, or one of each row for the test and one for validation."""
+    if by == "time":
+        return split_time(matrix, validation=validation, test=test)
+    return split_last(matrix, n=1, validation=int(validation > 0))
 
 
 def _build_candidates(models: Iterable[Candidate] | Mapping[str, Candidate], *, seed: int) -> dict[str, Model]:
@@ -238,6 +256,7 @@ class SplitPlan:
     seed: int = 0
     metric: str = "rmse"
     ranking: RankingPlan | None = None
+    by: SplitBy = "entries"
 
     @property
     def metric_title(self) -> str:
@@ -252,6 +271,9 @@ class SplitPlan:
 
     def split(self, matrix: ObservedMatrix) -> Iterator[Problem]:
         """Yield the problem of each split; the same matrix always gives the same splits."""
+        if self.by != "entries":
+            yield Problem.from_split(split_by_time(matrix, self.by, self.validation, TEST_SHARE))
+            return
         if not self.areas:
             splits = iterate_folds(matrix, self.folds, validation=self.validation, seed=self.seed)
             yield from map(Problem.from_split, splits)
@@ -275,9 +297,13 @@ class SplitPlan:
     @property
     def part(self) -> str:
         """The word for one of the splits: "split" or "fold"."""
-        return "split" if self.areas else "fold"
+        return "split" if self.areas or self.by != "entries" else "fold"
 
     def __str__(self) -> str:
+        if self.by == "time":
+            return f"the latest {TEST_SHARE:.0%} of the entries are the test"
+        if self.by == "last":
+            return "the latest entry of each row is the test"
         if not self.areas:
             return f"{self.folds} folds, each the test set once; seed {self.seed}"
         new = f"{self.new_rows:g} of the rows and {self.new_columns:g} of the columns new"

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, join_extras
 from deepmf.matrix.feature_encoding import FeatureVectors
 
 NOTHING: IndexArray = np.empty(0, dtype=np.int64)  # no positions
@@ -21,6 +22,16 @@ class AxisEntries(NamedTuple):
     others: IndexArray  # (entries,) positions on the other axis
     values: FloatArray  # (entries,)
     features: FeatureVectors | None = None  # of each row (or column), if the model uses features
+    extras: Extras = PLAIN_EXTRAS  # of each entry
+
+    @property
+    def totals(self) -> npt.NDArray[Any]:
+        """The total weight of each group: its number of entries where no entry has a weight."""
+        counts = np.diff(self.starts)
+        if self.extras.weights is None:
+            return counts
+        which = np.repeat(np.arange(counts.size), counts)
+        return np.bincount(which, weights=self.extras.weights, minlength=counts.size)
 
     @property
     def are_empty(self) -> npt.NDArray[np.bool_]:
@@ -30,14 +41,14 @@ class AxisEntries(NamedTuple):
 
     def take(self, groups: IndexArray) -> AxisEntries:
         """Return the entries of some groups."""
-        taken = group(groups.size, gather(groups, self.starts, self.others, self.values))
+        taken = group(groups.size, gather(groups, self.starts, self.others, self.values, extras=self.extras))
         return taken if self.features is None else taken._replace(features=self.features.take(groups))
 
     def below(self, position: int) -> AxisEntries:
         """Return the entries whose position on the other axis is below a limit."""
         kept = self.others < position
         starts = np.concatenate([[0], np.cumsum(kept)])[self.starts]
-        return AxisEntries(starts, self.others[kept], self.values[kept], self.features)
+        return AxisEntries(starts, self.others[kept], self.values[kept], self.features, self.extras.take(kept))
 
     def without_each(self, left_out: IndexArray) -> AxisEntries:
         """Return a group for each of some entries of a single group, without that entry."""
@@ -45,7 +56,7 @@ class AxisEntries(NamedTuple):
         starts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))]).astype(np.int64)
         places = np.nonzero(kept)[1]
         features = None if self.features is None else self.features.take(np.zeros(left_out.size, dtype=np.int64))
-        return AxisEntries(starts, self.others[places], self.values[places], features)
+        return AxisEntries(starts, self.others[places], self.values[places], features, self.extras.take(places))
 
     def with_features_of(self, features: FeatureVectors) -> AxisEntries:
         """Return the entries of a single group once for each feature vector."""
@@ -59,6 +70,7 @@ class PlacedEntries(NamedTuple):
     rows: IndexArray
     columns: IndexArray
     values: FloatArray
+    extras: Extras = PLAIN_EXTRAS
 
 
 def find_spans(positions: IndexArray, starts: IndexArray) -> tuple[IndexArray, IndexArray]:
@@ -92,10 +104,11 @@ def gather(
     *,
     order: IndexArray | None = None,
     dropped: IndexArray = NOTHING,
+    extras: Extras = PLAIN_EXTRAS,
 ) -> PlacedEntries:
     """Collect the entries of some rows (or columns) as (index into `positions`, other axis, value).
 
-    order: place of each entry in `values`, if it is another one. dropped: increasing places to leave out.
+    order: place of each entry in `values` and `extras`, if it is another one. dropped: increasing places to leave out.
     """
     inside = np.flatnonzero(positions < starts.size - 1)
     places, which = find_spans(positions[inside], starts)
@@ -104,7 +117,7 @@ def gather(
     if dropped.size:
         kept = ~are_among(entries, dropped)
         places, which, entries = places[kept], which[kept], entries[kept]
-    return PlacedEntries(which, others[places], values[entries].astype(np.float64))
+    return PlacedEntries(which, others[places], values[entries].astype(np.float64), extras.take(entries))
 
 
 def look_up(positions: IndexArray, entries: PlacedEntries, *, below: int | None) -> PlacedEntries:
@@ -116,7 +129,7 @@ def look_up(positions: IndexArray, entries: PlacedEntries, *, below: int | None)
     if below is not None:
         kept = entries.columns[places] < below
         places, which = places[kept], which[kept]
-    return PlacedEntries(which, entries.columns[places], entries.values[places])
+    return PlacedEntries(which, entries.columns[places], entries.values[places], entries.extras.take(places))
 
 
 def group(count: int, *parts: PlacedEntries) -> AxisEntries:
@@ -129,4 +142,5 @@ def group(count: int, *parts: PlacedEntries) -> AxisEntries:
         starts,
         np.concatenate([part.columns for part in parts])[order],
         np.concatenate([part.values for part in parts])[order],
+        extras=join_extras([(part.rows.size, part.extras) for part in parts]).take(order),
     )

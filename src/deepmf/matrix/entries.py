@@ -24,6 +24,7 @@ from deepmf.matrix.axis_entries import (
     locate,
     look_up,
 )
+from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras, join_extras
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labelled, Labels
@@ -69,53 +70,63 @@ def _regroup(starts: IndexArray, others: IndexArray, values: ValueArray, first: 
 class AddedEntries:
     """Entries added after training, in row order; rows, columns: positions, (entries,)."""
 
-    def __init__(self, rows: IndexArray, columns: IndexArray, values: FloatArray) -> None:
+    def __init__(
+        self, rows: IndexArray, columns: IndexArray, values: FloatArray, extras: Extras = PLAIN_EXTRAS
+    ) -> None:
         order = np.lexsort((columns, rows))
         self.rows, self.columns, self.values = rows[order], columns[order], values[order]
+        self.extras = extras.take(order)
 
     @classmethod
     def of(cls, extension: ObservedMatrix) -> AddedEntries:
         """Return the entries of a matrix."""
         rows, columns = extension.entry_rows.astype(np.int64), extension.by_row.columns.astype(np.int64)
-        return cls._in_order(rows, columns, extension.values.astype(np.float64))
+        return cls._in_order(rows, columns, extension.values.astype(np.float64), extension.extras)
 
     @classmethod
-    def _in_order(cls, rows: IndexArray, columns: IndexArray, values: FloatArray) -> AddedEntries:
+    def _in_order(cls, rows: IndexArray, columns: IndexArray, values: FloatArray, extras: Extras) -> AddedEntries:
         """Return entries that are in row order already."""
         added = cls.__new__(cls)
-        added.rows, added.columns, added.values = rows, columns, values
+        added.rows, added.columns, added.values, added.extras = rows, columns, values, extras
         return added
 
-    def join(self, rows: IndexArray, columns: IndexArray, values: FloatArray) -> AddedEntries:
+    def join(
+        self, rows: IndexArray, columns: IndexArray, values: FloatArray, extras: Extras = PLAIN_EXTRAS
+    ) -> AddedEntries:
         """Return these entries and others, which alone are sorted."""
-        new = AddedEntries(rows, columns, values)
-        width = 1 + max(int(part.max(initial=0)) for part in (self.columns, new.columns))
-        at = np.searchsorted(self.rows * width + self.columns, new.rows * width + new.columns)
+        later = AddedEntries(rows, columns, values, extras)
+        width = 1 + max(int(part.max(initial=0)) for part in (self.columns, later.columns))
+        at = np.searchsorted(self.rows * width + self.columns, later.rows * width + later.columns)
+        order = np.insert(np.arange(self.rows.size), at, self.rows.size + np.arange(later.rows.size))
         return AddedEntries._in_order(
-            np.insert(self.rows, at, new.rows),
-            np.insert(self.columns, at, new.columns),
-            np.insert(self.values, at, new.values),
+            np.insert(self.rows, at, later.rows),
+            np.insert(self.columns, at, later.columns),
+            np.insert(self.values, at, later.values),
+            join_extras([(self.rows.size, self.extras), (later.rows.size, later.extras)]).take(order),
         )
 
     def keep(self, which: npt.NDArray[np.bool_]) -> AddedEntries:
         """Return the entries of a mask."""
         if which.all():
             return self
-        return AddedEntries._in_order(self.rows[which], self.columns[which], self.values[which])
+        return AddedEntries._in_order(
+            self.rows[which], self.columns[which], self.values[which], self.extras.take(which)
+        )
 
     def move_to(self, rows: IndexArray, columns: IndexArray) -> AddedEntries:
         """Return the entries at other positions that are in the same order."""
-        return AddedEntries._in_order(rows, columns, self.values)
+        return AddedEntries._in_order(rows, columns, self.values, self.extras)
 
     def of_rows(self, positions: IndexArray, *, below: int | None = None) -> PlacedEntries:
         """Return the entries of some rows, optionally only those with a column below a limit."""
-        return look_up(positions, PlacedEntries(self.rows, self.columns, self.values), below=below)
+        return look_up(positions, PlacedEntries(self.rows, self.columns, self.values, self.extras), below=below)
 
     def of_columns(self, positions: IndexArray, *, below: int | None = None) -> PlacedEntries:
         """Return the entries of some columns, optionally only those with a row below a limit."""
         some = np.flatnonzero(np.isin(self.columns, positions)) if positions.size else NOTHING
         some = some[np.argsort(self.columns[some], kind="stable")]
-        return look_up(positions, PlacedEntries(self.columns[some], self.rows[some], self.values[some]), below=below)
+        by_column = PlacedEntries(self.columns[some], self.rows[some], self.values[some], self.extras.take(some))
+        return look_up(positions, by_column, below=below)
 
 
 @dataclass(frozen=True)
@@ -213,7 +224,9 @@ class EntryStore:
         if self.added is None:
             return None
         rows, columns = Labelled(self.rows, self.added.rows), Labelled(self.columns, self.added.columns)
-        return ObservedMatrix.from_positions(rows, columns, self.added.values, scale=self.scale)
+        return ObservedMatrix.from_positions(
+            rows, columns, self.added.values, scale=self.scale, extras=self.added.extras
+        )
 
     def take_trained_features(self) -> tuple[FeatureVectors | None, FeatureVectors | None]:
         """Return the features of all trained rows and of all trained columns."""
@@ -266,17 +279,21 @@ class EntryStore:
         rows, columns = rows.join(new.rows), columns.join(new.columns)
         row_of = rows.positions(new.row_labels)[new.entry_rows].astype(np.int64)
         column_of = columns.positions(new.column_labels)[new.by_row.columns].astype(np.int64)
-        known, values = self.values_at(row_of, column_of), new.values.astype(np.float64)
+        known, values, extras = self.values_at(row_of, column_of), new.values.astype(np.float64), new.extras
+        held = None if self._are_plain(new.extras) else self.extras_at(row_of, column_of)
         if self.scale.is_interactions and conflicts == "error":
+            extras = extras if held is None else _add_counts(held, known, new)
             values += np.nan_to_num(known)  # more interactions of a known pair are no contradiction
         contradicted = ~np.isnan(known) & (known != values) & (not self.scale.is_interactions)
         if conflicts == "error" and np.any(contradicted):
             raise _build_contradiction(new, known, int(np.flatnonzero(contradicted)[0]))
         fresh = known != values  # also for unknown entries, which are NaN
+        if held is not None:
+            fresh |= _are_changed(held, extras)
         if not described and rows is self.rows and columns is self.columns and not np.any(fresh):
             raise BadEntries("there is nothing to add: all rows, columns and entries are known already")
         row_of, column_of = row_of[fresh], column_of[fresh]
-        store = self._put(rows, columns, PlacedEntries(row_of, column_of, values[fresh]))
+        store = self._put(rows, columns, PlacedEntries(row_of, column_of, values[fresh], extras.take(fresh)))
         n_rows, n_columns = self.train.shape
         return Extended(
             store,
@@ -303,30 +320,54 @@ class EntryStore:
         trained = places >= 0
         as_trained = np.zeros(places.size, dtype=bool)
         as_trained[trained] = self.train.values[places[trained]] == new.values[trained]
+        if trained.any() and not self._are_plain(new.extras):
+            mine, theirs = self.train.extras.take(places[trained]), new.extras.take(trained)
+            as_trained[trained] &= ~(_are_changed(mine, theirs) | _are_changed(theirs, mine))
         dropped = np.union1d(self.dropped, places[trained]) if trained.any() else self.dropped
         dropped = np.setdiff1d(dropped, places[as_trained], assume_unique=True) if as_trained.any() else dropped
         added = self.added or AddedEntries(NOTHING, NOTHING, np.empty(0))
         known, put = added.rows * len(columns) + added.columns, new.rows * len(columns) + new.columns
         other = ~as_trained
         held = added.keep(~np.isin(known, put)) if known.size else added
-        together = held.join(new.rows[other], new.columns[other], new.values[other])
+        together = held.join(new.rows[other], new.columns[other], new.values[other], new.extras.take(other))
         return self.replace_entries(rows, columns, together, dropped)
+
+    def _are_plain(self, new: Extras) -> bool:
+        """Whether neither the known entries nor new ones have dates or weights."""
+        return new.are_absent and self.train.extras.are_absent and (self.added is None or self.added.extras.are_absent)
 
     def values_at(self, row_of: IndexArray, column_of: IndexArray) -> FloatArray:
         """Return the value of each pair of positions, NaN if it is not observed."""
-        found = np.full(row_of.size, np.nan)
-        places = self.train_places(row_of, column_of)
-        held = (places >= 0) & ~are_among(places, self.dropped)
-        found[held] = self.train.values[places[held]]
-        if self.added is not None and self.added.rows.size:
-            touched = np.unique(row_of)
-            known = self.added.of_rows(touched)
-            keys = (
-                touched[known.rows] * len(self.columns) + known.columns
-            )  # increasing, as added entries are in row order
+        added = None if self.added is None else self.added.values
+        return self._look_up(row_of, column_of, np.full(row_of.size, np.nan), self.train.values, added)
+
+    def extras_at(self, row_of: IndexArray, column_of: IndexArray) -> Extras:
+        """Return the time and weight of each pair of positions, `NO_TIME` and 1 if it is not observed."""
+        later = PLAIN_EXTRAS if self.added is None else self.added.extras
+        times, weights = np.full(row_of.size, NO_TIME), np.ones(row_of.size)
+        return Extras(
+            self._look_up(row_of, column_of, times, self.train.extras.times, later.times),
+            self._look_up(row_of, column_of, weights, self.train.extras.weights, later.weights),
+        )
+
+    def _look_up(
+        self,
+        row_of: IndexArray,
+        column_of: IndexArray,
+        found: npt.NDArray[Any],
+        of_training: npt.NDArray[Any] | None,
+        of_added: npt.NDArray[Any] | None,
+    ) -> npt.NDArray[Any]:
+        """Fill in a field of the entries at some pairs of positions; pairs that are not observed stay as they are."""
+        if of_training is not None:
+            places = self.train_places(row_of, column_of)
+            held = (places >= 0) & ~are_among(places, self.dropped)
+            found[held] = of_training[places[held]]
+        if of_added is not None and self.added is not None and self.added.rows.size:
+            keys = self.added.rows * len(self.columns) + self.added.columns  # increasing: they are in row order
             at, inside = locate(keys, row_of * len(self.columns) + column_of)
             inside &= column_of < len(self.columns)
-            found[inside] = known.values[at[inside]]
+            found[inside] = of_added[at[inside]]
         return found
 
     def train_places(self, row_of: IndexArray, column_of: IndexArray) -> IndexArray:
@@ -371,7 +412,7 @@ class EntryStore:
     def row_entries(self, positions: IndexArray) -> AxisEntries:
         """Return the entries of some rows in trained columns, and their features."""
         starts, columns = self.train.by_row
-        known = [gather(positions, starts, columns, self.train.values, dropped=self.dropped)]
+        known = [gather(positions, starts, columns, self.train.values, dropped=self.dropped, extras=self.train.extras)]
         if self.added is not None:
             known.append(self.added.of_rows(positions, below=self.train.shape[1]))
         return _add_features(group(positions.size, *known), self.row_features, positions)
@@ -379,7 +420,17 @@ class EntryStore:
     def column_entries(self, positions: IndexArray) -> AxisEntries:
         """Return the entries of some columns in trained rows, and their features."""
         starts, rows, entries = self.train.by_column
-        known = [gather(positions, starts, rows, self.train.values, order=entries, dropped=self.dropped)]
+        known = [
+            gather(
+                positions,
+                starts,
+                rows,
+                self.train.values,
+                order=entries,
+                dropped=self.dropped,
+                extras=self.train.extras,
+            )
+        ]
         if self.added is not None:
             known.append(self.added.of_columns(positions, below=self.train.shape[0]))
         return _add_features(group(positions.size, *known), self.column_features, positions)
@@ -387,7 +438,7 @@ class EntryStore:
     def seen_columns(self, positions: IndexArray) -> AxisEntries:
         """Return all entries of some rows, including those in new columns."""
         starts, columns = self.train.by_row
-        known = gather(positions, starts, columns, self.train.values, dropped=self.dropped)
+        known = gather(positions, starts, columns, self.train.values, dropped=self.dropped, extras=self.train.extras)
         if self.added is None:
             return group(positions.size, known)
         return group(positions.size, known, self.added.of_rows(positions))
@@ -395,7 +446,9 @@ class EntryStore:
     def seen_rows(self, positions: IndexArray) -> AxisEntries:
         """Return all entries of some columns, including those in new rows."""
         starts, rows, entries = self.train.by_column
-        known = gather(positions, starts, rows, self.train.values, order=entries, dropped=self.dropped)
+        known = gather(
+            positions, starts, rows, self.train.values, order=entries, dropped=self.dropped, extras=self.train.extras
+        )
         if self.added is None:
             return group(positions.size, known)
         return group(positions.size, known, self.added.of_columns(positions))
@@ -461,6 +514,26 @@ def _add_features(entries: AxisEntries, features: AxisFeatures | None, positions
 def _check_scale(scale: Scale, new: ObservedMatrix) -> None:
     if scale.is_interactions != new.scale.is_interactions or not np.all(scale.holds(new.values)):
         raise OffScale(f"the new entries have the scale {new.scale}; the scale of the model is {scale}")
+
+
+def _are_changed(known: Extras, new: Extras) -> npt.NDArray[np.bool_]:
+    """Return whether each entry has a new date, or another weight where weights are given."""
+    changed: npt.NDArray[np.bool_] = np.zeros(1, dtype=bool)
+    if new.times is not None:
+        dated = new.times != NO_TIME
+        changed = changed | (dated if known.times is None else dated & (new.times != known.times))
+    if new.weights is not None:
+        changed = changed | (new.weights != (1.0 if known.weights is None else known.weights))
+    return changed
+
+
+def _add_counts(held: Extras, known: FloatArray, new: ObservedMatrix) -> Extras:
+    """Return the latest time and the mean weight of interactions that are counted together."""
+    assert held.times is not None and held.weights is not None
+    before, after = np.nan_to_num(known), new.values.astype(np.float64)
+    times = held.times if new.times is None else np.maximum(held.times, new.times)
+    weights = (before * held.weights + after * (1.0 if new.weights is None else new.weights)) / (before + after)
+    return Extras(times, weights).simplify()
 
 
 def _build_contradiction(new: ObservedMatrix, known: FloatArray, at: int) -> BadEntries:

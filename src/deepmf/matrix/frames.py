@@ -15,6 +15,16 @@ from deepmf.errors import BadEntries, BadFeatures, BadSetting, Hint, MissingDepe
 from deepmf.files import import_polars
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.extras import (
+    NO_TIME,
+    PLAIN_EXTRAS,
+    TIME_TYPES,
+    Extras,
+    ParsedTimes,
+    TimeArray,
+    check_weights,
+    parse_times,
+)
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.text_labels import encode_texts
@@ -51,6 +61,10 @@ class TableForm(NamedTuple):
         Whether there is one line per row instead of one per entry.
     row_type, column_type
         One of `WHOLE_TYPES` for integer ids of another type than int64; otherwise None.
+    time, weight
+        Names of the fields of times and weights; None for "time" and "weight".
+    time_type
+        One of `TIME_TYPES`; None for Unix seconds.
     """
 
     row: str = "row"
@@ -59,6 +73,9 @@ class TableForm(NamedTuple):
     wide: bool = False
     row_type: str | None = None
     column_type: str | None = None
+    time: str | None = None
+    time_type: str | None = None
+    weight: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form as JSON content, without types that are None."""
@@ -71,7 +88,12 @@ class TableForm(NamedTuple):
             return None
         kinds = {"row": str, "column": str, "value": str, "wide": bool}
         types = {name: content[name] for name in content.keys() & {"row_type", "column_type"}}
-        named = content.keys() - types.keys() == kinds.keys()
+        extra = {name: content[name] for name in content.keys() & {"time", "weight", "time_type"}}
+        if not all(isinstance(each, str) for each in extra.values()):
+            return None
+        if extra.get("time_type", TIME_TYPES[0]) not in TIME_TYPES:
+            return None
+        named = content.keys() - types.keys() - extra.keys() == kinds.keys()
         if not named or not all(isinstance(content[name], kind) for name, kind in kinds.items()):
             return None
         return cls(**content) if all(each in WHOLE_TYPES for each in types.values()) else None
@@ -89,6 +111,13 @@ class TableForm(NamedTuple):
         (('user', 'movie'), ('row', 'film title'), ('row', 'column'))
         """
         return _make_noun(self.row) or "row", _make_noun(self.column) or "column"
+
+    def name_extras(self) -> tuple[str, str]:
+        """Return names of times and weights that are not those of other fields."""
+        taken = self.names
+        time = self.time if self.time is not None and self.time not in taken else "time"
+        weight = self.weight if self.weight is not None and self.weight not in (*taken, time) else "weight"
+        return time, weight
 
     def has_names_of(self, other: TableForm | None) -> bool:
         """Whether another form has the same names and layout; types of ids may differ."""
@@ -168,6 +197,7 @@ class LongEntries(NamedTuple):
     form: TableForm
     are_interactions: bool
     guess: str | None
+    extras: Extras = PLAIN_EXTRAS
 
 
 class WideTable(NamedTuple):
@@ -367,19 +397,33 @@ def read_long_frame(
     column: str | int | None,
     value: ValueColumn = DETECT,
     count: str | int | None = None,
+    time: ValueColumn = DETECT,
+    weight: str | int | None = None,
     missing: str = "error",
 ) -> LongEntries:
     """Read the columns of a long frame that hold rows, columns, and values or counts of interactions."""
     table = _collect(frame)
     if column is None and value is DETECT and count is None:
         refuse_wide_frame(frame, table)
-    asked = find_roles(table.columns, row=row, column=column, value=value, count=count)
-    chosen = choose_columns(table.columns, asked, _look_at(table))
+    named = find_extra_columns(table.columns, time=time, weight=weight)
+    left = [name for name in table.columns if name not in named.values()]
+    chosen_ids = (pin_column(table.columns, each) for each in (row, column, value, count))
+    asked = find_roles(left, **dict(zip(("row", "column", "value", "count"), chosen_ids, strict=True)))
+    content = _look_at(table)
+    chosen = choose_columns(left, asked, content)
+    if time is DETECT:
+        named |= detect_time(table.columns, [*chosen.values(), *named.values()], content)
     number = chosen.get("value", chosen.get("count"))
     if missing == "drop" and number is not None:
         values = table.get_column(number)
         absent = values.is_null() | values.is_nan() if values.dtype.is_float() else values.is_null()
         table = table.filter(~absent) if absent.any() else table
+    extras, time_type = PLAIN_EXTRAS, None
+    if named:
+        extras, time_type = _read_extras(table, named)
+        if extras.weights is not None and not extras.weights.all():
+            kept = np.flatnonzero(extras.weights)
+            table, extras = table[kept.tolist()], extras.take(kept)
     with ThreadPoolExecutor(2) as pool:  # numpy and polars release the interpreter lock
         rows, columns = pool.map(lambda axis: _gather(table.get_column(chosen[axis]), axis=axis), ("row", "column"))
     return LongEntries(
@@ -392,12 +436,79 @@ def read_long_frame(
             COUNT if number is None else str(number),
             row_type=_find_integer_type(table.get_column(chosen["row"])),
             column_type=_find_integer_type(table.get_column(chosen["column"])),
+            time=named.get("time"),
+            time_type=time_type,
+            weight=named.get("weight"),
         ),
         are_interactions="value" not in chosen,
         guess=describe_roles({role: repr(name) for role, name in chosen.items()})
-        if is_uncertain(table.columns, asked)
+        if is_uncertain(left, asked)
         else None,
+        extras=extras,
     )
+
+
+def find_extra_columns(names: Sequence[str], *, time: ValueColumn, weight: str | int | None) -> dict[str, str]:
+    """Return the columns of times and of weights that were asked for, by role."""
+    asked = {"time": None if time is DETECT else time, "weight": weight}
+    found = {role: _find_column(names, wanted, role) for role, wanted in asked.items() if wanted is not None}
+    if len(set(found.values())) < len(found):
+        raise BadEntries(f"the time and the weight must be two columns; got {found['time']!r} for both")
+    return found
+
+
+def detect_time(names: Sequence[str], taken: Collection[str], content: Content) -> dict[str, str]:
+    """Return the only column left whose name and content are times, by role; nothing where there is none."""
+    found = [name for name in names if name in content.times and _is_time_name(name) and name not in taken]
+    return {"time": found[0]} if content.has_names and len(found) == 1 else {}
+
+
+def pin_column(names: Sequence[str], wanted: Any) -> Any:
+    """Return the name of the column at a position; anything else as it is."""
+    return names[wanted] if isinstance(wanted, int) and 0 <= wanted < len(names) else wanted
+
+
+def _read_extras(table: nw.DataFrame[Any], named: Mapping[str, str]) -> tuple[Extras, str | None]:
+    """Read the columns of times and weights; return the type of the times, too."""
+    times = read_times(table.get_column(named["time"])) if "time" in named else None
+    weights = None
+    if "weight" in named:
+        series = table.get_column(named["weight"])
+        if not series.dtype.is_numeric():
+            raise BadEntries(f"column {named['weight']!r} holds weights of type {series.dtype}; numbers are needed")
+        _check_no_null(series, "the weight")
+        weights = check_weights(_to_numpy(series), len(table))
+    return Extras(None if times is None else times.seconds, weights), None if times is None else times.type
+
+
+def read_times(native: Any) -> ParsedTimes:
+    """Return the times of a column of any library as Unix seconds; nulls are entries without a date."""
+    import narwhals as nw
+
+    series = nw.from_native(native, series_only=True)
+    is_gap = series.is_null().to_numpy()
+    known = series.filter(~series.is_null()) if is_gap.any() else series
+    places = np.flatnonzero(~is_gap)
+    try:
+        parsed = _parse_known_times(known)
+    except BadEntries as error:
+        raise BadEntries(
+            error.message, position=None if error.position is None else int(places[error.position])
+        ) from error
+    seconds = np.full(is_gap.size, NO_TIME)
+    seconds[places] = parsed.seconds
+    return ParsedTimes(seconds, parsed.type)
+
+
+def _parse_known_times(series: nw.Series[Any]) -> ParsedTimes:
+    import narwhals as nw
+
+    if isinstance(series.dtype, nw.Datetime | nw.Date):
+        zone = getattr(series.dtype, "time_zone", None)
+        microseconds = series.cast(nw.Datetime("us", zone)).dt.timestamp("us").to_numpy()
+        kind = "date" if isinstance(series.dtype, nw.Date) else "datetime" if zone is None else "datetime_utc"
+        return ParsedTimes(parse_times(microseconds.astype("datetime64[us]")).seconds, kind)
+    return parse_times(_to_numpy(series) if series.dtype.is_numeric() else series.to_list())
 
 
 def _read_values(table: nw.DataFrame[Any], name: str) -> npt.NDArray[Any]:
@@ -572,6 +683,7 @@ def build_long_frame(
     values: npt.NDArray[Any],
     scale: Scale,
     form: TableForm,
+    extras: Extras = PLAIN_EXTRAS,
 ) -> pl.DataFrame:
     """Return entries as a long polars frame, from labels and the positions of each entry among them.
 
@@ -587,7 +699,26 @@ def build_long_frame(
     frame: pl.DataFrame = import_polars().DataFrame(
         [series.alias(name) for name, series in zip(form.names, columns, strict=False)]
     )
-    return frame
+    if extras.are_absent:
+        return frame
+    time, weight = form.name_extras()
+    more = [] if extras.times is None else [build_time_series(extras.times, form.time_type).alias(time)]
+    if extras.weights is not None:
+        more.append(import_polars().Series(weight, extras.weights.astype(np.float64)))
+    return frame.with_columns(more)
+
+
+def build_time_series(times: TimeArray, kind: str | None) -> pl.Series:
+    """Return Unix seconds as a polars series of one of `TIME_TYPES`, null for an entry without a date."""
+    polars = import_polars()
+    seconds: pl.Series = polars.Series(times).set(polars.Series(times == NO_TIME), None)
+    if kind in (None, "seconds"):
+        return seconds
+    milliseconds = seconds * 1000
+    if kind == "milliseconds":
+        return milliseconds
+    moments: pl.Series = milliseconds.cast(polars.Datetime("ms", "UTC" if kind == "datetime_utc" else None))
+    return moments.cast(polars.Date) if kind == "date" else moments
 
 
 def build_wide_frame(

@@ -16,6 +16,7 @@ from deepmf.errors import BadEntries, BadSetting, GuessedColumns
 from deepmf.files import write_atomically, write_csv, write_tsv
 from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
 from deepmf.matrix.description import Description, describe
+from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, check_weights, parse_times
 from deepmf.matrix.frames import (
     COUNT,
     DETECT,
@@ -57,6 +58,7 @@ IN_MEMORY = 1 << 20
 # Arrays of an .npz file beside those of scipy, which ignores them.
 NPZ_LABELS = {"row": "row_labels", "column": "column_labels"}
 NPZ_FORM = "form"
+NPZ_EXTRAS = ("times", "weights", "extra_form")  # in the order of the entries, and the names of their fields
 
 _FRAME_WRITERS: dict[str, Callable[[Any, BinaryIO], None]] = {
     ".csv": write_csv,
@@ -86,7 +88,8 @@ class ObservedMatrix:
 
     The structure says whether an entry is observed, never its value: a stored zero is an entry. Entries are held by
     row and by column, in 16 bytes per entry (20 where the values need double precision) and 4 bytes per row and
-    column, beside the labels. A matrix that was read from a store is memory-mapped.
+    column, beside the labels. Dates of entries take 8 bytes more, and weights 4 or 8. A matrix that was read from a
+    store is memory-mapped.
 
     >>> ratings = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
     >>> ratings
@@ -106,8 +109,9 @@ class ObservedMatrix:
     by_row: ByRow
     by_column: ByColumn
     values: ValueArray  # (entries,) in row order; float32 where that is exact
-    mean: float  # of all entries; NaN without entries
+    mean: float  # of all entries, by their weights; NaN without entries
     form: TableForm  # column names and layout for writing
+    extras: Extras  # optional times and weights of the entries, in row order
     origin: StoreOrigin | None  # the store that the arrays are mapped from; None: they are in memory
 
     def __init__(self, *_: Any, **__: Any) -> None:
@@ -127,6 +131,8 @@ class ObservedMatrix:
         duplicates: Merging = "error",
         row_labels: Iterable[Any] | None = None,
         column_labels: Iterable[Any] | None = None,
+        times: Iterable[Any] | None = None,
+        weights: Iterable[float] | None = None,
     ) -> ObservedMatrix:
         """Build a matrix from three parallel sequences.
 
@@ -134,11 +140,28 @@ class ObservedMatrix:
         ----------
         rows, columns, values : row label, column label and value of each entry.
         scale : legal levels or interval (default: inferred from the values).
-        duplicates : how to merge entries with the same row and column; a mean is rounded to the nearest level.
+        duplicates : how to merge entries with the same row and column; a mean is rounded to the nearest level, and
+            "latest" keeps the entry with the latest time.
         row_labels, column_labels : all labels in the order wanted, also those without an entry (default: the labels of
             the entries, sorted where their type has an order).
+        times : time of each entry: Unix seconds or milliseconds, dates, datetimes or ISO texts; None for no date.
+        weights : importance of each entry (default: 1). An entry of weight 0 is left out.
+
+        >>> dates = ["2024-05-01", "2024-05-02", None]
+        >>> ObservedMatrix.from_entries([1, 1, 2], [1, 2, 1], [5, 3, 4], times=dates).times[:2].tolist()
+        [1714521600, 1714608000]
         """
         floats = to_numbers(values)
+        if times is not None or weights is not None:
+            return cls._from_weighted_entries(
+                (rows, columns, floats),
+                times,
+                weights,
+                scale=scale,
+                duplicates=duplicates,
+                row_labels=row_labels,
+                column_labels=column_labels,
+            )
         row_axis = _find_positions(rows, row_labels, axis="row")
         column_axis = _find_positions(columns, column_labels, axis="column")
         if not row_axis.positions.size == column_axis.positions.size == floats.size:
@@ -149,6 +172,43 @@ class ObservedMatrix:
         return cls.from_positions(row_axis, column_axis, floats, scale=scale, duplicates=duplicates)
 
     @classmethod
+    def _from_weighted_entries(
+        cls,
+        entries: tuple[Iterable[Any], Iterable[Any], FloatArray],
+        times: Iterable[Any] | None,
+        weights: Iterable[float] | None,
+        *,
+        scale: Scale | None,
+        duplicates: Merging,
+        row_labels: Iterable[Any] | None,
+        column_labels: Iterable[Any] | None,
+    ) -> ObservedMatrix:
+        """Build a matrix from entries with times or weights; entries of weight 0 are as if they had not been given."""
+        rows, columns = (part if isinstance(part, np.ndarray | list) else list(part) for part in entries[:2])
+        values = entries[2]
+        if not len(rows) == len(columns) == len(values):
+            raise BadEntries(
+                f"rows, columns and values must have the same length; got {len(rows)}, {len(columns)} and {len(values)}"
+            )
+        parsed = None if times is None else parse_times(times, len(values))
+        extras = Extras(None if parsed is None else parsed.seconds)
+        if weights is not None:
+            numbers = check_weights(weights, len(values))
+            extras, kept = extras._replace(weights=numbers), np.flatnonzero(numbers)
+            if kept.size < len(values):
+                rows, columns = ([part[at] for at in kept.tolist()] for part in (rows, columns))
+                values, extras = values[kept], extras.take(kept)
+        return cls.from_positions(
+            _find_positions(rows, row_labels, axis="row"),
+            _find_positions(columns, column_labels, axis="column"),
+            values,
+            scale=scale,
+            duplicates=duplicates,
+            form=PLAIN._replace(time_type=None if parsed is None else parsed.type),
+            extras=extras,
+        )
+
+    @classmethod
     def from_interactions(
         cls,
         rows: Iterable[Any],
@@ -157,14 +217,17 @@ class ObservedMatrix:
         *,
         row_labels: Iterable[Any] | None = None,
         column_labels: Iterable[Any] | None = None,
+        times: Iterable[Any] | None = None,
+        weights: Iterable[float] | None = None,
     ) -> ObservedMatrix:
         """Build a matrix of interactions, such as clicks, plays or purchases, which have no values.
 
         Parameters
         ----------
         rows, columns : row label and column label of each interaction.
-        counts : how often each happened (default: once). The counts of a repeated pair are added up.
-        row_labels, column_labels : as for `from_entries`.
+        counts : how often each happened (default: once). The counts of a repeated pair are added up, and its time is
+            the latest.
+        row_labels, column_labels, times, weights : as for `from_entries`.
 
         >>> clicks = ObservedMatrix.from_interactions(["ann", "ann", "bob"], ["home", "home", "news"])
         >>> clicks
@@ -181,8 +244,10 @@ class ObservedMatrix:
             duplicates="sum",
             row_labels=row_labels,
             column_labels=column_labels,
+            times=times,
+            weights=weights,
         )
-        return given.with_form(PLAIN._replace(value=COUNT))
+        return given.with_form(given.form._replace(value=COUNT))
 
     @classmethod
     def from_array(
@@ -241,6 +306,8 @@ class ObservedMatrix:
         column: str | int | None = None,
         value: ValueColumn = DETECT,
         count: str | int | None = None,
+        time: ValueColumn = DETECT,
+        weight: str | int | None = None,
         scale: Scale | None = None,
         duplicates: Duplicates = "error",
         missing: Missing = "error",
@@ -254,12 +321,17 @@ class ObservedMatrix:
             and rating, otherwise the first three columns, with a warning where the values are guessed). `value=None`
             reads interactions, which have no values; so does a frame of two columns.
         count : name or position of a column that counts interactions; the counts of a repeated pair are added up.
+        time : name or position of the column of times (default: a column that has a usual name and holds dates or Unix
+            times; None reads no times). A null is an entry without a date.
+        weight : name or position of the column of weights (default: all weights are 1).
         scale, duplicates : as for `from_entries`.
         missing : what to do with a line whose value is null or NaN: "error", or "drop" the line.
         """
         if missing not in get_args(Missing):
             raise BadSetting(f"missing must be 'error' or 'drop'; got {missing!r}")
-        entries = read_long_frame(frame, row=row, column=column, value=value, count=count, missing=missing)
+        entries = read_long_frame(
+            frame, row=row, column=column, value=value, count=count, time=time, weight=weight, missing=missing
+        )
         if entries.guess is not None:
             warnings.warn(f"{entries.guess}; {NAME_COLUMNS}", GuessedColumns, stacklevel=2)
         return cls.from_positions(
@@ -269,6 +341,7 @@ class ObservedMatrix:
             scale=choose_scale(scale, are_interactions=entries.are_interactions),
             duplicates="sum" if entries.are_interactions and duplicates == "error" else duplicates,
             form=entries.form,
+            extras=entries.extras,
         )
 
     @classmethod
@@ -303,22 +376,25 @@ class ObservedMatrix:
         scale: Scale | None = None,
         duplicates: Merging = "error",
         form: TableForm = PLAIN,
+        extras: Extras = PLAIN_EXTRAS,
     ) -> ObservedMatrix:
         """Build a matrix from the labels of both axes and the positions of each entry among them."""
         check_duplicates(duplicates, scale)
         check_finite(rows, columns, values)
         if scale is not None:
             check_on_scale(rows, columns, values, scale)
-        entries = sort_entries(rows, columns, values, scale=scale, duplicates=duplicates)
+        entries = sort_entries(rows, columns, values, scale=scale, duplicates=duplicates, extras=extras)
         warn_moved(entries.n_moved, entries.scale)
         return cls._from_sorted(rows.labels, columns.labels, entries, form)
 
     @classmethod
     def _from_sorted(cls, rows: Labels, columns: Labels, entries: SortedEntries, form: TableForm) -> ObservedMatrix:
         by_row, by_column = build_orders(entries.rows, entries.columns, shape=(len(rows), len(columns)))
-        values = compact(entries.values)
-        mean = float(values.mean(dtype=np.float64)) if values.size else float("nan")
-        return cls.from_parts(MatrixParts(rows, columns, entries.scale, form, by_row, by_column, values, mean))
+        values, extras = compact(entries.values), entries.extras.simplify()
+        if extras.weights is not None:
+            extras = extras._replace(weights=compact(extras.weights.astype(np.float64)))
+        mean = compute_mean(values, extras)
+        return cls.from_parts(MatrixParts(rows, columns, entries.scale, form, by_row, by_column, values, mean, extras))
 
     @classmethod
     def from_parts(cls, parts: MatrixParts) -> ObservedMatrix:
@@ -327,8 +403,9 @@ class ObservedMatrix:
         for name, part in zip(MatrixParts._fields, parts, strict=True):
             object.__setattr__(matrix, name, part)
         if parts.origin is None:  # otherwise the arrays are mapped read-only
-            for array in (*parts.by_row, *parts.by_column, parts.values):
-                array.flags.writeable = False
+            for array in (*parts.by_row, *parts.by_column, parts.values, *parts.extras):
+                if array is not None:
+                    array.flags.writeable = False
         return matrix
 
     @property
@@ -350,6 +427,16 @@ class ObservedMatrix:
     def n_entries(self) -> int:
         """Number of observed entries."""
         return int(self.values.size)
+
+    @property
+    def times(self) -> TimeArray | None:
+        """Unix seconds of each entry, in row order; `NO_TIME` for an entry without a date, None if none has one."""
+        return self.extras.times
+
+    @property
+    def weights(self) -> ValueArray | None:
+        """The weight of each entry, in row order; None if all of them are 1."""
+        return self.extras.weights
 
     @property
     def row_labels(self) -> npt.NDArray[Any]:
@@ -388,7 +475,7 @@ class ObservedMatrix:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays except the labels."""
-        return sum(int(array.nbytes) for array in (*self.by_row, *self.by_column, self.values))
+        return sum(int(array.nbytes) for array in (*self.by_row, *self.by_column, self.values)) + self.extras.nbytes
 
     def entries(self) -> Entries:
         """Return (rows, columns, values) in row order: arrays of labels and of floats."""
@@ -408,7 +495,9 @@ class ObservedMatrix:
             return ObservedMatrix.from_parts(take_entries_on_disk(self.parts, which if is_mask else np.sort(which)))
         kept = np.flatnonzero(which) if is_mask else np.sort(which)
         values = self.values[kept].astype(np.float64)
-        entries = SortedEntries(self.find_rows(kept), self.by_row.columns[kept], values, self.scale)
+        entries = SortedEntries(
+            self.find_rows(kept), self.by_row.columns[kept], values, self.scale, extras=self.extras.take(kept)
+        )
         return ObservedMatrix._from_sorted(self.rows, self.columns, entries, self.form)
 
     def take(self, rows: IndexArray, columns: IndexArray) -> ObservedMatrix:
@@ -427,6 +516,7 @@ class ObservedMatrix:
             self.values[kept].astype(np.float64),
             scale=self.scale,
             form=self.form,
+            extras=self.extras.take(kept),
         )
 
     def take_known(self, rows: Labels, columns: Labels) -> ObservedMatrix:
@@ -443,14 +533,24 @@ class ObservedMatrix:
         """Return the same entries on another scale, which must hold all of them."""
         return ObservedMatrix.from_parts(self.parts._replace(scale=scale))
 
+    def with_extras(self, extras: Extras) -> ObservedMatrix:
+        """Return the same entries with other times and weights, which must be positive and in row order."""
+        extras = extras.simplify()
+        mean = compute_mean(self.values, extras)
+        return ObservedMatrix.from_parts(self.parts._replace(extras=extras, mean=mean))
+
     def to_frame(self) -> Any:
         """Return the entries as a long polars frame in row order, with the column names of their source.
+
+        Times and weights, if there are any, come last; times have the type of their source.
 
         >>> ObservedMatrix.from_entries(["ann", "bob"], ["Big", "Big"], [3, 1]).to_frame().columns
         ['row', 'column', 'value']
         """
         positions = self.entry_rows, self.by_row.columns
-        return build_long_frame(self.rows.array, self.columns.array, *positions, self.values, self.scale, self.form)
+        return build_long_frame(
+            self.rows.array, self.columns.array, *positions, self.values, self.scale, self.form, self.extras
+        )
 
     def to_table(self) -> Any:
         """Return the matrix as a wide polars frame with a line per row; missing entries are null and take memory."""
@@ -468,6 +568,7 @@ class ObservedMatrix:
             write_store(self.parts, path)
         elif ending == ".npz":
             arrays = _build_label_arrays(self.rows, self.columns, self.form, has_values=self.has_values)
+            arrays |= _build_extra_arrays(self.extras, self.form)
             write_atomically(path, lambda temporary: _write_npz(self.to_sparse(), arrays, temporary))
         else:
             frame = self.to_table() if self.form.wide else self.to_frame()
@@ -511,6 +612,7 @@ class ObservedMatrix:
             and np.array_equal(self.by_row.starts, other.by_row.starts)
             and np.array_equal(self.by_row.columns, other.by_row.columns)
             and np.array_equal(self.values, other.values)
+            and self.extras.equals(other.extras)
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -519,12 +621,23 @@ class ObservedMatrix:
         n_rows, n_columns = self.shape
         density = 100 * self.n_entries / max(n_rows * n_columns, 1)
         kind = f"scale {self.scale}" if self.has_values else str(self.scale)
+        more = " and ".join(name for name, field in self.extras._asdict().items() if field is not None)
         return (
-            f"ObservedMatrix({n_rows} rows x {n_columns} columns, {self.n_entries} entries ({density:.3g} %), {kind})"
+            f"ObservedMatrix({n_rows} rows x {n_columns} columns, {self.n_entries} entries ({density:.3g} %), "
+            f"{kind}{more and f', with {more}'})"
         )
 
     def _repr_html_(self) -> str:
         return self.describe().to_html("ObservedMatrix")
+
+
+def compute_mean(values: ValueArray, extras: Extras) -> float:
+    """Return the mean of some values by their weights; NaN without values."""
+    if not values.size:
+        return float("nan")
+    if extras.weights is None:
+        return float(values.mean(dtype=np.float64))
+    return float(np.average(np.asarray(values, dtype=np.float64), weights=extras.weights.astype(np.float64)))
 
 
 def choose_scale(scale: Scale | None, *, are_interactions: bool) -> Scale | None:
@@ -592,4 +705,12 @@ def _build_label_arrays(
         if plain.dtype.kind not in "iU" or plain.tolist() != labels.tolist():
             raise BadEntries(f"an .npz file holds {axis} labels that are ints or texts; write .parquet or .csv")
         arrays[NPZ_LABELS[axis]] = plain
+    return arrays
+
+
+def _build_extra_arrays(extras: Extras, form: TableForm) -> dict[str, npt.NDArray[Any]]:
+    """Return the times and weights in row order, and the names of their fields."""
+    arrays = {name: field for name, field in extras._asdict().items() if field is not None}
+    if arrays:
+        arrays["extra_form"] = np.array([form.time or "", form.time_type or "", form.weight or ""])
     return arrays

@@ -33,6 +33,7 @@ from deepmf.matrix.arrays import (
     find_codes,
     iterate_pieces,
 )
+from deepmf.matrix.extras import FIRST_TIME, LAST_TIME, NO_TIME, PLAIN_EXTRAS, Extras
 from deepmf.matrix.frames import TableForm
 from deepmf.matrix.labels import AS_TEXT, Labels, find_stored_kind
 from deepmf.matrix.scale import Scale
@@ -41,7 +42,7 @@ from deepmf.matrix.text_labels import TextLabels
 
 MANIFEST = "manifest.json"
 KIND = "deepmf store"
-FORMAT = 1
+FORMAT = 2  # format 1 has neither times nor weights
 NUMBERED = "numbered"  # kind of labels that are 0, 1, 2, ... and take no space
 
 # Types of stored arrays: little-endian on every machine.
@@ -84,6 +85,7 @@ class MatrixParts(NamedTuple):
     by_column: ByColumn
     values: ValueArray  # (entries,) in row order
     mean: float
+    extras: Extras = PLAIN_EXTRAS  # (entries,) each, in row order
     origin: StoreOrigin | None = None
 
 
@@ -113,7 +115,7 @@ class StoreManifest:
         """Write the manifest into a folder that holds all parts."""
         content = {
             "kind": KIND,
-            "format": FORMAT,
+            "format": FORMAT if {"times", "weights"} & self.parts.keys() else 1,  # older versions read format 1
             **{name: getattr(self, name) for name in _COUNTS},
             "mean": self.mean,
             "scale": self.scale.to_dict(),
@@ -133,9 +135,9 @@ def read_manifest(folder: Path) -> StoreManifest:
     number: Any = content.get("format")
     if not _is_count(number):
         raise _build_damage_error(folder, "format", number)
-    if number != FORMAT:
+    if not 1 <= number <= FORMAT:
         raise UnreadableFile(
-            f"{folder} is a store of format {number}; this version of deepmf reads format {FORMAT}"
+            f"{folder} is a store of format {number}; this version of deepmf reads formats 1 to {FORMAT}"
             + (", and a newer one wrote it" if number > FORMAT else "")
         )
     for name in _COUNTS:
@@ -274,6 +276,20 @@ def check_entries(folder: Path, parts: MatrixParts) -> None:
         values = values.table[count_codes(values.codes, values.table.size) > 0]
     if not all(parts.scale.holds(piece).all() for piece in iterate_pieces(values)):
         raise UnreadableFile(f"{folder} is damaged: its part values has values that are not on its scale")
+    if not are_extras_valid(parts.extras):
+        raise UnreadableFile(f"{folder} is damaged: its times or weights are impossible")
+
+
+def are_extras_valid(extras: Extras) -> bool:
+    """Whether all times lie in the years 1 to 9999 and all weights are positive and finite."""
+    times, weights = extras
+    return (
+        times is None
+        or all(
+            np.all((piece == NO_TIME) | ((piece >= FIRST_TIME) & (piece <= LAST_TIME)))
+            for piece in iterate_pieces(times)
+        )
+    ) and (weights is None or all(np.all((piece > 0) & np.isfinite(piece)) for piece in iterate_pieces(weights)))
 
 
 class _Opening:
@@ -305,8 +321,15 @@ class _Opening:
             by_column=by_column,
             values=self._map_values(),
             mean=float("nan") if manifest.mean is None else manifest.mean,
+            extras=Extras(
+                self._map_optional("times", ("int64",), n_entries),
+                self._map_optional("weights", ("float32", "float64"), n_entries),
+            ),
             origin=StoreOrigin(self.folder, self._states),
         )
+
+    def _map_optional(self, name: str, kinds: tuple[str, ...], length: int) -> npt.NDArray[Any] | None:
+        return self._map_array(name, kinds, length) if name in self.manifest.parts else None
 
     def _check_state(self, name: str) -> tuple[int, int]:
         part = self.manifest.parts[name]
@@ -482,6 +505,7 @@ class StoreWriter:
     value_kind : type of the values; uint8 for codes.
     column_weights : approximate number of entries of each column, (columns,).
     most_entries : upper bound of the number of entries.
+    extra_kinds : types of the times and of the weights; None where there are none.
     """
 
     def __init__(
@@ -494,19 +518,28 @@ class StoreWriter:
         value_kind: npt.DTypeLike,
         column_weights: npt.NDArray[Any],
         most_entries: int,
+        extra_kinds: tuple[npt.DTypeLike | None, npt.DTypeLike | None] = (None, None),
     ) -> None:
         self._parts = _Parts(folder)
         self._rows, self._columns = rows, columns
         self.index = np.int32 if max(most_entries, len(rows), len(columns)) < 2**31 - 1 else np.int64
         self._column_files = self._parts.add_file("columns", self.index)
         self._value_file = self._parts.add_file("values", value_kind)
+        self._extra_files = [
+            None if kind is None else self._parts.add_file(name, kind)
+            for name, kind in zip(Extras._fields, extra_kinds, strict=True)
+        ]
         self._row_counts = np.zeros(len(rows), dtype=np.int64)
         self._buckets = Buckets(scratch, column_weights, [self.index, self.index, self.index])
         self.n_entries = 0
         self.code_counts = np.zeros(MOST_CODES + 1, dtype=np.int64)
+        self._code_weights = np.zeros(MOST_CODES + 1)
         self._sum = 0.0
+        self._weight = 0.0
 
-    def append(self, row_of: IndexArray, column_of: IndexArray, values: npt.NDArray[Any]) -> None:
+    def append(
+        self, row_of: IndexArray, column_of: IndexArray, values: npt.NDArray[Any], extras: Extras = PLAIN_EXTRAS
+    ) -> None:
         """Add the next entries in row order."""
         if row_of.size == 0:
             return
@@ -514,13 +547,20 @@ class StoreWriter:
         self._row_counts[first : last + 1] += np.bincount(row_of - first, minlength=last + 1 - first)
         self._column_files.append(column_of)
         self._value_file.append(values)
+        for file, field in zip(self._extra_files, extras, strict=True):
+            if file is not None and field is not None:
+                file.append(field)
         places = np.arange(self.n_entries, self.n_entries + row_of.size, dtype=self.index)
         self._buckets.add(column_of, row_of, places)
         self.n_entries += row_of.size
+        weights = extras.weights
+        self._weight += row_of.size if weights is None else float(weights.sum(dtype=np.float64))
         if values.dtype == np.uint8:
-            self.code_counts += count_codes(values, self.code_counts.size)
+            counts = count_codes(values, self.code_counts.size)
+            self.code_counts += counts
+            self._code_weights += counts if weights is None else np.bincount(values, weights, minlength=counts.size)
         else:
-            self._sum += float(values.sum(dtype=np.float64))
+            self._sum += float((values if weights is None else values * weights).sum(dtype=np.float64))
 
     @property
     def values(self) -> npt.NDArray[Any]:
@@ -541,8 +581,8 @@ class StoreWriter:
             rows.append(row_of if order is None else row_of[order])
             entries.append(places if order is None else places[order])
         self._parts.write("column_starts", _accumulate(column_counts, self.index))
-        total = self._sum if table is None else float(self.code_counts[: table.size] @ table)
-        mean = total / max(self.n_entries, 1)
+        total = self._sum if table is None else float(self._code_weights[: table.size] @ table)
+        mean = total / (self._weight or 1)
         self._parts.finish(
             self._rows, self._columns, n_entries=self.n_entries, scale=scale, form=form, mean=mean, table=table
         )
@@ -618,6 +658,9 @@ def _write_parts(matrix: MatrixParts, folder: Path) -> None:
         parts.write("row_starts", matrix.by_row.starts)
         parts.write("columns", matrix.by_row.columns)
         table = _write_values(matrix, parts)
+        for name, field in matrix.extras._asdict().items():
+            if field is not None:
+                parts.write(name, field)
         parts.write("column_starts", matrix.by_column.starts)
         parts.write("rows", matrix.by_column.rows)
         parts.write("entries", matrix.by_column.entries)
@@ -730,10 +773,11 @@ class EntryPiece(NamedTuple):
     rows: IndexArray
     columns: IndexArray
     values: npt.NDArray[Any]
+    extras: Extras = PLAIN_EXTRAS
 
     def keep(self, which: npt.NDArray[Any]) -> EntryPiece:
         """Return some of the entries, by a mask or by their places."""
-        return EntryPiece(*(field[which] for field in self))
+        return EntryPiece(self.rows[which], self.columns[which], self.values[which], self.extras.take(which))
 
 
 def iterate_entries(matrix: MatrixParts) -> Iterator[EntryPiece]:
@@ -746,13 +790,20 @@ def iterate_entries(matrix: MatrixParts) -> Iterator[EntryPiece]:
         first, last = np.searchsorted(starts, [start, end - 1], side="right") - 1
         bounds = np.clip(starts[first : last + 2].astype(np.int64), start, end)
         rows = np.repeat(np.arange(first, last + 1), np.diff(bounds))
-        yield EntryPiece(rows, matrix.by_row.columns[start:end], values[start:end])
+        some = slice(start, end)
+        yield EntryPiece(rows, matrix.by_row.columns[some], values[some], matrix.extras.take(some))
 
 
 def _get_codes(matrix: MatrixParts) -> npt.NDArray[Any]:
     """Return the codes of the values if there are codes, otherwise the values."""
     values: Any = matrix.values
     return values.codes if isinstance(values, CodedValues) else values
+
+
+def get_extra_kinds(extras: Extras) -> tuple[npt.DTypeLike | None, npt.DTypeLike | None]:
+    """Return the types of the times and of the weights; None where there are none."""
+    times, weights = (None if field is None else field.dtype for field in extras)
+    return times, weights
 
 
 def take_entries_on_disk(matrix: MatrixParts, which: npt.NDArray[Any]) -> MatrixParts:
@@ -781,7 +832,7 @@ def take_axes_on_disk(matrix: MatrixParts, rows: IndexArray, columns: IndexArray
 
     def choose() -> Iterator[EntryPiece]:
         for piece in iterate_entries(matrix):
-            moved = EntryPiece(new_row[piece.rows], new_column[piece.columns], piece.values)
+            moved = piece._replace(rows=new_row[piece.rows], columns=new_column[piece.columns])
             yield moved.keep((moved.rows >= 0) & (moved.columns >= 0))
 
     weights = np.diff(matrix.by_column.starts)[columns]
@@ -819,6 +870,7 @@ def _write_temporary_store(
             value_kind=_get_codes(matrix).dtype,
             column_weights=column_weights,
             most_entries=most_entries,
+            extra_kinds=get_extra_kinds(matrix.extras),
         )
         try:
             for piece in entries:
@@ -828,7 +880,8 @@ def _write_temporary_store(
         finally:
             writer.close()
         origin = StoreOrigin(matrix.origin.folder, {})
-        return open_store(whole)._replace(rows=rows, columns=columns, origin=origin)
+        part = open_store(whole)
+        return part._replace(rows=rows, columns=columns, extras=part.extras.simplify(), origin=origin)
 
 
 @contextmanager

@@ -13,15 +13,16 @@ import scipy.sparse
 from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, Hint, MeansOffLevels, OffScale
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
+from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, merge_extras
 from deepmf.matrix.labels import Labelled
 from deepmf.matrix.scale import LARGEST, Scale
 
-Duplicates = Literal["error", "first", "last", "mean"]
+Duplicates = Literal["error", "first", "last", "latest", "mean"]
 Merging = Duplicates | Literal["sum"]  # interactions are counted
 
 DUPLICATES_HINT = Hint(
-    "duplicates='first', 'last' or 'mean' merges them, count= adds up interactions",
-    "--duplicates first, last or mean merges them, --count adds up interactions",
+    "duplicates='first', 'last', 'latest' or 'mean' merges them, count= adds up interactions",
+    "--duplicates first, last, latest or mean merges them, --count adds up interactions",
 )
 
 _PIECE = 1 << 22  # numbers checked at a time
@@ -61,6 +62,7 @@ class SortedEntries(NamedTuple):
     values: FloatArray
     scale: Scale
     n_moved: int = 0
+    extras: Extras = PLAIN_EXTRAS
 
 
 # Checks
@@ -100,7 +102,7 @@ def check_duplicates(duplicates: str, scale: Scale | None = None) -> None:
         if duplicates not in ("error", "sum"):
             raise BadSetting(f"repeated interactions are counted; duplicates={duplicates!r} is for values")
     elif duplicates not in get_args(Duplicates):
-        raise BadSetting(f"duplicates must be 'error', 'first', 'last' or 'mean'; got {duplicates!r}")
+        raise BadSetting(f"duplicates must be 'error', 'first', 'last', 'latest' or 'mean'; got {duplicates!r}")
 
 
 def check_finite(rows: Labelled, columns: Labelled, values: FloatArray) -> None:
@@ -136,25 +138,32 @@ def name_entry(rows: Labelled, columns: Labelled, position: int) -> str:
 
 
 def sort_entries(
-    rows: Labelled, columns: Labelled, values: FloatArray, *, scale: Scale | None, duplicates: Merging
+    rows: Labelled,
+    columns: Labelled,
+    values: FloatArray,
+    *,
+    scale: Scale | None,
+    duplicates: Merging,
+    extras: Extras = PLAIN_EXTRAS,
 ) -> SortedEntries:
     """Sort entries by row and merge repeated (row, column) pairs; infer the scale unless it is given."""
     order, row_of, column_of = sort_by_row(
         rows.positions, columns.positions, n_rows=len(rows.labels), n_columns=len(columns.labels)
     )
     again, ordered, n_moved = find_repeats(row_of, column_of), values[order], 0
+    extras = extras.take(order)
     if np.any(again):
         if duplicates == "error":
             raise _build_duplicate_error(rows, columns, order, again)
         given = scale
         if duplicates == "mean":
             scale = scale or Scale.infer(ordered)  # before averaging, which creates values that nobody gave
-        ordered = merge_repeats(ordered, again, duplicates)
+        ordered, extras = merge_repeats(ordered, again, duplicates, extras)
         scale = scale.infer_again(ordered) if given is None and scale is not None else scale
         row_of, column_of = row_of[~again], column_of[~again]
         if duplicates == "mean" and scale is not None and scale.levels is not None:
             ordered, n_moved = round_to_levels(ordered, scale)
-    return SortedEntries(row_of, column_of, ordered, scale or Scale.infer(ordered), n_moved)
+    return SortedEntries(row_of, column_of, ordered, scale or Scale.infer(ordered), n_moved, extras)
 
 
 def sort_by_row(row_of: IndexArray, column_of: IndexArray, *, n_rows: int, n_columns: int) -> RowOrder:
@@ -199,18 +208,44 @@ def find_repeats(row_of: IndexArray, column_of: IndexArray) -> npt.NDArray[np.bo
     return again
 
 
-def merge_repeats(values: FloatArray, again: npt.NDArray[np.bool_], duplicates: Merging) -> FloatArray:
-    """Return one value for each run of repeats: the first, the last, the mean or the sum of the run."""
+class MergedValues(NamedTuple):
+    """One value, time and weight for each run of repeats."""
+
+    values: FloatArray
+    extras: Extras
+
+
+def merge_repeats(
+    values: FloatArray, again: npt.NDArray[np.bool_], duplicates: Merging, extras: Extras = PLAIN_EXTRAS
+) -> MergedValues:
+    """Merge each run of repeats: keep the first, the last or the latest, or take the weighted mean or the sum."""
     firsts = np.flatnonzero(~again)
+    picks = _pick_repeats(firsts, values.size, duplicates, extras.times)
+    merged = merge_extras(extras, values, firsts, picks, counts=duplicates == "sum")
+    if picks is not None:
+        return MergedValues(values[picks], merged)
+    if duplicates == "sum":
+        return MergedValues(np.add.reduceat(values, firsts), merged)
+    if extras.weights is None:
+        return MergedValues(np.add.reduceat(values, firsts) / np.diff(firsts, append=values.size), merged)
+    totals = np.add.reduceat(extras.weights.astype(np.float64), firsts)
+    return MergedValues(np.add.reduceat(values * extras.weights, firsts) / totals, merged)
+
+
+def _pick_repeats(firsts: IndexArray, count: int, duplicates: Merging, times: TimeArray | None) -> IndexArray | None:
+    """Return the place of the entry of each run that is kept; None if runs are averaged or summed."""
     if duplicates == "first":
-        first: FloatArray = values[firsts]
-        return first
-    ends = np.append(firsts[1:], values.size)
+        return firsts
+    ends: IndexArray = np.append(firsts[1:], count)
     if duplicates == "last":
-        lasts: FloatArray = values[ends - 1]
-        return lasts
-    sums: FloatArray = np.add.reduceat(values, firsts) if firsts.size else values[:0]
-    return sums if duplicates == "sum" else sums / (ends - firsts)
+        return ends - 1
+    if duplicates != "latest":
+        return None
+    if times is None:
+        raise BadSetting("duplicates='latest' needs entries with dates; 'last' keeps the last in their order")
+    run_of = np.repeat(np.arange(firsts.size), ends - firsts)
+    picks: IndexArray = np.lexsort((times, run_of))[ends - 1]  # stable: the last of equal times is kept
+    return picks
 
 
 def round_to_levels(means: FloatArray, scale: Scale) -> tuple[FloatArray, int]:

@@ -1,8 +1,9 @@
 """ALS: matrix factorisation with row and column effects by alternating least squares.
 
-With m the mean, b and c the effects, u and v the latents, and n the entry counts of rows and columns, it minimises
+With m the mean, b and c the effects, u and v the latents, w the weights of entries (1 unless they are given), and n the
+total weights of rows and columns, which are their entry counts unless weights are given, it minimises
 
-    sum over observed (i, j) of (x_ij - m - b_i - c_j - u_i'v_j)^2
+    sum over observed (i, j) of w_ij (x_ij - m - b_i - c_j - u_i'v_j)^2
     + penalty * width of the scale * (sum of n_i^count_power |u_i|^2 + sum of n_j^count_power |v_j|^2)
     + effect_penalty * (|b|^2 + |c|^2)
 
@@ -140,8 +141,8 @@ class ALSSolver(Solver):
         train = entries.train
         n_rows, n_columns = train.shape
         (row_starts, columns), (column_starts, rows, order) = train.by_row, train.by_column
-        by_row = AxisEntries(row_starts, columns, train.values.astype(np.float64))
-        by_column = AxisEntries(column_starts, rows, by_row.values[order])
+        by_row = AxisEntries(row_starts, columns, train.values.astype(np.float64), extras=train.extras)
+        by_column = AxisEntries(column_starts, rows, by_row.values[order], extras=train.extras.take(order))
         self.mean = train.mean
         self.rows = LeastSquares(by_row, n_others=n_columns, train=train, settings=settings, limits=limits)
         self.columns = LeastSquares(by_column, n_others=n_rows, train=train, settings=settings, limits=limits)
@@ -149,10 +150,10 @@ class ALSSolver(Solver):
         width = self.column_factors.shape[1]
         self.row_factors = np.zeros((n_rows, width), dtype=np.float32)
         self._row_regression = FeatureRegression.from_features(
-            entries.row_features, train.row_counts, self.rows.latent_ridges, settings, width
+            entries.row_features, by_row.totals, self.rows.latent_ridges, settings, width
         )
         self._column_regression = FeatureRegression.from_features(
-            entries.column_features, train.column_counts, self.columns.latent_ridges, settings, width
+            entries.column_features, by_column.totals, self.columns.latent_ridges, settings, width
         )
 
     def sweep(self) -> float:
@@ -225,8 +226,9 @@ def start_columns(train: ObservedMatrix, settings: ALSSettings) -> LatentArray:
     size = min(settings.latent_size, *train.shape)
     residuals, effects = subtract_effects(train, settings.effect_penalty)
     row_units, column_units = (
-        np.maximum(counts, 1.0) ** (-settings.count_power / 2) for counts in (train.row_counts, train.column_counts)
+        np.maximum(totals, 1.0) ** (-settings.count_power / 2) for totals in count_by_weight(train)
     )
+    residuals = residuals if train.weights is None else residuals * train.weights
     scaled = (residuals * row_units[train.entry_rows] * column_units[train.by_row.columns]).astype(np.float32)
     # Single precision takes half the time and is precise enough for a start.
     directions = np.random.default_rng(settings.seed).standard_normal((train.shape[1], size), dtype=np.float32)
@@ -246,11 +248,24 @@ def subtract_effects(train: ObservedMatrix, shrinkage: float) -> EffectResiduals
     """Subtract the mean, the shrunk means of columns and the shrunk means of rows from the values."""
     residuals = train.values.astype(np.float64) - train.mean
     effects: list[FloatArray] = []
-    for which, counts in ((train.by_row.columns, train.column_counts), (train.entry_rows, train.row_counts)):
-        sums = np.bincount(which, weights=residuals, minlength=counts.size)
-        effects.append(sums / (np.maximum(counts, 1) + shrinkage))
+    row_totals, column_totals = count_by_weight(train)
+    for which, totals in ((train.by_row.columns, column_totals), (train.entry_rows, row_totals)):
+        weighted = residuals if train.weights is None else residuals * train.weights
+        sums = np.bincount(which, weights=weighted, minlength=totals.size)
+        effects.append(sums / (np.maximum(totals, np.finfo(np.float32).tiny) + shrinkage))
         residuals = residuals - effects[-1][which]
     return EffectResiduals(residuals, effects[0])
+
+
+def count_by_weight(train: ObservedMatrix) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the total weight of the entries of each row and of each column; their numbers without weights."""
+    if train.weights is None:
+        return train.row_counts, train.column_counts
+    rows, columns = (
+        np.bincount(which, weights=train.weights, minlength=count)
+        for which, count in zip((train.entry_rows, train.by_row.columns), train.shape, strict=True)
+    )
+    return rows, columns
 
 
 class FeatureRegression:
@@ -262,7 +277,12 @@ class FeatureRegression:
 
     @classmethod
     def from_features(
-        cls, features: AxisFeatures | None, counts: IndexArray, latent_ridges: Any, settings: ALSSettings, width: int
+        cls,
+        features: AxisFeatures | None,
+        counts: npt.NDArray[Any],
+        latent_ridges: Any,
+        settings: ALSSettings,
+        width: int,
     ) -> FeatureRegression | None:
         """Return the regression of a side with weights of 0; None without features.
 
@@ -294,6 +314,7 @@ class Group(NamedTuple):
     positions: IndexArray  # (rows,)
     others: npt.NDArray[np.int32]  # (rows, pieces, entries) columns; one past the last column where padded
     values: LatentArray  # (rows, pieces, entries) less the mean; 0 where padded
+    roots: LatentArray | None = None  # (rows, pieces, entries) square roots of weights; None where all weights are 1
 
 
 class Solution(NamedTuple):
@@ -320,7 +341,7 @@ class LeastSquares:
         limits: SolverLimits = _LIMITS,
     ) -> None:
         self._limits = limits
-        self._counts = np.diff(entries.starts).astype(np.float32)
+        self._counts = entries.totals.astype(np.float32)
         self.latent_ridges = compute_latent_ridges(self._counts.astype(np.float64), train.scale, settings)  # (rows,)
         self.effect_ridge = settings.effect_penalty
         self._groups = list(_group_rows(entries, n_others=n_others, mean=train.mean, limits=limits))
@@ -358,8 +379,12 @@ class LeastSquares:
                 better[group.positions] = solution
                 return objective
             gathered = _gather(table, group.others, buffer)
+            values = group.values
+            if group.roots is not None:
+                gathered *= group.roots[..., None]
+                values = values * group.roots
             start = factors[group.positions]
-            residuals = group.values + _multiply(gathered, np.column_stack([-start, np.ones_like(start[:, 0])]))
+            residuals = values + _multiply(gathered, np.column_stack([-start, np.ones_like(start[:, 0])]))
             sizes = np.maximum(self._counts[group.positions, None] * squares + ridges, np.finfo(np.float32).tiny)
             moved = descend(
                 gathered[..., :-1],
@@ -419,6 +444,7 @@ def compute_latent_ridges(counts: Any, scale: Scale, settings: ALSSettings) -> A
 def _group_rows(entries: AxisEntries, *, n_others: int, mean: float, limits: SolverLimits) -> Iterator[Group]:
     """Yield groups of rows with a bounded number of padded entries, the longest rows first."""
     starts, counts = entries.starts[:-1].astype(np.int64), np.diff(entries.starts)
+    weights = entries.extras.weights
     remaining = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     while remaining.size:
         longest = counts[remaining[0]]
@@ -432,6 +458,7 @@ def _group_rows(entries: AxisEntries, *, n_others: int, mean: float, limits: Sol
             positions,
             np.where(observed, entries.others[places], n_others).astype(np.int32),
             np.where(observed, entries.values[places] - mean, 0.0).astype(np.float32),
+            None if weights is None else np.where(observed, np.sqrt(weights[places]), 0.0).astype(np.float32),
         )
 
 
@@ -458,6 +485,8 @@ def _compute_grams(group: Group, table: LatentArray, buffer: LatentArray) -> Ten
         some = slice(start, start + at_a_time)
         gathered = _gather(table, group.others[:, some], buffer)
         gathered[..., -1] += group.values[:, some]
+        if group.roots is not None:
+            gathered *= group.roots[:, some, :, None]
         by_piece = gathered.mT @ gathered
         grams += by_piece.sum(axis=1) if n_pieces > 1 else by_piece[:, 0]
     return torch.from_numpy(grams)
@@ -691,6 +720,7 @@ class ALS(FactorModel):
     settings_class: ClassVar[type[Settings]] = ALSSettings
     settings: ALSSettings
     takes_features: ClassVar[bool] = True
+    takes_weights: ClassVar[bool] = True
     predicts: ClassVar[tuple[str, ...]] = AREAS
     cannot: ClassVar[str] = ""
     n_beside: ClassVar[int] = 3  # effect, constant and mean

@@ -16,16 +16,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadModelFile, BadSetting, NotFitted, TrainingDiverged
+from deepmf.errors import BadEntries, BadModelFile, BadSetting, Hint, NotFitted, TrainingDiverged
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, PlacedEntries
 from deepmf.matrix.entries import EntryStore, Pairs, forget, plan_forget
+from deepmf.matrix.extras import TimeArray, parse_time, parse_times
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.matrix.names import GivenNames, take_names_from
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.distribution import Interval, PredictiveDistribution, check_coverage
+from deepmf.models.drift import Drift, learn_drift, sample_places
 from deepmf.models.fitting import (
     Conflicts,
     Fitting,
@@ -33,6 +35,7 @@ from deepmf.models.fitting import (
     check_matrix,
     check_ranks,
     check_trainable,
+    check_weighted,
     drop_chosen_settings,
     fill_settings,
     gather_entries,
@@ -42,6 +45,7 @@ from deepmf.models.fitting import (
     report_ending,
     to_matrix,
     warn_of_nothing,
+    weigh_by_age,
 )
 from deepmf.models.interactions import (
     InteractionPredictor,
@@ -64,6 +68,7 @@ from deepmf.models.ranking import (
     most_similar,
     rank_columns,
 )
+from deepmf.models.recency import Recency, learn_recency
 from deepmf.models.relevance import RankBy, Ranker, Rankers, choose_order, fit_presence
 from deepmf.models.reranking import Rerank, make_reranker
 from deepmf.storage.features import pack_features, unpack_features
@@ -96,7 +101,7 @@ Missing = Literal["error", "ignore"]
 
 @dataclass(frozen=True)
 class Fitted:
-    """The state of a fitted model: the entries it knows, its predictor, and its presence part.
+    """The state of a fitted model: the entries it knows, its predictor, its presence part, drift and recency.
 
     rank_by: the order in which it ranks columns by default.
     """
@@ -105,11 +110,13 @@ class Fitted:
     predictor: Predictor
     presence: Presence | None = None
     rank_by: RankBy = "value"
+    drift: Drift | None = None
+    recency: Recency | None = None
 
     @cached_property
     def rankers(self) -> Rankers:
         """The rankers of columns."""
-        return Rankers(self.entries, self.presence, self.rank_by)
+        return Rankers(self.entries, self.presence, self.rank_by, self.recency)
 
     @cached_property
     def fallback(self) -> Fallback:
@@ -129,6 +136,7 @@ class Model(ABC):
     predicts: ClassVar[tuple[str, ...]] = AREAS  # the areas in which the model predicts
     cannot: ClassVar[str] = ""  # the reason why it does not predict in the others
     takes_features: ClassVar[bool] = False  # of rows and columns
+    takes_weights: ClassVar[bool] = False  # of entries
     holds_out: ClassVar[bool] = False  # whether `fit` holds out validation entries when none are given
     fits_on_ranks: ClassVar[bool] = False  # whether several processes can fit it together
     __signature__: ClassVar[inspect.Signature]
@@ -204,6 +212,7 @@ class Model(ABC):
         """
         name, train = type(self).__name__, to_matrix(train)
         check_trainable(train)
+        check_weighted(name, train, able=self.takes_weights)
         validation = to_matrix(validation, train.scale)
         row_features, row_names = take_names_from(row_features, row_names)
         column_features, column_names = take_names_from(column_features, column_names)
@@ -213,6 +222,7 @@ class Model(ABC):
                     "interactions are learned from their positions alone; leave out start_from and features"
                 )
             return self._fit_interactions(train, validation, row_names, column_names)
+        train = weigh_by_age(train, getattr(self.settings, "half_life", None))
         if isinstance(start_from, Model) and start_from.is_fitted and not start_from.scale_.is_bounded:
             train = train if train.scale.is_bounded else train.with_scale(start_from.scale_)
         check_ranks(name, train, self.settings, able=self.fits_on_ranks)
@@ -241,6 +251,7 @@ class Model(ABC):
                 self._learn(entries, aligned, Fitting([*shown, *callbacks], path, checkpoint_every, start=start))
             if aligned is not None and self.history_.best_error is not None:
                 self.history_.means_error = self._measure_means(aligned)
+            self._learn_drift(aligned, validation)
             self._learn_presence(aligned)
             self._add_featured_labels(row_features, column_features)
             report_ending(self.history_, self.settings)
@@ -285,6 +296,8 @@ class Model(ABC):
         """
         known = self.entries_
         check_extension(new, row_features, column_features, conflicts)
+        if new is not None:
+            check_weighted(type(self).__name__, new, able=self.takes_weights)
         areas = self._areas
         areas.check_extends()
         entries, rows, columns = known.extend(
@@ -380,26 +393,38 @@ class Model(ABC):
         self._areas.check_folds_in("column")
         return fold_in_column(fitted.rankers, fitted.predictor, (rows, values), features)
 
-    def predict(self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error") -> FloatArray:
+    def predict(
+        self, rows: Iterable[Any], columns: Iterable[Any], *, at: Any = None, unknown: Unknown = "error"
+    ) -> FloatArray:
         """Return the prediction for each pair of a row and a column, in the scale's units.
 
         Parameters
         ----------
         rows, columns : the labels of the pairs, of one length.
+        at : the time to predict for, or one for each pair: dates, datetimes, ISO texts or Unix seconds (default: the
+            time of the latest training entry). Only a model that is fitted with `times="auto"` takes a time.
         unknown : what happens to a pair whose row or column is unknown, here and in all methods that take pairs.
             "error" raises `UnknownLabel`, "nan" returns NaN, and "fallback" predicts as `Means` does: the overall mean,
             plus the effect of the row or the column that is known.
         """
         pairs = self._find_value_pairs(rows, columns, unknown)
-        return pairs.evaluate(self.predictor_.predict, self._predict_by_means)
+        predicted = pairs.evaluate(self.predictor_.predict, self._predict_by_means)
+        return self._add_drift(predicted, pairs, self._read_times(at, pairs))
 
     def predict_levels(
-        self, rows: Iterable[Any], columns: Iterable[Any], *, metric: str = "rmse", unknown: Unknown = "error"
+        self,
+        rows: Iterable[Any],
+        columns: Iterable[Any],
+        *,
+        at: Any = None,
+        metric: str = "rmse",
+        unknown: Unknown = "error",
     ) -> FloatArray:
         """Return a legal level for each pair of a row and a column.
 
         `metric` is the criterion that the levels optimise: "rmse", "mae" or "accuracy". It matters only to models that
-        predict a distribution. With `unknown="fallback"`, the level is the one nearest to the fallback's mean.
+        predict a distribution. With `unknown="fallback"`, the level is the one nearest to the fallback's mean. `at` is
+        the time to predict for, as in `predict`; levels that optimise another metric than "rmse" do not drift.
         """
         scale, predictor = self.scale_, self.predictor_
         check_has_values(scale)
@@ -411,7 +436,11 @@ class Model(ABC):
             return scale.nearest_level(self._predict_means(rows, columns))
 
         pairs = find_pairs(self.entries_, rows, columns, unknown)
-        return pairs.evaluate(lambda *at: predictor.levels(*at, metric=metric), fall_back)
+        times = self._read_times(at, pairs)
+        if metric == "rmse" and self._require_fitted().drift is not None:
+            drifted = self._add_drift(pairs.evaluate(predictor.predict, self._predict_by_means), pairs, times)
+            return np.where(np.isnan(drifted), np.nan, scale.nearest_level(np.nan_to_num(drifted, nan=scale.low)))
+        return pairs.evaluate(lambda *pair: predictor.levels(*pair, metric=metric), fall_back)
 
     def predict_distribution(
         self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error"
@@ -468,6 +497,7 @@ class Model(ABC):
         rank_by: RankBy | None = None,
         relevant: float | None = None,
         rerank: Rerank | None = None,
+        at: Any = None,
         neighbours: ColumnNeighbours | None = None,
         **columns: Unpack[ColumnFilter],
     ) -> Ranking:
@@ -490,6 +520,8 @@ class Model(ABC):
             level. A row without entries takes the mean of all entries, and the popularity of the columns.
         rerank : "mmr" picks columns that differ from each other among the 5 n best, by maximal marginal relevance.
             None keeps the order.
+        at : the time of the recommendation, which decides what is popular (default: that of the latest entry). Only a
+            model that is fitted with `times="auto"` takes a time.
         neighbours : an index from `column_neighbours`, which searches only the columns near a row. Rankings are exact
             without it.
         among : rank only these columns: labels, or a mask over all columns.
@@ -502,13 +534,13 @@ class Model(ABC):
         """
         entries = self.entries_
         single = is_label(rows, entries.rows)
-        at = entries.rows.positions([rows] if single else rows)
+        positions = entries.rows.positions([rows] if single else rows)
         choice = choose_columns(entries, **columns)
-        ranker = self.make_ranker(check_neighbours(neighbours, rank_by), relevant)
+        ranker = self.make_ranker(check_neighbours(neighbours, rank_by), relevant, at)
         best = rank_columns(
             ranker,
             entries.columns,
-            at,
+            positions,
             choice,
             n,
             observed=entries.seen_columns,
@@ -518,12 +550,15 @@ class Model(ABC):
         fields = (*entries.train.form.name_ids_beside(FRAME_FIELDS), "prediction")
         if single:
             return best.first().describe(entries.column_names, fields)
-        return best.describe(entries.column_names, fields, entries.rows[at])
+        return best.describe(entries.column_names, fields, entries.rows[positions])
 
-    def make_ranker(self, rank_by: RankBy | None = None, relevant: float | None = None) -> Ranker:
+    def make_ranker(self, rank_by: RankBy | None = None, relevant: float | None = None, at: Any = None) -> Ranker:
         """Return the ranker of the rows, whose `rank_block` gives the keys by which `recommend` ranks columns."""
         fitted = self._require_fitted()
-        return fitted.rankers.make(fitted.predictor, fitted.entries.seen_columns, rank_by, relevant)
+        if at is not None:
+            self._check_takes_time(at)
+            at = parse_time(at)
+        return fitted.rankers.make(fitted.predictor, fitted.entries.seen_columns, rank_by, relevant, at)
 
     def recommend_to(
         self,
@@ -650,6 +685,10 @@ class Model(ABC):
         entries, learned = self.entries_, self.predictor_.pack()
         presence = self._require_fitted().presence
         packed = {"learned": learned} if presence is None else {"learned": learned, "presence": presence.pack()}
+        drift = self._require_fitted().drift
+        packed |= {} if drift is None else {"drift": drift.pack()}
+        recency = self._require_fitted().recency
+        packed |= {} if recency is None else {"recency": Packed(recency._asdict(), {})}
         n_bytes = sum(tensor.nbytes for part in packed.values() for tensor in part.tensors.values())
         in_folder = goes_to_folder(path, entries.train.nbytes + n_bytes, largest_file=largest_file)
         parts = _pack_entries(entries, in_folder=in_folder) | packed
@@ -681,8 +720,15 @@ class Model(ABC):
                 else model._load_predictor(entries, read_field(content, "learned"), tensors)
             )
         presence = Presence.unpack(content["presence"], tensors, entries) if "presence" in content else None
-        model._fitted = Fitted(entries, predictor, presence, model._default_order(presence))
+        drift = Drift.unpack(content["drift"], tensors) if "drift" in content else None
+        recency = Recency.from_dict(content["recency"]) if "recency" in content else None
+        model._fitted = Fitted(entries, predictor, presence, model._default_order(presence), drift, recency)
         return model
+
+    @property
+    def has_drift(self) -> bool:
+        """Whether predictions depend on the time they are for."""
+        return self._require_fitted().drift is not None
 
     @property
     def is_fitted(self) -> bool:
@@ -853,9 +899,10 @@ class Model(ABC):
             check_matrix(validation, "validation")
         aligned, model = ValidationEntries.of(train, validation), copy.copy(self)
         entries = EntryStore.of(train).with_names(row_names, column_names)
+        recency = learn_recency(train) if getattr(self.settings, "times", None) is not None else None
         model.history_, model.chosen_ = History(), {"rank_by": "relevance"}
         model.settings = replace(model.settings, **model.chosen_)
-        model._fitted = Fitted(entries, InteractionPredictor.of(entries))
+        model._fitted = Fitted(entries, InteractionPredictor.of(entries), recency=recency)
         model._learn_presence(aligned)
         self.__dict__.update(model.__dict__)
         return self
@@ -879,6 +926,28 @@ class Model(ABC):
             chosen: dict[str, Any] = {"presence": None if found is None else found.kind}
             self.settings, self.chosen_ = replace(settings, **chosen), self.chosen_ | chosen
         self._fitted = replace(fitted, presence=found, rank_by=self._default_order(found))
+
+    def _learn_drift(self, aligned: ValidationEntries | None, validation: ObservedMatrix | None) -> None:
+        """Learn how rows and columns drift with time, if the settings ask for it and the entries have dates.
+
+        Validation entries, which the model has not learned from, decide how much of it joins the predictions; without
+        any, training entries do, whose residuals are smaller.
+        """
+        fitted = self._fitted
+        if fitted is None or getattr(self.settings, "times", None) is None:
+            return
+        train = fitted.entries.train
+        drift = learn_drift(train, seed=self.settings.seed)
+        if drift is not None and train.times is not None:
+            known = PlacedEntries(train.entry_rows, train.by_row.columns, train.values.astype(np.float64)), train.times
+            if aligned is not None and validation is not None and validation.times is not None:
+                known = PlacedEntries(*aligned), validation.times
+            entries, times = known
+            some = sample_places(times.size, seed=self.settings.seed)
+            pairs = entries.rows[some], entries.columns[some]
+            residuals = entries.values[some] - fitted.predictor.predict(*pairs)
+            drift = drift.join(residuals, *pairs, times[some])
+        self._fitted = replace(fitted, drift=drift, recency=learn_recency(train))
 
     def _default_order(self, presence: Presence | None) -> RankBy:
         """Return the order in which columns are ranked unless another is asked for."""
@@ -974,7 +1043,8 @@ class Model(ABC):
         rows = rows if areas.covers_new("row") else rows[:0]
         columns = columns if areas.covers_new("column") else columns[:0]
         presence = None if fitted.presence is None else fitted.presence.extend(entries, columns)
-        model._fitted = Fitted(entries, fitted.predictor.extend(entries, rows, columns), presence, fitted.rank_by)
+        predictor = fitted.predictor.extend(entries, rows, columns)
+        model._fitted = replace(fitted, entries=entries, predictor=predictor, presence=presence)
         return model
 
     def _fold_in(
@@ -1009,6 +1079,32 @@ class Model(ABC):
         """Return the positions of pairs of labels whose values can be predicted."""
         check_has_values(self.scale_)
         return find_pairs(self.entries_, rows, columns, unknown)
+
+    def _read_times(self, at: Any, pairs: LabelPairs) -> TimeArray | None:
+        """Return the time of each pair; None for a model without drift. A model that ignores times refuses one."""
+        drift, n_pairs = self._require_fitted().drift, pairs.rows.size
+        if at is None:
+            return None if drift is None else np.full(n_pairs, drift.latest)
+        self._check_takes_time(at)
+        several = isinstance(at, list | tuple | np.ndarray)
+        times = parse_times(at, n_pairs).seconds if several else np.full(n_pairs, parse_time(at))
+        return None if drift is None else times
+
+    def _check_takes_time(self, at: Any) -> None:
+        """Refuse a time that the model would ignore."""
+        if getattr(self.settings, "times", None) is None:
+            raise BadSetting(
+                f"this {type(self).__name__} was fitted without times and cannot answer for at={reprlib.repr(at)}",
+                hint=Hint("fit it with times='auto'", "fit it with --set times=auto"),
+            )
+
+    def _add_drift(self, predicted: FloatArray, pairs: LabelPairs, times: TimeArray | None) -> FloatArray:
+        """Return predictions for pairs at some times, within the bounds of the scale."""
+        drift = self._require_fitted().drift
+        if drift is None or times is None:
+            return predicted
+        moved = self.scale_.clip(predicted + drift.evaluate(pairs.rows, pairs.columns, times))
+        return self.scale_.nearest_level(moved) if self.predictor_.readout.predicts_levels else moved
 
     def _count_levels(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
         """Return the fallback's distribution for each pair of positions: the frequencies of the levels."""

@@ -591,6 +591,7 @@ class BayesianMF(Model):
     settings_class: ClassVar[type[Settings]] = BayesianMFSettings
     settings: BayesianMFSettings
     takes_features: ClassVar[bool] = True
+    takes_weights: ClassVar[bool] = True
     holds_out: ClassVar[bool] = True
 
     def draw(

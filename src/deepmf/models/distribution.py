@@ -46,7 +46,7 @@ def find_support(matrix: ObservedMatrix, *, n_bins: int) -> OrdinalSupport:
     if scale.levels is not None:
         boundaries = (scale.levels[:-1] + scale.levels[1:]) / 2.0
         support = scale.levels
-        counts = np.bincount(np.searchsorted(boundaries, values), minlength=support.size)
+        counts = np.bincount(np.searchsorted(boundaries, values), matrix.weights, minlength=support.size)
     else:
         values = np.clip(values, scale.low, scale.high)  # an outlier does not move the mean of its bin
         boundaries = np.unique(np.quantile(values, _shares_below(n_bins)))

@@ -113,19 +113,31 @@ class DMFObjective(Objective):
 
     def loss(self, network: DMFNetwork, block: Block) -> Tensor:
         """Return the loss of a block."""
-        loss = self.error(network, _predict_block(network, block), block.targets, block.sum_over_ranks)
+        predicted, weights = _predict_block(network, block), block.weight_table
+        loss = self.error(network, predicted, block.targets, block.sum_over_ranks, weights)
         return loss + self.gamma * network.sum_squared_weights() if self.gamma else loss
 
-    def error(self, network: DMFNetwork, cosines: Tensor, targets: Tensor, total: SumOverRanks = keep_sums) -> Tensor:
+    def error(
+        self,
+        network: DMFNetwork,
+        cosines: Tensor,
+        targets: Tensor,
+        total: SumOverRanks = keep_sums,
+        weights: Tensor | None = None,
+    ) -> Tensor:
         """Return the error of a block's cosines; targets (rows, columns) are NaN where nothing is observed."""
-        return self.compute_squared_error(cosines, targets, total)
+        return self.compute_squared_error(cosines, targets, total, weights)
 
-    def compute_squared_error(self, predictions: Tensor, targets: Tensor, total: SumOverRanks = keep_sums) -> Tensor:
-        """Return the mean squared error on the targets, or its root; `total` sums over ranks."""
+    def compute_squared_error(
+        self, predictions: Tensor, targets: Tensor, total: SumOverRanks = keep_sums, weights: Tensor | None = None
+    ) -> Tensor:
+        """Return the mean squared error on the targets by their weights, or its root; `total` sums over ranks."""
         observed = ~torch.isnan(targets)
-        squares = torch.where(observed, predictions - targets, 0.0).square().sum()
-        sums = total(torch.stack([squares, observed.sum().to(squares.dtype)]))
-        mean = sums[0] / sums[1].clamp(min=1)
+        errors = torch.where(observed, predictions - targets, 0.0).square()
+        squares = errors.sum() if weights is None else (errors * weights).sum()
+        weight = observed.sum() if weights is None else weights.sum()
+        sums = total(torch.stack([squares, weight.to(squares.dtype)]))
+        mean = sums[0] / sums[1].clamp(min=1 if weights is None else 1e-12)
         # The smallest trace keeps the root's slope finite for a block that is predicted exactly, or has no entry.
         return (mean + 1e-12).sqrt() if self.root else mean
 
@@ -228,6 +240,7 @@ class DMF(NetworkModel):
     fits_on_ranks: ClassVar[bool] = True
     settings: DMFSettings
     takes_features: ClassVar[bool] = True
+    takes_weights: ClassVar[bool] = True
     lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES
 
     def _count_steps(self, train: ObservedMatrix) -> int:

@@ -171,12 +171,17 @@ class DMFDObjective(DMFObjective):
         self.register_buffer("sharpness", torch.zeros((), dtype=torch.float32), persistent=False)
 
     def error(  # type: ignore[override]
-        self, network: DMFDNetwork, cosines: Tensor, targets: Tensor, total: SumOverRanks = keep_sums
+        self,
+        network: DMFDNetwork,
+        cosines: Tensor,
+        targets: Tensor,
+        total: SumOverRanks = keep_sums,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Return the error in the scale's units: (G(F) - M)^2; the bracket in equation 5 is misplaced."""
         in_scale = self.scale.unit_map.from_unit
         quantized = network.quantizer.soft(in_scale(cosines), self.sharpness)
-        error = self.compute_squared_error(quantized, in_scale(targets), total)
+        error = self.compute_squared_error(quantized, in_scale(targets), total, weights)
         return error + self._gamma_boundaries * network.quantizer.penalty()
 
     def begin_epoch(self, epoch: int) -> None:

@@ -20,6 +20,7 @@ from deepmf.errors import (
     BadSetting,
     DeepMFWarning,
     GuessedColumns,
+    Hint,
     NotBetterThanMeans,
     NothingObserved,
     TrainingDiverged,
@@ -27,6 +28,7 @@ from deepmf.errors import (
 )
 from deepmf.matrix.arrays import IndexArray, iterate_pieces
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.extras import decay_weights, fill_weights
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -36,7 +38,7 @@ from deepmf.training.history import Callback, History
 from deepmf.training.loop import Loop, Task, ValidationEntries
 from deepmf.training.progress import EpochDisplay
 from deepmf.training.runtime import Threads
-from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings
+from deepmf.training.settings import OF_TIMES, RECOMMENDATION, LoopSettings, Settings
 
 if TYPE_CHECKING:
     from deepmf.models.warm_start import WarmStart
@@ -86,6 +88,25 @@ def split_validation(
     values = train.values[chosen].astype(np.float64)
     held_out = ValidationEntries(train.entry_rows[chosen], train.by_row.columns[chosen], values)
     return seen, held_out
+
+
+def check_weighted(name: str, entries: ObservedMatrix, *, able: bool) -> None:
+    """Refuse weights of entries that a model would ignore."""
+    if entries.weights is not None and not able:
+        raise BadSetting(f"{name} does not use weights of entries; leave them out, or choose a model that does")
+
+
+def weigh_by_age(train: ObservedMatrix, half_life: str | None) -> ObservedMatrix:
+    """Return entries whose weights halve with every half-life of their age, counted from the latest entry."""
+    if half_life is None:
+        return train
+    if train.times is None:
+        raise BadSetting(
+            f"half_life={half_life!r} needs entries with dates",
+            hint=Hint("time= names their column", "--time names their column"),
+        )
+    weights = decay_weights(train.times, half_life)
+    return train.with_extras(train.extras._replace(weights=weights * fill_weights(train.extras, weights.size)))
 
 
 def check_trainable(train: Any) -> None:
@@ -354,7 +375,11 @@ def identify_training(
     found = {
         "model": method,
         **settings.collect_removed(),  # for checkpoints of earlier versions
-        **{name: value for name, value in settings.to_dict().items() if name not in RECOMMENDATION},
+        **{
+            name: value
+            for name, value in settings.to_dict().items()
+            if name not in RECOMMENDATION and (name not in OF_TIMES or value is not None)
+        },
         "training entries": digest(entries.train),
         "validation entries": None if validation is None else validation.digest(),
     }
@@ -369,8 +394,8 @@ def identify_training(
 def digest(matrix: ObservedMatrix) -> str:
     """Return a short fingerprint of a matrix's entries."""
     digest = hashlib.sha256(repr(matrix.scale).encode())
-    for array in (matrix.by_row.starts, matrix.by_row.columns, matrix.values):
-        for piece in iterate_pieces(array):
+    for array in (matrix.by_row.starts, matrix.by_row.columns, matrix.values, *matrix.extras):
+        for piece in () if array is None else iterate_pieces(array):
             digest.update(np.ascontiguousarray(piece).data)
     digest.update(repr((matrix.rows[:1000].tolist(), matrix.columns[:1000].tolist())).encode())
     return digest.hexdigest()[:16]

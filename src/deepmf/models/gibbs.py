@@ -89,6 +89,7 @@ class Group(NamedTuple):
     positions: Tensor  # (rows,)
     others: Tensor  # (rows, entries) columns; one past the last column where padded
     values: Tensor  # (rows, entries); 0 where padded
+    roots: Tensor | None = None  # (rows, entries) square roots of weights; None where all weights are 1
 
 
 class Batch(NamedTuple):
@@ -111,7 +112,8 @@ class AxisSolver:
     """The conditional posteriors of rows given the columns, laid out once; described for rows, used for columns too.
 
     With the table G of (v_j, 1) of a row's entries, and t their values less the effects c_j, the posterior of p_i is
-    normal with precision A = alpha G'G + precision and mean A^-1 (alpha G't + precision prior_i).
+    normal with precision A = alpha G'G + precision and mean A^-1 (alpha G't + precision prior_i). An entry of weight w
+    counts as w entries: its line of G and of t is multiplied by the root of w.
     """
 
     def __init__(self, entries: AxisEntries, values: FloatArray, *, n_others: int, device: torch.device) -> None:
@@ -170,6 +172,7 @@ def _group_rows(entries: AxisEntries, values: FloatArray, *, n_others: int, devi
     """Yield groups of rows with a bounded number of padded entries, the longest rows first."""
     on_gpu = device.type == "cuda"
     starts, counts = entries.starts[:-1].astype(np.int64), np.diff(entries.starts)
+    roots = None if entries.extras.weights is None else np.sqrt(entries.extras.weights).astype(np.float32)
     remaining = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     falling = -counts[remaining]
     first = 0
@@ -186,6 +189,7 @@ def _group_rows(entries: AxisEntries, values: FloatArray, *, n_others: int, devi
             torch.from_numpy(positions).to(device),
             torch.from_numpy(np.where(observed, entries.others[places], n_others).astype(np.int32)).to(device),
             torch.from_numpy(np.where(observed, values[places], 0.0).astype(np.float32)).to(device),
+            None if roots is None else torch.from_numpy(roots[places]).to(device),
         )
 
 
@@ -232,6 +236,8 @@ def compute_grams(batch: Batch, table: Tensor) -> Tensor:
         for group in batch.groups:
             gathered = table.index_select(0, group.others.view(-1)).view(*group.others.shape, -1)
             gathered[..., -1] += group.values
+            if group.roots is not None:
+                gathered *= group.roots[..., None]
             torch.bmm(gathered.mT, gathered, out=grams[first : first + len(gathered)])
             first += len(gathered)
         return grams
@@ -239,6 +245,8 @@ def compute_grams(batch: Batch, table: Tensor) -> Tensor:
     # On a CPU, numpy's products of a matrix with its own transpose take half the time.
     lines = table.numpy().take(group.others.numpy(), axis=0)
     lines[..., -1] += group.values.numpy()
+    if group.roots is not None:
+        lines *= group.roots.numpy()[..., None]
     return torch.from_numpy(lines.swapaxes(1, 2) @ lines)
 
 
@@ -628,7 +636,7 @@ def draw_lambdas(weights: Tensor, precision: Tensor, blocks: Sequence[int], numb
     return _to_like(drawn, weights)
 
 
-def draw_alpha(n_entries: int, squared_error: float, numbers: np.random.Generator) -> float:
+def draw_alpha(n_entries: float, squared_error: float, numbers: np.random.Generator) -> float:
     """Draw the precision of the noise from its Gamma posterior."""
     return float(numbers.gamma(_ALPHA_SHAPE + n_entries / 2.0, 1.0 / (_ALPHA_RATE + squared_error / 2.0)))
 
@@ -668,7 +676,7 @@ class GibbsSampler:
         """Sample given these entries from now on."""
         (n_rows, n_columns), device = entries.train.shape, self._device
         by_row, by_column = entries.row_entries(np.arange(n_rows)), entries.column_entries(np.arange(n_columns))
-        self.n_entries = by_row.values.size
+        self.n_entries = float(by_row.totals.sum())
         self.rows = AxisSolver(by_row, self.units.standardise(by_row.values), n_others=n_columns, device=device)
         self.columns = AxisSolver(by_column, self.units.standardise(by_column.values), n_others=n_rows, device=device)
         self.row_inputs = Inputs(by_row, by_column, n_others=n_columns, device=device)
@@ -766,7 +774,10 @@ class Units(NamedTuple):
         """Return the units of a matrix; values that are equal but for rounding have a small deviation."""
         values = train.values.astype(np.float64)
         largest = float(np.abs(values).max()) or 1.0
-        units = cls(train.mean, max(float(np.std(values / largest)), 1e-9) * largest)
+        deviation = np.std(values / largest)
+        if train.weights is not None:
+            deviation = np.sqrt(np.average(np.square((values - train.mean) / largest), weights=train.weights))
+        units = cls(train.mean, max(float(deviation), 1e-9) * largest)
         if not all(map(math.isfinite, units)):
             raise np.linalg.LinAlgError(f"values of up to {largest:g} have no finite mean and deviation")
         return units

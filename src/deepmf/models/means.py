@@ -141,6 +141,7 @@ class Means(Model):
     settings_class: ClassVar[type[Settings]] = MeansSettings
     settings: MeansSettings
     takes_features: ClassVar[bool] = True
+    takes_weights: ClassVar[bool] = True
 
     @property
     def mean_(self) -> float:
@@ -184,9 +185,8 @@ class Means(Model):
         """
         if entries.features is None:
             return None
-        counts = np.diff(entries.starts)
         means = compute_effects(entries, deviations, 0.0)
-        ridge = FeatureRidge(entries.features, counts.astype(np.float64), self.settings.feature_penalty)
+        ridge = FeatureRidge(entries.features, entries.totals.astype(np.float64), self.settings.feature_penalty)
         return ridge.weights(means[:, None])
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:

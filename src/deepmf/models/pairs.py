@@ -161,14 +161,15 @@ class Fallback:
         If one is known: among its own entries, with five entries at those frequencies added.
         """
         boundaries = readout.unit_boundaries
-        counts = self._counts(np.array([0, self.seen.train.n_entries]), self.seen.train.values, boundaries)[0]
+        train = self.seen.train
+        counts = self._counts(np.array([0, train.n_entries]), train.values, train.weights, boundaries)[0]
         overall = (counts + _PRIOR_COUNT) / np.sum(counts + _PRIOR_COUNT)
         frequencies = np.tile(overall, (rows.size, 1))
         for positions, entries_of in ((rows, self.seen.row_entries), (columns, self.seen.column_entries)):
             known = positions >= 0
             distinct, which = np.unique(positions[known], return_inverse=True)
             entries = entries_of(distinct)
-            own = self._counts(entries.starts, entries.values, boundaries)
+            own = self._counts(entries.starts, entries.values, entries.extras.weights, boundaries)
             mixed = (own + SHRINKAGE * overall) / (own.sum(axis=1, keepdims=True) + SHRINKAGE)
             frequencies[known] = mixed[which]
         return PredictiveDistribution.of_probabilities(
@@ -176,14 +177,19 @@ class Fallback:
         )
 
     def _counts(
-        self, starts: IndexArray, values: npt.NDArray[Any], boundaries: npt.NDArray[np.float32]
-    ) -> npt.NDArray[np.int64]:
-        """Count the values of each group between the boundaries, (groups, boundaries + 1)."""
+        self,
+        starts: IndexArray,
+        values: npt.NDArray[Any],
+        weights: npt.NDArray[Any] | None,
+        boundaries: npt.NDArray[np.float32],
+    ) -> npt.NDArray[Any]:
+        """Count the values of each group between the boundaries by their weights, (groups, boundaries + 1)."""
         n_groups, n_bins = starts.size - 1, boundaries.size + 1
         # In the precision of the boundaries: a value that is one itself lies below it.
         bins = np.searchsorted(boundaries, self.seen.scale.to_unit(values).astype(np.float32))
         group = np.repeat(np.arange(n_groups), np.diff(starts))
-        return np.bincount(group * n_bins + bins, minlength=n_groups * n_bins).reshape(n_groups, n_bins)
+        counts = np.bincount(group * n_bins + bins, weights, minlength=n_groups * n_bins)
+        return counts.reshape(n_groups, n_bins)
 
     @cached_property
     def _effects(self) -> tuple[FloatArray, FloatArray]:
@@ -196,11 +202,15 @@ class Fallback:
 
 
 def compute_effects(entries: AxisEntries, deviations: FloatArray, shrinkage: float) -> FloatArray:
-    """Return the mean deviation of each group of entries, with `shrinkage` entries of deviation 0 added to each."""
-    counts = np.diff(entries.starts)
+    """Return the mean deviation of each group of entries by their weights, shrunk to 0.
+
+    The shrinkage is the total weight of entries with the deviation 0 that are added to each group.
+    """
+    counts, weights = np.diff(entries.starts), entries.extras.weights
     which = np.repeat(np.arange(counts.size), counts)
-    sums = np.bincount(which, weights=deviations, minlength=counts.size)
-    effects: FloatArray = sums / np.maximum(counts + shrinkage, 1e-9)
+    weighted = deviations if weights is None else deviations * weights
+    sums = np.bincount(which, weights=weighted, minlength=counts.size)
+    effects: FloatArray = sums / np.maximum(entries.totals + shrinkage, 1e-9)
     return effects
 
 

@@ -30,6 +30,7 @@ from deepmf.metrics import score_lists
 from deepmf.models.latents import Latents
 from deepmf.models.predictor import Positions, Predictor
 from deepmf.models.presence import MODELS, Presence, PresenceModel, choose_kinds, make_positive
+from deepmf.models.recency import Recency
 
 RankBy = Literal["relevance", "value"]
 RANK_BY: tuple[RankBy, ...] = ("relevance", "value")
@@ -236,13 +237,26 @@ class Rankers:
     entries: the entries that the model knows.
     presence: its presence part; None if it has none.
     rank_by: the order in which it ranks columns by default.
+    recency: how popularity depends on the ages of entries; None if it does not.
     """
 
-    def __init__(self, entries: EntryStore, presence: Presence | None, rank_by: RankBy) -> None:
-        self.entries, self.presence, self.rank_by = entries, presence, rank_by
+    def __init__(
+        self, entries: EntryStore, presence: Presence | None, rank_by: RankBy, recency: Recency | None = None
+    ) -> None:
+        self.entries, self.presence, self.rank_by, self.recency = entries, presence, rank_by, recency
 
-    def make(self, predictor: Predictor, observed: Observed, rank_by: RankBy | None, relevant: float | None) -> Ranker:
-        """Return the ranker of a predictor's rows, whose entries `observed` returns; None is the default order."""
+    def make(
+        self,
+        predictor: Predictor,
+        observed: Observed,
+        rank_by: RankBy | None,
+        relevant: float | None,
+        at: int | None = None,
+    ) -> Ranker:
+        """Return the ranker of a predictor's rows, whose entries `observed` returns; None is the default order.
+
+        at: the time for which columns are ranked, by their popularity then; None: the time of the latest entry.
+        """
         are_interactions = self.entries.scale.is_interactions
         if rank_by is None:
             rank_by = "relevance" if are_interactions else self.rank_by
@@ -260,7 +274,8 @@ class Rankers:
                 )
             return Ranker(predictor)
         mean = self.entries.train.mean
-        relevance = Relevance(predictor, self.presence, observed, self.popularity, relevant, mean)
+        popularity = self.popularity if at is None or self.recency is None else self._find_popularity(at)
+        relevance = Relevance(predictor, self.presence, observed, popularity, relevant, mean)
         if are_interactions:
             return InteractionRanker(predictor, relevance)
         return (RelevanceRanker if rank_by == "relevance" else Ranker)(predictor, relevance)
@@ -268,7 +283,11 @@ class Rankers:
     @cached_property
     def popularity(self) -> LatentArray:
         """The share of the rows that have an entry in each column; unknown entries add half an entry."""
-        counts = self.entries.column_counts
+        return self._find_popularity(None)
+
+    def _find_popularity(self, at: int | None) -> LatentArray:
+        """Return the popularity of all columns at a time."""
+        counts = self.entries.column_counts if self.recency is None else self.recency.count_entries(self.entries, at)
         return ((counts + 0.5) / (len(self.entries.rows) + 1.0)).astype(np.float32)
 
 

@@ -43,7 +43,8 @@ class FeatureBatch(NamedTuple):
 class SparseVectors:
     """Vectors as their entries, 8 or 12 bytes each, with optional features.
 
-    `counts` has the number of all entries of each vector, if other ranks hold some of them.
+    `counts` has the number of all entries of each vector, if other ranks hold some of them, and `roots` the square
+    roots of the weights of entries, if these have any; they are targets' weights, not inputs.
     """
 
     def __init__(
@@ -54,12 +55,14 @@ class SparseVectors:
         *,
         features: FeatureBatch | None = None,
         counts: Tensor | None = None,
+        roots: Tensor | None = None,
     ) -> None:
         self.starts = starts.long()
         self.indices = indices
         self.weights = weights
         self.features = features
         self._counts = counts
+        self.roots = roots
 
     def __len__(self) -> int:
         return self.starts.numel() - 1
@@ -74,7 +77,8 @@ class SparseVectors:
         features = None if self.features is None else self.features.to(device)
         counts = None if self._counts is None else self._counts.to(device)
         arrays = (tensor.to(device) for tensor in (self.starts, self.indices, self.weights))
-        return SparseVectors(*arrays, features=features, counts=counts)
+        roots = None if self.roots is None else self.roots.to(device)
+        return SparseVectors(*arrays, features=features, counts=counts, roots=roots)
 
     def take(self, ids: Tensor) -> SparseBatch:
         """Return the vectors at these positions."""

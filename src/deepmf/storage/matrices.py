@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadModelFile, BadSetting
+from deepmf.matrix.extras import Extras
 from deepmf.matrix.frames import PLAIN, TableForm
 from deepmf.matrix.labels import AS_TEXT, ENCODING, Labelled, Labels, TextKind, find_stored_kind
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.names import Names
-from deepmf.matrix.packed import MatrixParts
+from deepmf.matrix.packed import MatrixParts, are_extras_valid
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import ByColumn, ByRow, are_positions
 from deepmf.matrix.text_labels import TextLabels, has_lone_surrogates
@@ -138,6 +139,7 @@ def pack_matrix(matrix: ObservedMatrix, prefix: str) -> Packed:
         f"{prefix}.entries.columns": matrix.by_row.columns,
         f"{prefix}.entries.values": np.asarray(matrix.values),
     }
+    entries |= pack_extras(matrix.extras, prefix)
     content: dict[str, Any] = {"rows": rows.content, "columns": columns.content, "scale": matrix.scale.to_dict()}
     content |= {} if matrix.form == PLAIN else {"form": matrix.form.to_dict()}
     return Packed(content, rows.tensors | columns.tensors | entries)
@@ -160,8 +162,35 @@ def unpack_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix
     row_of = np.repeat(np.arange(len(rows), dtype=starts.dtype), np.diff(starts))
     with refuse_stored(f"matrix {prefix!r}"), np.errstate(all="ignore"):
         return ObservedMatrix.from_positions(
-            Labelled(rows, row_of), Labelled(columns, column_of), values.astype(np.float64), scale=scale, form=form
+            Labelled(rows, row_of),
+            Labelled(columns, column_of),
+            values.astype(np.float64),
+            scale=scale,
+            form=form,
+            extras=unpack_extras(prefix, tensors, values.size),
         )
+
+
+def pack_extras(extras: Extras, prefix: str) -> dict[str, npt.NDArray[Any]]:
+    """Return the times and weights of entries as tensors; none where there are none."""
+    return {
+        f"{prefix}.entries.{name}": np.asarray(field) for name, field in extras._asdict().items() if field is not None
+    }
+
+
+def unpack_extras(prefix: str, tensors: Tensors, n_entries: int) -> Extras:
+    """Return the packed times and weights; files of older versions have none."""
+    kinds = {"times": ("int64",), "weights": ("float32", "float64")}
+    fields = {
+        name: read_vector(tensors, f"{prefix}.entries.{name}", *kind)
+        for name, kind in kinds.items()
+        if f"{prefix}.entries.{name}" in tensors
+    }
+    extras = Extras(**fields)
+    are_right = all(field.size == n_entries for field in fields.values())
+    if not are_right or (has_values_to_check(tensors) and not are_extras_valid(extras)):
+        raise BadModelFile(f"the stored matrix {prefix!r} has impossible times or weights")
+    return extras
 
 
 def unpack_form(content: Any) -> TableForm:
@@ -204,6 +233,7 @@ def pack_mapped_matrix(matrix: ObservedMatrix, prefix: str) -> Packed:
         f"{prefix}.by_column.starts": matrix.by_column.starts,
         f"{prefix}.by_column.rows": matrix.by_column.rows,
         f"{prefix}.by_column.entries": matrix.by_column.entries,
+        **pack_extras(matrix.extras, prefix),
     }
     content: dict[str, Any] = {axis: packed.content for axis, packed in labels.items()}
     content |= {"scale": matrix.scale.to_dict(), _MEAN: matrix.mean}
@@ -241,6 +271,7 @@ def unpack_mapped_matrix(prefix: str, content: Any, tensors: Tensors) -> Observe
         by_column=by_column,
         values=values,
         mean=float("nan") if read_field(content, _MEAN) is None else read_number(content[_MEAN], "a stored mean"),
+        extras=unpack_extras(prefix, tensors, values.size),
     )
     opened = ObservedMatrix.from_parts(parts)
     if has_values_to_check(tensors):
@@ -266,6 +297,7 @@ def _check_entries(opened: ObservedMatrix, prefix: str) -> None:
             Labelled(opened.columns, column_of),
             values.astype(np.float64),
             scale=opened.scale,
+            extras=opened.extras,
         )
     orders = zip((*again.by_row, *again.by_column), (*opened.by_row, *opened.by_column), strict=True)
     if not all(np.array_equal(one, other) for one, other in orders):

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from deepmf.errors import BadEntries
+from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.entries import GroupedEntries, take_column_entries_within, take_row_entries_within
 from deepmf.matrix.feature_encoding import FeatureVectors
@@ -290,6 +290,7 @@ class Block:
     observed: Tensor | BlockEntries  # a table (rows, columns) scaled to [-1, 1] with NaN for missing, or the entries
     row_features: FeatureBatch | None = None
     column_features: FeatureBatch | None = None
+    weights: Tensor | None = None  # of the entries: a table (rows, columns), or (entries,) as in `observed`
     sum_over_ranks: SumOverRanks = keep_sums  # each rank may hold a part of the entries
 
     @property
@@ -301,6 +302,16 @@ class Block:
         shape = self.row_ids.numel(), self.column_ids.numel()
         table = torch.full(shape, float("nan"), dtype=torch.float32, device=units.device)
         table[row_at, column_at] = units
+        return table
+
+    @property
+    def weight_table(self) -> Tensor | None:
+        """The table of weights (rows, columns), 0 for missing entries; None where all weights are 1."""
+        if self.weights is None or isinstance(self.observed, Tensor):
+            return self.weights
+        row_at, column_at, _ = self.observed
+        table = self.weights.new_zeros(self.row_ids.numel(), self.column_ids.numel())
+        table[row_at, column_at] = self.weights
         return table
 
 
@@ -330,6 +341,7 @@ class MatrixBlocks(BlockSource):
 
     rows: Vectors
     columns: Vectors
+    _weights: Tensor | None = None  # as the targets: a table, or by entry
 
     def __init__(
         self,
@@ -358,14 +370,16 @@ class MatrixBlocks(BlockSource):
     def block(self, row_ids: Tensor, column_ids: Tensor) -> Block:
         """Return the block of these rows and columns."""
         rows = self.rows.take(row_ids)
+        observed, weights = self._find_observed(row_ids, column_ids, rows)
         return Block(
             row_ids,
             column_ids,
             rows,
             self.columns.take(column_ids),
-            self._find_observed(row_ids, column_ids, rows),
+            observed,
             take_features(self.rows, row_ids),
             take_features(self.columns, column_ids),
+            weights,
             keep_sums if self.dense or self._ranks is None else self._ranks.sum_parts,
         )
 
@@ -402,6 +416,8 @@ class MatrixBlocks(BlockSource):
         inputs = self._encoding.encode(matrix.scale, matrix.values)
         table = make_dense_table(matrix, inputs, device, missing=self._missing)
         table = table.to(torch.bfloat16 if half else torch.float32)
+        if matrix.weights is not None:
+            self._weights = make_dense_table(matrix, matrix.weights, device, missing=0.0)
         row_features, column_features = self._features_on(device)
         self.rows = DenseVectors(table, row_features)
         self.columns = DenseVectors(table.T.contiguous(), column_features)
@@ -418,6 +434,10 @@ class MatrixBlocks(BlockSource):
         if ranks is not None:
             by_row = take_row_entries_within(matrix, ranks.find_lines(matrix.shape[1]))
         self._targets = copy_to(device, matrix.scale.to_unit(by_row.values).astype(np.float32))
+        if matrix.weights is not None:
+            if ranks is not None:
+                raise BadSetting("several processes cannot fit weighted entries together; leave out the weights")
+            self._weights = copy_to(device, matrix.weights.astype(np.float32))
         self._column_place = torch.full((matrix.shape[1],), -1, dtype=torch.int32, device=device)
         self.rows = self._vectors(by_row, matrix.row_counts, row_features, device)
         if ranks is None:
@@ -457,10 +477,18 @@ class MatrixBlocks(BlockSource):
     def _features_on(self, device: torch.device) -> list[FeatureBatch | None]:
         return [None if each is None else make_feature_batch(each).to(device) for each in self._features]
 
-    def _find_observed(self, row_ids: Tensor, column_ids: Tensor, rows: Batch) -> Tensor | BlockEntries:
-        """Return the entries of a block with these rows."""
+    def _find_observed(
+        self, row_ids: Tensor, column_ids: Tensor, rows: Batch
+    ) -> tuple[Tensor | BlockEntries, Tensor | None]:
+        """Return the entries of a block with these rows, and their weights."""
         if isinstance(rows, Tensor):
-            return self._target_table.index_select(0, row_ids).index_select(1, column_ids)
+            tables = (self._target_table, self._weights)
+            values, of_entries = (
+                None if table is None else table.index_select(0, row_ids).index_select(1, column_ids)
+                for table in tables
+            )
+            assert values is not None
+            return values, of_entries
         assert isinstance(self.rows, SparseVectors)
         self._column_place.fill_(-1)
         places = torch.arange(column_ids.numel(), dtype=torch.int32, device=column_ids.device)
@@ -469,4 +497,6 @@ class MatrixBlocks(BlockSource):
         inside = (column_at >= 0).nonzero().squeeze(1)
         row_at = torch.searchsorted(rows.starts, inside, right=True) - 1
         entries = self.rows.starts[row_ids].index_select(0, row_at) + inside - rows.starts.index_select(0, row_at)
-        return BlockEntries(row_at, column_at.index_select(0, inside).long(), self._targets.index_select(0, entries))
+        weights = None if self._weights is None else self._weights.index_select(0, entries)
+        column_at = column_at.index_select(0, inside).long()
+        return BlockEntries(row_at, column_at, self._targets.index_select(0, entries)), weights

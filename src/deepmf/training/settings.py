@@ -67,7 +67,7 @@ def setting(
     above
         Number that the value must exceed.
     choices
-        Allowed words.
+        Allowed words; a text without choices is a duration.
     fewest
         Smallest allowed number of sizes.
     """
@@ -118,6 +118,8 @@ class Setting:
     def to_dict(self) -> dict[str, Any]:
         """Return the allowed values as bounds or choices."""
         match self.kind:
+            case "choice" if not self.choices:
+                return {"example": "180d"}
             case "choice":
                 return {"choices": list(self.choices)}
             case "number":
@@ -133,6 +135,8 @@ class Setting:
         if value is None and self.is_optional:
             return None
         match self.kind:
+            case "choice" if not self.choices:
+                return self._check_duration(value)
             case "choice":
                 self._require(value in self.choices, " or ".join(map(repr, self.choices)), value)
                 return value
@@ -144,6 +148,15 @@ class Setting:
                 return self._check_epochs(tuple(value))
             case _:
                 return self._check_whole(value)
+
+    def _check_duration(self, value: Any) -> str:
+        from deepmf.matrix.extras import parse_duration
+
+        try:
+            parse_duration(value)
+        except BadSetting as error:
+            raise BadSetting(f"{self.name}: {error.message}") from error
+        return cast("str", value)
 
     def _check_whole(self, value: Any) -> int:
         most = f" and at most {self.high}" if _is_whole(value) and value > self.high else ""
@@ -183,6 +196,8 @@ class Setting:
 
     def _describe_values(self) -> str:
         match self.kind:
+            case "choice" if not self.choices:
+                return "a duration, such as 180d"
             case "choice":
                 return ", ".join(self.choices)
             case "number" if self.above > -math.inf:
@@ -304,8 +319,26 @@ class Settings:
 RECOMMENDATION = ("presence", "rank_by")
 
 
+# Settings of times, which change nothing unless they are given.
+OF_TIMES = ("times", "half_life")
+
+
 @settings_dataclass
-class RecommendationSettings(Settings):
+class TimeSettings(Settings):
+    """Settings of models that use the times of entries."""
+
+    times: str | None = setting(
+        None,
+        "Drift of rows and columns with the times of entries, and recent popularity in rankings.",
+        choices=("auto",),
+    )
+    half_life: str | None = setting(
+        None, "Age at which an entry counts half, such as 180d (none: age does not matter)."
+    )
+
+
+@settings_dataclass
+class RecommendationSettings(TimeSettings):
     """Settings of models that recommend columns a row is likely to take and like."""
 
     chosen_at_fit: ClassVar[Collection[str]] = RECOMMENDATION

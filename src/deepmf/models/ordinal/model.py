@@ -71,6 +71,7 @@ class OrdinalDMF(NetworkModel):
     fits_on_ranks: ClassVar[bool] = True
     settings: OrdinalDMFSettings
     takes_features: ClassVar[bool] = True
+    takes_weights: ClassVar[bool] = True
     holds_out: ClassVar[bool] = True
     # Views and bins belong to one matrix.
     lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES | dict.fromkeys(

@@ -197,6 +197,9 @@ def _average_entry_losses(
     rows, columns = row_latents.index_select(0, row_at[masked]), column_latents.index_select(0, column_at[masked])
     logits = network.head.logits((rows * columns).sum(-1), network.head.take_response(rows))
     losses = network.head.loss(logits, network.head.mark_exceeded(units[masked])[:, None])
+    if block.weights is not None:
+        weights = block.weights.index_select(0, masked)[:, None]
+        return (losses * weights).sum() / (losses.shape[1] * weights.sum()).clamp(min=1e-12)
     sums = block.sum_over_ranks(torch.stack([losses.sum(), losses.new_tensor(losses.numel())]))
     return sums[0] / sums[1].clamp(min=1)
 
@@ -217,4 +220,7 @@ def _average_table_losses(
     )
     wanted = ~table.isnan() & find_masked(block.row_ids[:, None], block.column_ids)
     losses = network.head.loss(network.head.logits(scores, response), network.head.mark_exceeded(table)) * wanted
+    if block.weights is not None:
+        weights = block.weights * wanted
+        return (losses * weights).sum() / (len(scores) * weights.sum()).clamp(min=1e-12)
     return losses.sum() / (len(scores) * wanted.sum()).clamp(min=1)

@@ -27,7 +27,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.models.ordinal.head import LatentLayout, OrdinalHead
 from deepmf.models.ordinal.network import OrdinalNetwork
 from deepmf.nn.branch import Branch
-from deepmf.nn.inputs import EntrySums, FeatureBatch, SparseVectors, take_features
+from deepmf.nn.inputs import EntrySums, FeatureBatch, SparseVectors, locate_entries, take_features
 
 # The kernel of two directions at a cosine c is a sum of weight * exp(sharpness * (c - 1)): a broad part (.37 at right
 # angles) carries errors over to all columns, a sharp part to the most similar columns alone. The weights sum to 1.
@@ -142,6 +142,7 @@ class PaddedEntries(NamedTuple):
     indices: Tensor  # (vectors, entries)
     units: Tensor  # (vectors, entries)
     real: Tensor  # (vectors, entries), False where padded
+    roots: Tensor | None = None  # (vectors, entries) square roots of weights; None where all weights are 1
 
     @classmethod
     def from_vectors(cls, vectors: SparseVectors, ids: Tensor) -> PaddedEntries:
@@ -149,19 +150,27 @@ class PaddedEntries(NamedTuple):
         if ids.numel() == 1:  # nothing to pad
             some = slice(*vectors.starts[ids[0] : ids[0] + 2].tolist())
             indices, units = vectors.indices[some].long()[None], vectors.weights[some][None]
-            return cls(indices, units, torch.ones_like(indices, dtype=torch.bool))
+            roots = None if vectors.roots is None else vectors.roots[some][None]
+            return cls(indices, units, torch.ones_like(indices, dtype=torch.bool), roots)
         batch = vectors.take(ids)
         counts = batch.starts.diff()
         real = torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
         indices = torch.zeros(real.shape, dtype=torch.int64, device=counts.device)
         units = torch.zeros(real.shape, dtype=torch.float32, device=counts.device)
         indices[real], units[real] = batch.indices.long(), batch.weights
-        return cls(indices, units, real)
+        if vectors.roots is None:
+            return cls(indices, units, real)
+        roots = torch.zeros_like(units)
+        roots[real] = vectors.roots.index_select(0, locate_entries(vectors.starts, ids)[0])
+        return cls(indices, units, real, roots)
 
     def split(self, most: int) -> Iterator[PaddedEntries]:
         """Yield parts with at most `most` entries of each vector, all about as long."""
         n_parts = -(-self.indices.shape[1] // most)
-        return map(PaddedEntries._make, zip(*(each.tensor_split(n_parts, dim=1) for each in self), strict=True))
+        present = [each for each in self if each is not None]  # roots, the last, may be absent
+        return (
+            PaddedEntries(*part) for part in zip(*(each.tensor_split(n_parts, dim=1) for each in present), strict=True)
+        )
 
 
 def encode_views(
@@ -441,11 +450,12 @@ class Refinement:
 
     def _newton_step(self, by_view: Tensor, latents: Tensor, entries: PaddedEntries) -> NewtonStep:
         """Return the step of vectors from their views (vectors, views, numbers) and mean latents, on some entries."""
-        indices, units, real = entries
+        indices, units, real, roots = entries
         viewed, features = self._gather_others(indices)
         landmark_scores = None if self.side.score_landmarks is None else self.side.score_landmarks(latents, features)
         scores = _score_blind(by_view, viewed, landmark_scores, self.side.views.T[indices])
-        return NewtonStep.from_scores(self.head, scores, self.find_response(latents, viewed), units, real, features)
+        response = self.find_response(latents, viewed)
+        return NewtonStep.from_scores(self.head, scores, response, units, real, features, roots)
 
     def _gather_others(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return the viewed part and the features of the other side's latents at (vectors, entries)."""
@@ -478,9 +488,9 @@ def _score_blind(by_view: Tensor, viewed: Tensor, landmark_scores: Tensor | None
 class NewtonStep(NamedTuple):
     """The weighted least-squares problem of a Newton step, for any ridge penalty.
 
-    With weights w = curvature and targets gradient / curvature, the step x minimises
-    sum of w (target - features x)^2 + penalty |x|^2. It is solved in the space of entries where these are fewer than
-    features, in the space of features otherwise.
+    With weights w = curvature, times the weight of the entry if it has one, and targets gradient / curvature, the step
+    x minimises sum of w (target - features x)^2 + penalty |x|^2. It is solved in the space of entries where these are
+    fewer than features, in the space of features otherwise.
     """
 
     features: Tensor  # (vectors or 1, entries, features)
@@ -490,15 +500,24 @@ class NewtonStep(NamedTuple):
 
     @classmethod
     def from_scores(
-        cls, head: OrdinalHead, scores: Tensor, response: Tensor, units: Tensor, real: Tensor, features: Tensor
+        cls,
+        head: OrdinalHead,
+        scores: Tensor,
+        response: Tensor,
+        units: Tensor,
+        real: Tensor,
+        features: Tensor,
+        roots: Tensor | None = None,
     ) -> NewtonStep:
-        """Return the step on the ordinal loss of entries (vectors, entries) with these scores."""
+        """Return the step on the ordinal loss of entries (vectors, entries) with these scores and roots of weights."""
         exceedance = head.logits(scores, response).sigmoid()
         slopes = response[..., -1:].exp()
         gradient = ((head.mark_exceeded(units) - exceedance) * slopes).sum(-1)
         curvature = (exceedance * (1.0 - exceedance) * slopes.square()).sum(-1).clamp(min=1e-6)
         root_weights = curvature.sqrt() * real
         right = torch.where(real, gradient / curvature.sqrt(), 0.0)[..., None]  # root of weight * target
+        if roots is not None:
+            root_weights, right = root_weights * roots, right * roots[..., None]
         if features.shape[1] <= features.shape[2]:  # fewer entries than features
             gram = (features @ features.mT) * root_weights[..., None] * root_weights[:, None]
             return cls(features, root_weights, right, gram)

@@ -1,0 +1,311 @@
+"""Times and weights of entries: parsing, checking, and carrying them along with entries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadEntries, BadSetting
+from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
+
+TimeArray = npt.NDArray[np.int64]  # Unix seconds, `NO_TIME` for an entry without a date
+
+NO_TIME = int(np.iinfo(np.int64).min)
+FIRST_TIME = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
+LAST_TIME = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
+
+# Types of the time column of a table.
+TIME_TYPES = ("seconds", "milliseconds", "date", "datetime", "datetime_utc")
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w|y)")
+_UNIT_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "y": 365.25 * 86400}
+
+
+class Extras(NamedTuple):
+    """The optional time and weight of each entry.
+
+    times: Unix seconds, `NO_TIME` for an entry without a date; None where no entry has a date.
+    weights: positive numbers; None where all weights are 1.
+    """
+
+    times: TimeArray | None = None
+    weights: ValueArray | None = None
+
+    @property
+    def are_absent(self) -> bool:
+        """Whether no entry has a date or a weight other than 1."""
+        return self.times is None and self.weights is None
+
+    def take(self, which: Any) -> Extras:
+        """Return the times and weights of some entries, by places, a slice or a mask."""
+        if self.are_absent:
+            return self
+        return Extras(*(None if field is None else field[which] for field in self))
+
+    def simplify(self) -> Extras:
+        """Return None in place of times without a date and of weights that are all 1."""
+        times, weights = self
+        if times is not None and not np.any(times != NO_TIME):
+            times = None
+        if weights is not None and not np.any(weights != 1):
+            weights = None
+        return self if times is self.times and weights is self.weights else Extras(times, weights)
+
+    def equals(self, other: Extras) -> bool:
+        """Whether all times and weights are equal."""
+        return all(
+            (mine is None and theirs is None)
+            or (mine is not None and theirs is not None and np.array_equal(mine, theirs))
+            for mine, theirs in zip(self, other, strict=True)
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both arrays."""
+        return sum(0 if field is None else int(field.nbytes) for field in self)
+
+
+PLAIN_EXTRAS = Extras()  # of entries without dates and weights
+
+
+def join_extras(parts: Sequence[tuple[int, Extras]]) -> Extras:
+    """Join the times and weights of several groups of entries, given the number of entries of each group."""
+    times = weights = None
+    if any(extras.times is not None for _, extras in parts):
+        times = np.concatenate(
+            [extras.times if extras.times is not None else np.full(n, NO_TIME) for n, extras in parts]
+        )
+    if any(extras.weights is not None for _, extras in parts):
+        weights = np.concatenate([extras.weights if extras.weights is not None else np.ones(n) for n, extras in parts])
+    return Extras(times, weights)
+
+
+def fill_weights(extras: Extras, n_entries: int) -> ValueArray:
+    """Return the weight of each entry, also where all of them are 1."""
+    return np.ones(n_entries) if extras.weights is None else extras.weights
+
+
+# Repeated entries
+
+
+def merge_extras(
+    extras: Extras, values: FloatArray, firsts: IndexArray, picks: IndexArray | None, *, counts: bool = False
+) -> Extras:
+    """Return the time and weight of each run of repeated entries.
+
+    `firsts` is the first place of each run, and `picks` the place of the entry that is kept. If there is none, a run
+    has its latest time and its mean weight; a sum of counts has the mean weight of its interactions.
+    """
+    if extras.are_absent or picks is not None:
+        return extras.take(picks)
+    times = None if extras.times is None else np.maximum.reduceat(extras.times, firsts)
+    if extras.weights is None:
+        return Extras(times)
+    amounts = values if counts else np.ones(values.size)
+    means = np.add.reduceat(amounts * extras.weights, firsts) / np.add.reduceat(amounts, firsts)
+    return Extras(times, means)
+
+
+# Weights
+
+
+def check_weights(weights: Any, n_entries: int) -> FloatArray:
+    """Return weights as floats; a weight that is negative or not finite is an error."""
+    array = np.asarray(weights if isinstance(weights, np.ndarray | list | tuple) else list(weights))
+    if array.dtype.kind not in "fiub":
+        raise BadEntries(f"weights must be numbers; got {array.ravel()[:1].tolist()}")
+    if array.shape != (n_entries,):
+        raise BadEntries(f"there must be one weight per entry; got {array.size} weights for {n_entries} entries")
+    floats: FloatArray = array.astype(np.float64)
+    bad = np.flatnonzero(~(np.isfinite(floats) & (floats >= 0)))
+    if bad.size:
+        raise BadEntries(
+            f"the weight {floats[bad[0]]:g} is not allowed; weights are positive numbers, or 0 to leave an entry out",
+            position=int(bad[0]),
+        )
+    return floats
+
+
+# Times
+
+
+class ParsedTimes(NamedTuple):
+    """Unix seconds, and how the times were given: one of `TIME_TYPES`."""
+
+    seconds: TimeArray
+    type: str
+
+
+def parse_times(values: Any, n_entries: int | None = None) -> ParsedTimes:
+    """Return times as Unix seconds: from numbers, `datetime64`, dates, datetimes and ISO texts; None is no date."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise BadEntries(f"times must be a list of dates; got {values!r}")
+    array = values if isinstance(values, np.ndarray) else _to_array(list(values))
+    if array.ndim != 1 or n_entries not in (None, array.size):
+        raise BadEntries(f"there must be one time per entry; got shape {array.shape} for {n_entries} entries")
+    if array.dtype.kind == "M":
+        return _parse_datetimes(array)
+    if array.dtype.kind in "iuf":
+        return _parse_numbers(array)
+    return _parse_objects(array.tolist())
+
+
+def parse_time(value: Any) -> int:
+    """Return one time as Unix seconds.
+
+    >>> parse_time("1970-01-02"), parse_time(86400)
+    (86400, 86400)
+    """
+    if value is None:
+        raise BadSetting("a time is needed: Unix seconds, a date, a datetime or an ISO text; got None")
+    try:
+        return int(parse_times([value]).seconds[0])
+    except BadEntries as error:
+        raise BadSetting(error.message) from error
+
+
+def parse_duration(text: Any) -> float:
+    """Return the seconds of a duration, such as "180d"; units are s, min, h, d, w and y.
+
+    >>> parse_duration("2d")
+    172800.0
+    """
+    match = _DURATION.fullmatch(text) if isinstance(text, str) else None
+    if match is None or float(match[1]) <= 0:
+        raise BadSetting(
+            f"a duration is a positive number and a unit (s, min, h, d, w, y), such as '180d'; got {text!r}"
+        )
+    return float(match[1]) * _UNIT_SECONDS[match[2]]
+
+
+def format_time(seconds: int) -> str:
+    """Return Unix seconds as ISO text in UTC, a date alone at midnight.
+
+    >>> format_time(86400), format_time(86401)
+    ('1970-01-02', '1970-01-02T00:00:01Z')
+    """
+    text = str(np.datetime64(int(seconds), "s"))
+    return text.removesuffix("T00:00:00") if text.endswith("T00:00:00") else f"{text}Z"
+
+
+def decay_weights(times: TimeArray, half_life: str, *, at: int | None = None) -> FloatArray:
+    """Return weights that halve with every half-life before `at` (default: the latest time).
+
+    An entry without a date is as old as the earliest one; an entry after `at` weighs 1.
+    """
+    dated = times[times != NO_TIME]
+    if dated.size == 0:
+        return np.ones(times.size)
+    filled = np.where(times == NO_TIME, dated.min(), times)
+    ages = np.maximum((int(dated.max()) if at is None else at) - filled, 0)
+    weights: FloatArray = np.exp2(-ages / parse_duration(half_life))
+    return np.maximum(weights, np.finfo(np.float32).tiny)  # an entry of weight 0 would be absent
+
+
+def _to_array(values: list[Any]) -> npt.NDArray[Any]:
+    """Return a list as an array of numbers or of datetime64 if it is one, otherwise of objects."""
+    kinds = set(map(type, values))
+    if kinds <= {int, float} or all(issubclass(kind, np.number) for kind in kinds):
+        return np.array(values)
+    if kinds == {np.datetime64}:
+        return np.array(values)
+    objects = np.empty(len(values), dtype=object)
+    objects[:] = values
+    return objects
+
+
+def _parse_datetimes(array: npt.NDArray[Any]) -> ParsedTimes:
+    is_date = np.datetime_data(array.dtype)[0] == "D"
+    seconds = array.astype("datetime64[s]").astype(np.int64)  # NaT becomes NO_TIME
+    _check_range(seconds, lambda at: str(array[at]))
+    return ParsedTimes(seconds, "date" if is_date else "datetime")
+
+
+def _parse_numbers(array: npt.NDArray[Any]) -> ParsedTimes:
+    """Return Unix seconds from seconds or milliseconds; the median tells which, since both may lie in one column."""
+    is_gap = np.isnan(array) if array.dtype.kind == "f" else np.zeros(array.size, dtype=bool)
+    if array.dtype.kind == "i":
+        is_gap |= array == NO_TIME
+    known = array[~is_gap]
+    are_milliseconds = known.size > 0 and float(np.median(np.abs(known.astype(np.float64)))) > LAST_TIME
+    step = 1000 if are_milliseconds else 1
+    with np.errstate(invalid="ignore"):
+        inside = (known >= step * FIRST_TIME) & (known < step * (LAST_TIME + 1))
+    if not inside.all():
+        at = int(np.flatnonzero(~is_gap)[np.flatnonzero(~inside)[0]])
+        unit = "milliseconds" if are_milliseconds else "seconds"
+        raise _build_range_error(f"{array[at]} ({unit})", at)
+    seconds = np.full(array.size, NO_TIME)
+    seconds[~is_gap] = known // step
+    return ParsedTimes(seconds, "milliseconds" if are_milliseconds else "seconds")
+
+
+def _parse_objects(values: list[Any]) -> ParsedTimes:
+    """Return Unix seconds from texts, dates, datetimes and numbers; each distinct one is parsed once."""
+    try:
+        distinct = dict.fromkeys(values)
+    except TypeError as error:
+        raise BadEntries("times must be Unix times, dates, datetimes or ISO texts") from error
+    if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in distinct):
+        return _parse_numbers(np.array([np.nan if value is None else value for value in values], dtype=np.float64))
+    parsed: dict[Any, tuple[int, str | None]] = {}
+    for value in distinct:
+        try:
+            parsed[value] = _parse_object(value)
+        except (ValueError, OverflowError) as error:
+            raise BadEntries(
+                f"{value!r} is no date; give Unix seconds, or text such as 2024-05-01 or 2024-05-01T12:30:00Z",
+                position=values.index(value),
+            ) from error
+    kinds = {kind for _, kind in parsed.values()} - {None}
+    if "datetime_utc" in kinds and len(kinds) > 1:
+        bare = next(value for value in values if parsed[value][1] in ("date", "datetime"))
+        raise BadEntries(f"some times have a time zone, and {bare!r} has none", position=values.index(bare))
+    seconds = np.fromiter((parsed[value][0] for value in values), dtype=np.int64, count=len(values))
+    kind = "datetime_utc" if "datetime_utc" in kinds else "datetime" if "datetime" in kinds else "date"
+    return ParsedTimes(seconds, kind)
+
+
+def _parse_object(value: Any) -> tuple[int, str | None]:
+    """Return Unix seconds and the type of one time."""
+    if value is None or value != value:  # NaN and NaT
+        return NO_TIME, None
+    if isinstance(value, str):
+        text = value.strip()
+        if not text:
+            return NO_TIME, None
+        if len(text) < len("2024-01-01"):  # 2024 and 202405 are numbers, not dates
+            raise ValueError(text)
+        value = datetime.fromisoformat(text) if len(text) > len("2024-01-01") else date.fromisoformat(text)
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            return _count_seconds(value.replace(tzinfo=UTC)), "datetime"
+        return _count_seconds(value), "datetime_utc"
+    if isinstance(value, date):
+        return _count_seconds(datetime(value.year, value.month, value.day, tzinfo=UTC)), "date"
+    if isinstance(value, np.datetime64):
+        return int(value.astype("datetime64[s]").astype(np.int64)), "datetime"
+    raise ValueError(value)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _count_seconds(moment: datetime) -> int:
+    since = moment - _EPOCH
+    return since.days * 86400 + since.seconds
+
+
+def _check_range(seconds: TimeArray, show: Any) -> None:
+    bad = np.flatnonzero((seconds != NO_TIME) & ((seconds < FIRST_TIME) | (seconds > LAST_TIME)))
+    if bad.size:
+        raise _build_range_error(show(int(bad[0])), int(bad[0]))
+
+
+def _build_range_error(shown: str, at: int) -> BadEntries:
+    return BadEntries(f"the time {shown} lies outside the years 1 to 9999", position=at)

@@ -1,0 +1,198 @@
+"""Drift and recency: levels and popularity that move with time are learned, and nothing changes without dates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deepmf import ALS, Means, ObservedMatrix, OrdinalDMF, Scale, load
+from deepmf.errors import BadModelFile, BadSetting
+from deepmf.evaluation import evaluate
+from deepmf.matrix.extras import NO_TIME
+from deepmf.models.drift import Drift, build_component, learn_drift
+from deepmf.models.recency import Recency, learn_recency, weigh_times
+
+DAY = 86400
+SCALE = Scale(low=-10, high=10)
+
+
+def make_drifting(n_entries: int = 3000, *, seed: int = 0) -> ObservedMatrix:
+    """Return entries whose columns rise or fall by 4 within a year."""
+    rng = np.random.default_rng(seed)
+    cells = rng.permutation(100 * 50)[:n_entries]
+    rows, columns = np.divmod(cells, 50)
+    days = rng.integers(0, 365, n_entries)
+    rising = np.where(columns % 2 == 0, 1.0, -1.0)
+    values = rising * 4.0 * (days / 365 - 0.5) + 0.3 * rng.standard_normal(n_entries)
+    return ObservedMatrix.from_entries(rows, columns, values, SCALE, times=10**9 + DAY * days)
+
+
+def split(matrix: ObservedMatrix) -> tuple[ObservedMatrix, ObservedMatrix]:
+    held_out = np.arange(matrix.n_entries) % 5 == 0
+    return matrix.take_entries(~held_out), matrix.take_entries(held_out)
+
+
+def test_a_component_is_the_shrunk_mean_near_a_time() -> None:
+    rows, columns = np.array([0, 0, 1]), np.array([0, 1, 0])
+    times, residuals = np.array([0, 10, 10]), np.array([1.0, 3.0, -5.0])
+    component = build_component("row", 10.0, rows, columns, times, residuals, None)._replace(shrinkage=2.0)
+    found = component.evaluate(np.array([0, 0, 1, 0, 2, 0]), np.zeros(6, int), np.array([0, 10, 10, 1000, 0, NO_TIME]))
+    expected = [(1 + 3 / 2) / (1.5 + 2), (3 + 1 / 2) / (1.5 + 2), -5 / 3, 0.0, 0.0, 0.0]
+    assert np.allclose(found, expected)
+
+
+def test_weights_count_in_a_component() -> None:
+    rows = columns = np.array([0, 0])
+    component = build_component("all", 10.0, rows, columns, np.array([0, 1]), np.array([1.0, 4.0]), np.array([1, 2]))
+    at = np.array([0])
+    assert component._replace(shrinkage=1.0).evaluate(at, at, at)[0] == pytest.approx(9 / 4)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda times: Means(times=times),
+        lambda times: ALS(latent_size=2, epochs=4, times=times),
+        lambda times: OrdinalDMF(
+            hidden_sizes=(16,), latent_size=4, epochs=8, views=2, bins=8, device="cpu", times=times
+        ),
+    ],
+    ids=["means", "als", "dmf-o"],
+)
+def test_models_follow_columns_that_move(make: Any) -> None:
+    train, test = split(make_drifting())
+    static, moving = make(None).fit(train), make("auto").fit(train)
+    assert evaluate(moving, test)[-1].rmse < 0.8 * evaluate(static, test)[-1].rmse
+    before, after = (moving.predict([0], [0], at=10**9 + day * DAY)[0] for day in (20, 345))
+    assert after > before + 1
+
+
+def test_nothing_changes_without_dates_or_without_asking() -> None:
+    matrix = make_drifting(400)
+    undated = ObservedMatrix.from_entries(*matrix.entries(), SCALE)
+    rows, columns, _ = matrix.entries()
+    expected = ALS(latent_size=2, epochs=3).fit(undated).predict(rows, columns)
+    assert np.array_equal(ALS(latent_size=2, epochs=3).fit(matrix).predict(rows, columns), expected)
+    asked = ALS(latent_size=2, epochs=3, times="auto").fit(undated)
+    assert not asked.has_drift
+    assert np.array_equal(asked.predict(rows, columns, at="2020-01-01"), expected)
+
+
+def test_a_time_is_refused_by_a_model_without_times() -> None:
+    matrix = make_drifting(400)
+    for ask in (lambda m: m.predict([0], [0], at="2020-01-01"), lambda m: m.recommend(0, at="2020-01-01")):
+        with pytest.raises(BadSetting, match="without times"):
+            ask(Means().fit(matrix))
+    model = Means(times="auto").fit(matrix)
+    for wrong in ("soon", [1, 2], "12345"):
+        with pytest.raises(ValueError, match=r"date|time"):
+            model.predict([0], [0], at=wrong)
+    assert np.array_equal(
+        model.predict([0, 1], [0, 1], at=[10**9, 10**9 + DAY]),
+        [
+            model.predict([0], [0], at=10**9)[0],
+            model.predict([1], [1], at=10**9 + DAY)[0],
+        ],
+    )
+
+
+def test_random_dates_teach_nothing_much() -> None:
+    rng = np.random.default_rng(0)
+    matrix = make_drifting(2000)
+    shuffled = matrix.with_extras(matrix.extras._replace(times=rng.permutation(matrix.times)))  # type: ignore[arg-type]
+    train, test = split(shuffled)
+    with_dates, without = Means(times="auto").fit(train), Means().fit(train)
+    assert evaluate(with_dates, test)[-1].rmse < 1.02 * evaluate(without, test)[-1].rmse
+
+
+@pytest.mark.parametrize("times", [np.full(6, 5), np.full(6, NO_TIME)], ids=["constant", "none"])
+def test_times_that_say_nothing_give_no_drift(times: Any) -> None:
+    given = [None if time == NO_TIME else time for time in times.tolist()]
+    matrix = ObservedMatrix.from_entries([0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1], range(6), SCALE, times=given)
+    assert learn_drift(matrix) is None
+    assert Means(times="auto").fit(matrix).predict([0], [0]).size == 1
+
+
+def test_a_stored_model_drifts_alike(tmp_path: Path) -> None:
+    matrix = make_drifting()
+    model = Means(times="auto", presence="ease").fit(matrix)
+    assert model.has_drift
+    model.save(tmp_path / "m.safetensors")
+    again = load(tmp_path / "m.safetensors")
+    rows, columns, _ = matrix.entries()
+    assert np.array_equal(again.predict(rows, columns, at=10**9), model.predict(rows, columns, at=10**9))
+    assert again.recommend(0).labels.tolist() == model.recommend(0).labels.tolist()
+    more = ObservedMatrix.from_entries([999], [0], [1.0], SCALE, times=[2 * 10**9])
+    extended = again.extend(more)
+    assert extended.has_drift
+    assert np.isfinite(extended.predict([999, 0], [1, 1], at=10**9)).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"shares": [1.0]}, {"components": 3}, {"latest": "now"}],
+    ids=["shares", "components", "latest"],
+)
+def test_a_damaged_drift_is_refused(change: dict[str, Any]) -> None:
+    drift = learn_drift(make_drifting())
+    assert drift is not None
+    assert len(drift.components) > 1
+    content, tensors = drift.pack()
+    assert np.array_equal(Drift.unpack(content, tensors).shares, drift.shares)
+    with pytest.raises(BadModelFile):
+        Drift.unpack(content | change, tensors)
+
+
+def test_a_half_life_weighs_entries_by_age() -> None:
+    matrix = make_drifting()
+    rows, columns, _ = matrix.entries()
+    latest = Means(half_life="30d").fit(matrix)
+    rising = columns % 2 == 0
+    gap = latest.predict(rows[rising], columns[rising]).mean() - latest.predict(rows[~rising], columns[~rising]).mean()
+    assert gap > 1.5
+    with pytest.raises(BadSetting, match="dates"):
+        Means(half_life="30d").fit(ObservedMatrix.from_entries(rows, columns, matrix.values, SCALE))
+    with pytest.raises(BadSetting, match="duration"):
+        Means(half_life="soon")
+
+
+def make_fashions() -> ObservedMatrix:
+    """Return entries of rows that take columns 0 to 9 in the first half of a year and 10 to 19 in the second."""
+    rng = np.random.default_rng(0)
+    rows, columns, times = [], [], []
+    for row in range(200):
+        day = int(rng.integers(0, 360))
+        for column in rng.permutation(10)[:4].tolist():
+            rows.append(row)
+            columns.append(column + (10 if day >= 180 else 0))
+            times.append(10**9 + DAY * day)
+    return ObservedMatrix.from_interactions(rows, columns, times=times)
+
+
+def test_popularity_follows_fashion() -> None:
+    clicks = make_fashions()
+    recency = learn_recency(clicks)
+    assert recency is not None
+    model = Means(times="auto").fit(clicks)
+    empty = model.fold_in([0]).recommend(3, include_observed=True).labels
+    assert empty.size == 3
+    later, before = (model.rankers_._find_popularity(at) for at in (None, 10**9))
+    assert later[10:].min() > later[:10].max()
+    assert before[:10].min() > before[10:].max()
+    assert model.recommend(0, at=10**9).labels.size == 10
+
+
+def test_ages_of_added_entries_count() -> None:
+    model = Means(times="auto").fit(make_fashions())
+    times = [10**9 + 800 * DAY] * 5
+    more = model.extend(ObservedMatrix.from_interactions(range(900, 905), [0] * 5, times=times))
+    counts = Recency(30.0 * DAY, 0).count_entries(more.entries_)
+    assert counts.argmax() == 0
+    assert counts.sum() == pytest.approx(more.entries_.n_entries)
+
+
+def test_weights_of_times() -> None:
+    assert np.allclose(weigh_times(np.array([0, 10, 20, NO_TIME]), 10, 10.0), [0.5, 1.0, 0.5, 0.5])
