@@ -128,6 +128,9 @@ def test_a_stored_model_drifts_alike(tmp_path: Path) -> None:
     more = ObservedMatrix.from_entries([999], [0], [1.0], SCALE, times=[2 * 10**9])
     extended = again.extend(more)
     assert extended.has_drift
+    folded = again.fold_in([0], [1.0])
+    assert np.array_equal(folded.predict([1, 2], at=10**9), extended.predict([999, 999], [1, 2], at=10**9))
+    assert folded.recommend(3, at=10**9).labels.size == 3
     assert np.isfinite(extended.predict([999, 0], [1, 1], at=10**9)).all()
 
 

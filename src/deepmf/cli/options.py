@@ -143,6 +143,15 @@ Weight = Annotated[
     ),
 ]
 
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="DATE",
+        help="Time to answer for, of a model fitted with times; default: that of the latest entry.",
+    ),
+]
+
 Separator = Annotated[
     str | None,
     typer.Option("--separator", metavar="TEXT", help="Field separator; default: detected.", rich_help_panel=READING),

@@ -11,7 +11,7 @@ import typer
 
 from deepmf.cli import options
 from deepmf.cli.feature_files import FeatureFiles
-from deepmf.cli.inputs import InputOptions, Pairs, locate_unknown, read_pairs, warn_unknown
+from deepmf.cli.inputs import InputOptions, Pairs, locate_unknown, parse_moment, read_pairs, warn_unknown
 from deepmf.cli.model_file import load_model
 from deepmf.cli.output import STANDARD, check_frame_target, say, show_json, show_share, write_frames
 from deepmf.errors import BadSetting
@@ -51,6 +51,7 @@ def predict(
         bool, typer.Option("--distribution", help="Add p_LEVEL for each level, its probability (dmf-o only).")
     ] = False,
     unknown: options.UnknownIds = "fallback",
+    at: options.At = None,
     row_features: options.RowFeatures = None,
     column_features: options.ColumnFeatures = None,
     feature_label: options.FeatureLabels = None,
@@ -86,7 +87,7 @@ def predict(
     with locate_unknown(pairs):
         read = read_pairs(pairs, fitted, reading, unknown=unknown)
         predict_pairs = fitted.predict_levels if levels else fitted.predict
-        predictions = predict_pairs(*read.labels, unknown=cast("Unknown", unknown))
+        predictions = predict_pairs(*read.labels, at=parse_moment(at), unknown=cast("Unknown", unknown))
     areas = fitted.areas(*read.labels, unknown="nan")
     n_unknown = warn_unknown(fitted, pairs, *read.labels, unknown) if unknown != "error" else 0
     found = {"prediction": predictions, "area": areas}

@@ -10,7 +10,7 @@ import typer
 
 from deepmf.cli import options
 from deepmf.cli.feature_files import FeatureFiles, parse_conditions, parse_named_values
-from deepmf.cli.inputs import convert_label, hint_at_extension, read_column_list, read_row_list
+from deepmf.cli.inputs import convert_label, hint_at_extension, parse_moment, read_column_list, read_row_list
 from deepmf.cli.model_file import load_model
 from deepmf.cli.name_files import NameFiles
 from deepmf.cli.new_row import fold_in_row
@@ -104,6 +104,7 @@ def recommend(
             "--rerank", metavar="mmr", help="Pick different columns among the best, by maximal marginal relevance."
         ),
     ] = None,
+    at: options.At = None,
     output: Annotated[
         str | None,
         typer.Option(
@@ -145,6 +146,8 @@ def recommend(
     }
     for name in (name for name, is_given in given.items() if is_given and output is None):
         raise BadSetting(f"{name} needs -o FILE")
+    if engine is not None and at is not None:
+        raise BadSetting("--engine recommends for the time of the latest entry; leave out --at")
     if engine is not None:
         changes = [*(extend or ()), *files.paths, *names.paths]
         _check_engine(engine, row, output, changes, is_text=safe_csv or digits is not None)
@@ -161,6 +164,7 @@ def recommend(
             "where": None if where is None else parse_conditions(where, fitted.entries_.column_features),
         }
         order: dict[str, Any] = {"rank_by": rank_by, "relevant": relevant}
+        order |= {} if at is None else {"at": parse_moment(at)}
         if output is None:
             best = _recommend_row(fitted, row, history, known, n=n, choice=choice | order | {"rerank": rerank})
             _show_best(best, fitted, row, as_json=as_json)

@@ -51,7 +51,9 @@ __getattr__, __dir__ = export_names(
             "split_entries",
             "split_folds",
             "split_from_masks",
+            "split_last",
             "split_rows",
+            "split_time",
         ],
     },
 )

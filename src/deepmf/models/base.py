@@ -116,7 +116,7 @@ class Fitted:
     @cached_property
     def rankers(self) -> Rankers:
         """The rankers of columns."""
-        return Rankers(self.entries, self.presence, self.rank_by, self.recency)
+        return Rankers(self.entries, self.presence, self.rank_by, self.recency, self.drift)
 
     @cached_property
     def fallback(self) -> Fallback:

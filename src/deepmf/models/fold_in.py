@@ -14,6 +14,7 @@ from deepmf.errors import BadEntries, BadFeatures, BadSetting, NothingObserved, 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.extras import parse_time
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.labels import Labels
@@ -67,9 +68,26 @@ class Folded(ABC):
     def _order_axes(self, folded: IndexArray, others: IndexArray) -> tuple[IndexArray, IndexArray]:
         """Return the positions of rows, and those of columns."""
 
-    def predict(self, labels: Iterable[Any], /) -> FloatArray:
-        """Return the predictions for some labels of the other axis."""
-        return self._reshape(self.predictor.predict(*self._pairs(labels)))
+    def predict(self, labels: Iterable[Any], /, *, at: Any = None) -> FloatArray:
+        """Return the predictions for some labels of the other axis, at a time as in `Model.predict`."""
+        rows, columns = self._pairs(labels)
+        return self._reshape(self._add_drift(self.predictor.predict(rows, columns), rows, columns, at))
+
+    def _add_drift(self, predicted: FloatArray, rows: IndexArray, columns: IndexArray, at: Any) -> FloatArray:
+        """Add the drift of all entries and of the other axis: what was folded in has none of its own."""
+        drift, time = self.rankers.drift, self._read_time(at)
+        if drift is None:
+            return predicted
+        unknown = np.full(rows.size, -1)
+        pairs = (unknown, columns) if self.axis == "row" else (rows, unknown)
+        times = np.full(rows.size, drift.latest if time is None else time)
+        return self.entries.scale.clip(predicted + drift.evaluate(*pairs, times))
+
+    def _read_time(self, at: Any) -> int | None:
+        """Return a time as Unix seconds; refuse a time that the model would ignore."""
+        if at is not None and self.rankers.drift is None and self.rankers.recency is None:
+            raise BadSetting(f"the model has learned nothing from times and cannot answer for at={at!r}")
+        return None if at is None else parse_time(at)
 
     def predict_levels(self, labels: Iterable[Any], /, *, metric: str = "rmse") -> FloatArray:
         """Return the legal levels that are best by a metric."""
@@ -141,6 +159,7 @@ class FoldedRows(Folded):
         rank_by: RankBy | None = None,
         relevant: float | None = None,
         rerank: Rerank | None = None,
+        at: Any = None,
         neighbours: ColumnNeighbours | None = None,
         **columns: Unpack[ColumnFilter],
     ) -> Ranking:
@@ -148,7 +167,7 @@ class FoldedRows(Folded):
         choice = choose_columns(self.entries, **columns)
         rank_by = check_neighbours(neighbours, rank_by)
         best = rank_columns(
-            self.rankers.make(self.predictor, self.observed.take, rank_by, relevant),
+            self.rankers.make(self.predictor, self.observed.take, rank_by, relevant, self._read_time(at)),
             self.entries.columns,
             np.arange(len(self)),
             choice,

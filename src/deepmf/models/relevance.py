@@ -27,6 +27,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import score_lists
+from deepmf.models.drift import Drift
 from deepmf.models.latents import Latents
 from deepmf.models.predictor import Positions, Predictor
 from deepmf.models.presence import MODELS, Presence, PresenceModel, choose_kinds, make_positive
@@ -238,12 +239,19 @@ class Rankers:
     presence: its presence part; None if it has none.
     rank_by: the order in which it ranks columns by default.
     recency: how popularity depends on the ages of entries; None if it does not.
+    drift: how predictions depend on time; None if they do not.
     """
 
     def __init__(
-        self, entries: EntryStore, presence: Presence | None, rank_by: RankBy, recency: Recency | None = None
+        self,
+        entries: EntryStore,
+        presence: Presence | None,
+        rank_by: RankBy,
+        recency: Recency | None = None,
+        drift: Drift | None = None,
     ) -> None:
-        self.entries, self.presence, self.rank_by, self.recency = entries, presence, rank_by, recency
+        self.entries, self.presence, self.rank_by = entries, presence, rank_by
+        self.recency, self.drift = recency, drift
 
     def make(
         self,

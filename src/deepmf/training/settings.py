@@ -119,7 +119,7 @@ class Setting:
         """Return the allowed values as bounds or choices."""
         match self.kind:
             case "choice" if not self.choices:
-                return {"example": "180d"}
+                return {"choices": [], "example": "180d"}
             case "choice":
                 return {"choices": list(self.choices)}
             case "number":
