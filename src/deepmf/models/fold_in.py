@@ -79,9 +79,9 @@ class Folded(ABC):
         if drift is None:
             return predicted
         unknown = np.full(rows.size, -1)
-        pairs = (unknown, columns) if self.axis == "row" else (rows, unknown)
         times = np.full(rows.size, drift.latest if time is None else time)
-        return self.entries.scale.clip(predicted + drift.evaluate(*pairs, times))
+        known_rows, known_columns = (unknown, columns) if self.axis == "row" else (rows, unknown)
+        return self.entries.scale.clip(predicted + drift.evaluate(known_rows, known_columns, times))
 
     def _read_time(self, at: Any) -> int | None:
         """Return a time as Unix seconds; refuse a time that the model would ignore."""
