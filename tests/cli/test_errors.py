@@ -258,14 +258,36 @@ def test_an_output_that_cannot_be_is_refused_before_the_work(
 
 
 @contextmanager
-def no_room() -> Iterator[None]:
-    """Be on a disk where a file gets no larger than 512 bytes: no longer than needed, as pytest writes files too."""
+def no_room(n_bytes: int = 512) -> Iterator[None]:
+    """Be on a disk where files stay that small: no longer than needed, as pytest writes files too."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (512, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("n_bytes", [100, 700])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "fit {files}/train.csv -o {out}/m.safetensors --model means",
+        "fit {files}/train.csv -o {out}/m.model --model means",
+        "split {files}/train.csv -o {out}/parts",
+        "split {files}/train.csv -o {out}/parts --format store",
+        "split {files}/train.csv -o {out}/parts --format npz",
+        "pack {files}/train.csv -o {out}/r.store",
+        "predict {files}/means.safetensors {files}/train.csv -o {out}/p.csv",
+        "predict {files}/means.safetensors {files}/train.csv -o {out}/p.parquet",
+        "complete {files}/means.safetensors -o {out}/c.csv",
+    ],
+)
+def test_a_full_disk_leaves_nothing(run: Any, folder: Path, tmp_path: Path, arguments: str, n_bytes: int) -> None:
+    with no_room(n_bytes):
+        outcome = run(*filled(arguments, files=folder, out=tmp_path))
+    assert_one_line(outcome, "could not be written")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("arguments", WRITERS)

@@ -25,7 +25,6 @@ from deepmf.models.base import Model
 from deepmf.models.dmfd import DMFD
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.report import findings
 from deepmf.report.content import LeftOut, Section
 from deepmf.report.findings import Findings, find
 from deepmf.report.page import write_report
@@ -327,11 +326,8 @@ def test_unless_given_it_is_evaluated_with_the_defaults(entries: ObservedMatrix,
     assert find(discrete, entries).ranking == evaluate_ranking(discrete, entries)
 
 
-def test_of_very_many_rows_some_are_drawn(
-    entries: ObservedMatrix, discrete: Model, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(findings, "_MOST_RANKED", 300)
-    found = find(discrete, entries)
+def test_of_very_many_rows_some_are_drawn(entries: ObservedMatrix, discrete: Model) -> None:
+    found = find(discrete, entries, most_ranked=300)
     assert found.ranking is not None
     assert found.ranking.n_rows == 10  # times 30 columns
     assert "random sample" in html_of(make_ranking_section(found))

@@ -34,7 +34,7 @@ from deepmf.models.pairs import Unknown
 from deepmf.models.predictor import LevelReadout, Predictor
 
 # Pairs scored for the ranking of a page, which bounds its time on tables with many rows.
-_MOST_RANKED = 1 << 26
+MOST_RANKED = 1 << 26
 
 _EXPLAINED = 10  # entries of an explanation
 
@@ -119,10 +119,11 @@ def find(
     unknown: Unknown = "error",
     ranking: RankingEvaluation | None = None,
     explain: Iterable[tuple[Any, Any]] = (),
+    most_ranked: int = MOST_RANKED,
 ) -> Findings:
     """Measure a fitted model and the means on test entries, and explain the predictions of some pairs.
 
-    The ranking is evaluated unless it is given.
+    The ranking is evaluated unless it is given, with at most `most_ranked` predictions.
     """
     # First, since it raises the errors of an unfitted model or wrong entries.
     areas = evaluate(model, test, unknown=unknown)
@@ -134,7 +135,7 @@ def find(
     no_ranking = ""
     if ranking is None:
         try:
-            ranking = evaluate_ranking(model, known, most_rows=max(_MOST_RANKED // len(model.entries_.columns), 1))
+            ranking = evaluate_ranking(model, known, most_rows=max(most_ranked // len(model.entries_.columns), 1))
         except (BadEntries, BadSetting) as error:  # a scale without levels, or nothing relevant
             no_ranking = str(error)
     return Findings(
