@@ -22,6 +22,11 @@ settings.load_profile("deepmf")
 torch.set_num_threads(1)
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name binary parameters by their place: compressed bytes hold the time, and workers must collect the same ids."""
+    return argname if isinstance(val, bytes) and not val.isascii() else None
+
+
 @pytest.fixture(scope="session")
 def movielens() -> Path:
     """The folder with ml-1m and ml-100k, where the user has one."""
