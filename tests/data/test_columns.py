@@ -109,7 +109,7 @@ def test_chosen_names(tmp_path: Path) -> None:
         (b"user,user\n1,10\n", UnreadableFile, "twice"),
         (b"user,item\n1,10\n2\n", UnreadableFile, "'2'"),
         (b"1 a,10\n2 b\n", UnreadableFile, "'2 b'"),  # a space separates nothing
-        (b"user,item\n\xff\xfe,10\n", UnreadableFile, "UTF-8"),
+        (b"user,item\n\xff\x81,10\n", UnreadableFile, "UTF-8"),
     ],
 )
 def test_bad_files(tmp_path: Path, content: bytes | None, error: type[Exception], message: str) -> None:

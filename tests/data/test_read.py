@@ -161,10 +161,10 @@ HEADER = "user,item,rating\n"
         ("c.csv", HEADER + "ann,x,3\nbob,,4\n", BadEntries, "line 3: .*column id"),
         ("l.csv", HEADER + "1,2,3\n1,3,3,4\n", UnreadableFile, "more columns"),
         ("t.csv", "user,user,rating\n1,2,3\n", UnreadableFile, "twice"),
-        ("u.csv", b"user,item,rating\nJos\xe9,2,3\nA,1,2\n", UnreadableFile, "UTF-8"),
+        ("u.csv", b"user,item,rating\nJos\x81,2,3\nA,1,2\n", UnreadableFile, "UTF-8"),
         (
             "u.csv",
-            HEADER.encode() + b"a,1,2\n" * 500 + b"Jos\xe9,2,3\n",
+            HEADER.encode() + b"a,1,2\n" * 500 + b"Jos\x81,2,3\n",
             UnreadableFile,
             "UTF-8",
         ),

@@ -270,4 +270,5 @@ def test_numbered_rows_and_columns() -> None:
     assert found.store.rows.array.tolist() == [0, 1, 3] and found.store.rows.positions([3]).tolist() == [2]
     assert shown(found.store.seen_columns(np.arange(3))) == [{0: 1, 1: 2, 2: 4}, {0: 5, 1: 3}, {0: 2, 1: 2, 2: 2}]
     none = forget(found.store, plan_forget(found.store, [3, 7], [2, 9], ([1, 1], [0, 8]), missing="ignore"))
-    assert none.store == EntryStore.of(train)
+    assert none.store.train is train and none.store.added is None and none.store.dropped.size == 0
+    assert (none.store.rows, none.store.columns) == (train.rows, train.columns)

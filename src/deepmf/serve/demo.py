@@ -10,6 +10,7 @@ import torch
 
 from deepmf.data.synthetic import generate
 from deepmf.errors import DeepMFWarning
+from deepmf.matrix.frames import TableForm
 from deepmf.models.ordinal.model import OrdinalDMF
 
 # A small network that fits in seconds on one core.
@@ -38,6 +39,7 @@ def write_demo_model(
         Settings of `OrdinalDMF` that replace those of the demo.
     """
     ratings = generate(n_rows, n_columns, density=density, noise=0.7, seed=seed).matrix
+    ratings = ratings.with_form(TableForm("person", "film", "stars"))
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)  # a network this small is no faster with more
     try:

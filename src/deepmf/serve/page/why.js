@@ -89,7 +89,7 @@ export class Why {
       element("th", { scope: "col", colspan: 2 }, "effect"),
     );
     const notes = [`Effect: what the prediction would lose without the ${entry}.`];
-    if (presence.length && !this.scale.interactions) notes.push(`You are likely to take it because of ${presence.map(({ column }) => idText(column)).join(", ")}.`);
+    if (presence.length && !this.scale.interactions) notes.push(`You are likely to take it because of ${presence.map(({ column }) => nameOf(column)).join(", ")}.`);
     return [element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows)), ...notes.map((note) => element("p", { class: "hint" }, note))];
   }
 }
