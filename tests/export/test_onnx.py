@@ -19,7 +19,7 @@ from tests.export.conftest import OWN, SMALL, ordinal_support, values_of
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, MissingDependency, NotBetterThanMeans, NotFitted
 from deepmf.export import onnx
-from deepmf.export.onnx import describe_model, export_onnx, make_modules
+from deepmf.export.onnx import describe_model, export_onnx, make_modules, make_relevance
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
@@ -47,6 +47,49 @@ def test_they_make_what_the_model_makes(models: dict[str, Any], name: str) -> No
     for answer, right in zip(answers, wanted.values(), strict=True):
         assert answer.shape == right.shape
         assert np.abs(answer.numpy() - right).max() < 1e-5
+
+
+def relevance_of(model: Any) -> dict[str, Any]:
+    """Return both probabilities and their product for all rows and columns, as the model ranks."""
+    rows, n_columns = np.arange(len(model.row_labels_)), len(model.column_labels_)
+    relevance = model.make_ranker("relevance").relevance
+    columns = np.tile(np.arange(n_columns), (rows.size, 1))
+    keys = model.make_ranker("relevance").rank_block(rows, np.arange(n_columns))
+    return {
+        "presence": relevance.read_presence(rows, columns),
+        "liked": relevance.read_liked(rows, columns),
+        "relevance": np.exp(keys),
+    }
+
+
+@pytest.mark.parametrize("name", ["dmf", "dmf, interval", "dmf-d", "dmf-o", "dmf-o, interval", "dmf-o, linear"])
+def test_relevance_is_that_of_the_model(models: dict[str, Any], name: str) -> None:
+    model = models[name]
+    module = make_relevance(model, make_modules(model).outputs)
+    assert module is not None
+    scored = torch.from_numpy(ordinal_support(model)[module.inputs[1]]).float()
+    with torch.no_grad():
+        found = module(torch.from_numpy(values_of(model, "row")), scored)
+        nothing = module(torch.full((1, model.entries_.train.shape[1]), float("nan")), scored[:1])
+    # Thresholds of liking are the means of entries in trained columns: compare rows without others.
+    trained = np.diff(model.entries_.seen_columns(np.arange(len(model.row_labels_))).starts) == (
+        ~np.isnan(values_of(model, "row"))
+    ).sum(axis=1)
+    assert trained.sum() >= 3
+    for answer, right in zip(found, relevance_of(model).values(), strict=True):
+        np.testing.assert_allclose(answer.numpy()[trained], right[trained], atol=2e-4)
+    order = np.argsort(-model.rankers_.popularity, kind="stable")
+    assert np.all(np.diff(nothing[0][0].numpy()[order]) <= 1e-6)  # a row without entries takes popular columns
+
+
+def test_a_presence_part_that_cannot_be_exported_is_left_out() -> None:
+    matrix = generate(24, 18, density=0.5, seed=0).matrix
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotBetterThanMeans)
+        model, without = (DMF(**SMALL | {"epochs": 1, "presence": kind}).fit(matrix) for kind in ("weighted-als", None))
+    with pytest.warns(DeepMFWarning, match="weighted-als"):
+        assert make_relevance(model, ["predictions"]) is None
+    assert make_relevance(without, ["predictions"]) is None
 
 
 @pytest.mark.parametrize("name", LINEAR)
@@ -86,7 +129,15 @@ def test_what_is_exported_reads_entries_alone(name: str) -> None:
 
 TRAINED = {"trained_rows": 32, "trained_columns": 24}
 
-FILES = ["rows.onnx", "columns.onnx", "head.onnx", "row_latents.npy", "column_latents.npy", "model.json"]
+FILES = [
+    "rows.onnx",
+    "columns.onnx",
+    "head.onnx",
+    "relevance.onnx",
+    "row_latents.npy",
+    "column_latents.npy",
+    "model.json",
+]
 
 
 class Exported(NamedTuple):
@@ -134,6 +185,24 @@ def test_the_head_makes_the_predictions(exported: Exported) -> None:
         for answer, right in zip(answers, wanted.values(), strict=True):
             assert answer.shape == right[some].shape
             assert np.abs(answer - right[some]).max() < 1e-5
+
+
+@pytest.mark.slow
+def test_relevance_in_onnx(exported: Exported) -> None:
+    model = exported.model
+    session = onnxruntime.InferenceSession(exported.folder / "relevance.onnx")
+    values, wanted = values_of(model, "row"), ordinal_support(model)
+    inputs = [each.name for each in session.get_inputs()]
+    assert inputs[0] == "row_values" and [each.name for each in session.get_outputs()] == list(relevance_of(model))
+    module = make_relevance(model, list(wanted))
+    assert module is not None
+    for some in (slice(None), slice(1)):
+        scored = wanted[inputs[1]][some].astype(np.float32)
+        answers = session.run(None, {"row_values": values[some], inputs[1]: scored})
+        with torch.no_grad():
+            expected = module(torch.from_numpy(values[some]), torch.from_numpy(scored))
+        for answer, right in zip(answers, expected, strict=True):
+            np.testing.assert_allclose(answer, right.numpy(), atol=1e-5)
 
 
 @pytest.mark.slow

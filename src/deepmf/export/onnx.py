@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, MissingDependency
+from deepmf.export.relevance import OUTPUTS as RELEVANCE_OUTPUTS
+from deepmf.export.relevance import RelevanceModule
 from deepmf.files import check_parts, write_parts
 from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.labels import AS_TEXT, Labels, find_stored_kind
@@ -34,6 +36,7 @@ from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.linear_part import LinearPart, RidgeModel, SampledModel
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.refinement import PaddedEntries, Refinement, solve_cholesky
+from deepmf.models.presence import Ease
 from deepmf.models.registry import MODELS
 from deepmf.nn.branch import Branch, normalise_latents
 from deepmf.nn.inputs import make_channels
@@ -368,7 +371,15 @@ _MAKERS: dict[type[Model], Callable[..., ExportModules]] = {
 
 FORMAT = 1
 
-FILES = ("rows.onnx", "columns.onnx", "head.onnx", "row_latents.npy", "column_latents.npy", "model.json")
+FILES = (
+    "rows.onnx",
+    "columns.onnx",
+    "head.onnx",
+    "relevance.onnx",
+    "row_latents.npy",
+    "column_latents.npy",
+    "model.json",
+)
 
 
 _OPSET = 18  # the version of ONNX's operators, known to every ONNX runtime since 2023
@@ -386,6 +397,8 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
     columns.onnx                            column_values (columns, trained rows), NaN where missing -> column_latents
     head.onnx                               row_latents, column_latents -> predictions (rows, columns); DMFD adds
                                             scores (rows, columns), OrdinalDMF probabilities (rows, columns, values)
+    relevance.onnx                          row_values and an output of the head (see its inputs) -> presence, liked and
+                                            relevance (rows, columns); if the model has a presence part by EASE
     row_latents.npy, column_latents.npy     latents of all rows and columns, in single precision
     model.json                              their labels in the same order, the scale, the support of distributions,
                                             and the number of trained rows and columns
@@ -407,10 +420,11 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
         "rows.onnx": _extract_part(whole, ["row_values"], ["row_latents"]),
         "columns.onnx": _extract_part(whole, ["column_values"], ["column_latents"]),
         "head.onnx": _extract_part(whole, list(latents), parts.outputs),
+        **_build_relevance(model, parts.outputs),
         **{f"{name}.npy": _encode_npy(table.whole()) for name, table in latents.items()},
         "model.json": json.dumps(describe_model(model), ensure_ascii=False).encode(),
     }
-    assert tuple(contents) == FILES
+    assert set(contents) <= set(FILES)
 
     def write(whole: Path) -> None:
         for name, content in contents.items():
@@ -418,6 +432,50 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
 
     write_parts(place, write, is_part=is_part)
     return [place / name for name in contents]
+
+
+def make_relevance(model: Model, outputs: Sequence[str]) -> RelevanceModule | None:
+    """Return the module of relevance, or None with a warning if the model has no presence part that can be exported.
+
+    outputs: the outputs of the head.
+    """
+    presence = model.rankers_.presence
+    if presence is None or (model.gives_distribution and model.support_.size == 1):
+        return None
+    if not isinstance(presence.model, Ease):
+        warnings.warn(
+            f"relevance.onnx is left out: the presence part is {presence.kind}, and only ease is exported",
+            DeepMFWarning,
+            stacklevel=4,
+        )
+        return None
+    scored = next(name for name in ("probabilities", "scores", "predictions") if name in outputs)
+    return RelevanceModule(model, presence, scored).eval()
+
+
+def _build_relevance(model: Model, outputs: Sequence[str]) -> dict[str, bytes]:
+    """Return relevance.onnx by its name, or nothing."""
+    module = make_relevance(model, outputs)
+    if module is None:
+        return {}
+    n_columns, rows = len(model.entries_.columns), torch.export.Dim("rows")
+    scored = torch.zeros((2, n_columns, *((model.support_.size,) if model.gives_distribution else ())))
+    with _silence_exporter():
+        program = torch.onnx.export(
+            module,
+            (torch.zeros(2, model.entries_.train.shape[1]), scored),
+            dynamo=True,
+            verbose=False,
+            opset_version=_OPSET,
+            input_names=list(module.inputs),
+            output_names=list(RELEVANCE_OUTPUTS),
+            dynamic_shapes=[{0: rows}, {0: rows}],
+        )
+    assert program is not None
+    for node in program.model.graph:
+        node.metadata_props.clear()  # they hold paths of the source on this computer
+    content: bytes = program.model_proto.SerializeToString()
+    return {"relevance.onnx": content}
 
 
 def is_part(file: Path) -> bool:
@@ -519,6 +577,7 @@ def _silence_exporter() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
             warnings.simplefilter("ignore", DeprecationWarning)
+            warnings.filterwarnings("ignore", "# The axis name", UserWarning)  # two inputs have as many rows
             yield
     finally:
         log.setLevel(level)

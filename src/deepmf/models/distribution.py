@@ -126,7 +126,7 @@ class PredictiveDistribution:
         if self.support.size == 1:
             return np.asarray(self.support[0] >= thresholds, dtype=np.float64)
         chances = np.pad(self.exceedance, ((0, 0), (1, 1)), constant_values=((0, 0), (1.0, 0.0)))
-        pairs, edges = np.arange(thresholds.size), self._edges
+        pairs, edges = np.arange(thresholds.size), self.edges
         above = np.clip(np.searchsorted(edges, thresholds, side="right") - 1, 0, edges.size - 2)
         widths = edges[above + 1] - edges[above]
         part = np.divide(thresholds - edges[above], widths, out=np.zeros(above.size), where=widths > 0).clip(0.0, 1.0)
@@ -158,7 +158,7 @@ class PredictiveDistribution:
 
         A value that has a probability of its own lies at a random place in it, drawn with the seed.
         """
-        edges, pairs = self._edges, np.arange(values.size)
+        edges, pairs = self.edges, np.arange(values.size)
         bin_of = np.searchsorted(self.boundaries, values)
         widths = (edges[1:] - edges[:-1])[bin_of]
         drawn = np.random.default_rng(seed).random(values.size)
@@ -200,7 +200,7 @@ class PredictiveDistribution:
 
         The outermost bins are taken to lie around their means.
         """
-        edges = self._edges
+        edges = self.edges
         below = np.pad(1.0 - self.exceedance, ((0, 0), (1, 1)), constant_values=((0, 0), (0.0, 1.0)))
         bin_of = (below[:, 1:-1] < np.reshape(share, (-1, 1))).sum(axis=1)
         pairs = np.arange(bin_of.size)
@@ -210,7 +210,7 @@ class PredictiveDistribution:
         return quantiles
 
     @property
-    def _edges(self) -> FloatArray:
+    def edges(self) -> FloatArray:
         """The edges of bins, (values + 1,): the boundaries, and as far from the outermost means on their other side."""
         inner, support = self.boundaries, self.support
         return np.concatenate([[2 * support[0] - inner[0]], inner, [2 * support[-1] - inner[-1]]])

@@ -20,7 +20,7 @@ from deepmf.models.latents import Latents, check_finite, pair_products
 from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, read_numbers
 
 # The smallest probability of which a logarithm is taken.
-_LEAST_PROBABILITY = 1e-9
+LEAST_PROBABILITY = 1e-9
 
 LEVEL_METRICS = ("rmse", "mae", "accuracy")
 
@@ -108,7 +108,7 @@ class Readout:
         n_rows, n_columns = products.shape
         fields = np.repeat(row_fields, n_columns, axis=0)
         found = self.distribution(products.ravel(), fields).exceed(np.repeat(self.lower_ends(thresholds), n_columns))
-        return np.log(np.maximum(found, _LEAST_PROBABILITY)).reshape(n_rows, n_columns)
+        return np.log(np.maximum(found, LEAST_PROBABILITY)).reshape(n_rows, n_columns)
 
     @property
     def _level_ends(self) -> FloatArray:

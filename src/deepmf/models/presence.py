@@ -56,7 +56,8 @@ _PENALTY_SHARES = (1 / 8, 1 / 4, 1 / 2)
 # The power of the number of entries by which long rows count less: better rankings than powers of 0 and 1.
 _ROW_POWER = 0.5
 
-# Weighted ALS: the latent size, the sweeps, and the weight of pairs without an entry.
+# Weighted ALS: the latent size, the sweeps, and the weight of pairs without an entry. On held-out entries of
+# MovieLens-1M, a latent size of 128 and weights of 1 and 3 rank no better.
 _LATENT_SIZE, _SWEEPS, _UNOBSERVED_WEIGHT = 64, 8, 0.3
 
 # Rows of a dense block, and how many products of dense numbers take as long as a product of two sparse ones.
@@ -69,7 +70,7 @@ _ENTRIES_AT_A_TIME, _PAIRS_AT_A_TIME = 1 << 15, 1 << 16
 _SIMILAR = 0.7
 
 # Scores of EASE may be negative; below this size they are smoothly turned into small positive numbers.
-_SMALL_SCORE = 0.01
+SMALL_SCORE = 0.01
 
 
 class PresenceModel(ABC):
@@ -351,7 +352,7 @@ class WeightedALS(PresenceModel):
     @classmethod
     def list_penalties(cls, train: ObservedMatrix) -> list[float]:
         """Return penalties for each entry."""
-        return [0.003, 0.01]
+        return [0.01, 0.003]
 
     def describe_rows(self, entries: AxisEntries) -> LatentArray:
         """Return the latents (rows, latent) of rows with these entries over the trained columns."""
@@ -574,14 +575,14 @@ class Presence:
         with np.errstate(divide="ignore", over="ignore"):
             log_odds = log_probability - np.log(-np.expm1(log_probability))
             positive = np.exp((log_odds - self.intercept) / self.score_power)
-            found: npt.NDArray[Any] = positive - _SMALL_SCORE**2 / (4 * positive)
+            found: npt.NDArray[Any] = positive - SMALL_SCORE**2 / (4 * positive)
         return found
 
 
 def make_positive(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return scores as positive numbers in the same order, nearly unchanged where they are not small."""
-    sums = np.sqrt(np.square(scores) + _SMALL_SCORE**2) + np.abs(scores)
-    positive: npt.NDArray[Any] = np.where(scores > 0, sums / 2, _SMALL_SCORE**2 / (2 * sums))
+    sums = np.sqrt(np.square(scores) + SMALL_SCORE**2) + np.abs(scores)
+    positive: npt.NDArray[Any] = np.where(scores > 0, sums / 2, SMALL_SCORE**2 / (2 * sums))
     return positive
 
 
