@@ -250,8 +250,8 @@ class TestKnownAnswers:
     def test_log_loss_of_certainty_is_clipped_at_both_ends(self, dtype):
         eps = float(np.finfo(dtype).eps)
         sure = np.array([[1, 0]], dtype=dtype)
-        assert log_loss_error(sure, [1], scale_levels=[1, 2]) == pytest.approx(-math.log(1 - eps), abs=0)
-        assert log_loss_error(sure, [2], scale_levels=[1, 2]) == pytest.approx(-math.log(eps), abs=0)
+        assert log_loss_error(sure, [1], scale_levels=[1, 2]) == pytest.approx(-math.log(1 - eps), rel=1e-9)
+        assert log_loss_error(sure, [2], scale_levels=[1, 2]) == pytest.approx(-math.log(eps), rel=1e-9)
 
     def test_equal_predictions_rank_the_earlier_item_first(self):
         # Long enough, with another value between, that an unstable sort would mix the equal ones.

@@ -114,8 +114,6 @@ TABLE = np.array([[1.0, 2.0], [3.0, np.nan]])
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (pd.DataFrame(TABLE), "got DataFrame (ObservedMatrix.from_frame, or from_table for a wide one, makes one)"),
-        (pl.DataFrame(TABLE), "got DataFrame (ObservedMatrix.from_frame, or from_table for a wide one, makes one)"),
         (TABLE, "got ndarray (ObservedMatrix.from_array makes one)"),
         (scipy.sparse.csr_array(TABLE), "got csr_array (ObservedMatrix.from_sparse makes one)"),
         ([("ann", "Alien", 5)], "got list (ObservedMatrix.from_entries makes one)"),
@@ -128,6 +126,12 @@ def test_what_is_no_matrix_is_told_how_to_become_one(given: Any, told: str) -> N
     with pytest.raises(BadEntries) as refused:
         Means().fit(given)
     assert str(refused.value).endswith(told)
+
+
+@pytest.mark.parametrize("library", [pd, pl], ids=["pandas", "polars"])
+def test_a_frame_whose_columns_would_be_guessed_is_refused(library: Any) -> None:
+    with pytest.raises(BadEntries, match="not clear"):
+        Means().fit(library.DataFrame({"a": [1, 2], "b": [3, 4], "c": [5, 6]}))
 
 
 def test_latents_are_arrays_in_the_order_of_the_labels() -> None:

@@ -359,11 +359,11 @@ def test_pairs_and_blocks_in_pieces(model_class: type[CFNADE]) -> None:
     generator = np.random.default_rng(0)
     whole = predictor.score_block(np.arange(30), np.arange(25))
     rows, columns = generator.integers(0, 30, 40_000), generator.integers(0, 25, 40_000)  # three pieces
-    np.testing.assert_allclose(predictor.score_pairs(rows, columns), whole[rows, columns], rtol=1e-5)
+    np.testing.assert_allclose(predictor.score_pairs(rows, columns), whole[rows, columns], rtol=1e-5, atol=1e-6)
     for n_rows, n_columns in ((3, 4), (1500, 900)):  # one piece, and two
         some_rows, some_columns = generator.integers(0, 30, n_rows), generator.integers(0, 25, n_columns)
         expected = whole[np.ix_(some_rows, some_columns)]
-        np.testing.assert_allclose(predictor.score_block(some_rows, some_columns), expected, rtol=1e-5)
+        np.testing.assert_allclose(predictor.score_block(some_rows, some_columns), expected, rtol=1e-5, atol=1e-6)
 
 
 class Parts(NamedTuple):
