@@ -128,8 +128,10 @@ _MOST_WORK = 2e9  # multiplications of a pass: a few seconds. Rows of wide table
 
 _ROWS_OF_A_COLUMN = 4  # for each column
 
-# Rows of so few columns are solved all together: what groups of equal rows save is less than what each group costs.
-_FEW_COLUMNS = 10
+# Groups of rows, at most on either side: with more, each takes longer to handle than its smaller blocks save.
+_GROUPS = 4
+
+_FEW_COLUMNS = 10  # are solved for together
 
 _CELLS_AT_A_TIME = 1 << 20  # of the inverses of some rows: 8 MB
 
@@ -158,9 +160,8 @@ class Gaussian:
         observed = ~np.isnan(table)
         deviations = np.where(observed, table - self.means, 0.0)
         covariance, log_densities = np.zeros_like(self.covariance), np.zeros(len(table))
-        narrow = observed.shape[1] <= _FEW_COLUMNS
-        solve = self._solve_padded if narrow else self._of_group
-        for rows in _chunks(observed.shape, cells_at_a_time) if narrow else _groups(observed, cells_at_a_time):
+        for rows, few_observed in _groups(observed, cells_at_a_time):
+            solve = self._solve_observed if few_observed else self._solve_missing
             some = solve(deviations[rows], observed[rows], weights[rows])
             deviations[rows], log_densities[rows] = some.cells, some.log_densities
             covariance += some.covariance
@@ -174,27 +175,6 @@ class Gaussian:
         """
         noise = random.standard_normal(table.shape) @ np.linalg.cholesky(self.covariance).T
         return np.where(np.isnan(table), self.expect(table - noise, np.zeros(len(table))).cells + noise, table)
-
-    def _solve_padded(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray) -> Expected:
-        """Solve with the precision of the missing cells of any rows, made as large as the table by ones."""
-        both = ~observed[:, :, None] & ~observed[:, None, :]
-        inverses, log_determinants = _invert(np.where(both, self.precision, np.eye(observed.shape[1])))
-        pulls = deviations @ self.precision
-        own = np.where(observed, 0.0, pulls)
-        solved = -(inverses @ own[:, :, None])[:, :, 0]
-        squares = (pulls * deviations).sum(axis=1) + (solved * own).sum(axis=1)
-        log_densities = -0.5 * (squares - self.log_determinant - log_determinants)
-        covariance = weights @ np.where(both, inverses, 0.0).reshape(len(weights), -1)
-        return Expected(deviations + solved, covariance.reshape(self.covariance.shape), log_densities)
-
-    def _of_group(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray) -> Expected:
-        """Return the expected cells of rows with the same number of observed cells, as deviations from the means."""
-        n_observed = int(np.count_nonzero(observed[0]))
-        if n_observed == 0:
-            return Expected(deviations, weights.sum() * self.covariance, np.zeros(len(weights)))
-        if 2 * n_observed < observed.shape[1]:
-            return self._solve_observed(deviations, observed, weights)
-        return self._solve_missing(deviations, observed, weights)
 
     def _solve_observed(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray) -> Expected:
         """Solve with the covariance of the observed cells of each row."""
@@ -222,34 +202,49 @@ class Gaussian:
 
 
 class _Blocks:
-    """The masked cells of rows, equally many in each, and the blocks of a matrix that they span."""
+    """The masked cells of rows, and the blocks of a matrix that they span, as large as those of the fullest row.
+
+    Rows with fewer masked cells have blocks that end in an identity, so that inverses and determinants are right.
+    """
 
     def __init__(self, mask: MaskArray) -> None:
         self._shape = mask.shape
-        self._columns = np.nonzero(mask)[1].reshape(len(mask), -1)
+        counts = np.count_nonzero(mask, axis=1)
+        width = int(counts.max())
+        self._columns = np.argsort(~mask, axis=1, kind="stable")[:, :width]  # masked ones first, in their order
         self._places = self._columns[:, :, None] * mask.shape[1] + self._columns[:, None, :]
+        self._own = None if counts.min() == width else np.arange(width) < counts[:, None]
 
     def take(self, whole: FloatArray) -> FloatArray:
         """Return the block (rows, cells, cells) of each row."""
         blocks: FloatArray = whole.ravel()[self._places]
-        return blocks
+        return blocks if self._own is None else np.where(self._both, blocks, np.eye(blocks.shape[1]))
 
     def add_up(self, blocks: FloatArray, weights: FloatArray) -> FloatArray:
         """Return the weighted sum (columns, columns) of blocks."""
         width = self._shape[1]
-        weighted = (blocks * weights[:, None, None]).ravel()
-        sums: FloatArray = np.bincount(self._places.ravel(), weighted, minlength=width * width).astype(np.float64)
+        weighted = blocks * weights[:, None, None]
+        if self._own is not None:
+            weighted = np.where(self._both, weighted, 0.0)
+        sums = np.bincount(self._places.ravel(), weighted.ravel(), minlength=width * width).astype(np.float64)
         return sums.reshape(width, width)
 
     def cells(self, table: FloatArray) -> FloatArray:
         """Return the cells of each row."""
-        return np.take_along_axis(table, self._columns, axis=1)
+        cells = np.take_along_axis(table, self._columns, axis=1)
+        return cells if self._own is None else np.where(self._own, cells, 0.0)
 
     def spread(self, cells: FloatArray) -> FloatArray:
         """Return a table (rows, columns) of these cells, 0 elsewhere."""
         table = np.zeros(self._shape)
         np.put_along_axis(table, self._columns, cells, axis=1)
         return table
+
+    @property
+    def _both(self) -> MaskArray:
+        """Whether both cells of a pair (rows, cells, cells) are masked."""
+        assert self._own is not None
+        return self._own[:, :, None] & self._own[:, None, :]
 
 
 @dataclass(frozen=True, eq=False)
@@ -412,21 +407,19 @@ def _split(table: FloatArray, n_parts: int) -> FloatArray:
     return weights
 
 
-def _chunks(shape: tuple[int, ...], cells_at_a_time: int) -> Iterator[IndexArray]:
-    """Yield some rows of a table of this shape at a time."""
-    at_a_time = max(1, cells_at_a_time // (shape[1] * shape[1]))
-    return (np.arange(start, min(start + at_a_time, shape[0])) for start in range(0, shape[0], at_a_time))
-
-
-def _groups(observed: MaskArray, cells_at_a_time: int) -> Iterator[IndexArray]:
-    """Yield the rows that have equally many observed cells, some of them at a time."""
+def _groups(observed: MaskArray, cells_at_a_time: int) -> Iterator[tuple[IndexArray, bool]]:
+    """Yield rows with about equally many cells to solve for, some of them at a time, and whether few are observed."""
+    n_columns = observed.shape[1]
     counts = np.count_nonzero(observed, axis=1)
-    for count in np.unique(counts):
-        rows = np.flatnonzero(counts == count)
-        width = max(1, min(int(count), observed.shape[1] - int(count)))
+    few_observed = (2 * counts < n_columns) & (n_columns > _FEW_COLUMNS)
+    widths = np.where(few_observed, counts, n_columns - counts)
+    steps = np.ceil(widths / max(_FEW_COLUMNS, n_columns / _GROUPS))
+    for step, few in sorted(set(zip(steps.tolist(), few_observed.tolist(), strict=True))):
+        rows = np.flatnonzero((steps == step) & (few_observed == few))
+        width = max(1, int(widths[rows].max()))
         at_a_time = max(1, cells_at_a_time // (width * width))
         for start in range(0, rows.size, at_a_time):
-            yield rows[start : start + at_a_time]
+            yield rows[start : start + at_a_time], few
 
 
 # How far neighbours count, in standard deviations of the distance over all columns.
