@@ -59,7 +59,7 @@ def block(kind: str, table: str) -> str:
     if kind == "peers":
         return f"\n{peers(table)}\n"
     if kind == "benchmark":
-        own = {"defaults": defaults, "features": feature_tables}
+        own = {"defaults": defaults, "features": feature_tables, "coverage": coverage_table}
         return f"\n{own[table]() if table in own else errors_by_table(table)}\n"
     recipes = read_table(table)
     if kind == "search":
@@ -213,6 +213,26 @@ def defaults() -> str:
         inside = f"{100 * record['coverage']:.1f} %"
         written.append(f"| {name} | {' | '.join(figures)} | {seconds} | {calibrated} | {inside} | {where} |")
     return with_footnote(written, records.values())
+
+
+def coverage_table() -> str:
+    """Return how often pooled 95 % intervals hold the truth: the latest of each kind, mechanism and method."""
+    found = benchmarks("coverage")
+    records = {tuple(record[key] for key in ("kind", "mechanism", "method")): record for record in found}
+    written = ["| table | missing | method | tables | means | correlations | coefficients |", "| --- " * 7 + "|"]
+    kinds, methods = ("gaussian", "ordinal", "mixed"), ("complete", "impute_many", "independent", "IterativeImputer")
+    order = [(kind, way, method) for kind in kinds for method in methods for way in ("mcar", "mar", "mnar")]
+    for kind, mechanism, method in order:
+        if (record := records.get((kind, mechanism, method))) is None:
+            continue
+        figures = [f"{100 * record['coverage'][sort]:.1f} %" for sort in ("mean", "correlation", "coefficient")]
+        is_complete = method == "complete"
+        name = kind + (" †" if has_changed_since(record["commit"], IMPUTER) is True else "")
+        tables = "-" if is_complete else str(record["tables"])
+        written.append(
+            f"| {name} | {'-' if is_complete else mechanism} | {method} | {tables} | {' | '.join(figures)} |"
+        )
+    return with_footnote(written, [records[key] for key in order if key in records])
 
 
 def short_error(error: float, *, best: float) -> str:

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from deepmf.errors import BadSetting, DeepMFWarning
-from deepmf.sklearn import DMFImputer, mask_entries
+from deepmf.sklearn import DMFImputer, mask_entries, pool
 from deepmf.sklearn.completers import Gaussian, Gaussians
 from deepmf.sklearn.draws import draw_gaussians
 
@@ -175,3 +175,30 @@ def test_whole_numbers_without_gaps_stay_whole(kind: Any) -> None:
         completed = next(imputer.fit(given).impute_many(given, 1))
         assert np.asarray(completed["b"]).dtype.kind == "i"
     assert np.asarray(imputer.fit(frame).transform(frame)["b"]).dtype.kind == "i"
+
+
+@pytest.mark.slow
+def test_pooled_intervals_hold_the_truth_and_those_of_independent_draws_do_not() -> None:
+    """Two columns with half their cells missing: drawn by itself, a cell takes no part in the correlation."""
+    held: dict[str, list[bool]] = {"joint": [], "independent": []}
+    truth = COVARIANCE[0, 1] / np.sqrt(COVARIANCE[0, 0] * COVARIANCE[1, 1])
+    for seed in range(60):
+        random = np.random.default_rng([5, seed])
+        table = random.multivariate_normal(MEANS, COVARIANCE, size=100)
+        table[random.random(100) < 0.5, 0] = np.nan
+        table[random.random(100) < 0.5, 1] = np.nan
+        imputer = DMFImputer("gaussian", random_state=seed).fit(table)
+        predicted = imputer.transform(table)
+        errors = np.nanstd(table, axis=0) * 0.8
+        drawn = {
+            "joint": list(imputer.impute_many(table, 8, seed=seed)),
+            "independent": [
+                np.where(np.isnan(table), predicted + errors * random.normal(size=table.shape), table) for _ in range(8)
+            ],
+        }
+        for name, tables in drawn.items():
+            z = [np.arctanh(np.corrcoef(each[:, 0], each[:, 1])[0, 1]) for each in tables]
+            lower, upper = pool(z, [1 / 97] * 8, complete_df=98).interval(0.95)
+            held[name].append(bool(lower <= np.arctanh(truth) <= upper))
+    assert np.mean(held["joint"]) >= 0.88
+    assert np.mean(held["independent"]) < 0.8

@@ -198,6 +198,8 @@ _MOST_TURNS = 5
 
 _MANY_CELLS = 10_000  # of which a tenth, rather than a fifth, tells enough
 
+_MOST_HIDDEN = 50_000  # cells in a turn; more would not tell more, and all of their rows are predicted
+
 _CELLS_FOR_WEIGHTS = 1_000  # hidden in as many turns as that takes: several weights are to be told from each other
 
 _LEAST_WEIGHT = 0.05  # of a part of a blend; less is not worth its fit
@@ -353,7 +355,7 @@ def _draw_masks(entries: TableEntries, sources: IndexArray, n_turns: int, *, see
     """Yield a mask of hidden entries for each turn; no cell is hidden twice."""
     cells, cell_of = np.unique(_number_cells(entries, sources), return_inverse=True)
     order = np.random.default_rng(seed).permutation(cells.size)
-    width = _choose_share(cells.size) * cells.size
+    width = min(_choose_share(cells.size) * cells.size, _MOST_HIDDEN)
     for turn in range(n_turns):
         hidden = np.isin(cell_of, order[round(turn * width) : round((turn + 1) * width)])
         # A row or a column of which nothing would be left stays.

@@ -278,9 +278,7 @@ class Gaussians(WholeRows):
 
         Of more than `most_rows` rows, or of more than a pass of `most_work` multiplications allows, some are drawn.
         """
-        table = table[~np.isnan(table).all(axis=1)]
-        if len(table) > (most := _most_rows(table, most_rows, most_work)):
-            table = table[np.sort(np.random.default_rng(seed).choice(len(table), most, replace=False))]
+        table = sample_rows(table, seed=seed, most_rows=most_rows, most_work=most_work)
         if n_parts == 1:
             observed = ~np.isnan(table)
             means = np.where(observed, table, 0.0).sum(axis=0) / np.maximum(observed.sum(axis=0), 1)
@@ -379,6 +377,16 @@ def _shrink(covariance: FloatArray, n_rows: int, shrinkage: float) -> FloatArray
     shrunk: FloatArray = covariance * (n_rows / (n_rows + shrinkage))
     np.fill_diagonal(shrunk, covariance.diagonal())
     return shrunk
+
+
+def sample_rows(
+    table: FloatArray, *, seed: int, most_rows: int = _MOST_ROWS, most_work: float = _MOST_WORK
+) -> FloatArray:
+    """Return the rows with entries, or as many of them as can be learned from in seconds."""
+    table = table[~np.isnan(table).all(axis=1)]
+    if len(table) <= (most := _most_rows(table, most_rows, most_work)):
+        return table
+    return table[np.sort(np.random.default_rng(seed).choice(len(table), most, replace=False))]
 
 
 def _most_rows(table: FloatArray, most_rows: int, most_work: float) -> int:

@@ -17,7 +17,7 @@ import scipy.linalg
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.sklearn.candidates import fit_gaussians, shrinkage_of
-from deepmf.sklearn.completers import Gaussian, Gaussians
+from deepmf.sklearn.completers import Gaussian, Gaussians, sample_rows
 from deepmf.sklearn.table import ColumnUnits, TableEntries
 
 # With fewer rows for each column, covariances need the stronger shrinkage; with more, it would bias correlations.
@@ -81,8 +81,8 @@ class JointDraws:
 
     @cached_property
     def rows(self) -> FloatArray:
-        """The rows of the fit in these units, (rows, columns), with NaN; made when something is drawn."""
-        return self.units.standardise(self.entries).to_array()
+        """Rows of the fit in these units, (rows, columns), with NaN, as many as Gaussians learn from."""
+        return sample_rows(self.units.standardise(self.entries).to_array(), seed=self.seed)
 
     @cached_property
     def most_likely(self) -> Gaussians:
