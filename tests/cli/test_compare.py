@@ -36,6 +36,7 @@ def test_areas(run: Any, folder: Path) -> None:
     assert "RMSE, IV" in out and "2 random splits" in out
 
 
+@pytest.mark.slow
 def test_a_setting_of_all_that_have_it(run: Any, folder: Path) -> None:
     asked = ["compare", folder / "train.csv", "--models", "means,als,dmf", "--folds", 2, "--json"]
     asked += ["--set", "epochs=1", "--set", "dmf.hidden_sizes=4,", "--device", "cpu"]
@@ -81,6 +82,7 @@ def test_bad_input_is_one_line(run: Any, folder: Path, arguments: list[str], mes
     assert message in err
 
 
+@pytest.mark.slow
 def test_models_that_read_no_features_go_without(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
     lines = [f"{row},{len(row)}\n" for row in split.train.row_labels]
     (tmp_path / "people.csv").write_text("user,age\n" + "".join(lines))
@@ -97,6 +99,7 @@ def test_models_that_read_no_features_go_without(run: Any, folder: Path, split: 
     assert rmse[0][1] == rmse[1][1] and rmse[0][0] != rmse[1][0]
 
 
+@pytest.mark.slow
 def test_models_are_ordered_by_a_ranking_metric(run: Any, folder: Path) -> None:
     asked = ["compare", folder / "train.csv", "--models", "means,als", "--folds", 2]
     options = ["--metric", "ndcg", "--relevant", 4, "-n", 5, "--candidates", 10]

@@ -227,6 +227,7 @@ def test_what_was_chosen_and_what_followed_is_told(run: Any, folder: Path, tmp_p
     assert found["chosen"].keys() == model.chosen_.keys() and "epochs" not in found["chosen"]
 
 
+@pytest.mark.slow
 def test_entries_set_aside_are_told(run: Any, tmp_path: Path) -> None:
     write_entries(tmp_path / "r.csv", generate(60, 40, density=0.3, seed=0).matrix)
     for share in ([], ["--validation-share", 0]):
@@ -515,6 +516,7 @@ def test_standard_input_and_output(run: Any, folder: Path, tmp_path: Path, monke
     assert (tmp_path / "n").read_bytes() == (tmp_path / "m").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_warm_fit_takes_kind_settings_and_scale_from_the_model(
     run: Any, folder: Path, tmp_path: Path, split: AreaSplit
 ) -> None:

@@ -97,6 +97,7 @@ def test_in_words_with_a_picture(run: Any, folder: Path, here: Path) -> None:
     assert "penalty" in (here / "matters.svg").read_text()
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_was_tried(run: Any, folder: Path, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     titles: list[str] = []
 

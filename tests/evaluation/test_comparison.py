@@ -121,6 +121,7 @@ def test_the_errors_are_those_of_the_folds(watched: type[Watched]) -> None:
     assert [model.label for model in found.models] == ["Watched", "means"]
 
 
+@pytest.mark.slow
 def test_no_test_entry_is_ever_given(watched: type[Watched]) -> None:
     compare([watched], MATRIX, folds=4)
     compare([watched], MATRIX, folds=2, areas=True)
@@ -148,6 +149,7 @@ def test_by_area_and_only_where_a_method_predicts() -> None:
     assert "-" in str(found).splitlines()[3]
 
 
+@pytest.mark.slow
 def test_the_same_again(watched: type[Watched]) -> None:
     one, other = (compare(["als"], MATRIX, folds=2) for _ in range(2))
     assert one.models[0].errors().tolist() == other.models[0].errors().tolist()
@@ -176,6 +178,7 @@ def test_ctrl_c_ends_the_comparison() -> None:
         compare([Interrupted, "means"], MATRIX, folds=2)
 
 
+@pytest.mark.slow
 def test_progress_counts_the_fits() -> None:
     reports: list[tuple[int, int | None]] = []
     compare(["means", "als"], MATRIX, folds=2, progress=lambda *done: reports.append(done))
@@ -200,6 +203,7 @@ def test_what_cannot_be_compared(models: Any, options: dict[str, Any], error: ty
         compare(models, MATRIX, **options)
 
 
+@pytest.mark.slow
 def test_features_are_for_the_models_that_read_them() -> None:
     rated = generate(120, 80, density=0.05, noise=0.3, rank=1, explained=0.9, seed=0)
     given: dict[str, Any] = {"row_features": rated.row_features, "column_features": rated.column_features}
@@ -221,6 +225,7 @@ def test_features_that_cannot_be_used_are_refused_before_anything_is_fitted() ->
             compare(["means"], MATRIX, **given)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_models_are_ordered_by_a_ranking_metric_on_request() -> None:
     matrix = generate(40, 30, density=0.4, seed=0).matrix
     found = compare({"far": ALS(latent_size=12, penalty=1e-3), "near": "means"}, matrix, folds=2, metric="ndcg", n=5)

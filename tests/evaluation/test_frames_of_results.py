@@ -41,6 +41,7 @@ def test_evaluations(model: ALS) -> None:
     assert ranked.to_frame().filter(area="all")["ndcg"].to_list() == [ranked.model.ndcg, ranked.popularity.ndcg]
 
 
+@pytest.mark.slow
 def test_models_worse_than_the_means_are_marked() -> None:
     class Worst(Means):
         def predict(self, *arguments: object, **options: object) -> np.ndarray:

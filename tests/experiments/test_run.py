@@ -127,6 +127,7 @@ def test_how_validation_entries_are_used_is_a_setting_too(recipes: Path, tmp_pat
         list(run(run_trial, all_trials(), results))
 
 
+@pytest.mark.slow
 def test_results_of_another_digest_are_not_mixed_whatever_their_commit(
     recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +140,7 @@ def test_results_of_another_digest_are_not_mixed_whatever_their_commit(
         results.find_missing(trials)
 
 
+@pytest.mark.slow
 def test_results_without_a_digest_go_by_their_commit(recipes: Path, tmp_path: Path) -> None:
     results = Results(tmp_path)
     trials = all_trials()[:1]
@@ -147,6 +149,7 @@ def test_results_without_a_digest_go_by_their_commit(recipes: Path, tmp_path: Pa
     assert results.find_missing(trials) == []
 
 
+@pytest.mark.slow
 def test_a_split_that_is_there_twice_is_not_averaged(recipes: Path, tmp_path: Path) -> None:
     results = Results(tmp_path)
     records = run_trial(all_trials()[0])
@@ -173,6 +176,7 @@ def test_old_records_tell_the_errors_of_one_set_of_levels(tmp_path: Path) -> Non
     assert (tmp_path / "table2" / "results.jsonl").read_text() == before
 
 
+@pytest.mark.slow
 def test_results_of_another_commit_are_not_mixed(
     recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,6 +367,7 @@ def test_a_method_is_fitted_again_on_validation_entries_too() -> None:
     assert run_choice(trial(als))[0]["rmse"] == run_choice(trial(replace(als, refit=False)))[0]["rmse"]
 
 
+@pytest.mark.slow
 def test_choosing_lets_nobody_in() -> None:
     assert all("cold_start_curve" not in record for record in run_choice(trial(MEANS)))
 
@@ -378,6 +383,7 @@ def test_settings_are_chosen_by_entries_that_the_model_has_not_seen(protocol: st
     assert tested != tested_joined
 
 
+@pytest.mark.slow
 def test_distributions_are_measured_where_a_model_has_them(ordinal: list[Record], means: list[Record]) -> None:
     for record in ordinal:
         assert 0 <= record["calibration_error"] < 0.5 and 0.5 < record["coverage"] <= 1

@@ -85,6 +85,7 @@ def test_the_code_of_a_method_is_what_it_imports() -> None:
     assert not [name for name in als | ordinal if name.startswith(("serve", "cli", "experiments"))]
 
 
+@pytest.mark.slow
 def test_a_method_has_changed_with_a_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = {PACKAGE / "models" / "ordinal" / "model.py", PACKAGE / "serve" / "app.py"}
     monkeypatch.setattr(source, "list_changed_files", {"abc": frozenset(changed), "gone": None}.__getitem__)

@@ -92,6 +92,7 @@ def test_a_presence_part_that_cannot_be_exported_is_left_out() -> None:
     assert make_relevance(without, ["predictions"]) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LINEAR)
 def test_a_linear_part_is_a_part_of_what_is_exported(models: dict[str, Any], name: str) -> None:
     encoder = models[name].predictor_.encoder

@@ -230,6 +230,7 @@ class TestALS(ModelContract):
         assert alone.sweep() == pytest.approx(objective, rel=1e-6)
         np.testing.assert_allclose(alone.column_factors, solver.column_factors, atol=1e-5)
 
+    @pytest.mark.slow
     def test_penalties_fit_any_scale(self) -> None:
         tenfold = ObservedMatrix.from_array(10 * RATINGS - 30, Scale([-20, -10, 0, 10, 20]))
         everyone = np.arange(60), np.arange(50)
@@ -254,6 +255,7 @@ class TestALS(ModelContract):
         searched = min(error(penalty=penalty) for penalty in np.geomspace(0.002, 0.5, 9))
         assert error() < 1.03 * searched < 0.75
 
+    @pytest.mark.slow
     def test_the_penalty_is_chosen_on_real_values_where_it_is_not_given(self, tmp_path: Path) -> None:
         matrix = real_values(0.5)
         model = ALS(epochs=4).fit(matrix)
@@ -269,6 +271,7 @@ class TestALS(ModelContract):
         same = ALS(**model.settings.to_dict()).fit(matrix)
         np.testing.assert_array_equal(same.complete(), model.complete())
 
+    @pytest.mark.slow
     def test_a_fit_to_real_values_goes_on_from_its_checkpoint_to_the_bit(self, tmp_path: Path) -> None:
         matrix, kept = real_values(0.5), tmp_path / "checkpoint"
 
@@ -288,6 +291,7 @@ class TestALS(ModelContract):
         few = ObservedMatrix.from_array(np.random.default_rng(0).normal(size=(10, 12)))
         assert ALS().fit(few).settings.penalty == ALSSettings().penalty
 
+    @pytest.mark.slow
     def test_latents_help(self) -> None:
         split = split_entries(generate(100, 80, density=0.5, seed=0).matrix, train=0.8, validation=0.1, test=0.1)
         rows, columns, values = split.test.entries()
@@ -295,6 +299,7 @@ class TestALS(ModelContract):
         model = ALS().fit(split.train, split.validation)
         assert rmse_error(model.predict(rows, columns), values) < rmse_error(alone.predict(rows, columns), values)
 
+    @pytest.mark.slow
     def test_sweeps_that_only_overfit_are_not_made(self) -> None:
         split = split_entries(generate(100, 80, density=0.3, seed=0).matrix, train=0.8, validation=0.2, test=0)
         model, patient = (

@@ -117,6 +117,7 @@ def test_features_predict_for_rows_and_columns_without_entries() -> None:
     assert rmse_error(fitted.predict(rows, columns), truth) < 0.75 * np.std(truth)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("featured", [False, True])
 def test_a_column_without_entries_is_the_average_column_of_all_entries(ratings: Any, featured: bool) -> None:
     train = ratings.train

@@ -125,6 +125,7 @@ def test_features_of_one_axis(name: str, which: str) -> None:
     assert np.isfinite(model.complete()).all()
 
 
+@pytest.mark.slow
 @every_taker
 def test_features_without_entries_and_entries_without_features(name: str) -> None:
     model = fitted(name)
@@ -289,6 +290,7 @@ def test_save_and_load_agree_to_the_bit(name: str, tmp_path: Path) -> None:
         np.testing.assert_array_equal(*guests)
 
 
+@pytest.mark.slow
 @every_taker
 def test_explanations_count_features(name: str) -> None:
     model = fitted(name)

@@ -372,6 +372,7 @@ def test_more_latents_than_the_matrix_has_columns() -> None:
     assert part is not None and part.model.size == 40
 
 
+@pytest.mark.slow
 def test_penalties_that_are_given_are_kept() -> None:
     model = OrdinalDMF(**WITH_LINEAR | {"row_penalty": 7.0, "column_penalty": 9.0}).fit(LARGER)
     assert tuple(encoder_of(model).penalties) == (7.0, 9.0)

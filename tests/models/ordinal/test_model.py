@@ -133,6 +133,7 @@ def test_distributions_are_the_formula_of_the_latents(stars: HeldOut) -> None:
     np.testing.assert_allclose(model.predict_distribution(*stars.pairs), exceeded[:, :-1] - exceeded[:, 1:], atol=2e-6)
 
 
+@pytest.mark.slow
 def test_distributions_can_be_taken_at_their_word(stars: HeldOut) -> None:
     found = stars.model.predict_distribution(*stars.pairs)
     assert calibration_error(found, stars.values, scale_levels=[1, 2, 3, 4, 5]) < 0.05
