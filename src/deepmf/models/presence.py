@@ -47,9 +47,6 @@ from deepmf.storage.model_file import Packed, Tensors, read_field, read_numbers
 # The largest number of columns of EASE: its weights then take 150 MB, and the inverse a few seconds.
 MOST_EASE_COLUMNS = 6000
 
-# The largest number of entries with which both kinds are fitted and compared: weighted ALS then takes two seconds.
-_MOST_COMPARED = 100_000
-
 # The penalties of EASE that are tried, in rows.
 _PENALTY_SHARES = (1 / 8, 1 / 4, 1 / 2)
 
@@ -586,11 +583,12 @@ def make_positive(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return positive
 
 
-def choose_kinds(train: ObservedMatrix) -> list[str]:
-    """Return the kinds of presence models to compare on held-out entries: those that a matrix of this size affords."""
-    if train.shape[1] > MOST_EASE_COLUMNS:
-        return ["weighted-als"]
-    return ["ease", "weighted-als"] if train.n_entries <= _MOST_COMPARED else ["ease"]
+def choose_kind(n_columns: int) -> str:
+    """Return the kind of presence model for a number of columns.
+
+    EASE ranks held-out entries of MovieLens-100K and 1M better than weighted ALS, and takes a fraction of the time.
+    """
+    return "ease" if n_columns <= MOST_EASE_COLUMNS else "weighted-als"
 
 
 MODELS: dict[str, type[PresenceModel]] = {"ease": Ease, "weighted-als": WeightedALS}

@@ -30,7 +30,7 @@ from deepmf.metrics import score_lists
 from deepmf.models.drift import Drift
 from deepmf.models.latents import Latents
 from deepmf.models.predictor import Positions, Predictor
-from deepmf.models.presence import MODELS, Presence, PresenceModel, choose_kinds, make_positive
+from deepmf.models.presence import MODELS, Presence, PresenceModel, choose_kind, make_positive
 from deepmf.models.recency import Recency
 
 RankBy = Literal["relevance", "value"]
@@ -487,8 +487,8 @@ class _Choice:
             self._lines, self._candidates, self._thresholds, spread=self.spread
         ).astype(np.float32)
 
-    def fit(self, kind: str) -> tuple[Presence, FloatArray]:
-        """Return a presence part with the best penalty and weights, and its NDCG@10 (rows,)."""
+    def fit(self, kind: str) -> Presence:
+        """Return a presence part of a kind, with the best penalty, weights of counts, popularity and liking."""
         train, model_class = self._held_out.train, MODELS[kind]
         narrow, columns = self._narrow(_NARROW)
 
@@ -531,14 +531,14 @@ class _Choice:
         found = [self._measure(Presence(each), self._list(self._score(each), _SHORTLIST), usual)[0] for each in models]
         return _pick(found, 0)
 
-    def combine(self, model: PresenceModel) -> tuple[Presence, FloatArray]:
+    def combine(self, model: PresenceModel) -> Presence:
         """Return a model with the best weights of popularity and liking; popularity alone where that ranks better."""
         scores = self._score(model)
-        best, found = self._combine(model, scores)
+        best = self._combine(model, scores)
         popular = self._finish(replace(best, popularity_share=_ALL_POPULARITY, popularity_power=0.0), scores)
-        return popular if best.ndcg < max(popular[0].ndcg, best.popularity_ndcg) else (best, found)
+        return popular if best.ndcg < max(popular.ndcg, best.popularity_ndcg) else best
 
-    def _combine(self, model: PresenceModel, scores: npt.NDArray[Any]) -> tuple[Presence, FloatArray]:
+    def _combine(self, model: PresenceModel, scores: npt.NDArray[Any]) -> Presence:
         """Return a model with the best weights of popularity and liking, and with calibrated probabilities."""
         best = Presence(
             model, popularity_share=0.1, popularity_power=0.0, spread=self.spread, liking_weight=_USUAL_LIKING_WEIGHT
@@ -553,16 +553,15 @@ class _Choice:
             best = trials[_pick(found, values.index(getattr(best, name)))]
         return self._finish(best, scores)
 
-    def _finish(self, presence: Presence, scores: npt.NDArray[Any]) -> tuple[Presence, FloatArray]:
-        """Return a presence with calibrated probabilities and the best weight of liking, and its NDCG@10 (rows,)."""
+    def _finish(self, presence: Presence, scores: npt.NDArray[Any]) -> Presence:
+        """Return a presence with calibrated probabilities and the best weight of liking."""
         blended = presence.add_popularity(scores, self._popularity, presence.raise_popularity(self._popularity))
         presence = self._calibrate(presence, blended)
         weights = [presence.score_power * weight for weight in _LIKING_WEIGHTS]
         found = self._measure(presence, self._list(scores, _SHORTLIST, by=blended), weights)
         at = _pick(found, _LIKING_WEIGHTS.index(_USUAL_LIKING_WEIGHT))
         ndcg = float(found[at].mean())
-        chosen = replace(presence, liking_weight=weights[at], ndcg=ndcg, popularity_ndcg=self._popularity_ndcg)
-        return chosen, found[at]
+        return replace(presence, liking_weight=weights[at], ndcg=ndcg, popularity_ndcg=self._popularity_ndcg)
 
     @cached_property
     def _popularity_ndcg(self) -> float:
@@ -700,7 +699,7 @@ def fit_presence(
 ) -> Presence | None:
     """Fit the presence part of a model; None where every cell has an entry.
 
-    Kind, penalty and weights are those of the best rankings of validation entries. If these are few, a fifth of the
+    Penalty and weights are those of the best rankings of validation entries. If these are few, a fifth of the
     entries of some rows is hidden from the presence model instead, and these rows are encoded again without them.
 
     Parameters
@@ -712,7 +711,7 @@ def fit_presence(
     n_rows, n_columns = train.shape
     if train.n_entries == n_rows * n_columns:
         return None
-    kinds = choose_kinds(train) if kind == "auto" else [kind]
+    kind = choose_kind(n_columns) if kind == "auto" else kind
     held_out = (
         HeldOut.from_validation(entries, predictor, validation, seed)
         if validation is not None and validation.rows.size >= (_ENOUGH_HIDDEN if folds_in else _FEWEST_HIDDEN)
@@ -720,11 +719,9 @@ def fit_presence(
     )
     if held_out is None:
         spread = max(_measure_root_mean_square(train.values.astype(np.float64) - train.mean), 1e-9)
-        usual = MODELS[kinds[0]]
+        usual = MODELS[kind]
         return Presence(usual.fit(train, usual.list_penalties(train)[0]), popularity_share=1.0, spread=spread)
-    choice = _Choice(held_out)
-    fitted = [choice.fit(each) for each in kinds]
-    best = fitted[_pick([ndcgs for _, ndcgs in fitted], 0)][0]
+    best = _Choice(held_out).fit(kind)
     if held_out.train is train:
         return best
     model = best.model
