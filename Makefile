@@ -26,14 +26,14 @@ check: $(READY)
 	$(BIN)/ruff check .
 	@$(MAKE) --no-print-directory --jobs=2 types quick-tests
 
-types:
+types: $(READY)
 	$(BIN)/mypy
 
 # A file's tests stay together: they share fitted models.
-all-tests:
+all-tests: $(READY)
 	$(BIN)/pytest --numprocesses=auto --dist=loadfile
 
-quick-tests:
+quick-tests: $(READY)
 	$(BIN)/pytest -m "not slow" --hypothesis-profile=quick --numprocesses=auto --dist=loadfile
 
 # Damaged files of every kind, 10,000 of each: hours. make fuzz OPTIONS="--variants 500" takes minutes.
