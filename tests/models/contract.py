@@ -1045,6 +1045,7 @@ class ModelContract:
         with pytest.raises(BadSetting, match="got 0"):
             fitted.recommend("row 1", n=0)
 
+    @pytest.mark.slow
     def test_integer_labels_and_half_stars(self) -> None:
         values = np.array([[0.5, 1, np.nan], [1.5, np.nan, 2], [np.nan, 2.5, 3], [1, 1, 0.5]])
         matrix = ObservedMatrix.from_array(values, Scale(np.arange(1, 11) / 2), row_labels=[10, 7, 3, 99])
@@ -1052,6 +1053,7 @@ class ModelContract:
         assert matrix.scale.holds(model.predict_levels([99, 7], [2, 1])).all()
         assert model.recommend(10, n=5).labels.tolist() == [2]
 
+    @pytest.mark.slow
     def test_a_level_nobody_used_and_an_empty_column(self) -> None:
         matrix = ObservedMatrix.from_array([[1, 5, np.nan], [2, 4, np.nan], [5, 1, np.nan]], Scale([1, 2, 3, 4, 5]))
         model = self.new().fit(matrix)

@@ -36,6 +36,7 @@ def model(ratings: Any) -> BayesianMF:
     return BayesianMF(epochs=60, latent_size=4, device="cpu").fit(ratings.train)
 
 
+@pytest.mark.slow
 def test_products_of_conditional_means_beat_one_draw_and_the_means(ratings: Any, model: BayesianMF) -> None:
     rows, columns, values = ratings.test.entries()
     error = rmse_error(model.predict(rows, columns), values)

@@ -217,6 +217,7 @@ def near(wide: ALS) -> ColumnNeighbours:
     return wide.column_neighbours()
 
 
+@pytest.mark.slow
 def test_the_recall_is_the_one_it_says(wide: ALS, near: ColumnNeighbours) -> None:
     assert WANTED_RECALL <= near.recall <= 1
     found = []
