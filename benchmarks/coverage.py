@@ -79,7 +79,9 @@ def complete_many(method: str, model: str, table: pd.DataFrame, m: int, seed: in
         yield from DMFImputer(model, random_state=seed).fit(table).impute_many(table, m, seed=seed)
     elif method == "independent":
         imputer = DMFImputer(model, random_state=seed).fit(table)
-        yield from (draw_independently(imputer, table, np.random.default_rng([seed, number])) for number in range(m))
+        yield from (
+            draw_independently(imputer, table, np.random.default_rng([17, seed, number])) for number in range(m)
+        )
     elif table["x2"].dtype.kind == "f":  # it reads numbers alone
         for number in range(m):
             imputer = IterativeImputer(sample_posterior=True, random_state=1000 * seed + number)

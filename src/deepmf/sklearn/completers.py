@@ -244,7 +244,8 @@ class _Blocks:
     def _both(self) -> MaskArray:
         """Whether both cells of a pair (rows, cells, cells) are masked."""
         assert self._own is not None
-        return self._own[:, :, None] & self._own[:, None, :]
+        both: MaskArray = self._own[:, :, None] & self._own[:, None, :]
+        return both
 
 
 @dataclass(frozen=True, eq=False)

@@ -133,5 +133,5 @@ def _read_columns(table: Any) -> tuple[tuple[str, ...], list[npt.NDArray[Any]]]:
 
 def _find_missing(values: npt.NDArray[Any], mark: Any) -> MaskArray:
     if values.dtype.kind in "fiub":
-        return np.isnan(values.astype(np.float64)) | (values == mark)
+        return np.asarray(np.isnan(values.astype(np.float64)) | (values == mark), dtype=bool)
     return np.array([is_missing(value, mark) for value in values.tolist()], dtype=bool)
