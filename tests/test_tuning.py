@@ -576,6 +576,12 @@ def test_a_study_needs_validation_entries(larger_split: Split) -> None:
         Study("means", larger_split.train, empty)
 
 
+def test_interactions_leave_nothing_to_tune() -> None:
+    clicks = ObservedMatrix.from_interactions([0, 0, 1], [0, 1, 1])
+    with pytest.raises(BadSetting, match="interactions"):
+        Study("means", clicks, clicks, metric="ndcg")
+
+
 def test_without_optuna(larger_split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(MissingDependency, match=r"deepmf\[tune\]"):

@@ -119,6 +119,8 @@ class Study:
         file: str | Path | None = None,
     ) -> None:
         self._model_class = model_class(model)
+        if not train.has_values:
+            raise BadSetting("interactions are learned by the presence part, which fit tunes itself; leave out tuning")
         self.metric, self._ranking = metric, _check_metric(metric, train, n, relevant, rank_by)
         if not validation.n_entries:
             raise BadSetting("settings are compared on validation entries; there are none")

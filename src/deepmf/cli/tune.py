@@ -105,7 +105,7 @@ def tune(
         check_writable(picture, inputs=[*inputs, kept])
     entries = reading.read_matrix(ratings, scale=parse_scale(scale))
     if not entries.has_values:
-        raise BadSetting("tune searches for the lowest error of predicted values, and interactions have none")
+        raise BadSetting("interactions are learned by the presence part, which fit tunes itself; use deepmf fit")
     described = files.read(entries)
     train, held_out = split_validation(
         entries, validation, validation_share, reading, seed=new_model.settings.seed, by=by
