@@ -80,7 +80,7 @@ _MANY_ENTRIES, _FEWEST_VIEWS = 1_000_000, 4
 
 # Fewer entries than usual take more iterations of the sampler, which cost less, and more entries fewer, by the root;
 # between these factors. Of so few entries that a split of them says little, ALS makes the linear part.
-_FEWEST_ITERATIONS, _MOST_ITERATIONS, _FEWEST_SAMPLED = 0.5, 3.0, 5_000
+_FEWEST_ITERATIONS, _MOST_ITERATIONS, _FEWEST_SAMPLED = 0.5, 2.0, 5_000
 
 # How often the validation error is computed, on a CPU and on a GPU.
 _VALIDATIONS = {False: 4, True: 12}
