@@ -299,7 +299,7 @@ def test_ids_of_digits_are_strings_where_the_ratings_have_strings(run: Any, tmp_
         (["--scale", "1,2,3"], "the scale is 1 to 3 in steps of 1"),
         (["--validation", "nowhere.csv"], "there is no file nowhere.csv"),
         (["--validation-share", "2"], "must be a share between 0 and 1"),
-        (["--validation-share", "0.1", "--validation", "v.csv"], "--validation or --validation-share"),
+        (["--validation-share", "0.1", "--validation", "v.csv"], "--validation-share"),
         (["--seed", "-1"], "at least 0; got -1"),
     ],
 )

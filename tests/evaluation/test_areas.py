@@ -74,7 +74,13 @@ class ByMetric(Means):
     """Answers with another level for each metric: 2 for the squared error, 4 for the absolute one."""
 
     def predict_levels(
-        self, rows: Iterable[Any], columns: Iterable[Any], *, metric: str = "rmse", unknown: Unknown = "error"
+        self,
+        rows: Iterable[Any],
+        columns: Iterable[Any],
+        *,
+        at: Any = None,
+        metric: str = "rmse",
+        unknown: Unknown = "error",
     ) -> FloatArray:
         return np.full(self.predict(rows, columns, unknown=unknown).size, {"rmse": 2.0, "mae": 4.0}[metric])
 
