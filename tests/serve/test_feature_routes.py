@@ -120,6 +120,7 @@ def test_columns_have_features_too(client: TestClient, featured: Model, ratings:
         "column": "Opening",
         "n_entries": 0,
         "trained": False,
+        "shown": True,
         "features": {"genre": "a", "year": 1977.0},
     }
     guest = featured.fold_in_column(features=values)

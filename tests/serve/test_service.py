@@ -325,6 +325,7 @@ def test_the_service_is_approximate_once_the_index_is_there(start_client: StartC
     assert "Premiere" in [one["column"] for one in best]
 
 
+@pytest.mark.slow
 def test_few_columns_are_ranked_exactly(start_client: StartClient, wide: ALS) -> None:
     client = start_client(wide)
     time.sleep(0.2)
