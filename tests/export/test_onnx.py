@@ -40,7 +40,7 @@ def test_they_make_what_the_model_makes(models: dict[str, Any], name: str) -> No
     parts = make_modules(model)
     with torch.no_grad():
         rows, columns, *answers = parts(*(torch.from_numpy(values_of(model, axis)) for axis in ("row", "column")))
-    assert np.abs(rows.numpy() - model.predictor_.rows.whole()).max() < 1e-5
+    assert np.abs(rows.numpy() - model.predictor_.rows.whole()).max() < 2e-5
     assert np.abs(columns.numpy() - model.predictor_.columns.whole()).max() < 1e-5
     wanted = ordinal_support(model)
     assert parts.outputs == tuple(wanted)
@@ -101,6 +101,10 @@ def test_a_linear_part_is_a_part_of_what_is_exported(models: dict[str, Any], nam
         (nothing,) = make_modules(models[name]).rows(torch.full((1, 24), float("nan")))
     linear = nothing[encoder.layout.linear].numpy()
     assert not linear[:-2].any() and linear[-2] > 0 and linear[-1] == 0
+
+
+def test_samples_of_the_posterior_are_a_part_of_what_is_exported(models: dict[str, Any]) -> None:
+    assert models["dmf-o, sampled"].chosen_on_entries_["linear_samples"] > 0
 
 
 def test_what_has_no_parts() -> None:
