@@ -54,7 +54,7 @@ _PENALTY_SHARES = (1 / 8, 1 / 4, 1 / 2)
 _ROW_POWER = 0.5
 
 # Weighted ALS: the latent size, the sweeps, and the weight of pairs without an entry. On held-out entries of
-# MovieLens-1M, a latent size of 128 and weights of 1 and 3 rank no better.
+# one split of MovieLens-1M, a latent size of 128 and weights of 1 and 3 rank no better.
 _LATENT_SIZE, _SWEEPS, _UNOBSERVED_WEIGHT = 64, 8, 0.3
 
 # Rows of a dense block, and how many products of dense numbers take as long as a product of two sparse ones.

@@ -23,6 +23,7 @@ from deepmf.models.ordinal.linear_part import (
     LinearPart,
     RidgeModel,
     SampledModel,
+    bound_linear_width,
     choose_blend,
     choose_linear_size,
     compute_rmse,
@@ -219,6 +220,10 @@ def test_samples_of_the_posterior_and_als_are_both_fitted_to_a_small_matrix() ->
     assert (sampled.model.size, sampled.model.n_samples, sampled.model.width) == (3, 10, 33)
     assert [type(fit.model) for fit in fit_both(iterations=0)[0]] == [RidgeModel]
     assert fit_both(size=0)[0] == []
+    for iterations, size, fit in ((30, 3, sampled), (0, 3, als)):
+        assert bound_linear_width(size=size, iterations=iterations, is_gpu=False) == fit.model.width
+    assert bound_linear_width(size=None, iterations=30, is_gpu=False) > sampled.model.width
+    assert bound_linear_width(size=0, iterations=30, is_gpu=False) == 0
 
 
 def test_latents_of_samples_predict_as_the_chain_did() -> None:

@@ -54,7 +54,7 @@ _FEWEST_SAMPLED, _MOST_SAMPLED = 4, {False: 16, True: 32}
 # Samples that are kept of a chain.
 _SAMPLES = 10
 
-# With more entries, samples of the posterior were better than ALS on every matrix that was tried; ALS is not fitted.
+# With more entries, as on MovieLens-1M, samples of the posterior are better than ALS, and ALS is not fitted.
 _ALS_UP_TO = 300_000
 
 # Early stopping of ALS; the linear part need not be as good as ALS alone could be.
@@ -385,13 +385,22 @@ def fit_samples(
             seed=seed,
             device=device,
         )
-    except (np.linalg.LinAlgError, RuntimeError, ValueError):  # a posterior that single precision cannot draw from
+    except (np.linalg.LinAlgError, torch.linalg.LinAlgError, ValueError):  # no posterior in single precision
         return None
     if not np.all(np.isfinite(chain.predictions)):
         return None
     model = SampledModel(SampleEncoder(units, chain.samples, device))
     columns = np.zeros((train.shape[1], model.width), dtype=np.float32)
     return LinearFit(model, columns, chain.predictions - np.float32(units.mean))
+
+
+def bound_linear_width(*, size: int | None, iterations: int, is_gpu: bool) -> int:
+    """Return the largest width that the latents of the linear part may have with these settings."""
+    if size == 0:
+        return 0
+    if iterations == 0:
+        return (size or _MOST_LATENTS) + ALS.n_beside
+    return _SAMPLES * (size or _MOST_SAMPLED[is_gpu]) + ALS.n_beside
 
 
 def choose_linear_size(n_rows: int, n_columns: int, n_entries: int) -> int:

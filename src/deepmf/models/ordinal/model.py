@@ -21,6 +21,7 @@ from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.encoder import OrdinalEncoder, build_encoder, load_choices
 from deepmf.models.ordinal.head import OrdinalHead, OrdinalReadout, check_support
+from deepmf.models.ordinal.linear_part import bound_linear_width
 from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
 from deepmf.models.ordinal.refinement import Landmarks
 from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
@@ -116,7 +117,10 @@ class OrdinalDMF(NetworkModel):
 
     @property
     def _latent_width(self) -> int:
-        return self._direction_size + self.settings.landmarks
+        linear = bound_linear_width(
+            size=self.settings.linear_size, iterations=self.settings.linear_iterations, is_gpu=self._on_gpu
+        )
+        return self._direction_size + self.settings.landmarks + linear
 
     @property
     def _direction_size(self) -> int:
