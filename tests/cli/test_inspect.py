@@ -184,7 +184,7 @@ def test_a_store(run: Any, store: Path) -> None:
     assert shown == {
         "file": str(store),
         "bytes": sum(files.values()),
-        "format": 1,
+        "format": 2,
         "verified": False,
         "rows": 2,
         "columns": 2,
@@ -196,7 +196,7 @@ def test_a_store(run: Any, store: Path) -> None:
         "files": files,
     }
     lines = [line for line in run("inspect", store, "--verify").out.splitlines() if line[:12].strip()]
-    assert lines[0] == f"store       {store}, {sum(files.values()):,} bytes, format 1"
+    assert lines[0] == f"store       {store}, {sum(files.values()):,} bytes, format 2"
     assert lines[1:5] == [
         "matrix      2 rows x 2 columns, 3 entries",
         "scale       levels 1 2 3 4 5",

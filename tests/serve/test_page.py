@@ -401,7 +401,7 @@ def test_markup_in_ids_titles_and_features_stays_text(
     assert (page.evaluate("violations"), visitor.said) == ([], [])
     # Were markup ever to get in, the policy would keep it from running, and this test would know.
     page.evaluate("text => { document.querySelector('main').innerHTML = text; }", SCRIPTED[1])
-    page.wait_for_function("violations.length > 0")
+    page.wait_for_function("() => violations.length > 0")
     visitor.leave(said=("Content Security Policy", "404"))
 
 

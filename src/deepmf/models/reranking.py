@@ -78,8 +78,8 @@ def pick_diverse(keys: npt.NDArray[Any], similarities: npt.NDArray[Any], n: int)
     keys: (candidates,), in falling order.
     similarities: (candidates, candidates).
 
-    >>> alike = np.array([[1.0, 0.9, 0.0], [0.9, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    >>> pick_diverse(np.array([5.0, 4.9, 4.5]), alike, 2)
+    >>> alike = np.array([[1.0, 0.9, 0.0, 0.0], [0.9, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]])
+    >>> pick_diverse(np.array([5.0, 4.9, 4.5, 3.0]), alike, 2)
     array([0, 2])
     """
     spread = keys[0] - keys[-1]
