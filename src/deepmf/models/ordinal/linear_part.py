@@ -385,7 +385,9 @@ def fit_samples(
             seed=seed,
             device=device,
         )
-    except (np.linalg.LinAlgError, torch.linalg.LinAlgError, ValueError):  # no posterior in single precision
+    except torch.OutOfMemoryError:
+        raise
+    except (np.linalg.LinAlgError, RuntimeError, ValueError):  # a posterior that single precision cannot draw from
         return None
     if not np.all(np.isfinite(chain.predictions)):
         return None
