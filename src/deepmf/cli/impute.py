@@ -93,10 +93,10 @@ def impute(
         verbose=None,
     )
     with locate_errors(table):
-        imputer.fit(given.filled)
+        imputer.fit(given.inputs)
     with show_share("completing") as show:
         if many is None:
-            frames, schema = iter([given.restore(imputer.transform(given.filled))]), dict(frame.schema)
+            frames, schema = iter([given.restore(imputer.transform(given.inputs))]), dict(frame.schema)
         else:
             frames = _draw_frames(given, imputer, many, seed or 0, show)
             schema = {_NUMBER_OF_TABLE: _whole_type(), **frame.schema}
@@ -137,7 +137,7 @@ class _GappyTable:
         return cls(frame, used, completed)
 
     @property
-    def filled(self) -> pl.DataFrame:
+    def inputs(self) -> pl.DataFrame:
         """The columns that the imputer reads; truth values are numbers there."""
         import polars
 
@@ -204,7 +204,7 @@ def _draw_frames(
     """Yield completed tables, numbered from 1."""
     import polars
 
-    for number, completed in enumerate(imputer.impute_many(given.filled, many, seed=seed), start=1):
+    for number, completed in enumerate(imputer.impute_many(given.inputs, many, seed=seed), start=1):
         numbered = polars.lit(number, dtype=_whole_type()).alias(_NUMBER_OF_TABLE)
         yield given.restore(completed).select(numbered, polars.all())
         show(number, many)

@@ -23,7 +23,8 @@ LAST_TIME = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
 TIME_TYPES = ("seconds", "milliseconds", "date", "datetime", "datetime_utc")
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w|y)")
-_UNIT_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400, "y": 365.25 * 86400}
+DAY = 86400  # seconds
+_UNIT_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": DAY, "w": 7 * DAY, "y": 365.25 * DAY}
 
 
 class Extras(NamedTuple):
@@ -298,7 +299,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def _count_seconds(moment: datetime) -> int:
     since = moment - _EPOCH
-    return since.days * 86400 + since.seconds
+    return since.days * DAY + since.seconds
 
 
 def _check_range(seconds: TimeArray, show: Any) -> None:

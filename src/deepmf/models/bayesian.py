@@ -408,6 +408,8 @@ class GibbsTask:
             self._join(first=epoch == self._join_at)
         try:
             iteration = self.sampler.iterate(epoch)
+        except torch.OutOfMemoryError:
+            raise
         except (np.linalg.LinAlgError, RuntimeError, ValueError):  # no posterior, or none that can be drawn
             return Epoch(math.nan)
         self._counts[1] = epoch + 1

@@ -25,12 +25,11 @@ from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import locate
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import NO_TIME, TimeArray
+from deepmf.matrix.extras import DAY, NO_TIME, TimeArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.pairs import Fallback
 from deepmf.storage.model_file import Packed, Tensors, read_field, read_number, read_numbers, read_vector
 
-DAY = 86400
 _REACH = 3  # bins to each side
 _KERNEL = 0.5 ** np.abs(np.arange(-_REACH, _REACH + 1))
 

@@ -9,12 +9,11 @@ import numpy as np
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import NO_TIME, TimeArray
+from deepmf.matrix.extras import DAY, NO_TIME, TimeArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.storage.model_file import read_field, read_number
 
-DAY = 86400.0
-_HALF_LIVES = tuple(days * DAY for days in (3, 7, 14, 30, 60, 120, 240, 480, 960))
+_HALF_LIVES = tuple(float(days * DAY) for days in (3, 7, 14, 30, 60, 120, 240, 480, 960))
 _LATER = 0.1  # the share of the entries, the latest ones, on which the half-life is chosen
 
 
