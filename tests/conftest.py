@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Matrices and networks of tests are tiny: threads would spend their time waiting for each other, most of all on a busy
+# machine. Linear algebra reads this when it is first imported, and processes that tests start inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import torch
 from hypothesis import settings
 
@@ -18,7 +23,6 @@ settings.register_profile("deepmf", deadline=None, derandomize=True)
 settings.register_profile("quick", settings.get_profile("deepmf"), max_examples=20)  # of make check
 settings.load_profile("deepmf")
 
-# Networks in tests are tiny: two threads would spend their time waiting for each other, most of all on a busy machine.
 torch.set_num_threads(1)
 
 
