@@ -19,6 +19,7 @@ from deepmf.cli.inputs import InputOptions, read_pairs
 from deepmf.errors import BadEntries, UnknownLabel, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
+from deepmf.models.loading import load
 from deepmf.models.means import Means
 
 MEANS = ["--model", "means", "--validation-share", 0]
@@ -270,3 +271,16 @@ def test_a_pipe_is_read_as_a_file(run: Any, tmp_path: Path) -> None:
     writer.join()
     assert found.code == 0, found.err
     assert json.loads(found.out)["n_entries"] == 2
+
+
+def test_an_encoding_applies_to_all_text_files_of_a_command(run: Any, tmp_path: Path) -> None:
+    path, names = tmp_path / "r.csv", tmp_path / "films.csv"
+    path.write_bytes("user,film,stars\nann,Łódź,5\nbob,Big,3\n".encode("cp1250"))
+    names.write_bytes("film,title\nŁódź,Źródło\n".encode("cp1250"))
+    assert fit(run, path, "--encoding", "cp1250", "--column-names", names).code == 0
+    assert load(tmp_path / "m").column_names_ == {"Łódź": "Źródło"}
+    predicted = run("predict", tmp_path / "m", path, "--encoding", "cp1250")
+    assert "ann,Łódź" in predicted.out
+    outcome = fit(run, path, "--encoding", "klingon")
+    assert outcome.code == 2
+    assert "klingon" in outcome.err

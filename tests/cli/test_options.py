@@ -30,7 +30,7 @@ def test_options_about_files_are_the_same_in_all_commands() -> None:
     assert readers.keys() >= {"fit", "tune", "compare", "split", "pack", "evaluate", "predict", "complete", "describe"}
     seen = defaultdict(set)
     for name, command in readers.items():
-        for option in ("--row", "--column", "--value", "--separator", "--missing", "--decimal"):
+        for option in ("--row", "--column", "--value", "--separator", "--missing", "--decimal", "--encoding"):
             (found,) = _options(command, option)
             seen[option].add((found.name, found.help, str(found.default)))
         assert not _options(command, "--wide") or name == "complete" or _options(command, "--wide")[0].default is False

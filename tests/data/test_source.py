@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tests.data.conftest import compress_zstd
 
-from deepmf.data import read_matrix, source
+from deepmf.data import pack, read_features, read_matrix, source
 from deepmf.data.source import check_path, prepare_text
-from deepmf.errors import DeepMFWarning, FileAbsent, UnreadableFile
+from deepmf.errors import BadSetting, DeepMFWarning, FileAbsent, UnreadableFile
 
 TEXT = b"user,item,rating\n" + b"".join(b"%d,%d,%d\n" % (k, k * 7 % 13, k % 5) for k in range(2000))
 
@@ -88,6 +88,36 @@ def test_damaged_utf_8_and_binary_files_are_not_taken_for_windows_1252(tmp_path:
     (tmp_path / "x.csv").write_bytes(content)
     with pytest.raises(UnreadableFile, match="UTF-8"):
         read_matrix(tmp_path / "x.csv", value=None)
+
+
+POLISH = "user,film,stars\nann,Łódź,5\nbob,Big,3\n"
+
+
+@pytest.mark.parametrize("encoding", ["cp1250", "UTF-16-LE", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_an_encoding_that_is_given_is_used(tmp_path: Path, encoding: str, compress: Callable[[bytes], bytes]) -> None:
+    path = write(tmp_path / "films.csv", compress(POLISH.encode(encoding)))
+    assert read_matrix(path, encoding=encoding).column_labels.tolist() == ["Big", "Łódź"]
+    assert read_matrix(path, encoding=encoding).form.row == "user"  # no byte order mark before the first name
+    assert read_features(path, label="film", encoding=encoding).labels.tolist() == ["Łódź", "Big"]
+    assert pack(path, tmp_path / "films.store", encoding=encoding).column_labels.tolist() == ["Big", "Łódź"]
+
+
+@pytest.mark.parametrize("encoding", ["klingon", "hex", "a\0b"])
+def test_an_unknown_encoding_is_refused(tmp_path: Path, encoding: str) -> None:
+    path = write(tmp_path / "films.csv", POLISH.encode())
+    with pytest.raises(BadSetting, match="encoding"):
+        read_matrix(path, encoding=encoding)
+    with pytest.raises(BadSetting, match="encoding"):
+        read_features(path, encoding=encoding)
+
+
+def test_bytes_that_the_encoding_cannot_decode_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "films.csv", POLISH.encode("cp1250"))
+    with pytest.raises(UnreadableFile, match="utf-8"):
+        read_matrix(path, encoding="utf-8")
+    with pytest.raises(UnreadableFile, match="zstd"):
+        read_matrix(write(tmp_path / "films.csv.zst", compress_zstd(POLISH.encode())), encoding="cp1250")
 
 
 def test_excel_files(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def compare(
 
     Example: deepmf compare ratings.csv --models means,als --folds 3 -o comparison.html
     """
-    files = FeatureFiles(row_features, column_features, feature_label, feature_kinds)
+    files = FeatureFiles(row_features, column_features, feature_label, feature_kinds, encoding=reading.encoding)
     if metric in ("rmse", "mae") and any(option is not None for option in (relevant, rank_by, n, candidates)):
         raise BadSetting(
             f"--relevant, --rank-by, -n and --candidates need a ranking metric, such as --metric ndcg; got {metric}"

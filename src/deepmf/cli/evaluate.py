@@ -93,7 +93,7 @@ def evaluate(
     from deepmf.evaluation.areas import evaluate as errors_by_area
     from deepmf.models.pairs import check_unknown
 
-    files = FeatureFiles(row_features, column_features, feature_label)
+    files = FeatureFiles(row_features, column_features, feature_label, encoding=reading.encoding)
     check_unknown(unknown)
     if report is not None:
         check_writable(report, inputs=[model, test, *(extend or ()), *files.paths])

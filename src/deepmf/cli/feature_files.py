@@ -49,6 +49,7 @@ class FeatureFiles:
     labels: list[str] | None = None
     kinds: str | None = None
     named: Sequence[Path] = ()
+    encoding: str | None = None
 
     def __post_init__(self) -> None:
         if not self.paths and (self.labels or self._kinds):
@@ -112,7 +113,9 @@ class FeatureFiles:
         from deepmf.data.features import read_feature_file
 
         with open_input(path) as file:
-            features, label, guessed = read_feature_file(file, known_as=(*(self.labels or ()), name))
+            features, label, guessed = read_feature_file(
+                file, known_as=(*(self.labels or ()), name), encoding=self.encoding
+            )
         if guessed:
             say(
                 f"deepmf: {name_file(path)}: {label!r} is taken as the id (set --feature-label to change this)",

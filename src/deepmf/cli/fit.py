@@ -93,8 +93,10 @@ def fit(
 
     Example: deepmf fit ratings.csv -o model.safetensors --effort quick
     """
-    names = NameFiles(row_names, column_names)
-    files = FeatureFiles(row_features, column_features, feature_label, feature_kinds, names.paths)
+    names = NameFiles(row_names, column_names, reading.encoding)
+    files = FeatureFiles(
+        row_features, column_features, feature_label, feature_kinds, names.paths, encoding=reading.encoding
+    )
     settings = gather_settings(config, assignments, seed=seed, device=device, effort=effort)
     start = None if start_from is None else load_model(start_from)
     if effort is not None and start is None:

@@ -38,6 +38,7 @@ def import_entries(
     separator: options.Separator = None,
     missing: options.MissingValues = "error",
     decimal: options.DecimalMark = ".",
+    encoding: options.Encoding = None,
     batch_size: Annotated[
         int, typer.Option("--batch", metavar="N", min=1, max=50_000, help="Entries in one request.")
     ] = 20_000,
@@ -53,7 +54,7 @@ def import_entries(
     from deepmf.client import Client
     from deepmf.data.packing import EntryReader
 
-    reading = InputOptions(row, column, value, separator=separator, missing=missing, decimal=decimal)
+    reading = InputOptions(row, column, value, separator=separator, missing=missing, decimal=decimal, encoding=encoding)
     counts = {"entries": 0, "changed": 0, "refused": 0}
     with (
         open_input(ratings) as file,

@@ -62,6 +62,7 @@ def impute(
     seed: options.Seed = None,
     separator: options.Separator = None,
     decimal: options.DecimalMark = ".",
+    encoding: options.Encoding = None,
     safe_csv: options.SafeCsv = False,
     as_json: options.FrameJson = False,
 ) -> None:
@@ -80,7 +81,7 @@ def impute(
 
     reading = InputOptions(separator=separator, decimal=decimal)
     with open_input(table) as file:
-        frame = read_mixed_table(file, separator=reading.field_separator, decimal=decimal)
+        frame = read_mixed_table(file, separator=reading.field_separator, decimal=decimal, encoding=encoding)
     if many is not None and _NUMBER_OF_TABLE in frame.columns:
         raise BadEntries(f"{name_file(table)}: a column is called {_NUMBER_OF_TABLE!r}, as that of --many; rename it")
     features = _split_names(frame, feature_columns, "--feature-columns")

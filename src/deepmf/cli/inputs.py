@@ -63,6 +63,7 @@ class _ReadingOptions:
     duplicates: options.Duplicates = "error"
     missing: options.MissingValues = "error"
     decimal: options.DecimalMark = "."
+    encoding: options.Encoding = None
     wide: options.Wide = False
     exclude_columns: options.ExcludeColumns = None
 
@@ -125,6 +126,7 @@ class InputOptions(_ReadingOptions):
             duplicates=cast("Duplicates", self.duplicates),
             missing=cast("Missing", self.missing),
             decimal=self.decimal,
+            encoding=self.encoding,
             wide=self.wide,
             exclude=() if self.exclude_columns is None else tuple(self.exclude_columns.split(",")),
         )
@@ -146,7 +148,9 @@ class InputOptions(_ReadingOptions):
 
         asked = {name: self.fields[name] for name in kind.roles}
         with open_input(path) as file:
-            return read_columns(file, kind, asked=asked, separator=self.field_separator, is_known=is_known)
+            return read_columns(
+                file, kind, asked=asked, separator=self.field_separator, is_known=is_known, encoding=self.encoding
+            )
 
 
 def with_reading_options(command: Callable[..., None]) -> Callable[..., None]:

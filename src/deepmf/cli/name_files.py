@@ -21,6 +21,7 @@ class NameFiles:
 
     rows: Path | None = None
     columns: Path | None = None
+    encoding: str | None = None
 
     @property
     def paths(self) -> list[Path]:
@@ -30,8 +31,8 @@ class NameFiles:
     def read(self, rows: Labels, columns: Labels, form: TableForm) -> dict[str, dict[Any, Any] | None]:
         """Return the arguments of `fit` with the names of rows and columns."""
         return {
-            "row_names": _read_names(self.rows, rows, form.row),
-            "column_names": _read_names(self.columns, columns, form.column),
+            "row_names": self._read(self.rows, rows, form.row),
+            "column_names": self._read(self.columns, columns, form.column),
         }
 
     def add_to(self, model: Model) -> Model:
@@ -45,17 +46,16 @@ class NameFiles:
         ):
             if path is not None:
                 with locate_errors(path):
-                    model = model.with_names(**{axis: _read_names(path, labels, field)})
+                    model = model.with_names(**{axis: self._read(path, labels, field)})
         return model
 
+    def _read(self, path: Path | None, labels: Labels, field: str) -> dict[Any, Any] | None:
+        if path is None:
+            return None
+        from deepmf.data.features import read_feature_file
+        from deepmf.matrix.names import read_names
 
-def _read_names(path: Path | None, labels: Labels, field: str) -> dict[Any, Any] | None:
-    if path is None:
-        return None
-    from deepmf.data.features import read_feature_file
-    from deepmf.matrix.names import read_names
-
-    with open_input(path) as file:
-        features = read_feature_file(file, known_as=[field]).features
-    with locate_errors(path):
-        return dict(read_names(convert_feature_labels(features, labels, path), labels.axis))
+        with open_input(path) as file:
+            features = read_feature_file(file, known_as=[field], encoding=self.encoding).features
+        with locate_errors(path):
+            return dict(read_names(convert_feature_labels(features, labels, path), labels.axis))

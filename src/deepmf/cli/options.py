@@ -181,6 +181,16 @@ DecimalMark = Annotated[
     ),
 ]
 
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        "--encoding",
+        metavar="NAME",
+        help="Encoding of text files, such as cp1250; default: UTF-8, UTF-16 or cp1252, detected.",
+        rich_help_panel=READING,
+    ),
+]
+
 Wide = Annotated[
     bool,
     typer.Option(

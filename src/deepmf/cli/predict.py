@@ -61,6 +61,7 @@ def predict(
     separator: options.Separator = None,
     missing: options.MissingValues = "error",
     decimal: options.DecimalMark = ".",
+    encoding: options.Encoding = None,
     digits: options.Digits = None,
     safe_csv: options.SafeCsv = False,
     as_json: options.FrameJson = False,
@@ -72,8 +73,8 @@ def predict(
 
     Example: deepmf predict model.safetensors pairs.csv -o predictions.csv
     """
-    files = FeatureFiles(row_features, column_features, feature_label)
-    reading = InputOptions(row, column, value, separator=separator, missing=missing, decimal=decimal)
+    files = FeatureFiles(row_features, column_features, feature_label, encoding=encoding)
+    reading = InputOptions(row, column, value, separator=separator, missing=missing, decimal=decimal, encoding=encoding)
     inputs = [model, pairs, *(extend or ()), *files.paths]
     check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
     import numpy as np
@@ -128,6 +129,7 @@ def complete(
     duplicates: options.Duplicates = "error",
     missing: options.MissingValues = "error",
     decimal: options.DecimalMark = ".",
+    encoding: options.Encoding = None,
     digits: options.Digits = None,
     safe_csv: options.SafeCsv = False,
     as_json: options.FrameJson = False,
@@ -139,9 +141,16 @@ def complete(
 
     Example: deepmf complete model.safetensors -o completed.parquet
     """
-    files = FeatureFiles(row_features, column_features, feature_label)
+    files = FeatureFiles(row_features, column_features, feature_label, encoding=encoding)
     reading = InputOptions(
-        row, column, value, separator=separator, duplicates=duplicates, missing=missing, decimal=decimal
+        row,
+        column,
+        value,
+        separator=separator,
+        duplicates=duplicates,
+        missing=missing,
+        decimal=decimal,
+        encoding=encoding,
     )
     inputs = [model, *(extend or ()), *files.paths]
     check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)

@@ -87,7 +87,7 @@ def tune(
     from deepmf.plots import check_picture
     from deepmf.tuning import Study
 
-    files = FeatureFiles(row_features, column_features, feature_label, feature_kinds)
+    files = FeatureFiles(row_features, column_features, feature_label, feature_kinds, encoding=reading.encoding)
     if metric == "rmse" and any(option is not None for option in (relevant, rank_by, n)):
         raise BadSetting("--relevant, --rank-by and -n need a ranking metric, such as --metric ndcg; got rmse")
     if trials < 1:

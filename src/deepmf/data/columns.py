@@ -175,6 +175,7 @@ def read_columns(
     header: bool | None = None,
     is_known: IsKnown = lambda _: False,
     decimal: str = ".",
+    encoding: str | None = None,
 ) -> ReadColumns:
     """Read the columns that lines of a kind need; `asked` gives the names or positions of some.
 
@@ -194,6 +195,7 @@ def read_columns(
             header=header,
             is_known=is_known,
             decimal=decimal,
+            encoding=encoding,
         )
         choice = _choose_from_text(layout, kind, asked, time, usual_count, decimal)
         chosen = [layout.names[place] for place in choice.places]
@@ -215,13 +217,16 @@ def scan_columns(
     separator: str | None = None,
     header: bool | None = None,
     decimal: str = ".",
+    encoding: str | None = None,
 ) -> ColumnScan:
     """Choose columns as `read_columns` does, for a file that is read some lines at a time."""
     if is_typed_file(path):
         with translate_polars_errors(path, name_format(path)):
             return _scan_typed_columns(path, kind, asked, time, usual_count)
     told = [*asked.values(), *_list_asked(time)]
-    layout = recognise_layout(path, kind, asked=told, separator=separator, header=header, decimal=decimal)
+    layout = recognise_layout(
+        path, kind, asked=told, separator=separator, header=header, decimal=decimal, encoding=encoding
+    )
     choice = _choose_from_text(layout, kind, asked, time, usual_count, decimal)
     chosen = [layout.names[place] for place in choice.places]
     lazy = layout.scan().select(chosen).rename(dict(zip(chosen, choice.names, strict=True)))

@@ -48,9 +48,9 @@ class Head(NamedTuple):
 class DelimitedFile:
     """A text file of lines with fields; compressed content is decompressed once, within a bound."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, encoding: str | None = None) -> None:
         self.path = check_path(path)
-        self._source = prepare_text(self.path)
+        self._source = prepare_text(self.path, encoding)
 
     def read_head(self) -> Head:
         """Return the first lines; a file of blank lines is refused."""

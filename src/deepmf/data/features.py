@@ -33,6 +33,7 @@ def read_features(
     kinds: Mapping[str, str] | None = None,
     separator: str | None = None,
     header: bool | None = None,
+    encoding: str | None = None,
 ) -> Features:
     """Read features from a file with a line per label: delimited text (also `.gz`, `.zst`), Parquet, JSON lines.
 
@@ -49,6 +50,8 @@ def read_features(
         The kind of a feature by its name, as in `Features`; recognised from the values by default.
     separator, header
         Recognised from the first lines by default.
+    encoding
+        The encoding of text, recognised by default as in `read_matrix`.
 
     Examples
     --------
@@ -58,7 +61,9 @@ def read_features(
     >>> read_features(path)
     Features(2 labels: year (number), genres (list))
     """
-    return read_feature_file(path, label=label, kinds=kinds, separator=separator, header=header).features
+    return read_feature_file(
+        path, label=label, kinds=kinds, separator=separator, header=header, encoding=encoding
+    ).features
 
 
 class FeatureFile(NamedTuple):
@@ -81,6 +86,7 @@ def read_feature_file(
     kinds: Mapping[str, str] | None = None,
     separator: str | None = None,
     header: bool | None = None,
+    encoding: str | None = None,
 ) -> FeatureFile:
     """Read features as `read_features` does, and note which column was taken for the labels.
 
@@ -90,7 +96,7 @@ def read_feature_file(
     if is_typed_file(path):
         frame, first_line = read_typed_file(path), None
     else:
-        layout = recognise_layout(path, FEATURES, asked=[label], separator=separator, header=header)
+        layout = recognise_layout(path, FEATURES, asked=[label], separator=separator, header=header, encoding=encoding)
         frame, first_line = read_texts(layout), layout.first_line
         if not layout.has_header:
             frame = frame.rename({name: f"field {name}" for name in layout.names})

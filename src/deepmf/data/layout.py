@@ -116,12 +116,13 @@ def recognise_layout(
     header: bool | None = None,
     is_known: IsKnown = lambda _: False,
     decimal: str = ".",
+    encoding: str | None = None,
 ) -> TextLayout:
     """Recognise separator and header from the first lines, unless they are given.
 
     A column that is asked for by name makes the first line a header; an id that `is_known` there makes it none.
     """
-    file = DelimitedFile(path)
+    file = DelimitedFile(path, encoding)
     lines, n_blank = file.read_head()
     if separator is None:
         separators = SEPARATORS_WITH_DECIMAL_COMMA if decimal == "," else SEPARATORS

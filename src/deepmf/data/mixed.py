@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-def read_mixed_table(path: str | Path, *, separator: str | None = None, decimal: str = ".") -> pl.DataFrame:
+def read_mixed_table(
+    path: str | Path, *, separator: str | None = None, decimal: str = ".", encoding: str | None = None
+) -> pl.DataFrame:
     """Read a table from delimited text (also `.gz`, `.zst`), Parquet or JSON lines, with null for gaps.
 
     A text column that holds only numbers becomes a column of numbers, of whole numbers if it has no decimals; numbers
@@ -30,6 +32,8 @@ def read_mixed_table(path: str | Path, *, separator: str | None = None, decimal:
         Field separator; recognised from the first lines by default.
     decimal
         Decimal mark of numbers, a point or a comma.
+    encoding
+        Encoding of text; recognised by default.
 
     Examples
     --------
@@ -44,7 +48,7 @@ def read_mixed_table(path: str | Path, *, separator: str | None = None, decimal:
     if is_typed_file(path):
         frame = read_typed_file(path)
     else:
-        layout = recognise_layout(path, FEATURES, separator=separator, decimal=decimal)
+        layout = recognise_layout(path, FEATURES, separator=separator, decimal=decimal, encoding=encoding)
         texts = read_texts(layout)
         if not layout.has_header:
             texts = texts.rename({name: f"field {name}" for name in layout.names})

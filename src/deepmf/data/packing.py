@@ -68,6 +68,7 @@ def pack(
     duplicates: Duplicates = "error",
     missing: Missing = "error",
     decimal: str = ".",
+    encoding: str | None = None,
     wide: bool = False,
 ) -> ObservedMatrix:
     """Pack the entries of one or several files into a new store, a folder at `path`, and open it.
@@ -80,7 +81,7 @@ def pack(
         Files of entries, wide tables, `.npz` files or stores.
     path
         The new folder.
-    row, column, value, count, time, weight, separator, header, scale, duplicates, missing, decimal, wide
+    row, column, value, count, time, weight, separator, header, scale, duplicates, missing, decimal, encoding, wide
         As in `read_matrix`, which reads the same entries from the store.
 
     Examples
@@ -105,6 +106,7 @@ def pack(
         duplicates=duplicates,
         missing=missing,
         decimal=decimal,
+        encoding=encoding,
         wide=wide,
     )
     for file in pack_files(files, path, options):
@@ -364,6 +366,7 @@ class EntryReader:
             separator=options.separator,
             header=options.header,
             decimal=options.decimal,
+            encoding=options.encoding,
         )
         choice = self._scan.choice
         row, column = choice.names[:2]

@@ -18,7 +18,14 @@ import scipy.sparse
 from deepmf.data.columns import is_typed_file, read_columns, read_typed_file
 from deepmf.data.delimited import check_decimal, drop_blank_end, parse_ids, parse_numbers
 from deepmf.data.layout import EITHER, ENTRIES, INTERACTIONS, TABLE, LineKind, NameOrPosition, recognise_layout
-from deepmf.data.source import check_expansion, check_path, is_folder, summarise, translate_polars_errors
+from deepmf.data.source import (
+    check_encoding,
+    check_expansion,
+    check_path,
+    is_folder,
+    summarise,
+    translate_polars_errors,
+)
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns, Hint, OffScale, UnreadableFile
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import iterate_pieces
@@ -62,13 +69,14 @@ def read_matrix(
     duplicates: Duplicates = "error",
     missing: Missing = "error",
     decimal: str = ".",
+    encoding: str | None = None,
     wide: bool = False,
     exclude: Sequence[str] = (),
 ) -> ObservedMatrix:
     """Read a matrix from a file with a line per entry, from a wide table, from a sparse `.npz` or from a store.
 
     Text may be CSV, TSV, MovieLens `.dat` (`::`) or `u.data`, with or without a header, plain or compressed (`.gz`,
-    `.zst`), in UTF-8 or UTF-16. Parquet, JSON lines (`.jsonl`) and arrays (`.npy`, NaN is missing) are read too. Ids of
+    `.zst`). Parquet, JSON lines (`.jsonl`) and arrays (`.npy`, NaN is missing) are read too. Ids of
     a text column become ints if all of them are whole numbers in canonical form (neither 007 nor +7), otherwise they
     stay strings. A store is opened, not read: its entries are memory-mapped.
 
@@ -96,6 +104,9 @@ def read_matrix(
         What to do with a line whose value is missing (empty, NA, null, NaN, ...): "error", or "drop" the line.
     decimal
         The decimal mark of text, "." or ",".
+    encoding
+        The encoding of text, such as "cp1250". By default UTF-8, UTF-16 with a byte order mark and Windows-1252 are
+        recognised, the last with a warning.
     wide
         Read a table with a line per row: the column `row`, or the first, holds row ids, every other column values.
         Without it, a file that looks like a wide table is refused.
@@ -125,6 +136,7 @@ def read_matrix(
         duplicates=duplicates,
         missing=missing,
         decimal=decimal,
+        encoding=encoding,
         wide=wide,
         exclude=tuple(exclude),
     )
@@ -151,6 +163,7 @@ class ReadOptions:
     duplicates: Duplicates = "error"
     missing: Missing = "error"
     decimal: str = "."
+    encoding: str | None = None
     wide: bool = False
     exclude: tuple[str, ...] = ()
 
@@ -163,6 +176,7 @@ class ReadOptions:
         if self.missing not in get_args(Missing):
             raise BadSetting(f"missing must be 'error' or 'drop'; got {self.missing!r}")
         check_decimal(self.decimal)
+        check_encoding(self.encoding)
         check_roles(self.value, self.count)
         if self.kind is not EITHER:
             scale = choose_scale(self.scale, are_interactions=self.kind is INTERACTIONS)
@@ -231,6 +245,7 @@ def read_entry_file(path: str | Path, options: ReadOptions) -> EntryFile:
         separator=options.separator,
         header=options.header,
         decimal=options.decimal,
+        encoding=options.encoding,
     )
     n_needed = choice.n_needed
     lines = _locate_errors(lambda: keep_complete_lines(frame, n_needed, options.missing), path, choice.locate)
@@ -362,6 +377,7 @@ def _read_wide_text(path: Path, options: ReadOptions) -> tuple[pl.DataFrame, str
         separator=options.separator,
         header=options.header,
         decimal=options.decimal,
+        encoding=options.encoding,
     )
     row = _choose_row(path, layout.names, options.row)
     excluded = _check_excluded(path, layout.names, options.exclude)

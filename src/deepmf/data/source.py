@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from deepmf.errors import DeepMFWarning, FileAbsent, UnreadableFile
+from deepmf.errors import BadSetting, DeepMFWarning, FileAbsent, Hint, UnreadableFile
 from deepmf.files import import_polars
 
 # A file of a few kB can expand to more than any memory holds. A file beyond both bounds is refused.
@@ -27,6 +27,8 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # byte order marks, as Excel writes them
 _ZLIB = (b"x\x01", b"x\x9c", b"x\xda")  # polars would decompress it without a bound
 
 _PIECE = 1 << 20  # bytes decompressed at a time
+
+ENCODING_HINT = Hint("set encoding=, such as encoding='cp1250'", "set --encoding, such as --encoding cp1250")
 
 
 def check_path(path: str | Path) -> Path:
@@ -59,8 +61,21 @@ def is_folder(path: str | Path) -> bool:
         return False
 
 
-def prepare_text(path: Path) -> Path | bytes:
-    """Return a text file as polars reads it: the path, or the decompressed content."""
+def check_encoding(encoding: str | None) -> None:
+    """Refuse the name of an encoding that Python does not know."""
+    try:
+        "a".encode(encoding or "utf-8")  # an empty text is never looked up
+    except (LookupError, ValueError) as error:
+        raise BadSetting(f"{encoding!r} is not an encoding; name one such as utf-8, cp1252 or latin-1") from error
+
+
+def prepare_text(path: Path, encoding: str | None = None) -> Path | bytes:
+    """Return a text file as polars reads it: the path, or the content in UTF-8.
+
+    Without an encoding, UTF-8, UTF-16 with a byte order mark and Windows-1252 are recognised.
+    """
+    if encoding is not None:
+        return _decode(path, encoding)
     with path.open("rb") as file:
         beginning = file.read(4)
         file.seek(0)
@@ -69,7 +84,7 @@ def prepare_text(path: Path) -> Path | bytes:
         if beginning.startswith(_ZLIB):
             raise UnreadableFile(f"{path} is compressed by zlib; text is read plain, or compressed by gzip or zstd")
         if beginning.startswith(_UTF_16):
-            return _decode_utf_16(path)
+            return _decode(path, "utf-16")
         if beginning == ZSTD:
             check_expansion(path, _bound_zstd(path, file))
         elif beginning[1:] != _ZSTD_SKIPPED and not _is_utf_8(file):
@@ -104,9 +119,7 @@ def translate_polars_errors(path: Path, file_format: str) -> Iterator[None]:
         yield
     except (polars.exceptions.PolarsError, polars.exceptions.PanicException, OSError) as error:
         if file_format == "text" and "utf" in str(error).lower():
-            raise UnreadableFile(
-                f"{path} is not UTF-8 text; convert it first, for instance with iconv -f WINDOWS-1252 -t UTF-8"
-            ) from error
+            raise UnreadableFile(f"{path} is not UTF-8 text", hint=ENCODING_HINT) from error
         if "more fields" in str(error):
             raise UnreadableFile(
                 f"{path} has lines with more columns than line 1 (a separator inside a field, unquoted?)"
@@ -143,21 +156,28 @@ def _decode_windows_1252(path: Path) -> bytes:
     except UnicodeDecodeError:
         text = "\0"
     if n_right > n_wrong or any(ord(character) < 32 and character not in "\t\r\n\f" for character in set(text)):
-        raise UnreadableFile(f"{path} is not UTF-8 text; convert it first, for instance with iconv -t UTF-8")
+        raise UnreadableFile(f"{path} is not UTF-8 text", hint=ENCODING_HINT)
     warnings.warn(
-        f"{path} is not UTF-8 text, and is read as Windows-1252; if names look wrong, convert it with iconv",
+        f"{path} is not UTF-8 text, and is read as Windows-1252 (set the encoding to change this)",
         DeepMFWarning,
         stacklevel=2,
     )
     return text.encode()
 
 
-def _decode_utf_16(path: Path) -> bytes:
-    """Return a text in UTF-16 as UTF-8."""
+def _decode(path: Path, encoding: str) -> bytes:
+    """Return a text, plain or compressed by gzip, as UTF-8 without a byte order mark."""
+    check_encoding(encoding)
+    with path.open("rb") as file:
+        beginning = file.read(4)
+        if beginning == ZSTD:
+            raise UnreadableFile(f"{path} is compressed by zstd; decompress it first to read it as {encoding}")
+        file.seek(0)
+        content = _decompress_gzip(path, file) if beginning.startswith(_GZIP) else file.read()
     try:
-        return path.read_bytes().decode("utf-16").encode()
+        return content.decode(encoding).removeprefix("\ufeff").encode()
     except UnicodeError as error:
-        raise UnreadableFile(f"{path} begins as UTF-16 text and is damaged or cut off ({error})") from error
+        raise UnreadableFile(f"{path} is not whole text in {encoding} ({error})") from error
 
 
 def _decompress_gzip(path: Path, file: BinaryIO) -> bytes:
