@@ -17,9 +17,9 @@ from deepmf import __version__
 from deepmf.models.base import Model
 from deepmf.training.settings import Settings, list_settings
 
-URLS = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))[
-    "project"
-]["urls"]
+URLS = tomllib.loads(
+    (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+)["project"]["urls"]
 
 project = "deepmf"
 author = "The deepmf developers"
@@ -37,8 +37,14 @@ html_theme_options = {
     "source_repository": URLS["Source"],
     "source_branch": "main",
     "source_directory": "docs/",
-    "light_css_variables": {"color-brand-primary": "#0868a8", "color-brand-content": "#0868a8"},
-    "dark_css_variables": {"color-brand-primary": "#5ab3ee", "color-brand-content": "#5ab3ee"},
+    "light_css_variables": {
+        "color-brand-primary": "#0868a8",
+        "color-brand-content": "#0868a8",
+    },
+    "dark_css_variables": {
+        "color-brand-primary": "#5ab3ee",
+        "color-brand-content": "#5ab3ee",
+    },
 }
 html_show_sphinx = False
 smartquotes = False  # docstrings quote strings of code
@@ -46,14 +52,18 @@ myst_heading_anchors = 3
 myst_enable_extensions = ["dollarmath"]
 html_math_renderer = "mathml"  # every browser draws it, without a script from elsewhere
 
-suppress_warnings = ["ref.python"]  # types in docstrings such as `values` name several attributes
+suppress_warnings = [
+    "ref.python"
+]  # types in docstrings such as `values` name several attributes
 default_role = "code"  # what a `name` in single backticks is
 autodoc_default_options = {"exclude-members": "settings_class, from_stored"}
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_type_aliases = {
     "npt.ArrayLike": "ArrayLike",
-    **dict.fromkeys(("FloatArray", "IndexArray", "IndexArray", "ValueArray"), "ndarray"),
+    **dict.fromkeys(
+        ("FloatArray", "IndexArray", "IndexArray", "ValueArray"), "ndarray"
+    ),
 }
 python_display_short_literal_types = True
 python_maximum_signature_line_length = 100
@@ -88,8 +98,12 @@ def complete_docstring(
         first = lines.index("Parameters")
         lines[first:] = explained_settings(obj)
     elif callable(obj):
-        lines[:] = _EXPLAINED.sub(_as_item, "\n".join(describe_arguments(lines))).splitlines()
-    lines[:] = [line if line.startswith(">>>") else line.replace("|", r"\|") for line in lines]
+        lines[:] = _EXPLAINED.sub(
+            _as_item, "\n".join(describe_arguments(lines))
+        ).splitlines()
+    lines[:] = [
+        line if line.startswith(">>>") else line.replace("|", r"\|") for line in lines
+    ]
 
 
 def describe_arguments(lines: list[str]) -> Iterator[str]:
@@ -104,7 +118,11 @@ def describe_arguments(lines: list[str]) -> Iterator[str]:
             yield from (".. rubric:: Example", "", line)
         elif section in _FIELDS and line and set(line) == {"-"}:
             yield ""
-        elif section in _FIELDS and (found := _ARGUMENT.match(line)) and section != "Returns":
+        elif (
+            section in _FIELDS
+            and (found := _ARGUMENT.match(line))
+            and section != "Returns"
+        ):
             names = found[1].replace(", ", ",").replace("_", r"\_").replace("*", r"\*")
             yield f":{_FIELDS[section]} {names}: {found[2] or ''}".rstrip()
         elif (
@@ -162,7 +180,9 @@ def displayed_math(translator: HTML5Translator, node: nodes.math_block) -> None:
 def setup(app: Sphinx) -> None:
     """Let Sphinx call the functions above."""
     app.add_html_math_renderer("mathml", (inline_math, None), (displayed_math, None))
-    app.connect("autodoc-process-docstring", complete_docstring, priority=400)  # before napoleon
+    app.connect(
+        "autodoc-process-docstring", complete_docstring, priority=400
+    )  # before napoleon
     app.connect("autodoc-process-signature", plain_signature)
     app.connect("doctree-read", plain_attributes)
 

@@ -40,6 +40,17 @@ def test_bars_hold_the_numbers_their_margins_and_labels() -> None:
     assert "<title>I, model: 1 ± 0.1</title>" in svg
 
 
+def test_counts_stand_below_the_names_of_groups() -> None:
+    assert names_of(plots.plot_areas(["I", "all"], {"model": [1.0, 2.0]}, counts=[900, 20_000]).xaxis) == [
+        "I\n900",
+        "all\n20k",
+    ]
+    assert names_of(plots.plot_cold_start(["0", "a\nb"], {"model": [1.0, 2.0]}, counts=[5, 6]).xaxis) == [
+        "0\n5",
+        "a b\n6",
+    ]
+
+
 def test_bars_begin_at_zero_and_may_all_be_zero() -> None:
     assert plots.plot_bars(["a"], {"n": [5.0]}).get_ylim() == (0.0, 6.0)
     assert plots.plot_bars(["a", "b"], {"n": [0, 0]}).get_ylim() == (0.0, 1.0)

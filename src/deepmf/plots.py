@@ -124,6 +124,7 @@ _STYLE: dict[Any, Any] = {
 _FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Liberation Sans", Arial, sans-serif'
 _CHARACTER = 6.3  # approximate width of a character in points
 _TIP = "tip:"  # prefix of ids that become tooltips
+_BELOW = "\x1f"  # between the lines of a tick label; names of columns may hold any other line break
 MOST_WRITTEN = 11  # a heat map of at most this many levels has numbers in its cells
 _SHADES = 20  # of a heat map
 _MOST_BARS = 12  # of numbers with more different values, the density is drawn
@@ -217,8 +218,15 @@ def _name_ticks(axis: Axis, places: Sequence[float], names: Sequence[str]) -> No
     every = 1
     if axis is axis.axes.xaxis:
         room = 72 * axis.axes.bbox.width / _figure_of(axis.axes).dpi
-        every = max(1, math.ceil((_CHARACTER * max(map(len, names)) + 2) * len(names) / room))
-    axis.set_ticks(list(places)[::every], [_clean(name) for name in names][::every], parse_math=False)
+        longest = max(len(line) for name in names for line in name.split(_BELOW))
+        every = max(1, math.ceil((_CHARACTER * longest + 2) * len(names) / room))
+    shown = ["\n".join(map(_clean, name.split(_BELOW))) for name in names]
+    axis.set_ticks(list(places)[::every], shown[::every], parse_math=False)
+
+
+def _add_counts(groups: Sequence[str], counts: Sequence[int]) -> list[str]:
+    """Return names of groups with the number of entries of each on a second line, if there are any."""
+    return [f"{group}{_BELOW}{format_short(count)}" for group, count in zip(groups, counts, strict=True)]
 
 
 def _format_ticks(axis: Axis, *, percent: bool = False, log: bool = False) -> None:
@@ -287,11 +295,12 @@ def plot_bars(
     ax: Axes | None = None,
     *,
     margins: Margins | None = None,
+    counts: Sequence[int] = (),
     x_label: str = "",
     y_label: str = "",
     percent: bool = False,
 ) -> Axes:
-    """Draw bars in groups, with error bars if there are margins."""
+    """Draw bars in groups, with error bars if there are margins, and the counts of the groups below their names."""
     own = ax or make_axes()[0]
     width = 0.8 * min(1.0, len(groups) / 4) / len(series)
     write = _format_share if percent else format_short
@@ -308,16 +317,24 @@ def plot_bars(
     own.set_xlim(-0.5, len(groups) - 0.5)
     _round_limits(own, from_zero=True)
     _label(own, x_label, y_label)
-    _name_ticks(own.xaxis, range(len(groups)), groups)
+    _name_ticks(own.xaxis, range(len(groups)), _add_counts(groups, counts) if counts else groups)
     _format_ticks(own.yaxis, percent=percent)
     if ax is None and len(series) > 1:
         add_legend(own, above=True)
     return own
 
 
-def plot_areas(areas: Sequence[str], errors: Series, ax: Axes | None = None, *, margins: Margins | None = None) -> Axes:
-    """Draw the RMSE of models by area, with error bars if there are margins."""
-    return plot_bars(areas, errors, ax, margins=margins, x_label="area", y_label="RMSE")
+def plot_areas(
+    areas: Sequence[str],
+    errors: Series,
+    ax: Axes | None = None,
+    *,
+    margins: Margins | None = None,
+    counts: Sequence[int] = (),
+) -> Axes:
+    """Draw the RMSE of models by area, with error bars if there are margins; `counts` are numbers of test entries."""
+    x_label = "area, and its test entries" if counts else "area"
+    return plot_bars(areas, errors, ax, margins=margins, counts=counts, x_label=x_label, y_label="RMSE")
 
 
 @_apply_style
@@ -380,12 +397,14 @@ def plot_cold_start(
     ax: Axes | None = None,
     *,
     margins: Margins | None = None,
+    counts: Sequence[int] = (),
     x_label: str = "entries that describe the row",
     y_label: str = "RMSE",
 ) -> Axes:
-    """Draw the error of each model from rows with few entries to rows with many."""
+    """Draw the error of each model from rows with few entries to rows with many; `counts` are test entries."""
     curves = {name: (range(len(groups)), numbers) for name, numbers in errors.items()}
-    return plot_lines(curves, ax, margins=margins, x_label=x_label, y_label=y_label, groups=groups)
+    shown, x_label = (_add_counts(groups, counts), f"{x_label}, and test entries") if counts else (groups, x_label)
+    return plot_lines(curves, ax, margins=margins, x_label=x_label, y_label=y_label, groups=shown)
 
 
 class EpochLike(Protocol):
@@ -452,7 +471,7 @@ def plot_calibration(
     counts: Sequence[int],
     ax: Axes | None = None,
     *,
-    margins: Sequence[float] = (),
+    margins: Sequence[float | None] = (),
     x_label: str = "forecast probability",
     y_label: str = "observed frequency",
 ) -> Axes:
@@ -461,7 +480,7 @@ def plot_calibration(
     own.plot([0, 1], [0, 1], color=_SOFT, linewidth=1, linestyle=(0, (3, 3)))
     own.plot(forecast, observed, color=_ONE)
     if margins:
-        heights, spreads = np.array(observed), np.array(margins)
+        heights, spreads = np.array(observed), np.array(_as_floats(margins))
         inside = np.minimum(spreads, heights), np.minimum(spreads, 1 - heights)
         own.errorbar(forecast, observed, inside, fmt="none", ecolor=_ONE, elinewidth=1.2, capsize=3)
     for x, y, count in zip(forecast, observed, counts, strict=True):

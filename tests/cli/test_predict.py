@@ -314,7 +314,11 @@ def test_completed_ids_of_parquet_keep_their_type(run: Any, tmp_path: Path, wide
     assert [found[name] for name in table.columns if table.schema[name] == polars.Int32] == [polars.Int32] * (2 - wide)
 
 
-def test_completed_levels_are_legal(run: Any, folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["--long", "--wide"])
+def test_completed_levels_are_legal_and_whole_numbers(run: Any, folder: Path, tmp_path: Path, form: str) -> None:
     output = tmp_path / "levels.csv"
-    assert run("complete", folder / "means.safetensors", "-o", output, "--levels").code == 0
-    assert set(polars.read_csv(output)["prediction"]) <= {1.0, 2.0, 3.0, 4.0, 5.0}
+    assert run("complete", folder / "means.safetensors", "-o", output, "--levels", form).code == 0
+    found = polars.read_csv(output)
+    found = found.select("prediction") if form == "--long" else found.drop("user")
+    assert set(found.dtypes) == {polars.Int64}
+    assert found.min_horizontal().min() >= 1 and found.max_horizontal().max() <= 5  # type: ignore[operator]

@@ -187,6 +187,15 @@ def test_errors_by_area_have_error_bars(entries: ObservedMatrix, discrete: Model
     assert len(re.findall("<title>[^<]* ± ", section)) == 10  # four areas and all, of the model and of the means
     part = found.measured.areas[0]
     assert f"<title>I, DMFD: {part.rmse:.5g} ± {part.margin:.5g}</title>" in section
+    assert f">{part.n_entries}</text>" in section  # below the name of the area
+
+
+def test_few_test_entries_have_no_error_bars(entries: ObservedMatrix, discrete: Model) -> None:
+    few = ObservedMatrix.from_entries(*(part[:19] for part in entries.entries()), entries.scale)
+    found = find(discrete, few)
+    for section in (make_area_section(found), make_cold_start_section(found), make_ranking_section(found)):
+        assert isinstance(section, Section)
+        assert not re.search(r"<title>[^<]* ± ", html_of(section))
 
 
 @pytest.fixture(scope="module")
@@ -301,7 +310,7 @@ def test_intervals_of_real_values(probable: Model) -> None:
     assert [line[0] for line in lines] == ["nominal", *(f"{n}\N{NO-BREAK SPACE}%" for n in (50, 80, 90, 95))]
     for line, held in zip(lines[1:], found.intervals, strict=True):
         assert line[1].startswith(f"{100 * held.coverage:.1f}\N{NO-BREAK SPACE}% ± ")
-        assert line[2] == f"{held.width:.3f}"
+        assert line[2:] == ["900", f"{held.width:.3f}"]
     (drawn,) = make_calibration_section(found).content["coverage"].plot.containers  # type: ignore[union-attr, attr-defined]
     assert len(drawn[2][0].get_segments()) == 4  # error bars
 

@@ -165,13 +165,15 @@ def complete(
     with show_share("completing") as show:
         is_wide = fitted.entries_.train.form.wide if wide is None else wide
         _tell_size(fitted, is_wide=is_wide)
-        schema = _build_wide_schema(fitted) if is_wide else _build_schema(fitted)
+        value_type = _choose_value_type(fitted, levels=levels)
+        schema = (_build_wide_schema if is_wide else _build_schema)(fitted, value_type)
         readout = fitted.predictor_.readout
         frames = _iterate_frames(
             fitted,
             counts,
             show,
             predict=readout.levels if levels else readout.values,
+            value_type=value_type,
             schema_of_table=schema if is_wide else None,
         )
         write_frames(frames, schema, output, as_json=as_json, safe_csv=safe_csv, digits=digits, decimal=decimal)
@@ -211,6 +213,7 @@ def _iterate_frames(
     show: Callable[[int, int | None], None],
     *,
     predict: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
+    value_type: Any,
     schema_of_table: Mapping[str, Any] | None,
 ) -> Iterator[pl.DataFrame]:
     """Yield the predictions of some rows at a time: a line each, or with `schema_of_table` as rows of a table.
@@ -239,21 +242,29 @@ def _iterate_frames(
         codes = compute_area_codes(row_of >= n_rows, column_of >= n_columns)
         counts.update(dict(zip(AREAS, np.bincount(codes, minlength=len(AREAS)).tolist(), strict=True)))
         if schema_of_table is not None:
-            cells = [rows.gather(part.rows), *map(polars.Series, part.values.T)]
+            cells = [rows.gather(part.rows), *(polars.Series(column).cast(value_type) for column in part.values.T)]
             yield polars.DataFrame([series.alias(name) for name, series in zip(schema_of_table, cells, strict=True)])
         else:
             yield polars.DataFrame(
                 {
                     row_name: rows.gather(row_of),
                     column_name: columns.gather(column_of),
-                    "prediction": part.values[places, column_of],
+                    "prediction": polars.Series(part.values[places, column_of]).cast(value_type),
                     "area": areas.gather(codes),
                 }
             )
         show(int(part.rows[-1]) + 1, len(rows))
 
 
-def _build_schema(model: Model) -> dict[str, Any]:
+def _choose_value_type(model: Model, *, levels: bool) -> Any:
+    """Return the type of predictions: integers for levels that are whole numbers, otherwise floats."""
+    import polars
+
+    known = model.scale_.levels if levels else None
+    return polars.Float64 if known is None or (known % 1).any() else polars.Int64
+
+
+def _build_schema(model: Model, value_type: Any) -> dict[str, Any]:
     """Return the types of a long file, which follow from the labels and not from the first batch."""
     import polars
 
@@ -264,21 +275,19 @@ def _build_schema(model: Model) -> dict[str, Any]:
     return {
         row: find_label_type(model.row_labels_, form.row_type),
         column: find_label_type(model.column_labels_, form.column_type),
-        "prediction": polars.Float64,
+        "prediction": value_type,
         "area": polars.String,
     }
 
 
-def _build_wide_schema(model: Model) -> dict[str, Any]:
-    """Return the types of a wide table: the row ids, then a float for each column."""
-    import polars
-
+def _build_wide_schema(model: Model, value_type: Any) -> dict[str, Any]:
+    """Return the types of a wide table: the row ids, then the values of each column."""
     from deepmf.matrix.frames import build_label_series, find_whole_type, name_wide_columns
 
     form, rows = model.entries_.train.form, model.row_labels_
     row, *columns = name_wide_columns(form.row, model.column_labels_)
     row_type = find_whole_type(rows, form.row_type) or build_label_series(rows[:1]).dtype
-    return {row: row_type} | dict.fromkeys(columns, polars.Float64)
+    return {row: row_type} | dict.fromkeys(columns, value_type)
 
 
 def _show_summary(counts: Mapping[str, int], target: str, *, as_json: bool, n_unknown: int = 0) -> None:

@@ -32,6 +32,7 @@ from deepmf.matrix.arrays import iterate_pieces
 from deepmf.matrix.extras import TIME_TYPES, Extras
 from deepmf.matrix.frames import (
     DETECT,
+    MISSING_HINT,
     PLAIN,
     TableForm,
     ValueColumn,
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 T = TypeVar("T")
-
-MISSING_HINT = Hint("missing='drop' leaves them out", "--missing drop leaves them out")
 
 _INDEX_BYTES = 4  # of a row or a column without entries
 

@@ -46,6 +46,8 @@ class Detect(Enum):
 DETECT = Detect.DETECT
 ValueColumn = str | int | Detect | None
 
+MISSING_HINT = Hint("missing='drop' leaves them out", "--missing drop leaves them out")
+
 # Types of integer ids that labels hold as int64.
 WHOLE_TYPES = ("Int8", "Int16", "Int32", "UInt8", "UInt16", "UInt32", "UInt64")
 
@@ -515,7 +517,7 @@ def _read_values(table: nw.DataFrame[Any], name: str) -> npt.NDArray[Any]:
     values = table.get_column(name)
     if not (values.dtype.is_numeric() or str(values.dtype) == "Boolean"):
         raise BadEntries(f"column {name!r} holds values of type {values.dtype}; numbers are needed")
-    _check_no_null(values, "the value")
+    _check_no_null(values, "the value", MISSING_HINT)
     return _to_numpy(values)
 
 
@@ -807,10 +809,10 @@ def _normalise(name: object) -> str:
     return str(name).lower().replace("_", "").replace(" ", "")
 
 
-def _check_no_null(series: nw.Series[Any], what: str) -> None:
+def _check_no_null(series: nw.Series[Any], what: str, hint: Hint | None = None) -> None:
     if series.null_count():
         position = int(series.is_null().arg_true()[0])
-        raise BadEntries(f"{what} is missing", position=position)
+        raise BadEntries(f"{what} is missing", position=position, hint=hint)
 
 
 def _gather(series: nw.Series[Any], *, axis: str) -> Labelled:

@@ -66,12 +66,14 @@ MEANINGS = {
     "all": "all areas together",
 }
 
-# The least number of test entries of a column that is compared, and how many columns are listed from either end.
+# The least number of test entries for an error bar and of a column that is compared.
 ENOUGH = 20
 
-_LISTED = 10
+_LISTED = 10  # columns from either end
 
 _SCORE_BINS = 60
+
+_BARS = f"Error bars are standard errors; they need {ENOUGH} test entries."
 
 
 def make_data_section(found: Findings) -> Section:
@@ -188,6 +190,11 @@ def _plot_counts(axis: str, counts: npt.NDArray[np.integer]) -> Figure:
     )
 
 
+def keep_margin(margin: float | None, n_entries: int) -> float | None:
+    """Return the margin of an error if enough test entries support it, otherwise None."""
+    return margin if n_entries >= ENOUGH else None
+
+
 def name_group(first: int, last: int | None) -> str:
     """Return the name of a group of counts: 0, 2–4, 500+."""
     if last is None:
@@ -201,7 +208,7 @@ def make_area_section(found: Findings) -> Section:
     return Section(
         title="Error by area",
         how="Lower is better. RMSE is the typical error in the units of the values; it weighs large errors more than "
-        "small ones, MAE weighs them equally. Error bars are standard errors.",
+        f"small ones, MAE weighs them equally. {_BARS} The number below an area is that of its test entries.",
         template="areas.html",
         content={
             "errors": _plot_area_errors(found, areas),
@@ -229,7 +236,10 @@ def _plot_area_errors(found: Findings, areas: list[AreaErrors]) -> Figure:
         plot_areas(
             [part.area for part in areas],
             {name: [part.rmse for part in parts] for name, parts in shown.items()},
-            margins={name: [part.margin for part in parts] for name, parts in shown.items()},
+            margins={
+                name: [keep_margin(part.margin, part.n_entries) for part in parts] for name, parts in shown.items()
+            },
+            counts=[part.n_entries for part in areas],
         ),
         f"RMSE of {found.measured.name} by area: {errors}",
     )
@@ -333,7 +343,7 @@ def make_calibration_section(found: Findings) -> Section | LeftOut:
             [each.forecast for each in held.bins],
             [each.observed for each in held.bins],
             [each.n_forecasts for each in held.bins],
-            margins=[each.margin for each in held.bins],
+            margins=[keep_margin(each.margin, each.n_forecasts) for each in held.bins],
         ),
         f"The expected calibration error is {format_percent(held.error, digits=2)}",
         numbers=Table("Forecasts by probability", ["forecast", "observed", "forecasts"], lines),
@@ -341,7 +351,8 @@ def make_calibration_section(found: Findings) -> Section | LeftOut:
     return Section(
         title=title,
         how="On the diagonal, probabilities are calibrated: of ten forecasts of 30\N{NO-BREAK SPACE}%, three come "
-        "true. Above it, events are more frequent than forecast; below it, less frequent.",
+        "true. Above it, events are more frequent than forecast; below it, less frequent. "
+        + _BARS.replace("test entries", "forecasts"),
         template="calibration.html",
         content={
             "reliability": shown,
@@ -362,7 +373,7 @@ def _make_interval_section(title: str, held: Sequence[IntervalCoverage]) -> Sect
             [each.wanted for each in held],
             [each.coverage for each in held],
             [each.n_entries for each in held],
-            margins=[each.margin for each in held],
+            margins=[keep_margin(each.margin, each.n_entries) for each in held],
             x_label="nominal coverage",
             y_label="share of values inside",
         ),
@@ -371,7 +382,8 @@ def _make_interval_section(title: str, held: Sequence[IntervalCoverage]) -> Sect
     lines = [
         [
             format_percent(each.wanted, digits=0),
-            f"{format_percent(each.coverage)} ± {format_percent(each.margin)}",
+            f"{format_percent(each.coverage)} ± {format_percent(keep_margin(each.margin, each.n_entries))}",
+            format_count(each.n_entries),
             format_amount(each.width),
         ]
         for each in held
@@ -383,7 +395,7 @@ def _make_interval_section(title: str, held: Sequence[IntervalCoverage]) -> Sect
         template="intervals.html",
         content={
             "coverage": shown,
-            "numbers": Table("Intervals by nominal coverage", ["nominal", "values inside", "mean width"], lines),
+            "numbers": Table("Intervals by nominal coverage", ["nominal", "values inside", "of", "mean width"], lines),
         },
     )
 
@@ -393,14 +405,17 @@ def make_cold_start_section(found: Findings) -> Section:
     groups = found.measured.cold_start
     names = [name_group(group.first, group.last) for group in groups]
     errors = {each.name: [group.rmse for group in each.cold_start] for each in found.measurements}
-    margins = {each.name: [group.margin for group in each.cold_start] for each in found.measurements}
+    margins = {
+        each.name: [keep_margin(group.margin, group.n_entries) for group in each.cold_start]
+        for each in found.measurements
+    }
     lines = [
         [name, format_count(group.n_entries), *(format_amount(own[at]) for own in errors.values())]
         for at, (name, group) in enumerate(zip(names, groups, strict=True))
     ]
     shown = Figure(
         "RMSE by number of known entries",
-        plot_cold_start(names, errors, margins=margins),
+        plot_cold_start(names, errors, margins=margins, counts=[group.n_entries for group in groups]),
         "RMSE from rows with few entries to rows with many: "
         + "; ".join(f"{name} {format_amount(group.rmse)}" for name, group in zip(names, groups, strict=True)),
     )
@@ -411,8 +426,7 @@ def make_cold_start_section(found: Findings) -> Section:
     )
     return Section(
         title="Cold start",
-        how="A falling curve means that more known entries of a row make its predictions better. Error bars are "
-        "standard errors; they are long if a point has few test entries.",
+        how=f"A falling curve means that more known entries of a row make its predictions better. {_BARS}",
         template="cold_start.html",
         content={"errors": shown, "numbers": numbers},
     )
@@ -469,7 +483,7 @@ def make_ranking_section(found: Findings) -> Section | LeftOut:
         return LeftOut(title, found.no_ranking)
     both = (ranked.model, ranked.popularity)
     scores = {each.name: [getattr(each, metric) for metric in ROW_METRICS] for each in both}
-    margins = {each.name: [each.margins[metric] for metric in ROW_METRICS] for each in both}
+    margins = {each.name: [keep_margin(each.margins[metric], ranked.n_rows) for metric in ROW_METRICS] for each in both}
     names = [TITLES[metric] for metric in ROW_METRICS]
     told = "; ".join(
         f"{name} {format_amount(score)}" for name, score in zip(names, scores[ranked.model.name], strict=True)
@@ -487,7 +501,7 @@ def make_ranking_section(found: Findings) -> Section | LeftOut:
     return Section(
         title=title,
         how="Higher is better. For each row, the columns without an entry are ranked; the scores tell how many of its "
-        f"relevant test entries are among the first {ranked.n}.",
+        f"relevant test entries are among the first {ranked.n}. {_BARS.replace('test entries', 'rows')}",
         template="ranking.html",
         content={
             "scores": shown,
