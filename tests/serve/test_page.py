@@ -130,7 +130,7 @@ class Visitor:
 
     def __init__(self, browser: Any, address: str, **profile: Any) -> None:
         self.context = browser.new_context(reduced_motion="reduce", **profile)
-        self.context.set_default_timeout(10_000)
+        self.context.set_default_timeout(120_000)  # the API page alone takes 16 s of a busy machine
         self.address = address
         self.page = self.context.new_page()
         self.said: list[str] = []
