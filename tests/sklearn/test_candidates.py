@@ -22,7 +22,7 @@ from deepmf.sklearn.candidates import (
     fit_whole_rows,
     list_suitable,
 )
-from deepmf.sklearn.completers import ByModel, Completer, WholeRows
+from deepmf.sklearn.completers import ByMeans, ByModel, Completer, Gaussians, WholeRows
 from deepmf.sklearn.table import TableEntries
 
 
@@ -61,7 +61,7 @@ UNITS = Scale(low=-4, high=4)
 QUICK: dict[str, dict[str, Any]] = {"dmf-o": {"epochs": 1, "hidden_sizes": (4,), "latent_size": 2, "views": 1}}
 
 
-def fit(name: str, entries: TableEntries) -> Completer:
+def fit(name: str, entries: TableEntries, fitted: Any = None) -> Completer:
     matrix = entries.matrix(UNITS, column_labels=[f"x{at}" for at in range(entries.shape[1])])
     return ByModel(model_class(name)(**QUICK.get(name, {})).fit(matrix))
 
@@ -89,7 +89,7 @@ def test_the_model_that_predicts_hidden_cells_best_is_chosen() -> None:
 def test_few_cells_are_hidden_in_turns_and_no_network_is_tried() -> None:
     tried = []
 
-    def noting(name: str, entries: TableEntries) -> Completer:
+    def noting(name: str, entries: TableEntries, fitted: Any = None) -> Completer:
         tried.append((name, entries.values.size))
         return fit(name, entries)
 
@@ -105,7 +105,7 @@ def test_the_columns_of_one_cell_are_hidden_together() -> None:
     table = low_rank(60, 6)
     sources = np.array([0, 0, 0, 1, 2, 3])
 
-    def checking(name: str, entries: TableEntries) -> Completer:
+    def checking(name: str, entries: TableEntries, fitted: Any = None) -> Completer:
         seen = np.zeros(table.shape, dtype=bool)
         seen[entries.rows, entries.columns] = True
         assert 0 < seen[:, 0].sum() < 60
@@ -119,7 +119,7 @@ def test_no_row_or_column_is_hidden_whole() -> None:
     table = np.where(np.random.default_rng(0).random((40, 8)) < 0.8, np.nan, low_rank(40, 8))
     entries = TableEntries.of(table)
 
-    def checking(name: str, left: TableEntries) -> Completer:
+    def checking(name: str, left: TableEntries, fitted: Any = None) -> Completer:
         assert np.array_equal(np.unique(left.rows), np.unique(entries.rows))
         assert np.array_equal(np.unique(left.columns), np.unique(entries.columns))
         return fit(name, left)
@@ -147,7 +147,7 @@ def test_a_blend_has_the_weights_that_predict_hidden_cells_best() -> None:
     noises = {"one": 0.5 * random.normal(size=truth.shape), "two": 1.0 * random.normal(size=truth.shape)}
     noises["worse"] = noises["two"] + random.normal(size=truth.shape)
 
-    def known(name: str, entries: TableEntries) -> Completer:
+    def known(name: str, entries: TableEntries, fitted: Any = None) -> Completer:
         return Noisy(truth, noises[name])
 
     choice = blend(tuple(noises), TableEntries.of(truth), np.arange(10), known, seed=0)
@@ -171,3 +171,28 @@ def test_a_column_with_many_residuals_has_its_own() -> None:
     assert residuals.quantiles(np.array([2]), 1.0) == 9.0
     assert residuals.quantiles(np.array([2]), 0.0) == 0.1  # of all columns
     assert set(residuals.draw(np.array([1, 1]), np.random.default_rng(0))) == {5.0}
+
+
+@pytest.mark.parametrize("n_parts", [1, 2])
+def test_gaussians_of_similar_rows_save_passes(n_parts: int) -> None:
+    random = np.random.default_rng(0)
+    table = random.normal(size=(300, 2)) @ random.normal(size=(2, 6)) + 0.5 * random.normal(size=(300, 6))
+    table[random.random(table.shape) < 0.3] = np.nan
+    shown = np.where(random.random(table.shape) < 0.1, np.nan, table)
+    options: dict[str, Any] = {"n_parts": n_parts, "shrinkage": 0.6}
+    alone, start = Gaussians.fit(table, **options), Gaussians.fit(shown, **options)
+    warm = Gaussians.fit(table, **options, start=start)
+    assert warm.passes < alone.passes
+    assert np.sqrt(np.mean(np.square(warm.complete(table) - alone.complete(table)))) < 0.1
+
+
+def test_no_candidate_starts_from_another_turn_which_saw_the_hidden_cells() -> None:
+    given: list[list[str]] = []
+
+    def noting(name: str, entries: TableEntries, fitted: Any = None) -> Completer:
+        given.append(list(fitted))
+        return ByMeans()
+
+    choice = blend(("one", "two"), TableEntries.of(low_rank(20, 5)), np.arange(5), noting, seed=0)
+    assert given == [[], ["one"]] * 5
+    assert list(choice.fitted) == ["one", "two"]

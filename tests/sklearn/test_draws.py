@@ -53,6 +53,44 @@ def test_observed_cells_stay_and_seeds_repeat() -> None:
     assert not np.array_equal(next(imputer.impute_many(table, 1, seed=4)), first)
 
 
+def draw_from_factors(**parameters: Any) -> DMFImputer:
+    return DMFImputer("bayesian", latent_size=1, epochs=30, random_state=0, **parameters)
+
+
+def test_draws_of_factors_are_joint_and_have_the_noise_of_each_column() -> None:
+    random = np.random.default_rng(0)
+    one = random.normal(size=(120, 1))
+    spreads = np.array([0.1, 0.1, 0.1, 1.0, 0.1, 0.1])
+    cells = 100.0 + one * [1, 1, -1, 1, -1, -1] + random.normal(size=(120, 6)) * spreads
+    table = cells.copy()
+    table[:40, [0, 1]] = np.nan
+    table[:20, 2:] = np.nan  # nothing is known of these rows
+    table[40:80, 2] = np.nan
+    table[80:, 3] = np.nan
+    imputer = draw_from_factors().fit(table)
+    drawn = np.stack(list(imputer.impute_many(table, 10, seed=3)))
+    observed = ~np.isnan(table)
+    np.testing.assert_array_equal(drawn[:, observed], np.tile(table[observed], (10, 1)))
+    assert np.corrcoef(drawn[:, :20, 0].ravel(), drawn[:, :20, 1].ravel())[0, 1] > 0.9  # apart: 0
+    clean, noisy = drawn[:, 40:80, 2].std(axis=0).mean(), drawn[:, 80:, 3].std(axis=0).mean()
+    assert 2 * clean < noisy  # with one noise for all: 1.6 times
+    np.testing.assert_array_equal(next(imputer.impute_many(table, 1, seed=3)), drawn[0])
+    assert len(np.unique(drawn[:, 0, 0])) == 10
+
+
+def test_draws_of_factors_read_features_and_give_legal_levels_and_categories() -> None:
+    frame = pd.DataFrame(draw_table(60), columns=list("abc")).assign(kind=["x", "y"] * 30)
+    known = frame["kind"].mask(np.arange(60) < 20)
+    for given, parameters in ((frame, {"feature_columns": ["kind"]}), (frame.assign(kind=known), {})):
+        completed = next(draw_from_factors(**parameters).fit(given).impute_many(given, 1))
+        assert not completed.isna().any(axis=None)
+        assert set(completed["kind"]) == {"x", "y"}
+    stars = np.random.default_rng(0).integers(1, 6, size=(60, 6)).astype(float)
+    hidden = np.asarray(mask_entries(stars, "mcar", 0.3).table)
+    completed = next(draw_from_factors(scale="shared").fit(hidden).impute_many(hidden, 1))
+    assert set(completed.ravel()) == {1, 2, 3, 4, 5}
+
+
 @pytest.mark.slow
 def test_tables_differ_by_what_the_parameters_are_uncertain_by() -> None:
     """The mean of a column that is missing in nearly all rows is uncertain by far more than the draws of its cells."""

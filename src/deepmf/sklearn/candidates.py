@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,15 @@ WHOLE_ROWS = ("gaussian-shrunk", "gaussian", "mixture", "neighbours", "column-me
 _SHRINKAGES = {"gaussian-shrunk": 1.0, "gaussian": 0.1, "mixture": 0.2}
 
 _PARTS = {"mixture": 2}
+
+# What Gaussians start from, the best first; with fewer rows for each column, EM that stops early after a start from
+# nothing predicts better (RMSE of 178 x 13 cells: .724, and .730 from a start).
+_ROWS_TO_START = 50
+_STARTS = {
+    "gaussian-shrunk": ("gaussian-shrunk", "gaussian"),
+    "gaussian": ("gaussian", "gaussian-shrunk"),
+    "mixture": ("mixture", "gaussian", "gaussian-shrunk"),
+}
 
 _ROWS_OF_A_PART = 4  # for each column: with fewer, two Gaussians were never better than one
 
@@ -74,14 +84,18 @@ def explain_left_out(shape: tuple[int, int]) -> dict[str, str]:
     return unsuitable
 
 
-def fit_whole_rows(name: str, table: FloatArray, *, seed: int) -> WholeRows:
-    """Fit one of `WHOLE_ROWS` to rows with NaN."""
+def fit_whole_rows(
+    name: str, table: FloatArray, *, seed: int, fitted: Mapping[str, Completer] = MappingProxyType({})
+) -> WholeRows:
+    """Fit one of `WHOLE_ROWS` to rows with NaN; Gaussians of many rows start from those in `fitted`."""
     if name == "column-means":
         return ByMeans()
     if name == "neighbours":
         return Neighbours.fit(table, seed=seed)
     passes = PASSES if table.shape[1] <= _WIDE else _PASSES_OF_WIDE
-    return fit_gaussians(name, table, seed=seed, passes=passes)
+    starts = _STARTS[name] if len(table) >= _ROWS_TO_START * table.shape[1] else ()
+    start = next((found for each in starts if isinstance(found := fitted.get(each), Gaussians)), None)
+    return fit_gaussians(name, table, seed=seed, passes=passes, start=start)
 
 
 def fit_gaussians(name: str, table: FloatArray, *, seed: int, **ending: Any) -> Gaussians:
@@ -208,7 +222,8 @@ _LEAST_WEIGHT = 0.05  # of a part of a blend; less is not worth its fit
 _OWN_RESIDUALS = 20  # from as many on, the residuals of a column are its own; with fewer, those of all columns
 
 
-Fit = Callable[[str, TableEntries], Completer]
+# Takes the name of a candidate, the entries, and the candidates that are fitted to similar entries, to start from.
+Fit = Callable[[str, TableEntries, Mapping[str, Completer]], Completer]
 
 Show = Callable[[str, int, int], None]  # takes the name of a candidate, the fits that are done, and their number
 
@@ -241,11 +256,15 @@ class Residuals:
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """The weights of the chosen candidates, the errors of all candidates, and the residuals of the choice."""
+    """The weights of the chosen candidates, the errors of all candidates, and the residuals of the choice.
+
+    fitted: the candidates without some hidden cells.
+    """
 
     weights: Mapping[str, float]  # of each candidate that was chosen, the largest first; together 1
     errors: Mapping[str, float]  # root mean squared, in the units of the model
-    residuals: Residuals | None  # None where there was too little to hide anything
+    residuals: Residuals | None = None  # None where there was too little to hide anything
+    fitted: Mapping[str, Completer] = field(default_factory=dict)
 
 
 class _Hidden(NamedTuple):
@@ -255,6 +274,7 @@ class _Hidden(NamedTuple):
     values: FloatArray  # (cells,)
     predictions: dict[str, FloatArray]  # (cells,)
     shares: FloatArray  # (cells,) of a cell of the table: the columns of one category are one cell together
+    fitted: Mapping[str, Completer]  # the candidates of the last turn
 
     @property
     def errors(self) -> dict[str, float]:
@@ -288,9 +308,9 @@ def choose(
         tried, entries, sources, fit, _draw_masks(entries, sources, _MOST_TURNS if few else 1, seed=seed), show
     )
     if hidden is None:
-        return ModelChoice({tried[-1]: 1.0}, {}, None)
+        return ModelChoice({tried[-1]: 1.0}, {})
     best = min(hidden.errors, key=hidden.errors.__getitem__)
-    return ModelChoice({best: 1.0}, hidden.errors, hidden.residuals(hidden.predictions[best]))
+    return ModelChoice({best: 1.0}, hidden.errors, hidden.residuals(hidden.predictions[best]), hidden.fitted)
 
 
 def blend(
@@ -312,12 +332,12 @@ def blend(
         candidates, entries, sources, fit, _draw_masks(entries, sources, min(n_turns, _MOST_TURNS), seed=seed), show
     )
     if hidden is None:
-        return ModelChoice({candidates[0]: 1.0}, {}, None)
+        return ModelChoice({candidates[0]: 1.0}, {})
     weights = _solve_weights(np.stack(list(hidden.predictions.values()), axis=1), hidden.values, hidden.shares)
     named = {name: float(weight) for name, weight in zip(hidden.predictions, weights, strict=True) if weight > 0}
     mixed = np.asarray(sum(weight * hidden.predictions[name] for name, weight in named.items()))
     ordered = dict(sorted(named.items(), key=lambda each: -each[1]))
-    return ModelChoice(ordered, hidden.errors, hidden.residuals(mixed))
+    return ModelChoice(ordered, hidden.errors, hidden.residuals(mixed), hidden.fitted)
 
 
 def _solve_weights(predictions: FloatArray, values: FloatArray, shares: FloatArray) -> FloatArray:
@@ -379,16 +399,19 @@ def _predict_hidden(
     if not masks:
         return None
     found: dict[str, list[FloatArray]] = {name: [] for name in candidates}
+    fitted: dict[str, Completer] = {}
     for turn, hidden in enumerate(masks):
+        fitted = {}  # those of another turn have seen the cells that this one hides
         for place, name in enumerate(candidates):
             # The last turn stands for the fits to all cells that follow.
             show(name, turn * len(candidates) + place, (len(masks) + 1) * len(candidates))
-            found[name].append(_predict_masked(fit(name, entries.where(~hidden)), entries, hidden))
+            fitted[name] = fit(name, entries.where(~hidden), fitted)
+            found[name].append(_predict_masked(fitted[name], entries, hidden))
     predictions = {name: np.concatenate(parts) for name, parts in found.items()}
     asked = [entries.where(hidden) for hidden in masks]
     columns = np.concatenate([each.columns for each in asked])
     shares = 1.0 / np.bincount(sources)[sources[columns]]
-    return _Hidden(columns, np.concatenate([each.values for each in asked]), predictions, shares)
+    return _Hidden(columns, np.concatenate([each.values for each in asked]), predictions, shares, fitted)
 
 
 def _predict_masked(completer: Completer, entries: TableEntries, hidden: MaskArray) -> FloatArray:

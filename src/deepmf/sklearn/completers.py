@@ -274,18 +274,25 @@ class Gaussians(WholeRows):
         still: float = _STILL,
         most_rows: int = _MOST_ROWS,
         most_work: float = _MOST_WORK,
+        start: Gaussians | None = None,
     ) -> Gaussians:
         """Fit rows with NaN by EM; `shrinkage` acts like that many more rows of independent columns.
 
         Of more than `most_rows` rows, or of more than a pass of `most_work` multiplications allows, some are drawn.
+        `start` are Gaussians of similar rows: as many, or one that several are split from.
         """
         table = sample_rows(table, seed=seed, most_rows=most_rows, most_work=most_work)
+        if start is not None and len(start.parts) == n_parts:
+            unused = np.zeros(len(table))
+            weights = start._weights([part.expect(table, unused) for part in start.parts])
+            return start._improve(table, weights, shrinkage, passes, still)
         if n_parts == 1:
             observed = ~np.isnan(table)
             means = np.where(observed, table, 0.0).sum(axis=0) / np.maximum(observed.sum(axis=0), 1)
-            start = cls((Gaussian(means, _start(table - means, shrinkage)),), np.ones(1))
-            return start._improve(table, np.ones((len(table), 1)), shrinkage, passes, still)
-        completed = cls.fit(table, shrinkage=shrinkage, seed=seed, passes=_FIRST_PASSES).complete(table)
+            first = cls((Gaussian(means, _start(table - means, shrinkage)),), np.ones(1))
+            return first._improve(table, np.ones((len(table), 1)), shrinkage, passes, still)
+        single = start or cls.fit(table, shrinkage=shrinkage, seed=seed, passes=_FIRST_PASSES)
+        completed = single.complete(table)
         weights = _split(completed, n_parts)
         nothing = np.zeros((table.shape[1], table.shape[1]))
         found = [Expected(completed, nothing, np.zeros(len(table)))] * n_parts

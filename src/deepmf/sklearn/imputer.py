@@ -22,6 +22,7 @@ from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.base import Model
+from deepmf.models.bayesian import BayesianMF
 from deepmf.models.distribution import Interval, check_coverage
 from deepmf.models.ranking import batches
 from deepmf.sklearn.candidates import (
@@ -36,7 +37,7 @@ from deepmf.sklearn.candidates import (
     fit_whole_rows,
 )
 from deepmf.sklearn.completers import ByModel, Completer, Stacked
-from deepmf.sklearn.draws import JointDraws
+from deepmf.sklearn.draws import Draws, FactorDraws, JointDraws
 from deepmf.sklearn.progress import show_fits
 from deepmf.sklearn.scores import HiddenScore, score_residuals
 from deepmf.sklearn.table import (
@@ -359,13 +360,15 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_coverage(coverage)
         table = self._read(X, reset=False)
         random = self._random if self.sample else None
-        return self._complete(X, table, random, coverage if return_interval else None)
+        number = int(self._random.integers(1 << 31)) if self.sample else 0
+        return self._complete(X, table, random, coverage if return_interval else None, number)
 
     def impute_many(self, X: Any, m: int = 20, *, seed: int = 0) -> Iterator[Any]:  # noqa: N803
         """Yield `m` completed tables for multiple imputation, frames for a frame.
 
-        Each table is a draw from a posterior: the parameters are those of a bootstrap sample of the rows of `fit`, and
-        the missing cells of a row are drawn together. Analyse every table, and combine the estimates by `pool`.
+        Each table is a draw from a posterior, of Gaussians or, with `model="bayesian"`, of BayesianMF: parameters are
+        drawn first, then the missing cells, those of a row together. Analyse every table, and combine the estimates by
+        `pool`.
 
         Parameters
         ----------
@@ -390,13 +393,16 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if self._completer is not None and self._draws is None:
             warnings.warn(
                 f"cells are drawn one by one from a single fit, because the table has feature columns or more than "
-                f"{MOST_COLUMNS} columns: pooled intervals will be too narrow",
+                f"{MOST_COLUMNS} columns: pooled intervals will be too narrow; model='bayesian' draws them together",
                 DeepMFWarning,
                 stacklevel=2,
             )
         table = self._read(X, reset=False)
         streams = np.random.SeedSequence(seed).spawn(int(m))
-        tables = (self._complete(X, table, np.random.default_rng(stream), None) for stream in streams)
+        tables = (
+            self._complete(X, table, np.random.default_rng(stream), None, number)
+            for number, stream in enumerate(streams)
+        )
         return (keep_whole_numbers(X, to_frame_like(X, each, self.get_feature_names_out())) for each in tables)
 
     def _complete(
@@ -405,8 +411,12 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         table: EncodedTable,
         random: np.random.Generator | None,
         coverage: float | None,
+        number: int = 0,
     ) -> Any:
-        """Fill in a table that was read, by draws with `random`; with a coverage, also return intervals."""
+        """Fill in a table that was read, by draws with `random`; with a coverage, also return intervals.
+
+        number: of the table among those of `impute_many`.
+        """
         joint = None if random is None else self._draws
         filler = self._filler(None if joint is not None else random, coverage)
         filler.check()
@@ -414,10 +424,11 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         known: npt.NDArray[Any] = numbers[:, self._known]
         if isinstance(self.scale, Scale):
             self._matrix(TableEntries.of(known))  # refuses what is off the scale by its place in this table
-        drawn = None if joint is None or random is None else joint.draw(known, random)
+        features, drawn = self._vectors(X), None
+        if joint is not None and random is not None:
+            drawn = joint.draw(known, random, number=number, features=features)
         known_ends = None if coverage is None else np.stack([known, known]).astype(np.float64)
         if drawn is None or coverage is not None:
-            features = self._vectors(X)
             for rows in batches(np.arange(known.shape[0]), width=known.shape[1]):
                 some, ends = known[rows], None if known_ends is None else known_ends[:, rows]
                 filler.complete(some, ends, None if features is None else features.take(rows))
@@ -539,17 +550,17 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.score_ = None
         self._completer: Completer | None = None
         self._residuals: Residuals | None = None
-        self._draws: JointDraws | None = None
+        self._draws: Draws | None = None
         self._seen = seen = self.units_.standardise(entries)
         if min(np.unique(seen.rows).size, self._known.size) < 2:
             return
         choosing = blend if candidates[0] in WHOLE_ROWS else choose
-        choice = ModelChoice({candidates[0]: 1.0}, {}, None)
+        choice = ModelChoice({candidates[0]: 1.0}, {})
         with show_fits(None if self.verbose is None else bool(self.verbose)) as show:
             if len(candidates) > 1:
                 choice = choosing(candidates, seen, sources, self._fit_candidate, seed=self._seed, show=show)
             self.weights_, self.chosen_model_ = dict(choice.weights), next(iter(choice.weights))
-            parts = tuple(self._fit_candidate(name, seen) for name in choice.weights)
+            parts = tuple(self._fit_candidate(name, seen, choice.fitted) for name in choice.weights)
         self._completer = parts[0] if len(parts) == 1 else Stacked(parts, np.array([*choice.weights.values()]))
         self.model_ = self._completer.model if isinstance(self._completer, ByModel) else self._completer
         # A distribution is learned over all columns together: of columns that differ, it would say the same.
@@ -562,14 +573,16 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             spreads = np.where(shares, np.nan, self.units_.spreads)
             places = np.searchsorted(self._kept, sources)
             self.score_ = score_residuals(choice.residuals, places, self._names[self._kept], spreads)
-        if self._features is None and self._known.size <= MOST_COLUMNS:
+        if isinstance(self.model_, BayesianMF):
+            self._draws = FactorDraws(self.model_, self.units_, shares)
+        elif self._features is None and self._known.size <= MOST_COLUMNS:
             categories = tuple(np.flatnonzero(shares & (sources == source)) for source in np.unique(sources[shares]))
             self._draws = JointDraws.of(entries, self.weights_, categories, seed=self._seed)
 
-    def _fit_candidate(self, name: str, seen: TableEntries) -> Completer:
-        """Fit a candidate to entries."""
+    def _fit_candidate(self, name: str, seen: TableEntries, fitted: Mapping[str, Completer]) -> Completer:
+        """Fit a candidate to entries; `fitted` are candidates for similar entries."""
         if name in WHOLE_ROWS:
-            return fit_whole_rows(name, seen.to_array(), seed=self._seed)
+            return fit_whole_rows(name, seen.to_array(), seed=self._seed, fitted=fitted)
         matrix = seen.matrix(self.units_.scale, column_labels=self._labels)
         progress = None if self.verbose is None else bool(self.verbose)  # scikit-learn's own also take 0 and 1
         return ByModel(self._models.make_model(name).fit(matrix, row_features=self._row_features, progress=progress))
