@@ -1,10 +1,10 @@
 """How often pooled 95 % intervals hold the truth: means, correlations and coefficients of tables with missing values.
 
 Tables are drawn from a Gaussian of known parameters; "ordinal" cuts its columns into five levels, "mixed" makes one of
-them a category. In each repetition three tenths of the cells of every column but the first are hidden, the table is
+them a category. In each repetition some of the cells of every column but the first are hidden, the table is
 completed m times, and the estimates of the completed tables are pooled by Rubin's rules. Beside them: the complete
 tables before cells are hidden, whose intervals show the chance in this many repetitions; independent draws of each cell
-from one fit; and scikit-learn's IterativeImputer with sample_posterior.
+from one fit; scikit-learn's IterativeImputer with sample_posterior; chained trees with m seeds, and miceforest.
 
 The table of docs/sklearn.md is made of the lines that this prints, in results/benchmarks.jsonl.
 """
@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from other_imputers import draw_by_miceforest, make_forest
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer
 from workload import machine
@@ -26,9 +27,8 @@ from deepmf.sklearn import DMFImputer, mask_entries, pool
 
 KINDS = ("gaussian", "ordinal", "mixed")
 MECHANISMS = {"mcar": 1.0, "mar": 1.0, "mnar": 0.25}  # and the slope; that of values missing not at random is light
-METHODS = ("complete", "impute_many", "independent", "IterativeImputer")
+METHODS = ("complete", "impute_many", "independent", "IterativeImputer", "missForest-like", "miceforest")
 N_COLUMNS = 6
-SHARE = 0.3
 CUTS = (-1.2, -0.4, 0.5, 1.3)
 CATEGORIES = ("low", "middle", "high")
 
@@ -82,9 +82,15 @@ def complete_many(method: str, model: str, table: pd.DataFrame, m: int, seed: in
         yield from (
             draw_independently(imputer, table, np.random.default_rng([17, seed, number])) for number in range(m)
         )
-    elif table["x2"].dtype.kind == "f":  # it reads numbers alone
+    elif table["x2"].dtype.kind != "f":
+        return  # they read numbers alone
+    elif method == "miceforest":
+        yield from (pd.DataFrame(each, columns=table.columns) for each in draw_by_miceforest(table, m, seed=seed))
+    else:
         for number in range(m):
-            imputer = IterativeImputer(sample_posterior=True, random_state=1000 * seed + number)
+            own = 1000 * seed + number
+            chained = IterativeImputer(sample_posterior=True, random_state=own)
+            imputer = chained if method == "IterativeImputer" else make_forest(seed=own)
             yield pd.DataFrame(imputer.fit_transform(table), columns=table.columns)
 
 
@@ -110,12 +116,12 @@ def draw_independently(imputer: DMFImputer, table: pd.DataFrame, random: np.rand
     return predicted
 
 
-def hide_cells(table: pd.DataFrame, mechanism: str, seed: int) -> pd.DataFrame:
+def hide_cells(table: pd.DataFrame, mechanism: str, share: float, seed: int) -> pd.DataFrame:
     """Hide cells of all columns but the first; a category is hidden by its place in the order of categories."""
     codes = table.copy()
     if codes["x2"].dtype.kind != "f":
         codes["x2"] = codes["x2"].map({name: float(place) for place, name in enumerate(CATEGORIES)})
-    hidden = mask_entries(codes, mechanism, SHARE, slope=MECHANISMS[mechanism], seed=seed).hidden
+    hidden = mask_entries(codes, mechanism, share, slope=MECHANISMS[mechanism], seed=seed).hidden
     hidden[:, 0] = False
     return table.mask(hidden)
 
@@ -128,7 +134,7 @@ def measure(
     start = time.perf_counter()
     for repetition in range(options.repetitions):
         full = draw_table(kind, options.rows, np.random.default_rng([options.seed, repetition]))
-        table = full if method == "complete" else hide_cells(full, mechanism, repetition)
+        table = full if method == "complete" else hide_cells(full, mechanism, options.share, repetition)
         found = [estimate(each) for each in complete_many(method, options.model, table, options.tables, repetition)]
         if not found:
             return {}
@@ -150,6 +156,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=200)
     parser.add_argument("--rows", type=int, default=200)
     parser.add_argument("--tables", type=int, default=20)
+    parser.add_argument("--share", type=float, default=0.3, help="of the cells that are hidden")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", default="gaussian", help="auto compares candidates, which takes longer")
     parser.add_argument("--methods", nargs="*", default=METHODS)
@@ -157,7 +164,7 @@ def main() -> None:
     parser.add_argument("--mechanisms", nargs="*", default=list(MECHANISMS))
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    sizes = {name: getattr(options, name) for name in ("repetitions", "rows", "tables", "model", "seed")}
+    sizes = {name: getattr(options, name) for name in ("repetitions", "rows", "tables", "share", "model", "seed")}
     for kind in options.kinds:
         large = estimate(draw_table(kind, 2_000_000, np.random.default_rng(99)))
         truth = {name: value for name, (value, _) in large.items()}

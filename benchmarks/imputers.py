@@ -3,9 +3,15 @@
 Errors are root mean squares in standard deviations of the column, over two draws of the hidden cells; the table of
 docs/sklearn.md is made of them. scikit-learn's imputers have their own defaults, as ours have, and see standardised
 columns. Generated tables are of low rank, their columns in units that differ by powers of ten, or a survey.
+
+python benchmarks/imputers.py                        scikit-learn's imputers and our models
+python benchmarks/imputers.py --others               IterativeImputer, other libraries (as far as installed), and ours
+python benchmarks/imputers.py --large                time and peak memory at 100,000 rows x 200 columns
 """
 
+import argparse
 import json
+import resource
 import time
 import warnings
 from collections.abc import Iterator
@@ -14,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from other_imputers import find_imputers
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 from sklearn.preprocessing import StandardScaler
@@ -28,6 +35,7 @@ SEEDS = (0, 1)
 OURS = ("als", "dmf-o", "gaussian", "neighbours", "auto")
 SETS = ("iris", "wine", "breast_cancer", "diabetes", "digits")
 HIDDEN = 0.2  # of the cells of these
+TOO_LARGE_FOR_OTHERS = ("digits",)  # chained trees take an hour
 
 
 class Table(NamedTuple):
@@ -55,6 +63,12 @@ def imputers() -> dict[str, Any]:
         "KNNImputer": Standardised(KNNImputer(keep_empty_features=True)),
         "IterativeImputer": Standardised(IterativeImputer(keep_empty_features=True, random_state=0)),
     } | {name: DMFImputer(name, keep_empty_features=True, random_state=0) for name in OURS}
+
+
+def other_imputers() -> dict[str, Any]:
+    """Return imputers of other libraries beside IterativeImputer and our own, not fitted."""
+    others = {name: Standardised(make()) for name, make in find_imputers().items()}
+    return {name: imputers()[name] for name in ("auto", "IterativeImputer")} | others
 
 
 def tables() -> Iterator[Table]:
@@ -96,18 +110,62 @@ def measured(imputer: Any, table: Table, seed: int) -> Measured:
     return Measured(error, seconds, getattr(imputer, "chosen_model_", ""))
 
 
+def measure_large(n_rows: int = 100_000, n_columns: int = 200, share: float = 0.3) -> dict[str, Any]:
+    """Return seconds and peak memory of `fit`, `transform` and one table of `impute_many` on a table of rank 8."""
+    random = np.random.default_rng(0)
+    table = random.normal(size=(n_rows, 8)) @ random.normal(size=(8, n_columns))
+    table += random.normal(size=table.shape)
+    hidden = random.random(table.shape) < share
+    truth, table[hidden] = table[hidden], np.nan
+    imputer, seconds = DMFImputer(random_state=0), {}
+    found: dict[str, float] = {"table_mb": round(table.nbytes / 2**20), "start_mb": _peak_mb()}
+    for name, run in {
+        "fit": lambda: imputer.fit(table),
+        "transform": lambda: imputer.transform(table),
+        "draw": lambda: next(imputer.impute_many(table, 1)),
+    }.items():
+        start = time.perf_counter()
+        result = run()
+        seconds[name] = round(time.perf_counter() - start, 1)
+        found[f"{name}_mb"] = _peak_mb()
+        if name == "transform":
+            found["error"] = round(rmse_error(result[hidden], truth), 3)
+    named = {"benchmark": "large_table", "rows": n_rows, "columns": n_columns, "hidden": share}
+    return named | {"seconds": seconds, "weights": imputer.weights_} | found | machine()
+
+
+def _peak_mb() -> float:
+    """Return the peak memory of the process so far."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
 def main() -> None:
     """Print a line of errors, and one for the record, for each table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--others", action="store_true")
+    parser.add_argument("--large", action="store_true")
+    parser.add_argument("--imputers", nargs="*", help="some of them")
+    parser.add_argument("--tables", nargs="*", help="words in the names of some tables")
+    options = parser.parse_args()
     warnings.simplefilter("ignore")  # the iterative imputer says where it has not converged
     torch.set_num_threads(1)
+    if options.large:
+        print(json.dumps(measure_large()))
+        return
+    make, benchmark = (other_imputers, "other_imputers") if options.others else (imputers, "imputers")
     for table in tables():
-        found = {name: [measured(imputers()[name], table, seed) for seed in SEEDS] for name in imputers()}
+        if options.tables and not any(word in table.name for word in options.tables):
+            continue
+        if options.others and table.name in TOO_LARGE_FOR_OTHERS:
+            continue
+        names = [name for name in make() if not options.imputers or name in options.imputers]
+        found = {name: [measured(make()[name], table, seed) for seed in SEEDS] for name in names}
         errors = {name: round(float(np.mean([each.error for each in runs])), 3) for name, runs in found.items()}
-        seconds = {name: round(float(np.mean([each.seconds for each in runs])), 1) for name, runs in found.items()}
-        chosen = [each.chosen for each in found["auto"]]
+        seconds = {name: round(float(np.mean([each.seconds for each in runs])), 2) for name, runs in found.items()}
+        chosen = [each.chosen for each in found.get("auto", [])]
         print(f"{table.name}: " + "  ".join(f"{name} {errors[name]:.3f} ({seconds[name]} s)" for name in found))
-        result = {"benchmark": "imputers", "table": table.name, "shape": table.cells.shape, "hidden": table.hidden}
-        print(json.dumps(result | {"errors": errors, "seconds": seconds, "chosen": chosen} | machine()))
+        result = {"benchmark": benchmark, "table": table.name, "shape": table.cells.shape, "hidden": table.hidden}
+        print(json.dumps(result | {"errors": errors, "seconds": seconds, "chosen": chosen} | machine()), flush=True)
 
 
 if __name__ == "__main__":

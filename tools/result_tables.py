@@ -59,7 +59,12 @@ def block(kind: str, table: str) -> str:
     if kind == "peers":
         return f"\n{peers(table)}\n"
     if kind == "benchmark":
-        own = {"defaults": defaults, "features": feature_tables, "coverage": coverage_table}
+        own = {
+            "defaults": defaults,
+            "features": feature_tables,
+            "coverage": coverage_table,
+            "other_imputers": other_imputers,
+        }
         return f"\n{own[table]() if table in own else errors_by_table(table)}\n"
     recipes = read_table(table)
     if kind == "search":
@@ -216,23 +221,49 @@ def defaults() -> str:
 
 
 def coverage_table() -> str:
-    """Return how often pooled 95 % intervals hold the truth: the latest of each kind, mechanism and method."""
-    found = benchmarks("coverage")
-    records = {tuple(record[key] for key in ("kind", "mechanism", "method")): record for record in found}
-    written = ["| table | missing | method | tables | means | correlations | coefficients |", "| --- " * 7 + "|"]
-    kinds, methods = ("gaussian", "ordinal", "mixed"), ("complete", "impute_many", "independent", "IterativeImputer")
-    order = [(kind, way, method) for kind in kinds for method in methods for way in ("mcar", "mar", "mnar")]
-    for kind, mechanism, method in order:
-        if (record := records.get((kind, mechanism, method))) is None:
-            continue
-        figures = [f"{100 * record['coverage'][sort]:.1f} %" for sort in ("mean", "correlation", "coefficient")]
-        is_complete = method == "complete"
-        name = kind + (" †" if has_changed_since(record["commit"], IMPUTER) is True else "")
+    """Return how often pooled 95 % intervals hold the truth: the latest of each kind, share, mechanism and method."""
+    records = {_coverage_key(record): record for record in benchmarks("coverage")}
+    head = ["table", "missing", "method", "tables", "repetitions", "means", "correlations", "coefficients"]
+    written = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
+    for key, record in sorted(records.items()):
+        is_complete, bayesian = record["method"] == "complete", ", bayesian" * (record["model"] == "bayesian")
+        name = record["kind"] + (" †" if has_changed_since(record["commit"], IMPUTER) is True else "")
+        missing = "-" if is_complete else f"{100 * key[1]:.0f} % {record['mechanism']}"
         tables = "-" if is_complete else str(record["tables"])
-        written.append(
-            f"| {name} | {'-' if is_complete else mechanism} | {method} | {tables} | {' | '.join(figures)} |"
-        )
-    return with_footnote(written, [records[key] for key in order if key in records])
+        figures = [f"{100 * record['coverage'][sort]:.1f} %" for sort in ("mean", "correlation", "coefficient")]
+        cells = [name, missing, record["method"] + bayesian, tables, str(record["repetitions"]), *figures]
+        written.append(f"| {' | '.join(cells)} |")
+    return with_footnote(written, [records[key] for key in sorted(records)])
+
+
+def _coverage_key(record: Record) -> tuple[int, float, int, int, str]:
+    """Return the place of a record in the table: by kind, share, method and mechanism."""
+    methods = ("complete", "impute_many", "independent", "IterativeImputer", "missForest-like", "miceforest")
+    is_complete = record["method"] == "complete"
+    return (
+        ("gaussian", "ordinal", "mixed").index(record["kind"]),
+        0.0 if is_complete else record.get("share", 0.3),
+        methods.index(record["method"]),
+        0 if is_complete else ("mcar", "mar", "mnar").index(record["mechanism"]),
+        record["model"],
+    )
+
+
+def other_imputers() -> str:
+    """Return the errors of imputers of several libraries by table, the latest of each, and their seconds."""
+    records = {record["table"]: record for record in benchmarks("other_imputers")}
+    if not records:
+        return NOTHING_YET
+    names = list(dict.fromkeys(name for record in records.values() for name in record["errors"]))
+    written = [f"| imputer | {' | '.join(records)} | seconds, mean |", "| --- " * (len(records) + 2) + "|"]
+    older = any(has_changed_since(record["commit"], IMPUTER) for record in records.values())
+    for name in names:
+        errors = [record["errors"] for record in records.values()]
+        cells = [short_error(own[name], best=min(own.values())) if name in own else "-" for own in errors]
+        seconds = statistics.mean(record["seconds"][name] for record in records.values() if name in record["errors"])
+        title = f"DMFImputer{' †' * older}" if name == "auto" else name
+        written.append(f"| {title} | {' | '.join(cells)} | {seconds:.1f} |")
+    return with_footnote(written, records.values())
 
 
 def short_error(error: float, *, best: float) -> str:
