@@ -128,7 +128,7 @@ class LinearBranch(nn.Module):
 
     def __init__(self, refined: RefinedBranch, solution: nn.Module, part: LinearPart, *, fields: slice) -> None:
         super().__init__()
-        self.refined, self.solution, self._weight, self._fields = refined, solution, part.blend.weight, fields
+        self.refined, self.solution, self._blend, self._fields = refined, solution, part.blend, fields
 
     def forward(self, values: Tensor) -> Tensor:
         """Map values (vectors, inputs) to latents (vectors, latent)."""
@@ -145,11 +145,23 @@ class LinearRows(LinearBranch):
     """Rows, whose linear part is weighted."""
 
     def _place(self, factors: Tensor, effects: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
-        return torch.cat([factors, effects, ones, 0.0 * ones], dim=1) * (self._weight * (-log_slopes).exp())
+        return torch.cat([factors, effects, ones, 0.0 * ones], dim=1) * (self._blend.weight * (-log_slopes).exp())
 
 
 class LinearColumns(LinearBranch):
-    """Columns."""
+    """Columns, whose share of the linear part depends on their number of entries."""
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Map values (vectors, inputs) to latents (vectors, latent)."""
+        latents, fields = super().forward(values), self._fields
+        share, half_count = self._blend.share, self._blend.half_count
+        if half_count == 0.0:
+            return latents
+        squares = (~torch.isnan(values)).sum(1, keepdim=True).float().square()
+        shares = share * squares / (squares + half_count**2)
+        balanced = latents * ((1.0 - shares) / (1.0 - share))
+        linear = latents[:, fields] * (shares / share)
+        return torch.cat([balanced[:, : fields.start], linear, balanced[:, fields.stop :]], dim=1)
 
     def _place(self, factors: Tensor, effects: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
         return torch.cat([factors, ones, effects, ones], dim=1)

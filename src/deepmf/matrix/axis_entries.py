@@ -46,7 +46,10 @@ class AxisEntries(NamedTuple):
 
     def below(self, position: int) -> AxisEntries:
         """Return the entries whose position on the other axis is below a limit."""
-        kept = self.others < position
+        return self.select(self.others < position)
+
+    def select(self, kept: npt.NDArray[np.bool_]) -> AxisEntries:
+        """Return some of the entries."""
         starts = np.concatenate([[0], np.cumsum(kept)])[self.starts]
         return AxisEntries(starts, self.others[kept], self.values[kept], self.features, self.extras.take(kept))
 

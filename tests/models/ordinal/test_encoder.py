@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import warnings
 from functools import partial
@@ -28,6 +29,7 @@ from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.models.ordinal import encoder as encoder_module
 from deepmf.models.ordinal.encoder import OrdinalEncoder
+from deepmf.models.ordinal.linear_part import LinearPart
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.refinement import split_by_entries
 from deepmf.nn.inputs import SparseVectors
@@ -269,6 +271,22 @@ def test_the_share_of_the_linear_part_is_in_every_answer(with_linear: OrdinalDMF
     expected = 1 + (1 / (1 + np.exp(-logits))).sum(-1)
     found = predictor.score_block(np.arange(len(rows)), np.arange(len(columns)))
     np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_a_column_with_few_entries_has_less_of_the_linear_part(with_linear: OrdinalDMF) -> None:
+    encoder, predictor = copy.copy(encoder_of(with_linear)), with_linear.predictor_
+    part, fields, rows = encoder.linear, encoder.layout.linear, predictor.rows
+    assert part is not None
+    entries = with_linear.entries_.column_entries(np.arange(6))
+    whole = encoder.columns(entries, rows)
+    encoder.linear = LinearPart(part.model, part.blend._replace(half_count=12.0), encoder.scale)
+    found = encoder.columns(entries, rows)
+    share, counts = part.blend.share, np.diff(entries.starts)[:, None]
+    shares = share / (1 + (12 / np.maximum(counts, 1e-9)) ** 2)
+    assert shares.max() < share
+    np.testing.assert_allclose(found[:, fields], whole[:, fields] * shares / share, rtol=1e-5)
+    network = [np.delete(each, fields, axis=1) for each in (found, whole)]
+    np.testing.assert_allclose(network[0], network[1] * (1 - shares) / (1 - share), rtol=1e-5, atol=1e-7)
 
 
 def test_stages_are_told_and_the_last_is_the_error_of_the_model(validated: OrdinalDMF, split: Split) -> None:

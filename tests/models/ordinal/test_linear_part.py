@@ -25,6 +25,7 @@ from deepmf.models.ordinal.linear_part import (
     SampledModel,
     bound_linear_width,
     choose_blend,
+    choose_half_count,
     choose_linear_size,
     compute_rmse,
     fit_linear_models,
@@ -67,7 +68,7 @@ def test_the_error_is_never_above_that_of_the_network_alone(seed: int) -> None:
     linear = (values - 3 + dice.normal(scale=2 - seed / 3, size=N)).astype(np.float32)
     blend, alone, together = choose_blend(logits, linear, values, SUPPORT)
     assert together <= alone == compute_rmse(logits, values, SUPPORT)
-    share, slope, cutpoints, _ = (0.0, 0.0, np.zeros(4), False) if blend is None else blend
+    share, slope, cutpoints = (0.0, 0.0, np.zeros(4)) if blend is None else blend[:3]
     mixed = (1 - share) * logits + share * (slope * linear[:, None] - np.array(cutpoints))
     expected = 1.0 + expit(mixed.astype(float)).sum(1)
     assert together == pytest.approx(rmse_error(expected, values), rel=1e-5)
@@ -113,6 +114,22 @@ def test_on_real_values_it_predicts_as_it_would_alone_beside_a_network_that_know
 def test_the_weight_is_what_the_readout_takes_off_again() -> None:
     share, slope, *_ = blend = Blend(0.3, 2.0)
     assert (1 - share) * blend.weight == pytest.approx(share * slope)
+
+
+@pytest.mark.parametrize(("of_few", "of_many", "chosen"), [(0.3, 0.3, {0.0}), (3.0, 0.3, {12.0, 25.0})])
+def test_columns_with_few_entries_lose_the_linear_part_where_that_is_worse_on_them(
+    of_few: float, of_many: float, chosen: set[float]
+) -> None:
+    dice = np.random.default_rng(0)
+    values, counts = dice.choice(SUPPORT, 4 * N), dice.choice([2, 5, 50, 200], 4 * N)
+    noise = np.where(counts < 10, of_few, of_many) * dice.standard_normal(4 * N)
+    linear = (values - 3.0 + noise).astype(np.float32)
+    scores = (values - 3.0 + 0.8 * dice.standard_normal(4 * N)).astype(np.float32)
+    cutpoints = (-1.5, -0.5, 0.5, 1.5)
+    own = np.tile(np.array(cutpoints, dtype=np.float32), (4 * N, 1))
+    blend = Blend(0.5, 1.0, cutpoints)
+    found = choose_half_count(blend, scores, own, linear, counts, values, SUPPORT)
+    assert found in chosen
 
 
 def test_one_value_needs_no_linear_part() -> None:

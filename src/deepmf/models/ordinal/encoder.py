@@ -27,13 +27,16 @@ from deepmf.models.latents import Latents, pair_products
 from deepmf.models.network_model import NetworkEncoder, sparse_vectors
 from deepmf.models.ordinal.head import LatentLayout
 from deepmf.models.ordinal.linear_part import (
+    Blend,
     BlendChoice,
     LinearFit,
     LinearLatents,
     LinearPart,
     check_positive,
     choose_blend,
+    choose_half_count,
     compute_rmse,
+    cut_columns,
     fit_linear_models,
     load_linear_part,
 )
@@ -176,7 +179,13 @@ class OrdinalEncoder(NetworkEncoder):
         return sparse_vectors(entries, ENCODINGS["scaled"].encode(self.scale, entries.values))
 
     def add_linear_part(
-        self, part: LinearPart, start: LatentArray, linear: LinearLatents, rows: LatentArray, columns: LatentArray
+        self,
+        part: LinearPart,
+        start: LatentArray,
+        linear: LinearLatents,
+        rows: LatentArray,
+        columns: LatentArray,
+        column_counts: IndexArray,
     ) -> tuple[LatentArray, LatentArray]:
         """Take a linear part, and the columns that ALS has learned; return all latents of rows and columns with it."""
         place = self.layout.linear.start
@@ -185,7 +194,8 @@ class OrdinalEncoder(NetworkEncoder):
             return np.hstack([latents[:, :place], fields, latents[:, place:]])
 
         self.linear, self.refinement_columns = part.on_cpu(), insert(self.refinement_columns, start)
-        return insert(rows, part.apply_weights(linear.rows, rows[:, -1])), insert(columns, linear.columns)
+        joined = part.balance_columns(insert(columns, linear.columns), self.layout.linear, column_counts)
+        return insert(rows, part.apply_weights(linear.rows, rows[:, -1])), joined
 
     def pack(self) -> Packed:
         """Return the network, the landmarks, the refinement columns, and the choices on held-out entries."""
@@ -218,6 +228,7 @@ class OrdinalEncoder(NetworkEncoder):
         if self.linear is not None:
             fields = self.layout.linear
             latents[:, fields] = self.linear.encode_columns(entries, rows.base[:, fields], rows.base[:, -1])
+            return self.linear.balance_columns(latents, fields, np.diff(entries.starts))
         return latents
 
     @property
@@ -313,17 +324,21 @@ def build_encoder(
         seed=settings.seed,
         device=encoder.device,
     )
-    logits = _compute_logits(encoder, rows, columns, held_out)
-    stages = {"refined": compute_rmse(logits, held_out.values, encoder.network.head.support.cpu().numpy())}
+    scores, cutpoints = _compute_scores(encoder, rows, columns, held_out.rows, held_out.columns)
+    logits: LatentArray = scores[:, None] - cutpoints
+    support = encoder.network.head.support.cpu().numpy()
+    stages = {"refined": compute_rmse(logits, held_out.values, support)}
     part, fit = None, None
     if fits:
         fit, choice = _choose_linear_model(encoder, logits, fits, held_out)
-        stages["with the linear part"] = choice.error_with
         if choice.blend is not None:
-            part = LinearPart(fit.model, choice.blend, entries.scale)
-            share, slope = choice.blend[:2]
-            of_part = slope * fit.predictions[:, None]
-            logits = (1.0 - share) * logits + share * (of_part - part.make_cutpoints(network.head))
+            blend = choice.blend
+            if fit.model.n_samples and entries.scale.levels is not None:
+                blend = blend._replace(half_count=_choose_half_count(encoder, blend, fit, rows, seen, held_out))
+            part = LinearPart(fit.model, blend, entries.scale)
+            counts = seen.train.column_counts[held_out.columns]
+            logits = blend.mix_logits(scores, cutpoints, fit.predictions, counts)
+        stages["with the linear part"] = compute_rmse(logits, held_out.values, support)
     if entries.scale.levels is None:
         encoder.coverages = _measure_coverages(encoder, logits, held_out, seed=settings.seed)
     if seen is not entries:
@@ -332,7 +347,7 @@ def build_encoder(
         rows, columns = _refine_in_rounds(encoder, encoder.refine_trained_rows(entries), entries)
     if part is not None and fit is not None:
         latents = fit.latents if seen is entries and fit.latents is not None else fit.model.solve(fit.columns, entries)
-        rows, columns = encoder.add_linear_part(part, fit.columns, latents, rows, columns)
+        rows, columns = encoder.add_linear_part(part, fit.columns, latents, rows, columns, entries.train.column_counts)
     return EncodedMatrix(encoder, Latents(rows), Latents(columns), stages)
 
 
@@ -394,14 +409,33 @@ def _refine_in_rounds(
     return rows, columns
 
 
-def _compute_logits(
-    encoder: OrdinalEncoder, rows: LatentArray, columns: LatentArray, held_out: ValidationEntries
-) -> LatentArray:
-    """Return the logits (entries, cutpoints) of held-out entries without the linear part."""
-    scores = pair_products(Latents(rows), Latents(columns), held_out.rows, held_out.columns)
-    response = rows[held_out.rows][:, encoder.layout.response]
-    logits: LatentArray = scores[:, None] * np.exp(response[:, -1:]) - response[:, :-1]
-    return logits
+def _compute_scores(
+    encoder: OrdinalEncoder, rows: LatentArray, columns: LatentArray, row_at: IndexArray, column_at: IndexArray
+) -> tuple[LatentArray, LatentArray]:
+    """Return the network's scores of pairs times the slopes of rows, and the rows' cutpoints (pairs, cutpoints)."""
+    scores = pair_products(Latents(rows), Latents(columns), row_at, column_at)
+    response = rows[row_at][:, encoder.layout.response]
+    return scores * np.exp(response[:, -1]), response[:, :-1]
+
+
+def _choose_half_count(
+    encoder: OrdinalEncoder,
+    blend: Blend,
+    fit: LinearFit,
+    rows: LatentArray,
+    seen: EntryStore,
+    held_out: ValidationEntries,
+) -> float:
+    """Return the half count of a linear part of samples, by columns that are cut to a few of their entries."""
+    cut = cut_columns(seen, held_out, seed=0)
+    columns = encoder._refine(encoder.column_refinement(rows), cut.entries)
+    scores, cutpoints = _compute_scores(encoder, rows, columns, cut.rows, cut.places)
+    used, row_at = np.unique(cut.rows, return_inverse=True)
+    linear_rows = fit.model.encode_rows(seen.row_entries(used), fit.columns)
+    linear = LinearLatents(linear_rows, fit.model.encode_columns(cut.entries, linear_rows)).predict(row_at, cut.places)
+    counts = np.diff(cut.entries.starts)[cut.places]
+    support = encoder.network.head.support.cpu().numpy()
+    return choose_half_count(blend, scores, cutpoints, linear, counts, cut.values, support)
 
 
 def _choose_linear_model(

@@ -44,6 +44,11 @@ _LOGISTIC = np.pi / np.sqrt(3.0)
 # Held-out entries that place cutpoints, and the steps of the search.
 _MOST_PLACED, _BISECTIONS = 8192, 30
 
+# Numbers of entries at which a column has half of the linear part's share, and those of the columns on which they are
+# compared; at most so many columns and held-out entries.
+_HALF_COUNTS, _FEW_COUNTS = (0.0, 5.0, 12.0, 25.0, 50.0), (1, 2, 5, 10, 20, 50)
+_MOST_CUT, _MOST_PREDICTED = 500, 5_000
+
 # The linear part is used only if it lowers the error by at least this share.
 _LEAST_GAIN = 2e-4
 
@@ -67,7 +72,9 @@ _LARGEST = 1e12
 class Blend(NamedTuple):
     """How the linear part joins the network: logits = (1 - share) * network + share * (slope * linear - cutpoints).
 
-    `linear` is the prediction of the linear model less the mean.
+    `linear` is the prediction of the linear model less the mean. The scores, but not the cutpoints, of a column with n
+    entries have the share times 1 / (1 + (half_count / n)^2): the network learns from masked columns what to expect of
+    a new one, while samples of the posterior take the choice of its first entries for that of all.
 
     Parameters
     ----------
@@ -80,6 +87,39 @@ class Blend(NamedTuple):
     slope: float
     cutpoints: tuple[float, ...] | None = None
     in_values: bool = False
+    half_count: float = 0.0
+
+    def compute_column_shares(self, counts: npt.NDArray[Any]) -> LatentArray:
+        """Return the share in the scores of columns with these numbers of entries.
+
+        >>> Blend(0.4, 1.0, half_count=20.0).compute_column_shares(np.array([0, 20, 1000])).round(2).tolist()
+        [0.0, 0.2, 0.4]
+        """
+        if self.half_count == 0.0:
+            return np.full(counts.shape, self.share, dtype=np.float32)
+        squares = np.square(counts, dtype=np.float64)
+        shares: LatentArray = (self.share * squares / (squares + self.half_count**2)).astype(np.float32)
+        return shares
+
+    def mix_logits(
+        self, scores: LatentArray, cutpoints: LatentArray, linear: LatentArray, counts: npt.NDArray[Any]
+    ) -> LatentArray:
+        """Return the logits (pairs, cutpoints) of pairs.
+
+        Parameters
+        ----------
+        scores, cutpoints
+            Those of the network: scores times the slopes of rows (pairs,), and cutpoints of rows (pairs, cutpoints).
+        linear
+            Predictions of the linear model less the mean, (pairs,).
+        counts
+            Numbers of entries of the columns, (pairs,).
+        """
+        share, shares = np.float32(self.share), self.compute_column_shares(counts)
+        mixed = (1 - shares) * scores + shares * np.float32(self.slope) * linear
+        own = np.array(self.cutpoints, dtype=np.float32)
+        logits: LatentArray = mixed[:, None] - ((1 - share) * cutpoints + share * own)
+        return logits
 
     @property
     def weight(self) -> float:
@@ -216,6 +256,15 @@ class LinearPart:
             rows, log_slopes, entries = rows[used], log_slopes[used], entries._replace(others=places)
         return self.model.encode_columns(entries, self.remove_weights(rows, log_slopes))
 
+    def balance_columns(self, columns: LatentArray, fields: slice, counts: npt.NDArray[Any]) -> LatentArray:
+        """Return the latents of columns so that the linear part, in `fields`, has its share in their scores."""
+        if self.blend.half_count == 0.0:
+            return columns
+        shares = self.blend.compute_column_shares(counts)[:, None]
+        balanced: LatentArray = columns * ((1.0 - shares) / np.float32(1.0 - self.blend.share))
+        balanced[:, fields] = columns[:, fields] * (shares / np.float32(self.blend.share))
+        return balanced
+
     def apply_weights(self, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
         """Return the latents of rows with these slopes from those of the linear model."""
         latents: LatentArray = rows * self._weights(log_slopes)
@@ -252,7 +301,10 @@ def load_linear_part(content: Any, entries: EntryStore, tensors: Tensors) -> Lin
     in_values = content.get("in_values", False)  # files of earlier versions may not have it
     if type(in_values) is not bool or (in_values and train.scale.levels is not None):
         raise BadModelFile("the stored linear part can be in values only on a scale without levels")
-    blend = Blend(share, slope, _load_cutpoints(content.get("cutpoints")), in_values)
+    half_count = content.get("half_count", 0.0)  # likewise
+    if half_count != 0.0:
+        check_positive(half_count, "half count of the linear part")
+    blend = Blend(share, slope, _load_cutpoints(content.get("cutpoints")), in_values, float(half_count))
     return LinearPart(_load_linear_model(content, entries, tensors, size), blend, train.scale)
 
 
@@ -448,7 +500,7 @@ def choose_blend(
     """
 
     def compute_error(blend: Blend) -> float:
-        share, slope, cutpoints, _ = blend
+        share, slope, cutpoints = blend[:3]
         of_linear = np.float32(slope) * linear[:, None] - np.array(cutpoints, dtype=np.float32)
         return compute_rmse((1.0 - share) * logits + share * of_linear, values, support)
 
@@ -465,6 +517,52 @@ def choose_blend(
     if not lowest < (1.0 - _LEAST_GAIN) * without:
         return BlendChoice(None, without, without)
     return BlendChoice(best, without, lowest)
+
+
+class CutColumns(NamedTuple):
+    """Columns with few of their entries, as if they were new, and held-out entries of theirs."""
+
+    entries: AxisEntries
+    rows: IndexArray  # (pairs,) positions
+    places: IndexArray  # (pairs,) in `entries`
+    values: FloatArray  # (pairs,)
+
+
+def cut_columns(seen: EntryStore, held_out: ValidationEntries, *, seed: int) -> CutColumns:
+    """Return some of the columns that have held-out entries, each with a few of its entries."""
+    numbers = np.random.default_rng(seed)
+    pairs = numbers.permutation(held_out.values.size)
+    columns = np.unique(held_out.columns)
+    if columns.size > _MOST_CUT:
+        columns = np.sort(numbers.choice(columns, _MOST_CUT, replace=False))
+    pairs = np.sort(pairs[np.isin(held_out.columns[pairs], columns)][:_MOST_PREDICTED])
+    entries = seen.column_entries(columns)
+    counts = np.diff(entries.starts)
+    of_column = np.repeat(np.arange(columns.size), counts)
+    order = np.lexsort((numbers.random(of_column.size), of_column))
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size) - entries.starts[of_column]
+    limits = numbers.choice(_FEW_COUNTS, columns.size)
+    places = np.searchsorted(columns, held_out.columns[pairs])
+    return CutColumns(entries.select(rank < limits[of_column]), held_out.rows[pairs], places, held_out.values[pairs])
+
+
+def choose_half_count(
+    blend: Blend,
+    scores: LatentArray,
+    cutpoints: LatentArray,
+    linear: LatentArray,
+    counts: npt.NDArray[Any],
+    values: FloatArray,
+    support: FloatArray,
+) -> float:
+    """Return the half count that predicts values of columns with few entries best; the rest is as in `mix_logits`."""
+    errors = []
+    for half_count in _HALF_COUNTS:
+        logits = blend._replace(half_count=half_count).mix_logits(scores, cutpoints, linear, counts)
+        errors.append(compute_rmse(logits, values, support))
+    best = int(np.argmin(errors))
+    return _HALF_COUNTS[best] if errors[best] < (1.0 - _LEAST_GAIN) * errors[0] else 0.0
 
 
 def place_cutpoints(scores: LatentArray, values: FloatArray, support: FloatArray) -> tuple[float, ...]:
