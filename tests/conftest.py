@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 from hypothesis import settings
+from tests.waiting import wait_until
 
 pytest.register_assert_rewrite("tests.models.contract")
 
@@ -59,8 +59,7 @@ def start_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartSer
         thread = threading.Thread(target=server.run)
         thread.start()
         running.append((server, thread))
-        while not server.started:
-            time.sleep(0.01)
+        wait_until(lambda: server.started, between=0.01)
         return f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
 
     yield start

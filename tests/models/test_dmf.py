@@ -171,10 +171,10 @@ class TestDMF(ModelContract):
             [0, 0, 1, 1, 2], [5, 7, 5, 999_999, 7], [1, 2, 3, 4, 5], column_labels=range(1_000_000)
         )
         model = DMF(**QUICK | {"hidden_sizes": (4,), "latent_size": 4, "epochs": 2}).fit(matrix)
-        start = time.perf_counter()
+        start = time.process_time()
         assert model.predict(np.arange(1_000_000) % 3, np.arange(1_000_000)).shape == (1_000_000,)
         assert model.recommend(1, n=3).labels.size == 3
-        assert time.perf_counter() - start < 30
+        assert time.process_time() - start < 30
 
     def test_unknown_row_in_recommend(self) -> None:
         model = DMF(**QUICK | {"epochs": 2}).fit(additive())

@@ -360,13 +360,13 @@ def test_the_boundaries_alone_are_state() -> None:
 
 def test_a_million_scores_quickly_and_the_same_in_every_run() -> None:
     scores = torch.rand(1_000_000, generator=torch.Generator().manual_seed(0)) * 4 + 1
-    gradients, start = set(), time.perf_counter()
+    gradients, start = set(), time.process_time()
     for _ in range(3):
         quantizer = Quantizer(STARS)
         quantizer.soft(scores, 2.0).square().mean().backward()
         gradients.add(tuple(quantizer.free_boundaries.grad.tolist()))
         quantizer.hard(scores)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
     assert len(gradients) == 1
 
 

@@ -44,9 +44,9 @@ def test_candidates_of_a_long_row_hold_its_largest_effects() -> None:
 @pytest.mark.slow
 def test_a_row_of_ten_thousand_entries_takes_bounded_time() -> None:
     model = Means().fit(wide(10_000))
-    started = time.perf_counter()
+    started = time.process_time()
     assert model.explain(0, 7).labels.size == 5
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 @pytest.mark.parametrize("axis", ["row", "column"])

@@ -5,10 +5,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import pytest
 import uvicorn
+from tests.waiting import PATIENCE, wait_until
 
 from deepmf.serve.http import LimitedHttp
 
@@ -19,6 +21,10 @@ CHUNKED = b"POST / HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n
 
 class Hasty(LimitedHttp):
     head_seconds: ClassVar[float] = 0.3
+
+
+class Patient(LimitedHttp):
+    head_seconds: ClassVar[float] = PATIENCE
 
 
 async def answer(scope: Any, receive: Any, send: Any) -> None:
@@ -34,19 +40,18 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
 Connect = Callable[[], socket.socket]
 
 
-@pytest.fixture(scope="module")
-def connect() -> Iterator[Connect]:
-    """Return what connects to a server that waits a third of a second for headers."""
-    server = uvicorn.Server(uvicorn.Config(answer, port=0, http=Hasty, ws="none", lifespan="off", log_config=None))
+@contextmanager
+def serving(http: type[LimitedHttp]) -> Iterator[Connect]:
+    """Return what connects to a server."""
+    server = uvicorn.Server(uvicorn.Config(answer, port=0, http=http, ws="none", lifespan="off", log_config=None))
     thread = threading.Thread(target=server.run)
     thread.start()
-    while not server.started:
-        time.sleep(0.01)
+    wait_until(lambda: server.started, between=0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
     opened: list[socket.socket] = []
 
     def connected() -> socket.socket:
-        opened.append(socket.create_connection(("127.0.0.1", port), timeout=5))
+        opened.append(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE))
         return opened[-1]
 
     yield connected
@@ -54,6 +59,20 @@ def connect() -> Iterator[Connect]:
         one.close()
     server.should_exit = True
     thread.join()
+
+
+@pytest.fixture(scope="module")
+def connect() -> Iterator[Connect]:
+    """Return what connects to a server that waits for headers, however busy this machine is."""
+    with serving(Patient) as connect:
+        yield connect
+
+
+@pytest.fixture(scope="module")
+def connect_in_haste() -> Iterator[Connect]:
+    """Return what connects to a server that waits a third of a second for headers."""
+    with serving(Hasty) as connect:
+        yield connect
 
 
 def read_all(connection: socket.socket) -> bytes:
@@ -86,7 +105,15 @@ def test_ordinary_requests_are_answered_one_after_the_other(connect: Connect) ->
     long = b"GET /?%b HTTP/1.1\r\nhost: localhost\r\n\r\n" % (b"q" * 30_000)
     connection.sendall(long)
     assert b"200 OK" in connection.recv(4096)
-    time.sleep(0.5)  # a connection at rest is left alone
+
+
+def test_a_connection_at_rest_is_left_alone(connect_in_haste: Connect) -> None:
+    for _ in range(10):  # on a busy machine, even the first request may come too late
+        connection = connect_in_haste()
+        connection.sendall(REQUEST + b"\r\n")
+        if b"200 OK" in connection.recv(4096):
+            break
+    time.sleep(0.5)
     connection.sendall(REQUEST + b"\r\n")
     assert b"200 OK" in connection.recv(4096)
 
@@ -125,25 +152,24 @@ def test_one_header_that_never_ends_is_cut_off(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("said_first", [b"", b"GET", REQUEST, b"\r\n", REQUEST + b"\r\n" + b"GET"])
-def test_headers_that_do_not_come_are_not_waited_for(connect: Connect, said_first: bytes) -> None:
-    connection, start = connect(), time.monotonic()
+def test_headers_that_do_not_come_are_not_waited_for(connect_in_haste: Connect, said_first: bytes) -> None:
+    connection, start = connect_in_haste(), time.monotonic()
     connection.sendall(said_first)
     answered = read_all(connection) if b"\r\n\r\n" not in said_first else connection.recv(4096)
     if b"200 OK" in answered:  # the rest of the second request comes drop by drop
         with pytest.raises(ConnectionError):
-            while time.monotonic() - start < 4:
+            while time.monotonic() - start < PATIENCE:
                 connection.sendall(b"T")
                 time.sleep(0.1)
     elif said_first:
         assert refusal(answered) == (408, "too_slow")
-    assert 0.2 < time.monotonic() - start < 3
+    assert time.monotonic() - start > 0.2
 
 
-def test_a_body_that_goes_on_after_the_answer_is_not_waited_for_either(connect: Connect) -> None:
-    connection, start = connect(), time.monotonic()
+def test_a_body_that_goes_on_after_the_answer_is_not_waited_for_either(connect_in_haste: Connect) -> None:
+    connection, start = connect_in_haste(), time.monotonic()
     connection.sendall(CHUNKED.replace(b"/ ", b"/refused ", 1))
     with pytest.raises(ConnectionError):
-        while time.monotonic() - start < 4:
+        while time.monotonic() - start < PATIENCE:
             connection.sendall(b"1\r\nx\r\n")
             time.sleep(0.05)
-    assert time.monotonic() - start < 3

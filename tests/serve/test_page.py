@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ import pytest
 import uvicorn
 from fastapi.testclient import TestClient
 from tests.models.test_interactions import make_clicks, own_kind
+from tests.waiting import PATIENCE, wait_until
 
 from deepmf.datasets import generate
 from deepmf.matrix.features import Features
@@ -104,8 +104,7 @@ def live(tmp_path: Path) -> Iterator[Callable[..., Live]]:
         thread = threading.Thread(target=server.run)
         thread.start()
         running.append((server, thread))
-        while not server.started:
-            time.sleep(0.01)
+        wait_until(lambda: server.started, between=0.01)
         return Live(f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}", service)
 
     yield start
@@ -130,7 +129,7 @@ class Visitor:
 
     def __init__(self, browser: Any, address: str, **profile: Any) -> None:
         self.context = browser.new_context(reduced_motion="reduce", **profile)
-        self.context.set_default_timeout(120_000)  # the API page alone takes 16 s of a busy machine
+        self.context.set_default_timeout(1000 * PATIENCE)
         self.address = address
         self.page = self.context.new_page()
         self.said: list[str] = []

@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from tests.serve.conftest import StartClient
+from tests.waiting import wait_until
 
 from deepmf.datasets import generate
 from deepmf.matrix.features import Features
@@ -177,10 +177,7 @@ def test_nothing_of_a_row_stays_in_any_file_of_the_database(
     for number in range(12):
         headers = {"Idempotency-Key": f"delete {number}"}
         client.delete(f"/v1/rows/{number:02} {private}/entries", headers=headers)
-    deadline = time.monotonic() + 20
-    while holds(tmp_path, private) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert holds(tmp_path, private) == []
+    wait_until(lambda: holds(tmp_path, private) == [])
     assert holds(tmp_path, "03 other")
     again = client.delete(f"/v1/rows/01 {private}/entries", headers={"Idempotency-Key": "delete 1"})
     assert (again.status_code, again.json()["id"]) == (200, f"01 {private}")

@@ -4,7 +4,7 @@ import socket
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -16,6 +16,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 from tests.serve.conftest import StartClient
+from tests.waiting import wait_until
 
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, TrainingDiverged, UnreadableFile
@@ -119,18 +120,16 @@ def test_a_database_that_hangs_holds_up_neither_questions_nor_the_end(
         assert (asked("GET", "/metrics"), asked("GET", "/v1/operator")) == (200, 503)
         assert asked("POST", "/v1/recommend", json={"row": "Wilma"}) == 200
         assert asked("PUT", "/v1/rows/Betty/entries", json=body(film)) == 503
-        assert max(took) < 8.0
+        assert max(took) < 30.0  # one after the other, 40 questions would take longer
         wire.whole.set()
-        deadline = time.monotonic() + 10
-        while asked("GET", "/readyz") != 200 and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_until(lambda: asked("GET", "/readyz") == 200)
         assert asked("PUT", "/v1/rows/Betty/entries", json=body(film)) == 200
         wire.whole.clear()
         began = time.monotonic()
-    assert time.monotonic() - began < 8.0
+    assert time.monotonic() - began < 30.0
     with pytest.raises(UnreadableFile):
         open_database(wire.url, patience=1.0)
-    assert time.monotonic() - began < 12.0
+    assert time.monotonic() - began < 60.0
 
 
 def test_one_write_that_cannot_be_learned_does_not_stop_those_beside_it(
@@ -181,9 +180,7 @@ def test_two_model_files_on_one_database_are_not_read_again_and_again(
     assert read.count(paths[0]) <= 1
     assert [client.get("/v1/model").json()["version"]["model"] for client in (one, two)] == [1, 2]
     ALS(latent_size=3, seed=2).fit(ratings).save(paths[0])  # a file that changes is looked at
-    deadline = time.monotonic() + 10
-    while one.get("/v1/model").json()["version"]["model"] == 1 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: one.get("/v1/model").json()["version"]["model"] != 1)
     assert one.get("/v1/model").json()["version"]["model"] == 3
 
 
@@ -212,13 +209,6 @@ def test_what_is_forgotten_leaves_a_mark_where_another_worker_serves_a_newer_fil
     behind.close()
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 10
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return holds()
-
-
 def test_a_database_that_is_restored_to_an_earlier_state_is_read_anew(
     start_client: StartClient, ratings: ObservedMatrix, url: str
 ) -> None:
@@ -232,7 +222,7 @@ def test_a_database_that_is_restored_to_an_earlier_state_is_read_anew(
         connection.execute(text("UPDATE state SET data_version = 1, model_version = 0"))
         connection.execute(text("DELETE FROM models"))
     engine.dispose()
-    assert eventually(lambda: client.get("/v1/rows/Fred/entries").status_code == 404)
+    wait_until(lambda: client.get("/v1/rows/Fred/entries").status_code == 404)
     assert client.get("/v1/rows/Wilma/entries").json()["version"] == {"model": 1, "data": 1}
     assert client.get("/readyz").status_code == 200
     assert client.put("/v1/rows/Barney/entries", json=body(film)).json()["version"]["data"] == 2
@@ -266,7 +256,7 @@ def test_a_file_that_takes_the_place_of_the_database_is_the_one_that_is_written(
     for ending in ("-wal", "-shm"):
         Path(f"{path}{ending}").unlink()
     (tmp_path / "backup").replace(path)
-    assert eventually(lambda: client.get("/v1/rows/Betty/entries").status_code == 404)
+    wait_until(lambda: client.get("/v1/rows/Betty/entries").status_code == 404)
     assert client.put("/v1/rows/Fred/entries", json=body(film)).status_code == 200
     with closing(sqlite3.connect(path)) as live:
         assert live.execute("SELECT count(*) FROM entries").fetchone() == (2,)
@@ -302,9 +292,7 @@ def wide() -> ALS:
 @pytest.mark.slow
 def test_the_service_is_approximate_once_the_index_is_there(start_client: StartClient, wide: ALS) -> None:
     client = start_client(wide, service={"limits": ServiceLimits(exact_columns=1000, staleness=0.01)})
-    deadline = time.monotonic() + 30
-    while client.get("/v1/model").json()["recall"] is None and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(lambda: client.get("/v1/model").json()["recall"] is not None)
     assert client.get("/v1/model").json()["recall"] >= WANTED_RECALL
     row = wide.row_labels_[0]
     exact = wide.recommend(row, 10, rank_by="value").labels.tolist()  # the order of the index
