@@ -13,7 +13,7 @@ from tests.models.contract import additive
 from deepmf.errors import BadModelFile
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.metrics import rmse_error
+from deepmf.metrics import calibration_error, rmse_error
 from deepmf.models.als import ALS, ALSSettings
 from deepmf.models.ordinal.encoder import load_choices
 from deepmf.models.ordinal.head import OrdinalHead
@@ -58,6 +58,19 @@ def test_all_that_the_linear_part_knows_beside_noise_takes_a_large_share() -> No
     blend, alone, together = choose_blend(logits_of(dice.standard_normal(N), 3.0), linear, values, SUPPORT)
     assert blend is not None and blend.share == 0.9
     assert together < 0.6 * alone
+
+
+def test_levels_that_are_almost_certain_have_steep_logits() -> None:
+    """A line overshoots the outer levels, so a slope by the spread of its errors would be too flat."""
+    dice = np.random.default_rng(0)
+    position, support = dice.normal(size=4000), np.arange(3.0)
+    values = (position[:, None] + 0.2 * dice.normal(size=(4000, 1)) > [-0.6, 0.6]).sum(axis=1).astype(float)
+    linear = (0.7 * position).astype(np.float32)
+    blend, *_ = choose_blend(dice.normal(size=(4000, 2)).astype(np.float32), linear, values, support)
+    assert blend is not None
+    above = expit(blend.slope * linear[:, None] - np.array(blend.cutpoints))
+    distributions = -np.diff(np.pad(above, ((0, 0), (1, 1)), constant_values=((0, 0), (1, 0))), axis=1)
+    assert calibration_error(distributions, values, scale_levels=support) < 0.02
 
 
 @pytest.mark.parametrize("seed", range(5))

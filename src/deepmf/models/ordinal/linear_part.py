@@ -37,7 +37,7 @@ from deepmf.training.loop import ValidationEntries
 # with the standard deviation of the linear model's errors. On a scale without levels only that distribution itself is
 # tried, and shares go up to almost 1.
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-_SLOPES = (0.7, 0.85, 1.0, 1.2, 1.4)
+_SLOPES = (0.7, 0.85, 1.0, 1.2, 1.4, 1.7, 2.0, 2.5)
 _SHARES_IN_VALUES = (*_SHARES, 0.99)
 _LOGISTIC = np.pi / np.sqrt(3.0)
 
