@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import date, datetime
 from types import TracebackType
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
 from urllib.parse import quote
@@ -61,8 +61,11 @@ Result = TypeVar("Result", bound=BaseModel | str)
 Item = TypeVar("Item")
 LineType = TypeVar("LineType", bound=BaseModel)
 
-Values = Mapping[Any, float | str]  # by id; text is a kind of feedback
-Changes = Mapping[Any, float | str | None]  # by id; None forgets the entry
+# The value of an entry, a kind of feedback, or fields of the entry: {"value": 5, "time": "2026-05-01", "weight": 2}.
+Value = float | str | Mapping[str, Any]
+Values = Mapping[Any, Value]  # by id
+Changes = Mapping[Any, Value | None]  # by id; None forgets the entry
+Time = datetime | str | float  # text such as 2026-05-01T12:00:00Z, or Unix seconds
 FeatureValues = Mapping[str, Any]
 
 _PAGE = 1_000  # results in one response, the most that the service returns
@@ -199,8 +202,10 @@ class StreamMethod(Generic[P, LineType]):
 class _Routes:
     """The routes of the service. Each is a method of both clients and has the name of the route.
 
-    Ids are text or integers. `history` and entries are mappings of ids to values, or to kinds of feedback. Writes carry
-    an Idempotency-Key, so that they are written once even if they are sent again; `key` sets it, for a program that may
+    Ids are text or integers. `history` and entries are mappings of ids to values, or to kinds of feedback. An entry
+    that is written may have a time and a weight: `{"Alien": {"value": 5, "time": "2026-05-01", "weight": 2}}`. Queries
+    are answered for the time `at`, by default now, if the model was fitted with times. Writes carry an
+    Idempotency-Key, so that they are written once even if they are sent again; `key` sets it, for a program that may
     itself be restarted. `if_match` is the `etag` of an earlier response: the write fails (412) if somebody else wrote
     in between.
     """
@@ -216,10 +221,11 @@ class _Routes:
         features: FeatureValues | None = None,
         columns: Sequence[Id] | None = None,
         unknown: Literal["error", "nan", "fallback"] = "error",
+        at: Time | None = None,
     ) -> Call[PredictResponse]:
         """Predict pairs of a row and a column, or columns for a history or features that are not stored."""
         listed = None if pairs is None else [{"row": row, "column": column} for row, column in pairs]
-        body = {"pairs": listed, **_new_row(history, features), "columns": columns, "unknown": unknown}
+        body = {"pairs": listed, **_new_row(history, features), "columns": columns, "unknown": unknown, "at": at}
         return Call("POST", "/v1/predict", PredictResponse, body)
 
     @RouteMethod
@@ -239,6 +245,7 @@ class _Routes:
         relevant: float | None = None,
         rerank: Literal["mmr"] | None = None,
         reasons: int = 0,
+        at: Time | None = None,
     ) -> Call[RecommendResponse]:
         """Recommend columns to a row, or to a history or features that are not stored."""
         body = {
@@ -254,6 +261,7 @@ class _Routes:
             "relevant": relevant,
             "rerank": rerank,
             "reasons": reasons,
+            "at": at,
         }
         return Call("POST", "/v1/recommend", RecommendResponse, body)
 
@@ -266,9 +274,10 @@ class _Routes:
         history: Values | None = None,
         features: FeatureValues | None = None,
         n: int = 5,
+        at: Time | None = None,
     ) -> Call[ExplainResponse]:
         """Explain a prediction by the entries and features of the row that raise or lower it."""
-        body = {"row": row, **_new_row(history, features), "column": column, "n": n}
+        body = {"row": row, **_new_row(history, features), "column": column, "n": n, "at": at}
         return Call("POST", "/v1/explain", ExplainResponse, body)
 
     @RouteMethod
@@ -395,9 +404,9 @@ class _Routes:
 
     @RouteMethod
     def write_entries(
-        self, entries: Iterable[tuple[Id, Id, float | str | None]], *, key: str | None = None
+        self, entries: Iterable[tuple[Id, Id, Value | None]], *, key: str | None = None
     ) -> Call[BulkResponse]:
-        """Write or forget (None) entries of any rows and columns: (row, column, value or kind), at most 50,000 at once.
+        """Write or forget (None) entries of any rows and columns: (row, column, value), at most 50,000 at once.
 
         The response lists the entries that were refused by their line, from 1; all others are written together.
         """
@@ -776,7 +785,9 @@ def _list_entries(other: str, entries: Changes) -> list[dict[str, Any]]:
     return [{other: given, **_name_value(value)} for given, value in entries.items()]
 
 
-def _name_value(value: float | str | None) -> dict[str, Any]:
+def _name_value(value: Value | None) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
     return {"kind" if isinstance(value, str) else "value": value}
 
 
@@ -788,7 +799,9 @@ def _to_json(content: Any) -> bytes:
 
 
 def _to_plain(value: Any) -> Any:
-    """Return a number of numpy as one of Python."""
+    """Return a number of numpy as one of Python, and a date as text."""
+    if isinstance(value, date):
+        return value.isoformat()
     try:
         return value.item()
     except AttributeError:

@@ -8,16 +8,20 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars
 import pytest
 from tests.cli.conftest import Run
 
+from deepmf import read_matrix
 from deepmf.data import AreaSplit, read_features
 from deepmf.datasets import checkerboard
 from deepmf.export import onnx
+from deepmf.matrix.extras import NO_TIME
 from deepmf.matrix.features import Features
 from deepmf.models.loading import load
 from deepmf.models.means import Means
+from deepmf.serve.changes import Entry
 from deepmf.serve.database import open_database
 
 
@@ -68,7 +72,11 @@ def test_exported_entries_are_those_of_training_and_those_learned(
     rows, columns, values = (part.tolist() for part in split.train.entries())
     database = open_database(str(url))
     with database.begin_write() as transaction:
-        changes = {(rows[0], columns[0]): 6 - values[0], (rows[1], columns[1]): None, ("Wilma", columns[0]): 4.0}
+        changes = {
+            (rows[0], columns[0]): Entry(6 - values[0]),
+            (rows[1], columns[1]): None,
+            ("Wilma", columns[0]): Entry(4.0),
+        }
         transaction.write_changes(changes, {(rows[0], columns[0]), (rows[1], columns[1])}, {("row", "Wilma")})
     database.close()
     assert run("export-entries", model, "-o", target, "--database", url).code == 0
@@ -80,6 +88,22 @@ def test_exported_entries_are_those_of_training_and_those_learned(
     }
     del wanted[rows[1], columns[1]]
     assert found == wanted
+
+
+def test_times_and_weights_are_exported_and_read_again(run: Run, folder: Path, tmp_path: Path) -> None:
+    model, url, target = folder / "means.safetensors", tmp_path / "e.sqlite", tmp_path / "all.csv"
+    database = open_database(str(url))
+    with database.begin_write() as transaction:
+        column = load(model).column_labels_[0]
+        changes = {("Wilma", column): Entry(4.0, 1_700_000_000, 2.5), ("Betty", column): Entry(3.0)}
+        transaction.write_changes(changes, set(), {("row", "Wilma")})
+    database.close()
+    assert run("export-entries", model, "-o", target, "--database", url).code == 0
+    again = read_matrix(target, time="time", weight="weight")
+    assert again.times is not None and again.weights is not None
+    places = np.isin(again.entries()[0], ["Wilma", "Betty"])
+    assert again.times[places].tolist() == [NO_TIME, 1_700_000_000]
+    assert again.weights[places].tolist() == [1.0, 2.5]
 
 
 def test_a_database_that_is_not_there_is_told(run: Run, folder: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`deepmf import`: files arrive whole, refused entries are named, and sending again changes nothing."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import polars
@@ -35,6 +36,21 @@ def test_file_arrives_whole(run: Run, folder: Path, tmp_path: Path, url: str, sp
         for row, column, value in zip(*(array.tolist() for array in part.entries()), strict=True)
     }
     assert json.loads(run("import", file, "--url", url, "--json").out)["changed"] == 0
+
+
+def test_times_and_weights_are_sent(run: Run, tmp_path: Path, url: str) -> None:
+    file = tmp_path / "ratings.csv"
+    file.write_text("user,film,stars,timestamp,w\nann,Alien,5,2024-05-01,2\nann,Big,3,,1\n")
+    outcome = run("import", file, "--url", url, "--weight", "w")
+    assert "timestamp" in outcome.err
+    with Client(url) as client:
+        (alien, big) = client.iterate_row_entries("ann")
+        assert (alien.time, alien.weight) == (datetime(2024, 5, 1, tzinfo=UTC), 2.0)
+        assert (big.time, big.weight) == (None, 1.0)
+        client.put_row_entries("bob", {"Alien": {"value": 4, "time": datetime(2024, 5, 2, tzinfo=UTC), "weight": 0.5}})
+        client.write_entries([("bob", "Big", {"value": 4, "time": "2024-05-03"}), ("cem", "Big", 2)])
+        found = [(one.column, one.time and one.time.day, one.weight) for one in client.iterate_row_entries("bob")]
+    assert found == [("Alien", 2, 0.5), ("Big", 3, 1.0)]
 
 
 def test_refused_entries_are_named_by_their_line(run: Run, tmp_path: Path, url: str) -> None:

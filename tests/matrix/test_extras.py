@@ -92,8 +92,9 @@ def test_times_of_many_forms(given: Any, kind: str) -> None:
         ([True], "no date"),
         ([[1]], "times"),
         ("2024-05-01", "list"),
+        (["0001-01-01T00:00:00+14:00"], "years 1"),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_times_that_are_refused(given: Any, word: str) -> None:
     with pytest.raises(BadEntries, match=word):

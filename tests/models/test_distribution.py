@@ -254,3 +254,17 @@ def test_values_far_outside_leave_coverages_that_rise() -> None:
     table = stated.measure_coverages(values + 1e6, seed=0)
     assert table[0] == 0 and table[-1] == 1 and np.all(np.diff(table) > 0)
     assert np.all(np.isfinite(stated.calibrate(table).exceedance))
+
+
+def test_a_shift_moves_the_mean_and_keeps_the_order() -> None:
+    support = np.array([1.0, 2.0, 3.0, 5.0])
+    boundaries = (support[:-1] + support[1:]) / 2
+    chances = np.random.default_rng(0).dirichlet(np.ones(4), size=6)
+    found = PredictiveDistribution.of_probabilities(support, boundaries, chances)
+    amounts = np.array([0.0, 0.4, -0.3, 0.01, 9.0, -9.0])
+    shifted = found.shift(amounts)
+    means = chances @ support
+    assert np.array_equal(shifted.exceedance[0], found.exceedance[0])
+    assert np.allclose(shifted.probabilities[:4] @ support, means[:4] + amounts[:4], atol=1e-9)
+    assert np.allclose(shifted.probabilities[4:] @ support, [4.96, 1.04])  # a hundredth before the ends
+    assert np.all(shifted.probabilities > 0)

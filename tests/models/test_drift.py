@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,57 @@ def test_models_follow_columns_that_move(make: Any) -> None:
     assert after > before + 1
 
 
+@pytest.fixture(scope="module")
+def ordinal() -> OrdinalDMF:
+    """A model of levels that drift; its predictions have distributions."""
+    matrix = make_drifting()
+    rows, columns, values = matrix.entries()
+    levels = np.clip(np.round(values + 3), 1, 5)
+    drifting = ObservedMatrix.from_entries(rows, columns, levels, Scale(levels=[1, 2, 3, 4, 5]), times=matrix.times)
+    model = OrdinalDMF(hidden_sizes=(8,), latent_size=4, epochs=3, views=2, device="cpu", times="auto").fit(drifting)
+    assert model.has_drift
+    return model
+
+
+@pytest.mark.parametrize("at", [None, 10**9, [10**9, 10**9 + 300 * DAY, 10**9 + 100 * DAY]], ids=["now", "one", "each"])
+def test_distributions_drift_as_predictions_do(ordinal: OrdinalDMF, at: Any) -> None:
+    pairs = [0, 1, 2], [0, 1, 2]
+    predicted, found = ordinal.predict(*pairs, at=at), ordinal.predict_distribution(*pairs, at=at)
+    assert np.allclose(found @ ordinal.support_, predicted, atol=0.01 * 4 + 1e-6)
+    assert np.allclose(found.sum(axis=1), 1)
+    assert np.array_equal(ordinal.scores(*pairs, at=at), predicted)
+    lower, upper = ordinal.predict_interval(*pairs, at=at)
+    assert np.all((lower <= predicted + 0.5) & (predicted - 0.5 <= upper))
+    median = ordinal.support_[(np.cumsum(found, axis=1) < 0.5).sum(axis=1)]
+    assert np.array_equal(ordinal.predict_levels(*pairs, at=at, metric="mae"), median)
+
+
+def test_unknown_pairs_drift_too(ordinal: OrdinalDMF) -> None:
+    early, late = (
+        ordinal.predict_distribution([0, 999], [0, 0], at=10**9 + day * DAY, unknown="fallback") @ ordinal.support_
+        for day in (20, 345)
+    )
+    assert np.all(late > early + 0.5)
+
+
+def test_a_completion_is_what_is_predicted(ordinal: OrdinalDMF) -> None:
+    whole = ordinal.complete(at=10**9)
+    rows, columns = np.nonzero(np.isnan(ordinal.entries_.train.to_array()))
+    labels = ordinal.row_labels_[rows], ordinal.column_labels_[columns]
+    assert np.allclose(whole[rows, columns], ordinal.predict(*labels, at=10**9))
+    assert not np.allclose(whole, ordinal.complete(at=10**9 + 300 * DAY))
+    assert np.array_equal(ordinal.complete_frame(at=10**9)["value"].to_numpy(), whole[rows, columns])
+
+
+def test_folded_rows_drift_in_all_they_predict(ordinal: OrdinalDMF) -> None:
+    folded = ordinal.fold_in([3, 4], [5, 1])
+    for at in (10**9, 10**9 + 300 * DAY):
+        predicted = folded.predict([0, 1], at=at)
+        assert np.allclose(folded.predict_distribution([0, 1], at=at) @ ordinal.support_, predicted, atol=0.05)
+        assert np.array_equal(folded.predict_levels([0, 1], at=at), np.floor(predicted + 0.5))
+        assert np.all(folded.predict_interval([0, 1], at=at).lower <= predicted + 0.5)
+
+
 def test_nothing_changes_without_dates_or_without_asking() -> None:
     matrix = make_drifting(400)
     undated = ObservedMatrix.from_entries(*matrix.entries(), SCALE)
@@ -113,7 +165,11 @@ def test_times_that_say_nothing_give_no_drift(times: Any) -> None:
     given = [None if time == NO_TIME else time for time in times.tolist()]
     matrix = ObservedMatrix.from_entries([0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1], range(6), SCALE, times=given)
     assert learn_drift(matrix) is None
-    assert Means(times="auto").fit(matrix).predict([0], [0]).size == 1
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for settings in ({}, {"times": "auto"}, {"times": "auto", "half_life": "9d"} if times[0] == 5 else {}):
+            assert not Means(**settings).fit(matrix).has_drift
+    assert ["1970-01-01T00:00:05Z" in str(each.message) for each in caught] == ([True] * 2 if times[0] == 5 else [])
 
 
 def test_a_stored_model_drifts_alike(tmp_path: Path) -> None:
@@ -186,6 +242,15 @@ def test_popularity_follows_fashion() -> None:
     assert later[10:].min() > later[:10].max()
     assert before[:10].min() > before[10:].max()
     assert model.recommend(0, at=10**9).labels.size == 10
+
+
+@pytest.mark.parametrize("at", [0, 10**10], ids=["before", "after"])
+def test_popularity_far_from_all_entries_is_that_of_the_nearest(at: int) -> None:
+    entries = Means(times="auto").fit(make_fashions()).entries_
+    assert entries.train.times is not None
+    end = entries.train.times.min() if at == 0 else entries.train.times.max()
+    recency = Recency(3.0 * DAY, 0)
+    assert np.allclose(recency.count_entries(entries, at), recency.count_entries(entries, int(end)))
 
 
 def test_ages_of_added_entries_count() -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from deepmf import ALS, DMF, BayesianMF, Means, ObservedMatrix, OrdinalDMF, Scale, UAutoRec
-from deepmf.errors import BadSetting
+from deepmf import ALS, DMF, BayesianMF, Means, ObservedMatrix, OrdinalDMF, Scale, UAutoRec, load
+from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras
@@ -19,7 +20,9 @@ from deepmf.models.gibbs import AxisSolver
 from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.refinement import NewtonStep
 from deepmf.models.pairs import Fallback
+from deepmf.models.presence import Ease, PresenceModel, WeightedALS, _solve
 from deepmf.models.registry import MODELS, model_class
+from deepmf.nn.ranks import Ranks
 from deepmf.training.blocks import MatrixBlocks
 
 SCALE = Scale(levels=[1, 2, 3, 4, 5])
@@ -178,6 +181,120 @@ def test_an_extension_uses_weights() -> None:
     high = ObservedMatrix.from_entries([99, 99], [1, 2], [5, 1], SCALE, weights=[9, 1])
     low = ObservedMatrix.from_entries([99, 99], [1, 2], [5, 1], SCALE, weights=[1, 9])
     assert model.extend(high).predict([99], [3])[0] > model.extend(low).predict([99], [3])[0]
+
+
+@pytest.mark.parametrize(("kind", "penalty"), [(Ease, 2.0), (WeightedALS, 0.01)], ids=["ease", "weighted-als"])
+def test_presence_counts_weights(kind: type[PresenceModel], penalty: float) -> None:
+    whole = np.where(ROWS < 5, 2.0, 1.0)  # all entries of some rows
+    entries = by_row(build())
+
+    def score(model: PresenceModel) -> Any:
+        return model.score_block(model.describe_rows(entries), slice(0, 20))
+
+    plain, ones, weighted = (score(kind.fit(build(each), penalty)) for each in (None, np.ones(CELLS.size), whole))
+    assert np.array_equal(plain, ones)
+    if kind is Ease:  # only whole rows can be repeated; their number is part of nothing but the mean length of rows
+        rows, columns = (np.concatenate([part, part[ROWS < 5]]) for part in (ROWS, COLUMNS))
+        rows[CELLS.size :] += 100
+        twice = ObservedMatrix.from_entries(rows, columns, np.ones(rows.size), Scale(levels=[1, 2]))
+        ratio = twice.row_counts.mean() / build().row_counts.mean()
+        assert np.allclose(score(kind.fit(twice, penalty * ratio**0.5)), weighted, atol=1e-3)
+    assert not np.allclose(plain, weighted, atol=1e-2)
+
+
+def test_a_weight_of_two_is_the_entry_twice_in_weighted_als() -> None:
+    others = np.random.default_rng(1).standard_normal((20, 4)).astype(np.float32)
+    model = WeightedALS(others, np.eye(4, dtype=np.float32), 0.1, 30, 20)
+    entries = by_row(build(WEIGHTS))
+    repeated = repeat(entries)
+    solved = model.describe_rows(entries)
+    assert np.allclose(solved, _solve(repeated, others, model._column_gram, 0.1, 20, 0.0), atol=1e-5)
+    own = entries.take(np.array([3]))
+    assert model.find_effects(own, 7).sum() == pytest.approx(float(solved[3] @ others[7]), abs=1e-5)
+
+
+def test_new_columns_of_a_presence_count_weights() -> None:
+    for kind, penalty in ((Ease, 2.0), (WeightedALS, 0.01)):
+        model, store = kind.fit(build(), penalty), EntryStore.of(build())
+        scores = []
+        for weight in (1.0, 9.0):
+            new = ObservedMatrix.from_entries([0, 1], [99, 99], [5, 5], SCALE, weights=[1.0, weight])
+            grown, _, columns = store.extend(new)
+            scores.append(model.extend(grown, columns).score_block(model.describe_rows(by_row(build())), slice(20, 21)))
+        assert not np.allclose(*scores, atol=1e-4)
+
+
+def test_popularity_counts_weights() -> None:
+    heavy = np.where(COLUMNS == 7, 50.0, 1.0)
+    model = Means(presence="ease").fit(build(heavy))
+    assert model.rankers_.popularity.argmax() == 7
+    counted = np.bincount(COLUMNS, heavy, minlength=20)
+    assert np.allclose(EntryStore.of(build(heavy)).column_totals, counted)
+    more = ObservedMatrix.from_entries([99], [3], [5], SCALE, weights=[4.0])
+    counted[3] += 4
+    assert np.allclose(model.extend(more).entries_.column_totals, counted)
+    assert np.array_equal(EntryStore.of(build()).column_totals, np.bincount(COLUMNS, minlength=20))
+
+
+def make_dated() -> ObservedMatrix:
+    return build(WEIGHTS, times=10**9 + 86400 * np.arange(CELLS.size))
+
+
+@pytest.mark.parametrize("kind", [Means, ALS])
+def test_a_model_keeps_entries_as_given_and_counts_them_by_age(kind: Any, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {} if kind is Means else {"latent_size": 2, "epochs": 3}
+    matrix = make_dated()
+    model = kind(half_life="30d", **settings).fit(matrix)
+    assert model.entries_.train == matrix
+    expected = model.predict(ROWS, COLUMNS)
+    assert np.array_equal(kind(half_life="30d", **settings).fit(model.entries_.train).predict(ROWS, COLUMNS), expected)
+    by_age = matrix.with_extras(matrix.extras._replace(weights=model.rankers_.entries.train.weights))
+    assert np.array_equal(kind(**settings).fit(by_age).predict(ROWS, COLUMNS), expected)
+    model.save(tmp_path / "m.safetensors")
+    again = load(tmp_path / "m.safetensors")
+    assert again.entries_.train == matrix
+    assert np.array_equal(again.rankers_.popularity, model.rankers_.popularity)
+
+
+def test_new_entries_count_by_age() -> None:
+    model = ALS(latent_size=2, epochs=3, half_life="10d").fit(make_dated())
+    latest = 10**9 + 86400 * (CELLS.size - 1)
+    times = [latest - 30 * 86400, latest]
+
+    def build_new(**extras: Any) -> ObservedMatrix:
+        return ObservedMatrix.from_entries([99, 99], [1, 2], [5, 1], SCALE, **extras)
+
+    plain = ALS(latent_size=2, epochs=3).fit(model.rankers_.entries.train)  # the same model without a half-life
+    expected = plain.extend(build_new(weights=[1 / 8, 1])).predict([99], [3])
+    extended = model.extend(build_new(times=times))
+    assert np.allclose(extended.predict([99], [3]), expected)
+    assert extended.entries_.added is not None
+    assert extended.entries_.added.extras.weights is None
+    assert np.allclose(model.fold_in([2, 1], [1, 5], times=times[::-1]).predict([3]), expected)
+    assert np.allclose(model.fold_in_many([([2, 1], [1, 5], times[::-1])]).predict([3]), expected)
+    new = model.fold_in([1, 2], [5, 1]).predict([3])
+    assert np.array_equal(new, model.fold_in([1, 2], [5, 1], times=[None, latest]).predict([3]))
+    assert not np.allclose(new, expected)
+    left = extended.forget(entries=([99], [1]))
+    assert left.entries_.n_entries == left.rankers_.entries.n_entries == CELLS.size + 1
+    with pytest.raises(BadEntries, match="time"):
+        model.fold_in([1, 2], [5, 1], times=[latest])
+
+
+def test_several_processes_refuse_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deepmf.models.fitting.find_ranks", lambda: Ranks(0, 2))
+    for model, matrix in ((DMF(), build(WEIGHTS)), (OrdinalDMF(half_life="9d"), make_dated())):
+        with pytest.raises(BadSetting, match="weight"):
+            model.fit(matrix)
+
+
+def test_a_half_life_counts_in_interactions() -> None:
+    rows, columns = np.divmod(np.arange(200) * 7 % 300, 20)
+    old = columns < 10
+    clicks = ObservedMatrix.from_interactions(rows, columns, times=np.where(old, 10**9, 10**9 + 100 * 86400))
+    popularity = ALS(half_life="10d").fit(clicks).rankers_.popularity
+    assert popularity[:10].max() < popularity[10:].min()
+    assert ALS(half_life="10d").fit(clicks).entries_.train == clicks
 
 
 def test_extras_of_a_selection_are_those_of_its_entries() -> None:

@@ -124,9 +124,9 @@ ENTRY = b'{"row": "A", "column": "c", "value": 1}'
 def test_an_entry_is_one_line(lines: list[bytes]) -> None:
     whole = {"max_bytes": 10_000, "key": None}
     written = parse_bulk(b"\n".join([ENTRY, *lines, b'{"value": 2, "column": 3, "row": "B"}']), "", **whole)
-    assert list(zip(written.lines, written.rows, written.columns, written.values, strict=True)) == [
-        (1, "A", "c", 1.0),
-        (len(lines) + 2, "B", 3, 2.0),
+    assert list(zip(written.lines, written.rows, written.columns, written.entries, strict=True)) == [
+        (1, "A", "c", (1.0, None, None)),
+        (len(lines) + 2, "B", 3, (2.0, None, None)),
     ]
     assert sorted(line for _, _, found in written.refused for line in found) == list(range(2, len(lines) + 2))
 

@@ -4,6 +4,7 @@ import random
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from deepmf.errors import BadSetting, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.serve import snapshot as snapshot_module
-from deepmf.serve.changes import EntryChanges, FeatureChanges
+from deepmf.serve.changes import Entry, FeatureChanges
 from deepmf.serve.database import METADATA, AreaError, EntryDatabase, Receipt, Transaction, open_database
 from deepmf.serve.schemas import Axis
 from deepmf.serve.snapshot import Snapshot
@@ -28,7 +29,10 @@ def database(url: str) -> Iterator[EntryDatabase]:
     database.close()
 
 
-def change(database: EntryDatabase, changes: EntryChanges, *, in_file: set[tuple[str, str]] | None = None) -> int:
+def change(
+    database: EntryDatabase, values: dict[Any, float | None], *, in_file: set[tuple[str, str]] | None = None
+) -> int:
+    changes = {pair: None if value is None else Entry(value) for pair, value in values.items()}
     with database.begin_write() as transaction:
         transaction.lock()
         return transaction.write_changes(changes, in_file or set(), {("row", row) for row, _ in changes})
@@ -36,7 +40,7 @@ def change(database: EntryDatabase, changes: EntryChanges, *, in_file: set[tuple
 
 def stored(database: EntryDatabase) -> dict[tuple[str, str], float | None]:
     with database.begin_read() as transaction:
-        return transaction.read_entries()
+        return {pair: entry and entry.value for pair, entry in transaction.read_entries().items()}
 
 
 def test_the_migrations_make_the_tables(url: str) -> None:
@@ -58,7 +62,17 @@ def test_values_come_back_to_the_bit_and_versions_rise(database: EntryDatabase) 
     with database.begin_read() as transaction:
         assert sorted(map(str, transaction.read_changes_since(1) or ())) == ["('row', 'ann')", "('row', 7)"]
         assert transaction.read_changes_since(2) == []
-        assert transaction.read_entries_of("column", "é") == {("bob\x00", "é"): 5.0}
+        assert transaction.read_entries_of("column", "é") == {("bob\x00", "é"): Entry(5.0)}
+
+
+def test_times_and_weights_come_back(database: EntryDatabase) -> None:
+    written = {("ann", "Alien"): Entry(5.0, -62135596800, 0.1), ("ann", "Big"): Entry(1.0, 0)}
+    for changes in (written, {("ann", "Alien"): Entry(5.0)}):
+        with database.begin_write() as transaction:
+            transaction.lock()
+            transaction.write_changes(changes, set(), {("row", "ann")})
+            written |= changes
+            assert transaction.read_entries() == written
 
 
 def test_what_is_forgotten_is_gone_unless_a_model_may_have_it(database: EntryDatabase) -> None:
@@ -153,7 +167,7 @@ def test_changes_that_were_pruned_are_no_longer_known(database: EntryDatabase) -
 def test_a_failed_transaction_leaves_nothing(database: EntryDatabase) -> None:
     with pytest.raises(RuntimeError), database.begin_write() as transaction:
         transaction.lock()
-        transaction.write_changes({("ann", "Alien"): 1.0}, set(), {("row", "ann")})
+        transaction.write_changes({("ann", "Alien"): Entry(1.0)}, set(), {("row", "ann")})
         raise RuntimeError
     assert stored(database) == {}
     assert database.read_state().data_version == 0

@@ -725,3 +725,44 @@ def test_numbers_are_drawn_with_residuals_and_shares_are_not() -> None:
     cells = np.array([[np.nan, np.nan, 2.0]])
     filler.complete(cells)
     np.testing.assert_allclose(cells, [[5.0 + 0.5 * table[:, 0].std(), 0.5, 2.0]])
+
+
+@pytest.mark.parametrize("model", ["gaussian", "mixture", "neighbours", "means", "als"])
+def test_a_row_of_weight_two_counts_as_the_row_twice(model: str, table: Array) -> None:
+    twice = np.arange(len(table)) % 3 == 0
+    weighted = DMFImputer(model, random_state=0).fit(table, sample_weight=np.where(twice, 2.0, 1.0))
+    repeated = DMFImputer(model, random_state=0).fit(np.vstack([table, table[twice]]))
+    plain = DMFImputer(model, random_state=0).fit(table)
+    spread = np.nanstd(table, axis=0)
+    gap, moved = (np.abs(weighted.transform(table) - other.transform(table)) / spread for other in (repeated, plain))
+    assert gap.max() < 0.05 * moved.max() if model in ("gaussian", "neighbours", "means") else gap.mean() < moved.mean()
+
+
+@pytest.mark.parametrize("model", ["auto", "als"])
+def test_a_row_of_weight_zero_is_absent(model: str, table: Array) -> None:
+    weights = np.where(np.arange(len(table)) % 4 == 0, 0.0, 1.0)
+    absent = DMFImputer(model, random_state=0).fit(table[weights > 0])
+    for given in (table, pd.DataFrame(table)):
+        found = DMFImputer(model, random_state=0).fit(given, sample_weight=weights)
+        np.testing.assert_array_equal(np.asarray(found.transform(given)), absent.transform(table))
+    np.testing.assert_array_equal(*(next(each.impute_many(table, m=1)) for each in (absent, found)))
+
+
+@pytest.mark.parametrize(
+    "weights",
+    [[1.0, 2.0], [-1.0] * 40, [np.nan] * 40, np.ones((40, 2)), ["a"] * 40, [0.0] * 40],
+    ids=["few", "negative", "nan", "table", "text", "zero"],
+)
+def test_weights_that_are_none_are_refused(weights: Any, table: Array) -> None:
+    with pytest.raises(BadEntries, match="weight"):
+        DMFImputer("means").fit(table, sample_weight=weights)
+
+
+def test_draws_count_weights(table: Array) -> None:
+    heavy = np.where(np.nan_to_num(table[:, 0]) > np.nanmedian(table[:, 0]), 20.0, 1.0)
+    empty = np.full((200, 6), np.nan)
+    drawn = [
+        next(DMFImputer(random_state=0).fit(table, sample_weight=weights).impute_many(empty, m=1))[:, 0].mean()
+        for weights in (heavy, None)
+    ]
+    assert drawn[0] > drawn[1]

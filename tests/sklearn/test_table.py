@@ -43,7 +43,11 @@ def test_entries_of_arrays_and_sparse_matrices_are_the_same() -> None:
     for table in (TABLE, stored):
         entries = TableEntries.of(table)
         assert entries.shape == (2, 3)
-        assert [part.tolist() for part in entries[1:]] == [[0, 0, 1, 1], [0, 2, 1, 2], [1, 0, 5, 6]]
+        assert [part.tolist() for part in (entries.rows, entries.columns, entries.values)] == [
+            [0, 0, 1, 1],
+            [0, 2, 1, 2],
+            [1, 0, 5, 6],
+        ]
         np.testing.assert_array_equal(dense_copy(table), TABLE)
 
 

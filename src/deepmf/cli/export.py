@@ -86,7 +86,7 @@ def export_entries(
         from deepmf.serve.snapshot import export_data
     import polars as pl
 
-    from deepmf.matrix.frames import build_label_series
+    from deepmf.matrix.frames import build_extra_series, build_label_series
 
     check_frame_target(output, inputs=[model], safe_csv=safe_csv, as_json=as_json)
     targets = {"row": row_features, "column": column_features}
@@ -97,6 +97,7 @@ def export_entries(
     form = fitted.entries_.train.form
     ids = build_label_series(rows, form.row_type), build_label_series(columns, form.column_type)
     frame = pl.DataFrame(dict(zip(form.names, (*ids, values), strict=True)))
+    frame = frame.with_columns(build_extra_series(found.extras, form))
     write_frames([frame], frame.schema, output, as_json=as_json, safe_csv=safe_csv)
     n_written: dict[str, int] = {}
     for axis, name, features in (("row", form.row, found.row_features), ("column", form.column, found.column_features)):

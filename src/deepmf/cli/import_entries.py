@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.inputs import InputOptions, name_file, open_input, report_reading
+from deepmf.cli.inputs import InputOptions, name_file, open_input, report_reading, report_time
 from deepmf.cli.output import say, show_json, show_share
 
 if TYPE_CHECKING:
     from deepmf.data.packing import EntryBatch
+    from deepmf.matrix.arrays import FloatArray
+    from deepmf.matrix.extras import Extras
     from deepmf.serve.schemas import RefusedLine
 
 _MOST_SHOWN = 10  # refused entries that are shown
@@ -35,6 +37,8 @@ def import_entries(
     row: options.Row = None,
     column: options.Column = None,
     value: options.Value = None,
+    time: options.Time = None,
+    weight: options.Weight = None,
     separator: options.Separator = None,
     missing: options.MissingValues = "error",
     decimal: options.DecimalMark = ".",
@@ -54,7 +58,17 @@ def import_entries(
     from deepmf.client import Client
     from deepmf.data.packing import EntryReader
 
-    reading = InputOptions(row, column, value, separator=separator, missing=missing, decimal=decimal, encoding=encoding)
+    reading = InputOptions(
+        row,
+        column,
+        value,
+        time=time,
+        weight=weight,
+        separator=separator,
+        missing=missing,
+        decimal=decimal,
+        encoding=encoding,
+    )
     counts = {"entries": 0, "changed": 0, "refused": 0}
     with (
         open_input(ratings) as file,
@@ -72,6 +86,7 @@ def import_entries(
                 counts["refused"] += written.n_refused
                 progress(counts["entries"], None)
     report_reading(ratings, reader.guess, reader.n_dropped, wide=False)
+    report_time(ratings, reader.time_note)
     if as_json:
         show_json({**counts, "version": written.version.model_dump()})
     else:
@@ -84,12 +99,26 @@ def import_entries(
         raise typer.Exit(2)
 
 
-def _cut(batch: EntryBatch, size: int) -> Iterator[tuple[int, list[tuple[Any, Any, float]]]]:
+def _cut(batch: EntryBatch, size: int) -> Iterator[tuple[int, list[tuple[Any, Any, Any]]]]:
     """Yield the entries of a batch in parts, each with the place of its first entry."""
     for start in range(0, len(batch.values), size):
         part = slice(start, start + size)
         ids = batch.rows[part].to_list(), batch.columns[part].to_list()
-        yield start, list(zip(*ids, batch.values[part].tolist(), strict=True))
+        yield start, list(zip(*ids, _list_values(batch.values[part], batch.extras.take(part)), strict=True))
+
+
+def _list_values(values: FloatArray, extras: Extras) -> list[Any]:
+    """Return values, or the fields of entries with times or weights; an entry without a date keeps none."""
+    from deepmf.matrix.extras import NO_TIME
+
+    fields: dict[str, list[Any]] = {"value": values.tolist()}
+    if extras.are_absent:
+        return fields["value"]
+    if extras.times is not None:
+        fields["time"] = [None if time == NO_TIME else time for time in extras.times.tolist()]
+    if extras.weights is not None:
+        fields["weight"] = extras.weights.tolist()
+    return [dict(zip(fields, each, strict=True)) for each in zip(*fields.values(), strict=True)]
 
 
 def _report(refused: RefusedLine, batch: EntryBatch, start: int) -> None:

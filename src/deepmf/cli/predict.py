@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from deepmf.models.base import Model
+    from deepmf.models.drift import DriftAt
     from deepmf.models.pairs import Unknown
 
 # Bytes of a cell of a wide table and of a line of a long file, as csv; above this size, `complete` announces it.
@@ -88,14 +89,15 @@ def predict(
     with locate_unknown(pairs):
         read = read_pairs(pairs, fitted, reading, unknown=unknown)
         predict_pairs = fitted.predict_levels if levels else fitted.predict
-        predictions = predict_pairs(*read.labels, at=parse_moment(at), unknown=cast("Unknown", unknown))
+        moment = parse_moment(at)
+        predictions = predict_pairs(*read.labels, at=moment, unknown=cast("Unknown", unknown))
     areas = fitted.areas(*read.labels, unknown="nan")
     n_unknown = warn_unknown(fitted, pairs, *read.labels, unknown) if unknown != "error" else 0
     found = {"prediction": predictions, "area": areas}
     if interval is not None:
-        found |= _predict_interval(fitted, read, interval, unknown)
+        found |= _predict_interval(fitted, read, moment, interval, unknown)
     if distribution:
-        found |= _predict_distribution(fitted, read, unknown)
+        found |= _predict_distribution(fitted, read, moment, unknown)
     form = fitted.entries_.train.form if read.names is None else TableForm(*read.names)
     names = form.name_ids_beside(found)
     ids = [series.alias(name) for name, series in zip(names, (read.rows.shown, read.columns.shown), strict=True)]
@@ -118,6 +120,7 @@ def complete(
         ),
     ] = None,
     levels: options.Levels = False,
+    at: options.At = None,
     extend: options.Extend = None,
     row_features: options.RowFeatures = None,
     column_features: options.ColumnFeatures = None,
@@ -161,6 +164,7 @@ def complete(
     check_has_values(fitted.scale_)  # before anything is written
     if levels:
         check_levels(fitted.scale_, "rmse")
+    drift = fitted.drift_at(parse_moment(at))
     counts: Counter[str] = Counter()
     with show_share("completing") as show:
         is_wide = fitted.entries_.train.form.wide if wide is None else wide
@@ -172,7 +176,8 @@ def complete(
             fitted,
             counts,
             show,
-            predict=readout.levels if levels else readout.values,
+            predict=readout.levels if levels and drift is None else readout.values,
+            drift=drift if drift is None else drift._replace(rounds=levels or drift.rounds),
             value_type=value_type,
             schema_of_table=schema if is_wide else None,
         )
@@ -180,18 +185,20 @@ def complete(
     _show_summary({area: n for area, n in counts.items() if n}, output, as_json=as_json)
 
 
-def _predict_interval(model: Model, pairs: Pairs, coverage: float, unknown: str) -> dict[str, npt.NDArray[Any]]:
+def _predict_interval(
+    model: Model, pairs: Pairs, at: Any, coverage: float, unknown: str
+) -> dict[str, npt.NDArray[Any]]:
     """Return the ends of the prediction intervals, which only a model with a distribution has."""
     if not model.gives_distribution:
         raise BadSetting(f"{type(model).__name__} cannot predict intervals; fit with --model dmf-o")
-    return model.predict_interval(*pairs.labels, coverage=coverage, unknown=cast("Unknown", unknown))._asdict()
+    return model.predict_interval(*pairs.labels, at=at, coverage=coverage, unknown=cast("Unknown", unknown))._asdict()
 
 
-def _predict_distribution(model: Model, pairs: Pairs, unknown: str) -> dict[str, npt.NDArray[Any]]:
+def _predict_distribution(model: Model, pairs: Pairs, at: Any, unknown: str) -> dict[str, npt.NDArray[Any]]:
     """Return the probability of each level, which only a model with a distribution has."""
     if not model.gives_distribution:
         raise BadSetting(f"{type(model).__name__} cannot predict distributions; fit with --model dmf-o")
-    found = model.predict_distribution(*pairs.labels, unknown=cast("Unknown", unknown))
+    found = model.predict_distribution(*pairs.labels, at=at, unknown=cast("Unknown", unknown))
     return {f"p_{level:g}": found[:, at] for at, level in enumerate(model.support_.tolist())}
 
 
@@ -214,11 +221,12 @@ def _iterate_frames(
     *,
     predict: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
     value_type: Any,
+    drift: DriftAt | None,
     schema_of_table: Mapping[str, Any] | None,
 ) -> Iterator[pl.DataFrame]:
     """Yield the predictions of some rows at a time: a line each, or with `schema_of_table` as rows of a table.
 
-    `predict` turns the scores of the model into values or levels.
+    `predict` turns the scores of the model into values or levels, and `drift` moves these to a time.
 
     Predictions are counted by area in `counts`, and `show` receives the number of finished rows.
     """
@@ -236,7 +244,7 @@ def _iterate_frames(
     columns = build_label_series(seen.columns.array, form.column_type)
     row_name, column_name = form.name_ids_beside(_RESULTS)
     areas = polars.Series(AREAS)
-    for part in complete_rows(seen, model.predictor_, predict=predict):
+    for part in complete_rows(seen, model.predictor_, predict=predict, drift=drift):
         places, column_of = np.nonzero(~part.observed)
         row_of = part.rows[places]
         codes = compute_area_codes(row_of >= n_rows, column_of >= n_columns)

@@ -35,7 +35,7 @@ class RelevanceModule(nn.Module):
         assert isinstance(ease, Ease)
         popularity = model.rankers_.popularity
         self.inputs = ("row_values", scored)
-        self._presence, self._mean = presence, model.entries_.train.mean
+        self._presence, self._mean = presence, model.rankers_.entries.train.mean
         levels = model.scale_.levels
         first = np.zeros(1, dtype=np.int64)
         edges = model.predictor_.distribution(first, first).edges if readout.gives_distribution else None

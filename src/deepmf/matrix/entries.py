@@ -24,7 +24,7 @@ from deepmf.matrix.axis_entries import (
     locate,
     look_up,
 )
-from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras, join_extras
+from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras, decay_weights, fill_weights, join_extras, weigh_new
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labelled, Labels
@@ -39,6 +39,19 @@ class GroupedEntries(NamedTuple):
     starts: IndexArray  # (rows + 1,)
     others: IndexArray  # (entries,) positions on the other axis
     values: ValueArray  # (entries,)
+
+
+def weigh_by_age(matrix: ObservedMatrix, half_life: str | None) -> ObservedMatrix:
+    """Return entries whose weights halve with every half-life of their age, counted from the latest entry."""
+    if half_life is None:
+        return matrix
+    if matrix.times is None:
+        raise BadSetting(
+            f"half_life={half_life!r} needs entries with dates",
+            hint=Hint("time= names their column", "--time names their column"),
+        )
+    weights = decay_weights(matrix.times, half_life) * fill_weights(matrix.extras, matrix.n_entries)
+    return matrix.with_extras(matrix.extras._replace(weights=weights))
 
 
 def take_row_entries_within(matrix: ObservedMatrix, columns: slice) -> GroupedEntries:
@@ -227,6 +240,14 @@ class EntryStore:
         return ObservedMatrix.from_positions(
             rows, columns, self.added.values, scale=self.scale, extras=self.added.extras
         )
+
+    def weigh_by_age(self, half_life: str) -> EntryStore:
+        """Return a store in which the weights of entries halve with every half-life of their age."""
+        added = self.added
+        if added is not None:
+            extras = weigh_new(added.extras, half_life, self.train.extras)
+            added = AddedEntries._in_order(added.rows, added.columns, added.values, extras)
+        return replace(self, train=weigh_by_age(self.train, half_life), added=added)
 
     def take_trained_features(self) -> tuple[FeatureVectors | None, FeatureVectors | None]:
         """Return the features of all trained rows and of all trained columns."""
@@ -463,6 +484,18 @@ class EntryStore:
         if self.added is not None:
             counts += np.bincount(self.added.columns, minlength=counts.size)
         return counts
+
+    @property
+    def column_totals(self) -> npt.NDArray[Any]:
+        """The total weight of each column: its number of entries where no entry has a weight."""
+        if self.train.weights is None and (self.added is None or self.added.extras.weights is None):
+            return self.column_counts
+        kept = np.delete(np.arange(self.train.n_entries), self.dropped)
+        parts = [(self.train.by_row.columns[kept], self.train.extras.take(kept))]
+        parts += [] if self.added is None else [(self.added.columns, self.added.extras)]
+        columns = np.concatenate([part for part, _ in parts])
+        weights = fill_weights(join_extras([(part.size, extras) for part, extras in parts]), columns.size)
+        return np.bincount(columns, weights, minlength=len(self.columns))
 
     @cached_property
     def row_counts(self) -> IndexArray:

@@ -115,18 +115,18 @@ def merge_extras(
 # Weights
 
 
-def check_weights(weights: Any, n_entries: int) -> FloatArray:
+def check_weights(weights: Any, n_entries: int, *, of: str = "entry") -> FloatArray:
     """Return weights as floats; a weight that is negative or not finite is an error."""
     array = np.asarray(weights if isinstance(weights, np.ndarray | list | tuple) else list(weights))
     if array.dtype.kind not in "fiub":
         raise BadEntries(f"weights must be numbers; got {array.ravel()[:1].tolist()}")
     if array.shape != (n_entries,):
-        raise BadEntries(f"there must be one weight per entry; got {array.size} weights for {n_entries} entries")
+        raise BadEntries(f"there must be one weight per {of}; got the shape {array.shape} for {n_entries}")
     floats: FloatArray = array.astype(np.float64)
     bad = np.flatnonzero(~(np.isfinite(floats) & (floats >= 0)))
     if bad.size:
         raise BadEntries(
-            f"the weight {floats[bad[0]]:g} is not allowed; weights are positive numbers, or 0 to leave an entry out",
+            f"the weight {floats[bad[0]]:g} is not allowed; weights are positive numbers, or 0 to leave the {of} out",
             position=int(bad[0]),
         )
     return floats
@@ -208,6 +208,18 @@ def decay_weights(times: TimeArray, half_life: str, *, at: int | None = None) ->
     return np.maximum(weights, np.finfo(np.float32).tiny)  # an entry of weight 0 would be absent
 
 
+def weigh_new(extras: Extras, half_life: str | None, train: Extras) -> Extras:
+    """Return the weights by age of entries that came after training, at the time of the latest training entry.
+
+    An entry without a date is new and keeps its weight.
+    """
+    if half_life is None or extras.times is None or train.times is None:
+        return extras
+    ages = decay_weights(extras.times, half_life, at=int(train.times.max()))
+    weights = np.where(extras.times == NO_TIME, 1.0, ages) * fill_weights(extras, extras.times.size)
+    return extras._replace(weights=weights).simplify()
+
+
 def _to_array(values: list[Any]) -> npt.NDArray[Any]:
     """Return a list as an array of numbers or of datetime64 if it is one, otherwise of objects."""
     kinds = set(map(type, values))
@@ -268,6 +280,7 @@ def _parse_objects(values: list[Any]) -> ParsedTimes:
         bare = next(value for value in values if parsed[value][1] in ("date", "datetime"))
         raise BadEntries(f"some times have a time zone, and {bare!r} has none", position=values.index(bare))
     seconds = np.fromiter((parsed[value][0] for value in values), dtype=np.int64, count=len(values))
+    _check_range(seconds, lambda at: repr(values[at]))
     kind = "datetime_utc" if "datetime_utc" in kinds else "datetime" if "datetime" in kinds else "date"
     return ParsedTimes(seconds, kind)
 

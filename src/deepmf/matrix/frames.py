@@ -701,13 +701,16 @@ def build_long_frame(
     frame: pl.DataFrame = import_polars().DataFrame(
         [series.alias(name) for name, series in zip(form.names, columns, strict=False)]
     )
-    if extras.are_absent:
-        return frame
+    return frame if extras.are_absent else frame.with_columns(build_extra_series(extras, form))
+
+
+def build_extra_series(extras: Extras, form: TableForm) -> list[pl.Series]:
+    """Return the times and the weights as polars series, those of them that there are."""
     time, weight = form.name_extras()
-    more = [] if extras.times is None else [build_time_series(extras.times, form.time_type).alias(time)]
+    found = [] if extras.times is None else [build_time_series(extras.times, form.time_type).alias(time)]
     if extras.weights is not None:
-        more.append(import_polars().Series(weight, extras.weights.astype(np.float64)))
-    return frame.with_columns(more)
+        found.append(import_polars().Series(weight, extras.weights.astype(np.float64)))
+    return found
 
 
 def build_time_series(times: TimeArray, kind: str | None) -> pl.Series:

@@ -19,15 +19,15 @@ import numpy.typing as npt
 from deepmf.errors import BadEntries, BadModelFile, BadSetting, Hint, NotFitted, TrainingDiverged
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, PlacedEntries
-from deepmf.matrix.entries import EntryStore, Pairs, forget, plan_forget
-from deepmf.matrix.extras import TimeArray, parse_time, parse_times
+from deepmf.matrix.entries import EntryStore, Pairs, forget, plan_forget, weigh_by_age
+from deepmf.matrix.extras import parse_time, parse_times, weigh_new
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.matrix.names import GivenNames, take_names_from
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.distribution import Interval, PredictiveDistribution, check_coverage
-from deepmf.models.drift import Drift, learn_drift, sample_places
+from deepmf.models.drift import Drift, DriftAt, learn_drift, sample_places
 from deepmf.models.fitting import (
     Conflicts,
     Fitting,
@@ -44,8 +44,8 @@ from deepmf.models.fitting import (
     removing_checkpoint,
     report_ending,
     to_matrix,
+    warn_of_constant_times,
     warn_of_nothing,
-    weigh_by_age,
 )
 from deepmf.models.interactions import (
     InteractionPredictor,
@@ -104,6 +104,7 @@ class Fitted:
     """The state of a fitted model: the entries it knows, its predictor, its presence part, drift and recency.
 
     rank_by: the order in which it ranks columns by default.
+    given: the entries as they were given, where a half-life changes their weights.
     """
 
     entries: EntryStore
@@ -112,6 +113,7 @@ class Fitted:
     rank_by: RankBy = "value"
     drift: Drift | None = None
     recency: Recency | None = None
+    given: EntryStore | None = None
 
     @cached_property
     def rankers(self) -> Rankers:
@@ -213,6 +215,7 @@ class Model(ABC):
         name, train = type(self).__name__, to_matrix(train)
         check_trainable(train)
         check_weighted(name, train, able=self.takes_weights)
+        warn_of_constant_times(train, self.settings)
         validation = to_matrix(validation, train.scale)
         row_features, row_names = take_names_from(row_features, row_names)
         column_features, column_names = take_names_from(column_features, column_names)
@@ -222,9 +225,9 @@ class Model(ABC):
                     "interactions are learned from their positions alone; leave out start_from and features"
                 )
             return self._fit_interactions(train, validation, row_names, column_names)
-        train = weigh_by_age(train, getattr(self.settings, "half_life", None))
         if isinstance(start_from, Model) and start_from.is_fitted and not start_from.scale_.is_bounded:
             train = train if train.scale.is_bounded else train.with_scale(start_from.scale_)
+        given, train = train, weigh_by_age(train, self._half_life)
         check_ranks(name, train, self.settings, able=self.fits_on_ranks)
         if validation is not None:
             check_matrix(validation, "validation")
@@ -249,6 +252,7 @@ class Model(ABC):
             epochs = None if plan is None else plan.epochs
             with show_epochs(f"fitting {name}", epochs, progress, plan) as shown:
                 self._learn(entries, aligned, Fitting([*shown, *callbacks], path, checkpoint_every, start=start))
+            self._keep_given(given)
             if aligned is not None and self.history_.best_error is not None:
                 self.history_.means_error = self._measure_means(aligned)
             self._learn_drift(aligned, validation)
@@ -294,20 +298,23 @@ class Model(ABC):
             "replace" takes the new value. The weights keep what they learned from the old value until the next fit.
             Counts of interactions add up unless they are replaced.
         """
-        known = self.entries_
+        fitted = self._require_fitted()
+        known = fitted.entries
         check_extension(new, row_features, column_features, conflicts)
         if new is not None:
             check_weighted(type(self).__name__, new, able=self.takes_weights)
         areas = self._areas
         areas.check_extends()
-        entries, rows, columns = known.extend(
-            new, conflicts=conflicts, row_features=row_features, column_features=column_features
-        )
+        more: dict[str, Any] = {"row_features": row_features, "column_features": column_features}
+        if fitted.given is not None:
+            fitted = replace(fitted, given=fitted.given.extend(new, conflicts=conflicts, **more).entries)
+            new = new and new.with_extras(weigh_new(new.extras, self._half_life, known.train.extras))
+        entries, rows, columns = known.extend(new, conflicts=conflicts, **more)
         areas.check_new("row", known.rows, entries.rows)
         areas.check_new("column", known.columns, entries.columns)
         warn_of_nothing(entries, "row", rows)
         warn_of_nothing(entries, "column", columns)
-        return self._encode_again(entries, self._require_fitted(), rows, columns)
+        return self._encode_again(entries, fitted, rows, columns)
 
     def forget(
         self,
@@ -333,11 +340,12 @@ class Model(ABC):
         row_features, column_features : labels of which only the features are forgotten.
         missing : "error" raises an error for anything that is not known, "ignore" skips it.
         """
-        plan = plan_forget(self.entries_, rows, columns, entries, row_features, column_features, missing=missing)
-        found = forget(self.entries_, plan)
         fitted = self._require_fitted()
+        plan = plan_forget(fitted.entries, rows, columns, entries, row_features, column_features, missing=missing)
+        found = forget(fitted.entries, plan)
         left = replace(
             fitted,
+            given=None if fitted.given is None else forget(fitted.given, plan).store,
             predictor=fitted.predictor.without(found.gone_rows, found.gone_columns),
             presence=None if fitted.presence is None else fitted.presence.without_columns(found.gone_columns),
         )
@@ -364,34 +372,48 @@ class Model(ABC):
         """
         fitted = self._require_fitted()
         model = copy.copy(self)
-        model._fitted = replace(fitted, entries=fitted.entries.with_names(rows, columns))
+        given = None if fitted.given is None else fitted.given.with_names(rows, columns)
+        model._fitted = replace(fitted, entries=fitted.entries.with_names(rows, columns), given=given)
         return model
 
     def fold_in(
-        self, columns: Iterable[Any] = (), values: Iterable[float] = (), *, features: FeatureValues | None = None
+        self,
+        columns: Iterable[Any] = (),
+        values: Iterable[float] = (),
+        *,
+        times: Iterable[Any] | None = None,
+        features: FeatureValues | None = None,
     ) -> FoldedRows:
         """Return an unstored row with these entries; it predicts and ranks like a row that `extend` added.
 
         Nothing is kept, no label is needed, and the cost is that of one row. `features` maps names to values, for a
         model that was fitted with row features; a row with features needs no entries. Interactions need no values.
+        `times` are the dates of the entries, which count by their age in a model with a `half_life`; entries without a
+        date are new.
         """
-        return self._fold_in([(columns, values)], None if features is None else [features], single=True)
+        return self._fold_in([(columns, values, times)], None if features is None else [features], single=True)
 
     def fold_in_many(
         self, histories: Sequence[RowHistory], *, features: Sequence[FeatureValues | None] | None = None
     ) -> FoldedRows:
-        """Return one unstored row for each history, a pair of columns and values, computed in one pass."""
+        """Return one unstored row for each history, columns and values (and times), computed in one pass."""
         return self._fold_in(histories, features, single=False)
 
     def fold_in_column(
-        self, rows: Iterable[Any] = (), values: Iterable[float] = (), *, features: FeatureValues | None = None
+        self,
+        rows: Iterable[Any] = (),
+        values: Iterable[float] = (),
+        *,
+        times: Iterable[Any] | None = None,
+        features: FeatureValues | None = None,
     ) -> FoldedColumns:
         """Return an unstored column with these entries; it predicts like a column that `extend` added."""
         from deepmf.models.fold_in import fold_in_column
 
         fitted = self._require_fitted()
         self._areas.check_folds_in("column")
-        return fold_in_column(fitted.rankers, fitted.predictor, (rows, values), features)
+        history, half_life = (rows, values, times), self._half_life
+        return fold_in_column(fitted.rankers, fitted.predictor, history, features, half_life=half_life)
 
     def predict(
         self, rows: Iterable[Any], columns: Iterable[Any], *, at: Any = None, unknown: Unknown = "error"
@@ -408,8 +430,9 @@ class Model(ABC):
             plus the effect of the row or the column that is known.
         """
         pairs = self._find_value_pairs(rows, columns, unknown)
+        drift = self.drift_at(at, pairs.rows.size)
         predicted = pairs.evaluate(self.predictor_.predict, self._predict_by_means)
-        return self._add_drift(predicted, pairs, self._read_times(at, pairs))
+        return predicted if drift is None else drift.move_pairs(predicted, pairs.rows, pairs.columns)
 
     def predict_levels(
         self,
@@ -424,7 +447,7 @@ class Model(ABC):
 
         `metric` is the criterion that the levels optimise: "rmse", "mae" or "accuracy". It matters only to models that
         predict a distribution. With `unknown="fallback"`, the level is the one nearest to the fallback's mean. `at` is
-        the time to predict for, as in `predict`; levels that optimise another metric than "rmse" do not drift.
+        the time to predict for, as in `predict`.
         """
         scale, predictor = self.scale_, self.predictor_
         check_has_values(scale)
@@ -436,44 +459,59 @@ class Model(ABC):
             return scale.nearest_level(self._predict_means(rows, columns))
 
         pairs = find_pairs(self.entries_, rows, columns, unknown)
-        times = self._read_times(at, pairs)
-        if metric == "rmse" and self._require_fitted().drift is not None:
-            drifted = self._add_drift(pairs.evaluate(predictor.predict, self._predict_by_means), pairs, times)
-            return np.where(np.isnan(drifted), np.nan, scale.nearest_level(np.nan_to_num(drifted, nan=scale.low)))
-        return pairs.evaluate(lambda *pair: predictor.levels(*pair, metric=metric), fall_back)
+        drift = self.drift_at(at, pairs.rows.size)
+        if drift is None:
+            return pairs.evaluate(lambda *pair: predictor.levels(*pair, metric=metric), fall_back)
+        if metric != "rmse" and self.gives_distribution:
+            return self._read_distributions(rows, columns, unknown, at, lambda found: found.best(metric))
+        predicted = pairs.evaluate(predictor.predict, self._predict_by_means)
+        return drift._replace(rounds=True).move_pairs(predicted, pairs.rows, pairs.columns)
 
     def predict_distribution(
-        self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error"
+        self, rows: Iterable[Any], columns: Iterable[Any], *, at: Any = None, unknown: Unknown = "error"
     ) -> FloatArray:
         """Return the probability of each level, (pairs, levels); on a scale without levels, of each bin (`support_`).
+
+        `at` is the time to predict for, as in `predict`: with drift, the mean of a distribution moves as far as the
+        prediction does, up to the last hundredth of the scale.
 
         With `unknown="fallback"`, the probabilities are the frequencies of the levels among the entries of the known
         row or column, smoothed by five entries at the frequencies of training; if neither is known, the latter alone.
         A model that predicts only values raises `BadSetting`.
         """
-        return self._read_distributions(rows, columns, unknown, lambda found: found.probabilities)
+        return self._read_distributions(rows, columns, unknown, at, lambda found: found.probabilities)
 
     def predict_interval(
-        self, rows: Iterable[Any], columns: Iterable[Any], *, coverage: float = 0.9, unknown: Unknown = "error"
+        self,
+        rows: Iterable[Any],
+        columns: Iterable[Any],
+        *,
+        at: Any = None,
+        coverage: float = 0.9,
+        unknown: Unknown = "error",
     ) -> Interval:
-        """Return intervals that contain the true value with about this probability.
+        """Return intervals that contain the true value with about this probability, at a time as in `predict`.
 
         On a scale with levels, the interval grows from the most probable level until its probability is nearest to
         the coverage. Without levels, it lies between two tails of equal probability. A model that predicts only values
         raises `BadSetting`.
         """
         check_coverage(coverage)
-        ends = self._read_distributions(rows, columns, unknown, lambda found: found.ends(coverage, self.scale_))
+        ends = self._read_distributions(rows, columns, unknown, at, lambda found: found.ends(coverage, self.scale_))
         return Interval(*ends.T)
 
-    def scores(self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error") -> FloatArray:
+    def scores(
+        self, rows: Iterable[Any], columns: Iterable[Any], *, at: Any = None, unknown: Unknown = "error"
+    ) -> FloatArray:
         """Return the real-valued score of each pair in the scale's units, even if `predict` returns levels."""
         predictor = self.predictor_
         pairs = self._find_value_pairs(rows, columns, unknown)
-        return pairs.evaluate(
-            lambda *at: predictor.readout.units(predictor.score_pairs(*at)),
-            lambda *at: self.scale_.clip(self._predict_means(*at)),
+        drift = self.drift_at(at, pairs.rows.size)
+        found = pairs.evaluate(
+            lambda *pair: predictor.readout.units(predictor.score_pairs(*pair)),
+            lambda *pair: self.scale_.clip(self._predict_means(*pair)),
         )
+        return found if drift is None else drift._replace(rounds=False).move_pairs(found, pairs.rows, pairs.columns)
 
     def areas(self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error") -> npt.NDArray[np.str_]:
         """Return the area of each pair: "I" both trained, "II" new row, "III" new column, "IV" both new.
@@ -641,26 +679,29 @@ class Model(ABC):
         self._areas.check_explains(axis)
         return explain_pair(fitted.rankers, fitted.predictor, row, column, n, axis=axis)
 
-    def complete(self) -> FloatArray:
-        """Return the whole matrix, (rows, columns): observed entries as they are, all others predicted."""
+    def complete(self, *, at: Any = None) -> FloatArray:
+        """Return the whole matrix, (rows, columns): observed entries as they are, all others predicted.
+
+        `at` is the time to predict for, as in `predict`.
+        """
         from deepmf.models.completion import complete_array
 
-        return complete_array(self.entries_, self.predictor_)
+        return complete_array(self.entries_, self.predictor_, self.drift_at(at))
 
-    def complete_frame(self) -> Any:
+    def complete_frame(self, *, at: Any = None) -> Any:
         """Return every missing entry as a long polars frame with the column names of the training data."""
         from deepmf.models.completion import complete_frame
 
-        return complete_frame(self.entries_, self.predictor_)
+        return complete_frame(self.entries_, self.predictor_, self.drift_at(at))
 
-    def complete_to(self, path: str | Path) -> int:
+    def complete_to(self, path: str | Path, *, at: Any = None) -> int:
         """Write every missing entry to a file in bounded memory; return their number.
 
         The name ends in .csv, .tsv, .jsonl or .parquet. A line has the row, the column and the value.
         """
         from deepmf.models.completion import complete_to
 
-        return complete_to(self.entries_, self.predictor_, path)
+        return complete_to(self.entries_, self.predictor_, path, self.drift_at(at))
 
     def save(
         self,
@@ -711,7 +752,10 @@ class Model(ABC):
             model = cls(**cls.settings_class.drop_removed(settings))
         model.chosen_ = read_choice(read_field(content, "chosen"), model.settings)
         model._given -= model.chosen_.keys()
-        entries = _unpack_entries(content, tensors, model._areas, takes_features=cls.takes_features)
+        given = entries = _unpack_entries(content, tensors, model._areas, takes_features=cls.takes_features)
+        if model._half_life is not None:
+            with refuse_stored("half-life"):
+                entries = given.weigh_by_age(model._half_life)
         model.history_ = History.from_dict(read_field(content, "history"))
         with refuse_stored(cls.__name__):
             predictor = (
@@ -722,8 +766,24 @@ class Model(ABC):
         presence = Presence.unpack(content["presence"], tensors, entries) if "presence" in content else None
         drift = Drift.unpack(content["drift"], tensors) if "drift" in content else None
         recency = Recency.from_dict(content["recency"]) if "recency" in content else None
-        model._fitted = Fitted(entries, predictor, presence, model._default_order(presence), drift, recency)
+        fitted = Fitted(entries, predictor, presence, model._default_order(presence), drift, recency)
+        model._fitted = fitted if given is entries else replace(fitted, given=given)
         return model
+
+    def drift_at(self, at: Any = None, n_pairs: int | None = None) -> DriftAt | None:
+        """Return the drift at a time, or at one time for each of some pairs; None for a model without drift.
+
+        The default is the time of the latest training entry. A model that ignores times refuses one.
+        """
+        drift, times = self._require_fitted().drift, None
+        if at is not None:
+            self._check_takes_time(at)
+            several = n_pairs is not None and isinstance(at, list | tuple | np.ndarray)
+            times = parse_times(at, n_pairs).seconds if several else parse_time(at)
+        if drift is None:
+            return None
+        rounds = self.predictor_.readout.predicts_levels
+        return DriftAt(drift, drift.latest if times is None else times, self.scale_, rounds)
 
     @property
     def has_drift(self) -> bool:
@@ -737,8 +797,9 @@ class Model(ABC):
 
     @property
     def entries_(self) -> EntryStore:
-        """The entries that the model knows: those of training, and those added by `extend`."""
-        return self._require_fitted().entries
+        """The entries that the model knows, as they were given: those of training, and those added by `extend`."""
+        fitted = self._require_fitted()
+        return fitted.entries if fitted.given is None else fitted.given
 
     @property
     def predictor_(self) -> Predictor:
@@ -897,12 +958,14 @@ class Model(ABC):
             raise BadEntries("there is nothing to learn: every row has an entry in every column")
         if validation is not None:
             check_matrix(validation, "validation")
-        aligned, model = ValidationEntries.of(train, validation), copy.copy(self)
+        model, given, train = copy.copy(self), train, weigh_by_age(train, self._half_life)
+        aligned = ValidationEntries.of(train, validation)
         entries = EntryStore.of(train).with_names(row_names, column_names)
         recency = learn_recency(train) if getattr(self.settings, "times", None) is not None else None
         model.history_, model.chosen_ = History(), {"rank_by": "relevance"}
         model.settings = replace(model.settings, **model.chosen_)
         model._fitted = Fitted(entries, InteractionPredictor.of(entries), recency=recency)
+        model._keep_given(given)
         model._learn_presence(aligned)
         self.__dict__.update(model.__dict__)
         return self
@@ -960,6 +1023,16 @@ class Model(ABC):
         if self._fitted is None:
             raise NotFitted(f"this {type(self).__name__} is not fitted yet: call fit first")
         return self._fitted
+
+    @property
+    def _half_life(self) -> str | None:
+        """The age at which an entry counts half; None where age does not matter."""
+        return getattr(self.settings, "half_life", None)
+
+    def _keep_given(self, train: ObservedMatrix) -> None:
+        """Keep the training entries as they were given, where their weights were changed."""
+        if self._fitted is not None and train is not self._fitted.entries.train and self._half_life is not None:
+            self._fitted = replace(self._fitted, given=replace(self._fitted.entries, train=train))
 
     def _set_fitted(self, entries: EntryStore, predictor: Predictor) -> None:
         """Store a predictor, unless its latents or their products leave the range of their type."""
@@ -1056,16 +1129,18 @@ class Model(ABC):
         self._areas.check_folds_in("row")
         if not histories:
             raise BadEntries("there is no history to fold in")
-        return fold_in_rows(fitted.rankers, fitted.predictor, histories, features, single=single)
+        half_life = self._half_life
+        return fold_in_rows(fitted.rankers, fitted.predictor, histories, features, single=single, half_life=half_life)
 
     def _read_distributions(
         self,
         rows: Iterable[Any],
         columns: Iterable[Any],
         unknown: Unknown,
+        at: Any,
         read: Callable[[PredictiveDistribution], FloatArray],
     ) -> FloatArray:
-        """Return `read` of the predictive distributions of pairs of labels."""
+        """Return `read` of the predictive distributions of pairs of labels, at a time."""
         predictor = self.predictor_
         check_has_values(self.scale_)
         if not self.gives_distribution:
@@ -1073,22 +1148,22 @@ class Model(ABC):
                 f"{type(self).__name__} predicts a value, not a distribution; OrdinalDMF, ICFNADE and UCFNADE do both"
             )
         pairs = find_pairs(self.entries_, rows, columns, unknown)
-        return pairs.evaluate(lambda *at: read(predictor.distribution(*at)), lambda *at: read(self._count_levels(*at)))
+        drift = self.drift_at(at, pairs.rows.size)
+        if drift is None:
+            return pairs.evaluate(
+                lambda *pair: read(predictor.distribution(*pair)), lambda *pair: read(self._count_levels(*pair))
+            )
+        static = pairs.evaluate(predictor.predict, self._predict_by_means)
+        amounts, known = drift.move_pairs(static, pairs.rows, pairs.columns) - static, pairs.are_known
+        return pairs.evaluate(
+            lambda *pair: read(predictor.distribution(*pair).shift(amounts[known])),
+            lambda *pair: read(self._count_levels(*pair).shift(amounts[~known])),
+        )
 
     def _find_value_pairs(self, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown) -> LabelPairs:
         """Return the positions of pairs of labels whose values can be predicted."""
         check_has_values(self.scale_)
         return find_pairs(self.entries_, rows, columns, unknown)
-
-    def _read_times(self, at: Any, pairs: LabelPairs) -> TimeArray | None:
-        """Return the time of each pair; None for a model without drift. A model that ignores times refuses one."""
-        drift, n_pairs = self._require_fitted().drift, pairs.rows.size
-        if at is None:
-            return None if drift is None else np.full(n_pairs, drift.latest)
-        self._check_takes_time(at)
-        several = isinstance(at, list | tuple | np.ndarray)
-        times = parse_times(at, n_pairs).seconds if several else np.full(n_pairs, parse_time(at))
-        return None if drift is None else times
 
     def _check_takes_time(self, at: Any) -> None:
         """Refuse a time that the model would ignore."""
@@ -1097,14 +1172,6 @@ class Model(ABC):
                 f"this {type(self).__name__} was fitted without times and cannot answer for at={reprlib.repr(at)}",
                 hint=Hint("fit it with times='auto'", "fit it with --set times=auto"),
             )
-
-    def _add_drift(self, predicted: FloatArray, pairs: LabelPairs, times: TimeArray | None) -> FloatArray:
-        """Return predictions for pairs at some times, within the bounds of the scale."""
-        drift = self._require_fitted().drift
-        if drift is None or times is None:
-            return predicted
-        moved = self.scale_.clip(predicted + drift.evaluate(pairs.rows, pairs.columns, times))
-        return self.scale_.nearest_level(moved) if self.predictor_.readout.predicts_levels else moved
 
     def _count_levels(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
         """Return the fallback's distribution for each pair of positions: the frequencies of the levels."""

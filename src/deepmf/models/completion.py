@@ -15,6 +15,7 @@ from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
+from deepmf.models.drift import DriftAt
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import batches
 from deepmf.storage.frame_file import find_label_type, write_frame_file
@@ -38,30 +39,30 @@ class CompletedRows(NamedTuple):
     observed: npt.NDArray[np.bool_]
 
 
-def complete_array(entries: EntryStore, predictor: Predictor) -> FloatArray:
+def complete_array(entries: EntryStore, predictor: Predictor, drift: DriftAt | None = None) -> FloatArray:
     """Return the whole matrix, observed entries as they are."""
     shape = len(entries.rows), len(entries.columns)
     _check_memory(entries, shape[0] * shape[1] * _BYTES_A_VALUE)
     whole = np.empty(shape)
-    for part in complete_rows(entries, predictor):
+    for part in complete_rows(entries, predictor, drift=drift):
         whole[part.rows] = part.values
     return whole
 
 
-def complete_frame(entries: EntryStore, predictor: Predictor) -> Any:
+def complete_frame(entries: EntryStore, predictor: Predictor, drift: DriftAt | None = None) -> Any:
     """Return every missing entry as a long polars frame."""
     n_missing = len(entries.rows) * len(entries.columns) - entries.n_entries
     _check_memory(entries, n_missing * _BYTES_A_LINE)
-    return import_polars().concat(_missing_frames(entries, predictor))
+    return import_polars().concat(_missing_frames(entries, predictor, drift))
 
 
-def complete_to(entries: EntryStore, predictor: Predictor, path: str | Path) -> int:
+def complete_to(entries: EntryStore, predictor: Predictor, path: str | Path, drift: DriftAt | None = None) -> int:
     """Write every missing entry to a file in bounded memory, completely or not at all."""
     count = 0
 
     def count_lines() -> Iterator[Any]:
         nonlocal count
-        for frame in _missing_frames(entries, predictor):
+        for frame in _missing_frames(entries, predictor, drift):
             count += frame.height
             yield frame
 
@@ -75,16 +76,19 @@ def complete_rows(
     chosen: IndexArray | None = None,
     observed_columns: Callable[[IndexArray], AxisEntries] | None = None,
     predict: Callable[[npt.NDArray[Any]], FloatArray] | None = None,
+    drift: DriftAt | None = None,
 ) -> Iterator[CompletedRows]:
     """Complete some rows at a time: all, or the chosen positions of the predictor.
 
     observed_columns: maps positions of rows to their entries; default: those of the stored rows.
     predict: maps scores to predictions; default: the values of the readout.
+    drift: moves predictions to a time.
     """
     columns = np.arange(len(entries.columns))
     chosen = np.arange(len(entries.rows)) if chosen is None else chosen
     for rows in batches(chosen, width=columns.size):
         values = (predict or predictor.readout.values)(predictor.score_block(rows, columns))
+        values = values if drift is None else drift.move_block(values, rows, columns)
         known = (observed_columns or entries.seen_columns)(rows)
         observed = np.zeros(values.shape, dtype=bool)
         places = np.repeat(np.arange(rows.size), np.diff(known.starts)), known.others
@@ -105,10 +109,10 @@ def _check_memory(entries: EntryStore, n_bytes: int) -> None:
         )
 
 
-def _missing_frames(entries: EntryStore, predictor: Predictor) -> Iterator[Any]:
+def _missing_frames(entries: EntryStore, predictor: Predictor, drift: DriftAt | None) -> Iterator[Any]:
     polars = import_polars()
     schema = _schema(entries)
-    for part in complete_rows(entries, predictor):
+    for part in complete_rows(entries, predictor, drift=drift):
         row_of, column_of = np.nonzero(~part.observed)
         found = (
             entries.rows.array[part.rows[row_of]],

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import expit, logit
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray
@@ -21,6 +22,10 @@ _MOST_HALVED = 5
 # Between how many coverages, evenly spaced from 0 to 1, calibration interpolates; how many values that lie as the
 # distributions state are added to held-out ones; and by which part of a step stated coverages rise at least.
 _COVERAGE_STEPS, _STATED_COUNT, _LEAST_RISE = 20, 100, 1e-6
+
+# Shifted distributions: the largest change of log-odds, the steps in which it is found, and how near their means come
+# to the ends of the support, as a share of its width.
+_MOST_LOG_ODDS, _SHIFT_STEPS, _END_MARGIN = 40.0, 40, 0.01
 
 
 class OrdinalSupport(NamedTuple):
@@ -117,6 +122,33 @@ class PredictiveDistribution:
             return chosen
         median: FloatArray = self.support[(self.exceedance > 0.5).sum(axis=1)]
         return median
+
+    def shift(self, amounts: FloatArray) -> PredictiveDistribution:
+        """Return distributions whose means are larger by some amounts (pairs,), up to just before the ends.
+
+        The log-odds of exceeding each value move by one number for each pair, as if its score were another one.
+        """
+        some = np.flatnonzero(amounts)
+        if some.size == 0 or self.support.size == 1:
+            return self
+        gaps = np.diff(self.support)
+        odds = logit(np.clip(self.exceedance[some], 1e-12, 1.0 - 1e-12))
+        means, width = self.exceedance[some] @ gaps, gaps.sum()  # above the first value
+        wanted = np.clip(
+            means + amounts[some],
+            np.minimum(means, _END_MARGIN * width),
+            np.maximum(means, (1.0 - _END_MARGIN) * width),
+        )
+        steps, low, high = (np.full(some.size, end) for end in (0.0, -_MOST_LOG_ODDS, _MOST_LOG_ODDS))
+        for _ in range(_SHIFT_STEPS):  # of Newton, or of bisection where that would leave the interval
+            chances = expit(odds + steps[:, None])
+            missing = wanted - chances @ gaps
+            low, high = np.where(missing > 0, steps, low), np.where(missing < 0, steps, high)
+            newton = steps + missing / np.maximum((chances * (1.0 - chances)) @ gaps, 1e-300)
+            steps = np.where((newton >= low) & (newton <= high), newton, (low + high) / 2.0)
+        exceedance = self.exceedance.copy()
+        exceedance[some] = expit(odds + steps[:, None])
+        return replace(self, exceedance=exceedance)
 
     def exceed(self, thresholds: FloatArray) -> FloatArray:
         """Return the probability that the value of each pair is at least a threshold (pairs,).

@@ -27,6 +27,8 @@ from deepmf.matrix.axis_entries import locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import DAY, NO_TIME, TimeArray
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.models.distribution import PredictiveDistribution
 from deepmf.models.pairs import Fallback
 from deepmf.storage.model_file import Packed, Tensors, read_field, read_number, read_numbers, read_vector
 
@@ -121,6 +123,17 @@ class Drift(NamedTuple):
                 total += shares * component.evaluate(rows, columns, times)
         return total
 
+    def evaluate_block(self, rows: IndexArray, columns: IndexArray, time: int) -> FloatArray:
+        """Return the drift (rows, columns) of all pairs at one time: a part of the rows plus a part of the columns."""
+        nobody = np.full(1, -1)
+
+        def evaluate(rows: IndexArray, columns: IndexArray) -> FloatArray:
+            rows, columns = np.broadcast_arrays(rows, columns)
+            return self.evaluate(rows, columns, np.full(rows.size, time))
+
+        of_columns = evaluate(nobody, columns) - evaluate(nobody, nobody)  # the drift of all is in both parts
+        return np.asarray(evaluate(rows, nobody)[:, None] + of_columns)
+
     def join(self, residuals: FloatArray, rows: IndexArray, columns: IndexArray, times: TimeArray) -> Drift:
         """Return the drift with the shares that explain the residuals of a model best, none of them negative."""
         return self._replace(shares=find_shares(self.components, residuals, rows, columns, times))
@@ -168,6 +181,46 @@ class Drift(NamedTuple):
         shares, later = (np.array([read_number(share, "a stored drift") for share in each]) for each in both)
         latest = int(read_number(read_field(content, "latest"), "a stored drift"))
         return cls(tuple(components), shares, later, latest)
+
+
+class DriftAt(NamedTuple):
+    """A drift at a time, or at one time for each pair, and the scale within which predictions move.
+
+    rounds: whether predictions are levels.
+    known: whether rows, and whether columns, have drifts of their own; those that are folded in have none.
+    """
+
+    drift: Drift
+    time: int | TimeArray
+    scale: Scale
+    rounds: bool = False
+    known: tuple[bool, bool] = (True, True)
+
+    def move_pairs(self, predicted: FloatArray, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return predictions (pairs,) at the time; NaN stays."""
+        rows, columns = self._hide(rows, 0), self._hide(columns, 1)
+        return self._keep_on_scale(
+            predicted + self.drift.evaluate(rows, columns, np.broadcast_to(self.time, rows.shape))
+        )
+
+    def move_block(self, predicted: FloatArray, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return predictions (rows, columns) at a single time."""
+        rows, columns = self._hide(rows, 0), self._hide(columns, 1)
+        return self._keep_on_scale(predicted + self.drift.evaluate_block(rows, columns, int(self.time)))
+
+    def shift(
+        self, found: PredictiveDistribution, predicted: FloatArray, rows: IndexArray, columns: IndexArray
+    ) -> PredictiveDistribution:
+        """Return distributions that move as far as the predictions (pairs,) do."""
+        return found.shift(self.move_pairs(predicted, rows, columns) - predicted)
+
+    def _hide(self, positions: IndexArray, axis: int) -> IndexArray:
+        """Return positions of an axis, -1 where it has no drift of its own."""
+        return positions if self.known[axis] else np.full(positions.size, -1)
+
+    def _keep_on_scale(self, moved: FloatArray) -> FloatArray:
+        kept = self.scale.clip(moved)
+        return np.where(np.isnan(kept), np.nan, self.scale.nearest_level(kept)) if self.rounds else kept
 
 
 def find_shares(

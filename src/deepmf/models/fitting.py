@@ -20,7 +20,6 @@ from deepmf.errors import (
     BadSetting,
     DeepMFWarning,
     GuessedColumns,
-    Hint,
     NotBetterThanMeans,
     NothingObserved,
     TrainingDiverged,
@@ -28,7 +27,7 @@ from deepmf.errors import (
 )
 from deepmf.matrix.arrays import IndexArray, iterate_pieces
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import decay_weights, fill_weights
+from deepmf.matrix.extras import NO_TIME, format_time
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -96,17 +95,15 @@ def check_weighted(name: str, entries: ObservedMatrix, *, able: bool) -> None:
         raise BadSetting(f"{name} does not use weights of entries; leave them out, or choose a model that does")
 
 
-def weigh_by_age(train: ObservedMatrix, half_life: str | None) -> ObservedMatrix:
-    """Return entries whose weights halve with every half-life of their age, counted from the latest entry."""
-    if half_life is None:
-        return train
-    if train.times is None:
-        raise BadSetting(
-            f"half_life={half_life!r} needs entries with dates",
-            hint=Hint("time= names their column", "--time names their column"),
+def warn_of_constant_times(train: ObservedMatrix, settings: Settings) -> None:
+    """Warn of dates that are all the same, if the settings ask to learn from them."""
+    if train.times is None or {getattr(settings, name, None) for name in OF_TIMES} == {None}:
+        return
+    dates = train.times[train.times != NO_TIME]
+    if dates.min() == dates.max():
+        warnings.warn(
+            f"all entries have the time {format_time(dates[0])}, so times teach nothing", DeepMFWarning, stacklevel=3
         )
-    weights = decay_weights(train.times, half_life)
-    return train.with_extras(train.extras._replace(weights=weights * fill_weights(train.extras, weights.size)))
 
 
 def check_trainable(train: Any) -> None:
@@ -310,6 +307,8 @@ def check_ranks(model: str, train: ObservedMatrix, settings: Any, *, able: bool)
             f"{model} is fitted by one process, and {ranks.size} were started together; OrdinalDMF, DMF and DMFD are "
             "fitted by several"
         )
+    if train.weights is not None:
+        raise BadSetting("several processes cannot fit weighted entries together; leave out weights and half_life")
     gamma = getattr(settings, "gamma", 0.0)
     if gamma:
         raise BadSetting(f"gamma must be 0 where several processes fit a model together; got {gamma!r}")

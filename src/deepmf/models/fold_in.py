@@ -14,18 +14,19 @@ from deepmf.errors import BadEntries, BadFeatures, BadSetting, NothingObserved, 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import parse_time
+from deepmf.matrix.extras import NO_TIME, Extras, TimeArray, join_extras, parse_time, parse_times, weigh_new
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import to_numbers
-from deepmf.models.distribution import Interval, check_coverage
+from deepmf.models.distribution import Interval, PredictiveDistribution, check_coverage
+from deepmf.models.drift import DriftAt
 from deepmf.models.explanation import Explanation, explain_column, explain_row
 from deepmf.models.latents import Latents
 from deepmf.models.pairs import Axis
-from deepmf.models.predictor import Predictor
+from deepmf.models.predictor import Predictor, check_levels
 from deepmf.models.ranking import (
     FRAME_FIELDS,
     ColumnFilter,
@@ -38,7 +39,8 @@ from deepmf.models.ranking import (
 from deepmf.models.relevance import RankBy, Rankers
 from deepmf.models.reranking import Rerank, make_reranker
 
-History = tuple[Iterable[Any], Iterable[float]]  # labels, and the values that a row (or column) has there
+# Labels, the values that a row (or column) has there, and optionally their times.
+History = tuple[Iterable[Any], Iterable[float]] | tuple[Iterable[Any], Iterable[float], Iterable[Any] | None]
 
 FeatureValues = Mapping[str, Any]  # features of a row (or column) by name
 
@@ -70,38 +72,51 @@ class Folded(ABC):
 
     def predict(self, labels: Iterable[Any], /, *, at: Any = None) -> FloatArray:
         """Return the predictions for some labels of the other axis, at a time as in `Model.predict`."""
-        rows, columns = self._pairs(labels)
-        return self._reshape(self._add_drift(self.predictor.predict(rows, columns), rows, columns, at))
+        pairs, drift = self._pairs(labels), self.drift_at(at)
+        predicted = self.predictor.predict(*pairs)
+        return self._reshape(predicted if drift is None else drift.move_pairs(predicted, *pairs))
 
-    def _add_drift(self, predicted: FloatArray, rows: IndexArray, columns: IndexArray, at: Any) -> FloatArray:
-        """Add the drift of all entries and of the other axis: what was folded in has none of its own."""
+    def predict_levels(self, labels: Iterable[Any], /, *, at: Any = None, metric: str = "rmse") -> FloatArray:
+        """Return the legal levels that are best by a metric."""
+        pairs, drift = self._pairs(labels), self.drift_at(at)
+        if drift is None:
+            return self._reshape(self.predictor.levels(*pairs, metric=metric))
+        check_levels(self.entries.scale, metric)
+        if metric != "rmse" and self.predictor.readout.gives_distribution:
+            return self._reshape(self._predict_distributions(*pairs, drift).best(metric))
+        return self._reshape(drift._replace(rounds=True).move_pairs(self.predictor.predict(*pairs), *pairs))
+
+    def predict_distribution(self, labels: Iterable[Any], /, *, at: Any = None) -> FloatArray:
+        """Return the probability of each level."""
+        return self._reshape(self._predict_distributions(*self._pairs(labels), self.drift_at(at)).probabilities)
+
+    def predict_interval(self, labels: Iterable[Any], /, *, at: Any = None, coverage: float = 0.9) -> Interval:
+        """Return intervals that contain the true value with about this probability."""
+        check_coverage(coverage)
+        found = self._predict_distributions(*self._pairs(labels), self.drift_at(at))
+        return Interval(*(self._reshape(end) for end in found.ends(coverage, self.entries.scale).T))
+
+    def drift_at(self, at: Any = None) -> DriftAt | None:
+        """Return the drift at a time, of all entries and of the other axis: what was folded in has none of its own."""
         drift, time = self.rankers.drift, self._read_time(at)
         if drift is None:
-            return predicted
-        unknown = np.full(rows.size, -1)
-        times = np.full(rows.size, drift.latest if time is None else time)
-        known_rows, known_columns = (unknown, columns) if self.axis == "row" else (rows, unknown)
-        return self.entries.scale.clip(predicted + drift.evaluate(known_rows, known_columns, times))
+            return None
+        known, rounds = (self.axis == "column", self.axis == "row"), self.predictor.readout.predicts_levels
+        return DriftAt(drift, drift.latest if time is None else time, self.entries.scale, rounds, known)
+
+    def _predict_distributions(
+        self, rows: IndexArray, columns: IndexArray, drift: DriftAt | None
+    ) -> PredictiveDistribution:
+        found = self.predictor.distribution(rows, columns)
+        if drift is None:
+            return found
+        return drift.shift(found, self.predictor.predict(rows, columns), rows, columns)
 
     def _read_time(self, at: Any) -> int | None:
         """Return a time as Unix seconds; refuse a time that the model would ignore."""
         if at is not None and self.rankers.drift is None and self.rankers.recency is None:
             raise BadSetting(f"the model has learned nothing from times and cannot answer for at={at!r}")
         return None if at is None else parse_time(at)
-
-    def predict_levels(self, labels: Iterable[Any], /, *, metric: str = "rmse") -> FloatArray:
-        """Return the legal levels that are best by a metric."""
-        return self._reshape(self.predictor.levels(*self._pairs(labels), metric=metric))
-
-    def predict_distribution(self, labels: Iterable[Any], /) -> FloatArray:
-        """Return the probability of each level."""
-        return self._reshape(self.predictor.distribution(*self._pairs(labels)).probabilities)
-
-    def predict_interval(self, labels: Iterable[Any], /, *, coverage: float = 0.9) -> Interval:
-        """Return intervals that contain the true value with about this probability."""
-        check_coverage(coverage)
-        ends = self.predictor.distribution(*self._pairs(labels)).ends(coverage, self.entries.scale)
-        return Interval(*(self._reshape(end) for end in ends.T))
 
     def explain(self, label: Any, /, n: int = 5) -> Explanation:
         """Return the n entries that moved the prediction for a label the most, as `Model.explain` does."""
@@ -202,21 +217,32 @@ def fold_in_rows(
     features: Sequence[FeatureValues | None] | None = None,
     *,
     single: bool,
+    half_life: str | None = None,
 ) -> FoldedRows:
-    """Return the rows that have these entries over known columns, and these features."""
+    """Return the rows that have these entries over known columns, and these features.
+
+    half_life: the age at which an entry counts half.
+    """
     entries = rankers.entries
     described = _encode_features(entries.row_features, features, len(histories), of="row")
     observed = _read_histories(entries.columns, entries.scale, histories, described, of="row")
+    observed = observed._replace(extras=weigh_new(observed.extras, half_life, entries.train.extras))
     return _fold_in_rows(rankers, predictor, observed, single=single)
 
 
 def fold_in_column(
-    rankers: Rankers, predictor: Predictor, history: History, features: FeatureValues | None = None
+    rankers: Rankers,
+    predictor: Predictor,
+    history: History,
+    features: FeatureValues | None = None,
+    *,
+    half_life: str | None = None,
 ) -> FoldedColumns:
     """Return the column that has these entries over known rows, and these features."""
     entries = rankers.entries
     given = _encode_features(entries.column_features, None if features is None else [features], 1, of="column")
     observed = _read_histories(entries.rows, entries.scale, [history], given, of="column")
+    observed = observed._replace(extras=weigh_new(observed.extras, half_life, entries.train.extras))
     described = observed.below(entries.train.shape[0])  # as in an extension, trained rows alone describe a column
     _warn_of_nothing(described, "column", "rows", stacklevel=4)
     return FoldedColumns(entries, predictor.with_columns(described), observed, single=True, rankers=rankers)
@@ -274,29 +300,38 @@ def _read_histories(
 ) -> AxisEntries:
     """Return the entries of some histories by position on the other axis, with features."""
     described = np.zeros(len(histories), dtype=bool) if features is None else features.are_known
-    position_parts, value_parts, counts = [], [], []
-    for (labels, given_values), is_described in zip(histories, described.tolist(), strict=True):
+    position_parts, value_parts, extra_parts, counts = [], [], [], []
+    for (labels, given_values, *given_times), is_described in zip(histories, described.tolist(), strict=True):
         positions, values = others.positions(labels), to_numbers(given_values)
+        dated = bool(given_times) and given_times[0] is not None
+        times = parse_times(given_times[0], positions.size).seconds if dated else None
         if scale.is_interactions:
-            positions, values = _count_interactions(positions, values)
+            positions, values, times = _count_interactions(positions, values, times)
         if positions.size or values.size or not is_described:
             _check_history(others, scale, positions, values, of=of, or_features=features is not None)
         order = np.argsort(positions)  # as in a matrix: sums come out the same to the bit
         position_parts.append(positions[order])
         value_parts.append(values[order])
+        extra_parts.append((positions.size, Extras(times).take(order)))
         counts.append(positions.size)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     positions, values = np.concatenate(position_parts).astype(np.int64), np.concatenate(value_parts)
-    return AxisEntries(starts, positions, values, features)
+    return AxisEntries(starts, positions, values, features, join_extras(extra_parts))
 
 
-def _count_interactions(positions: IndexArray, counts: FloatArray) -> tuple[IndexArray, FloatArray]:
-    """Return distinct positions and the sums of their counts, each of which is 1 if no counts are given."""
+def _count_interactions(
+    positions: IndexArray, counts: FloatArray, times: TimeArray | None
+) -> tuple[IndexArray, FloatArray, TimeArray | None]:
+    """Return distinct positions, the sums of their counts (each of which is 1 if none are given), and latest times."""
     counts = np.ones(positions.size) if counts.size == 0 else counts
     if counts.size != positions.size:
-        return positions, counts  # refused below
+        return positions, counts, times  # refused below
     distinct, which = np.unique(positions, return_inverse=True)
-    return distinct, np.bincount(which, weights=counts, minlength=distinct.size).astype(np.float64)
+    if times is not None:
+        latest = np.full(distinct.size, NO_TIME)
+        np.maximum.at(latest, which, times)
+        times = latest
+    return distinct, np.bincount(which, weights=counts, minlength=distinct.size).astype(np.float64), times
 
 
 def _check_history(

@@ -146,7 +146,7 @@ class Means(Model):
     @property
     def mean_(self) -> float:
         """The mean of all training entries."""
-        return self.entries_.train.mean
+        return self.rankers_.entries.train.mean
 
     @property
     def row_effects_(self) -> FloatArray:

@@ -19,6 +19,10 @@ ranked, so that rows fold in without training and nothing can become stale.
 
 Entries of interactions have counts. An entry that happened c times weighs 1 + count_weight * log(c): EASE reads this
 number instead of 1, weighted ALS weighs the squared error of the entry with it (as Hu, Koren and Volinsky do).
+
+Entries may have weights w of their own. EASE reads sqrt(w) times this number, so that a row whose entries all have the
+weight 2 counts as the row twice; the length of a row is then (sum of w)^2 / (sum of w^2). Weighted ALS weighs squared
+errors with w, and counts w instead of 1 in a_i and b_j: an entry of weight 2 counts as the entry twice.
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries, gather, group
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.extras import Extras
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.storage.model_file import Packed, Tensors, read_field, read_numbers
 
@@ -199,7 +204,7 @@ class Ease(PresenceModel):
     def describe_rows(self, entries: AxisEntries) -> EaseRows:
         """Return the rows as a sparse matrix, and their scores for all trained columns."""
         n_columns = len(self.weights)
-        own = weigh_counts(entries.values, self.count_weight)
+        own = _read_entries(entries, self.count_weight)
         rows = scipy.sparse.csr_array((own, entries.others, entries.starts), (entries.starts.size - 1, n_columns))
         return EaseRows(rows, rows @ self.weights)
 
@@ -224,7 +229,7 @@ class Ease(PresenceModel):
         else:
             counts = self.co_counts[[column - len(self.weights)]].toarray()[0] * self.diagonal
             parts = counts[entries.others] - self.weights[entries.others] @ counts
-        return np.asarray(parts * weigh_counts(entries.values, self.count_weight), dtype=np.float64)
+        return np.asarray(parts * _read_entries(entries, self.count_weight), dtype=np.float64)
 
     def extend(self, entries: EntryStore, columns: IndexArray) -> Ease:
         """Return a model in which the new columns among some positions are described by their entries."""
@@ -233,7 +238,7 @@ class Ease(PresenceModel):
         if changed.size == 0:
             return self
         train, found = entries.train, entries.column_entries(changed)
-        own = weigh_counts(found.values, self.count_weight)
+        own = _read_entries(found, self.count_weight)
         by_column = scipy.sparse.csr_array((own, found.others, found.starts), (changed.size, train.shape[0]))
         counts = by_column @ _weigh_entries(train, _ROW_POWER, self.count_weight)
         kept = np.setdiff1d(np.arange(self.co_counts.shape[0]), changed - n_trained)
@@ -336,8 +341,9 @@ class WeightedALS(PresenceModel):
         n_rows, n_columns = train.shape
         size = min(_LATENT_SIZE, n_rows, n_columns)
         values = np.asarray(train.values, dtype=np.float64) if count_weight else np.ones(train.n_entries)
-        by_row = AxisEntries(train.by_row.starts, train.by_row.columns, values)
-        by_column = AxisEntries(train.by_column.starts, train.by_column.rows, values[train.by_column.entries])
+        order, extras = train.by_column.entries, Extras(weights=train.weights)
+        by_row = AxisEntries(train.by_row.starts, train.by_row.columns, values, extras=extras)
+        by_column = AxisEntries(train.by_column.starts, train.by_column.rows, values[order], extras=extras.take(order))
         generator = np.random.default_rng(0)
         columns = generator.standard_normal((n_columns, size), dtype=np.float32) * np.float32(0.1 / np.sqrt(size))
         rows = np.empty((0, size), dtype=np.float32)
@@ -376,8 +382,8 @@ class WeightedALS(PresenceModel):
     def find_effects(self, entries: AxisEntries, column: int) -> FloatArray:
         """Return v_j' A^-1 w_k v_k for each entry k of the row, where A^-1 sum of w_k v_k are its latents."""
         own = self.columns[entries.others].astype(np.float64)
-        weighted = own * weigh_counts(entries.values, self.count_weight)[:, None]
-        ridge = self.penalty * (len(own) + _UNOBSERVED_WEIGHT * self.n_columns)
+        weighted = own * _weigh_errors(entries, self.count_weight)[:, None]
+        ridge = self.penalty * (entries.totals[0] + _UNOBSERVED_WEIGHT * self.n_columns)
         equations = weighted.T @ own + self._column_gram + ridge * np.eye(own.shape[1])
         return np.asarray(weighted @ np.linalg.solve(equations, self.columns[column].astype(np.float64)))
 
@@ -388,7 +394,8 @@ class WeightedALS(PresenceModel):
             return self
         found = entries.column_entries(changed)
         used, places = np.unique(found.others, return_inverse=True)
-        of_rows = group(used.size, gather(used, *entries.train.by_row, entries.train.values))
+        extras = Extras(weights=entries.train.weights)
+        of_rows = group(used.size, gather(used, *entries.train.by_row, entries.train.values, extras=extras))
         rows = self.describe_rows(of_rows)
         found = found._replace(others=places)
         solved = _solve(found, rows, self.row_gram, self.penalty, self.n_rows, self.count_weight)
@@ -443,7 +450,8 @@ def _solve(
     entry. The ridge grows with the number of entries plus the weighted number of all columns, as Rendle et al. advise.
     """
     counts, size = np.diff(entries.starts), others.shape[1]
-    ridges = (penalty * (counts + _UNOBSERVED_WEIGHT * n_others)).astype(np.float32)
+    ridges = (penalty * (entries.totals + _UNOBSERVED_WEIGHT * n_others)).astype(np.float32)
+    weights = _weigh_errors(entries, count_weight) if count_weight or entries.extras.weights is not None else None
     table = np.vstack([others, np.zeros((1, size), dtype=np.float32)])  # the last is padding
     diagonal = np.arange(size)
     solved = np.zeros((counts.size, size), dtype=np.float32)
@@ -464,8 +472,8 @@ def _solve(
             at = np.where(inside, entries.starts[some, None] + places, 0)
             gathered = table[np.where(inside, entries.others[at], len(others))]
             weighted = gathered
-            if count_weight:
-                weighted = gathered * weigh_counts(entries.values[at], count_weight)[..., None]
+            if weights is not None:
+                weighted = gathered * weights[at][..., None]
             equations += weighted.mT @ gathered
             sums += weighted.sum(axis=1)
         solved[some] = np.linalg.solve(equations, sums[..., None])[..., 0]
@@ -604,14 +612,41 @@ def weigh_counts(counts: FloatArray, count_weight: float) -> LatentArray:
     return (1.0 + count_weight * np.log(np.maximum(counts, 1.0))).astype(np.float32)
 
 
+def _read_entries(entries: AxisEntries, count_weight: float) -> LatentArray:
+    """Return entries as EASE reads them: weighed counts, times the root of their weights."""
+    counts = weigh_counts(entries.values, count_weight)
+    weights = entries.extras.weights
+    return counts if weights is None else counts * np.sqrt(weights).astype(np.float32)
+
+
+def _weigh_errors(entries: AxisEntries, count_weight: float) -> LatentArray:
+    """Return the weights of the squared errors of weighted ALS: weighed counts, times the weights of entries."""
+    counts = weigh_counts(entries.values, count_weight)
+    weights = entries.extras.weights
+    return counts if weights is None else counts * weights.astype(np.float32)
+
+
 def _weigh_entries(train: ObservedMatrix, power: float, count_weight: float) -> scipy.sparse.csr_array:
     """Return the matrix of all entries, each with the share of entries of its row, relative to the mean, to a power.
 
-    Counts of interactions are weighed.
+    Counts of interactions and weights of entries are read as EASE reads them.
     """
     counts = np.maximum(train.row_counts, 1)
+    if train.weights is not None:
+        counts = _count_effective(train.entry_rows, train.weights, train.shape[0])
     by_row = (counts.mean() / counts).astype(np.float32) ** np.float32(power)
     weights = np.repeat(by_row, np.diff(train.by_row.starts))
-    if count_weight:
-        weights *= weigh_counts(np.asarray(train.values, dtype=np.float64), count_weight)
+    if count_weight or train.weights is not None:
+        values = np.asarray(train.values, dtype=np.float64)
+        entries = AxisEntries(train.by_row.starts, train.by_row.columns, values, extras=Extras(weights=train.weights))
+        weights *= _read_entries(entries, count_weight)
     return scipy.sparse.csr_array((weights, train.by_row.columns, train.by_row.starts), shape=train.shape)
+
+
+def _count_effective(rows: IndexArray, weights: npt.NDArray[Any], n_rows: int) -> FloatArray:
+    """Return the effective number of entries of each row, at least 1: equal weights count as without weights."""
+    largest = np.zeros(n_rows)
+    np.maximum.at(largest, rows, weights)
+    relative = weights / largest[rows]  # squares of tiny weights would be 0
+    sums, squares = (np.bincount(rows, part, minlength=n_rows) for part in (relative, np.square(relative)))
+    return np.maximum(np.square(sums) / np.maximum(squares, 1e-300), 1.0)

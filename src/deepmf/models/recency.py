@@ -9,7 +9,7 @@ import numpy as np
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import DAY, NO_TIME, TimeArray
+from deepmf.matrix.extras import DAY, NO_TIME, TimeArray, fill_weights
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.storage.model_file import read_field, read_number
 
@@ -30,15 +30,20 @@ class Recency(NamedTuple):
         """
         train, added = entries.train, entries.added
         kept = np.delete(np.arange(train.n_entries), entries.dropped) if entries.dropped.size else slice(None)
-        parts = [(train.by_row.columns[kept], train.extras.take(kept).times)]
-        parts += [] if added is None else [(added.columns, added.extras.times)]
-        known = [int(times.max()) for _, times in parts if times is not None and times.size]
-        moment = max(known, default=self.latest) if at is None else at
-        counts = np.zeros(len(entries.columns))
-        for columns, times in parts:
-            dates = np.full(columns.size, NO_TIME) if times is None else times
-            counts += np.bincount(columns, weigh_times(dates, moment, self.half_life), minlength=counts.size)
-        scaled: FloatArray = counts * (entries.n_entries / max(counts.sum(), 1e-300))
+        parts = [(train.by_row.columns[kept], train.extras.take(kept))]
+        parts += [] if added is None else [(added.columns, added.extras)]
+        dated = [extras.times[extras.times != NO_TIME] for _, extras in parts if extras.times is not None]
+        known = np.concatenate(dated) if dated else np.empty(0, dtype=np.int64)
+        first, last = (int(known.min()), int(known.max())) if known.size else (self.latest, self.latest)
+        # Before the first and after the last entry all weights shrink alike: they must not become 0.
+        moment = last if at is None else min(max(at, first), last)
+        counts, total = np.zeros(len(entries.columns)), 0.0
+        for columns, extras in parts:
+            dates = np.full(columns.size, NO_TIME) if extras.times is None else extras.times
+            weights = fill_weights(extras, columns.size)
+            by_age = weights * weigh_times(dates, moment, self.half_life)
+            counts, total = counts + np.bincount(columns, by_age, minlength=counts.size), total + weights.sum()
+        scaled: FloatArray = counts * (total / max(counts.sum(), 1e-300))
         return scaled
 
     @classmethod
@@ -77,6 +82,8 @@ def learn_recency(train: ObservedMatrix) -> Recency | None:
 
     def measure(half_life: float) -> float:
         weights = None if half_life == np.inf else weigh_times(times[~is_later], cut, half_life)
+        if train.weights is not None:
+            weights = train.weights[~is_later].astype(np.float64) * (1.0 if weights is None else weights)
         counts = np.bincount(columns[~is_later], weights, minlength=n_columns).astype(np.float64)
         counts *= (~is_later).sum() / max(counts.sum(), 1e-300)
         shares = (counts + 0.5) / (counts + 0.5).sum()

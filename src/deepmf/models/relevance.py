@@ -295,7 +295,7 @@ class Rankers:
 
     def _find_popularity(self, at: int | None) -> LatentArray:
         """Return the popularity of all columns at a time."""
-        counts = self.entries.column_counts if self.recency is None else self.recency.count_entries(self.entries, at)
+        counts = self.entries.column_totals if self.recency is None else self.recency.count_entries(self.entries, at)
         return ((counts + 0.5) / (len(self.entries.rows) + 1.0)).astype(np.float32)
 
 
@@ -332,9 +332,10 @@ def round_up(scale: Scale, values: FloatArray) -> FloatArray:
 
 def find_thresholds(entries: AxisEntries, scale: Scale, mean: float) -> FloatArray:
     """Return the mean of each row's entries, rounded up to a level; the overall mean for rows without entries."""
-    counts = np.diff(entries.starts)
-    sums = np.add.reduceat(np.append(entries.values, 0.0), entries.starts[:-1]) if counts.size else np.empty(0)
-    return round_up(scale, np.where(counts > 0, sums / np.maximum(counts, 1), mean))
+    totals, weights = entries.totals, entries.extras.weights
+    values = entries.values if weights is None else entries.values * weights
+    sums = np.add.reduceat(np.append(values, 0.0), entries.starts[:-1]) if totals.size else np.empty(0)
+    return round_up(scale, np.where(totals > 0, sums / np.where(totals > 0, totals, 1), mean))
 
 
 def choose_order(train: ObservedMatrix) -> RankBy:
@@ -435,7 +436,8 @@ class HeldOut:
         place = np.argsort(np.lexsort((drawn, lines))) - all_entries.starts[lines]  # in a random order of the row
         hidden = place < np.maximum(np.round(_HIDDEN_SHARE * counts), 1)[lines]
         starts = np.concatenate([[0], np.cumsum(np.bincount(lines[~hidden], minlength=rows.size))])
-        visible = AxisEntries(starts, all_entries.others[~hidden], all_entries.values[~hidden], all_entries.features)
+        others, values, features, extras = all_entries[1:]
+        visible = AxisEntries(starts, others[~hidden], values[~hidden], features, extras.take(~hidden))
         left_out = find_spans(rows, train.by_row.starts)[0][hidden]
         kept = np.delete(np.arange(train.n_entries), left_out)
         return cls(
@@ -472,7 +474,7 @@ class _Choice:
 
     def __init__(self, held_out: HeldOut) -> None:
         train, self._held_out, self._visible = held_out.train, held_out, held_out.visible
-        counts = train.column_counts
+        counts = EntryStore.of(train).column_totals
         self._candidates = np.sort(np.argsort(-counts, kind="stable")[:_MOST_CANDIDATES])
         self._popularity = ((counts[self._candidates] + 0.5) / (train.shape[0] + 1.0)).astype(np.float32)
         self.spread = self._measure_spread()
@@ -512,11 +514,12 @@ class _Choice:
         train = self._held_out.train
         if train.shape[1] <= n_columns:
             return self, np.arange(train.shape[1])
-        kept = np.sort(np.argsort(-train.column_counts, kind="stable")[:n_columns])
+        kept = np.sort(np.argsort(-EntryStore.of(train).column_totals, kind="stable")[:n_columns])
         own, inside = locate(kept, self._visible.others)
         starts = np.concatenate([[0], np.cumsum(inside)])[self._visible.starts]
         choice, at = copy.copy(self), np.searchsorted(self._candidates, kept)
-        choice._visible = AxisEntries(starts, own[inside], self._visible.values[inside])
+        values, extras = self._visible.values[inside], self._visible.extras.take(inside)
+        choice._visible = AxisEntries(starts, own[inside], values, extras=extras)
         choice._candidates, choice._popularity = np.arange(kept.size), self._popularity[at]
         for name in ("_hidden", "_known", "_liked", "_log_liked"):
             setattr(choice, name, getattr(self, name)[:, at])

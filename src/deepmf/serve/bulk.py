@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from deepmf.matrix.extras import NO_TIME
 from deepmf.models.base import Model
+from deepmf.serve.changes import Entry, list_entries
 from deepmf.serve.errors import ApiError, shorten
 from deepmf.serve.ids import is_visitor
 from deepmf.serve.kinds import Kinds, find_value
 from deepmf.serve.schemas import LONGEST_ID, MAX_LINES, EntryLine, Id
-from deepmf.serve.writer import BulkWrite, Refusals
+from deepmf.serve.writer import BulkWrite, GivenEntry, Refusals
 
 LINES_TYPE = "application/x-ndjson"
 
@@ -27,8 +29,7 @@ _ARRAYS = TypeAdapter(list[list[Any]])
 _FIELDS = {"row", "column", "value"}
 _LARGE = 2**53  # whole numbers below are floats, too
 
-_RowColumnValue = tuple[Id, Id, float | None]
-_Entry = tuple[int, Id, Id, float | None]  # with the number of its line
+_PlacedEntry = tuple[Id, Id, GivenEntry]  # of a row and a column
 
 
 def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None, kinds: Kinds | None = None) -> BulkWrite:
@@ -51,26 +52,26 @@ def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None, k
         )
     if not numbered:
         raise ApiError(422, "invalid", 'the body has no lines; each is {"row":, "column":, "value":}')
-    entries: list[_Entry] = []
+    found: list[tuple[int, Id, Id, GivenEntry]] = []
     refusals = Refusals()
     for (number, text), plain in zip(numbered, _read_plain(numbered), strict=True):
         try:
-            entries.append((number, *(plain or _read_line(text, kinds or {}))))
+            found.append((number, *(plain or _read_line(text, kinds or {}))))
         except ApiError as error:
             refusals.add(error.code, str(error), [number])
-    lines, rows, columns, values = zip(*entries, strict=True) if entries else ((), (), (), ())
+    lines, rows, columns, entries = zip(*found, strict=True) if found else ((), (), (), ())
     return BulkWrite(
         lines=lines,
         rows=rows,
         columns=columns,
-        values=values,
+        entries=entries,
         refused=refusals.to_list(),
         body_digest=hashlib.sha256(content).hexdigest(),
         key=key,
     )
 
 
-def _read_plain(numbered: Sequence[tuple[int, bytes]]) -> list[_RowColumnValue | None]:
+def _read_plain(numbered: Sequence[tuple[int, bytes]]) -> list[_PlacedEntry | None]:
     """Return the plain entries among lines, which are most of them; None for lines that need a closer look.
 
     All lines are parsed together, each in an array of its own. A line break cannot be part of a string, and a plain
@@ -86,8 +87,8 @@ def _read_plain(numbered: Sequence[tuple[int, bytes]]) -> list[_RowColumnValue |
     return [_check_plain(array[0]) if len(array) == 1 else None for array in arrays]
 
 
-def _check_plain(entry: Any) -> _RowColumnValue | None:
-    """Return a row, a column and a value of the usual types, or None."""
+def _check_plain(entry: Any) -> _PlacedEntry | None:
+    """Return a row, a column and an entry with a value of the usual type alone, or None."""
     if type(entry) is not dict or entry.keys() != _FIELDS:
         return None
     row, column, value = entry["row"], entry["column"], entry["value"]
@@ -95,18 +96,21 @@ def _check_plain(entry: Any) -> _RowColumnValue | None:
         if not ((type(given) is str and len(given) <= LONGEST_ID) or (type(given) is int and -_LARGE < given < _LARGE)):
             return None
     if value is None:
-        return row, column, None
+        return row, column, GivenEntry(None)
     # NaN and numbers that float would round are compared as false.
-    return (row, column, float(value)) if type(value) in (int, float) and -_LARGE < value < _LARGE else None
+    if type(value) in (int, float) and -_LARGE < value < _LARGE:
+        return row, column, GivenEntry(float(value))
+    return None
 
 
-def _read_line(text: bytes, kinds: Kinds) -> _RowColumnValue:
+def _read_line(text: bytes, kinds: Kinds) -> _PlacedEntry:
     """Return the entry of a line; raise `ApiError` if it is none."""
     try:
         entry = _LINE.validate_json(text)
     except ValidationError as error:
         raise ApiError(422, "invalid", _describe(error)) from error
-    return entry.row, entry.column, entry.value if entry.kind is None else find_value(entry.kind, kinds)
+    value = entry.value if entry.kind is None else find_value(entry.kind, kinds)
+    return entry.row, entry.column, GivenEntry(value, *entry.list_extras())
 
 
 def export_lines(model: Model) -> Iterator[bytes]:
@@ -116,15 +120,22 @@ def export_lines(model: Model) -> Iterator[bytes]:
         at = np.arange(start, min(start + _EXPORTED_ROWS, len(store.rows)))
         found = store.seen_columns(at)
         rows = np.repeat(store.rows[at], np.diff(found.starts)).tolist()
+        entries = list_entries(found.values, found.extras)
         lines = [
-            json.dumps({"row": row, "column": column, "value": value})
-            for row, column, value in zip(
-                rows, store.columns[found.others].tolist(), found.values.tolist(), strict=True
-            )
+            json.dumps({"row": row, "column": column, **_describe_entry(entry)})
+            for row, column, entry in zip(rows, store.columns[found.others].tolist(), entries, strict=True)
             if not is_visitor(row)
         ]
         if lines:
             yield "\n".join([*lines, ""]).encode()
+
+
+def _describe_entry(entry: Entry) -> dict[str, Any]:
+    """Return the value of an entry, and its time and weight if it has them, as JSON content."""
+    if entry.is_plain:
+        return {"value": entry.value}
+    time = {} if entry.time == NO_TIME else {"time": f"{np.datetime64(entry.time, 's')}Z"}
+    return {"value": entry.value, **time, **({} if entry.weight == 1 else {"weight": entry.weight})}
 
 
 def compress(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
-from typing import Any
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from deepmf.errors import BadFeatures
 from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.extras import NO_TIME, Extras
 from deepmf.matrix.feature_encoding import CategoryEncoding, ColumnEncoding
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labels
@@ -18,8 +20,22 @@ from deepmf.models.base import Model
 from deepmf.serve.errors import ApiError
 from deepmf.serve.schemas import MAX_CATEGORIES, MAX_FEATURES, Axis, EncodedFeature, FeatureSummary
 
+
+class Entry(NamedTuple):
+    """The value of an entry, its time in Unix seconds (`NO_TIME` without a date), and its weight."""
+
+    value: float
+    time: int = NO_TIME
+    weight: float = 1.0
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has neither a date nor a weight other than 1."""
+        return self.time == NO_TIME and self.weight == 1
+
+
 Pair = tuple[Any, Any]  # labels of a row and a column
-EntryChanges = Mapping[Pair, float | None]  # None forgets an entry
+EntryChanges = Mapping[Pair, Entry | None]  # None forgets an entry
 FeatureValues = Mapping[str, Any]  # by name, as they were given
 FeatureChanges = Mapping[tuple[Axis, Any], FeatureValues | None]  # by axis and label; None forgets them
 
@@ -30,24 +46,20 @@ def apply_changes(model: Model, entries: EntryChanges, features: FeatureChanges 
     A row or column that came after training is forgotten when it has neither entries nor features left.
     """
     features = features or {}
-    forgotten = [pair for pair, value in entries.items() if value is None]
-    rows, columns = _split_pairs(forgotten)
+    rows, columns = _split_pairs([pair for pair, entry in entries.items() if entry is None])
     bare_rows, bare_columns = _list_forgotten(features, "row"), _list_forgotten(features, "column")
-    new = _find_new(model, {pair: value for pair, value in entries.items() if value is not None})
-    if forgotten or bare_rows or bare_columns:
-        model = model.forget(
-            entries=(rows, columns), row_features=bare_rows, column_features=bare_columns, missing="ignore"
-        )
-    matrix = None
-    if new:
-        matrix = ObservedMatrix.from_entries(*_split_pairs(list(new)), list(new.values()), model.scale_)
+    new, restated = _find_new(model, {pair: entry for pair, entry in entries.items() if entry is not None})
+    forgotten = _split_pairs([*zip(rows, columns, strict=True), *restated])
+    if forgotten[0] or bare_rows or bare_columns:
+        model = model.forget(entries=forgotten, row_features=bare_rows, column_features=bare_columns, missing="ignore")
+    matrix = _build_matrix(new, model) if new else None
     row_features, column_features = collect_features(features, "row"), collect_features(features, "column")
     if matrix is not None or row_features is not None or column_features is not None:
         model = model.extend(matrix, row_features=row_features, column_features=column_features, conflicts="replace")
     return _forget_empty(model, [*rows, *(bare_rows or ())], [*columns, *(bare_columns or ())])
 
 
-def read_entries(model: Model, axis: Axis, label: Any) -> dict[Any, float]:
+def read_entries(model: Model, axis: Axis, label: Any) -> dict[Any, Entry]:
     """Return the entries of a row by column, or of a column by row; none if the label is unknown."""
     entries = model.entries_
     labels, others = (entries.rows, entries.columns) if axis == "row" else (entries.columns, entries.rows)
@@ -55,24 +67,38 @@ def read_entries(model: Model, axis: Axis, label: Any) -> dict[Any, float]:
     if at[0] < 0:
         return {}
     found = entries.seen_columns(at) if axis == "row" else entries.seen_rows(at)
-    return dict(zip(others[found.others].tolist(), found.values.tolist(), strict=True))
+    return dict(zip(others[found.others].tolist(), list_entries(found.values, found.extras), strict=True))
 
 
-def read_values(model: Model, pairs: Collection[Pair]) -> FloatArray:
-    """Return the value that a model has for each pair; NaN if it has none."""
+def read_pairs(model: Model, pairs: Collection[Pair]) -> list[Entry | None]:
+    """Return the entry that a model has for each pair; None if it has none."""
     store = model.entries_
     rows, columns = _split_pairs(pairs)
     row_at, column_at = store.rows.find(rows), store.columns.find(columns)
-    known = (row_at >= 0) & (column_at >= 0)
-    values = np.full(len(pairs), np.nan)
-    values[known] = store.values_at(row_at[known].astype(np.int64), column_at[known].astype(np.int64))
-    return values
+    known = np.flatnonzero((row_at >= 0) & (column_at >= 0))
+    at = row_at[known].astype(np.int64), column_at[known].astype(np.int64)
+    found: list[Entry | None] = [None] * len(pairs)
+    for place, entry in zip(known.tolist(), list_entries(store.values_at(*at), store.extras_at(*at)), strict=True):
+        if entry.value == entry.value:  # NaN: there is no entry
+            found[place] = entry
+    return found
+
+
+def list_entries(values: FloatArray, extras: Extras) -> list[Entry]:
+    """Return entries from arrays of their values, times and weights."""
+    if extras.are_absent:
+        return [Entry(value) for value in values.tolist()]
+    times = repeat(NO_TIME) if extras.times is None else extras.times.tolist()
+    weights = repeat(1.0) if extras.weights is None else extras.weights.tolist()
+    return list(map(Entry, values.tolist(), times, weights))
 
 
 def compute_etag(entries: Mapping[Any, Any]) -> str:
     """Return the ETag of entries or features; equal entries have equal ETags."""
     digest = hashlib.sha256()
-    for label, value in sorted(entries.items()):
+    for label, content in sorted(entries.items()):
+        # Entries without dates and weights have the ETags that they had before there were any.
+        value = content if not isinstance(content, Entry) else content.value if content.is_plain else tuple(content)
         digest.update(repr((label, value)).encode("utf-8", "surrogatepass"))
     return f'"{digest.hexdigest()[:32]}"'
 
@@ -154,12 +180,24 @@ def _list_forgotten(changes: FeatureChanges, axis: Axis) -> list[Any] | None:
     return [label for (kind, label), values in changes.items() if kind == axis and values is None] or None
 
 
-def _find_new(model: Model, entries: dict[Pair, float]) -> dict[Pair, float]:
-    """Return the entries that the model does not have already."""
-    if not entries:
-        return entries
-    values = read_values(model, entries)
-    return {pair: value for (pair, value), old in zip(entries.items(), values.tolist(), strict=True) if old != value}
+def _find_new(model: Model, entries: dict[Pair, Entry]) -> tuple[dict[Pair, Entry], list[Pair]]:
+    """Return the entries that the model does not have, and the pairs of which only the time or weight differs.
+
+    The latter are forgotten first: `extend` cannot remove a date or reset a weight. A model that does not use weights
+    gets none, since an earlier model may have used them.
+    """
+    if not model.takes_weights:
+        entries = {pair: entry._replace(weight=1.0) for pair, entry in entries.items()}
+    held = dict(zip(entries, read_pairs(model, entries), strict=True)) if entries else {}
+    new = {pair: entry for pair, entry in entries.items() if entry != held[pair]}
+    return new, [pair for pair, entry in new.items() if (old := held[pair]) is not None and old.value == entry.value]
+
+
+def _build_matrix(entries: dict[Pair, Entry], model: Model) -> ObservedMatrix:
+    values, times, weights = zip(*entries.values(), strict=True)
+    plain = all(entry.is_plain for entry in entries.values())
+    extras: dict[str, Any] = {} if plain else {"times": np.array(times), "weights": np.array(weights)}
+    return ObservedMatrix.from_entries(*_split_pairs(list(entries)), values, model.scale_, **extras)
 
 
 def _forget_empty(model: Model, rows: list[Any], columns: list[Any]) -> Model:

@@ -51,7 +51,8 @@ from sqlalchemy.exc import ArgumentError, InvalidatePoolError, NoSuchModuleError
 from sqlalchemy.types import TypeDecorator
 
 from deepmf.errors import BadSetting, MissingDependency, UnreadableFile
-from deepmf.serve.changes import EntryChanges, FeatureChanges, FeatureValues, Pair
+from deepmf.matrix.extras import NO_TIME
+from deepmf.serve.changes import Entry, EntryChanges, FeatureChanges, FeatureValues, Pair
 from deepmf.serve.omissions import ColumnState, DismissalChanges, StateChanges, Topic
 from deepmf.serve.schemas import Axis
 
@@ -108,7 +109,8 @@ MODELS = Table(
 )
 
 
-# Entries that differ from the model's file; null means forgotten.
+# Entries that differ from the model's file; a null value means forgotten.
+# time: seconds since 1970, null without a date. weight: null for 1.
 # first_version: the data version at which the pair was first written; 0 if a model's file has or had it.
 ENTRIES = Table(
     "entries",
@@ -118,6 +120,8 @@ ENTRIES = Table(
     Column("value", Double, nullable=True),
     Column("version", BigInteger, nullable=False),
     Column("first_version", BigInteger, nullable=False),
+    Column("time", BigInteger, nullable=True),
+    Column("weight", Double, nullable=True),
     Index("entries_by_column", "column_id"),
 )
 
@@ -188,6 +192,9 @@ LIVE_ERRORS = Table(
     Column("squared_error", Double, nullable=False),
     Column("absolute_error", Double, nullable=False),
 )
+
+
+_SELECT_ENTRIES = select(ENTRIES.c.row_id, ENTRIES.c.column_id, ENTRIES.c.value, ENTRIES.c.time, ENTRIES.c.weight)
 
 
 class State(NamedTuple):
@@ -290,16 +297,23 @@ class Transaction:
         line = self._connection.execute(select(STATE)).one()
         return State(line.data_version, line.model_version, line.exported_version)
 
-    def read_entries(self) -> dict[Pair, float | None]:
+    def read_entries(self) -> dict[Pair, Entry | None]:
         """Return all entries that differ from the model's file; None for forgotten entries."""
-        found = self._connection.execute(select(ENTRIES.c.row_id, ENTRIES.c.column_id, ENTRIES.c.value))
-        return {(row, column): value for row, column, value in found}
+        return self._select_entries(_SELECT_ENTRIES)
 
-    def read_entries_of(self, axis: Axis, label: Any) -> dict[Pair, float | None]:
+    def read_entries_of(self, axis: Axis, label: Any) -> dict[Pair, Entry | None]:
         """Return the entries of one row or column that differ from the model's file."""
-        where = (ENTRIES.c.row_id if axis == "row" else ENTRIES.c.column_id) == label
-        found = self._connection.execute(select(ENTRIES.c.row_id, ENTRIES.c.column_id, ENTRIES.c.value).where(where))
-        return {(row, column): value for row, column, value in found}
+        return self._select_entries(
+            _SELECT_ENTRIES.where((ENTRIES.c.row_id if axis == "row" else ENTRIES.c.column_id) == label)
+        )
+
+    def _select_entries(self, asked: Select[Any]) -> dict[Pair, Entry | None]:
+        return {
+            (row, column): None
+            if value is None
+            else Entry(value, NO_TIME if at is None else at, 1.0 if weight is None else weight)
+            for row, column, value, at, weight in self._connection.execute(asked)
+        }
 
     def read_features(self) -> dict[tuple[Axis, Any], FeatureValues | None]:
         """Return all features that differ from the model's file, by axis and label; None for forgotten features."""
@@ -390,13 +404,15 @@ class Transaction:
             {
                 "row_id": encoded[row],
                 "column_id": encoded[column],
-                "value": value,
+                "value": None if entry is None else entry.value,
+                "time": None if entry is None or entry.time == NO_TIME else entry.time,
+                "weight": None if entry is None or entry.weight == 1 else entry.weight,
                 "version": version,
                 "first_version": 0 if (row, column) in in_file else version,
             }
-            for (row, column), value in changes.items()
+            for (row, column), entry in changes.items()
         ]
-        self._upsert(ENTRIES, lines, keys=("row_id", "column_id"), content="value")
+        self._upsert(ENTRIES, lines, keys=("row_id", "column_id"), content=("value", "time", "weight"))
 
     def _write_features(self, features: FeatureChanges, in_file: Set[tuple[Axis, Any]], version: int) -> None:
         lines = [
@@ -409,7 +425,7 @@ class Transaction:
             }
             for (axis, label), values in features.items()
         ]
-        self._upsert(FEATURES, lines, keys=("axis", "label"), content="content")
+        self._upsert(FEATURES, lines, keys=("axis", "label"), content=("content",))
 
     def _write_states(self, states: StateChanges) -> None:
         if not states:
@@ -434,8 +450,12 @@ class Transaction:
         if self._connection.dialect.name == "sqlite":
             self._connection.exec_driver_sql(f"PRAGMA user_version={version}")  # a header field for applications
 
-    def _upsert(self, table: Table, lines: list[dict[str, Any]], *, keys: tuple[str, str], content: str) -> None:
+    def _upsert(
+        self, table: Table, lines: list[dict[str, Any]], *, keys: tuple[str, str], content: tuple[str, ...]
+    ) -> None:
         """Insert or replace lines, and remove lines without content that no model can have learned.
+
+        A line has no content if the first column of its content is null.
 
         The driver gets the lines with ids as bytes: SQLAlchemy would take three times as long as SQLite itself.
         """
@@ -447,13 +467,13 @@ class Transaction:
         put = put.on_conflict_do_update(
             index_elements=keys,
             set_={
-                content: put.excluded[content],
+                **{name: put.excluded[name] for name in content},
                 "version": put.excluded.version,
                 "first_version": case((given < first, given), else_=first),
             },
         )
         self._execute_many(put, lines)
-        dropped = [{f"b_{key}": line[key] for key in keys} for line in lines if line[content] is None]
+        dropped = [{f"b_{key}": line[key] for key in keys} for line in lines if line[content[0]] is None]
         if dropped:
             at = and_(*(table.c[key] == bindparam(f"b_{key}") for key in keys))
             unknown_to_models = first > bindparam("exported")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -16,7 +16,9 @@ import numpy.typing as npt
 from deepmf.errors import BadFeatures, BadSetting, CannotExtend
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.extras import NO_TIME
 from deepmf.models.base import Model
+from deepmf.models.drift import DriftAt
 from deepmf.models.explanation import Explanation, explain_row
 from deepmf.models.fold_in import FoldedRows
 from deepmf.models.interactions import check_has_values
@@ -25,7 +27,7 @@ from deepmf.models.pairs import Unknown
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import Ranking
 from deepmf.models.relevance import RankBy
-from deepmf.serve.changes import FeatureValues, check_features, compute_etag, read_entries, read_features
+from deepmf.serve.changes import Entry, FeatureValues, check_features, compute_etag, read_entries, read_features
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import convert_id, convert_ids, find_label, find_labels, is_visitor, quote_id
 from deepmf.serve.kinds import Kinds, find_value
@@ -69,19 +71,21 @@ def predict(request: PredictRequest, snapshot: Snapshot, new_row: FoldedRows | N
     """Predict pairs, or some columns for a new row."""
     entries = snapshot.model.entries_
     _check_has_values(snapshot)
+    moment = find_moment(request.at, snapshot)
     if new_row is not None:
         columns = find_labels(request.columns or (), entries.columns)
         rows: list[Any] = [None] * len(columns)
-        values = _predict_new_row(new_row, entries.columns.positions(columns))
+        values = _predict_new_row(new_row, entries.columns.positions(columns), moment)
     else:
         convert = find_labels if request.unknown == "error" else convert_ids
         rows = convert([pair.row for pair in request.pairs or ()], entries.rows)
         columns = convert([pair.column for pair in request.pairs or ()], entries.columns)
         if request.unknown == "error":
             at = entries.rows.positions(rows), entries.columns.positions(columns)
-            values = PredictedPairs.at_positions(snapshot.model.predictor_, *at, entries.areas(*at))
+            drift = snapshot.model.drift_at(moment)
+            values = PredictedPairs.at_positions(snapshot.model.predictor_, *at, entries.areas(*at), drift)
         else:
-            values = PredictedPairs.at_labels(snapshot.model, rows, columns, request.unknown)
+            values = PredictedPairs.at_labels(snapshot.model, rows, columns, request.unknown, moment)
     predictions = [
         PairPrediction(row=row, column=column, **fields)
         for row, column, fields in zip(rows, columns, values.to_fields(), strict=True)
@@ -92,6 +96,7 @@ def predict(request: PredictRequest, snapshot: Snapshot, new_row: FoldedRows | N
 def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> RecommendResponse:
     """Recommend columns to a known row or a new row."""
     entries = snapshot.model.entries_
+    moment = find_moment(request.at, snapshot)
     rank_by: RankBy = request.rank_by or snapshot.model.rankers_.rank_by
     choice: dict[str, Any] = {
         "among": None if request.among is None else find_labels(request.among, entries.columns),
@@ -102,16 +107,17 @@ def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows
         "rank_by": rank_by,
         "relevant": request.relevant,
         "rerank": request.rerank,
+        "at": moment,
         "neighbours": snapshot.neighbours if rank_by == "value" else None,
     }
     if new_row is not None:
         row = None
         best: Ranking = new_row.recommend(request.n, **choice)
-        values = _predict_new_row(new_row, entries.columns.positions(best.labels))
+        values = _predict_new_row(new_row, entries.columns.positions(best.labels), moment)
     else:
         row = _find_row(request.row, snapshot)
         best = snapshot.model.recommend(row, request.n, **choice)
-        values = _predict_known_row(snapshot, row, best.labels.tolist())
+        values = _predict_known_row(snapshot, row, best.labels.tolist(), moment)
     if not entries.train.has_values:
         values = replace(values, expected=best.values)
     columns = best.labels.tolist()
@@ -140,6 +146,16 @@ def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows
         )
     ]
     return RecommendResponse(row=row, rank_by=rank_by, best=recommended, version=snapshot.version)
+
+
+def find_moment(at: int | None, snapshot: Snapshot) -> int | None:
+    """Return the time that a question is about: now unless one is given; None for a model that learned no times."""
+    rankers = snapshot.model.rankers_
+    if rankers.drift is None and rankers.recency is None:
+        if at is not None:
+            raise ApiError(409, "no_times", "the model has learned nothing from times and cannot answer for a time")
+        return None
+    return int(time.time()) if at is None else at
 
 
 def _find_omitted(request: RecommendRequest, snapshot: Snapshot) -> npt.NDArray[np.bool_] | list[Any] | None:
@@ -184,13 +200,13 @@ def _read_conditions(where: Mapping[str, FeatureCondition], snapshot: Snapshot) 
 
 def explain(request: ExplainRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> ExplainResponse:
     """Explain a prediction by the entries and features of the row that raise or lower it most."""
-    column = find_label(request.column, snapshot.model.entries_.columns)
+    column, moment = find_label(request.column, snapshot.model.entries_.columns), find_moment(request.at, snapshot)
     if new_row is not None:
         row = None
-        values = _predict_new_row(new_row, snapshot.model.entries_.columns.positions([column]))
+        values = _predict_new_row(new_row, snapshot.model.entries_.columns.positions([column]), moment)
     else:
         row = _find_row(request.row, snapshot)
-        values = _predict_known_row(snapshot, row, [column])
+        values = _predict_known_row(snapshot, row, [column], moment)
     (found,) = find_reasons(snapshot, new_row, row, [column], request.n)
     if not snapshot.model.entries_.train.has_values:
         values = replace(values, expected=np.array([found.prediction]))
@@ -244,7 +260,7 @@ class EntryList(NamedTuple):
     snapshot: Snapshot
     label: Id
     trained: bool
-    entries: list[tuple[Id, float]]
+    entries: list[tuple[Id, Entry]]
     etag: str
 
 
@@ -255,6 +271,12 @@ def list_entries(axis: Axis, given: Id, snapshot: Snapshot, _: object = None) ->
     label = find_label(given, labels)
     entries = read_entries(snapshot.model, axis, label)
     return EntryList(snapshot, label, label in trained, sorted(entries.items()), compute_etag(entries))
+
+
+def describe_entry(entry: Entry) -> dict[str, Any]:
+    """Return the fields of an entry in a list."""
+    time = None if entry.time == NO_TIME else _to_datetime(entry.time)
+    return {"value": entry.value, "time": time, "weight": entry.weight}
 
 
 def list_features(axis: Axis, given: Id, snapshot: Snapshot, _: object = None) -> FeaturesResponse:
@@ -287,7 +309,7 @@ def get_state(given: Id, snapshot: Snapshot, _: object = None) -> StateResponse:
 
 
 def _to_datetime(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, tz=UTC)
+    return None if seconds is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
 
 
 def list_dismissed(given: Id, snapshot: Snapshot, _: object = None) -> DismissedResponse:
@@ -305,10 +327,11 @@ def list_dismissed(given: Id, snapshot: Snapshot, _: object = None) -> Dismissed
 
 
 class History(NamedTuple):
-    """A new row that is not stored: its entries by column, and its features."""
+    """A new row that is not stored: its entries by column, their times (None without any), and its features."""
 
     columns: list[Any]
     values: list[float]
+    times: list[int | None] | None
     features: FeatureValues | None
 
 
@@ -331,14 +354,15 @@ def check_history(
         check_value(snapshot, values[off_scale[0]])
     if features is not None:
         check_features(snapshot.model, "row", features)
-    return History(columns, values, features)
+    times = [entry.time for entry in entries]
+    return History(columns, values, None if set(times) <= {None} else times, features)
 
 
 def fold_in(snapshot: Snapshot, histories: Sequence[History]) -> FoldedRows:
     """Fold in histories together."""
     features = [history.features for history in histories]
     has_features = any(values is not None for values in features)
-    entries = [(history.columns, history.values) for history in histories]
+    entries = [(history.columns, history.values, history.times) for history in histories]
     return snapshot.model.fold_in_many(entries, features=features if has_features else None)
 
 
@@ -358,27 +382,39 @@ class PredictedPairs:
 
     @classmethod
     def at_positions(
-        cls, predictor: Predictor, rows: IndexArray, columns: IndexArray, areas: npt.NDArray[np.str_]
+        cls,
+        predictor: Predictor,
+        rows: IndexArray,
+        columns: IndexArray,
+        areas: npt.NDArray[np.str_],
+        drift: DriftAt | None,
     ) -> PredictedPairs:
-        """Predict pairs of positions."""
+        """Predict pairs of positions, with a drift."""
         scores, readout = predictor.score_pairs(rows, columns), predictor.readout
+        static = expected = readout.units(scores)
         levels = None if readout.scale.levels is None else readout.levels(scores)
+        if drift is not None:
+            expected = drift._replace(rounds=False).move_pairs(static, rows, columns)
+            levels = None if levels is None else readout.scale.nearest_level(expected)
         if not readout.gives_distribution:
-            return cls(readout.units(scores), areas, levels, None, None, None)
-        found = predictor.distribution(rows, columns)
+            return cls(expected, areas, levels, None, None, None)
+        found = predictor.distribution(rows, columns).shift(expected - static)
         intervals = found.ends(COVERAGE, readout.scale)
-        return cls(readout.units(scores), areas, levels, readout.support, found.probabilities, intervals)
+        return cls(expected, areas, levels, readout.support, found.probabilities, intervals)
 
     @classmethod
-    def at_labels(cls, model: Model, rows: Sequence[Any], columns: Sequence[Any], unknown: Unknown) -> PredictedPairs:
-        """Predict pairs of labels, some of which may be unknown."""
-        expected = model.scores(rows, columns, unknown=unknown)
+    def at_labels(
+        cls, model: Model, rows: Sequence[Any], columns: Sequence[Any], unknown: Unknown, at: int | None
+    ) -> PredictedPairs:
+        """Predict pairs of labels, some of which may be unknown, at a time."""
+        asked: dict[str, Any] = {"at": at, "unknown": unknown}
+        expected = model.scores(rows, columns, **asked)
         areas = model.areas(rows, columns, unknown=unknown)
-        levels = None if model.scale_.levels is None else model.predict_levels(rows, columns, unknown=unknown)
+        levels = None if model.scale_.levels is None else model.predict_levels(rows, columns, **asked)
         if not model.gives_distribution:
             return cls(expected, areas, levels, None, None, None)
-        probabilities = model.predict_distribution(rows, columns, unknown=unknown)
-        intervals = np.stack(model.predict_interval(rows, columns, coverage=COVERAGE, unknown=unknown), axis=1)
+        probabilities = model.predict_distribution(rows, columns, **asked)
+        intervals = np.stack(model.predict_interval(rows, columns, coverage=COVERAGE, **asked), axis=1)
         return cls(expected, areas, levels, model.support_, probabilities, intervals)
 
     def to_fields(self) -> list[dict[str, Any]]:
@@ -411,18 +447,19 @@ class PredictedPairs:
         ]
 
 
-def _predict_known_row(snapshot: Snapshot, row: Any, columns: Sequence[Any]) -> PredictedPairs:
+def _predict_known_row(snapshot: Snapshot, row: Any, columns: Sequence[Any], at: int | None) -> PredictedPairs:
     entries = snapshot.model.entries_
     column_at = entries.columns.positions(columns)
     row_at = np.repeat(entries.rows.positions([row]), column_at.size)
     areas = entries.areas(row_at, column_at)
-    return PredictedPairs.at_positions(snapshot.model.predictor_, row_at, column_at, areas)
+    drift = snapshot.model.drift_at(at)
+    return PredictedPairs.at_positions(snapshot.model.predictor_, row_at, column_at, areas, drift)
 
 
-def _predict_new_row(new_row: FoldedRows, columns: IndexArray) -> PredictedPairs:
+def _predict_new_row(new_row: FoldedRows, columns: IndexArray, at: int | None) -> PredictedPairs:
     rows = np.zeros(columns.size, dtype=np.int64)
     areas = np.where(columns < new_row.entries.train.shape[1], "II", "IV")
-    return PredictedPairs.at_positions(new_row.predictor, rows, columns, areas)
+    return PredictedPairs.at_positions(new_row.predictor, rows, columns, areas, new_row.drift_at(at))
 
 
 def find_reasons(

@@ -240,8 +240,8 @@ async def get_row_entries(
     response.headers["etag"] = found.etag
     names = found.snapshot.model.column_names_
     page = [
-        ListedColumnValue(column=label, column_name=names.get(label), value=value)
-        for label, value in found.entries[offset : offset + limit]
+        ListedColumnValue(column=label, column_name=names.get(label), **queries.describe_entry(entry))
+        for label, entry in found.entries[offset : offset + limit]
     ]
     return RowEntriesResponse(row=found.label, entries=page, **_describe_page(found, offset + limit))
 
@@ -251,7 +251,7 @@ async def put_row_entries(
     row: PathId, request: PutRowEntriesRequest, service: TheService, response: Response, conditions: Conditions
 ) -> WriteEntriesResponse:
     """Replace all entries of a row, known or new."""
-    entries = tuple((entry.column, _read_value(entry, service)) for entry in request.entries)
+    entries = tuple((entry.column, *_read_entry(entry, service)) for entry in request.entries)
     write = EntryWrite("row", row, "put", entries, conditions.etags, conditions.key)
     return _acknowledge_entries(write, await service.writer.run(write), response)
 
@@ -261,7 +261,7 @@ async def patch_row_entries(
     row: PathId, request: PatchRowEntriesRequest, service: TheService, response: Response, conditions: Conditions
 ) -> WriteEntriesResponse:
     """Write or forget (null) some entries of a row; the others stay."""
-    entries = tuple((entry.column, _read_value(entry, service)) for entry in request.entries)
+    entries = tuple((entry.column, *_read_entry(entry, service)) for entry in request.entries)
     write = EntryWrite("row", row, "patch", entries, conditions.etags, conditions.key)
     return _acknowledge_entries(write, await service.writer.run(write), response)
 
@@ -284,8 +284,8 @@ async def get_column_entries(
     found: queries.EntryList = await service.slow.run(ServiceQuery(partial(queries.list_entries, "column", column)))
     response.headers["etag"] = found.etag
     page = [
-        ListedRowValue(row=None if is_visitor(label) else label, value=value)
-        for label, value in found.entries[offset : offset + limit]
+        ListedRowValue(row=None if is_visitor(label) else label, **queries.describe_entry(entry))
+        for label, entry in found.entries[offset : offset + limit]
     ]
     return ColumnEntriesResponse(column=found.label, entries=page, **_describe_page(found, offset + limit))
 
@@ -299,7 +299,7 @@ async def put_column_entries(
     conditions: RowsConditions,
 ) -> WriteEntriesResponse:
     """Replace all entries of a column, known or new."""
-    entries = tuple((entry.row, _read_value(entry, service)) for entry in request.entries)
+    entries = tuple((entry.row, *_read_entry(entry, service)) for entry in request.entries)
     write = EntryWrite("column", column, "put", entries, conditions.etags, conditions.key)
     return _acknowledge_entries(write, await service.writer.run(write), response)
 
@@ -309,7 +309,7 @@ async def patch_column_entries(
     column: PathId, request: PatchColumnEntriesRequest, service: TheService, response: Response, conditions: Conditions
 ) -> WriteEntriesResponse:
     """Write or forget (null) some entries of a column; the others stay."""
-    entries = tuple((entry.row, _read_value(entry, service)) for entry in request.entries)
+    entries = tuple((entry.row, *_read_entry(entry, service)) for entry in request.entries)
     write = EntryWrite("column", column, "patch", entries, conditions.etags, conditions.key)
     return _acknowledge_entries(write, await service.writer.run(write), response)
 
@@ -384,8 +384,9 @@ async def export_entries(request: Request, service: TheService, _: Admin) -> Str
     return StreamingResponse(lines, media_type=bulk.LINES_TYPE, headers=headers)
 
 
-def _read_value(entry: GivenValue | GivenChange, service: Service) -> float | None:
-    return entry.value if entry.kind is None else find_value(entry.kind, service.kinds)
+def _read_entry(entry: GivenValue | GivenChange, service: Service) -> tuple[Any, ...]:
+    """Return the fields of a `GivenEntry`."""
+    return (entry.value if entry.kind is None else find_value(entry.kind, service.kinds), *entry.list_extras())
 
 
 def _describe_page(found: queries.EntryList, end: int) -> dict[str, Any]:

@@ -14,12 +14,17 @@ from pydantic import (
     Discriminator,
     Field,
     Tag,
+    WithJsonSchema,
     model_validator,
 )
+
+from deepmf.errors import BadSetting
+from deepmf.matrix.extras import NO_TIME, parse_time
 
 LONGEST_ID = 1_000  # characters
 LONGEST_KIND = 100  # characters
 SMALLEST_ID, LARGEST_ID = -(2**63), 2**63 - 1  # numeric ids have 64 bits
+LARGEST_WEIGHT = 1e6  # of an entry
 
 # Limits that keep one request within the seconds it may take.
 MAX_ENTRIES = 10_000
@@ -95,7 +100,51 @@ class ErrorResponse(BaseModel):
 Kind = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST_KIND)]
 
 
-class GivenValue(RequestModel):
+def _read_time(given: object) -> int | None:
+    """Return Unix seconds; None stays."""
+    try:
+        seconds = None if given is None else parse_time(given)
+    except (BadSetting, OverflowError):
+        seconds = NO_TIME
+    if seconds == NO_TIME:  # also for NaN
+        raise ValueError("a time is a text such as 2026-05-01T12:00:00Z or 2026-05-01, or Unix seconds")
+    return seconds
+
+
+GivenTime = Annotated[
+    int | None,
+    BeforeValidator(_read_time),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "null"}]}, mode="validation"),
+]
+GivenWeight = Annotated[float, Field(strict=True, gt=0, le=LARGEST_WEIGHT, allow_inf_nan=False)]
+ListedTime = Annotated[
+    datetime | None,
+    Field(description="When the entry was made; absent without a date.", exclude_if=lambda time: time is None),
+]
+ListedWeight = Annotated[float, Field(description="Absent if it is 1.", exclude_if=lambda weight: weight == 1)]
+AnswerTime = Annotated[
+    GivenTime,
+    Field(description="The time to answer for; default: now. Only a model that was fitted with times takes one."),
+]
+
+
+class GivenExtras(RequestModel):
+    """The time and the weight of an entry to write."""
+
+    time: GivenTime = Field(
+        default=None,
+        description="When the entry was made: a date, a date and time (UTC without a zone), or Unix seconds. Default: "
+        "now if the entries of the model have dates; null: no date.",
+    )
+    weight: GivenWeight | None = Field(default=None, description="How much the entry counts; default: 1.")
+
+    def list_extras(self) -> tuple[int | None, float | None] | tuple[()]:
+        """Return time and weight, None where they are left out; nothing if both are left out."""
+        time = NO_TIME if self.time is None and "time" in self.model_fields_set else self.time
+        return () if time is None and self.weight is None else (time, self.weight)
+
+
+class GivenValue(GivenExtras):
     """A value, or a kind of feedback (view, purchase, ...) that stands for one."""
 
     value: Value | None = None
@@ -109,7 +158,7 @@ class GivenValue(RequestModel):
         return self
 
 
-class GivenChange(RequestModel):
+class GivenChange(GivenExtras):
     """A value, a kind of feedback that stands for one, or null to forget the entry."""
 
     value: Value | None = Field(default=None, description="null forgets the entry.")
@@ -139,6 +188,9 @@ class HistoryEntry(RequestModel):
     """An entry of a row that is not stored."""
 
     column: RequestId
+    time: GivenTime = Field(
+        default=None, description="When it was made, for a model that weighs entries by their age; default: now."
+    )
     value: Value | None = Field(None, description="Needed unless the model was fitted to interactions.")
     kind: Kind | None = Field(default=None, description="A kind that `GET /v1/model` lists, instead of a value.")
 
@@ -189,6 +241,8 @@ class ListedColumnValue(BaseModel):
     column: Id
     column_name: Name = None
     value: float
+    time: ListedTime = None
+    weight: ListedWeight = 1.0
 
 
 class RowEntriesResponse(BaseModel):
@@ -208,6 +262,8 @@ class ListedRowValue(BaseModel):
 
     row: Id | None
     value: float
+    time: ListedTime = None
+    weight: ListedWeight = 1.0
 
 
 class ColumnEntriesResponse(BaseModel):
@@ -247,6 +303,8 @@ class ExportedLine(BaseModel):
     row: Id
     column: Id
     value: float
+    time: ListedTime = None
+    weight: ListedWeight = 1.0
 
 
 class RefusedLine(BaseModel):
@@ -462,6 +520,7 @@ class PredictRequest(RequestModel):
         default="error",
         description="How to treat unknown rows and columns: as an error, as null, or by falling back to means.",
     )
+    at: AnswerTime = None
 
     @model_validator(mode="after")
     def check_pairs_or_history(self) -> PredictRequest:
@@ -517,6 +576,7 @@ class RecommendRequest(RowOrHistory):
     reasons: Annotated[int, Field(strict=True, ge=0, le=10)] = Field(
         default=0, description="Number of entries that explain each of the best ten columns."
     )
+    at: AnswerTime = None
 
 
 class ExplainRequest(RowOrHistory):
@@ -526,6 +586,7 @@ class ExplainRequest(RowOrHistory):
 
     column: RequestId
     n: Annotated[int, Field(strict=True, ge=1, le=MAX_REASONS)] = 5
+    at: AnswerTime = None
 
 
 class SimilarRequest(RequestModel):

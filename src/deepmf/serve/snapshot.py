@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deepmf.errors import BadFeatures, BadSetting, FileAbsent
+from deepmf.matrix.extras import NO_TIME, Extras, join_extras
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import AREAS, Entries
 from deepmf.models.base import Model
 from deepmf.models.ranking import ColumnNeighbours
 from deepmf.serve.changes import (
+    Entry,
     EntryChanges,
     FeatureChanges,
     FeatureValues,
@@ -74,6 +77,11 @@ class Snapshot:
         """The versions that responses carry."""
         return Version(model=self.model_version, data=self.data_version)
 
+    @property
+    def now(self) -> int:
+        """The time of an entry that is written now without one: the current time if the model's entries have dates."""
+        return NO_TIME if self.base.entries_.train.times is None else int(time.time())
+
     def describe(self, kinds: Mapping[str, float] | None = None) -> ModelResponse:
         """Return a description of the model, and of the kinds of feedback of its service."""
         model, entries = self.model, self.model.entries_
@@ -131,7 +139,7 @@ def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
     touched = transaction.read_changes_since(snapshot.data_version) if version > snapshot.data_version else None
     if touched is None:
         return replay(replace(snapshot, model=snapshot.base), transaction)
-    entries: dict[Pair, float | None] = {}
+    entries: dict[Pair, Entry | None] = {}
     features: dict[tuple[Axis, Any], FeatureValues | None] = {}
     states: dict[Any, ColumnState | None] = {}
     dismissals: dict[Any, frozenset[Any]] = {}
@@ -155,11 +163,11 @@ def check_entries_fit(model: Model, entries: EntryChanges) -> None:
     """Raise `BadSetting` for entries with ids of another type than the model's, or values off its scale."""
     for place, axis in enumerate(_AXES):
         _check_ids(model, axis, (pair[place] for pair in entries))
-    for value in entries.values():
-        if value is not None and not model.scale_.holds(value):
+    for entry in entries.values():
+        if entry is not None and not model.scale_.holds(entry.value):
             raise BadSetting(
                 "the database and the model do not belong together: the database has the value "
-                f"{value:g}; the scale of the model is {model.scale_}"
+                f"{entry.value:g}; the scale of the model is {model.scale_}"
             )
 
 
@@ -175,12 +183,12 @@ def _check_ids(model: Model, axis: Axis, ids: Iterable[Any]) -> None:
 
 
 def _compare_entries(
-    snapshot: Snapshot, axis: Axis, label: object, stored: dict[Pair, float | None]
-) -> dict[Pair, float | None]:
+    snapshot: Snapshot, axis: Axis, label: object, stored: dict[Pair, Entry | None]
+) -> dict[Pair, Entry | None]:
     """Return the changes that bring a row or column of a snapshot to the state of the database."""
     place = 1 if axis == "row" else 0
-    wanted: dict[object, float | None] = dict(read_entries(snapshot.base, axis, label))
-    wanted |= {pair[place]: value for pair, value in stored.items()}
+    wanted: dict[object, Entry | None] = dict(read_entries(snapshot.base, axis, label))
+    wanted |= {pair[place]: entry for pair, entry in stored.items()}
     known = read_entries(snapshot.model, axis, label)
     return {
         (label, other) if axis == "row" else (other, label): wanted.get(other)
@@ -235,13 +243,14 @@ def _is_readable(model: Model, stored: FeatureChanges, axis: Axis) -> bool:
 
 
 class ExportedData(NamedTuple):
-    """All entries that a service knows, and the features written since training (None if there are none).
+    """All entries that a service knows, with dates and weights, and the features written since training, if any.
 
     Features are exported as they were given, including those that the model does not read. Features of training are
     not exported, since a model keeps only their encoding, such as the year of a date.
     """
 
     entries: Entries
+    extras: Extras
     row_features: Features | None
     column_features: Features | None
 
@@ -262,24 +271,26 @@ def export_data(model: Model, url: str) -> ExportedData:
     finally:
         database.close()
     return ExportedData(
-        collect_entries(snapshot.model),
+        *collect_entries(snapshot.model),
         _export_features(model, features, "row"),
         _export_features(model, features, "column"),
     )
 
 
-def collect_entries(model: Model) -> Entries:
+def collect_entries(model: Model) -> tuple[Entries, Extras]:
     """Return the entries of training that were neither replaced nor forgotten, then those written since."""
     store = model.entries_
-    rows, columns, values = (np.delete(part, store.dropped) for part in store.train.entries())
+    kept = np.delete(np.arange(store.train.n_entries), store.dropped)
+    rows, columns, values = (part[kept] for part in store.train.entries())
     if store.added is None:
-        return Entries(rows, columns, values)
+        return Entries(rows, columns, values), store.train.extras.take(kept)
     added = store.added
-    return Entries(
+    entries = Entries(
         np.concatenate([rows, store.rows[added.rows]]),
         np.concatenate([columns, store.columns[added.columns]]),
         np.concatenate([values, added.values]),
     )
+    return entries, join_extras([(kept.size, store.train.extras.take(kept)), (added.values.size, added.extras)])
 
 
 def _export_features(model: Model, stored: FeatureChanges, axis: Axis) -> Features | None:

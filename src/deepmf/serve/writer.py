@@ -11,10 +11,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import AREAS
 from deepmf.serve.changes import (
+    Entry,
     FeatureValues,
     Pair,
     apply_changes,
@@ -23,7 +23,7 @@ from deepmf.serve.changes import (
     has_features,
     read_entries,
     read_features,
-    read_values,
+    read_pairs,
 )
 from deepmf.serve.database import AreaError, EntryDatabase, Receipt, Transaction
 from deepmf.serve.errors import ApiError
@@ -61,7 +61,7 @@ class PendingChanges:
     """The changes of a transaction on top of a snapshot, before they are committed."""
 
     snapshot: Snapshot
-    entries: dict[Pair, float | None] = field(default_factory=dict)
+    entries: dict[Pair, Entry | None] = field(default_factory=dict)
     features: dict[tuple[Axis, Any], FeatureValues | None] = field(default_factory=dict)
     states: dict[Any, ColumnState | None] = field(default_factory=dict)
     dismissals: dict[Any, frozenset[Any]] = field(default_factory=dict)
@@ -77,26 +77,21 @@ class PendingChanges:
         store = self.snapshot.model.entries_
         return convert_id(given, store.rows if axis == "row" else store.columns)
 
-    def read_entries(self, axis: Axis, label: Any) -> dict[Any, float]:
+    def read_entries(self, axis: Axis, label: Any) -> dict[Any, Entry]:
         """Return the entries of a row or column, pending changes included."""
         found = read_entries(self.snapshot.model, axis, label)
         place = 0 if axis == "row" else 1
-        for pair, value in self.entries.items():
+        for pair, entry in self.entries.items():
             if pair[place] == label:
                 found.pop(pair[1 - place], None)
-                if value is not None:
-                    found[pair[1 - place]] = value
+                if entry is not None:
+                    found[pair[1 - place]] = entry
         return found
 
-    def read_values(self, pairs: Collection[Pair]) -> FloatArray:
-        """Return the value of each pair, pending changes included; NaN if there is none."""
-        found = read_values(self.snapshot.model, pairs)
-        if self.entries:
-            for at, pair in enumerate(pairs):
-                if pair in self.entries:
-                    value = self.entries[pair]
-                    found[at] = np.nan if value is None else value
-        return found
+    def read_pairs(self, pairs: Collection[Pair]) -> list[Entry | None]:
+        """Return the entry of each pair, pending changes included; None if there is none."""
+        found = read_pairs(self.snapshot.model, pairs)
+        return [self.entries.get(pair, entry) for pair, entry in zip(pairs, found, strict=True)]
 
     def read_features(self, axis: Axis, label: Any) -> dict[str, Any]:
         """Return the features of a row or column as the model encodes them, pending changes included."""
@@ -136,15 +131,17 @@ class PendingChanges:
         return (
             label in labels
             or self.features.get((axis, label)) is not None
-            or any(pair[place] == label and value is not None for pair, value in self.entries.items())
+            or any(pair[place] == label and entry is not None for pair, entry in self.entries.items())
         )
 
-    def check_learnable(self, axis: Axis, label: Any, changes: Mapping[Any, float | None]) -> None:
-        """Raise `ApiError` for new rows and columns that the model cannot predict for."""
+    def check_learnable(self, axis: Axis, label: Any, changes: Mapping[Any, Entry | None]) -> None:
+        """Raise `ApiError` for weights that the model ignores, and for new rows and columns that it cannot predict."""
         model = self.snapshot.model
+        if not model.takes_weights and any(entry is not None and entry.weight != 1 for entry in changes.values()):
+            raise ApiError(409, "no_weights", f"{type(model).__name__} does not use weights of entries")
         if model.predicts == ("I",) and changes:
             raise ApiError(409, "cannot_extend", f"{type(model).__name__} cannot learn entries without training")
-        others = [other for other, value in changes.items() if value is not None]
+        others = [other for other, entry in changes.items() if entry is not None]
         if not others:
             return
         rows, columns = ([label], others) if axis == "row" else (others, [label])
@@ -156,6 +153,28 @@ class PendingChanges:
                 raise ApiError(409, "cannot_extend", message)
 
 
+class GivenEntry(NamedTuple):
+    """An entry as a request gives it: its value (None forgets it), time and weight (None where they are left out)."""
+
+    value: float | None
+    time: int | None = None
+    weight: float | None = None
+
+    def resolve(self, known: Entry | None, now: int) -> Entry | None:
+        """Return the entry to store.
+
+        Where the value is the known one, time and weight that are left out stay; a new value is of now and weighs 1.
+        """
+        if self.value is None:
+            return None
+        base = known if known is not None and known.value == self.value else Entry(self.value, now)
+        return Entry(
+            self.value,
+            base.time if self.time is None else self.time,
+            base.weight if self.weight is None else self.weight,
+        )
+
+
 @dataclass(frozen=True)
 class EntryWrite:
     """A write to the entries of one row or one column.
@@ -164,6 +183,8 @@ class EntryWrite:
     ----------
     method
         "put" replaces all entries, "patch" changes some (None forgets an entry), "delete" forgets all.
+    entries
+        The id on the other axis and the fields of a `GivenEntry`, of which the last ones may be left out.
     if_match
         ETags, one of which the entries must have; None for any.
     key
@@ -173,7 +194,7 @@ class EntryWrite:
     axis: Axis
     id: Id
     method: Literal["put", "patch", "delete"]
-    entries: tuple[tuple[Id, float | None], ...] = ()
+    entries: tuple[tuple[Any, ...], ...] = ()
     if_match: frozenset[str] | None = None
     key: str | None = None
 
@@ -199,12 +220,14 @@ class EntryWrite:
         if self.method == "delete" and not (dismissed or pending.is_known(self.axis, label)):
             raise unknown_id(self.id, self.axis)
         given = self._check_entries(pending)
-        changes = {other: value for other, value in given.items() if value != current.get(other)}
+        now = pending.snapshot.now
+        resolved = {other: entry.resolve(current.get(other), now) for other, entry in given.items()}
+        changes = {other: entry for other, entry in resolved.items() if entry != current.get(other)}
         if self.method != "patch":
             changes |= dict.fromkeys(current.keys() - given.keys())
         pending.check_learnable(self.axis, label, changes)
-        for other, value in changes.items():
-            pending.entries[(label, other) if self.axis == "row" else (other, label)] = value
+        for other, entry in changes.items():
+            pending.entries[(label, other) if self.axis == "row" else (other, label)] = entry
         forgets_features = self.method == "delete" and pending.has_features(self.axis, label)
         if forgets_features:
             pending.features[self.axis, label] = None
@@ -212,23 +235,23 @@ class EntryWrite:
             pending.dismiss(label, frozenset())
         if changes or forgets_features:
             pending.touched.add((self.axis, label))
-        left = {other: value for other, value in {**current, **changes}.items() if value is not None}
-        n_forgotten = sum(value is None for value in changes.values())
+        left = {other: entry for other, entry in {**current, **changes}.items() if entry is not None}
+        n_forgotten = sum(entry is None for entry in changes.values())
         version = pending.snapshot.model_version
         return WriteReceipt(label, len(left), len(changes) - n_forgotten, n_forgotten, compute_etag(left), version)
 
-    def _check_entries(self, pending: PendingChanges) -> dict[Any, float | None]:
+    def _check_entries(self, pending: PendingChanges) -> dict[Any, GivenEntry]:
         """Return the entries by the label of the other axis; raise `ApiError` for duplicates and off-scale values."""
         store = pending.snapshot.model.entries_
         others = store.columns if self.axis == "row" else store.rows
-        given: dict[Any, float | None] = {}
-        for other_id, value in self.entries:
-            other = convert_id(other_id, others)
+        given: dict[Any, GivenEntry] = {}
+        for other_id, *fields in self.entries:
+            other, entry = convert_id(other_id, others), GivenEntry(*fields)
             if other in given:
                 raise ApiError(422, "given_twice", f"{others.axis} {quote_id(other_id)} was given twice")
-            if value is not None:
-                check_value(pending.snapshot, value)
-            given[other] = value
+            if entry.value is not None:
+                check_value(pending.snapshot, entry.value)
+            given[other] = entry
         return given
 
 
@@ -394,7 +417,7 @@ class BulkWrite:
     lines: Sequence[int]
     rows: Sequence[Id]
     columns: Sequence[Id]
-    values: Sequence[float | None]
+    entries: Sequence[GivenEntry]
     refused: Sequence[RefusedLines] = ()
     body_digest: str = ""
     key: str | None = None
@@ -416,32 +439,32 @@ class BulkWrite:
         """Check the lines and add their changes to the transaction."""
         refusals = Refusals(self.refused)
         given = self._check_lines(pending, refusals)
-        current = pending.read_values(given)
-        changes = {
-            pair: value
-            for (pair, value), old in zip(given.items(), current.tolist(), strict=True)
-            if value != old and not (value is None and old != old)  # NaN: there is no entry to forget
-        }
+        now, changes = pending.snapshot.now, {}
+        for (pair, entry), old in zip(given.items(), pending.read_pairs(given), strict=True):
+            resolved = entry.resolve(old, now)
+            if resolved != old:
+                changes[pair] = resolved
         pending.entries.update(changes)
         # Other workers read the entries of all rows, or of all columns, that changed: of whichever are fewer.
         rows, columns = {row for row, _ in changes}, {column for _, column in changes}
         pending.touched |= (
             {("row", row) for row in rows} if len(rows) <= len(columns) else {("column", c) for c in columns}
         )
-        n_forgotten = sum(value is None for value in changes.values())
+        n_forgotten = sum(entry is None for entry in changes.values())
         n_lines = self.size + sum(len(lines) for _, _, lines in self.refused)
         version = pending.snapshot.model_version
         n_changed = len(changes) - n_forgotten
         return WriteReceipt("", n_lines, n_changed, n_forgotten, "", version, refused=refusals.to_list())
 
-    def _check_lines(self, pending: PendingChanges, refusals: Refusals) -> dict[Pair, float | None]:
-        """Return the last value of each pair, without the lines that are refused."""
+    def _check_lines(self, pending: PendingChanges, refusals: Refusals) -> dict[Pair, GivenEntry]:
+        """Return the last entry of each pair, without the lines that are refused."""
         model = pending.snapshot.model
         store, lines = model.entries_, np.asarray(self.lines, dtype=np.int64)
         rows, row_fits = _convert_ids(self.rows, store.rows)
         columns, column_fits = _convert_ids(self.columns, store.columns)
-        numbers = np.array([np.nan if value is None else value for value in self.values], dtype=np.float64)
-        is_written = np.array([value is not None for value in self.values], dtype=bool)
+        numbers = np.array([np.nan if one.value is None else one.value for one in self.entries], dtype=np.float64)
+        is_written = np.array([one.value is not None for one in self.entries], dtype=bool)
+        is_weighted = np.array([one.weight not in (None, 1.0) for one in self.entries], dtype=bool)
         row_at, column_at = store.rows.find(rows), store.columns.find(columns)
         is_new_row, is_new_column = row_at < 0, column_at < 0
         name, kinds = (
@@ -455,6 +478,11 @@ class BulkWrite:
                 "off_scale",
                 f"this value is not on the scale, which is {model.scale_}",
                 is_written & ~model.scale_.holds(numbers),
+            ),
+            (
+                "no_weights",
+                f"{name} does not use weights of entries",
+                is_weighted & (not model.takes_weights),
             ),
             (
                 "cannot_extend",
@@ -478,7 +506,7 @@ class BulkWrite:
             fits &= ~fails
         # In the order of the matrix, searches and the database go through memory once; equal pairs stay in line order.
         order = np.lexsort((column_at, row_at))
-        return {(rows[at], columns[at]): self.values[at] for at in order[fits[order]].tolist()}
+        return {(rows[at], columns[at]): self.entries[at] for at in order[fits[order]].tolist()}
 
 
 class Refusals:
@@ -541,10 +569,10 @@ def commit_writes(database: EntryDatabase, current: Snapshot, writes: Sequence[W
             model = apply_changes(before.model, pending.entries, pending.features)
             # If another worker serves a newer file, that file may contain any of these entries.
             is_newest = state.model_version == before.model_version
-            base_values = read_values(before.base, pending.entries).tolist()
+            in_base = read_pairs(before.base, pending.entries)
             version = transaction.write_changes(
                 pending.entries,
-                {pair for pair, old in zip(pending.entries, base_values, strict=True) if not is_newest or old == old},
+                {pair for pair, old in zip(pending.entries, in_base, strict=True) if not (is_newest and old is None)},
                 pending.touched,
                 features=pending.features,
                 features_in_file={key for key in pending.features if not is_newest or has_features(before.base, *key)},
@@ -562,7 +590,7 @@ def commit_writes(database: EntryDatabase, current: Snapshot, writes: Sequence[W
                 if write.key is not None and isinstance(receipt, WriteReceipt) and not receipt.repeated
             }
         )
-    n_learned = sum(value is not None for value in pending.entries.values())
+    n_learned = sum(entry is not None for entry in pending.entries.values())
     n_latents = sum(
         len({pair[place] for pair in pending.entries} | {label for kind, label in pending.features if kind == axis})
         for place, axis in enumerate(("row", "column"))
@@ -612,17 +640,20 @@ def _check_etag(
 def _measure_live_errors(pending: PendingChanges) -> dict[str, AreaError]:
     """Return the prediction errors for new entries of known rows and columns, by area, before they are learned."""
     model, entries = pending.snapshot.model, pending.snapshot.model.entries_
-    new = {pair: value for pair, value in pending.entries.items() if value is not None}
+    new = {pair: entry for pair, entry in pending.entries.items() if entry is not None}
     if not new:
         return {}
     rows, columns = entries.rows.find([row for row, _ in new]), entries.columns.find([column for _, column in new])
     known = (rows >= 0) & (columns >= 0)
     rows, columns = rows[known].astype(np.int64), columns[known].astype(np.int64)
-    values = np.fromiter(new.values(), dtype=np.float64)[known]
+    values = np.array([entry.value for entry in new.values()])[known]
+    times = np.array([entry.time for entry in new.values()])[known]
     is_new = np.isnan(entries.values_at(rows, columns))
-    rows, columns, values = rows[is_new], columns[is_new], values[is_new]
+    rows, columns, values, times = rows[is_new], columns[is_new], values[is_new], times[is_new]
     areas = entries.areas(rows, columns)
     predicted = model.predictor_.readout.units(model.predictor_.score_pairs(rows, columns))
+    if model.rankers_.drift is not None:
+        predicted = model.scale_.clip(predicted + model.rankers_.drift.evaluate(rows, columns, times))
     errors = predicted - values
     return {
         area: AreaError(int(at.sum()), float(np.square(errors[at]).sum()), float(np.abs(errors[at]).sum()))

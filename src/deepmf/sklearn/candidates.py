@@ -85,22 +85,30 @@ def explain_left_out(shape: tuple[int, int]) -> dict[str, str]:
 
 
 def fit_whole_rows(
-    name: str, table: FloatArray, *, seed: int, fitted: Mapping[str, Completer] = MappingProxyType({})
+    name: str,
+    table: FloatArray,
+    *,
+    weights: FloatArray | None = None,
+    seed: int,
+    fitted: Mapping[str, Completer] = MappingProxyType({}),
 ) -> WholeRows:
-    """Fit one of `WHOLE_ROWS` to rows with NaN; Gaussians of many rows start from those in `fitted`."""
+    """Fit one of `WHOLE_ROWS` to rows with NaN, and weights (rows,); Gaussians of many rows start from `fitted`."""
     if name == "column-means":
         return ByMeans()
     if name == "neighbours":
-        return Neighbours.fit(table, seed=seed)
+        return Neighbours.fit(table, weights=weights, seed=seed)
     passes = PASSES if table.shape[1] <= _WIDE else _PASSES_OF_WIDE
     starts = _STARTS[name] if len(table) >= _ROWS_TO_START * table.shape[1] else ()
     start = next((found for each in starts if isinstance(found := fitted.get(each), Gaussians)), None)
-    return fit_gaussians(name, table, seed=seed, passes=passes, start=start)
+    return fit_gaussians(name, table, weights=weights, seed=seed, passes=passes, start=start)
 
 
-def fit_gaussians(name: str, table: FloatArray, *, seed: int, **ending: Any) -> Gaussians:
+def fit_gaussians(
+    name: str, table: FloatArray, *, weights: FloatArray | None = None, seed: int, **ending: Any
+) -> Gaussians:
     """Fit Gaussians to rows with NaN by the name of a candidate; `ending` says when EM stops."""
-    return Gaussians.fit(table, n_parts=_PARTS.get(name, 1), shrinkage=shrinkage_of(name, table), seed=seed, **ending)
+    n_parts, shrinkage = _PARTS.get(name, 1), shrinkage_of(name, table)
+    return Gaussians.fit(table, weights=weights, n_parts=n_parts, shrinkage=shrinkage, seed=seed, **ending)
 
 
 def shrinkage_of(name: str, table: FloatArray) -> float:
@@ -273,7 +281,7 @@ class _Hidden(NamedTuple):
     columns: IndexArray  # (cells,)
     values: FloatArray  # (cells,)
     predictions: dict[str, FloatArray]  # (cells,)
-    shares: FloatArray  # (cells,) of a cell of the table: the columns of one category are one cell together
+    shares: FloatArray  # (cells,) by which they count: the columns of one category are one cell together
     fitted: Mapping[str, Completer]  # the candidates of the last turn
 
     @property
@@ -411,6 +419,8 @@ def _predict_hidden(
     asked = [entries.where(hidden) for hidden in masks]
     columns = np.concatenate([each.columns for each in asked])
     shares = 1.0 / np.bincount(sources)[sources[columns]]
+    if entries.row_weights is not None:
+        shares *= entries.row_weights[np.concatenate([each.rows for each in asked])]
     return _Hidden(columns, np.concatenate([each.values for each in asked]), predictions, shares, fitted)
 
 
@@ -419,5 +429,5 @@ def _predict_masked(completer: Completer, entries: TableEntries, hidden: MaskArr
     asked = entries.where(hidden)
     rows, asked_rows = np.unique(asked.rows, return_inverse=True)
     shown = entries.where(~hidden & np.isin(entries.rows, rows))
-    shown = shown._replace(shape=(rows.size, shown.shape[1]), rows=np.searchsorted(rows, shown.rows))
+    shown = shown._replace(shape=(rows.size, shown.shape[1]), rows=np.searchsorted(rows, shown.rows), row_weights=None)
     return completer.predict(shown, asked_rows, asked.columns, completer.features_of(rows))

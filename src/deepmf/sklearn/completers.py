@@ -267,6 +267,7 @@ class Gaussians(WholeRows):
         cls,
         table: FloatArray,
         *,
+        weights: FloatArray | None = None,
         n_parts: int = 1,
         shrinkage: float,
         seed: int = 0,
@@ -280,23 +281,27 @@ class Gaussians(WholeRows):
 
         Of more than `most_rows` rows, or of more than a pass of `most_work` multiplications allows, some are drawn.
         `start` are Gaussians of similar rows: as many, or one that several are split from.
+        weights: (rows,); None where all are 1.
         """
-        table = sample_rows(table, seed=seed, most_rows=most_rows, most_work=most_work)
+        rows = sample_rows(table, seed=seed, most_rows=most_rows, most_work=most_work)
+        table, counted = table[rows], np.ones(rows.size) if weights is None else weights[rows]
         if start is not None and len(start.parts) == n_parts:
             unused = np.zeros(len(table))
-            weights = start._weights([part.expect(table, unused) for part in start.parts])
-            return start._improve(table, weights, shrinkage, passes, still)
+            chances = start._weights([part.expect(table, unused) for part in start.parts])
+            return start._improve(table, chances, counted, shrinkage, passes, still)
         if n_parts == 1:
             observed = ~np.isnan(table)
-            means = np.where(observed, table, 0.0).sum(axis=0) / np.maximum(observed.sum(axis=0), 1)
-            first = cls((Gaussian(means, _start(table - means, shrinkage)),), np.ones(1))
-            return first._improve(table, np.ones((len(table), 1)), shrinkage, passes, still)
-        single = start or cls.fit(table, shrinkage=shrinkage, seed=seed, passes=_FIRST_PASSES)
+            totals = counted @ observed
+            means = (np.where(observed, table, 0.0) * counted[:, None]).sum(axis=0) / np.where(totals > 0, totals, 1.0)
+            first = cls((Gaussian(means, _start(table - means, counted, shrinkage)),), np.ones(1))
+            return first._improve(table, np.ones((len(table), 1)), counted, shrinkage, passes, still)
+        single = start or cls.fit(table, weights=counted, shrinkage=shrinkage, seed=seed, passes=_FIRST_PASSES)
         completed = single.complete(table)
-        weights = _split(completed, n_parts)
+        chances = _split(completed, counted, n_parts)
         nothing = np.zeros((table.shape[1], table.shape[1]))
         found = [Expected(completed, nothing, np.zeros(len(table)))] * n_parts
-        return _maximise(found, weights, shrinkage)._improve(table, weights, shrinkage, passes, still)
+        parted = _maximise(found, chances * counted[:, None], counted.sum(), shrinkage)
+        return parted._improve(table, chances, counted, shrinkage, passes, still)
 
     def complete(self, table: FloatArray) -> FloatArray:
         """Return rows with expected values in place of NaN."""
@@ -321,18 +326,29 @@ class Gaussians(WholeRows):
         return drawn
 
     def _improve(
-        self, table: FloatArray, weights: FloatArray, shrinkage: float, passes: int, still: float
+        self,
+        table: FloatArray,
+        chances: FloatArray,
+        counted: FloatArray,
+        shrinkage: float,
+        passes: int,
+        still: float,
     ) -> Gaussians:
-        """Alternate expectation and maximisation until the expected cells stop changing."""
-        best, last = self, None
+        """Alternate expectation and maximisation until the expected cells stop changing.
+
+        chances: the probability of each Gaussian for each row, (rows, Gaussians). counted: the weight of each row.
+        """
+        best, last, total = self, None, counted.sum()
         for taken in range(passes):
             # Covariances have the weights of the pass before: those of this one are not known before all densities are.
+            weights = chances * counted[:, None]
             found = [part.expect(table, own) for part, own in zip(best.parts, weights.T, strict=True)]
-            weights = best._weights(found)
-            cells = best._mix(found, weights)
-            if last is not None and np.sqrt(np.mean(np.square(cells - last))) < still:
+            chances = best._weights(found)
+            cells = best._mix(found, chances)
+            if last is not None and np.sqrt(counted @ np.mean(np.square(cells - last), axis=1) / total) < still:
                 break
-            best, last = replace(_maximise(found, weights, shrinkage), passes=taken + 1), cells
+            better = _maximise(found, chances * counted[:, None], total, shrinkage)
+            best, last = replace(better, passes=taken + 1), cells
         return best
 
     def _weights(self, found: list[Expected]) -> FloatArray:
@@ -346,12 +362,13 @@ class Gaussians(WholeRows):
         return np.asarray(sum(own[:, None] * each.cells for own, each in zip(weights.T, found, strict=True)))
 
 
-def _maximise(found: list[Expected], weights: FloatArray, shrinkage: float) -> Gaussians:
+def _maximise(found: list[Expected], weights: FloatArray, n_rows: float, shrinkage: float) -> Gaussians:
     """Return the Gaussians of highest likelihood given the expected cells.
 
     The covariance of each is drawn to the one that all have together, as by as many rows as there are columns.
+    n_rows: the sum of all weights (rows, Gaussians).
     """
-    n_rows, n_columns = found[0].cells.shape
+    n_columns = found[0].cells.shape[1]
     sizes = weights.sum(axis=0) + 1e-9
     means = [own @ each.cells / size for own, each, size in zip(weights.T, found, sizes, strict=True)]
     scatters = []
@@ -380,7 +397,7 @@ def _invert(matrices: FloatArray) -> _Inverted:
     return _Inverted(torch.cholesky_inverse(factors).numpy(), log_determinants.numpy())
 
 
-def _shrink(covariance: FloatArray, n_rows: int, shrinkage: float) -> FloatArray:
+def _shrink(covariance: FloatArray, n_rows: float, shrinkage: float) -> FloatArray:
     """Shrink the covariances between columns towards 0."""
     shrunk: FloatArray = covariance * (n_rows / (n_rows + shrinkage))
     np.fill_diagonal(shrunk, covariance.diagonal())
@@ -389,12 +406,12 @@ def _shrink(covariance: FloatArray, n_rows: int, shrinkage: float) -> FloatArray
 
 def sample_rows(
     table: FloatArray, *, seed: int, most_rows: int = _MOST_ROWS, most_work: float = _MOST_WORK
-) -> FloatArray:
-    """Return the rows with entries, or as many of them as can be learned from in seconds."""
-    table = table[~np.isnan(table).all(axis=1)]
-    if len(table) <= (most := _most_rows(table, most_rows, most_work)):
-        return table
-    return table[np.sort(np.random.default_rng(seed).choice(len(table), most, replace=False))]
+) -> IndexArray:
+    """Return the positions of the rows with entries, or of as many of them as can be learned from in seconds."""
+    rows = np.flatnonzero(~np.isnan(table).all(axis=1))
+    if rows.size <= (most := _most_rows(table[rows], most_rows, most_work)):
+        return rows
+    return rows[np.sort(np.random.default_rng(seed).choice(rows.size, most, replace=False))]
 
 
 def _most_rows(table: FloatArray, most_rows: int, most_work: float) -> int:
@@ -405,20 +422,23 @@ def _most_rows(table: FloatArray, most_rows: int, most_work: float) -> int:
     return min(most_rows, max(_ROWS_OF_A_COLUMN * n_columns, int(most_work / max(work, 1.0))))
 
 
-def _start(table: FloatArray, shrinkage: float) -> FloatArray:
+def _start(table: FloatArray, weights: FloatArray, shrinkage: float) -> FloatArray:
     """Return the covariance of standardised columns by the rows that have both, made positive."""
-    observed = ~np.isnan(table)
-    cells, counted = np.where(observed, table, 0.0), observed.astype(np.float64)
-    covariance = cells.T @ cells / np.maximum(counted.T @ counted, 1.0)
-    spreads, directions = np.linalg.eigh(_shrink(covariance, len(table), shrinkage))
+    observed, roots = ~np.isnan(table), np.sqrt(weights)[:, None]
+    cells, counted = np.where(observed, table, 0.0) * roots, observed * roots
+    totals = counted.T @ counted
+    covariance = cells.T @ cells / np.where(totals > 0, totals, 1.0)
+    spreads, directions = np.linalg.eigh(_shrink(covariance, weights.sum(), shrinkage))
     return np.asarray((directions * np.maximum(spreads, _LEAST_SPREAD)) @ directions.T)
 
 
-def _split(table: FloatArray, n_parts: int) -> FloatArray:
+def _split(table: FloatArray, counted: FloatArray, n_parts: int) -> FloatArray:
     """Return weights (rows, parts) that divide rows along the direction in which they differ most."""
-    deviations = table - table.mean(axis=0)
-    along = deviations @ np.linalg.eigh(deviations.T @ deviations)[1][:, -1]
-    part_of = np.argsort(np.argsort(along, kind="stable"), kind="stable") * n_parts // len(table)
+    deviations = table - np.average(table, axis=0, weights=counted)
+    weighted = deviations * np.sqrt(counted)[:, None]
+    order = np.argsort(deviations @ np.linalg.eigh(weighted.T @ weighted)[1][:, -1], kind="stable")
+    part_of = np.empty(order.size, dtype=np.int64)
+    part_of[order] = (np.cumsum(counted[order]) - counted[order]) * n_parts / counted.sum()
     weights: FloatArray = 0.9 * (part_of[:, None] == np.arange(n_parts)) + 0.1 / n_parts
     return weights
 
@@ -453,6 +473,7 @@ class Neighbours(WholeRows):
     """The rows (rows, columns) that others are compared with; a row with a distance of d has a weight exp(-d² / 2 w²).
 
     The square of a distance is the mean over common cells times the number of columns.
+    weights: (rows,) that multiply these; None where all are 1.
 
     >>> table = np.array([[1.0, 1.0], [1.1, 1.2], [-2.0, -3.0]])
     >>> Neighbours.fit(table).complete(np.array([[1.05, np.nan]])).round(1)
@@ -460,14 +481,22 @@ class Neighbours(WholeRows):
     """
 
     table: FloatArray
+    weights: FloatArray | None = None
 
     @classmethod
-    def fit(cls, table: FloatArray, *, seed: int = 0, most_rows: int = _MOST_NEIGHBOUR_ROWS) -> Neighbours:
+    def fit(
+        cls,
+        table: FloatArray,
+        *,
+        weights: FloatArray | None = None,
+        seed: int = 0,
+        most_rows: int = _MOST_NEIGHBOUR_ROWS,
+    ) -> Neighbours:
         """Keep rows to compare with, at random where there are more than `most_rows`."""
-        table = table[~np.isnan(table).all(axis=1)]
-        if len(table) > most_rows:
-            table = table[np.sort(np.random.default_rng(seed).choice(len(table), most_rows, replace=False))]
-        return cls(table)
+        rows = np.flatnonzero(~np.isnan(table).all(axis=1))
+        if rows.size > most_rows:
+            rows = rows[np.sort(np.random.default_rng(seed).choice(rows.size, most_rows, replace=False))]
+        return cls(table[rows], None if weights is None else weights[rows])
 
     def complete(self, table: FloatArray) -> FloatArray:
         """Return rows with means over their neighbours in place of NaN."""
@@ -484,6 +513,7 @@ class Neighbours(WholeRows):
         nearest = squares.min(axis=1, keepdims=True)
         away = squares - np.where(np.isfinite(nearest), nearest, 0.0)
         weights = np.exp(-away * table.shape[1] / (2.0 * WIDTH * WIDTH))
+        weights = weights if self.weights is None else weights * self.weights
         means: FloatArray = (weights @ values) / (weights @ known + _WEIGHT_OF_MEAN)
         return means
 

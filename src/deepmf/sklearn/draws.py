@@ -105,14 +105,17 @@ class JointDraws(Draws):
         return ColumnUnits.from_columns(self.entries, reach=_REACH)
 
     @cached_property
-    def rows(self) -> FloatArray:
-        """Rows of the fit in these units, (rows, columns), with NaN, as many as Gaussians learn from."""
-        return sample_rows(self.units.standardise(self.entries).to_array(), seed=self.seed)
+    def rows(self) -> tuple[FloatArray, FloatArray]:
+        """Rows of the fit in these units, (rows, columns), with NaN, as many as Gaussians learn from; their weights."""
+        table, weights = self.units.standardise(self.entries).to_array(), self.entries.row_weights
+        some = sample_rows(table, seed=self.seed)
+        return table[some], np.ones(some.size) if weights is None else weights[some]
 
     @cached_property
     def most_likely(self) -> Gaussians:
         """The Gaussians of highest likelihood."""
-        return fit_gaussians(self.gaussians, self.rows, seed=self.seed, passes=_PASSES, still=_STILL)
+        table, weights = self.rows
+        return fit_gaussians(self.gaussians, table, weights=weights, seed=self.seed, passes=_PASSES, still=_STILL)
 
     def draw(
         self, table: FloatArray, random: np.random.Generator, *, number: int, features: FeatureVectors | None
@@ -129,12 +132,13 @@ class JointDraws(Draws):
 
     def draw_parameters(self, random: np.random.Generator) -> Gaussians:
         """Return Gaussians drawn from their posterior given the rows of the fit."""
-        drawn, table, completed = self.most_likely, self.rows, None
+        drawn, (table, weights), completed = self.most_likely, self.rows, None
         for _ in range(int(np.clip(drawn.passes, _LEAST_STEPS, _MOST_STEPS))):
             parts = drawn.choose_parts(table, random)
             completed = self._draw_start(drawn, table, parts, random) if completed is None else completed
             self._draw_round(drawn, table, parts, completed, random)
-            drawn = draw_gaussians(completed, parts, len(drawn.parts), shrinkage_of(self.gaussians, table), random)
+            shrinkage = shrinkage_of(self.gaussians, table)
+            drawn = draw_gaussians(completed, parts, len(drawn.parts), shrinkage, random, weights=weights)
         return drawn
 
     def _draw_cells(self, drawn: Gaussians, table: FloatArray, random: np.random.Generator) -> FloatArray:
@@ -297,30 +301,43 @@ class FactorDraws(Draws):
 
 
 def draw_gaussians(
-    completed: FloatArray, parts: IndexArray, n_parts: int, shrinkage: float, random: np.random.Generator
+    completed: FloatArray,
+    parts: IndexArray,
+    n_parts: int,
+    shrinkage: float,
+    random: np.random.Generator,
+    *,
+    weights: FloatArray | None = None,
 ) -> Gaussians:
-    """Draw the parameters of Gaussians given complete rows and the Gaussian of each row (rows,).
+    """Draw the parameters of Gaussians given complete rows, the Gaussian of each row (rows,), and weights (rows,).
 
     The prior is that of EM: `shrinkage` more rows of independent columns and, with several Gaussians, for each of them
     as many more rows of the common covariance as there are columns.
     """
-    n_rows, n_columns = completed.shape
-    own_rows = [completed[parts == number] for number in range(n_parts)]
-    means = [own.mean(axis=0) if len(own) else completed.mean(axis=0) for own in own_rows]
-    scatters = [(own - mean).T @ (own - mean) for own, mean in zip(own_rows, means, strict=True)]
-    together = np.asarray(sum(scatters)) / n_rows
+    n_columns = completed.shape[1]
+    counted = np.ones(len(completed)) if weights is None else weights
+    roots = np.sqrt(counted)[:, None]
+    own_rows = [np.flatnonzero(parts == number) for number in range(n_parts)]
+    sizes = np.array([counted[own].sum() for own in own_rows])
+    whole = np.arange(len(completed))  # where a Gaussian has no rows
+    means = [
+        np.average(completed[own], axis=0, weights=counted[own])
+        for own in (own if own.size else whole for own in own_rows)
+    ]
+    deviations = [(completed[own] - mean) * roots[own] for own, mean in zip(own_rows, means, strict=True)]
+    scatters = [each.T @ each for each in deviations]
+    together = np.asarray(sum(scatters)) / counted.sum()
     drawn = []
-    for own, mean, scatter in zip(own_rows, means, scatters, strict=True):
+    for own_size, mean, scatter in zip(sizes, means, scatters, strict=True):
         added = n_columns if n_parts > 1 else 0
-        size = len(own) + added
+        size = own_size + added
         scatter = (scatter + added * together) * (size / (size + shrinkage))
         np.fill_diagonal(scatter, scatter.diagonal() * (size + shrinkage) / size)
         covariance = _draw_covariance(
             scatter * (size + shrinkage) / size, max(size - 1 + shrinkage, n_columns + 1.0), random
         ) + _JITTER * np.eye(n_columns)
         noise = np.linalg.cholesky(covariance) @ random.standard_normal(n_columns)
-        drawn.append(Gaussian(mean + noise / np.sqrt(max(len(own), 1)), covariance))
-    sizes = np.array([len(own) for own in own_rows])
+        drawn.append(Gaussian(mean + noise / np.sqrt(max(own_size, 1)), covariance))
     return Gaussians(tuple(drawn), random.dirichlet(sizes + 1.0) if n_parts > 1 else np.ones(1))
 
 

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import _safe_indexing, check_array, check_random_state
 from sklearn.utils.metadata_routing import UNUSED
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names_in, _num_samples, check_is_fitted, validate_data
 
 from deepmf.errors import BadEntries, BadSetting, DeepMFWarning, NothingObserved
 from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.extras import check_weights
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
@@ -322,13 +323,18 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803 (the name that scikit-learn passes)
-        """Learn from the observed entries of a table; `y` is not used."""
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:  # noqa: N803 (scikit-learn's name)
+        """Learn from the observed entries of a table; `y` is not used.
+
+        `sample_weight` is how much each row counts (default: 1): a row of weight 2 counts as the row twice, and a row
+        of weight 0 as if it had not been given.
+        """
+        X, weights = self._read_weights(X, sample_weight)  # noqa: N806
         self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         self._random = np.random.default_rng(self._seed)
         self._models.check()
         table = self._read(X, reset=True)
-        entries = TableEntries.of(table.numbers)
+        entries = TableEntries.of(table.numbers)._replace(row_weights=weights)
         if entries.values.size == 0:
             raise BadEntries(
                 f"the table of {entries.shape[0]} x {entries.shape[1]} has no observed entry to learn from"
@@ -348,6 +354,18 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._learn(candidates, entries, table.sources[self._known])
         self._row_features = None  # the model has what is needed of them
         return self
+
+    @staticmethod
+    def _read_weights(X: Any, sample_weight: Any) -> tuple[Any, FloatArray | None]:  # noqa: N803
+        """Return the rows of a table that count, and their weights; None where all weights are 1."""
+        if sample_weight is None:
+            return X, None
+        weights = check_weights(np.asarray(sample_weight), _num_samples(X), of="row")
+        kept = np.flatnonzero(weights)
+        if kept.size == 0:
+            raise BadEntries("every sample_weight is zero, so there is nothing to learn from")
+        X = X if kept.size == weights.size else _safe_indexing(X, kept)  # noqa: N806
+        return X, None if np.all(weights == 1) else weights[kept]
 
     def transform(self, X: Any, *, return_interval: bool = False, coverage: float = 0.9) -> Any:  # noqa: N803
         """Return a table with every missing entry filled in.
@@ -582,7 +600,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _fit_candidate(self, name: str, seen: TableEntries, fitted: Mapping[str, Completer]) -> Completer:
         """Fit a candidate to entries; `fitted` are candidates for similar entries."""
         if name in WHOLE_ROWS:
-            return fit_whole_rows(name, seen.to_array(), seed=self._seed, fitted=fitted)
+            return fit_whole_rows(name, seen.to_array(), weights=seen.row_weights, seed=self._seed, fitted=fitted)
         matrix = seen.matrix(self.units_.scale, column_labels=self._labels)
         progress = None if self.verbose is None else bool(self.verbose)  # scikit-learn's own also take 0 and 1
         return ByModel(self._models.make_model(name).fit(matrix, row_features=self._row_features, progress=progress))

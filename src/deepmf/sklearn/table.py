@@ -13,6 +13,7 @@ from sklearn.utils import check_array
 
 from deepmf.errors import BadEntries, BadSetting, suggest_name
 from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.extras import Extras
 from deepmf.matrix.features import Features
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import ObservedMatrix
@@ -30,12 +31,21 @@ CHECKS: dict[str, Any] = {
 
 
 class TableEntries(NamedTuple):
-    """The observed entries of a checked table, by position."""
+    """The observed entries of a checked table, by position.
+
+    row_weights: how much each row of the table counts, (rows of the table,); None where all count the same.
+    """
 
     shape: tuple[int, int]
     rows: IndexArray
     columns: IndexArray
     values: FloatArray
+    row_weights: FloatArray | None = None
+
+    @property
+    def weights(self) -> FloatArray | None:
+        """The weight of each entry; None where all are 1."""
+        return None if self.row_weights is None else self.row_weights[self.rows]
 
     @classmethod
     def of(cls, table: Any) -> TableEntries:
@@ -55,15 +65,15 @@ class TableEntries(NamedTuple):
 
     def where(self, kept: MaskArray) -> TableEntries:
         """Return some of the entries, by a mask over them."""
-        return TableEntries(self.shape, self.rows[kept], self.columns[kept], self.values[kept])
+        return self._replace(rows=self.rows[kept], columns=self.columns[kept], values=self.values[kept])
 
     def take_columns(self, positions: IndexArray) -> TableEntries:
         """Return the entries of some columns, which are then counted from 0."""
         place = np.full(self.shape[1], -1)
         place[positions] = np.arange(positions.size)
         kept = place[self.columns] >= 0
-        rows, columns, values = self.rows[kept], place[self.columns[kept]], self.values[kept]
-        return TableEntries((self.shape[0], positions.size), rows, columns, values)
+        columns = place[self.columns[kept]]
+        return self.where(kept)._replace(shape=(self.shape[0], positions.size), columns=columns)
 
     def to_array(self) -> FloatArray:
         """Return the entries as an array (rows, columns) with NaN where there is none."""
@@ -76,7 +86,11 @@ class TableEntries(NamedTuple):
         rows = Labels.from_range(self.shape[0], axis="row")
         columns = Labels(np.arange(self.shape[1]) if column_labels is None else column_labels, axis="column")
         return ObservedMatrix.from_positions(
-            Labelled(rows, self.rows), Labelled(columns, self.columns), self.values, scale=scale
+            Labelled(rows, self.rows),
+            Labelled(columns, self.columns),
+            self.values,
+            scale=scale,
+            extras=Extras(weights=self.weights),
         )
 
 
@@ -121,7 +135,7 @@ def hide_entries(table: Any, checked: Any, mask: MaskArray, *, rows: IndexArray 
     `table` is as the user gave it, `checked` the array or sparse matrix that scikit-learn made of it.
     """
     if scipy.sparse.issparse(checked):
-        _, row_of, column_of, values = TableEntries.of(checked)
+        _, row_of, column_of, values, _ = TableEntries.of(checked)
         shown = mask[row_of, column_of]
         sparse = scipy.sparse.csr_array((values[shown], (row_of[shown], column_of[shown])), shape=checked.shape)
         return sparse if rows is None else sparse[rows]
@@ -516,17 +530,20 @@ class ColumnUnits:
     @classmethod
     def from_columns(cls, entries: TableEntries, *, reach: float = REACH) -> ColumnUnits:
         """Standardise each column by its mean and standard deviation."""
-        columns = _by_column(entries)
-        means = np.array([values.mean() for values in columns])
+        columns = _by_column(entries.columns, entries.values, entries.shape[1])
+        means = compute_means(entries)
         scales = tuple(map(_scale_of, columns))
         constant = np.array([scale.low == scale.high for scale in scales])
         spreads = np.where(constant, 1.0, [values.std() for values in columns])
+        if entries.weights is not None:
+            squares = entries._replace(values=np.square(entries.values - means[entries.columns]))
+            spreads = np.where(constant, 1.0, np.sqrt(compute_means(squares)))
         return cls(means, means, spreads, Scale(low=-reach, high=reach), scales)
 
     @classmethod
     def from_shared_scale(cls, entries: TableEntries, scale: Scale | None) -> ColumnUnits:
         """Keep all values as they are, on one scale for all columns; None infers the scale."""
-        means = np.array([values.mean() for values in _by_column(entries)])
+        means = compute_means(entries)
         scale = scale or Scale.infer(entries.values)
         return cls(means, np.zeros(means.size), np.ones(means.size), scale, (scale,) * means.size)
 
@@ -550,8 +567,17 @@ class ColumnUnits:
         return nearest
 
 
-def _by_column(entries: TableEntries) -> list[FloatArray]:
-    return [entries.values[places] for places in _places(entries.columns, entries.shape[1])]
+def compute_means(entries: TableEntries) -> FloatArray:
+    """Return the mean of each column, by the weights of the rows."""
+    columns = _by_column(entries.columns, entries.values, entries.shape[1])
+    if entries.weights is None:
+        return np.array([values.mean() for values in columns])
+    weights = _by_column(entries.columns, entries.weights, entries.shape[1])
+    return np.array([np.average(own, weights=heavy) for own, heavy in zip(columns, weights, strict=True)])
+
+
+def _by_column(columns: IndexArray, values: FloatArray, n_columns: int) -> list[FloatArray]:
+    return [values[places] for places in _places(columns, n_columns)]
 
 
 def _places(columns: IndexArray, n_columns: int) -> list[IndexArray]:

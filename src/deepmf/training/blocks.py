@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from deepmf.errors import BadEntries, BadSetting
+from deepmf.errors import BadEntries
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.entries import GroupedEntries, take_column_entries_within, take_row_entries_within
 from deepmf.matrix.feature_encoding import FeatureVectors
@@ -434,9 +434,7 @@ class MatrixBlocks(BlockSource):
         if ranks is not None:
             by_row = take_row_entries_within(matrix, ranks.find_lines(matrix.shape[1]))
         self._targets = copy_to(device, matrix.scale.to_unit(by_row.values).astype(np.float32))
-        if matrix.weights is not None:
-            if ranks is not None:
-                raise BadSetting("several processes cannot fit weighted entries together; leave out the weights")
+        if matrix.weights is not None:  # several ranks refuse weights before they start
             self._weights = copy_to(device, matrix.weights.astype(np.float32))
         self._column_place = torch.full((matrix.shape[1],), -1, dtype=torch.int32, device=device)
         self.rows = self._vectors(by_row, matrix.row_counts, row_features, device)

@@ -1,6 +1,6 @@
 // The person's own entries: each can be changed or taken back, and all can be forgotten.
 
-import { byId, element, label } from "/page/elements.js";
+import { byId, element, label, set } from "/page/elements.js";
 import { ratingControl } from "/page/rating.js";
 import { showAlert, emptyState, say } from "/page/states.js";
 import { formatCount, nameOf } from "/page/wording.js";
@@ -22,9 +22,12 @@ export class EntriesView {
 
   /** Show the entries, those rated last first. */
   draw() {
-    const { values } = this.person;
+    const { values, times } = this.person;
     const active = document.activeElement;
-    for (const [column, value] of values) this.#line(column).rating.show(value);
+    for (const [column, value] of values) {
+      this.#line(column).rating.show(value);
+      showTime(this.#line(column).time, times.get(column));
+    }
     for (const column of this.lines.keys()) if (!values.has(column)) this.lines.delete(column);
     const held = this.list.contains(active);
     this.list.replaceChildren(...[...values.keys()].reverse().map((column) => this.#line(column).node));
@@ -44,8 +47,10 @@ export class EntriesView {
     const name = nameOf(column);
     const rating = ratingControl(this.scale, name, (value) => this.person.rate(column, value));
     const remove = element("button", { type: "button", class: "dismiss", "aria-label": `Take back ${name}`, title: "Take back", click: () => this.person.rate(column, null) }, "×");
-    const node = element("li", { class: "line", "data-column": column }, label(name, { class: "title", title: name }), rating.node, remove);
-    return { node, rating };
+    const time = element("time", { hidden: true });
+    const named = element("div", { class: "named" }, label(name, { class: "title", title: name }), time);
+    const node = element("li", { class: "line", "data-column": column }, named, rating.node, remove);
+    return { node, rating, time };
   }
 
   async #forget() {
@@ -59,4 +64,13 @@ export class EntriesView {
       showAlert(error.message, () => this.#forget());
     }
   }
+}
+
+/** Show when an entry was made: the day, and the full time as a hint; nothing without a date. */
+function showTime(node, time) {
+  node.hidden = time === undefined;
+  if (node.hidden) return;
+  const moment = new Date(time);
+  set(node, { datetime: time, title: moment.toLocaleString() });
+  node.textContent = moment.toLocaleDateString();
 }

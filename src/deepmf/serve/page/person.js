@@ -11,6 +11,7 @@ export class Person extends EventTarget {
     super();
     this.kind = kind;
     this.values = new Map(); // of columns, in the order in which they were rated
+    this.times = new Map(); // of columns, when they were rated
     this.isKnown = false; // whether the service has entries of this row
     this.row = this.#storedRow() ?? this.#newRow();
     this.waiting = Promise.resolve();
@@ -25,26 +26,27 @@ export class Person extends EventTarget {
   /** Read the entries that the service has. */
   async load() {
     const stored = this.#storedRow();
-    if (stored === null) return this.#become(this.#newRow(), new Map());
-    const values = new Map();
+    if (stored === null) return this.#become(this.#newRow(), []);
+    const entries = [];
     let offset = 0;
     try {
       while (offset !== null) {
         const page = await ask("GET", `${entriesOf(stored)}?limit=1000&offset=${offset}`);
-        for (const entry of page.entries) values.set(entry.column, entry.value);
+        entries.push(...page.entries);
         offset = page.next_offset;
       }
     } catch (error) {
       if (error.code !== "unknown_row") throw error;
     }
-    return this.#become(stored, values);
+    return this.#become(stored, entries);
   }
 
   /** Rate a column, or by null forget its entry; what is shown changes at once, and back if the service refuses. */
   rate(column, value) {
-    const before = this.values.get(column) ?? null;
-    this.#show(column, value);
-    this.waiting = this.waiting.then(() => this.#write(column, value, before));
+    const before = { value: this.values.get(column) ?? null, time: this.times.get(column) };
+    const entry = value === null ? { value } : { value, time: new Date().toISOString() };
+    this.#show(column, entry);
+    this.waiting = this.waiting.then(() => this.#write(column, entry, before));
     return this.waiting;
   }
 
@@ -64,7 +66,7 @@ export class Person extends EventTarget {
       if (error.code !== "unknown_row") throw error;
     }
     localStorage.removeItem(ROW);
-    this.#become(this.#newRow(), new Map());
+    this.#become(this.#newRow(), []);
     this.others.postMessage("forgotten");
   }
 
@@ -77,9 +79,9 @@ export class Person extends EventTarget {
     this.dispatchEvent(new CustomEvent("failed", { detail }));
   }
 
-  async #write(column, value, before) {
+  async #write(column, entry, before) {
     try {
-      const answer = await ask("PATCH", entriesOf(this.row), { entries: [{ column, value }] });
+      const answer = await ask("PATCH", entriesOf(this.row), { entries: [{ column, ...entry }] });
       this.isKnown = answer.n_entries > 0;
       if (this.isKnown) localStorage.setItem(ROW, this.row);
       else localStorage.removeItem(ROW);
@@ -87,7 +89,7 @@ export class Person extends EventTarget {
       this.dispatchEvent(new CustomEvent("saved", { detail: answer }));
     } catch (error) {
       this.#show(column, before);
-      this.#fail({ error, column, value });
+      this.#fail({ error, column, value: entry.value });
     }
   }
 
@@ -103,16 +105,19 @@ export class Person extends EventTarget {
     }
   }
 
-  #show(column, value) {
+  #show(column, { value, time }) {
     if (value === null) this.values.delete(column);
     else this.values.set(column, value);
+    this.times.set(column, time);
     this.dispatchEvent(new CustomEvent("change"));
   }
 
-  #become(row, values) {
+  #become(row, entries) {
+    const inOrder = entries.toSorted((one, other) => (one.time ?? "").localeCompare(other.time ?? ""));
     this.row = row;
-    this.values = values;
-    this.isKnown = values.size > 0;
+    this.values = new Map(inOrder.map(({ column, value }) => [column, value]));
+    this.times = new Map(inOrder.map(({ column, time }) => [column, time]));
+    this.isKnown = entries.length > 0;
     this.dispatchEvent(new CustomEvent("change"));
     this.dispatchEvent(new CustomEvent("saved"));
   }
