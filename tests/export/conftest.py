@@ -55,7 +55,7 @@ def models() -> dict[str, Any]:
         warnings.simplefilter("ignore", NotBetterThanMeans)  # trainings are short
         changed.setattr(encoder_training, "choose_penalty", lambda *_, **__: math.inf)
         changed.setattr(linear_part, "_ALS_UP_TO", 0)  # "sampled" has samples, whatever ALS would do
-        changed.setattr(encoder_training, "choose_half_count", lambda *_: 5.0)
+        changed.setattr(encoder_training, "choose_few_count", lambda *_: 5.0)
         return {
             name: model.fit(split.train, split.validation).extend(split.extension)
             for name, (model, split) in made.items()

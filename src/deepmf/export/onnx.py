@@ -154,11 +154,11 @@ class LinearColumns(LinearBranch):
     def forward(self, values: Tensor) -> Tensor:
         """Map values (vectors, inputs) to latents (vectors, latent)."""
         latents, fields = super().forward(values), self._fields
-        share, half_count = self._blend.share, self._blend.half_count
-        if half_count == 0.0:
+        share, few_count = self._blend.share, self._blend.few_count
+        if few_count == 0.0:
             return latents
-        squares = (~torch.isnan(values)).sum(1, keepdim=True).float().square()
-        shares = share * squares / (squares + half_count**2)
+        counts = (~torch.isnan(values)).sum(1, keepdim=True).float()
+        shares = share * (1.0 - 0.5 / (1.0 + (counts / few_count).square()))
         balanced = latents * ((1.0 - shares) / (1.0 - share))
         linear = latents[:, fields] * (shares / share)
         return torch.cat([balanced[:, : fields.start], linear, balanced[:, fields.stop :]], dim=1)

@@ -279,10 +279,10 @@ def test_a_column_with_few_entries_has_less_of_the_linear_part(with_linear: Ordi
     assert part is not None
     entries = with_linear.entries_.column_entries(np.arange(6))
     whole = encoder.columns(entries, rows)
-    encoder.linear = LinearPart(part.model, part.blend._replace(half_count=12.0), encoder.scale)
+    encoder.linear = LinearPart(part.model, part.blend._replace(few_count=12.0), encoder.scale)
     found = encoder.columns(entries, rows)
     share, counts = part.blend.share, np.diff(entries.starts)[:, None]
-    shares = share / (1 + (12 / np.maximum(counts, 1e-9)) ** 2)
+    shares = share * (0.5 + 0.5 * counts**2 / (counts**2 + 12.0**2))
     assert shares.max() < share
     np.testing.assert_allclose(found[:, fields], whole[:, fields] * shares / share, rtol=1e-5)
     network = [np.delete(each, fields, axis=1) for each in (found, whole)]

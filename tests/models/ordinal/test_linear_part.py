@@ -25,7 +25,7 @@ from deepmf.models.ordinal.linear_part import (
     SampledModel,
     bound_linear_width,
     choose_blend,
-    choose_half_count,
+    choose_few_count,
     choose_linear_size,
     compute_rmse,
     fit_linear_models,
@@ -141,7 +141,7 @@ def test_columns_with_few_entries_lose_the_linear_part_where_that_is_worse_on_th
     cutpoints = (-1.5, -0.5, 0.5, 1.5)
     own = np.tile(np.array(cutpoints, dtype=np.float32), (4 * N, 1))
     blend = Blend(0.5, 1.0, cutpoints)
-    found = choose_half_count(blend, scores, own, linear, counts, values, SUPPORT)
+    found = choose_few_count(blend, scores, own, linear, counts, values, SUPPORT)
     assert found in chosen
 
 

@@ -34,7 +34,7 @@ from deepmf.models.ordinal.linear_part import (
     LinearPart,
     check_positive,
     choose_blend,
-    choose_half_count,
+    choose_few_count,
     compute_rmse,
     cut_columns,
     fit_linear_models,
@@ -334,7 +334,7 @@ def build_encoder(
         if choice.blend is not None:
             blend = choice.blend
             if fit.model.n_samples and entries.scale.levels is not None:
-                blend = blend._replace(half_count=_choose_half_count(encoder, blend, fit, rows, seen, held_out))
+                blend = blend._replace(few_count=_choose_few_count(encoder, blend, fit, rows, seen, held_out))
             part = LinearPart(fit.model, blend, entries.scale)
             counts = seen.train.column_counts[held_out.columns]
             logits = blend.mix_logits(scores, cutpoints, fit.predictions, counts)
@@ -418,7 +418,7 @@ def _compute_scores(
     return scores * np.exp(response[:, -1]), response[:, :-1]
 
 
-def _choose_half_count(
+def _choose_few_count(
     encoder: OrdinalEncoder,
     blend: Blend,
     fit: LinearFit,
@@ -426,7 +426,7 @@ def _choose_half_count(
     seen: EntryStore,
     held_out: ValidationEntries,
 ) -> float:
-    """Return the half count of a linear part of samples, by columns that are cut to a few of their entries."""
+    """Return how many entries are few for a linear part of samples, by columns cut to a few of their entries."""
     cut = cut_columns(seen, held_out, seed=0)
     columns = encoder._refine(encoder.column_refinement(rows), cut.entries)
     scores, cutpoints = _compute_scores(encoder, rows, columns, cut.rows, cut.places)
@@ -435,7 +435,7 @@ def _choose_half_count(
     linear = LinearLatents(linear_rows, fit.model.encode_columns(cut.entries, linear_rows)).predict(row_at, cut.places)
     counts = np.diff(cut.entries.starts)[cut.places]
     support = encoder.network.head.support.cpu().numpy()
-    return choose_half_count(blend, scores, cutpoints, linear, counts, cut.values, support)
+    return choose_few_count(blend, scores, cutpoints, linear, counts, cut.values, support)
 
 
 def _choose_linear_model(

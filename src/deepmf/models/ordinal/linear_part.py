@@ -44,9 +44,9 @@ _LOGISTIC = np.pi / np.sqrt(3.0)
 # Held-out entries that place cutpoints, and the steps of the search.
 _MOST_PLACED, _BISECTIONS = 8192, 30
 
-# Numbers of entries at which a column has half of the linear part's share, and those of the columns on which they are
-# compared; at most so many columns and held-out entries.
-_HALF_COUNTS, _FEW_COUNTS = (0.0, 5.0, 12.0, 25.0, 50.0), (1, 2, 5, 10, 20, 50)
+# Numbers of entries that are compared as few for a column, and those of the columns on which they are compared; at most
+# so many columns and held-out entries.
+_FEW_CANDIDATES, _CUT_COUNTS = (0.0, 5.0, 12.0, 25.0), (1, 2, 5, 10, 20, 50)
 _MOST_CUT, _MOST_PREDICTED = 500, 5_000
 
 # The linear part is used only if it lowers the error by at least this share.
@@ -73,8 +73,8 @@ class Blend(NamedTuple):
     """How the linear part joins the network: logits = (1 - share) * network + share * (slope * linear - cutpoints).
 
     `linear` is the prediction of the linear model less the mean. The scores, but not the cutpoints, of a column with n
-    entries have the share times 1 / (1 + (half_count / n)^2): the network learns from masked columns what to expect of
-    a new one, while samples of the posterior take the choice of its first entries for that of all.
+    entries have the share times 1 - 1/2 / (1 + (n / few_count)^2), half of it without entries: the network learns from
+    masked columns what to expect of a new one, while samples of the posterior take its first entries for all it gets.
 
     Parameters
     ----------
@@ -87,18 +87,18 @@ class Blend(NamedTuple):
     slope: float
     cutpoints: tuple[float, ...] | None = None
     in_values: bool = False
-    half_count: float = 0.0
+    few_count: float = 0.0
 
     def compute_column_shares(self, counts: npt.NDArray[Any]) -> LatentArray:
         """Return the share in the scores of columns with these numbers of entries.
 
-        >>> Blend(0.4, 1.0, half_count=20.0).compute_column_shares(np.array([0, 20, 1000])).round(2).tolist()
-        [0.0, 0.2, 0.4]
+        >>> Blend(0.4, 1.0, few_count=20.0).compute_column_shares(np.array([0, 20, 1000])).round(2).tolist()
+        [0.2, 0.3, 0.4]
         """
-        if self.half_count == 0.0:
+        if self.few_count == 0.0:
             return np.full(counts.shape, self.share, dtype=np.float32)
-        squares = np.square(counts, dtype=np.float64)
-        shares: LatentArray = (self.share * squares / (squares + self.half_count**2)).astype(np.float32)
+        kept = 1.0 - 0.5 / (1.0 + np.square(counts / self.few_count))
+        shares: LatentArray = (self.share * kept).astype(np.float32)
         return shares
 
     def mix_logits(
@@ -258,7 +258,7 @@ class LinearPart:
 
     def balance_columns(self, columns: LatentArray, fields: slice, counts: npt.NDArray[Any]) -> LatentArray:
         """Return the latents of columns so that the linear part, in `fields`, has its share in their scores."""
-        if self.blend.half_count == 0.0:
+        if self.blend.few_count == 0.0:
             return columns
         shares = self.blend.compute_column_shares(counts)[:, None]
         balanced: LatentArray = columns * ((1.0 - shares) / np.float32(1.0 - self.blend.share))
@@ -301,10 +301,10 @@ def load_linear_part(content: Any, entries: EntryStore, tensors: Tensors) -> Lin
     in_values = content.get("in_values", False)  # files of earlier versions may not have it
     if type(in_values) is not bool or (in_values and train.scale.levels is not None):
         raise BadModelFile("the stored linear part can be in values only on a scale without levels")
-    half_count = content.get("half_count", 0.0)  # likewise
-    if half_count != 0.0:
-        check_positive(half_count, "half count of the linear part")
-    blend = Blend(share, slope, _load_cutpoints(content.get("cutpoints")), in_values, float(half_count))
+    few_count = content.get("few_count", 0.0)  # likewise
+    if few_count != 0.0:
+        check_positive(few_count, "number of few entries of the linear part")
+    blend = Blend(share, slope, _load_cutpoints(content.get("cutpoints")), in_values, float(few_count))
     return LinearPart(_load_linear_model(content, entries, tensors, size), blend, train.scale)
 
 
@@ -542,12 +542,12 @@ def cut_columns(seen: EntryStore, held_out: ValidationEntries, *, seed: int) -> 
     order = np.lexsort((numbers.random(of_column.size), of_column))
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size) - entries.starts[of_column]
-    limits = numbers.choice(_FEW_COUNTS, columns.size)
+    limits = numbers.choice(_CUT_COUNTS, columns.size)
     places = np.searchsorted(columns, held_out.columns[pairs])
     return CutColumns(entries.select(rank < limits[of_column]), held_out.rows[pairs], places, held_out.values[pairs])
 
 
-def choose_half_count(
+def choose_few_count(
     blend: Blend,
     scores: LatentArray,
     cutpoints: LatentArray,
@@ -556,13 +556,13 @@ def choose_half_count(
     values: FloatArray,
     support: FloatArray,
 ) -> float:
-    """Return the half count that predicts values of columns with few entries best; the rest is as in `mix_logits`."""
+    """Return the count of few entries that predicts values of such columns best; other arguments as in `mix_logits`."""
     errors = []
-    for half_count in _HALF_COUNTS:
-        logits = blend._replace(half_count=half_count).mix_logits(scores, cutpoints, linear, counts)
+    for few_count in _FEW_CANDIDATES:
+        logits = blend._replace(few_count=few_count).mix_logits(scores, cutpoints, linear, counts)
         errors.append(compute_rmse(logits, values, support))
     best = int(np.argmin(errors))
-    return _HALF_COUNTS[best] if errors[best] < (1.0 - _LEAST_GAIN) * errors[0] else 0.0
+    return _FEW_CANDIDATES[best] if errors[best] < (1.0 - _LEAST_GAIN) * errors[0] else 0.0
 
 
 def place_cutpoints(scores: LatentArray, values: FloatArray, support: FloatArray) -> tuple[float, ...]:
