@@ -35,43 +35,61 @@ pytestmark = pytest.mark.slow
 class Running(NamedTuple):
     """A service in a process of its own."""
 
-    process: subprocess.Popen[str]
+    process: Any
     client: httpx.Client
 
 
 Start = Callable[..., Running]
 
 
+def serve_here(arguments: list[str], output: str, log: str) -> None:
+    """Serve in this process, whose standard output and errors go to files."""
+    for number, file, flag in ((1, output, os.O_TRUNC), (2, log, os.O_APPEND)):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | flag), number)
+    sys.stdout = os.fdopen(1, "w", buffering=1)
+    main(arguments)
+
+
 @pytest.fixture
 def start(tmp_path: Path, als: ALS) -> Iterator[Start]:
-    """Start `deepmf serve` on a free port; whatever still runs at the end is killed."""
+    """Start services on free ports, in forks of a process that has imported everything: that takes no time."""
     als.save(tmp_path / "model.safetensors")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["deepmf.serve.server", "deepmf.cli.app"])
     running: list[Running] = []
 
     def started(*options: str) -> Running:
-        command = [
-            sys.executable,
-            "-m",
-            "deepmf",
-            "serve",
-            str(tmp_path / "model.safetensors"),
-            "--port",
-            "0",
-            "--json",
-        ]
-        with (tmp_path / "log.jsonl").open("a") as log:
-            process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=log, text=True)
-        assert process.stdout is not None
-        address = json.loads(process.stdout.readline())["address"]
-        running.append(Running(process, httpx.Client(base_url=address, timeout=PATIENCE)))
+        shown = tmp_path / f"shown {len(running)}"
+        arguments = ["serve", str(tmp_path / "model.safetensors"), "--port", "0", "--json", *options]
+        process = context.Process(target=serve_here, args=(arguments, str(shown), str(tmp_path / "log.jsonl")))
+        process.start()
+        wait_until(lambda: not process.is_alive() or (shown.exists() and shown.read_text().endswith("\n")))
+        assert process.is_alive()
+        client = httpx.Client(base_url=json.loads(shown.read_text())["address"], timeout=PATIENCE)
+        running.append(Running(process, client))
         return running[-1]
 
     yield started
     for process, client in running:
         client.close()
         process.kill()
-        process.wait()
-        process.stdout.close()  # type: ignore[union-attr]
+        process.join()
+
+
+@pytest.fixture
+def workers(tmp_path: Path, als: ALS) -> Iterator[Running]:
+    """A service of two workers, with `deepmf serve`; it is killed at the end if it still runs."""
+    als.save(tmp_path / "model.safetensors")
+    command = [sys.executable, "-m", "deepmf", "serve", str(tmp_path / "model.safetensors"), "--port", "0", "--json"]
+    with (tmp_path / "log.jsonl").open("a") as log:
+        process = subprocess.Popen(
+            [*command, "--workers", "2", "--log-level", "error"], stdout=subprocess.PIPE, stderr=log, text=True
+        )
+    assert process.stdout is not None
+    address = json.loads(process.stdout.readline())["address"]
+    with process, httpx.Client(base_url=address, timeout=PATIENCE) as client:
+        yield Running(process, client)
+        process.kill()
 
 
 def write_until_it_ends(client: httpx.Client, writer: int, film: Any, acknowledged: dict[str, float]) -> None:
@@ -102,45 +120,12 @@ def lost(client: httpx.Client, acknowledged: dict[str, float]) -> list[str]:
     return missing
 
 
-def serve_here(arguments: list[str], file: str) -> None:
-    """Serve in this process, whose standard output goes to a file."""
-    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(descriptor, 1)
-    sys.stdout = os.fdopen(1, "w", buffering=1)
-    main(arguments)
-
-
-@pytest.fixture
-def forked(tmp_path: Path, als: ALS) -> Iterator[Callable[[], tuple[Any, httpx.Client]]]:
-    """Start a service in a fork of a process that has imported everything: it can be killed many times."""
-    als.save(tmp_path / "model.safetensors")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["deepmf.serve.server", "deepmf.cli.app"])
-    clients: list[httpx.Client] = []
-
-    def started() -> tuple[Any, httpx.Client]:
-        shown = tmp_path / f"shown {len(clients)}"
-        arguments = ["serve", str(tmp_path / "model.safetensors"), "--port", "0", "--json", "--log-level", "warning"]
-        process = context.Process(target=serve_here, args=(arguments, str(shown)))
-        process.start()
-        wait_until(lambda: not process.is_alive() or (shown.exists() and shown.read_text().endswith("\n")))
-        assert process.is_alive()
-        clients.append(httpx.Client(base_url=json.loads(shown.read_text())["address"], timeout=PATIENCE))
-        return process, clients[-1]
-
-    yield started
-    for client in clients:
-        client.close()
-
-
-def test_what_was_acknowledged_survives(
-    forked: Callable[[], tuple[Any, httpx.Client]], ratings: ObservedMatrix
-) -> None:
+def test_what_was_acknowledged_survives(start: Start, ratings: ObservedMatrix) -> None:
     film, chance = ratings.column_labels[0], random.Random(0)
     acknowledged: dict[str, float] = {}
     codes = []
-    for ending in [signal.SIGKILL] * 6 + [signal.SIGTERM]:
-        process, client = forked()
+    for ending in [signal.SIGKILL] * 4 + [signal.SIGTERM]:
+        process, client = start("--log-level", "warning")
         newest = dict(list(acknowledged.items())[-40:])  # all of them at the end
         assert lost(client, newest) == []
         before = len(acknowledged)
@@ -152,11 +137,8 @@ def test_what_was_acknowledged_survives(
             os.kill(process.pid, ending)
             process.join()
         codes.append(process.exitcode)
-    assert codes == [-signal.SIGKILL] * 6 + [0]
-    process, client = forked()
-    assert lost(client, acknowledged) == []
-    process.kill()
-    process.join()
+    assert codes == [-signal.SIGKILL] * 4 + [0]
+    assert lost(start("--log-level", "warning").client, acknowledged) == []
 
 
 def test_a_model_is_replaced_without_a_dropped_request(start: Start, tmp_path: Path, ratings: ObservedMatrix) -> None:
@@ -173,7 +155,7 @@ def test_a_model_is_replaced_without_a_dropped_request(start: Start, tmp_path: P
     with ThreadPoolExecutor(1) as threads:
         threads.submit(ask)
         ALS(latent_size=3, seed=1).fit(ratings).save(tmp_path / "model.safetensors")
-        process.send_signal(signal.SIGHUP)
+        os.kill(process.pid, signal.SIGHUP)
         wait_until(lambda: client.get("/v1/model").json()["version"]["model"] == 2)
         (tmp_path / "model.safetensors").write_bytes(b"not a model")
         refused = client.post("/v1/model")
@@ -189,7 +171,7 @@ def test_a_hangup_that_fails_is_one_line_of_the_log(start: Start, tmp_path: Path
     log = tmp_path / "log.jsonl"
     (tmp_path / "model.safetensors").write_bytes(b"not a model")
     for number in (1, 2):
-        process.send_signal(signal.SIGHUP)
+        os.kill(process.pid, signal.SIGHUP)
         wait_until(lambda number=number: log.read_text().count("\n") >= number)
         if number == 1:  # then a fault that is no error of ours
             (tmp_path / "model.safetensors").unlink()
@@ -199,8 +181,8 @@ def test_a_hangup_that_fails_is_one_line_of_the_log(start: Start, tmp_path: Path
     assert client.get("/v1/model").status_code == 200
 
 
-def test_workers_see_each_others_writes(start: Start, ratings: ObservedMatrix) -> None:
-    process, client = start("--workers", "2", "--log-level", "warning")
+def test_workers_see_each_others_writes(workers: Running, ratings: ObservedMatrix) -> None:
+    process, client = workers
     address, film = client.base_url, ratings.column_labels[0]
     # Each connection stays with one worker: with some, both are asked.
     clients = [httpx.Client(base_url=address, timeout=PATIENCE) for _ in range(6)]
@@ -237,8 +219,10 @@ def test_workers_that_cannot_start_end_with_one_sentence(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are looked for in /proc")
-def test_a_worker_that_dies_is_told_of_and_started_again_while_that_makes_sense(start: Start, tmp_path: Path) -> None:
-    process, client = start("--workers", "2", "--log-level", "error")
+def test_a_worker_that_dies_is_told_of_and_started_again_while_that_makes_sense(
+    workers: Running, tmp_path: Path
+) -> None:
+    process, client = workers
     first, second = workers_of(process.pid)
     os.kill(first, signal.SIGBUS)
     wait_until(lambda: len(workers_of(process.pid) - {first}) == 2)
@@ -256,8 +240,9 @@ def test_a_worker_that_dies_is_told_of_and_started_again_while_that_makes_sense(
 
 def test_a_service_that_is_ended_by_its_files_says_so(start: Start, tmp_path: Path) -> None:
     process, _ = start("--log-level", "error")
-    process.send_signal(signal.SIGBUS)
-    assert process.wait(timeout=PATIENCE) == 2
+    os.kill(process.pid, signal.SIGBUS)
+    process.join(PATIENCE)
+    assert process.exitcode == 2
     assert "truncated" in (tmp_path / "log.jsonl").read_text().splitlines()[-1]
 
 
