@@ -29,12 +29,12 @@ check: $(READY)
 types: $(READY)
 	$(BIN)/mypy
 
-# A file's tests stay together: they share fitted models.
+# A file's tests stay together: they share fitted models. Files come in the order of tests/conftest.py, longest first.
 all-tests: $(READY)
-	$(BIN)/pytest --numprocesses=auto --dist=loadfile
+	$(BIN)/pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 
 quick-tests: $(READY)
-	$(BIN)/pytest -m "not slow" --hypothesis-profile=quick --numprocesses=auto --dist=loadfile
+	$(BIN)/pytest -m "not slow" --hypothesis-profile=quick --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 
 # Damaged files of every kind, 10,000 of each: hours. make fuzz OPTIONS="--variants 500" takes minutes.
 fuzz: $(READY)

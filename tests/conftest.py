@@ -31,6 +31,32 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return argname if isinstance(val, bytes) and not val.isascii() else None
 
 
+# Files of few but long tests. They come first, so that no worker is busy with one while the other has nothing to do.
+LONG_FILES = [
+    "test_docs.py",
+    "sklearn/test_imputer.py",
+    "serve/test_server.py",
+    "test_examples.py",
+    "cli/test_process.py",
+    "serve/test_schemas.py",
+    "serve/test_page.py",
+    "nn/test_ranks.py",
+    "nn/test_parallel.py",
+    "experiments/test_run.py",
+    "test_wheel.py",
+    "test_fuzz.py",
+    "cli/test_app.py",
+    "export/test_onnx.py",
+    "report/test_browser.py",
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the longest files first."""
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
 @pytest.fixture(scope="session")
 def movielens() -> Path:
     """The folder with ml-1m and ml-100k, where the user has one."""
