@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +26,7 @@ from deepmf.models.predictor import Predictor
 from deepmf.models.ranking import ColumnFilter, RankedRows, RankOptions, choose_columns, join_ranked, rank_batches
 from deepmf.models.relevance import RankBy
 from deepmf.models.reranking import Rerank, make_reranker
+from deepmf.training.runtime import limit_blas_threads
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -437,14 +438,8 @@ def _limit_threads(number: int) -> Iterator[None]:
     """Limit torch and, with threadpoolctl, numpy to some threads, as long as a batch takes."""
     before = torch.get_num_threads()
     try:
-        from threadpoolctl import threadpool_limits
-
-        limit: Any = threadpool_limits(number)
-    except ModuleNotFoundError:
-        limit = nullcontext()
-    torch.set_num_threads(number)
-    try:
-        with limit:
+        with limit_blas_threads(number):
+            torch.set_num_threads(number)
             yield
     finally:
         torch.set_num_threads(before)

@@ -34,8 +34,11 @@ from deepmf.models.ranking import (
     batches,
     best_positions,
     choose_columns,
+    join_ranked,
     most_similar,
+    rank_batches,
 )
+from deepmf.models.relevance import RankBy
 
 
 @given(st.lists(st.lists(st.integers(0, 4), min_size=6, max_size=6), min_size=1, max_size=4), st.integers(1, 8))
@@ -333,3 +336,17 @@ def test_all_rows_in_bounded_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert count == 6000 * 5
     assert peak < 6000 * 3000 * 8 / 2  # half of all predictions
+
+
+@pytest.mark.parametrize("rank_by", ["value", "relevance"])
+def test_threads_rank_as_one_does(monkeypatch: pytest.MonkeyPatch, rank_by: RankBy) -> None:
+    monkeypatch.setattr(ranking, "CELLS_AT_A_TIME", 60)  # five batches
+    model = ALS(latent_size=4, epochs=2, seed=0).fit(generate(300, 40, density=0.2, named=False, seed=0).matrix)
+    seen, rows, choice = model.entries_.seen_columns, np.arange(300), choose_columns(model.entries_)
+    alone, together = (
+        join_ranked(rank_batches(model.make_ranker(rank_by), rows, choice, 5, observed=seen, threads=threads))
+        for threads in (1, 3)
+    )
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert together.rows.tolist() == rows.tolist()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypedDict, Unpack
+from queue import SimpleQueue
+from typing import Any, NamedTuple, Self, TypedDict, TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from deepmf.errors import BadSetting, MissingDependency
 from deepmf.files import import_polars
@@ -23,6 +27,9 @@ from deepmf.models.device_ranking import DeviceColumns
 from deepmf.models.predictor import Predictor
 from deepmf.models.relevance import Observed, RankBy, Ranker
 from deepmf.models.reranking import Rerank, Reranker, make_reranker
+from deepmf.training.runtime import limit_blas_threads
+
+T = TypeVar("T")
 
 # Cells scored at a time when whole rows are ranked: 8 MB of float64.
 CELLS_AT_A_TIME = 1 << 20
@@ -59,6 +66,8 @@ _INDEXED_AT_A_TIME = 1 << 16  # columns
 
 # Fields of frames beside the ids.
 FRAME_FIELDS = ("rank", "prediction", "cosine", "presence", "liked", "distribution")
+
+_MOST_THREADS = 16  # that rank rows for a file; with more, they would wait for Python's lock
 
 # Lines of a frame: a few megabytes, so that writing costs little beside ranking.
 _LINES_AT_A_TIME = 1 << 16
@@ -218,10 +227,12 @@ def rank_batches(
     observed: Observed,
     reranker: Reranker | None = None,
     device: str | None = None,
+    threads: int = 1,
 ) -> Iterator[RankedRows]:
     """Rank columns for some rows at a time, in a few megabytes of memory for any number of rows and columns.
 
     device: where products of latents are computed and compared by torch, in more memory; None for numpy.
+    threads: the number of batches that are ranked at the same time, without a device.
     """
     check_n(n)
     n_rows = max(CELLS_AT_A_TIME // max(choice.n_places, 1), _ROWS_AT_A_TIME)
@@ -229,8 +240,34 @@ def rank_batches(
     if device is not None:
         on_device = DeviceColumns(ranker, choice.columns(np.arange(choice.n_places)), device)
         n_rows = on_device.n_rows_at_a_time or n_rows
-    for start in range(0, max(rows.size, 1), n_rows):
-        yield _rank_rows(ranker, rows[start : start + n_rows], choice, int(n), observed, reranker, on_device)
+    rankers: SimpleQueue[Ranker] = SimpleQueue()  # one for each thread: a ranker remembers its last rows
+    for _ in range(threads):
+        rankers.put(ranker.copy())
+
+    def rank(start: int) -> RankedRows:
+        own = rankers.get()
+        try:
+            return _rank_rows(own, rows[start : start + n_rows], choice, int(n), observed, reranker, on_device)
+        finally:
+            rankers.put(own)
+
+    starts = range(0, max(rows.size, 1), n_rows)
+    if threads == 1 or device is not None or len(starts) == 1:
+        yield from map(rank, starts)
+    else:
+        yield from _map_in_threads(rank, starts, threads)
+
+
+def _map_in_threads(work: Callable[[int], T], items: Iterable[int], threads: int) -> Iterator[T]:
+    """Yield the results for some items in their order; only a few of them wait at a time."""
+    waiting: deque[Future[T]] = deque()
+    with ThreadPoolExecutor(threads) as pool, limit_blas_threads(1):
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) > 2 * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 def _rank_rows(
@@ -636,6 +673,7 @@ class Recommendations:
             observed=self.entries.seen_columns,
             reranker=self.reranker,
             device=self.device,
+            threads=min(torch.get_num_threads(), _MOST_THREADS),
         ):
             waiting.append(part)
             n_lines += part.columns.size

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +71,10 @@ class Ranker:
         floor: for each row, a key (rows,) up to which keys do not matter; they may be minus infinity.
         """
         return self.predictor.rank_block(rows, columns)
+
+    def copy(self) -> Self:
+        """Return a ranker that another thread may use at the same time."""
+        return replace(self, relevance=copy.copy(self.relevance))
 
     def read_values(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> FloatArray:
         """Return the predictions for the columns (rows, n) of each row, which have these keys."""

@@ -54,6 +54,18 @@ def limit_threads(device: str = "cpu") -> Iterator[Threads]:
         torch.set_num_threads(before)
 
 
+@contextmanager
+def limit_blas_threads(number: int) -> Iterator[None]:
+    """Limit numpy to some threads, if threadpoolctl is there."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ModuleNotFoundError:
+        yield
+        return
+    with threadpool_limits(number):
+        yield
+
+
 def count_free_cores() -> int:
     """Count the cores that this process may use and other programs do not use now; at least 1.
 
