@@ -10,9 +10,10 @@ from tests.serve.conftest import StartClient
 from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
-from deepmf.serve.kinds import read_kinds
+from deepmf.models.low_rank import RankK
+from deepmf.serve.kinds import FeedbackKind, check_kinds, read_kinds
 
-KINDS = {"view": 2.0, "like": 4.0, "purchase": 5.0}
+KINDS = {"view": FeedbackKind(2.0), "like": FeedbackKind(4.0, 0.5), "purchase": FeedbackKind(5.0)}
 
 
 @pytest.fixture
@@ -31,7 +32,9 @@ def read(client: TestClient, row: str) -> dict[str, float]:
 
 
 def test_kinds_stand_for_their_values(client: TestClient, films: list[str]) -> None:
-    assert client.get("/v1/model").json()["kinds"] == KINDS
+    described = client.get("/v1/model").json()
+    assert described["kinds"] == {"view": 2.0, "like": 4.0, "purchase": 5.0}
+    assert described["kind_weights"] == {"like": 0.5}
     first = [{"column": films[0], "kind": "purchase"}, {"column": films[1], "value": 3}]
     assert client.put("/v1/rows/Wilma/entries", json={"entries": first}).status_code == 200
     changes = [{"column": films[1], "kind": "view"}, {"column": films[0], "value": None}]
@@ -57,6 +60,18 @@ def test_kinds_travel_in_bulk(client: TestClient, films: list[str]) -> None:
         (4, "invalid"),
     ]
     assert read(client, "Wilma") == {films[0]: 4.0, films[2]: 1.0}
+
+
+def test_kinds_have_weights_unless_the_request_has_one(client: TestClient, films: list[str]) -> None:
+    entries = [{"column": films[0], "kind": "like"}, {"column": films[1], "kind": "purchase"}]
+    client.put("/v1/rows/Wilma/entries", json={"entries": entries})
+    line = f'{{"row": "Wilma", "column": "{films[2]}", "kind": "like", "weight": 2, "time": "2024-05-01"}}'
+    assert client.post("/v1/entries/bulk", content=line).json()["n_refused"] == 0
+    found = client.get("/v1/rows/Wilma/entries").json()["entries"]
+    assert {one["column"]: one.get("weight", 1) for one in found} == {films[0]: 0.5, films[1]: 1, films[2]: 2}
+    client.patch("/v1/rows/Wilma/entries", json={"entries": [{"column": films[0], "kind": "purchase"}]})
+    found = client.get("/v1/rows/Wilma/entries").json()["entries"]
+    assert {one["column"]: one.get("weight", 1) for one in found}[films[0]] == 1
 
 
 def test_kinds_count_in_histories(client: TestClient, films: list[str]) -> None:
@@ -96,11 +111,20 @@ def test_kinds_are_read_and_checked(tmp_path: Path, als: ALS, start_client: Star
     file = tmp_path / "kinds.toml"
     with pytest.raises(FileAbsent, match="kinds.toml"):
         read_kinds(file)
-    file.write_text("view = 2\nlike = 4.0\npurchase = 5\n")
+    file.write_text("view = 2\nlike = {value = 4, weight = 0.5}\npurchase = {value = 5.0}\n")
     assert read_kinds(file) == KINDS
-    for text, kind in (("view = [", UnreadableFile), ("view = true", BadSetting), ("view = nan", BadSetting)):
+    for text, kind in (
+        ("view = [", UnreadableFile),
+        ("view = true", BadSetting),
+        ("view = nan", BadSetting),
+        ("view = {weight = 2}", BadSetting),
+        ("view = {value = 2, weight = 0}", BadSetting),
+        ("view = {value = 2, wait = 1}", BadSetting),
+    ):
         file.write_text(text)
         with pytest.raises(kind, match="view|TOML"):
             read_kinds(file)
     with pytest.raises(BadSetting, match="gaze"):
-        start_client(als, service={"kinds": {"gaze": 17.0}})
+        start_client(als, service={"kinds": {"gaze": FeedbackKind(17.0)}})
+    with pytest.raises(BadSetting, match="weight"):
+        check_kinds({"view": FeedbackKind(2.0, 0.5)}, RankK().fit(als.entries_.train))

@@ -51,7 +51,7 @@ def serve(
         typer.Option(
             "--kinds",
             metavar="FILE",
-            help="TOML file of kinds of feedback and their values, such as purchase = 5.",
+            help="TOML file of kinds of feedback: purchase = 5, or view = {value = 4, weight = 0.1}.",
         ),
     ] = None,
     log_level: Annotated[

@@ -16,7 +16,7 @@ from deepmf.models.base import Model
 from deepmf.serve.changes import Entry, list_entries
 from deepmf.serve.errors import ApiError, shorten
 from deepmf.serve.ids import is_visitor
-from deepmf.serve.kinds import Kinds, find_value
+from deepmf.serve.kinds import Kinds, read_entry
 from deepmf.serve.schemas import LONGEST_ID, MAX_LINES, EntryLine, Id
 from deepmf.serve.writer import BulkWrite, GivenEntry, Refusals
 
@@ -42,7 +42,7 @@ def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None, k
     max_bytes
         The largest size after decompression.
     kinds
-        The values of kinds of feedback.
+        The kinds of feedback.
     """
     content = _decompress(body, encoding, max_bytes)
     numbered = [(number, text) for number, text in enumerate(content.split(b"\n"), 1) if text and not text.isspace()]
@@ -109,8 +109,7 @@ def _read_line(text: bytes, kinds: Kinds) -> _PlacedEntry:
         entry = _LINE.validate_json(text)
     except ValidationError as error:
         raise ApiError(422, "invalid", _describe(error)) from error
-    value = entry.value if entry.kind is None else find_value(entry.kind, kinds)
-    return entry.row, entry.column, GivenEntry(value, *entry.list_extras())
+    return entry.row, entry.column, GivenEntry(*read_entry(entry, kinds))
 
 
 def export_lines(model: Model) -> Iterator[bytes]:

@@ -30,7 +30,7 @@ from deepmf.models.relevance import RankBy
 from deepmf.serve.changes import Entry, FeatureValues, check_features, compute_etag, read_entries, read_features
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import convert_id, convert_ids, find_label, find_labels, is_visitor, quote_id
-from deepmf.serve.kinds import Kinds, find_value
+from deepmf.serve.kinds import Kinds, find_kind
 from deepmf.serve.schemas import (
     Axis,
     ColumnsResponse,
@@ -342,7 +342,7 @@ def check_history(
     if "II" not in snapshot.model.predicts:
         raise ApiError(409, "cannot_extend", f"{type(snapshot.model).__name__} cannot predict for new rows")
     columns = find_labels([entry.column for entry in entries], snapshot.model.entries_.columns)
-    given = [entry.value if entry.kind is None else find_value(entry.kind, kinds) for entry in entries]
+    given = [entry.value if entry.kind is None else find_kind(entry.kind, kinds).value for entry in entries]
     if snapshot.model.entries_.train.has_values and None in given:
         raise ApiError(422, "value_missing", "every entry of a history needs a value or a kind")
     values = [1.0 if value is None else value for value in given]  # one interaction

@@ -21,7 +21,7 @@ from deepmf.serve.database import Transaction
 from deepmf.serve.errors import STATUS_MEANINGS, ApiError
 from deepmf.serve.guard import read_body
 from deepmf.serve.ids import is_visitor
-from deepmf.serve.kinds import find_value
+from deepmf.serve.kinds import read_entry
 from deepmf.serve.omissions import ColumnState
 from deepmf.serve.schemas import (
     LONGEST_ID,
@@ -33,8 +33,6 @@ from deepmf.serve.schemas import (
     ExplainRequest,
     ExplainResponse,
     FeaturesResponse,
-    GivenChange,
-    GivenValue,
     HealthResponse,
     ListedColumnValue,
     ListedRowValue,
@@ -251,7 +249,7 @@ async def put_row_entries(
     row: PathId, request: PutRowEntriesRequest, service: TheService, response: Response, conditions: Conditions
 ) -> WriteEntriesResponse:
     """Replace all entries of a row, known or new."""
-    entries = tuple((entry.column, *_read_entry(entry, service)) for entry in request.entries)
+    entries = tuple((entry.column, *read_entry(entry, service.kinds)) for entry in request.entries)
     write = EntryWrite("row", row, "put", entries, conditions.etags, conditions.key)
     return _acknowledge_entries(write, await service.writer.run(write), response)
 
@@ -261,7 +259,7 @@ async def patch_row_entries(
     row: PathId, request: PatchRowEntriesRequest, service: TheService, response: Response, conditions: Conditions
 ) -> WriteEntriesResponse:
     """Write or forget (null) some entries of a row; the others stay."""
-    entries = tuple((entry.column, *_read_entry(entry, service)) for entry in request.entries)
+    entries = tuple((entry.column, *read_entry(entry, service.kinds)) for entry in request.entries)
     write = EntryWrite("row", row, "patch", entries, conditions.etags, conditions.key)
     return _acknowledge_entries(write, await service.writer.run(write), response)
 
@@ -299,7 +297,7 @@ async def put_column_entries(
     conditions: RowsConditions,
 ) -> WriteEntriesResponse:
     """Replace all entries of a column, known or new."""
-    entries = tuple((entry.row, *_read_entry(entry, service)) for entry in request.entries)
+    entries = tuple((entry.row, *read_entry(entry, service.kinds)) for entry in request.entries)
     write = EntryWrite("column", column, "put", entries, conditions.etags, conditions.key)
     return _acknowledge_entries(write, await service.writer.run(write), response)
 
@@ -309,7 +307,7 @@ async def patch_column_entries(
     column: PathId, request: PatchColumnEntriesRequest, service: TheService, response: Response, conditions: Conditions
 ) -> WriteEntriesResponse:
     """Write or forget (null) some entries of a column; the others stay."""
-    entries = tuple((entry.row, *_read_entry(entry, service)) for entry in request.entries)
+    entries = tuple((entry.row, *read_entry(entry, service.kinds)) for entry in request.entries)
     write = EntryWrite("column", column, "patch", entries, conditions.etags, conditions.key)
     return _acknowledge_entries(write, await service.writer.run(write), response)
 
@@ -382,11 +380,6 @@ async def export_entries(request: Request, service: TheService, _: Admin) -> Str
     if "gzip" in request.headers.get("accept-encoding", ""):
         lines, headers["content-encoding"] = bulk.compress(lines), "gzip"
     return StreamingResponse(lines, media_type=bulk.LINES_TYPE, headers=headers)
-
-
-def _read_entry(entry: GivenValue | GivenChange, service: Service) -> tuple[Any, ...]:
-    """Return the fields of a `GivenEntry`."""
-    return (entry.value if entry.kind is None else find_value(entry.kind, service.kinds), *entry.list_extras())
 
 
 def _describe_page(found: queries.EntryList, end: int) -> dict[str, Any]:

@@ -97,7 +97,7 @@ class Service:
     digest
         The digest of that file.
     kinds
-        Kinds of feedback and the values that they stand for.
+        Kinds of feedback.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Service:
         limits: ServiceLimits | None = None,
         kinds: Kinds | None = None,
     ) -> None:
-        check_kinds(kinds or {}, model.scale_)
+        check_kinds(kinds or {}, model)
         self.kinds: Kinds = kinds or {}
         warnings.simplefilter("ignore", DeepMFWarning)  # they name rows and columns, and nobody reads them here
         self.limits = limits or ServiceLimits()

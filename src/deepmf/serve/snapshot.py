@@ -34,6 +34,7 @@ from deepmf.serve.changes import (
 from deepmf.serve.database import Transaction, open_database
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import are_numbers, check_servable
+from deepmf.serve.kinds import Kinds
 from deepmf.serve.omissions import ColumnState, Omissions
 from deepmf.serve.schemas import Axis, ModelResponse, ScaleSummary, Version
 
@@ -82,7 +83,7 @@ class Snapshot:
         """The time of an entry that is written now without one: the current time if the model's entries have dates."""
         return NO_TIME if self.base.entries_.train.times is None else int(time.time())
 
-    def describe(self, kinds: Mapping[str, float] | None = None) -> ModelResponse:
+    def describe(self, kinds: Kinds | None = None) -> ModelResponse:
         """Return a description of the model, and of the kinds of feedback of its service."""
         model, entries = self.model, self.model.entries_
         scale, (n_rows, n_columns) = model.scale_, entries.train.shape
@@ -106,7 +107,8 @@ class Snapshot:
             nouns=dict(zip(_AXES, entries.train.form.nouns, strict=True)),
             row_features=summarise_features(model, "row"),
             column_features=summarise_features(model, "column"),
-            kinds=dict(kinds or {}),
+            kinds={name: kind.value for name, kind in (kinds or {}).items()},
+            kind_weights={name: kind.weight for name, kind in (kinds or {}).items() if kind.weight != 1},
             recall=None if self.neighbours is None else self.neighbours.recall,
             version=self.version,
         )
