@@ -42,6 +42,7 @@ ON_DEMAND = {
     "plots.py": {"matplotlib"},
     "models/ranking.py": {"faiss"},
     "training/progress.py": {"rich"},
+    "training/runtime.py": {"threadpoolctl"},
 }
 
 
