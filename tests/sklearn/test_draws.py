@@ -228,7 +228,7 @@ def test_pooled_intervals_hold_the_truth_and_those_of_independent_draws_do_not()
     """Two columns with half their cells missing: drawn by itself, a cell takes no part in the correlation."""
     held: dict[str, list[bool]] = {"joint": [], "independent": []}
     truth = np.arctanh(COVARIANCE[0, 1] / np.sqrt(COVARIANCE[0, 0] * COVARIANCE[1, 1]))
-    for seed in range(40):
+    for seed in range(20):
         random = np.random.default_rng([5, seed])
         table = random.multivariate_normal(MEANS[:2], COVARIANCE[:2, :2], size=150)
         table[random.random(table.shape) < 0.5] = np.nan
