@@ -1,11 +1,12 @@
 """What dates gain: models with `times="auto"` and without, on MovieLens-100K.
 
-    python benchmarks/times.py [--models means,als,dmf-o] [--tasks u1,later]
+    python benchmarks/times.py [--models means,als,dmf-o] [--tasks u1,later] [--half-lives 30d,180d]
 
 `u1` is the published split: random entries, whose dates the models are asked for. `later` trains on the first 80 % of
 the entries by time and tests on the last 20 %. A twentieth of the training entries, of `later` the latest, is for
 validation. NDCG@10 ranks all columns for the rows of the test; recent popularity ranks them by their entries, which
-count by their age with the half-life that `times="auto"` chooses.
+count by their age with the half-life that `times="auto"` chooses. With half-lives, models without `times` whose entries
+count by their age are measured, too.
 """
 
 from __future__ import annotations
@@ -49,15 +50,16 @@ def rank_recent(train: ObservedMatrix, test: ObservedMatrix, relevant: float) ->
     return float(np.mean(score_lists(hits, wanted[rows].sum(axis=1), n=10).ndcg))
 
 
-def measure(name: str, task: str, times: str | None, settings: dict[str, object]) -> str:
+def measure(name: str, task: str, of_times: dict[str, object], settings: dict[str, object]) -> str:
     """Fit a model, and return a line of the table."""
     train, validation, test = split_task(task)
     begin = time.process_time()
-    model = model_class(name)(seed=0, times=times, **settings).fit(train, validation, progress=False)
+    model = model_class(name)(seed=0, **of_times, **settings).fit(train, validation, progress=False)
     seconds = time.process_time() - begin
     error = evaluate(model, test)[-1].rmse
     ranking = evaluate_ranking(model, test)
-    cells = [task, name, times or "none", f"{error:.4f}", f"{ranking.model.ndcg:.4f}", f"{seconds:.1f}"]
+    named = " ".join(f"{setting}={value}" for setting, value in of_times.items()) or "none"
+    cells = [task, name, named, f"{error:.4f}", f"{ranking.model.ndcg:.4f}", f"{seconds:.1f}"]
     return f"| {' | '.join(cells)} |"
 
 
@@ -66,6 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--models", default="means,als,bayesian,dmf-o")
     parser.add_argument("--tasks", default="u1,later")
+    parser.add_argument("--half-lives", default="")
     chosen = parser.parse_args()
     warnings.simplefilter("ignore")
     print("| split | model | times | RMSE | NDCG@10 | seconds of a processor |\n| --- | --- | --- | --- | --- | --- |")
@@ -74,8 +77,9 @@ def main() -> None:
         print(f"| {task} | recent popularity | | | {rank_recent(train, test, 4.0):.4f} | |", flush=True)
         for name in chosen.models.split(","):
             settings: dict[str, object] = {"effort": "quick", "device": "cpu"} if name == "dmf-o" else {}
-            for times in (None, "auto"):
-                print(measure(name, task, times, settings), flush=True)
+            ages = [{"half_life": each} for each in chosen.half_lives.split(",") if each]
+            for of_times in ({}, {"times": "auto"}, *ages):
+                print(measure(name, task, of_times, settings), flush=True)
 
 
 if __name__ == "__main__":

@@ -242,7 +242,7 @@ class Scorer:
     ) -> RankedRows:
         entries = self.model.entries_
         batches = rank_batches(
-            self.model.rankers_.make(rows.predictor, rows.observed, rank_by, relevant),
+            self.model.rankers_.make(rows.predictor, rows.observed, rank_by, relevant, drift=rows.source.drift_at()),
             rows.at,
             choose_columns(entries, **columns),
             self.n,

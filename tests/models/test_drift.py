@@ -13,8 +13,9 @@ from deepmf import ALS, Means, ObservedMatrix, OrdinalDMF, Scale, load
 from deepmf.errors import BadModelFile, BadSetting
 from deepmf.evaluation import evaluate
 from deepmf.matrix.extras import NO_TIME
+from deepmf.metrics import score_lists
 from deepmf.models.drift import Drift, build_component, learn_drift
-from deepmf.models.recency import Recency, learn_recency, weigh_times
+from deepmf.models.recency import Recency, _LaterRows, learn_recency, weigh_times
 
 DAY = 86400
 SCALE = Scale(low=-10, high=10)
@@ -111,6 +112,23 @@ def test_a_completion_is_what_is_predicted(ordinal: OrdinalDMF) -> None:
     assert np.allclose(whole[rows, columns], ordinal.predict(*labels, at=10**9))
     assert not np.allclose(whole, ordinal.complete(at=10**9 + 300 * DAY))
     assert np.array_equal(ordinal.complete_frame(at=10**9)["value"].to_numpy(), whole[rows, columns])
+
+
+@pytest.mark.parametrize("rank_by", ["value", "relevance"])
+def test_recommended_values_are_predictions(ordinal: OrdinalDMF, rank_by: Any) -> None:
+    at = 10**9 + 100 * DAY
+    best = ordinal.recommend([0, 1], 5, rank_by=rank_by, at=at)
+    pairs = np.repeat([0, 1], 5), best.labels.ravel()
+    assert np.allclose(best.values.ravel(), ordinal.predict(*pairs, at=at))
+    assert best.distribution is not None
+    assert np.allclose(best.distribution.reshape(10, 5), ordinal.predict_distribution(*pairs, at=at))
+    folded = ordinal.fold_in([3, 4], [5, 1])
+    some = folded.recommend(5, rank_by=rank_by, at=at)
+    assert np.allclose(some.values, folded.predict(some.labels, at=at))
+    if rank_by == "value":
+        whole = ordinal.complete(at=at)[:2]
+        whole[~np.isnan(ordinal.entries_.train.to_array()[:2])] = -np.inf
+        assert np.allclose(best.values, -np.sort(-whole, axis=1)[:, :5])
 
 
 def test_folded_rows_drift_in_all_they_predict(ordinal: OrdinalDMF) -> None:
@@ -264,3 +282,24 @@ def test_ages_of_added_entries_count() -> None:
 
 def test_weights_of_times() -> None:
     assert np.allclose(weigh_times(np.array([0, 10, 20, NO_TIME]), 10, 10.0), [0.5, 1.0, 0.5, 0.5])
+
+
+def test_a_half_life_is_chosen_by_rankings_of_later_entries() -> None:
+    clicks = make_fashions()
+    assert clicks.times is not None
+    is_later = clicks.times >= np.quantile(clicks.times, 0.9)
+    recency = learn_recency(clicks)
+    assert recency is not None
+    assert recency.half_life < 240 * DAY
+    rows = np.unique(clicks.entry_rows[is_later])
+    recent = np.bincount(clicks.by_row.columns, weigh_times(clicks.times, int(clicks.times.max()), recency.half_life))
+    scores = _LaterRows.of(clicks, is_later, 0).score(recent)
+    expected = []
+    for row in rows:
+        columns, later = clicks.by_row.columns[clicks.entry_rows == row], is_later[clicks.entry_rows == row]
+        ranked = [column for column in np.argsort(-recent, kind="stable") if column not in columns[~later]]
+        hits = np.isin(ranked, columns[later])[None]
+        expected.append(score_lists(hits, np.array([later.sum()]), n=10).ndcg[0])
+    assert np.allclose(scores, expected)
+    shuffled = np.random.default_rng(1).permutation(clicks.times)
+    assert learn_recency(clicks.with_extras(clicks.extras._replace(times=shuffled))) is None

@@ -208,6 +208,7 @@ def test_rated_kept_and_forgotten(browser: Any, live: Callable[..., Live], ordin
     ann.page.reload()
     assert ann.best() == changed
     assert ann.own() == {liked: "5", disliked: "1", rated: "4"}
+    assert ann.page.locator("#own time:visible").count() == 3
     ann.card(0, inside="best").locator(".why").click()
     effects = ann.card(0, inside="best").locator(".reasons tbody tr")
     effects.first.wait_for()

@@ -558,8 +558,8 @@ class Model(ABC):
             level. A row without entries takes the mean of all entries, and the popularity of the columns.
         rerank : "mmr" picks columns that differ from each other among the 5 n best, by maximal marginal relevance.
             None keeps the order.
-        at : the time of the recommendation, which decides what is popular (default: that of the latest entry). Only a
-            model that is fitted with `times="auto"` takes a time.
+        at : the time of the recommendation, for which values are predicted and which decides what is popular (default:
+            that of the latest entry). Only a model that is fitted with `times="auto"` takes a time.
         neighbours : an index from `column_neighbours`, which searches only the columns near a row. Rankings are exact
             without it.
         among : rank only these columns: labels, or a mask over all columns.
@@ -592,11 +592,9 @@ class Model(ABC):
 
     def make_ranker(self, rank_by: RankBy | None = None, relevant: float | None = None, at: Any = None) -> Ranker:
         """Return the ranker of the rows, whose `rank_block` gives the keys by which `recommend` ranks columns."""
-        fitted = self._require_fitted()
-        if at is not None:
-            self._check_takes_time(at)
-            at = parse_time(at)
-        return fitted.rankers.make(fitted.predictor, fitted.entries.seen_columns, rank_by, relevant, at)
+        fitted, drift = self._require_fitted(), self.drift_at(at)
+        moment = None if at is None else parse_time(at)
+        return fitted.rankers.make(fitted.predictor, fitted.entries.seen_columns, rank_by, relevant, moment, drift)
 
     def recommend_to(
         self,
@@ -961,7 +959,8 @@ class Model(ABC):
         model, given, train = copy.copy(self), train, weigh_by_age(train, self._half_life)
         aligned = ValidationEntries.of(train, validation)
         entries = EntryStore.of(train).with_names(row_names, column_names)
-        recency = learn_recency(train) if getattr(self.settings, "times", None) is not None else None
+        times = getattr(self.settings, "times", None)
+        recency = None if times is None else learn_recency(train, seed=self.settings.seed)
         model.history_, model.chosen_ = History(), {"rank_by": "relevance"}
         model.settings = replace(model.settings, **model.chosen_)
         model._fitted = Fitted(entries, InteractionPredictor.of(entries), recency=recency)
@@ -1010,7 +1009,7 @@ class Model(ABC):
             pairs = entries.rows[some], entries.columns[some]
             residuals = entries.values[some] - fitted.predictor.predict(*pairs)
             drift = drift.join(residuals, *pairs, times[some])
-        self._fitted = replace(fitted, drift=drift, recency=learn_recency(train))
+        self._fitted = replace(fitted, drift=drift, recency=learn_recency(train, seed=self.settings.seed))
 
     def _default_order(self, presence: Presence | None) -> RankBy:
         """Return the order in which columns are ranked unless another is asked for."""

@@ -33,6 +33,8 @@ class DeviceColumns:
         predictor = ranker.predictor
         if isinstance(ranker, RelevanceRanker):
             raise BadSetting(f"device={device!r} ranks columns by value; set rank_by='value'")
+        if ranker.drift is not None:
+            raise BadSetting(f"this model drifts with time, and device={device!r} ranks without; leave out device")
         ranks_by_products = predictor.readout.ranks_by_products or type(predictor.readout).scores is Readout.scores
         if type(predictor) is not Predictor or not ranks_by_products:  # subclasses score in their own way
             raise BadSetting(f"this model does not rank by products of latents; leave out device={device!r}")

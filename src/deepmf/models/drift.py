@@ -203,10 +203,13 @@ class DriftAt(NamedTuple):
             predicted + self.drift.evaluate(rows, columns, np.broadcast_to(self.time, rows.shape))
         )
 
-    def move_block(self, predicted: FloatArray, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return predictions (rows, columns) at a single time."""
+    def move_block(
+        self, predicted: FloatArray, rows: IndexArray, columns: IndexArray, *, clips: bool = True
+    ) -> FloatArray:
+        """Return predictions (rows, columns) at a single time; without clips, they may leave the scale."""
         rows, columns = self._hide(rows, 0), self._hide(columns, 1)
-        return self._keep_on_scale(predicted + self.drift.evaluate_block(rows, columns, int(self.time)))
+        moved = predicted + self.drift.evaluate_block(rows, columns, int(self.time))
+        return self._keep_on_scale(moved) if clips else moved
 
     def shift(
         self, found: PredictiveDistribution, predicted: FloatArray, rows: IndexArray, columns: IndexArray

@@ -182,7 +182,9 @@ class FoldedRows(Folded):
         choice = choose_columns(self.entries, **columns)
         rank_by = check_neighbours(neighbours, rank_by)
         best = rank_columns(
-            self.rankers.make(self.predictor, self.observed.take, rank_by, relevant, self._read_time(at)),
+            self.rankers.make(
+                self.predictor, self.observed.take, rank_by, relevant, self._read_time(at), self.drift_at(at)
+            ),
             self.entries.columns,
             np.arange(len(self)),
             choice,

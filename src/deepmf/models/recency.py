@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from deepmf.errors import BadModelFile
-from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.axis_entries import locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import DAY, NO_TIME, TimeArray, fill_weights
 from deepmf.matrix.matrix import ObservedMatrix
@@ -15,6 +17,9 @@ from deepmf.storage.model_file import read_field, read_number
 
 _HALF_LIVES = tuple(float(days * DAY) for days in (3, 7, 14, 30, 60, 120, 240, 480, 960))
 _LATER = 0.1  # the share of the entries, the latest ones, on which the half-life is chosen
+
+# Rows and columns of the rankings by which it is chosen, and their length.
+_MOST_ROWS, _MOST_COLUMNS, _LENGTH = 2000, 1000, 10
 
 
 class Recency(NamedTuple):
@@ -64,10 +69,10 @@ def weigh_times(times: TimeArray, at: int, half_life: float) -> FloatArray:
     return weights
 
 
-def learn_recency(train: ObservedMatrix) -> Recency | None:
-    """Choose the half-life with which earlier entries predict best in which columns the latest tenth lies.
+def learn_recency(train: ObservedMatrix, *, seed: int = 0) -> Recency | None:
+    """Choose the half-life with which earlier entries rank the columns of the latest tenth best, by NDCG@10.
 
-    None if entries have no dates, or if all entries count the same for the best prediction.
+    None if entries have no dates, or if no half-life ranks better, by a standard error, than all entries alike.
     """
     times = train.times
     if times is None:
@@ -75,19 +80,55 @@ def learn_recency(train: ObservedMatrix) -> Recency | None:
     dated = np.flatnonzero(times != NO_TIME)
     cut = int(np.quantile(times[dated], 1 - _LATER))
     is_later = times >= cut
-    columns, n_columns = train.by_row.columns, train.shape[1]
     if is_later.all() or not is_later.any():
         return None
-    later = np.bincount(columns[is_later], minlength=n_columns)
+    columns, weights = train.by_row.columns, fill_weights(train.extras, times.size)
+    measure = _LaterRows.of(train, is_later, seed)
 
-    def measure(half_life: float) -> float:
-        weights = None if half_life == np.inf else weigh_times(times[~is_later], cut, half_life)
-        if train.weights is not None:
-            weights = train.weights[~is_later].astype(np.float64) * (1.0 if weights is None else weights)
-        counts = np.bincount(columns[~is_later], weights, minlength=n_columns).astype(np.float64)
-        counts *= (~is_later).sum() / max(counts.sum(), 1e-300)
-        shares = (counts + 0.5) / (counts + 0.5).sum()
-        return float(later @ np.log(shares))
+    def rank(half_life: float) -> FloatArray:
+        by_age = 1.0 if half_life == np.inf else weigh_times(times[~is_later], cut, half_life)
+        return measure.score(np.bincount(columns[~is_later], weights[~is_later] * by_age, minlength=train.shape[1]))
 
-    best = max((np.inf, *_HALF_LIVES), key=measure)
-    return None if best == np.inf else Recency(float(best), int(times.max()))
+    alike, found = rank(np.inf), [rank(half_life) for half_life in _HALF_LIVES]
+    best = int(np.argmax([scores.mean() for scores in found]))
+    gain = found[best] - alike
+    if gain.mean() <= gain.std() / np.sqrt(gain.size):
+        return None
+    return Recency(_HALF_LIVES[best], int(times.max()))
+
+
+class _LaterRows(NamedTuple):
+    """The earlier and the later entries of some rows, by line and column."""
+
+    n_rows: int
+    earlier: tuple[IndexArray, IndexArray]
+    later: tuple[IndexArray, IndexArray]
+
+    @classmethod
+    def of(cls, train: ObservedMatrix, is_later: npt.NDArray[np.bool_], seed: int) -> _LaterRows:
+        """Return the entries of all rows with later entries, or of a sample."""
+        rows = np.unique(train.entry_rows[is_later])
+        if rows.size > _MOST_ROWS:
+            rows = np.sort(np.random.default_rng(seed).choice(rows, _MOST_ROWS, replace=False))
+        lines, inside = locate(rows, train.entry_rows)
+        parts = (np.flatnonzero(inside & ~is_later), np.flatnonzero(inside & is_later))
+        earlier, later = ((lines[part], train.by_row.columns[part]) for part in parts)
+        return cls(rows.size, earlier, later)
+
+    def score(self, counts: npt.NDArray[Any]) -> FloatArray:
+        """Return the NDCG@10 (rows,) of the columns with the largest counts, without those that a row had before."""
+        order = np.argsort(-counts, kind="stable")[:_MOST_COLUMNS]
+        place = np.full(counts.size, -1)
+        place[order] = np.arange(order.size)
+        known, wanted = (self._mark(place, order.size, *part) for part in (self.earlier, self.later))
+        ranks = np.cumsum(~known, axis=1)  # from 1, of the columns that are not known
+        gains = np.where(wanted & ~known & (ranks <= _LENGTH), 1 / np.log2(np.maximum(ranks, 1) + 1), 0.0).sum(axis=1)
+        n_wanted = np.minimum(np.bincount(self.later[0], minlength=self.n_rows), _LENGTH)
+        ideal = np.cumsum(1 / np.log2(np.arange(_LENGTH) + 2))
+        return np.asarray(gains / ideal[n_wanted - 1])
+
+    def _mark(self, place: IndexArray, width: int, lines: IndexArray, columns: IndexArray) -> npt.NDArray[np.bool_]:
+        marked = np.zeros((self.n_rows, width), dtype=bool)
+        inside = place[columns] >= 0
+        marked[lines[inside], place[columns[inside]]] = True
+        return marked

@@ -27,7 +27,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import score_lists
-from deepmf.models.drift import Drift
+from deepmf.models.drift import Drift, DriftAt
 from deepmf.models.latents import Latents
 from deepmf.models.predictor import Positions, Predictor
 from deepmf.models.presence import MODELS, Presence, PresenceModel, choose_kind, make_positive
@@ -60,17 +60,24 @@ class Chances(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranker:
-    """Ranks columns by expected value; with a `Relevance`, it also tells the probabilities of relevance."""
+    """Ranks columns by expected value; with a `Relevance`, it also tells the probabilities of relevance.
+
+    drift: moves values and distributions to a time.
+    """
 
     predictor: Predictor
     relevance: Relevance | None = None
+    drift: DriftAt | None = None
 
     def rank_block(self, rows: IndexArray, columns: Positions, floor: FloatArray | None = None) -> npt.NDArray[Any]:
         """Return keys (rows, columns) by which the columns of each row are ranked; larger is better.
 
         floor: for each row, a key (rows,) up to which keys do not matter; they may be minus infinity.
         """
-        return self.predictor.rank_block(rows, columns)
+        if self.drift is None:
+            return self.predictor.rank_block(rows, columns)
+        values = self.predictor.readout.units(self.predictor.score_block(rows, columns))
+        return self.drift.move_block(values, rows, _list_positions(columns), clips=False)
 
     def copy(self) -> Self:
         """Return a ranker that another thread may use at the same time."""
@@ -78,7 +85,14 @@ class Ranker:
 
     def read_values(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> FloatArray:
         """Return the predictions for the columns (rows, n) of each row, which have these keys."""
+        if self.drift is not None:
+            return self._predict(rows, columns)
         return self.predictor.readout.values(self.predictor.scores_of_keys(rows, keys))
+
+    def _predict(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        pairs = np.repeat(rows, columns.shape[1]), columns.ravel()
+        values = self.predictor.predict(*pairs)
+        return (values if self.drift is None else self.drift.move_pairs(values, *pairs)).reshape(columns.shape)
 
     @property
     def known_chances(self) -> dict[str, bool]:
@@ -96,8 +110,10 @@ class Ranker:
         distribution = None
         if self.predictor.readout.gives_distribution:
             pairs = np.repeat(rows, shape[1]), columns.ravel()
-            found = self.predictor.distribution(*pairs).probabilities
-            distribution = found.reshape(*shape, found.shape[1])
+            predicted = self.predictor.distribution(*pairs)
+            if self.drift is not None:
+                predicted = self.drift.shift(predicted, self.predictor.predict(*pairs), *pairs)
+            distribution = predicted.probabilities.reshape(*shape, -1)
         if relevance is None:
             return Chances(None, None, distribution)
         return Chances(relevance.read_presence(rows, columns), relevance.read_liked(rows, columns), distribution)
@@ -128,7 +144,7 @@ class RelevanceRanker(Ranker):
 
     def read_values(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> FloatArray:
         """Return the predictions for the columns (rows, n) of each row."""
-        return self.predictor.predict(np.repeat(rows, columns.shape[1]), columns.ravel()).reshape(columns.shape)
+        return self._predict(rows, columns)
 
     def _combine(self, scores: npt.NDArray[Any], rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         presence = self.relevance.presence
@@ -264,10 +280,12 @@ class Rankers:
         rank_by: RankBy | None,
         relevant: float | None,
         at: int | None = None,
+        drift: DriftAt | None = None,
     ) -> Ranker:
         """Return the ranker of a predictor's rows, whose entries `observed` returns; None is the default order.
 
         at: the time for which columns are ranked, by their popularity then; None: the time of the latest entry.
+        drift: moves values to this time.
         """
         are_interactions = self.entries.scale.is_interactions
         if rank_by is None:
@@ -284,13 +302,13 @@ class Rankers:
                         "fit it with presence='auto', or rank_by='value'", "fit it again, or set --rank-by value"
                     ),
                 )
-            return Ranker(predictor)
+            return Ranker(predictor, drift=drift)
         mean = self.entries.train.mean
         popularity = self.popularity if at is None or self.recency is None else self._find_popularity(at)
         relevance = Relevance(predictor, self.presence, observed, popularity, relevant, mean)
         if are_interactions:
             return InteractionRanker(predictor, relevance)
-        return (RelevanceRanker if rank_by == "relevance" else Ranker)(predictor, relevance)
+        return (RelevanceRanker if rank_by == "relevance" else Ranker)(predictor, relevance, drift)
 
     @cached_property
     def popularity(self) -> LatentArray:
@@ -310,6 +328,11 @@ class _Rows:
     presence: Any
     are_empty: npt.NDArray[np.bool_]  # which rows have no entries in trained columns
     thresholds: FloatArray
+
+
+def _list_positions(columns: Positions) -> IndexArray:
+    """Return a range of positions as an array."""
+    return np.arange(columns.start, columns.stop) if isinstance(columns, slice) else columns
 
 
 def _take(columns: Positions, some: IndexArray) -> IndexArray:
