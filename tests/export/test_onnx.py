@@ -57,7 +57,7 @@ def relevance_of(model: Any) -> dict[str, Any]:
     keys = model.make_ranker("relevance").rank_block(rows, np.arange(n_columns))
     return {
         "presence": relevance.read_presence(rows, columns),
-        "liked": relevance.read_liked(rows, columns),
+        "liked": np.exp(relevance.log_liked_block(rows, np.arange(n_columns))),
         "relevance": np.exp(keys),
     }
 

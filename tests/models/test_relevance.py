@@ -7,7 +7,9 @@ import pytest
 from scipy.stats import norm
 from tests.models.test_presence import N_COLUMNS, choosy
 
+from deepmf.datasets import generate
 from deepmf.errors import BadSetting
+from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
@@ -44,14 +46,31 @@ def test_keys_are_the_products_of_both_probabilities(model: Means) -> None:
     np.testing.assert_allclose(np.sort(np.exp(keys[0]))[::-1], products, rtol=1e-4)
 
 
-def test_the_floor_leaves_out_no_key_above_it(model: Means) -> None:
-    ranker, rows = model.make_ranker("relevance"), np.arange(10)
-    keys = ranker.rank_block(rows, slice(0, N_COLUMNS))
-    floor = np.sort(keys, axis=1)[:, -2]
-    pruned = ranker.rank_block(rows, slice(0, N_COLUMNS), floor)
-    above = keys > floor[:, None]
-    np.testing.assert_allclose(pruned[above], keys[above], rtol=1e-6)
-    assert np.all((pruned <= keys + 1e-6) | above)
+@pytest.mark.parametrize("has_floor", [False, True])
+def test_the_best_keys_are_those_of_whole_rows(has_floor: bool) -> None:
+    wide = ALS(latent_size=4, epochs=2, seed=0).fit(generate(60, 500, density=0.1, seed=0).matrix)
+    ranker, rows, n, known = wide.make_ranker("relevance"), np.arange(20), 3, slice(0, 200)
+    keys = ranker.rank_block(rows, slice(0, 500))
+    keys[:, known] = -np.inf
+    order = np.argsort(-keys, axis=1, kind="stable")[:, :n]
+    best = np.take_along_axis(keys, order, axis=1)
+
+    def omit(scores: FloatArray) -> None:
+        scores[:, known] = -np.inf
+
+    found = ranker.rank_best(rows, slice(0, 500), n, omit, best[:, -1] - 0.1 if has_floor else None)
+    assert np.mean(found > -np.inf) < 0.4 and np.all(found[:, known] == -np.inf)
+    np.testing.assert_array_equal(np.argsort(-found, axis=1, kind="stable")[:, :n], order)
+    np.testing.assert_allclose(np.take_along_axis(found, order, axis=1), best, rtol=1e-5)
+
+
+def test_presence_is_the_same_in_both_orders(model: Means) -> None:
+    """By value it is computed for the best columns alone; by relevance for all."""
+    best, other = (
+        model.recommend(2, n=N_COLUMNS, rank_by=by, include_observed=True).to_frame().sort("column")
+        for by in ("relevance", "value")
+    )
+    np.testing.assert_allclose(best["presence"], other["presence"], rtol=1e-5)
 
 
 def test_values_are_predictions_in_both_orders(model: Means) -> None:

@@ -41,6 +41,8 @@ class AxisEntries(NamedTuple):
 
     def take(self, groups: IndexArray) -> AxisEntries:
         """Return the entries of some groups."""
+        if groups.size == self.starts.size - 1 and np.array_equal(groups, np.arange(groups.size)):
+            return self
         taken = group(groups.size, gather(groups, self.starts, self.others, self.values, extras=self.extras))
         return taken if self.features is None else taken._replace(features=self.features.take(groups))
 
@@ -50,6 +52,8 @@ class AxisEntries(NamedTuple):
 
     def select(self, kept: npt.NDArray[np.bool_]) -> AxisEntries:
         """Return some of the entries."""
+        if kept.all():
+            return self
         starts = np.concatenate([[0], np.cumsum(kept)])[self.starts]
         return AxisEntries(starts, self.others[kept], self.values[kept], self.features, self.extras.take(kept))
 

@@ -199,25 +199,33 @@ class Ease(PresenceModel):
         return [max(train.shape[0] * share, 0.5) for share in _PENALTY_SHARES]
 
     def describe_rows(self, entries: AxisEntries) -> EaseRows:
-        """Return the rows as a sparse matrix, and their scores for all trained columns."""
-        n_columns = len(self.weights)
-        own = _read_entries(entries, self.count_weight)
-        rows = scipy.sparse.csr_array((own, entries.others, entries.starts), (entries.starts.size - 1, n_columns))
-        return EaseRows(rows, rows @ self.weights)
+        """Return the entries of the rows, and the weights of these."""
+        return EaseRows(entries, _read_entries(entries, self.count_weight), self.weights)
 
     def score_block(self, described: EaseRows, columns: slice | IndexArray) -> npt.NDArray[Any]:
         """Return the scores (rows, columns) of described rows."""
         scores: npt.NDArray[Any] = described.scores
         if self.co_counts.shape[0]:
             # x P = (x - x B) diag(P), so a new column with the counts X'c has the score x P X'c.
-            projected = (described.rows.toarray() - scores) * self.diagonal
+            projected = (described.as_matrix().toarray() - scores) * self.diagonal
             scores = np.hstack([scores, (self.co_counts @ projected.T).T])
         return scores[:, columns].copy()
 
     def score_pairs(self, described: EaseRows, columns: IndexArray) -> npt.NDArray[Any]:
         """Return the scores (rows, n) of described rows for columns (rows, n) of their own."""
-        every = slice(0, len(self.weights) + self.co_counts.shape[0])
-        return np.take_along_axis(self.score_block(described, every), columns, axis=1)
+        if "scores" in vars(described) or np.any(columns >= len(self.weights)):
+            every = slice(0, len(self.weights) + self.co_counts.shape[0])
+            return np.take_along_axis(self.score_block(described, every), columns, axis=1)
+        others, starts = described.entries.others, described.entries.starts
+        counts = np.diff(starts)
+        filled = np.flatnonzero(counts)
+        scores = np.zeros(columns.shape, dtype=np.float32)
+        step = max(_PAIRS_AT_A_TIME // max(others.size, 1), 1)
+        for start in range(0, columns.shape[1] if filled.size else 0, step):
+            some = slice(start, start + step)
+            weights = self.weights[others[:, None], np.repeat(columns[:, some], counts, axis=0)]
+            scores[filled, some] = np.add.reduceat(weights * described.own[:, None], starts[filled], axis=0)
+        return scores
 
     def find_effects(self, entries: AxisEntries, column: int) -> FloatArray:
         """Return how much each entry of a single row adds to its score for a column: weights of B, exactly."""
@@ -292,10 +300,25 @@ def _multiply(weighted: scipy.sparse.csr_array) -> LatentArray:
 
 @dataclass(frozen=True)
 class EaseRows:
-    """Rows as EASE reads them: their entries, and their scores (rows, trained columns)."""
+    """Rows as EASE reads them.
 
-    rows: scipy.sparse.csr_array
-    scores: npt.NDArray[Any]
+    own: what each entry counts.
+    """
+
+    entries: AxisEntries
+    own: LatentArray
+    weights: LatentArray
+
+    @cached_property
+    def scores(self) -> npt.NDArray[Any]:
+        """The scores (rows, trained columns), which rankings by value do not need."""
+        found: npt.NDArray[Any] = self.as_matrix() @ self.weights
+        return found
+
+    def as_matrix(self) -> scipy.sparse.csr_array:
+        """Return the entries (rows, trained columns)."""
+        starts = self.entries.starts
+        return scipy.sparse.csr_array((self.own, self.entries.others, starts), (starts.size - 1, len(self.weights)))
 
 
 @dataclass(frozen=True)

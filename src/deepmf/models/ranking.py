@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -292,8 +293,9 @@ def _rank_rows(
         picked = reranker.pick(keys, columns, n)
         keys, columns = (np.take_along_axis(each, picked, axis=1) for each in (keys, columns))
     missing = keys == -np.inf
-    values = ranker.read_values(rows, columns, np.where(missing, 0.0, keys))
-    found = RankedRows(rows, columns, values, *ranker.read_chances(rows, columns, values))
+    keys = np.where(missing, 0.0, keys)
+    values = ranker.read_values(rows, columns, keys)
+    found = RankedRows(rows, columns, values, *ranker.read_chances(rows, columns, keys))
     if missing.any():
         for each in found[2:]:
             if each is not None:
@@ -310,9 +312,8 @@ def _find_best(ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, o
     while start < choice.n_places and best.keys.size:
         floor = best.keys[:, -1] if start else None
         stop = min(start + width, choice.n_places)
-        keys = ranker.rank_block(rows, choice.block(start, stop), floor)
-        omitted.mark(keys, start)
-        best.add(keys, start)
+        omit = functools.partial(omitted.mark, start=start)
+        best.add(ranker.rank_best(rows, choice.block(start, stop), n, omit, floor), start)
         start, width = stop, min(_GROWTH * width, widest)
     return best
 

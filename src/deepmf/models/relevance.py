@@ -37,12 +37,16 @@ RankBy = Literal["relevance", "value"]
 RANK_BY: tuple[RankBy, ...] = ("relevance", "value")
 
 Observed = Callable[[IndexArray], AxisEntries]  # from positions of rows to their entries
+Omit = Callable[[npt.NDArray[Any]], None]  # gives the columns that are left out the key minus infinity
 
 # The share of observed cells from which on columns are ranked by value by default.
 MOST_DENSE = 0.2
 
-# Below this share of candidates, liking is computed for the candidates of a block alone.
+# Up to this share of candidates in a block, liking is computed for the candidates alone.
 _FEW = 0.25
+
+# Columns beyond the n likeliest entries whose relevance tells how likely a candidate has to be.
+_SPARE = 40
 
 
 class Chances(NamedTuple):
@@ -69,11 +73,8 @@ class Ranker:
     relevance: Relevance | None = None
     drift: DriftAt | None = None
 
-    def rank_block(self, rows: IndexArray, columns: Positions, floor: FloatArray | None = None) -> npt.NDArray[Any]:
-        """Return keys (rows, columns) by which the columns of each row are ranked; larger is better.
-
-        floor: for each row, a key (rows,) up to which keys do not matter; they may be minus infinity.
-        """
+    def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+        """Return keys (rows, columns) by which the columns of each row are ranked; larger is better."""
         if self.drift is None:
             return self.predictor.rank_block(rows, columns)
         values = self.predictor.readout.units(self.predictor.score_block(rows, columns))
@@ -82,6 +83,17 @@ class Ranker:
     def copy(self) -> Self:
         """Return a ranker that another thread may use at the same time."""
         return replace(self, relevance=copy.copy(self.relevance))
+
+    def rank_best(
+        self, rows: IndexArray, columns: Positions, n: int, omit: Omit, floor: FloatArray | None
+    ) -> npt.NDArray[Any]:
+        """Return keys (rows, columns), minus infinity for omitted columns; only the n best of each row matter.
+
+        floor: for each row, a key (rows,) up to which keys do not matter; None if there is none yet.
+        """
+        keys = self.rank_block(rows, columns)
+        omit(keys)
+        return keys
 
     def read_values(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> FloatArray:
         """Return the predictions for the columns (rows, n) of each row, which have these keys."""
@@ -104,8 +116,8 @@ class Ranker:
             "distribution": self.predictor.readout.gives_distribution,
         }
 
-    def read_chances(self, rows: IndexArray, columns: IndexArray, values: FloatArray) -> Chances:
-        """Return the probabilities of the columns (rows, n) of each row, which have these values."""
+    def read_chances(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> Chances:
+        """Return the probabilities of the columns (rows, n) of each row, which have these keys."""
         relevance, shape = self.relevance, columns.shape
         distribution = None
         if self.predictor.readout.gives_distribution:
@@ -116,7 +128,16 @@ class Ranker:
             distribution = predicted.probabilities.reshape(*shape, -1)
         if relevance is None:
             return Chances(None, None, distribution)
-        return Chances(relevance.read_presence(rows, columns), relevance.read_liked(rows, columns), distribution)
+        lines = np.repeat(np.arange(rows.size), shape[1])
+        log_liked = relevance.log_liked_pairs(rows, lines, columns.ravel()).reshape(shape).astype(np.float64)
+        return Chances(self._read_presence(rows, columns, keys, log_liked), np.exp(log_liked), distribution)
+
+    def _read_presence(
+        self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any], log_liked: FloatArray
+    ) -> FloatArray:
+        """Return the probabilities that entries exist in the columns (rows, n) of each row."""
+        assert self.relevance is not None
+        return self.relevance.read_presence(rows, columns)
 
 
 class RelevanceRanker(Ranker):
@@ -124,33 +145,65 @@ class RelevanceRanker(Ranker):
 
     relevance: Relevance
 
-    def rank_block(self, rows: IndexArray, columns: Positions, floor: FloatArray | None = None) -> npt.NDArray[Any]:
-        """Return the logarithms (rows, columns) of relevance, minus infinity for some of those up to the floor.
+    def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+        """Return the logarithms (rows, columns) of relevance."""
+        relevance, presence = self.relevance, self.relevance.presence
+        keys: npt.NDArray[Any] = presence.log_probabilities(relevance.score_block(rows, columns))
+        if presence.liking_weight:
+            keys = keys + presence.liking_weight * relevance.log_liked_block(rows, columns)
+        return keys
+
+    def rank_best(
+        self, rows: IndexArray, columns: Positions, n: int, omit: Omit, floor: FloatArray | None
+    ) -> npt.NDArray[Any]:
+        """Return the logarithms of relevance, minus infinity for omitted columns and for most that cannot be best.
 
         Relevance is at most the probability that an entry exists, so columns with too small a score are skipped.
         """
-        relevance = self.relevance
-        scores = relevance.score_block(rows, columns)
-        if floor is not None:
-            # A little below the floor: single precision must not skip a column that reaches it.
-            enough = relevance.presence.score_of(np.minimum(floor * (1 + 1e-4) - 1e-4, -1e-6))
-            candidates = np.flatnonzero((scores > enough[:, None].astype(scores.dtype)).any(axis=0))
-            if candidates.size < _FEW * scores.shape[1]:
-                keys = np.full(scores.shape, -np.inf, dtype=scores.dtype)
-                some = _take(columns, candidates)
-                keys[:, candidates] = self._combine(scores[:, candidates], rows, some)
-                return keys
-        return self._combine(scores, rows, columns)
+        scores = self.relevance.score_block(rows, columns)
+        omit(scores)
+        width, n_likely = scores.shape[1], n + _SPARE
+        if n_likely >= _FEW * width:
+            return super().rank_best(rows, columns, n, omit, floor)
+        lines = np.repeat(np.arange(rows.size), n_likely)
+        likely = found = None
+        if floor is None:
+            likely = np.argpartition(scores, width - n_likely, axis=1)[:, width - n_likely :].copy()
+            found = self._rank_pairs(scores, rows, columns, lines, likely.ravel())
+            floor = np.partition(found.reshape(likely.shape), _SPARE, axis=1)[:, _SPARE]
+        # A little below the floor: single precision must not skip a column that reaches it.
+        least = self.relevance.presence.score_of(np.minimum(floor * (1 + 1e-4) - 1e-4, -1e-6)).astype(scores.dtype)
+        if likely is not None and np.all(np.take_along_axis(scores, likely[:, :1], axis=1)[:, 0] <= least):
+            places = likely.ravel()  # no other column is likely enough
+        else:
+            above = scores > least[:, None]
+            if np.count_nonzero(above) > _FEW * above.size:
+                return super().rank_best(rows, columns, n, omit, floor)
+            lines, places = np.nonzero(above)
+            found = self._rank_pairs(scores, rows, columns, lines, places)
+        keys = np.full(scores.shape, -np.inf)
+        keys[lines, places] = found
+        return keys
 
     def read_values(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> FloatArray:
         """Return the predictions for the columns (rows, n) of each row."""
         return self._predict(rows, columns)
 
-    def _combine(self, scores: npt.NDArray[Any], rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
-        presence = self.relevance.presence
-        keys: npt.NDArray[Any] = presence.log_probabilities(scores)
+    def _read_presence(
+        self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any], log_liked: FloatArray
+    ) -> FloatArray:
+        """Return the probabilities that entries exist, which are parts of the keys."""
+        return np.exp(keys - self.relevance.presence.liking_weight * log_liked)
+
+    def _rank_pairs(
+        self, scores: npt.NDArray[Any], rows: IndexArray, columns: Positions, lines: IndexArray, places: IndexArray
+    ) -> npt.NDArray[Any]:
+        """Return the logarithms of relevance of some pairs (pairs,) of a block with these scores."""
+        relevance, presence = self.relevance, self.relevance.presence
+        with np.errstate(divide="ignore"):  # omitted columns have a score of minus infinity
+            keys: npt.NDArray[Any] = presence.log_probabilities(scores[lines, places])
         if presence.liking_weight:
-            keys = keys + presence.liking_weight * self.relevance.log_liked_block(rows, columns)
+            keys = keys + presence.liking_weight * relevance.log_liked_pairs(rows, lines, _take(columns, places))
         return keys
 
 
@@ -166,9 +219,9 @@ class InteractionRanker(RelevanceRanker):
         """Whether the model has the probabilities of `Chances`, by name."""
         return {"presence": True, "liked": False, "distribution": False}
 
-    def read_chances(self, rows: IndexArray, columns: IndexArray, values: FloatArray) -> Chances:
-        """Return the values, which are the probabilities of presence."""
-        return Chances(values.copy(), None, None)
+    def read_chances(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> Chances:
+        """Return the probabilities of presence."""
+        return Chances(np.exp(keys.astype(np.float64)), None, None)
 
 
 class Relevance:
@@ -179,6 +232,7 @@ class Relevance:
     predictor, presence : the parts of a model.
     observed : maps positions of rows to their entries, over all columns.
     popularity : the share of the rows that have an entry in each column.
+    factors : popularity to its power.
     relevant : the smallest value that counts as liked; None: the mean of each row, rounded up to a level.
     mean : the mean of all entries, for rows without entries.
     """
@@ -189,11 +243,12 @@ class Relevance:
         presence: Presence,
         observed: Observed,
         popularity: LatentArray,
+        factors: LatentArray,
         relevant: float | None,
         mean: float,
     ) -> None:
         self.predictor, self.presence, self.relevant = predictor, presence, relevant
-        self._observed, self._popularity, self._mean = observed, popularity, mean
+        self._observed, self._popularity, self._factors, self._mean = observed, popularity, factors, mean
         self._last: tuple[IndexArray, _Rows] | None = None
 
     def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
@@ -210,6 +265,14 @@ class Relevance:
             rows, columns, self._describe(rows).thresholds, spread=self.presence.spread
         )
 
+    def log_liked_pairs(self, rows: IndexArray, lines: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        """Return the same for pairs (pairs,) of a line, which counts the rows from 0, and a column."""
+        if rows.size == 1:
+            return self.log_liked_block(rows, columns)[0]
+        thresholds, spread = self._describe(rows).thresholds[lines], self.presence.spread
+        found = self.predictor.log_exceed_pairs(rows[lines], columns[:, None], thresholds, spread=spread)
+        return found.reshape(-1)
+
     def read_presence(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the probabilities that entries exist in the columns (rows, n) of each row."""
         described = self._describe(rows)
@@ -217,13 +280,6 @@ class Relevance:
         scores[described.are_empty] = self._popularity[columns[described.are_empty]]
         scores = self.presence.add_popularity(scores, self._popularity[columns], self._factors[columns])
         found: FloatArray = np.exp(self.presence.log_probabilities(scores)).astype(np.float64)
-        return found
-
-    def read_liked(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return the probabilities that values in the columns (rows, n) of each row are at least the relevant one."""
-        thresholds, spread = self._describe(rows).thresholds, self.presence.spread
-        logs = self.predictor.log_exceed_pairs(rows, columns, thresholds, spread=spread)
-        found: FloatArray = np.exp(logs).astype(np.float64)
         return found
 
     def _describe(self, rows: IndexArray) -> _Rows:
@@ -245,11 +301,6 @@ class Relevance:
         if self.relevant is not None:
             return np.full(counts.size, float(self.relevant))
         return find_thresholds(entries, self.predictor.readout.scale, self._mean)
-
-    @cached_property
-    def _factors(self) -> LatentArray:
-        """The popularity of all columns to its power."""
-        return self.presence.raise_popularity(self._popularity)
 
 
 class Rankers:
@@ -304,8 +355,11 @@ class Rankers:
                 )
             return Ranker(predictor, drift=drift)
         mean = self.entries.train.mean
-        popularity = self.popularity if at is None or self.recency is None else self._find_popularity(at)
-        relevance = Relevance(predictor, self.presence, observed, popularity, relevant, mean)
+        popularity, factors = self.popularity, self._factors
+        if at is not None and self.recency is not None:
+            popularity = self._find_popularity(at)
+            factors = self.presence.raise_popularity(popularity)
+        relevance = Relevance(predictor, self.presence, observed, popularity, factors, relevant, mean)
         if are_interactions:
             return InteractionRanker(predictor, relevance)
         return (RelevanceRanker if rank_by == "relevance" else Ranker)(predictor, relevance, drift)
@@ -314,6 +368,12 @@ class Rankers:
     def popularity(self) -> LatentArray:
         """The share of the rows that have an entry in each column; unknown entries add half an entry."""
         return self._find_popularity(None)
+
+    @cached_property
+    def _factors(self) -> LatentArray:
+        """The popularity of all columns to its power."""
+        assert self.presence is not None
+        return self.presence.raise_popularity(self.popularity)
 
     def _find_popularity(self, at: int | None) -> LatentArray:
         """Return the popularity of all columns at a time."""
