@@ -9,6 +9,7 @@ larger is better. `recommend` and the evaluation of rankings use the same ranker
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from deepmf.errors import BadSetting, Hint
+from deepmf.errors import BadSetting, Hint, TrainingDiverged
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries, find_spans, locate
 from deepmf.matrix.entries import EntryStore
@@ -463,6 +464,9 @@ _CALIBRATION_CELLS, _CALIBRATION_STEPS = 1 << 18, 25
 # enough, and the fewest hidden entries.
 _HIDDEN_SHARE, _ENOUGH_HIDDEN, _FEWEST_HIDDEN = 0.2, 20_000, 20
 
+# The most entries of a matrix whose rows and columns are all encoded again without the hidden ones.
+_FEW_ENTRIES = 1 << 18
+
 # Columns of each row, by presence, among which weights of liking and of popularity are compared; and the length of a
 # ranking.
 _SHORTLIST, _LONG_LIST, _LENGTH = 300, 500, 10
@@ -511,7 +515,11 @@ class HeldOut:
 
     @classmethod
     def from_training(cls, entries: EntryStore, predictor: Predictor, seed: int) -> HeldOut | None:
-        """Hide a share of the entries of some rows, and encode these from the others; None if there are too few."""
+        """Hide a share of the entries of some rows, and encode these from the others; None if there are too few.
+
+        Where hidden entries are a large part of all, all rows and columns are encoded again without them. Latents that
+        were learned from hidden entries know which columns their rows like: the weight of liking would be too large.
+        """
         train = entries.train
         rows = _draw(np.flatnonzero(train.row_counts > 1), _count_rows(train), seed)
         if train.row_counts[rows].sum() * _HIDDEN_SHARE < _FEWEST_HIDDEN:
@@ -522,13 +530,17 @@ class HeldOut:
         drawn = np.random.default_rng(seed).random(lines.size)
         place = np.argsort(np.lexsort((drawn, lines))) - all_entries.starts[lines]  # in a random order of the row
         hidden = place < np.maximum(np.round(_HIDDEN_SHARE * counts), 1)[lines]
-        starts = np.concatenate([[0], np.cumsum(np.bincount(lines[~hidden], minlength=rows.size))])
-        others, values, features, extras = all_entries[1:]
-        visible = AxisEntries(starts, others[~hidden], values[~hidden], features, extras.take(~hidden))
-        left_out = find_spans(rows, train.by_row.starts)[0][hidden]
-        kept = np.delete(np.arange(train.n_entries), left_out)
+        visible = all_entries.select(~hidden)
+        is_kept = np.ones(train.n_entries, dtype=bool)
+        is_kept[find_spans(rows, train.by_row.starts)[0][hidden]] = False
+        if train.n_entries <= _FEW_ENTRIES:
+            by_row = entries.row_entries(np.arange(train.shape[0])).select(is_kept)
+            by_column = entries.column_entries(np.arange(train.shape[1])).select(is_kept[train.by_column.entries])
+            # With next to no penalty, latents of fewer entries may grow beyond all bounds; then the old ones stay.
+            with np.errstate(over="ignore", invalid="ignore"), contextlib.suppress(TrainingDiverged):
+                predictor = predictor.with_columns(by_column).with_rows(by_row).with_columns(by_column)
         return cls(
-            train.take_entries(kept),
+            train.take_entries(np.flatnonzero(is_kept)),
             predictor.with_rows(visible),
             visible,
             lines[hidden],
@@ -622,14 +634,18 @@ class _Choice:
         return _pick(found, 0)
 
     def combine(self, model: PresenceModel) -> Presence:
-        """Return a model with the best weights of popularity and liking; popularity alone where that ranks better."""
+        """Return a model with the best weights of popularity and liking; popularity if it ranks as well."""
         scores = self._score(model)
         best = self._combine(model, scores)
-        popular = self._finish(replace(best, popularity_share=_ALL_POPULARITY, popularity_power=0.0), scores)
-        return popular if best.ndcg < max(popular.ndcg, best.popularity_ndcg) else best
+        popular = replace(best[0], popularity_share=_ALL_POPULARITY, popularity_power=0.0)
+        plain = replace(self._calibrate_blended(popular, scores)[0], liking_weight=0.0)
+        trials = [(plain, self._popularity_ndcg), self._finish(popular, scores), best]
+        at = _pick([found for _, found in trials], 0, standard_errors=2.0)
+        ndcg, of_popularity = (float(found.mean()) for found in (trials[at][1], self._popularity_ndcg))
+        return replace(trials[at][0], ndcg=ndcg, popularity_ndcg=of_popularity)
 
-    def _combine(self, model: PresenceModel, scores: npt.NDArray[Any]) -> Presence:
-        """Return a model with the best weights of popularity and liking, and with calibrated probabilities."""
+    def _combine(self, model: PresenceModel, scores: npt.NDArray[Any]) -> tuple[Presence, FloatArray]:
+        """Return a model with the best weights of popularity and liking, and its NDCG@10 (rows,)."""
         best = Presence(
             model, popularity_share=0.1, popularity_power=0.0, spread=self.spread, liking_weight=_USUAL_LIKING_WEIGHT
         )
@@ -643,25 +659,28 @@ class _Choice:
             best = trials[_pick(found, values.index(getattr(best, name)))]
         return self._finish(best, scores)
 
-    def _finish(self, presence: Presence, scores: npt.NDArray[Any]) -> Presence:
-        """Return a presence with calibrated probabilities and the best weight of liking."""
-        blended = presence.add_popularity(scores, self._popularity, presence.raise_popularity(self._popularity))
-        presence = self._calibrate(presence, blended)
+    def _finish(self, presence: Presence, scores: npt.NDArray[Any]) -> tuple[Presence, FloatArray]:
+        """Return a presence with calibrated probabilities and the best weight of liking, and its NDCG@10 (rows,)."""
+        presence, blended = self._calibrate_blended(presence, scores)
         weights = [presence.score_power * weight for weight in _LIKING_WEIGHTS]
         found = self._measure(presence, self._list(scores, _SHORTLIST, by=blended), weights)
         at = _pick(found, _LIKING_WEIGHTS.index(_USUAL_LIKING_WEIGHT))
-        ndcg = float(found[at].mean())
-        return replace(presence, liking_weight=weights[at], ndcg=ndcg, popularity_ndcg=self._popularity_ndcg)
+        return replace(presence, liking_weight=weights[at]), found[at]
+
+    def _calibrate_blended(self, presence: Presence, scores: npt.NDArray[Any]) -> tuple[Presence, npt.NDArray[Any]]:
+        """Return a presence with calibrated probabilities, and the scores blended with popularity."""
+        blended = presence.add_popularity(scores, self._popularity, presence.raise_popularity(self._popularity))
+        return self._calibrate(presence, blended), blended
 
     @cached_property
-    def _popularity_ndcg(self) -> float:
-        """The NDCG@10 of rankings by popularity."""
+    def _popularity_ndcg(self) -> FloatArray:
+        """The NDCG@10 (rows,) of rankings by popularity."""
         counted = np.flatnonzero(self._n_liked)
         if counted.size == 0:
-            return 0.0
+            return np.zeros(1)
         keys = np.where(self._known[counted], -np.inf, self._popularity)
         hits = np.take_along_axis(self._liked[counted], _find_first(keys, _LENGTH), axis=1)
-        return float(score_lists(hits, self._n_liked[counted], n=_LENGTH).ndcg.mean())
+        return score_lists(hits, self._n_liked[counted], n=_LENGTH).ndcg
 
     def _score(self, model: PresenceModel) -> npt.NDArray[Any]:
         described = model.describe_rows(self._visible)
@@ -751,11 +770,11 @@ def _find_first(keys: npt.NDArray[Any], n: int) -> IndexArray:
     return np.argsort(-keys, axis=1, kind="stable")
 
 
-def _pick(found: Sequence[FloatArray], usual: int) -> int:
-    """Return the place of the best scores (rows,), or of the usual ones if it is no standard error better."""
+def _pick(found: Sequence[FloatArray], usual: int, *, standard_errors: float = 1.0) -> int:
+    """Return the place of the best scores (rows,), or of the usual ones unless it is so many standard errors better."""
     best = int(np.argmax([scores.mean() for scores in found]))
     gain = found[best] - found[usual]
-    return best if gain.mean() > gain.std() / math.sqrt(gain.size) else usual
+    return best if gain.mean() > standard_errors * gain.std() / math.sqrt(gain.size) else usual
 
 
 def _fit_logistic(inputs: FloatArray, targets: npt.NDArray[np.bool_], counts: FloatArray) -> tuple[float, float]:
