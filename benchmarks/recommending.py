@@ -3,11 +3,15 @@
     python benchmarks/recommending.py --model als --seeds 0 1 2 3 4
     python benchmarks/recommending.py --model ordinal-dmf --areas
     python benchmarks/recommending.py --data ml-100k --rerank
+    python benchmarks/recommending.py --data ml-100k --thresholds --seeds 0 1 2
+    python benchmarks/recommending.py --data ml-100k --densities --seeds 0 1 2
     python benchmarks/recommending.py --latency
 
 Entries are split 75 / 5 / 20. Validation entries are known when columns are ranked: the fitted model is extended by
 them. Candidates are all columns without a known entry. Test entries of at least 4 are relevant, and rows without any
 are left out. With `--areas`, a fifth of the rows and columns is new, and each area is ranked among its own columns.
+With `--thresholds` and `--densities`, the model is fitted without validation entries, and rankings are measured on
+both parts: validation entries choose the defaults of `relevant` and `rank_by`, test entries are looked at once.
 Prints a JSON line for each seed.
 """
 
@@ -15,7 +19,7 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -28,20 +32,34 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
 from deepmf.models.base import Model
 from deepmf.models.registry import model_class
+from deepmf.models.relevance import find_thresholds
 from deepmf.models.reranking import Rerank
 
 RELEVANT, LENGTH, ROWS_AT_A_TIME = 4, 10, 512
 
 
-def measure(model: Model, test: ObservedMatrix, rank_by: str, among: IndexArray | None = None) -> dict[str, float]:
-    """Return NDCG@10, recall@10 and the number of distinct columns in the first ten."""
+def measure(
+    model: Model,
+    test: ObservedMatrix,
+    rank_by: str,
+    among: IndexArray | None = None,
+    *,
+    threshold: float | None = RELEVANT,
+    liked_from: float | None = RELEVANT,
+) -> dict[str, float]:
+    """Return NDCG@10, recall@10 and the number of distinct columns in the first ten.
+
+    threshold: the smallest relevant value that the model is told. liked_from: the smallest value of relevant test
+    entries; None for both: the mean of each row's known entries, rounded up.
+    """
     seen = model.entries_
     columns = np.arange(len(seen.columns)) if among is None else among
-    liked = test.values >= RELEVANT
-    rows, at = seen.rows.find(test.row_labels)[test.entry_rows[liked]], seen.columns.find(test.column_labels)
+    rows, at = seen.rows.find(test.row_labels)[test.entry_rows], seen.columns.find(test.column_labels)
+    own = find_thresholds(seen.seen_columns(np.arange(len(seen.rows))), seen.scale, seen.train.mean)
+    liked = test.values >= (own[rows] if liked_from is None else liked_from)
     relevant = np.zeros((len(seen.rows), len(seen.columns)), dtype=bool)
-    relevant[rows, at[test.by_row.columns[liked]]] = True
-    ranker = None if rank_by == "popularity" else model.make_ranker(rank_by, RELEVANT)  # type: ignore[arg-type]
+    relevant[rows[liked], at[test.by_row.columns[liked]]] = True
+    ranker = None if rank_by == "popularity" else model.make_ranker(rank_by, threshold)  # type: ignore[arg-type]
     parts, distinct = [], np.zeros(len(seen.columns), dtype=bool)
     counted = np.flatnonzero(relevant.any(axis=1))
     for start in range(0, counted.size, ROWS_AT_A_TIME):
@@ -120,6 +138,57 @@ def run_reranked(name: str, seed: int, data: str, matrix: ObservedMatrix, settin
     return _describe(name, model, seed, seconds, data) | {"benchmark": "reranking"} | found
 
 
+def run_thresholds(name: str, seed: int, data: str, matrix: ObservedMatrix, settings: dict[str, Any]) -> dict[str, Any]:
+    """Compare the smallest values that may count as liked: each row's mean, the middle of the scale, a level."""
+    thresholds = {"row mean": None, "middle of the scale": (matrix.scale.low + matrix.scale.high) / 2, "level 4": 4.0}
+    model, seconds, parts = _fit_and_hold_out(name, seed, matrix, settings)
+    found = {
+        part: {
+            told: {
+                liked: measure(known, hidden, "relevance", threshold=threshold, liked_from=liked_from)["ndcg"]
+                for liked, liked_from in (("row mean", None), ("level 4", RELEVANT))
+            }
+            for told, threshold in thresholds.items()
+        }
+        for part, (known, hidden) in parts.items()
+    }
+    return _describe(name, model, seed, seconds, data) | {"benchmark": "relevant"} | found
+
+
+def run_densities(
+    name: str, seed: int, data: str, matrix: ObservedMatrix, settings: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Compare both orders on the most popular columns of a matrix, and on surveys whose gaps have no reason."""
+    rows, popular = np.arange(matrix.shape[0]), np.argsort(-matrix.column_counts, kind="stable")
+    matrices = {
+        f"{data}, {count} most popular columns": matrix.take(rows, np.sort(popular[:count]))
+        for count in (matrix.shape[1], 400, 200, 100, 50)
+    }
+    for density in (0.1, 0.2, 0.4, 0.6, 0.8):
+        survey = generate(1000, 60, density=density, popularity=0, selection=0, named=False, seed=seed)
+        matrices[f"survey, {density:.0%} answered"] = survey.matrix
+    for title, part_of in matrices.items():
+        model, seconds, parts = _fit_and_hold_out(name, seed, part_of, settings)
+        found: dict[str, Any] = {
+            part: {by: measure(known, hidden, by)["ndcg"] for by in ("relevance", "value", "popularity")}
+            for part, (known, hidden) in parts.items()
+        }
+        found["density"] = round(part_of.n_entries / (part_of.shape[0] * part_of.shape[1]), 4)
+        yield _describe(name, model, seed, seconds, title) | {"benchmark": "density"} | found
+
+
+def _fit_and_hold_out(
+    name: str, seed: int, matrix: ObservedMatrix, settings: dict[str, Any]
+) -> tuple[Model, float, dict[str, tuple[Model, ObservedMatrix]]]:
+    """Fit to the training entries alone; return the models that rank validation and test entries, with these."""
+    split = split_entries(matrix, train=0.75, validation=0.05, test=0.20, seed=seed)
+    start = time.perf_counter()
+    model: Model = model_class(name)(seed=seed, **settings).fit(split.train)
+    seconds = time.perf_counter() - start
+    parts = {"validation": (model, split.validation), "test": (model.extend(split.validation), split.test)}
+    return model, seconds, parts
+
+
 def _describe(name: str, model: Model, seed: int, seconds: float, data: str) -> dict[str, Any]:
     return {
         "benchmark": "recommending",
@@ -163,6 +232,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--areas", action="store_true")
     parser.add_argument("--rerank", action="store_true", help="compare with lists of different columns")
+    parser.add_argument("--thresholds", action="store_true", help="compare the smallest values that count as liked")
+    parser.add_argument("--densities", action="store_true", help="compare both orders by the density of the matrix")
     parser.add_argument("--latency", action="store_true")
     parser.add_argument("--settings", default="{}", help="settings of the model as JSON")
     options = parser.parse_args()
@@ -171,9 +242,14 @@ def main() -> None:
         return
     matrix = load(options.data)
     for seed in options.seeds:
+        given = options.model, seed, options.data, matrix, json.loads(options.settings)
+        if options.densities:
+            for found in run_densities(*given):
+                print(json.dumps(found | machine()), flush=True)
+            continue
         task = run_areas if options.areas else run_reranked if options.rerank else run
-        found = task(options.model, seed, options.data, matrix, json.loads(options.settings))
-        print(json.dumps(found | machine()), flush=True)
+        task = run_thresholds if options.thresholds else task
+        print(json.dumps(task(*given) | machine()), flush=True)
 
 
 if __name__ == "__main__":

@@ -92,6 +92,23 @@ def test_weighted_als_solves_each_row_and_column() -> None:
     assert more.without_columns(np.array([10])).columns.shape == model.columns.shape
 
 
+def test_rows_with_few_entries_solve_the_same_equations() -> None:
+    counts = np.random.default_rng(0).poisson(0.15, (60, 50))
+    rows, columns = np.nonzero(counts)
+    matrix = ObservedMatrix.from_interactions(rows, columns, counts[rows, columns], column_labels=range(50))
+    model = WeightedALS.fit(matrix, 0.05, 2.0)
+    entries = EntryStore.of(matrix).row_entries(np.arange(matrix.shape[0]))
+    latents, v = model.describe_rows(entries), model.columns.astype(np.float64)
+    short = np.flatnonzero(np.diff(entries.starts) <= v.shape[1] / 4)
+    assert short.size > 40 and np.bincount(np.diff(entries.starts)).max() > 16
+    for row in short:
+        own = entries.take(np.array([row]))
+        weighted = v[own.others] * (1 + 2.0 * np.log(own.values))[:, None]
+        ridge = 0.05 * (own.others.size + 0.3 * 50) * np.eye(v.shape[1])
+        solved = np.linalg.solve(weighted.T @ v[own.others] + 0.3 * v.T @ v + ridge, weighted.sum(axis=0))
+        np.testing.assert_allclose(latents[row], solved, rtol=1e-3, atol=1e-5)
+
+
 def test_counts_weigh_entries() -> None:
     counts = np.array([[8.0, 1, 0, 0], [4, 2, 1, 0], [0, 1, 3, 9], [1, 0, 7, 2], [5, 1, 0, 0]])
     rows, columns = np.nonzero(counts)

@@ -68,6 +68,10 @@ _ROWS_AT_A_TIME, _SPARSE_COST = 2048, 400
 # Entries of a row, and pairs, whose latents are gathered together.
 _ENTRIES_AT_A_TIME, _PAIRS_AT_A_TIME = 1 << 15, 1 << 16
 
+# Rows with at most this share of the latent size as entries are solved for by systems of their own size, where at least
+# so many have the same number of entries.
+_SHORT, _MANY_SHORT = 0.25, 16
+
 # Scores of EASE may be negative; below this size they are smoothly turned into small positive numbers.
 SMALL_SCORE = 0.01
 
@@ -470,10 +474,21 @@ def _solve(
     ridges = (penalty * (entries.totals + _UNOBSERVED_WEIGHT * n_others)).astype(np.float32)
     weights = _weigh_errors(entries, count_weight) if count_weight or entries.extras.weights is not None else None
     solved = np.zeros((counts.size, size), dtype=np.float32)
+    is_left = counts > 0
+    if entries.extras.weights is None:  # then the ridge of a row goes by its number of entries
+        lengths, numbers = np.unique(counts[counts <= _SHORT * size], return_counts=True)
+        for length in lengths[(lengths > 0) & (numbers >= _MANY_SHORT)].tolist():
+            rows = np.flatnonzero(counts == length)
+            is_left[rows] = False
+            for start in range(0, rows.size, _ENTRIES_AT_A_TIME // length):
+                some = rows[start : start + _ENTRIES_AT_A_TIME // length]
+                at = entries.starts[some, None] + np.arange(length)
+                own = weigh_counts(entries.values[at], count_weight)
+                solved[some] = _solve_short(others[entries.others[at]], own, gram, ridges[some[0]])
     equations = np.empty((size, size), dtype=np.float32)
     diagonal = np.einsum("ii->i", equations)  # a view
     # One row after the other: LAPACK takes half the time of numpy's solver of many systems, and nothing is padding.
-    for row in np.flatnonzero(counts).tolist():
+    for row in np.flatnonzero(is_left).tolist():
         equations[:], sums = gram, np.zeros(size, dtype=np.float32)
         diagonal += ridges[row]
         for start in range(entries.starts[row], entries.starts[row + 1], _ENTRIES_AT_A_TIME):
@@ -486,6 +501,21 @@ def _solve(
         *_, solved[row], failed = sposv(equations, sums)
         if failed:  # not positive definite in single precision
             solved[row] = np.linalg.solve(equations, sums)
+    return solved
+
+
+def _solve_short(gathered: LatentArray, weights: LatentArray, gram: LatentArray, ridge: np.float32) -> LatentArray:
+    """Return the latents (rows, latent) of rows with few entries, given the latents (rows, entries, latent) of these.
+
+    With B = gram + ridge I and the entries' latents V, (B + V'WV)^-1 V'W 1 = B^-1 V' (W^-1 + V B^-1 V')^-1 1: systems
+    the size of a row instead of a latent.
+    """
+    inverse = np.linalg.inv(gram.astype(np.float64) + ridge * np.eye(len(gram))).astype(np.float32)
+    projected = gathered @ inverse
+    small, diagonal = projected @ gathered.mT, np.arange(weights.shape[1])
+    small[:, diagonal, diagonal] += 1 / weights
+    shares = np.linalg.solve(small, np.ones_like(weights)[..., None])
+    solved: LatentArray = (projected * shares).sum(axis=1)
     return solved
 
 

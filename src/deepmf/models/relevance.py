@@ -269,7 +269,7 @@ class Relevance:
     def log_liked_pairs(self, rows: IndexArray, lines: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         """Return the same for pairs (pairs,) of a line, which counts the rows from 0, and a column."""
         if rows.size == 1:
-            return self.log_liked_block(rows, columns)[0]
+            return self.log_liked_block(rows, columns).reshape(-1)
         thresholds, spread = self._describe(rows).thresholds[lines], self.presence.spread
         found = self.predictor.log_exceed_pairs(rows[lines], columns[:, None], thresholds, spread=spread)
         return found.reshape(-1)
