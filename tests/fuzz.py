@@ -16,9 +16,7 @@ import io
 import json
 import os
 import resource
-import select
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,12 +26,13 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from tests.forks import FORKS
 
-import deepmf
 from deepmf.errors import DeepMFError
 
 Dice = np.random.Generator
@@ -412,10 +411,10 @@ KINDS = {
 }
 
 
-def work(name: str) -> None:
-    """Be the process that opens files of one kind: read numbers of variants, write what became of each."""
-    out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what others print is no answer
+def work(name: str, numbers: Connection) -> None:
+    """Be the process that opens files of one kind: receive numbers of variants, send what became of each."""
+    for output in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
     warnings.simplefilter("ignore")
     os.fsync = lambda _: None  # thousands of files need not reach the disk
     kind = KINDS[name]
@@ -423,11 +422,12 @@ def work(name: str) -> None:
         whole = Path(place, "whole")
         whole.mkdir()
         made = kind.make(whole)
-        print("ready", file=out, flush=True)
-        for line in sys.stdin:
+        numbers.send("ready")
+        while True:
             folder = Path(place, "variant")
+            number = numbers.recv()
             folder.mkdir()
-            print(json.dumps(outcome(name, made, folder / "file", int(line))), file=out, flush=True)
+            numbers.send(outcome(name, made, folder / "file", number))
             shutil.rmtree(folder)
 
 
@@ -450,48 +450,42 @@ class Worker:
     """Such a process, seen from outside."""
 
     def __init__(self, kind: str) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fuzz", "--worker", kind],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            cwd=Path(__file__).parents[1],
-            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(deepmf.__file__).parents[1]), *sys.path])},
-        )
-        if self._line(600) != "ready\n":
+        self._numbers, there = FORKS.Pipe()
+        self._process = FORKS.Process(target=work, args=(kind, there))
+        self._process.start()
+        there.close()  # so that its end is noticed here
+        if self._receive(600) != "ready":
             self.close()
             raise RuntimeError(f"no whole files of the kind {kind!r} could be made")
 
     def answer(self, number: int) -> list[str]:
         """Return what became of a variant; a process that dies or waits is replaced by the caller."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{number}\n")
-        self._process.stdin.flush()
-        line = self._line(_SECONDS)
-        if line is None:
-            return ["timeout", f"no answer within {_SECONDS} s"]
-        if not line:
-            return ["crash", f"the process ended with {self._process.wait()}"]
-        found: list[str] = json.loads(line)
+        self._numbers.send(number)
+        found: list[str] = self._receive(_SECONDS)
         return found
 
-    def _line(self, seconds: float) -> str | None:
-        assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], seconds)
-        return self._process.stdout.readline() if ready else None
+    def _receive(self, seconds: float) -> Any:
+        if not self._numbers.poll(seconds):
+            return ["timeout", f"no answer within {seconds} s"]
+        try:
+            return self._numbers.recv()
+        except EOFError:
+            self._process.join()
+            return ["crash", f"the process ended with {self._process.exitcode}"]
 
     def close(self) -> None:
         """End the process."""
         self._process.kill()
-        self._process.communicate()
+        self._process.join()
+        self._numbers.close()
 
 
 def fuzz(kind: str, numbers: range, *, seconds: float = float("inf")) -> tuple[Counter[str], list[str]]:
     """Open variants of a kind, until a time is over; return how many had which outcome, and what is wrong."""
     counts: Counter[str] = Counter()
     wrong: list[str] = []
-    start, worker = time.monotonic(), Worker(kind)
+    worker = Worker(kind)
+    start = time.monotonic()
     try:
         for number in numbers:
             if time.monotonic() - start > seconds:
@@ -515,11 +509,7 @@ def main() -> int:
     parser.add_argument("--variants", type=int, default=10_000, help="of each kind")
     parser.add_argument("--first", type=int, default=0, help="the number of the first")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="at most, for each kind")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.worker:
-        work(given.worker)
-        return 0
     all_wrong: list[str] = []
     for kind in given.kinds.split(","):
         numbers = range(given.first, given.first + given.variants)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import os
 import random
 import signal
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 
 import httpx2 as httpx
 import pytest
+from tests.forks import FORKS
 from tests.waiting import PATIENCE, wait_until
 
 from deepmf.cli.app import main
@@ -54,14 +54,12 @@ def serve_here(arguments: list[str], output: str, log: str) -> None:
 def start(tmp_path: Path, als: ALS) -> Iterator[Start]:
     """Start services on free ports, in forks of a process that has imported everything: that takes no time."""
     als.save(tmp_path / "model.safetensors")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["deepmf.serve.server", "deepmf.cli.app"])
     running: list[Running] = []
 
     def started(*options: str) -> Running:
         shown = tmp_path / f"shown {len(running)}"
         arguments = ["serve", str(tmp_path / "model.safetensors"), "--port", "0", "--json", *options]
-        process = context.Process(target=serve_here, args=(arguments, str(shown), str(tmp_path / "log.jsonl")))
+        process = FORKS.Process(target=serve_here, args=(arguments, str(shown), str(tmp_path / "log.jsonl")))
         process.start()
         wait_until(lambda: not process.is_alive() or (shown.exists() and shown.read_text().endswith("\n")))
         assert process.is_alive()
