@@ -201,26 +201,34 @@ def _describe(name: str, model: Model, seed: int, seconds: float, data: str) -> 
 
 
 def measure_latency() -> dict[str, Any]:
-    """Return the median times of the ten best columns by value and by relevance, in milliseconds."""
+    """Return the median times of the ten best columns of a row in milliseconds: by value without a presence part, by
+    value and by relevance. Times of many rows are those of one of them.
+    """
     name, matrix = ml_1m()
-    model = model_class("als")(epochs=2).fit(matrix)
-    wide = model_class("als")(epochs=1, presence="weighted-als").fit(
-        generate(2000, 1_000_000, n_entries=2_000_000, named=False, seed=0).matrix
-    )
+    wide = generate(2000, 1_000_000, n_entries=2_000_000, named=False, seed=0).matrix
+    models = [model_class("als")(epochs=2, presence=presence).fit(matrix) for presence in ("ease", None)]
+    wides = [model_class("als")(epochs=1, presence=presence).fit(wide) for presence in ("weighted-als", None)]
     history = matrix.entries()[1][:100], matrix.values[:100]
-    calls: dict[str, Callable[[Any], Any]] = {
-        "fold_in_ml_1m": lambda by: model.fold_in(*history).recommend(10, rank_by=by),
-        "row_million_columns": lambda by: wide.recommend(wide.row_labels_[0], 10, rank_by=by),
+    rows = models[0].row_labels_[:1000].tolist()
+    calls: dict[str, tuple[list[Model], int, int, Callable[[Model, Any], Any]]] = {
+        "fold_in_ml_1m": (models, 1, 100, lambda model, by: model.fold_in(*history).recommend(10, rank_by=by)),
+        "bulk_ml_1m": (models, len(rows), 7, lambda model, by: model.recommend(rows, 10, rank_by=by)),
+        "row_million_columns": (wides, 1, 30, lambda model, by: model.recommend(model.row_labels_[0], 10, rank_by=by)),
     }
     found: dict[str, Any] = {"benchmark": "recommending_latency", "data": name}
-    for what, call in calls.items():
-        times: dict[str, list[float]] = {"value": [], "relevance": []}
-        for number in range(60):
-            for by, spent in times.items():
+    for what, ((model, plain), count, repetitions, call) in calls.items():
+        asked: dict[str, tuple[Model, Any]] = {
+            "without": (plain, "value"),
+            "value": (model, "value"),
+            "relevance": (model, "relevance"),
+        }
+        times: dict[str, list[float]] = {title: [] for title in asked}
+        for number in range(-2, repetitions):
+            for title, given in asked.items():
                 start = time.perf_counter()
-                call(by)
-                spent += [1000 * (time.perf_counter() - start)] if number >= 10 else []
-        found[what] = {by: round(statistics.median(spent), 3) for by, spent in times.items()}
+                call(*given)
+                times[title] += [1000 * (time.perf_counter() - start) / count] if number >= 0 else []
+        found[what] = {title: round(statistics.median(spent), 4) for title, spent in times.items()}
     return found
 
 

@@ -58,7 +58,7 @@ def test_scores_are_those_of_the_whole_matrix(
     split: Split, model: Model, monkeypatch: pytest.MonkeyPatch, n: int, level: float
 ) -> None:
     monkeypatch.setattr(ranking, "CELLS_AT_A_TIME", 200)  # a few rows at a time
-    found = evaluate_ranking(model, split.test, n=n, relevant=level)
+    found = evaluate_ranking(model, split.test, n=n, relevant=level, rank_by="value")
     every = np.arange(len(model.row_labels_)), np.arange(len(model.column_labels_))
     scores = model.predictor_.score_block(*every).astype(float)
     expected = restated(model, split.test, scores, n=n, level=level)
@@ -273,7 +273,7 @@ def test_rows_that_were_never_seen_are_ranked_by_what_is_given() -> None:
 def test_nothing_leaks_from_given_rows() -> None:
     matrix = generate(60, 30, density=0.4, seed=0).matrix
     split = split_rows(matrix, new_rows=0.25, seed=0)
-    model = ALS(latent_size=3, epochs=3).fit(split.train)
+    model = ALS(latent_size=3, epochs=3, rank_by="value").fit(split.train)  # popularity depends on other rows
     with pytest.raises(BadEntries, match="knows"):
         evaluate_ranking(ALS(latent_size=3, epochs=3).fit(matrix), split.test, given=split.given)
     with pytest.raises(UnknownLabel):

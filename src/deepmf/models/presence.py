@@ -69,7 +69,7 @@ _ROWS_AT_A_TIME, _SPARSE_COST = 2048, 400
 _ENTRIES_AT_A_TIME, _PAIRS_AT_A_TIME = 1 << 15, 1 << 16
 
 # Rows with at most this share of the latent size as entries are solved for by systems of their own size, where at least
-# so many have the same number of entries.
+# this number of rows have the same number of entries.
 _SHORT, _MANY_SHORT = 0.25, 16
 
 # Scores of EASE may be negative; below this size they are smoothly turned into small positive numbers.
@@ -213,7 +213,8 @@ class Ease(PresenceModel):
             # x P = (x - x B) diag(P), so a new column with the counts X'c has the score x P X'c.
             projected = (described.as_matrix().toarray() - scores) * self.diagonal
             scores = np.hstack([scores, (self.co_counts @ projected.T).T])
-        return scores[:, columns].copy()
+        found = scores[:, columns]
+        return found.copy() if isinstance(columns, slice) else found
 
     def score_pairs(self, described: EaseRows, columns: IndexArray) -> npt.NDArray[Any]:
         """Return the scores (rows, n) of described rows for columns (rows, n) of their own."""

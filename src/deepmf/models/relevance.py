@@ -41,7 +41,7 @@ Observed = Callable[[IndexArray], AxisEntries]  # from positions of rows to thei
 Omit = Callable[[npt.NDArray[Any]], None]  # gives the columns that are left out the key minus infinity
 
 # The share of observed cells from which on columns are ranked by value by default.
-MOST_DENSE = 0.2
+MOST_DENSE = 0.5
 
 # Up to this share of candidates in a block, liking is computed for the candidates alone.
 _FEW = 0.25
@@ -771,7 +771,7 @@ def _find_first(keys: npt.NDArray[Any], n: int) -> IndexArray:
 
 
 def _pick(found: Sequence[FloatArray], usual: int, *, standard_errors: float = 1.0) -> int:
-    """Return the place of the best scores (rows,), or of the usual ones unless it is so many standard errors better."""
+    """Return the place of the best scores (rows,), or of the usual ones unless it is better by some standard errors."""
     best = int(np.argmax([scores.mean() for scores in found]))
     gain = found[best] - found[usual]
     return best if gain.mean() > standard_errors * gain.std() / math.sqrt(gain.size) else usual
