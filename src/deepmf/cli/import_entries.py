@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from deepmf.serve.schemas import RefusedLine
 
 _MOST_SHOWN = 10  # refused entries that are shown
+_MOST_BYTES, _LINE_BYTES = 15 << 20, 90  # of a request, and of a line beside its ids
 
 
 def import_entries(
@@ -44,8 +45,9 @@ def import_entries(
     decimal: options.DecimalMark = ".",
     encoding: options.Encoding = None,
     batch_size: Annotated[
-        int, typer.Option("--batch", metavar="N", min=1, max=50_000, help="Entries in one request.")
-    ] = 20_000,
+        int,
+        typer.Option("--batch", metavar="N", min=1, max=50_000, help="Entries in one request; fewer if ids are long."),
+    ] = 50_000,  # each row and column is computed once a request, however many entries of it there are
     as_json: options.Json = False,
 ) -> None:
     """Send entries to a service, which writes them without training.
@@ -101,6 +103,8 @@ def import_entries(
 
 def _cut(batch: EntryBatch, size: int) -> Iterator[tuple[int, list[tuple[Any, Any, Any]]]]:
     """Yield the entries of a batch in parts, each with the place of its first entry."""
+    longest = sum(int(ids.cast(str).str.len_bytes().max() or 0) for ids in (batch.rows, batch.columns))  # type: ignore[arg-type]
+    size = min(size, _MOST_BYTES // (_LINE_BYTES + 3 * longest)) or 1  # a letter of two bytes is six in JSON
     for start in range(0, len(batch.values), size):
         part = slice(start, start + size)
         ids = batch.rows[part].to_list(), batch.columns[part].to_list()

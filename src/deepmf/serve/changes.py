@@ -76,11 +76,12 @@ def read_pairs(model: Model, pairs: Collection[Pair]) -> list[Entry | None]:
     rows, columns = _split_pairs(pairs)
     row_at, column_at = store.rows.find(rows), store.columns.find(columns)
     known = np.flatnonzero((row_at >= 0) & (column_at >= 0))
-    at = row_at[known].astype(np.int64), column_at[known].astype(np.int64)
+    values = store.values_at(row_at[known].astype(np.int64), column_at[known].astype(np.int64))
+    known, values = known[~np.isnan(values)], values[~np.isnan(values)]  # NaN: there is no entry
+    extras = store.extras_at(row_at[known].astype(np.int64), column_at[known].astype(np.int64))
     found: list[Entry | None] = [None] * len(pairs)
-    for place, entry in zip(known.tolist(), list_entries(store.values_at(*at), store.extras_at(*at)), strict=True):
-        if entry.value == entry.value:  # NaN: there is no entry
-            found[place] = entry
+    for place, entry in zip(known.tolist(), list_entries(values, extras), strict=True):
+        found[place] = entry
     return found
 
 

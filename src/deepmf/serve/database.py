@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -487,7 +488,7 @@ class Transaction:
         """Execute a statement for each of many lines of values that the driver takes as they are."""
         compiled = statement.compile(dialect=self._connection.dialect, column_keys=list(lines[0]))
         order = compiled.positiontup  # None if the driver takes values by name
-        values: list[Any] = lines if order is None else [tuple(line[name] for name in order) for line in lines]
+        values: list[Any] = lines if order is None else list(map(itemgetter(*order), lines))
         self._connection.exec_driver_sql(compiled.string, values)
 
     def read_receipts(self, keys: Iterable[str]) -> dict[str, Receipt]:

@@ -168,6 +168,8 @@ class GivenEntry(NamedTuple):
         if self.value is None:
             return None
         base = known if known is not None and known.value == self.value else Entry(self.value, now)
+        if self.time is None and self.weight is None:
+            return base
         return Entry(
             self.value,
             base.time if self.time is None else self.time,
