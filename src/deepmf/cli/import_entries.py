@@ -103,8 +103,11 @@ def import_entries(
 
 def _cut(batch: EntryBatch, size: int) -> Iterator[tuple[int, list[tuple[Any, Any, Any]]]]:
     """Yield the entries of a batch in parts, each with the place of its first entry."""
-    longest = sum(int(ids.cast(str).str.len_bytes().max() or 0) for ids in (batch.rows, batch.columns))  # type: ignore[arg-type]
-    size = min(size, _MOST_BYTES // (_LINE_BYTES + 3 * longest)) or 1  # a letter of two bytes is six in JSON
+    import polars
+
+    n_bytes = [axis.cast(polars.String).str.len_bytes() for axis in (batch.rows, batch.columns)]
+    longest = int((n_bytes[0] + n_bytes[1]).to_numpy().max(initial=0))
+    size = max(1, min(size, _MOST_BYTES // (_LINE_BYTES + 3 * longest)))  # a letter of two bytes is six in JSON
     for start in range(0, len(batch.values), size):
         part = slice(start, start + size)
         ids = batch.rows[part].to_list(), batch.columns[part].to_list()
