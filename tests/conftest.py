@@ -16,6 +16,8 @@ import torch
 from hypothesis import settings
 from tests.waiting import wait_until
 
+TESTS = Path(__file__).parent
+
 pytest.register_assert_rewrite("tests.models.contract")
 
 # Machines are busy at times: a slow example is not a failure. The examples are the same in every run.
@@ -51,10 +53,27 @@ LONG_FILES = [
 ]
 
 
+# Tests of whole services and browsers, where a machine that is busy for seconds can decide: they may run again.
+# Tests of numbers never do.
+WITH_PROCESSES = [
+    "report/test_browser.py",
+    "serve/test_backup.py",
+    "serve/test_http.py",
+    "serve/test_page.py",
+    "serve/test_server.py",
+    "test_deploy.py",
+]
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files first."""
-    places = {Path(__file__).parent / name: place for place, name in enumerate(LONG_FILES)}
+    """Put the longest files first, and let tests of whole services and browsers run up to three times."""
+    places, again = (
+        {TESTS / name: place for place, name in enumerate(names)} for names in (LONG_FILES, WITH_PROCESSES)
+    )
     items.sort(key=lambda item: places.get(item.path, len(places)))
+    for item in items:
+        if item.path in again:
+            item.add_marker(pytest.mark.flaky(reruns=2))
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ import jsonschema_rs
 import numpy as np
 import pytest
 from tests.conftest import StartService
+from tests.waiting import PATIENCE
 
 from deepmf.client import AsyncClient, Call, Client, RouteMethod, StreamMethod
 from deepmf.datasets import generate
@@ -327,7 +328,7 @@ def test_examples_of_the_page_run(url: str, language: str, command: list[str]) -
     if shutil.which(command[0]) is None:
         pytest.skip(f"there is no {command[0]}")
     script = read_block(language).replace("http://127.0.0.1:8000", url)
-    done = subprocess.run([*command, script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*command, script], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     assert "Alien" not in done.stdout
     assert len(done.stdout) > 10

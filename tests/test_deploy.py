@@ -14,6 +14,7 @@ import httpx2
 import pytest
 import typer
 import yaml
+from tests.waiting import PATIENCE
 
 from deepmf.cli.app import app
 from deepmf.datasets import generate
@@ -102,10 +103,10 @@ def test_the_command_of_the_container_serves_is_healthy_and_stops(tmp_path: Path
             port = json.loads(service.stdout.readline())["address"].rsplit(":", 1)[1]
             subprocess.run([sys.executable, *(word.replace(":8000/", f":{port}/") for word in check[1:])], check=True)
             for headers, status in (({}, 401), ({"Authorization": f"Bearer {key}"}, 200)):
-                answer = httpx2.get(f"http://127.0.0.1:{port}/v1/model", headers=headers, timeout=30)
+                answer = httpx2.get(f"http://127.0.0.1:{port}/v1/model", headers=headers, timeout=PATIENCE)
                 assert answer.status_code == status
             service.send_signal(signal.SIGTERM)
-            assert service.wait(timeout=60) == 0
+            assert service.wait(timeout=PATIENCE) == 0
         finally:
             service.kill()
 

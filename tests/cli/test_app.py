@@ -5,13 +5,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import warnings
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE, wait_until
 
 from deepmf.cli.app import app
 from deepmf.errors import NothingObserved
@@ -146,7 +146,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(folder: Path, tmp_path: Path, 
         assert process.stdout.readline() == "user,film,prediction,area\n"
         process.stdout.close()
         assert process.stderr.read() == ""
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=PATIENCE) == 0
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no such signals to one process")
@@ -157,13 +157,11 @@ def test_a_signal_during_fit(folder: Path, tmp_path: Path, tiny: list[str], numb
     arguments = ["fit", str(folder / "train.csv"), "-o", str(output), "--resume", *tiny, "--set", "epochs=1000000"]
     process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "model.safetensors.checkpoint").exists():  # training has begun
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        begun = tmp_path / "model.safetensors.checkpoint"
+        wait_until(lambda: begun.exists() or process.poll() is not None)
+        assert process.poll() is None, process.communicate()
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
     assert process.returncode == 128 + number
@@ -183,13 +181,11 @@ def test_a_terminal_that_is_closed_during_fit(folder: Path, tmp_path: Path, tiny
     process = subprocess.Popen([*COMMAND, *arguments], stdin=end, stdout=end, stderr=end, start_new_session=True)
     try:
         os.close(end)
-        deadline = time.monotonic() + 60
         while not (tmp_path / "model.safetensors.checkpoint").exists():  # training has begun
             assert os.read(terminal, 10_000)  # its progress is shown
-            assert time.monotonic() < deadline
         process.send_signal(signal.SIGHUP)
         os.close(terminal)
-        assert process.wait(timeout=60) == 129
+        assert process.wait(timeout=PATIENCE) == 129
     finally:
         process.kill()
     assert load(output).history_.stopped == "interrupted"
@@ -209,13 +205,10 @@ def test_a_signal_while_standard_input_is_kept_leaves_nothing(tmp_path: Path) ->
         assert process.stdin is not None
         process.stdin.write(b"user,film,stars\n")
         process.stdin.flush()
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.glob("*/standard input")):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: list(tmp_path.glob("*/standard input")) or process.poll() is not None)
+        assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=60) == 143
+        assert process.wait(timeout=PATIENCE) == 143
     finally:
         process.kill()
         process.communicate()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import polars
 import pytest
+from tests.waiting import PATIENCE
 
 from deepmf.cli.output import (
     check_frame_target,
@@ -173,7 +174,7 @@ def test_ctrl_c_leaves_nothing_and_says_nothing(tmp_path: Path, ending: str) -> 
         assert process.stdout.readline() == "going\n"
         time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     # Polars reports an interrupt that arrives while it formats lines itself.
     assert err == "" or "KEYBOARD_INTERRUPT" in err
