@@ -56,7 +56,10 @@ suppress_warnings = [
     "ref.python"
 ]  # types in docstrings such as `values` name several attributes
 default_role = "code"  # what a `name` in single backticks is
-autodoc_default_options = {"exclude-members": "settings_class, from_stored"}
+# Methods of scikit-learn's metadata routing have docstrings with references to its own pages.
+autodoc_default_options = {
+    "exclude-members": "settings_class, from_stored, set_fit_request, set_transform_request"
+}
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_type_aliases = {

@@ -44,8 +44,8 @@ _LOGISTIC = np.pi / np.sqrt(3.0)
 # Held-out entries that place cutpoints, and the steps of the search.
 _MOST_PLACED, _BISECTIONS = 8192, 30
 
-# Numbers of entries that are compared as few for a column, and those of the columns on which they are compared; at most
-# so many columns and held-out entries.
+# Numbers of entries that are compared as few for a column, and those of the columns on which they are compared; the
+# largest numbers of columns and of held-out entries.
 _FEW_CANDIDATES, _CUT_COUNTS = (0.0, 5.0, 12.0, 25.0), (1, 2, 5, 10, 20, 50)
 _MOST_CUT, _MOST_PREDICTED = 500, 5_000
 
