@@ -84,7 +84,7 @@ ROUTES: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def description(url: str) -> dict[str, Any]:
-    found: dict[str, Any] = httpx2.get(f"{url}/openapi.json").json()
+    found: dict[str, Any] = httpx2.get(f"{url}/openapi.json", timeout=60).json()
     return found
 
 
