@@ -174,19 +174,20 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def errors_by_table(benchmark: str) -> str:
-    """Return the errors of a benchmark, the latest of each of its tables, with the lowest of a line in bold."""
-    records = {record["table"]: record for record in benchmarks(benchmark)}
-    names = list(next(iter(records.values()))["errors"])
+    """Return the errors of a benchmark, the latest of each table and imputer, with the lowest of a line in bold."""
+    by_table: dict[str, dict[str, Record]] = {}
+    for record in benchmarks(benchmark):
+        by_table.setdefault(record["table"], {}).update(dict.fromkeys(record["errors"], record))
+    names = list(next(iter(by_table.values())))
     written = [f"| table | hidden | {' | '.join(names)} | chosen |", "| --- " * (len(names) + 3) + "|"]
-    for record in records.values():
-        figures = [short_error(record["errors"][name], best=min(record["errors"].values())) for name in names]
-        size = "" if "generated" in record["table"] else ", {} x {}".format(*record["shape"])
-        chosen = " or ".join(dict.fromkeys(record["chosen"]))
-        mark = " †" if has_changed_since(record["commit"], IMPUTER) else ""
-        written.append(
-            f"| {record['table']}{size}{mark} | {100 * record['hidden']:.0f} % | {' | '.join(figures)} | {chosen} |"
-        )
-    return with_footnote(written, records.values())
+    for table, latest in by_table.items():
+        errors, newest = {name: latest[name]["errors"][name] for name in names}, latest["auto"]
+        figures = [short_error(error, best=min(errors.values())) for error in errors.values()]
+        size = "" if "generated" in table else ", {} x {}".format(*newest["shape"])
+        chosen = " or ".join(dict.fromkeys(newest["chosen"]))
+        mark = " †" if any(has_changed_since(each["commit"], IMPUTER) for each in latest.values()) else ""
+        written.append(f"| {table}{size}{mark} | {100 * newest['hidden']:.0f} % | {' | '.join(figures)} | {chosen} |")
+    return with_footnote(written, [record for latest in by_table.values() for record in latest.values()])
 
 
 def with_footnote(lines: list[str], records: Iterable[Record]) -> str:

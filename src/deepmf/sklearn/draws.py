@@ -269,7 +269,8 @@ class FactorDraws(Draws):
         return completed
 
     def _column_factors(self, sample: int) -> FloatArray:
-        return self.encoder.samples.columns.draws[sample].astype(np.float64)
+        factors: FloatArray = self.encoder.samples.columns.draws[sample].astype(np.float64)
+        return factors
 
     def _multiply(self, row_factors: npt.NDArray[Any], column_factors: FloatArray) -> FloatArray:
         """Return the expected cells (rows, columns) in the units of the model."""
