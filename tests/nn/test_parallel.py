@@ -12,7 +12,7 @@ from tests.training.rank_fits import FITS, FITS_OF_FOUR, kept_fit, learned, star
 from deepmf.training.checkpoint import find_states, remove_checkpoint
 
 # Sums over ranks are taken in another order, and Adam magnifies rounding where gradients are near 0.
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+CLOSE = 1e-5
 
 pytestmark = pytest.mark.slow  # starts processes
 
@@ -33,19 +33,28 @@ def found_by(folder: Path, n_ranks: int) -> list[Found]:
     return [torch.load(folder / f"{n_ranks}-{rank}.pt", weights_only=True) for rank in range(n_ranks)]
 
 
-def assert_close(found: Found, expected: Found) -> None:
+def assert_close(found: Found, expected: Found, within: float = CLOSE) -> None:
     assert found.keys() >= expected.keys()
     for name, tensor in expected.items():
-        torch.testing.assert_close(found[name], tensor, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            found[name], tensor, rtol=within, atol=within, msg=lambda text, name=name: f"{name}: {text}"
+        )
 
 
 @pytest.mark.parametrize(("n_ranks", "fit"), [*((2, fit) for fit in FITS), *((4, fit) for fit in FITS_OF_FOUR)])
 def test_ranks_learn_what_one_process_learns(folder: Path, fit: str, n_ranks: int) -> None:
     alone = learned(FITS[fit](folder))
     first, *others = (found[fit] for found in found_by(folder, n_ranks))
-    assert_close(first, alone)
+    # The ranks of a chain stop their conjugate gradients at other steps.
+    assert_close(first, alone, within=1e-3 if fit == "bayesian" else CLOSE)
     for other in others:  # to the bit
         assert all(torch.equal(other[name], tensor) for name, tensor in first.items())
+
+
+def test_a_chain_of_ranks_that_was_killed_goes_on_as_it_would_have(folder: Path) -> None:
+    for found in found_by(folder, 2):
+        assert found["killed chain"].keys() == found["whole chain"].keys()
+        assert all(torch.equal(tensor, found["whole chain"][name]) for name, tensor in found["killed chain"].items())
 
 
 @pytest.mark.parametrize("n_ranks", [2, 4])

@@ -17,6 +17,8 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
+from deepmf.models.base import Model
+from deepmf.models.bayesian import BayesianMF
 from deepmf.models.dmf import DMF
 from deepmf.models.dmfd import DMFD
 from deepmf.models.loading import load
@@ -49,6 +51,11 @@ def ordinal(**settings: Any) -> OrdinalDMF:
     return OrdinalDMF(**ORDINAL | settings)
 
 
+def bayesian() -> BayesianMF:
+    """BayesianMF of a size for tests."""
+    return BayesianMF(latent_size=4, epochs=8, burn_in=2, samples=3, device="cpu")
+
+
 def start() -> NetworkModel:
     """A model that a warm fit starts from: it lacks some rows and columns."""
     train = SPARSE.train
@@ -57,7 +64,7 @@ def start() -> NetworkModel:
     return ordinal(epochs=2).fit(ObservedMatrix.from_entries(rows, columns, values, scale=train.scale))
 
 
-FITS: dict[str, Callable[[Path], NetworkModel]] = {
+FITS: dict[str, Callable[[Path], Model]] = {
     "ordinal": lambda _: ordinal().fit(SPARSE.train, SPARSE.validation),
     "dense": lambda _: ordinal().fit(DENSE.train, DENSE.validation),
     "narrow": lambda folder: ordinal().fit(
@@ -72,22 +79,25 @@ FITS: dict[str, Callable[[Path], NetworkModel]] = {
     "dmf": lambda _: DMF(**SMALL | BLOCKS).fit(SPARSE.train, SPARSE.validation),
     "dense dmf": lambda _: DMF(**SMALL | BLOCKS).fit(DENSE.train, DENSE.validation),
     "dmfd": lambda _: DMFD(**SMALL | BLOCKS).fit(SPARSE.train, SPARSE.validation),
+    "bayesian": lambda _: bayesian().fit(SPARSE.train, SPARSE.validation, **DESCRIBED),
 }
 
 
 # Four processes start slowly: of them, one fit of each kind of vectors.
-FITS_OF_FOUR = ("ordinal", "dense", "narrow")
+FITS_OF_FOUR = ("ordinal", "dense", "narrow", "bayesian")
 
 
-def learned(model: NetworkModel) -> dict[str, Tensor]:
+def learned(model: Model) -> dict[str, Tensor]:
     """What a fit ends with: losses, errors, weights, predictions."""
     records = model.history_.records
     rows, columns, _ = TESTED[model.entries_.train.shape].entries()
     found = {
         "losses": torch.tensor([record.loss for record in records]),
         "errors": torch.tensor([record.validation_error or 0.0 for record in records]),
-        "scores": torch.from_numpy(model.scores(rows, columns)),
+        "predictions": torch.from_numpy(model.predict(rows, columns)),
     }
+    if not isinstance(model, NetworkModel):
+        return found
     return found | {f"network.{name}": tensor for name, tensor in model.network_.state_dict().items()}
 
 
@@ -125,11 +135,11 @@ def stopping_in(epoch: int) -> Callable[[EpochRecord, History], None]:
     return stop
 
 
-def kept_fit(path: Path, *, stopped: bool = False) -> NetworkModel | None:
+def kept_fit(path: Path, *, stopped: bool = False, model: Model | None = None) -> Model | None:
     """A fit with a checkpoint after every epoch, which may be stopped; the next goes on where it stopped."""
     callbacks = [stopping_in(KILLED_IN_EPOCH)] if stopped else []
     try:
-        return ordinal().fit(
+        return (model or ordinal()).fit(
             SPARSE.train,
             SPARSE.validation,
             checkpoint=path,
@@ -203,6 +213,12 @@ def everything(folder: Path) -> None:
         again = kept_fit(folder / "killed")
         assert again is not None
         found["killed"] = learned(again)
+        kept_fit(folder / "killed-chain", stopped=True, model=bayesian())
+        found["killed chain"], found["whole chain"] = (
+            learned(model)
+            for model in (kept_fit(folder / name, model=bayesian()) for name in ("killed-chain", "whole-chain"))
+            if model is not None
+        )
         found["full"] = on_a_full_disk(folder / "full")
     else:
         continued = kept_fit(folder / "for-four")

@@ -19,7 +19,7 @@ import scipy.special
 import torch
 from torch import Tensor
 
-from deepmf.errors import BadModelFile, BadSetting
+from deepmf.errors import BadModelFile, BadSetting, RankLost
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -48,6 +48,7 @@ from deepmf.models.latents import Latents
 from deepmf.models.pairs import Fallback, find_pairs
 from deepmf.models.predictor import Encoder, Predictor, Readout, unpack_latents
 from deepmf.models.warm_start import WarmStart
+from deepmf.nn.ranks import find_ranks
 from deepmf.storage.model_file import Packed, Tensors, read_field, read_numbers
 from deepmf.training.loop import Epoch, ValidationEntries
 from deepmf.training.memory import FitBytes, check_memory
@@ -379,7 +380,12 @@ class GibbsTask:
     ) -> None:
         self.units, self._device, self._validation = Units.of(entries.train), device, validation
         self.sampler = GibbsSampler(
-            seen, self.units, latent_size=settings.latent_size, seed=settings.seed, device=device
+            seen,
+            self.units,
+            latent_size=settings.latent_size,
+            seed=settings.seed,
+            device=device,
+            ranks=find_ranks(),
         )
         self._seen, self._entries, self._settings = seen, entries, settings
         self._last, self._burn_share = epochs - 1, min(1.0, settings.burn_in / settings.epochs)
@@ -408,7 +414,7 @@ class GibbsTask:
             self._join(first=epoch == self._join_at)
         try:
             iteration = self.sampler.iterate(epoch)
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, RankLost):
             raise
         except (np.linalg.LinAlgError, RuntimeError, ValueError):  # no posterior, or none that can be drawn
             return Epoch(math.nan)
@@ -595,6 +601,7 @@ class BayesianMF(Model):
     takes_features: ClassVar[bool] = True
     takes_weights: ClassVar[bool] = True
     holds_out: ClassVar[bool] = True
+    fits_on_ranks: ClassVar[bool] = True
 
     def draw(
         self, rows: Iterable[Any], columns: Iterable[Any], n: int = 10, *, seed: int = 0, of: str = "entries"

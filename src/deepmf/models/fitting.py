@@ -267,10 +267,9 @@ class Fitting:
         from deepmf.training.checkpoint import Checkpoint, ShardedCheckpoint, find_states
 
         if find_ranks() is not None or find_states(path):
-            from deepmf.training.trainer import Trainer  # only the training of a network is divided among ranks
+            from deepmf.training.trainer import Trainer  # ranks divide the weights of networks alone
 
-            if isinstance(task, Trainer):
-                return ShardedCheckpoint(path, fingerprint, task.find_divided())
+            return ShardedCheckpoint(path, fingerprint, task.find_divided() if isinstance(task, Trainer) else {})
         return Checkpoint(path, fingerprint)
 
     def show_stage(self, name: str) -> None:
@@ -304,8 +303,8 @@ def check_ranks(model: str, train: ObservedMatrix, settings: Any, *, able: bool)
         return
     if not able:
         raise BadSetting(
-            f"{model} is fitted by one process, and {ranks.size} were started together; OrdinalDMF, DMF and DMFD are "
-            "fitted by several"
+            f"{model} is fitted by one process, and {ranks.size} were started together; OrdinalDMF, DMF, DMFD and "
+            "BayesianMF are fitted by several"
         )
     if train.weights is not None:
         raise BadSetting("several processes cannot fit weighted entries together; leave out weights and half_life")

@@ -38,9 +38,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.axis_entries import NOTHING, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.nn.ranks import Ranks
 from deepmf.training.runtime import make_generator
 
 # Normal-Wishart prior of (mean, precision) in units of the values' standard deviation: the mean counts as this many
@@ -116,13 +117,23 @@ class AxisSolver:
 
     With the table G of (v_j, 1) of a row's entries, and t their values less the effects c_j, the posterior of p_i is
     normal with precision A = alpha G'G + precision and mean A^-1 (alpha G't + precision prior_i). An entry of weight w
-    counts as w entries: its line of G and of t is multiplied by the root of w.
+    counts as w entries: its line of G and of t is multiplied by the root of w. Ranks that are given divide the rows.
     """
 
-    def __init__(self, entries: AxisEntries, values: FloatArray, *, n_others: int, device: torch.device) -> None:
-        self.device, self.n_vectors = device, entries.starts.size - 1
-        groups = _group_rows(entries, values, n_others=n_others, device=device)
+    def __init__(
+        self,
+        entries: AxisEntries,
+        values: FloatArray,
+        *,
+        n_others: int,
+        device: torch.device,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self.device, self.n_vectors, self._ranks = device, entries.starts.size - 1, ranks
+        groups = _group_rows(entries, values, n_others=n_others, device=device, ranks=ranks)
         self._batches = list(_batch_groups(groups, device))
+        without = np.flatnonzero(np.diff(entries.starts) == 0) if ranks is None or ranks.index == 0 else NOTHING
+        self._own = [torch.from_numpy(without).to(device), *(batch.positions for batch in self._batches)]
 
     def draw(
         self,
@@ -168,15 +179,32 @@ class AxisSolver:
 
         errors = run_batches(solve, self._batches, self.device)
         error = sum(map(float, errors)) if with_error else None
+        if self._ranks is not None:
+            means, draws, variances = (self._join(each, self._ranks) for each in (means, draws, variances))
+            if error is not None:
+                error = float(self._ranks.sum_(torch.tensor(error, dtype=torch.float64, device=self.device)))
         return AxisPosterior(means, draws, variances, error)
 
+    def _join(self, lines: Tensor, ranks: Ranks) -> Tensor:
+        """Return the lines (rows, ...) of all ranks; the first has the rows without entries."""
+        if len(lines) == 0:
+            return lines
+        joined = torch.zeros_like(lines)
+        for own in self._own:
+            joined[own] = lines[own]
+        return ranks.sum_(joined)
 
-def _group_rows(entries: AxisEntries, values: FloatArray, *, n_others: int, device: torch.device) -> Iterator[Group]:
-    """Yield groups of rows with a bounded number of padded entries, the longest rows first."""
+
+def _group_rows(
+    entries: AxisEntries, values: FloatArray, *, n_others: int, device: torch.device, ranks: Ranks | None
+) -> Iterator[Group]:
+    """Yield groups of rows with a bounded number of padded entries, the longest rows first; those of this rank."""
     on_gpu = device.type == "cuda"
     starts, counts = entries.starts[:-1].astype(np.int64), np.diff(entries.starts)
     roots = None if entries.extras.weights is None else np.sqrt(entries.extras.weights).astype(np.float32)
     remaining = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    if ranks is not None:
+        remaining = remaining[ranks.index :: ranks.size]
     falling = -counts[remaining]
     first = 0
     while first < remaining.size:
@@ -324,7 +352,9 @@ class Inputs:
         n_others: int,
         device: torch.device,
         n_leading: int | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
+        self.ranks = ranks
         counts = np.diff(entries.starts)
         shares = counts / (counts + AVERAGE_COUNT)
         self.centre_shares = _to_single(CENTRE_COUNT / (counts + CENTRE_COUNT)).to(device)[:, None]
@@ -632,10 +662,26 @@ def draw_weights(
     if inputs.dense is not None:
         return inputs.dense.solve(target, lambdas)
 
+    def solve(factors: slice) -> Tensor:
+        start = input_noise[:, factors] / roots
+        return _solve_weights(inputs, target[:, factors], lambdas, start, steps=steps, tolerance=tolerance)
+
+    if inputs.ranks is None:
+        return solve(slice(None))
+    own, found = inputs.ranks.find_lines(target.shape[1]), torch.zeros_like(target)
+    if own.start < own.stop:
+        found[:, own] = solve(own)
+    return inputs.ranks.sum_(found)
+
+
+def _solve_weights(
+    inputs: Inputs, target: Tensor, lambdas: Tensor, solution: Tensor, *, steps: int, tolerance: float
+) -> Tensor:
+    """Return W with (F'F + lambda) W = target, by conjugate gradient steps from a solution."""
+
     def apply(weights: Tensor) -> Tensor:
         return inputs.multiply_back(inputs.multiply(weights)) + lambdas * weights
 
-    solution = input_noise / roots
     residual = target - apply(solution)
     direction = inputs.precondition(residual, lambdas)
     fall = (residual * direction).sum(0)
@@ -680,12 +726,22 @@ class Parameters(NamedTuple):
 class GibbsSampler:
     """The chain: factors of all rows and columns, their priors and the noise; an iteration draws each given all others.
 
-    Random numbers depend on the seed and the iteration alone, so that a resumed chain goes on as it would have.
+    Random numbers depend on the seed and the iteration alone, so that a resumed chain goes on as it would have, and all
+    ranks draw the same: they divide the rows and columns that they solve for, and each knows all factors.
     """
 
-    def __init__(self, entries: EntryStore, units: Units, *, latent_size: int, seed: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        entries: EntryStore,
+        units: Units,
+        *,
+        latent_size: int,
+        seed: int,
+        device: torch.device,
+        ranks: Ranks | None = None,
+    ) -> None:
         n_rows, n_columns = entries.train.shape
-        self._seed, self._device, self.units = seed, device, units
+        self._seed, self._device, self._ranks, self.units = seed, device, ranks, units
         size = min(latent_size, n_rows, n_columns) + 1
         self.set_entries(entries)
         self.row_factors = torch.zeros(n_rows, size, dtype=torch.float32, device=device)
@@ -702,13 +758,14 @@ class GibbsSampler:
 
     def set_entries(self, entries: EntryStore) -> None:
         """Sample given these entries from now on."""
-        (n_rows, n_columns), device = entries.train.shape, self._device
+        n_rows, n_columns = entries.train.shape
         by_row, by_column = entries.row_entries(np.arange(n_rows)), entries.column_entries(np.arange(n_columns))
         self.n_entries = float(by_row.totals.sum())
-        self.rows = AxisSolver(by_row, self.units.standardise(by_row.values), n_others=n_columns, device=device)
-        self.columns = AxisSolver(by_column, self.units.standardise(by_column.values), n_others=n_rows, device=device)
-        self.row_inputs = Inputs(by_row, by_column, n_others=n_columns, device=device)
-        self.column_inputs = Inputs(by_column, by_row, n_others=n_rows, device=device)
+        where: dict[str, Any] = {"device": self._device, "ranks": self._ranks}
+        self.rows = AxisSolver(by_row, self.units.standardise(by_row.values), n_others=n_columns, **where)
+        self.columns = AxisSolver(by_column, self.units.standardise(by_column.values), n_others=n_rows, **where)
+        self.row_inputs = Inputs(by_row, by_column, n_others=n_columns, **where)
+        self.column_inputs = Inputs(by_column, by_row, n_others=n_rows, **where)
 
     def start(self) -> None:
         """Move from random factors to ridge regressions of all rows and columns in turn."""
