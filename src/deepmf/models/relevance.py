@@ -126,7 +126,7 @@ class Ranker:
             predicted = self.predictor.distribution(*pairs)
             if self.drift is not None:
                 predicted = self.drift.shift(predicted, self.predictor.predict(*pairs), *pairs)
-            distribution = predicted.probabilities.reshape(*shape, -1)
+            distribution = predicted.probabilities.reshape(*shape, predicted.support.size)
         if relevance is None:
             return Chances(None, None, distribution)
         lines = np.repeat(np.arange(rows.size), shape[1])
