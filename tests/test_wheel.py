@@ -53,23 +53,9 @@ def test_it_says_what_it_is(wheel: zipfile.ZipFile) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_unpacked_finds_its_own_files(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
-    wheel.extractall(tmp_path)
-    code = (
-        "import deepmf; print(deepmf.__file__)\n"
-        "from deepmf.experiments.recipe import read_table; assert read_table('table1')\n"
-        "from deepmf.report.content import _environment; assert _environment().list_templates()\n"
-        "from deepmf.plots import plot_bars, render_svg; assert render_svg(plot_bars(['a'], {'b': [1]}), title='t')\n"
-    )
-    shown = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True
-    )
-    assert shown.returncode == 0, shown.stderr.decode()
-    assert Path(shown.stdout.decode().strip()).is_relative_to(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_clean_environment_runs_the_demo_without_a_network(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+def test_a_clean_environment_finds_its_files_and_runs_the_demo_without_a_network(
+    wheel: zipfile.ZipFile, tmp_path: Path
+) -> None:
     pip = pytest.importorskip("pip", reason="this environment has no pip")
     assert pip and wheel.filename is not None
     venv.create(tmp_path / "env", symlinks=True)
@@ -83,6 +69,7 @@ def test_a_clean_environment_runs_the_demo_without_a_network(wheel: zipfile.ZipF
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     code = (
         "import deepmf; print(deepmf.__file__)\n"
+        "from deepmf.experiments.recipe import read_table; assert read_table('table1')\n"
         "from deepmf.cli import demo; demo.RATINGS |= {'n_rows': 120, 'n_columns': 80}\n"
         "for each in (demo.SETTINGS, demo.ORDINAL): each |= {'hidden_sizes': (16,), 'latent_size': 8, 'epochs': 4}\n"
         "from deepmf.cli.app import main; main(['demo'])\n"

@@ -7,7 +7,6 @@ import functools
 import hashlib
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
@@ -69,14 +68,16 @@ def list_source_files(module: str) -> frozenset[Path]:
     return frozenset(found)
 
 
-def _list_imports(path: Path) -> Iterator[str]:
-    """Yield the names that a file imports; of `from a import b` both a.b, which may be a module, and a."""
+@functools.cache
+def _list_imports(path: Path) -> frozenset[str]:
+    """Return the names that a file imports; of `from a import b` both a.b, which may be a module, and a."""
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (each.name for each in node.names)
+            found |= {each.name for each in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{each.name}" for each in node.names)
-            yield node.module
+            found |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+    return frozenset(found)
 
 
 def _find_file(module: str) -> Path | None:
