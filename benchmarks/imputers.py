@@ -35,7 +35,7 @@ SEEDS = (0, 1)
 OURS = ("als", "dmf-o", "gaussian", "neighbours", "auto")
 SETS = ("iris", "wine", "breast_cancer", "diabetes", "digits")
 HIDDEN = 0.2  # of the cells of these
-TOO_LARGE_FOR_OTHERS = ("digits",)  # chained trees take an hour
+TOO_LARGE_FOR_OTHERS = ("digits",)  # miceforest does not end within ten minutes
 
 
 class Table(NamedTuple):
