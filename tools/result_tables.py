@@ -38,6 +38,7 @@ PAGES = (
     ROOT / "docs" / "sklearn.md",
     ROOT / "docs" / "performance.md",
     ROOT / "docs" / "peers.md",
+    ROOT / "docs" / "recommending.md",
 )
 BLOCK = re.compile(r"(<!-- (table|costs|search|summary|benchmark|peers) ([\w/-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 # The rows of the README's short table, at one share of new rows and columns.
@@ -64,6 +65,12 @@ def block(kind: str, table: str) -> str:
             "features": feature_tables,
             "coverage": coverage_table,
             "other_imputers": other_imputers,
+            "recommending": recommending_table,
+            "recommending_areas": recommending_areas,
+            "reranking": reranking_table,
+            "relevant": relevant_table,
+            "density": density_table,
+            "recommending_latency": ranking_times,
         }
         return f"\n{own[table]() if table in own else errors_by_table(table)}\n"
     recipes = read_table(table)
@@ -265,6 +272,112 @@ def other_imputers() -> str:
         title = f"DMFImputer{' †' * older}" if name == "auto" else name
         written.append(f"| {title} | {' | '.join(cells)} | {seconds:.1f} |")
     return with_footnote(written, records.values())
+
+
+RANKED = {"als": "ALS", "dmf-o": "OrdinalDMF", "bayesian": "BayesianMF"}
+ORDERS = ("relevance", "value", "popularity")
+
+
+def recommending_table() -> str:
+    """Return the NDCG@10 of recommendations on MovieLens-1M: the latest of each model, machine and seed."""
+    records = {
+        (record["model"], record["gpu"] or "CPU", record["seed"]): record
+        for record in benchmarks("recommending")
+        if "relevance" in record and record["data"] == "ml-1m"
+    }
+    head = ("NDCG@10", "seeds", *ORDERS, "distinct columns by relevance", "seconds of the fit")
+    written = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
+    for model, name in RANKED.items():
+        for where in dict.fromkeys(key[1] for key in records if key[0] == model):
+            own = [record for key, record in sorted(records.items()) if key[:2] == (model, where)]
+            mark = " †" if any(is_older(record["commit"], model) for record in own) else ""
+            ndcg = {order: [record[order]["ndcg"] for record in own] for order in ORDERS}
+            cells = [f"{name}, {where}{mark}", ", ".join(str(record["seed"]) for record in own)]
+            cells += [_show_mean(ndcg["relevance"], spread=True), _show_mean(ndcg["value"])]
+            cells += [_show_mean(ndcg["popularity"]), _show_range([record["relevance"]["distinct"] for record in own])]
+            written.append(f"| {' | '.join([*cells, _show_range([record['fit_seconds'] for record in own])])} |")
+    return with_footnote(written, records.values())
+
+
+def recommending_areas() -> str:
+    """Return the NDCG@10 of recommendations to new rows and of new columns: the latest of each seed."""
+    records = {record["seed"]: record for record in benchmarks("recommending") if "I" in record}
+    written = ["| area | relevance | value | popularity |", "| --- " * 4 + "|"]
+    for area in AREAS:
+        figures = [_show_mean([record[area][order]["ndcg"] for record in records.values()]) for order in ORDERS]
+        written.append(f"| {area} | {' | '.join(figures)} |")
+    return with_footnote(written, records.values())
+
+
+def reranking_table() -> str:
+    """Return what lists of different columns cost: means over the latest of each seed."""
+    records = {record["seed"]: record for record in benchmarks("reranking")}
+    written = ["| `rerank` | NDCG@10 | mean cosine of two columns of a list | distinct columns |", "| --- " * 4 + "|"]
+    for name in ("None", "mmr"):
+        own = [record[name] for record in records.values()]
+        figures = [_show_mean([each[figure] for each in own]) for figure in ("ndcg", "similarity")]
+        written.append(f"| `{name}` | {' | '.join(figures)} | {_show_range([each['distinct'] for each in own])} |")
+    return with_footnote(written, records.values())
+
+
+def relevant_table() -> str:
+    """Return the NDCG@10 of smallest liked values, on validation and test entries: means over the latest of seeds."""
+    records = {record["seed"]: record for record in benchmarks("relevant")}
+    asked = [(part, liked) for part in ("validation", "test") for liked in ("row mean", "level 4")]
+    written = [
+        f"| smallest liked value | {' | '.join(f'{part}, from the {liked} on' for part, liked in asked)} |",
+        "| --- " * (len(asked) + 1) + "|",
+    ]
+    for told in next(iter(records.values()))["test"]:
+        figures = [_show_mean([record[part][told][liked] for record in records.values()]) for part, liked in asked]
+        written.append(f"| {told} | {' | '.join(figures)} |")
+    return with_footnote(written, records.values())
+
+
+def density_table() -> str:
+    """Return the NDCG@10 of both orders by the density of a matrix: means over the latest of each seed."""
+    records = {(record["data"], record["seed"]): record for record in benchmarks("density")}
+    asked = [(part, order) for part in ("validation", "test") for order in ORDERS]
+    written = [
+        f"| matrix | density | {' | '.join(f'{part}: {order}' for part, order in asked)} |",
+        "| --- " * (len(asked) + 2) + "|",
+    ]
+    for title in dict.fromkeys(title for title, _ in records):
+        own = [record for (data, _), record in records.items() if data == title]
+        figures = [_show_mean([record[part][order] for record in own]) for part, order in asked]
+        density = statistics.mean(record["density"] for record in own)
+        written.append(f"| {title.replace('ml-100k', DATA['ml-100k'])} | {density:.0%} | {' | '.join(figures)} |")
+    return with_footnote(written, records.values())
+
+
+def ranking_times() -> str:
+    """Return how long the ten best columns take by value and by relevance: the latest of each machine."""
+    record = benchmarks("recommending_latency")[-1]
+    orders = {"without": "value, without presence", "value": "value", "relevance": "relevance"}
+    head = ("milliseconds", *orders.values(), "relevance / without presence")
+    written = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
+    for name, what in (
+        ("fold_in_ml_1m", "fold in and rank 100 entries of a row, 3,706 columns"),
+        ("bulk_ml_1m", "rank one of many rows, 3,706 columns"),
+        ("row_million_columns", "rank a row, 10^6 columns"),
+    ):
+        times = record[name]
+        cells = [f"{times[order]:.3g}" for order in orders]
+        written.append(f"| {what} | {' | '.join(cells)} | {times['relevance'] / times['without']:.2f} |")
+    return with_footnote(written, [record])
+
+
+def _show_mean(numbers: Sequence[float], *, spread: bool = False) -> str:
+    """Return the mean, with the smallest and the largest if asked for."""
+    mean, *ends = (
+        f"{number:.4f}".removeprefix("0") for number in (statistics.mean(numbers), min(numbers), max(numbers))
+    )
+    return f"{mean} ({' to '.join(ends)})" if spread and len(numbers) > 1 else mean
+
+
+def _show_range(numbers: Sequence[float]) -> str:
+    """Return the smallest and the largest number, rounded."""
+    return " to ".join(dict.fromkeys(f"{number:,.0f}" for number in (min(numbers), max(numbers))))
 
 
 def short_error(error: float, *, best: float) -> str:
