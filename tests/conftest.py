@@ -36,19 +36,20 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 # Files of few but long tests. They come first, so that no worker is busy with one while the other has nothing to do.
 LONG_FILES = [
     "test_docs.py",
-    "sklearn/test_imputer.py",
     "serve/test_server.py",
-    "test_examples.py",
+    "cli/test_demo.py",
+    "sklearn/test_imputer.py",
     "cli/test_process.py",
-    "serve/test_schemas.py",
     "serve/test_page.py",
-    "nn/test_ranks.py",
-    "nn/test_parallel.py",
-    "experiments/test_run.py",
     "test_wheel.py",
+    "serve/test_schemas.py",
+    "nn/test_parallel.py",
+    "nn/test_ranks.py",
     "test_fuzz.py",
+    "test_examples.py",
     "cli/test_app.py",
     "export/test_onnx.py",
+    "experiments/test_run.py",
     "report/test_browser.py",
 ]
 
