@@ -242,8 +242,9 @@ def test_added_rows_and_columns_go_and_later_ones_move_up() -> None:
 
 
 def test_nothing_is_left_of_an_extension() -> None:
-    found = forgotten(rows=["c", "d"], columns=["w", "z"])
-    assert found.store == EntryStore.of(TRAIN) and found.store.extension is None
+    store = forgotten(rows=["c", "d"], columns=["w", "z"]).store
+    assert (store.rows.array.tolist(), store.columns.array.tolist()) == (["a", "b"], ["x", "y"])
+    assert store.train is TRAIN and store.extension is None and store.dropped.size == 0
 
 
 def test_trained_ones_stay_without_entries() -> None:

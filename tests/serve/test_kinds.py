@@ -107,7 +107,7 @@ def test_a_service_without_kinds_says_so(start_client: StartClient, films: list[
     assert "no kinds" in answer.json()["error"]["message"]
 
 
-def test_kinds_are_read_and_checked(tmp_path: Path, als: ALS, start_client: StartClient) -> None:
+def test_kinds_are_read_and_checked(tmp_path: Path, als: ALS) -> None:
     file = tmp_path / "kinds.toml"
     with pytest.raises(FileAbsent, match="kinds.toml"):
         read_kinds(file)
@@ -125,6 +125,6 @@ def test_kinds_are_read_and_checked(tmp_path: Path, als: ALS, start_client: Star
         with pytest.raises(kind, match="view|TOML"):
             read_kinds(file)
     with pytest.raises(BadSetting, match="gaze"):
-        start_client(als, service={"kinds": {"gaze": FeedbackKind(17.0)}})
+        check_kinds({"gaze": FeedbackKind(17.0)}, als)
     with pytest.raises(BadSetting, match="weight"):
         check_kinds({"view": FeedbackKind(2.0, 0.5)}, RankK().fit(als.entries_.train))
