@@ -208,7 +208,7 @@ def make_area_section(found: Findings) -> Section:
     return Section(
         title="Error by area",
         how="Lower is better. RMSE is the typical error in the units of the values; it weighs large errors more than "
-        f"small ones, MAE weighs them equally. {_BARS} The number below an area is that of its test entries.",
+        f"small ones, MAE weighs them equally. {_BARS}",
         template="areas.html",
         content={
             "errors": _plot_area_errors(found, areas),
