@@ -37,7 +37,9 @@ from deepmf.training.loop import ValidationEntries
 # with the standard deviation of the linear model's errors. On a scale without levels only that distribution itself is
 # tried, and shares go up to almost 1.
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-_SLOPES = (0.7, 0.85, 1.0, 1.2, 1.4, 1.7, 2.0, 2.5)
+_SLOPES = (0.7, 0.85, 1.0, 1.2, 1.4)
+_STEEP_SLOPES = (1.7, 2.0, 2.5)  # need as many held-out entries: fewer would choose them by chance
+_ENTRIES_FOR_STEEP = 1000
 _SHARES_IN_VALUES = (*_SHARES, 0.99)
 _LOGISTIC = np.pi / np.sqrt(3.0)
 
@@ -507,8 +509,9 @@ def choose_blend(
     spread = float(np.std(values - linear))
     unit = float(_LOGISTIC / max(spread, 1e-6 * float(support[-1] - support[0]) or 1.0))
     if boundaries is None:
-        placed = {slope: place_cutpoints(slope * unit * linear, values, support) for slope in _SLOPES}
-        blends = [Blend(share, slope * unit, placed[slope]) for share, slope in itertools.product(_SHARES, _SLOPES)]
+        slopes = _SLOPES + (_STEEP_SLOPES if values.size >= _ENTRIES_FOR_STEEP else ())
+        placed = {slope: place_cutpoints(slope * unit * linear, values, support) for slope in slopes}
+        blends = [Blend(share, slope * unit, placed[slope]) for share, slope in itertools.product(_SHARES, slopes)]
     else:
         cutpoints = tuple(map(float, unit * boundaries))
         blends = [Blend(share, unit, cutpoints) for share in _SHARES_IN_VALUES]
