@@ -11,7 +11,7 @@ import typer
 from deepmf.cli.app import app
 
 PAGE = (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
-BLOCKS = "".join(re.findall(r"^```(?:sh|console)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+BLOCKS = "".join(re.findall(r"^```(?:sh|console)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)).replace("\\\n", " ")
 LINES = re.findall(r"^(?:\$ )?(?:[^|\n]*\| )?deepmf (.*)$", BLOCKS, re.MULTILINE)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from contextlib import suppress
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -159,7 +160,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_truncated_damaged_and_foreign_files(saved: Path, tmp_path: Path) -> None:
-    content = saved.read_bytes()
+    content, whole = saved.read_bytes(), read_file(saved, kind="model")
     path = tmp_path / "bad.safetensors"
     generator = np.random.default_rng(0)
     for cut in (0, 7, 100, len(content) // 2, len(content) - 1):
@@ -171,6 +172,10 @@ def test_truncated_damaged_and_foreign_files(saved: Path, tmp_path: Path) -> Non
         place = generator.integers(0, len(broken))
         broken[place] ^= 1 << generator.integers(0, 8)
         path.write_bytes(bytes(broken))
+        with suppress(BadModelFile):
+            # The last digits of a number may change without changing the number.
+            assert read_file(path, kind="model").content == whole.content
+            continue
         with pytest.raises(BadModelFile, match="bad.safetensors"):
             load(path)
     with pytest.raises(FileAbsent):

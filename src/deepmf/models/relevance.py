@@ -640,7 +640,7 @@ class _Choice:
         popular = replace(best[0], popularity_share=_ALL_POPULARITY, popularity_power=0.0)
         plain = replace(self._calibrate_blended(popular, scores)[0], liking_weight=0.0)
         trials = [(plain, self._popularity_ndcg), self._finish(popular, scores), best]
-        at = _pick([found for _, found in trials], 0, standard_errors=2.0)
+        at = _pick([found for _, found in trials], 0)
         ndcg, of_popularity = (float(found.mean()) for found in (trials[at][1], self._popularity_ndcg))
         return replace(trials[at][0], ndcg=ndcg, popularity_ndcg=of_popularity)
 
@@ -770,11 +770,11 @@ def _find_first(keys: npt.NDArray[Any], n: int) -> IndexArray:
     return np.argsort(-keys, axis=1, kind="stable")
 
 
-def _pick(found: Sequence[FloatArray], usual: int, *, standard_errors: float = 1.0) -> int:
-    """Return the place of the best scores (rows,), or of the usual ones unless it is better by some standard errors."""
+def _pick(found: Sequence[FloatArray], usual: int) -> int:
+    """Return the place of the best scores (rows,), or of the usual ones unless it is better by a standard error."""
     best = int(np.argmax([scores.mean() for scores in found]))
     gain = found[best] - found[usual]
-    return best if gain.mean() > standard_errors * gain.std() / math.sqrt(gain.size) else usual
+    return best if gain.mean() > gain.std() / math.sqrt(gain.size) else usual
 
 
 def _fit_logistic(inputs: FloatArray, targets: npt.NDArray[np.bool_], counts: FloatArray) -> tuple[float, float]:

@@ -228,7 +228,7 @@ def test_rankings_and_blocks_agree_with_pairs(stars: HeldOut, real: HeldOut) -> 
         model, columns = held_out.model, held_out.model.column_labels_
         for row in held_out.rows[:3]:
             expected = model.predict([row] * columns.size, columns)
-            ranking = model.recommend(row, n=columns.size, include_observed=True)
+            ranking = model.recommend(row, n=columns.size, include_observed=True, rank_by="value")
             np.testing.assert_allclose(np.sort(expected)[::-1], ranking.values, atol=1e-5)
             order = {label: place for place, label in enumerate(ranking.labels)}
             best = columns[expected.argmax()]
