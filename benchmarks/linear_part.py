@@ -69,7 +69,13 @@ def main() -> None:
                 for linear in arguments.linear:
                     settings = {"linear_iterations": 0} if linear == "als" else {}
                     found = measure(split, effort, arguments.device, **settings)
-                    about = {"benchmark": "linear_part", "task": task, "effort": effort, "split": number}
+                    about = {
+                        "benchmark": "linear_part",
+                        "task": task,
+                        "effort": effort,
+                        "split": number,
+                        "device": arguments.device,
+                    }
                     print(json.dumps(about | {"linear_part": linear} | found | machine()), flush=True)
 
 
