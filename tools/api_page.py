@@ -125,7 +125,7 @@ def _list_topics() -> Iterator[str]:
     for topic, (title, _, _) in TOPICS.items():
         yield f"\n## [{title}](api/{topic}.md)\n\n| module | names |\n| --- | --- |\n"
         for module, names in list_sections(topic).items():
-            yield f"| `{module}` | {', '.join(f'{{py:obj}}`{name} <{module}.{name}>`' for name in names)} |\n"
+            yield f"| `{module}` | {', '.join(f'{{py:obj}}`~{module}.{name}`' for name in names)} |\n"
 
 
 def _list_files(topics: Iterable[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Write the tables of docs/files.md: every source file with the first line of its docstring as its role.
+"""Write the lists of docs/files.md: every source file with the start of its docstring as its role.
 
 Run by `make format`; a test checks that the page agrees.
 """
@@ -17,29 +17,31 @@ TREE = re.compile(r"(?<=<!-- files -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 @cache
 def role(path: Path) -> str:
-    """Return the first line of a file's docstring; a package's is in its __init__.py."""
+    """Return what a file is, as its docstring begins; a package's is in its __init__.py."""
     file = path / "__init__.py" if path.is_dir() else path
     text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    return text.split("\n")[0].rstrip(".")
+    line = text.split("\n")[0].rstrip(".")
+    start = re.split(r"[:;.]\s", line)[0]
+    return start if start.startswith("`") or start.count(" ") > 2 else line
 
 
-def tables(folder: Path) -> Iterator[str]:
-    """Yield the table of the files of a folder, then those of the packages in it."""
+def lists(folder: Path) -> Iterator[str]:
+    """Yield the list of the files of a folder, then those of the packages in it."""
     files = sorted(path for path in folder.glob("*.py") if path.name != "__init__.py")
     name = folder.relative_to(PACKAGE.parent).as_posix()
-    shown = "".join(f"| `{path.name}` | {role(path).replace('|', chr(92) + '|')} |\n" for path in files)
-    yield f"\n## {name}/\n\n{role(folder)}.\n" + (f"\n| file | role |\n| --- | --- |\n{shown}" if shown else "")
+    shown = "".join(f"- `{path.name}`: {role(path)}\n" for path in files)
+    yield f"\n## {name}/\n\n{role(folder)}.\n" + (f"\n{shown}" if shown else "")
     for package in sorted(path.parent for path in folder.glob("*/__init__.py")):
-        yield from tables(package)
+        yield from lists(package)
 
 
 def tree() -> str:
-    """Return all tables."""
-    return "".join(tables(PACKAGE)) + "\n"
+    """Return all lists."""
+    return "".join(lists(PACKAGE)) + "\n"
 
 
 def written(page: str) -> str:
-    """Return the page's text with the tables as they should be."""
+    """Return the page's text with the lists as they should be."""
     return TREE.sub(lambda _: tree(), page)
 
 
