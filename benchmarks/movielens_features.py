@@ -4,18 +4,22 @@
 machine without polars; `np.load` reads them.
 """
 
+from __future__ import annotations
+
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from deepmf.datasets import fetch_file
 from deepmf.errors import BadSetting
 from deepmf.files import write_atomically
+
+if TYPE_CHECKING:  # only frames need polars
+    import polars as pl
 
 NAMES = ("ml-100k", "ml-1m")
 
@@ -36,13 +40,8 @@ def user_features(name: str) -> pl.DataFrame:
 
     The ages of ml-1m are the lower ends of ranges: 1 (under 18), 18, 25, 35, 45, 50, 56 (and above).
     """
-    _check(name)
-    if name == "ml-1m":
-        lines = [line.split("::") for line in _lines(name, "users.dat")]
-        records = [(int(u), sex, int(age), OCCUPATIONS[int(job)], code) for u, sex, age, job, code in lines]
-    else:
-        lines = [line.split("|") for line in _lines(name, "u.user")]
-        records = [(int(u), sex, int(age), job, code) for u, age, sex, job, code in lines]
+    import polars as pl
+
     kinds: dict[str, Any] = {
         "user": pl.Int64,
         "sex": pl.String,
@@ -50,33 +49,30 @@ def user_features(name: str) -> pl.DataFrame:
         "occupation": pl.String,
         "post_code": pl.String,
     }
-    return pl.DataFrame(records, schema=kinds, orient="row")
+    return pl.DataFrame(_read_users(name), schema=kinds, orient="row")
 
 
 def film_features(name: str) -> pl.DataFrame:
     """Return a line for each film: film, genres (a list of names, empty where unknown), year (null where unknown)."""
-    _check(name)
-    if name == "ml-1m":
-        lines = [line.split("::") for line in _lines(name, "movies.dat")]
-        records = [(int(film), genres.split("|"), _year(title)) for film, title, genres in lines]
-    else:
-        names = [line.split("|")[0] for line in _lines(name, "u.genre") if "|" in line][1:]
-        lines = [line.split("|") for line in _lines(name, "u.item")]
-        records = [(int(line[0]), _flagged(line[_FIRST_GENRE:], names), _year(line[1])) for line in lines]
+    import polars as pl
+
     kinds: dict[str, Any] = {"film": pl.Int64, "genres": pl.List(pl.String), "year": pl.Int64}
-    return pl.DataFrame(records, schema=kinds, orient="row")
+    return pl.DataFrame(_read_films(name), schema=kinds, orient="row")
 
 
 def feature_arrays(name: str) -> dict[str, npt.NDArray[Any]]:
     """Return both tables as arrays by column; genres are joined by |, an unknown year is NaN."""
-    users, films = user_features(name), film_features(name)
-    return {column: users[column].to_numpy() for column in ("user", "age")} | {
-        "sex": np.array(users["sex"].to_list()),
-        "occupation": np.array(users["occupation"].to_list()),
-        "post_code": np.array(users["post_code"].to_list()),
-        "film": films["film"].to_numpy(),
-        "genres": np.array(["|".join(genres) for genres in films["genres"].to_list()]),
-        "year": films["year"].cast(pl.Float64).to_numpy(),
+    users, sexes, ages, occupations, codes = zip(*_read_users(name), strict=True)
+    films, genres, years = zip(*_read_films(name), strict=True)
+    return {
+        "user": np.array(users),
+        "age": np.array(ages),
+        "sex": np.array(sexes),
+        "occupation": np.array(occupations),
+        "post_code": np.array(codes),
+        "film": np.array(films),
+        "genres": np.array(["|".join(each) for each in genres]),
+        "year": np.array([np.nan if year is None else year for year in years], dtype=np.float64),
     }
 
 
@@ -92,6 +88,25 @@ def export(name: str, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(path, write)
     return path
+
+
+def _read_users(name: str) -> list[tuple[int, str, int, str, str]]:
+    _check(name)
+    if name == "ml-1m":
+        lines = [line.split("::") for line in _lines(name, "users.dat")]
+        return [(int(u), sex, int(age), OCCUPATIONS[int(job)], code) for u, sex, age, job, code in lines]
+    lines = [line.split("|") for line in _lines(name, "u.user")]
+    return [(int(u), sex, int(age), job, code) for u, age, sex, job, code in lines]
+
+
+def _read_films(name: str) -> list[tuple[int, list[str], int | None]]:
+    _check(name)
+    if name == "ml-1m":
+        lines = [line.split("::") for line in _lines(name, "movies.dat")]
+        return [(int(film), genres.split("|"), _year(title)) for film, title, genres in lines]
+    names = [line.split("|")[0] for line in _lines(name, "u.genre") if "|" in line][1:]
+    lines = [line.split("|") for line in _lines(name, "u.item")]
+    return [(int(line[0]), _flagged(line[_FIRST_GENRE:], names), _year(line[1])) for line in lines]
 
 
 def _lines(name: str, file: str) -> list[str]:

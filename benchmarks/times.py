@@ -1,39 +1,60 @@
-"""What dates gain: models with `times="auto"` and without, on MovieLens-100K.
+"""What dates gain: models with `times="auto"` and without, on MovieLens-100K; a JSON line for each fit.
 
-    python benchmarks/times.py [--models means,als,dmf-o] [--tasks u1,later] [--half-lives 30d,180d]
+    python benchmarks/times.py --models means,als --tasks u1,later
+    python benchmarks/times.py --models dmf-o --tasks u1,u2,u3,u4,u5 --features both --device cuda --no-ranking
+    python benchmarks/times.py --models dmf-o --effort quick --part validation
 
-`u1` is the published split: random entries, whose dates the models are asked for. `later` trains on the first 80 % of
-the entries by time and tests on the last 20 %. A twentieth of the training entries, of `later` the latest, is for
-validation. NDCG@10 ranks all columns for the rows of the test; recent popularity ranks them by their entries, which
-count by their age with the half-life that `times="auto"` chooses. With half-lives, models without `times` whose entries
-count by their age are measured, too.
+`u1` to `u5` are the published folds: random entries, whose dates the models are asked for. `later` trains on the first
+80 % of the entries by time and tests on the last 20 %. A twentieth of the training entries, of `later` the latest, is
+for validation. `rmse` is the test error; `rmse_extended` that of the model extended by the validation entries. NDCG@10
+ranks all columns for the rows of the test; recent popularity ranks them by their entries, which count by their age with
+the half-life that `times="auto"` chooses. `--part validation` tests on a tenth of the training entries (of `later` the
+latest fifth), by which settings were chosen; the test entries are for the end. `--half-lives` also measures models
+whose entries count by their age.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 import warnings
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
+from features import features_of, of_known
+from workload import machine
 
 from deepmf import ObservedMatrix, split_entries, split_time
-from deepmf.datasets import load, load_split
+from deepmf.data import Split
+from deepmf.datasets import fetch, info
 from deepmf.evaluation import evaluate, evaluate_ranking
 from deepmf.matrix.entries import EntryStore
 from deepmf.metrics import score_lists
+from deepmf.models.base import Model
 from deepmf.models.recency import learn_recency
 from deepmf.models.registry import model_class
 
+FOLD = 20_000  # lines of u.data
 
-def split_task(task: str) -> tuple[ObservedMatrix, ObservedMatrix, ObservedMatrix]:
+
+def split_task(task: str, part: str) -> Split:
     """Return training, validation and test entries."""
-    if task == "u1":
-        published = load_split("ml-100k")
-        parts = split_entries(published.train, train=0.95, validation=0.05, test=0.0, seed=0)
-        return parts.train, parts.validation, published.test
-    parts = split_time(load("ml-100k"), validation=0.04, test=0.2)
-    return parts.train, parts.validation, parts.test
+    rows, columns, values, times = np.loadtxt(fetch("ml-100k"), dtype=np.int64).T  # needs no polars
+    matrix = ObservedMatrix.from_entries(rows, columns, values.astype(float), info("ml-100k").scale, times=times)
+    if task == "later":
+        split = split_time(matrix, validation=0.04, test=0.2)
+        assert matrix.times is not None and split.test.times is not None
+        known = matrix.take_entries(matrix.times < split.test.times.min())
+        return split if part == "test" else split_time(known, validation=0.04, test=0.2)
+    # As the publisher's script does: 20,000 lines in their order. The entries of a matrix are sorted.
+    is_test = np.lexsort((columns, rows)) // FOLD == int(task.removeprefix("u")) - 1
+    train, test = matrix.take_entries(~is_test), matrix.take_entries(is_test)
+    if part == "validation":
+        return split_entries(train, train=0.855, validation=0.045, test=0.1, seed=0)
+    parts = split_entries(train, train=0.95, validation=0.05, test=0.0, seed=0)
+    return Split(parts.train, parts.validation, test)
 
 
 def rank_recent(train: ObservedMatrix, test: ObservedMatrix, relevant: float) -> float:
@@ -50,36 +71,64 @@ def rank_recent(train: ObservedMatrix, test: ObservedMatrix, relevant: float) ->
     return float(np.mean(score_lists(hits, wanted[rows].sum(axis=1), n=10).ndcg))
 
 
-def measure(name: str, task: str, of_times: dict[str, object], settings: dict[str, object]) -> str:
-    """Fit a model, and return a line of the table."""
-    train, validation, test = split_task(task)
-    begin = time.process_time()
-    model = model_class(name)(seed=0, **of_times, **settings).fit(train, validation, progress=False)
-    seconds = time.process_time() - begin
-    error = evaluate(model, test)[-1].rmse
-    ranking = evaluate_ranking(model, test)
-    named = " ".join(f"{setting}={value}" for setting, value in of_times.items()) or "none"
-    cells = [task, name, named, f"{error:.4f}", f"{ranking.model.ndcg:.4f}", f"{seconds:.1f}"]
-    return f"| {' | '.join(cells)} |"
+def measure(model: Model, split: Split, features: dict[str, Any], *, ranks: bool) -> dict[str, Any]:
+    """Fit a model, and return its errors, ranking and cost."""
+    began, processor = time.perf_counter(), time.process_time()
+    model.fit(split.train, split.validation, progress=False, **of_known(features, split.train))
+    found: dict[str, Any] = {
+        "seconds": round(time.perf_counter() - began, 2),
+        "processor_seconds": round(time.process_time() - processor, 2),
+        "best_error": model.history_.best_error,
+        "rmse": round(measure_error(model, split.test), 5),
+        "rmse_extended": round(measure_error(model.extend(split.validation), split.test), 5),
+    }
+    if ranks:
+        found["ndcg"] = round(evaluate_ranking(model, split.test).model.ndcg, 5)
+    return found
+
+
+def measure_error(model: Model, test: ObservedMatrix) -> float:
+    """Return the error on all test entries, each at its own time."""
+    return evaluate(model, test)[-1].rmse
 
 
 def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="means,als,bayesian,dmf-o")
     parser.add_argument("--tasks", default="u1,later")
+    parser.add_argument("--features", default="none", choices=("none", "with", "both"))
+    parser.add_argument("--times", default="both", choices=("none", "with", "both"))
     parser.add_argument("--half-lives", default="")
-    chosen = parser.parse_args()
+    parser.add_argument("--part", default="test", choices=("test", "validation"))
+    parser.add_argument("--effort", default=None, help="of dmf-o")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--no-ranking", action="store_true")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    asked = parser.parse_args()
     warnings.simplefilter("ignore")
-    print("| split | model | times | RMSE | NDCG@10 | seconds of a processor |\n| --- | --- | --- | --- | --- | --- |")
-    for task in chosen.tasks.split(","):
-        train, _, test = split_task(task)
-        print(f"| {task} | recent popularity | | | {rank_recent(train, test, 4.0):.4f} | |", flush=True)
-        for name in chosen.models.split(","):
-            settings: dict[str, object] = {"effort": "quick", "device": "cpu"} if name == "dmf-o" else {}
-            ages = [{"half_life": each} for each in chosen.half_lives.split(",") if each]
-            for of_times in ({}, {"times": "auto"}, *ages):
-                print(measure(name, task, of_times, settings), flush=True)
+    extra = {each.split("=", 1)[0]: json.loads(each.split("=", 1)[1]) for each in asked.set}
+    both: dict[str, tuple[bool, ...]] = {"none": (False,), "with": (True,), "both": (False, True)}
+    dated: list[dict[str, Any]] = [{"times": "auto"} if each else {} for each in both[asked.times]]
+    dated += [{"half_life": each} for each in asked.half_lives.split(",") if each]
+    for task in asked.tasks.split(","):
+        split = split_task(task, asked.part)
+        about = {"benchmark": "times", "task": task, "part": asked.part, "seed": asked.seed}
+        if not asked.no_ranking:
+            ndcg = round(rank_recent(split.train, split.test, 4.0), 5)
+            print(json.dumps(about | {"model": "recent popularity", "ndcg": ndcg} | machine()), flush=True)
+        for name in asked.models.split(","):
+            settings: dict[str, Any] = {"seed": asked.seed} | extra
+            known_names = {each.name for each in fields(model_class(name).settings_class)}
+            given = {"device": asked.device, "effort": asked.effort}
+            settings |= {key: value for key, value in given.items() if value is not None and key in known_names}
+            for with_features in both[asked.features]:
+                features = features_of("ml-100k") if with_features else {}
+                for of_times in dated:
+                    model = model_class(name)(**settings | of_times)
+                    found = measure(model, split, features, ranks=not asked.no_ranking)
+                    named = {"model": name, "features": with_features, "settings": settings | of_times}
+                    print(json.dumps(about | named | found | machine()), flush=True)
 
 
 if __name__ == "__main__":
