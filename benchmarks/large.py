@@ -31,7 +31,7 @@ from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS, RidgeEncoder
-from deepmf.models.base import Fitted
+from deepmf.models.fitted import Fitted
 from deepmf.models.latents import Latents
 from deepmf.models.loading import load, verify
 from deepmf.models.predictor import Predictor, Readout

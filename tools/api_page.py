@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from deepmf.models.base import Model
+from deepmf.models.estimator import Estimator
 from deepmf.training.settings import Settings
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -86,7 +87,7 @@ def directive(module: str, name: str) -> str:
     found = getattr(import_module(module), name)
     if inspect.isclass(found):
         listed = "" if is_settings(found) and found is not Settings else "   :members:\n"
-        if any(base.__name__.startswith("_") for base in found.__bases__):  # a base that has no entry of its own
+        if any(base is Estimator or base.__name__.startswith("_") for base in found.__bases__):  # no entry of its own
             listed += "   :inherited-members:\n"
         return f".. autoclass:: {name}\n{listed}"
     return f".. auto{'function' if callable(found) else 'data'}:: {name}\n"

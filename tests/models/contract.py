@@ -26,7 +26,8 @@ from deepmf.errors import (
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.base import Fitted, Model
+from deepmf.models.base import Model
+from deepmf.models.fitted import Fitted
 from deepmf.models.fold_in import FoldedRows
 from deepmf.models.loading import load, verify
 from deepmf.models.means import Means

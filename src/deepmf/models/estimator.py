@@ -1,0 +1,488 @@
+"""Settings and `fit`, which all models share, and the few methods that a new model defines."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from deepmf.errors import BadEntries, BadSetting, NotFitted, TrainingDiverged
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.axis_entries import PlacedEntries
+from deepmf.matrix.entries import EntryStore, weigh_by_age
+from deepmf.matrix.features import Features
+from deepmf.matrix.matrix import AREAS, ObservedMatrix
+from deepmf.matrix.names import GivenNames, take_names_from
+from deepmf.matrix.scale import Scale
+from deepmf.metrics import rmse_error
+from deepmf.models.drift import learn_drift, sample_places
+from deepmf.models.fitted import Fitted
+from deepmf.models.fitting import (
+    Fitting,
+    check_matrix,
+    check_ranks,
+    check_trainable,
+    check_weighted,
+    drop_chosen_settings,
+    fill_settings,
+    gather_entries,
+    identify_training,
+    removing_checkpoint,
+    report_ending,
+    to_matrix,
+    warn_of_constant_times,
+)
+from deepmf.models.interactions import InteractionPredictor
+from deepmf.models.pairs import PredictedAreas
+from deepmf.models.predictor import Predictor
+from deepmf.models.presence import Presence
+from deepmf.models.recency import learn_recency
+from deepmf.models.relevance import RankBy, choose_order, fit_presence
+from deepmf.storage.model_file import Tensors
+from deepmf.training.history import Callback, History
+from deepmf.training.loop import Task, ValidationEntries
+from deepmf.training.progress import FitPlan, show_epochs
+from deepmf.training.runtime import limit_threads
+from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings
+
+if TYPE_CHECKING:  # imported by the methods that use it: most models are never warm-started
+    from deepmf.models.warm_start import WarmStart
+
+
+class Estimator(ABC):
+    """Settings and `fit`.
+
+    The constructor stores settings, `fit` learns, and names that end in `_` are learned. A model class declares the
+    class variables below and defines `_make_task`, `_make_predictor` and `_load_predictor`.
+    """
+
+    settings_class: ClassVar[type[Settings]]
+    predicts: ClassVar[tuple[str, ...]] = AREAS  # the areas in which the model predicts
+    cannot: ClassVar[str] = ""  # the reason why it does not predict in the others
+    takes_features: ClassVar[bool] = False  # of rows and columns
+    takes_weights: ClassVar[bool] = False  # of entries
+    holds_out: ClassVar[bool] = False  # whether `fit` holds out validation entries when none are given
+    fits_on_ranks: ClassVar[bool] = False  # whether several processes can fit it together
+    __signature__: ClassVar[inspect.Signature]
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        """Show the settings in the signature of the class, for `help` and editors."""
+        super().__init_subclass__(**arguments)
+        if hasattr(cls, "settings_class"):
+            cls.__signature__ = inspect.signature(cls.settings_class, eval_str=True)
+
+    def __init__(self, /, **settings: Any) -> None:
+        self.settings = self.settings_class.from_names(settings)
+        self._given = frozenset(
+            name for name, value in settings.items() if value != "auto" or name not in RECOMMENDATION
+        )
+        self.chosen_: dict[str, Any] = {}
+        self.history_ = History()
+        self._fitted: Fitted | None = None
+
+    def fit(
+        self,
+        train: ObservedMatrix | Any,
+        validation: ObservedMatrix | Any | None = None,
+        *,
+        row_features: Features | None = None,
+        column_features: Features | None = None,
+        row_names: GivenNames | None = None,
+        column_names: GivenNames | None = None,
+        start_from: Self | None = None,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: str | Path | None = None,
+        checkpoint_every: int = 25,
+        keep_checkpoint: bool = False,
+        progress: bool | None = None,
+    ) -> Self:
+        """Learn from a matrix.
+
+        Models that can choose settings for the matrix and the machine do so for all settings that were not given;
+        `chosen_` lists them. A fit that needs more memory than is free raises `NotEnoughMemory` before it allocates
+        any. Ctrl-C ends training early and keeps the best epoch so far.
+
+        Parameters
+        ----------
+        train : the entries to learn from: a matrix, or a long frame with usual names (user, item, rating).
+        validation : entries that are used only for early stopping. With them, `history_` also has the validation error
+            of the shrunk means (`Means`), and a model that does not beat it warns (`NotBetterThanMeans`).
+        row_features, column_features : features of rows and of columns; some rows and columns may have none. Labels
+            that have features but no entries become known rows and columns, as after `extend`. Models that cannot use
+            features raise `BadFeatures`.
+        row_names, column_names : names that are shown beside ids, as in `with_names`; or the name of one of the
+            features, which is then not learned from.
+        start_from : a fitted model of the same class, settings and scale (warm start). Weights and factors of labels
+            that it knows are taken over, those of new labels start fresh. A warm fit runs half the epochs; a network
+            enters its schedule where the learning rate has fallen to half. A scale inferred from the values is that of
+            `start_from`. Validation entries that `start_from` was trained on cause a warning.
+        callbacks : functions that are called after each epoch with its record and the history.
+        checkpoint : a file to which the state of training is saved. A fit that finds a checkpoint of the same training
+            continues it to the same result. The file is removed when training is over; an interrupted fit leaves it.
+        checkpoint_every : the number of epochs between checkpoints.
+        keep_checkpoint : leave the checkpoint at the end, so that the caller can remove it after saving the model.
+        progress : show a plan and one line of progress on standard error: always (True), never (False), or in
+            terminals and notebooks (None).
+
+        Returns
+        -------
+        The model itself.
+
+        Notes
+        -----
+        In a process group of torch.distributed, OrdinalDMF, DMF and DMFD fit one model together: all processes call
+        `fit` with the same arguments and end with the same model. The tables of the first layers and the work of each
+        step are divided among the processes. Only the first shows progress, and the checkpoint is a folder.
+        """
+        name, train = type(self).__name__, to_matrix(train)
+        check_trainable(train)
+        check_weighted(name, train, able=self.takes_weights)
+        warn_of_constant_times(train, self.settings)
+        validation = to_matrix(validation, train.scale)
+        row_features, row_names = take_names_from(row_features, row_names)
+        column_features, column_names = take_names_from(column_features, column_names)
+        if not train.has_values:
+            if start_from is not None or row_features is not None or column_features is not None:
+                raise BadSetting(
+                    "interactions are learned from their positions alone; leave out start_from and features"
+                )
+            return self._fit_interactions(train, validation, row_names, column_names)
+        if isinstance(start_from, Estimator) and start_from.is_fitted and not start_from.scale_.is_bounded:
+            train = train if train.scale.is_bounded else train.with_scale(start_from.scale_)
+        given, train = train, weigh_by_age(train, self._half_life)
+        check_ranks(name, train, self.settings, able=self.fits_on_ranks)
+        if validation is not None:
+            check_matrix(validation, "validation")
+        aligned = ValidationEntries.of(train, validation)
+        entries = gather_entries(train, row_features, column_features, method=name, takes_features=self.takes_features)
+        if isinstance(start_from, Estimator) and start_from.is_fitted:
+            entries = replace(
+                entries, row_names=start_from.entries_.row_names, column_names=start_from.entries_.column_names
+            )
+        entries = entries.with_names(row_names, column_names)
+        chosen = self._with_choice(train, start_from)
+        chosen._check_memory(entries)
+        start = None if start_from is None else chosen._check_start(start_from, entries, aligned)
+        path = None if checkpoint is None else Path(checkpoint)
+        with (
+            removing_checkpoint(
+                None if keep_checkpoint else path, is_over=lambda: self.history_.stopped != "interrupted"
+            ),
+            self._use_settings_of(chosen),
+        ):
+            plan = self._plan_epochs(train, warm=start is not None)
+            epochs = None if plan is None else plan.epochs
+            with show_epochs(f"fitting {name}", epochs, progress, plan) as shown:
+                self._learn(entries, aligned, Fitting([*shown, *callbacks], path, checkpoint_every, start=start))
+            self._keep_given(given)
+            if aligned is not None and self.history_.best_error is not None:
+                self.history_.means_error = self._measure_means(aligned)
+            self._learn_drift(aligned, validation)
+            self._learn_presence(aligned)
+            self._add_featured_labels(row_features, column_features)
+            report_ending(self.history_, self.settings)
+        return self
+
+    def plan(self, train: ObservedMatrix, *, start_from: Self | None = None) -> FitPlan | None:
+        """Return the plan of `fit` for a matrix; None for a model that is not trained in epochs."""
+        return self._with_choice(train, start_from)._plan_epochs(train, warm=start_from is not None)
+
+    def settings_for(self, train: ObservedMatrix) -> Settings:
+        """Return the settings that `fit` uses for a matrix: the given ones, and those chosen for it."""
+        return self._with_choice(train, None).settings
+
+    @property
+    def own_settings(self) -> dict[str, Any]:
+        """The settings that no fit chooses: a new model of this class with them is this model before `fit`."""
+        return drop_chosen_settings(self.settings, self._given)
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether the model has learned anything."""
+        return self._fitted is not None
+
+    @property
+    def entries_(self) -> EntryStore:
+        """The entries that the model knows, as they were given: those of training, and those added by `extend`."""
+        fitted = self._require_fitted()
+        return fitted.entries if fitted.given is None else fitted.given
+
+    @property
+    def predictor_(self) -> Predictor:
+        """The predictor: latents, the encoder that computes them, and their readout."""
+        return self._require_fitted().predictor
+
+    @property
+    def scale_(self) -> Scale:
+        """The scale of the training matrix."""
+        return self.entries_.scale
+
+    # The methods that a model class defines.
+
+    @abstractmethod
+    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Any:
+        """Return the `Task` that the training loop runs on these entries and features."""
+
+    @abstractmethod
+    def _make_predictor(self, task: Any, entries: EntryStore, fitting: Fitting) -> Predictor:
+        """Return the predictor of a finished task; `fitting.show_stage` shows stages that follow the epochs."""
+
+    @abstractmethod
+    def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+        """Return the predictor whose `pack` gave this content and these tensors."""
+
+    # The methods that a model class may define.
+
+    def _make_warm_task(self, entries: EntryStore, validation: ValidationEntries | None, start: WarmStart) -> Any:
+        """Return the task of a warm start."""
+        task = self._make_task(entries, validation)
+        self._begin_from(task, start)
+        return task
+
+    def _begin_from(self, task: Any, start: WarmStart) -> None:
+        """Let a task begin with the weights or factors of a fitted model."""
+        raise NotImplementedError(f"{type(self).__name__} is not learned in epochs")
+
+    def _choose_settings(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
+        """Return settings that suit a matrix and the machine; those of an earlier model replace them."""
+        return {}
+
+    def _check_memory(self, entries: EntryStore) -> None:
+        """Refuse a fit that needs more memory than is free."""
+        return  # most models need little beside the matrix
+
+    def _describe_work(self, train: ObservedMatrix, epochs: int) -> str:
+        """Describe the computation in a few words, for the plan of a fit."""
+        return f"{epochs} epochs"
+
+    def _estimate_share_after(self, train: ObservedMatrix) -> float:
+        """Estimate the time after the epochs as a share of their time."""
+        return 0.0
+
+    @property
+    def _on_gpu(self) -> bool:
+        """Whether the model is trained on a GPU."""
+        return False
+
+    def _predict_means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return the fallback's mean for each pair of positions; -1 is an unknown row or column."""
+        return self._require_fitted().fallback.means(rows, columns)
+
+    def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> None:
+        """Run the training loop, and set the history and the predictor."""
+        with limit_threads(getattr(self.settings, "device", "cpu")) as threads:
+            settings, start = self.settings, fitting.start
+            fingerprint = identify_training(type(self).__name__, settings, entries, validation, start)
+            with _refusing_unsolvable():
+                task: Task = (
+                    self._make_task(entries, validation)
+                    if start is None
+                    else self._make_warm_task(entries, validation, start)
+                )
+            if start is not None:
+                settings = start.shorten(settings)
+            self.history_ = replace(fitting, threads=threads).run(task, settings, fingerprint)  # type: ignore[arg-type]
+            if self.history_.best_epoch is None and self.history_.stopped == "diverged":
+                return
+            with _refusing_unsolvable():
+                self._set_fitted(entries, self._make_predictor(task, entries, fitting))
+
+    # Internals.
+
+    def _fit_interactions(
+        self,
+        train: ObservedMatrix,
+        validation: ObservedMatrix | None,
+        row_names: GivenNames | None,
+        column_names: GivenNames | None,
+    ) -> Self:
+        """Fit the presence part alone; an error leaves the model as it was."""
+        if getattr(self.settings, "presence", None) is None:
+            raise BadSetting(
+                f"{type(self).__name__} has no presence part, and interactions have no values to learn; fit ALS or "
+                "another model with presence='auto'"
+            )
+        if train.n_entries == train.shape[0] * train.shape[1]:
+            raise BadEntries("there is nothing to learn: every row has an entry in every column")
+        if validation is not None:
+            check_matrix(validation, "validation")
+        model, given, train = copy.copy(self), train, weigh_by_age(train, self._half_life)
+        aligned = ValidationEntries.of(train, validation)
+        entries = EntryStore.of(train).with_names(row_names, column_names)
+        times = getattr(self.settings, "times", None)
+        recency = None if times is None else learn_recency(train, seed=self.settings.seed)
+        model.history_, model.chosen_ = History(), {"rank_by": "relevance"}
+        model.settings = replace(model.settings, **model.chosen_)
+        model._fitted = Fitted(entries, InteractionPredictor.of(entries), recency=recency)
+        model._keep_given(given)
+        model._learn_presence(aligned)
+        self.__dict__.update(model.__dict__)
+        return self
+
+    def _learn_presence(self, validation: ValidationEntries | None) -> None:
+        """Fit the presence part of a model that has learned to predict, if its settings ask for one."""
+        fitted, settings = self._fitted, self.settings
+        kind = getattr(settings, "presence", None)
+        if fitted is None or kind is None:
+            return
+        with limit_threads(getattr(settings, "device", "cpu")), _refusing_unsolvable():
+            found = fit_presence(
+                fitted.entries,
+                fitted.predictor,
+                kind,
+                None if validation is None else PlacedEntries(*validation),
+                folds_in=self._areas.covers_new("row"),
+                seed=settings.seed,
+            )
+        if "presence" not in self._given:
+            chosen: dict[str, Any] = {"presence": None if found is None else found.kind}
+            self.settings, self.chosen_ = replace(settings, **chosen), self.chosen_ | chosen
+        self._fitted = replace(fitted, presence=found, rank_by=self._default_order(found))
+
+    def _learn_drift(self, aligned: ValidationEntries | None, validation: ObservedMatrix | None) -> None:
+        """Learn how rows and columns drift with time, if the settings ask for it and the entries have dates.
+
+        Validation entries, which the model has not learned from, decide how much of it joins the predictions; without
+        any, training entries do, whose residuals are smaller.
+        """
+        fitted = self._fitted
+        if fitted is None or getattr(self.settings, "times", None) is None:
+            return
+        train = fitted.entries.train
+        drift = learn_drift(train, seed=self.settings.seed)
+        if drift is not None and train.times is not None:
+            known = PlacedEntries(train.entry_rows, train.by_row.columns, train.values.astype(np.float64)), train.times
+            if aligned is not None and validation is not None and validation.times is not None:
+                known = PlacedEntries(*aligned), validation.times
+            entries, times = known
+            some = sample_places(times.size, seed=self.settings.seed)
+            pairs = entries.rows[some], entries.columns[some]
+            residuals = entries.values[some] - fitted.predictor.predict(*pairs)
+            drift = drift.join(residuals, *pairs, times[some])
+        self._fitted = replace(fitted, drift=drift, recency=learn_recency(train, seed=self.settings.seed))
+
+    def _default_order(self, presence: Presence | None) -> RankBy:
+        """Return the order in which columns are ranked unless another is asked for."""
+        by_relevance = presence is not None and getattr(self.settings, "rank_by", "value") == "relevance"
+        return "relevance" if by_relevance else "value"
+
+    def _require_fitted(self) -> Fitted:
+        if self._fitted is None:
+            raise NotFitted(f"this {type(self).__name__} is not fitted yet: call fit first")
+        return self._fitted
+
+    @property
+    def _half_life(self) -> str | None:
+        """The age at which an entry counts half; None where age does not matter."""
+        return getattr(self.settings, "half_life", None)
+
+    @property
+    def _areas(self) -> PredictedAreas:
+        return PredictedAreas(type(self).__name__, self.predicts, self.cannot)
+
+    def _keep_given(self, train: ObservedMatrix) -> None:
+        """Keep the training entries as they were given, where their weights were changed."""
+        if self._fitted is not None and train is not self._fitted.entries.train and self._half_life is not None:
+            self._fitted = replace(self._fitted, given=replace(self._fitted.entries, train=train))
+
+    def _set_fitted(self, entries: EntryStore, predictor: Predictor) -> None:
+        """Store a predictor, unless its latents or their products leave the range of their type."""
+        if not predictor.rows.products_are_finite(predictor.columns):
+            self._fitted = None
+            raise TrainingDiverged(
+                f"what was learned is too large: latents or their products are not finite numbers (the scale is "
+                f"{entries.scale}; divide the values by a constant)"
+            )
+        self._fitted = Fitted(entries, predictor)
+
+    def _with_choice(self, train: ObservedMatrix, start_from: Estimator | None) -> Self:
+        """Return a copy in which settings that were not given are chosen for a matrix, or taken from `start_from`.
+
+        A fitted model needs its settings until it is fitted again, so this model stays as it is.
+        """
+        earlier = start_from.settings if start_from is not None and type(start_from) is type(self) else None
+        model = copy.copy(self)
+        model.settings, model.chosen_ = fill_settings(
+            self.settings, self._given, self._choose_settings(train, earlier), earlier
+        )
+        if hasattr(model.settings, "presence"):
+            order: dict[str, Any] = {"presence": "auto", "rank_by": choose_order(train)}
+            chosen = {name: value for name, value in order.items() if name not in self._given}
+            model.settings, model.chosen_ = replace(model.settings, **chosen), model.chosen_ | chosen
+        return model
+
+    @contextmanager
+    def _use_settings_of(self, chosen: Self) -> Iterator[None]:
+        """Take the settings of a fit; if it learns nothing, restore the earlier ones."""
+        before = self.settings, self.chosen_, self._fitted
+        self.settings, self.chosen_ = chosen.settings, chosen.chosen_
+        try:
+            yield
+        finally:
+            if self._fitted is before[2]:
+                self.settings, self.chosen_, _ = before
+
+    def _plan_epochs(self, train: ObservedMatrix, *, warm: bool) -> FitPlan | None:
+        """Return the plan of a fit with these settings."""
+        settings = self.settings
+        if not isinstance(settings, LoopSettings) or not train.has_values:
+            return None
+        if warm:
+            from deepmf.models.warm_start import WarmStart
+
+            settings = WarmStart.shorten(settings)
+        effort = getattr(settings, "effort", None)
+        name = type(self).__name__ + ("" if effort is None else f" (effort {effort})")
+        text = f"fitting {name} to {train.n_entries:,} entries: {self._describe_work(train, settings.epochs)}"
+        return FitPlan(text, settings.epochs, self._estimate_share_after(train), n_slow=int(self._on_gpu))
+
+    def _check_start(self, start_from: Estimator, new: EntryStore, validation: ValidationEntries | None) -> WarmStart:
+        """Return the warm start from a fitted model; refuse a model of another class, scale or settings."""
+        from deepmf.models.warm_start import WarmStart, check_settings
+
+        if type(start_from) is not type(self):
+            given = type(start_from).__name__
+            raise BadSetting(f"start_from must be a fitted {type(self).__name__}; got {given}")
+        entries, predictor = start_from.entries_, start_from.predictor_
+        check_settings(self.settings, start_from.settings)
+        if entries.scale != new.scale:
+            raise BadSetting(f"start_from was fitted to the scale {entries.scale}; the matrix has {new.scale}")
+        start = WarmStart(entries, predictor, new.train, new.row_features, new.column_features)
+        start.check(validation)
+        return start
+
+    def _add_featured_labels(self, row_features: Features | None, column_features: Features | None) -> None:
+        """Add the rows and columns that have features but no entries."""
+        if self._fitted is None:
+            return
+        rows, columns = self._fitted.entries.rows, self._fitted.entries.columns
+        new_rows = None if row_features is None else row_features.take_unknown(rows)
+        new_columns = None if column_features is None else column_features.take_unknown(columns)
+        if new_rows is not None or new_columns is not None:
+            features: dict[str, Any] = {"row_features": new_rows, "column_features": new_columns}
+            self._fitted = self._fitted.extend(None, self._areas, half_life=self._half_life, **features).fitted
+
+    def _predict_by_means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return the fallback's prediction for each pair of positions: a level if the model predicts levels."""
+        means = self._predict_means(rows, columns)
+        return self.scale_.nearest_level(means) if self.predictor_.readout.predicts_levels else self.scale_.clip(means)
+
+    def _measure_means(self, validation: ValidationEntries) -> float:
+        """Return the root mean squared error of the means on validation entries."""
+        return rmse_error(self._predict_by_means(validation.rows, validation.columns), validation.values)
+
+
+@contextmanager
+def _refusing_unsolvable() -> Iterator[None]:
+    """Raise `TrainingDiverged` if linear algebra finds no solution because the values are too large."""
+    try:
+        yield
+    except np.linalg.LinAlgError as error:
+        raise TrainingDiverged(f"the values are too large, or too far apart, for this method ({error})") from error

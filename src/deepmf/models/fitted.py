@@ -1,0 +1,142 @@
+"""The state of a fitted model: what it knows, how it grows and shrinks, and its parts of a model file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from deepmf.errors import BadModelFile
+from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.axis_entries import NOTHING
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.extras import weigh_new
+from deepmf.matrix.features import Features
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.drift import Drift
+from deepmf.models.fitting import Conflicts
+from deepmf.models.pairs import Fallback, PredictedAreas
+from deepmf.models.predictor import Predictor
+from deepmf.models.presence import Presence
+from deepmf.models.recency import Recency
+from deepmf.models.relevance import RankBy, Rankers
+from deepmf.storage.features import pack_features, unpack_features
+from deepmf.storage.matrices import pack_mapped_matrix, pack_matrix, pack_names, unpack_any_matrix, unpack_names
+from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, read_field, read_numbers, refuse_stored
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The state of a fitted model: the entries it knows, its predictor, its presence part, drift and recency.
+
+    rank_by: the order in which it ranks columns by default.
+    given: the entries as they were given, where a half-life changes their weights.
+    """
+
+    entries: EntryStore
+    predictor: Predictor
+    presence: Presence | None = None
+    rank_by: RankBy = "value"
+    drift: Drift | None = None
+    recency: Recency | None = None
+    given: EntryStore | None = None
+
+    @cached_property
+    def rankers(self) -> Rankers:
+        """The rankers of columns."""
+        return Rankers(self.entries, self.presence, self.rank_by, self.recency, self.drift)
+
+    @cached_property
+    def fallback(self) -> Fallback:
+        """The means that predict for unknown rows and columns."""
+        return Fallback(self.entries)
+
+    def extend(
+        self,
+        new: ObservedMatrix | None,
+        areas: PredictedAreas,
+        *,
+        half_life: str | None,
+        row_features: Features | None = None,
+        column_features: Features | None = None,
+        conflicts: Conflicts = "error",
+    ) -> Extended:
+        """Return the state with more entries and features, and the rows and columns that were encoded for them."""
+        known, given = self.entries, self.given
+        more: dict[str, Any] = {"row_features": row_features, "column_features": column_features}
+        if given is not None:
+            given = given.extend(new, conflicts=conflicts, **more).entries
+            new = new and new.with_extras(weigh_new(new.extras, half_life, known.train.extras))
+        entries, rows, columns = known.extend(new, conflicts=conflicts, **more)
+        areas.check_new("row", known.rows, entries.rows)
+        areas.check_new("column", known.columns, entries.columns)
+        return Extended(replace(self, given=given).encode_again(entries, rows, columns, areas), rows, columns)
+
+    def encode_again(self, entries: EntryStore, rows: IndexArray, columns: IndexArray, areas: PredictedAreas) -> Fitted:
+        """Return the state with other entries, from which some rows and columns are encoded again."""
+        rows = rows if areas.covers_new("row") else rows[:0]
+        columns = columns if areas.covers_new("column") else columns[:0]
+        presence = None if self.presence is None else self.presence.extend(entries, columns)
+        predictor = self.predictor.extend(entries, rows, columns)
+        return replace(self, entries=entries, predictor=predictor, presence=presence)
+
+    def pack_learned(self) -> dict[str, Packed]:
+        """Return everything but the entries as parts of a model file or folder, by name."""
+        parts = {"learned": self.predictor.pack()}
+        if self.presence is not None:
+            parts["presence"] = self.presence.pack()
+        if self.drift is not None:
+            parts["drift"] = self.drift.pack()
+        if self.recency is not None:
+            parts["recency"] = Packed(self.recency._asdict(), {})
+        return parts
+
+
+class Extended(NamedTuple):
+    """A state with more entries, and the positions of the rows and columns that were encoded for them."""
+
+    fitted: Fitted
+    rows: IndexArray
+    columns: IndexArray
+
+
+def pack_entries(entries: EntryStore, *, in_folder: bool) -> dict[str, Packed]:
+    """Return the entries and the features as parts of a model file or folder, by name."""
+    pack = pack_mapped_matrix if in_folder else pack_matrix
+    parts = {"train": pack(entries.train, "train")}
+    if entries.extension is not None:
+        parts["extension"] = pack(entries.extension, "extension")
+    for name, features in (("row_features", entries.row_features), ("column_features", entries.column_features)):
+        if features is not None:
+            parts[name] = pack_features(features, name)
+    for name, names in (("row_names", entries.row_names), ("column_names", entries.column_names)):
+        if names:
+            parts[name] = pack_names(names, name)
+    if entries.dropped.size:
+        parts["dropped"] = Packed({}, {"dropped.entries": entries.dropped})
+    return parts
+
+
+def unpack_entries(
+    content: dict[str, Any], tensors: Tensors, areas: PredictedAreas, *, takes_features: bool
+) -> EntryStore:
+    """Return the stored entries and features; entries that a model cannot have raise `BadModelFile`."""
+    train = unpack_any_matrix("train", read_field(content, "train"), tensors)
+    added = unpack_any_matrix("extension", content["extension"], tensors) if "extension" in content else None
+    dropped = read_numbers(tensors, "dropped.entries", "int64", (None,)) if "dropped" in content else NOTHING
+    with refuse_stored("extension"):
+        if added is not None:
+            areas.check_extends()
+        build = EntryStore.from_parts if has_values_to_check(tensors) else EntryStore.from_trusted_parts
+        entries = unpack_features(build(train, added, dropped), content, tensors)
+        if not takes_features and (entries.row_features or entries.column_features):
+            raise BadModelFile(f"the stored model has features, and {areas.method} reads none")
+        areas.check_new("row", train.rows, entries.rows)
+        areas.check_new("column", train.columns, entries.columns)
+    row_names, column_names = (
+        unpack_names(f"{axis}_names", content[f"{axis}_names"], tensors, axis=axis)
+        if f"{axis}_names" in content
+        else None
+        for axis in ("row", "column")
+    )
+    return replace(entries, row_names=row_names, column_names=column_names)
