@@ -4,6 +4,8 @@ python benchmarks/scale.py --entries 1e6                              one size, 
 python benchmarks/scale.py --entries 1e8 --models als --sweeps 1      one sweep of ALS
 python benchmarks/scale.py --entries 1e8 --models passes              passes of OrdinalDMF alone, without what follows
 python benchmarks/scale.py --entries 2e7 --device cuda --checkpoint run.checkpoint --max-seconds 300 --json out.json
+python benchmarks/scale.py --entries 1e8 --models bayesian --device cuda --set presence=null
+torchrun --standalone --nproc-per-node 2 benchmarks/scale.py --entries 1e6 --models dmf-o --device cuda --backend gloo
 
 Entries are generated (rank 12, noise 1) and split into 88 % for training, 2 % for validation and 10 % for the test, of
 which a million are predicted. `floor` is the error of the truth itself, below which no model comes. A pass teaches as
@@ -28,6 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.distributed as dist
 from workload import machine
 
 from deepmf.datasets import Truth, draw_truth, stream
@@ -39,6 +42,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
+from deepmf.models.bayesian import BayesianMF
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import ValidationEntries
@@ -226,19 +230,22 @@ def main() -> None:
     """Measure one size, and write what was found after each model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--entries", type=float, default=1e6, help=", ".join(f"{n:g}" for n in SHAPES))
-    parser.add_argument("--models", nargs="+", default=["als", "dmf-o"], choices=["als", "dmf-o", "passes"])
+    parser.add_argument("--models", nargs="+", default=["als", "dmf-o"], choices=["als", "bayesian", "dmf-o", "passes"])
     parser.add_argument("--device", default="auto")
     parser.add_argument("--effort", default="normal")
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings of OrdinalDMF, in JSON")
+    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings but those of ALS, in JSON")
     parser.add_argument("--sweeps", type=int, default=15, help="of ALS")
     parser.add_argument("--passes", type=float, default=1.0, help="how many to time with --models passes")
     parser.add_argument("--max-seconds", type=float, help="end the epochs of a model after so long")
     parser.add_argument("--checkpoint", help="the file to continue OrdinalDMF from")
+    parser.add_argument("--backend", help="of torchrun's processes, such as gloo or cpu:gloo,cuda:nccl")
     parser.add_argument("--json", type=Path, help="the file to write to")
     parser.add_argument("--progress", action="store_true")
     options = parser.parse_args()
     if options.entries not in SHAPES:
         parser.error(f"--entries must be one of {', '.join(f'{n:g}' for n in SHAPES)}; got {options.entries:g}")
+    if options.backend is not None:
+        dist.init_process_group(options.backend)
     start = time.perf_counter()
     given = problem(int(options.entries))
     result: dict[str, Any] = {
@@ -250,18 +257,26 @@ def main() -> None:
         "floor": round(given.floor, 4),
     }
     for name in options.models:
-        settings = {"effort": options.effort, "device": options.device} | given_settings(options.set)
+        settings = {"device": options.device} | given_settings(options.set)
         if name == "als":
             alone = argparse.Namespace(**vars(options) | {"checkpoint": None})
             result[name] = fitted(ALS(epochs=options.sweeps), given, alone)
+        elif name == "bayesian":
+            result[name] = fitted(BayesianMF(**settings), given, options)
         elif name == "passes":
-            result[name] = passes_alone(OrdinalDMF(**settings), given, options.passes)
+            result[name] = passes_alone(OrdinalDMF(effort=options.effort, **settings), given, options.passes)
         else:
-            result[name] = fitted(OrdinalDMF(**settings), given, options)
+            result[name] = fitted(OrdinalDMF(effort=options.effort, **settings), given, options)
+        if options.backend is not None:
+            result |= {"backend": options.backend, "ranks": dist.get_world_size()}
+            if dist.get_rank() > 0:
+                continue
         line = json.dumps(result | machine())
         print(line, flush=True)
         if options.json is not None:
             options.json.write_text(line + "\n", encoding="utf-8")
+    if options.backend is not None:
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":
