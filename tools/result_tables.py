@@ -511,10 +511,8 @@ def feature_tables() -> str:
     for data, title in DATA.items():
         by_area = _feature_table(data, ("I", "II", "III", "IV"), lambda record, at: record["areas"][at])
         parts.append(f"{title}, RMSE by area:\n\n{by_area}")
-        parts += [
-            f"{title}, RMSE of {SIDES[side]} by the number of known entries:\n\n{_cold_table(data, side)}"
-            for side in ("rows", "columns")
-        ]
+    for side in ("rows", "columns"):
+        parts.append(f"{DATA['ml-1m']}, {SIDES[side]} by the number of known entries:\n\n{_cold_table('ml-1m', side)}")
     parts.append(f"Known rows and columns, OrdinalDMF:\n\n{_on_known()}")
     shown = "\n".join(parts)
     asked = [(data, model, "areas") for data in DATA for model in NAMES]
