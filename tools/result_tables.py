@@ -511,8 +511,10 @@ def feature_tables() -> str:
     for data, title in DATA.items():
         by_area = _feature_table(data, ("I", "II", "III", "IV"), lambda record, at: record["areas"][at])
         parts.append(f"{title}, RMSE by area:\n\n{by_area}")
-    for side in ("rows", "columns"):
-        parts.append(f"{DATA['ml-1m']}, {SIDES[side]} by the number of known entries:\n\n{_cold_table('ml-1m', side)}")
+    parts += [
+        f"{DATA['ml-1m']}, {SIDES[side]} by the number of known entries:\n\n{_cold_table('ml-1m', side)}"
+        for side in ("rows", "columns")
+    ]
     parts.append(f"Known rows and columns, OrdinalDMF:\n\n{_on_known()}")
     shown = "\n".join(parts)
     asked = [(data, model, "areas") for data in DATA for model in NAMES]
