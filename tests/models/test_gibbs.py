@@ -11,15 +11,11 @@ from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.gibbs import (
-    AxisSolver,
+from deepmf.models.gibbs.chain import GibbsSampler, Units, compute_effective_size, compute_r_hat, draw_alpha
+from deepmf.models.gibbs.posterior import AxisSolver
+from deepmf.models.gibbs.prior import (
     DenseInputs,
-    GibbsSampler,
     Inputs,
-    Units,
-    compute_effective_size,
-    compute_r_hat,
-    draw_alpha,
     draw_lambdas,
     draw_mean_and_precision,
     draw_weights,

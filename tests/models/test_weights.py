@@ -16,7 +16,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.scale import ENCODINGS
 from deepmf.models.als import ALSSettings, LeastSquares
-from deepmf.models.gibbs import AxisSolver
+from deepmf.models.gibbs.posterior import AxisSolver
 from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.refinement import NewtonStep
 from deepmf.models.pairs import Fallback

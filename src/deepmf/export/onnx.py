@@ -30,7 +30,8 @@ from deepmf.models.als import LEAST_RIDGE, compute_latent_ridges
 from deepmf.models.base import Model
 from deepmf.models.dmf import DMF
 from deepmf.models.dmfd import DMFD, Quantizer
-from deepmf.models.gibbs import AVERAGE_COUNT, CENTRE_COUNT, AxisSamples
+from deepmf.models.gibbs.chain import AxisSamples
+from deepmf.models.gibbs.prior import AVERAGE_COUNT, CENTRE_COUNT
 from deepmf.models.ordinal.encoder import OrdinalEncoder
 from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.linear_part import LinearPart, RidgeModel, SampledModel
@@ -202,7 +203,7 @@ class RidgeSolution(nn.Module):
 
 
 class SampledSolution(nn.Module):
-    """Samples of the posterior: the conditional means of `gibbs.py` in each sample, given its draws of the other side.
+    """Samples of the posterior: the conditional means of `gibbs/` in each sample, given its draws of the other side.
 
     factor: of the latents of this side; the product of both sides is an average over samples.
     """

@@ -1,4 +1,4 @@
-"""BayesianMF: matrix factorisation by Gibbs sampling (`gibbs.py`), with priors that know which entries exist.
+"""BayesianMF: matrix factorisation by Gibbs sampling (`gibbs/`), with priors that know which entries exist.
 
 Predictions. A kept sample has draws of all rows P and columns Q, and its parameters. Given these, p_i and q_j of a pair
 without an entry are independent, so that the product of the conditional means E[p_i | Q] and E[q_j | P] is an unbiased
@@ -29,21 +29,19 @@ from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.models.distribution import PredictiveDistribution, find_support
 from deepmf.models.fitting import Fitting, split_validation
-from deepmf.models.gibbs import (
-    AxisPosterior,
+from deepmf.models.gibbs.chain import (
     AxisSamples,
-    AxisSolver,
     GibbsSampler,
-    Inputs,
     Iteration,
     Parameters,
-    Prior,
     SampleRing,
     Samples,
     Units,
     compute_effective_size,
     compute_r_hat,
 )
+from deepmf.models.gibbs.posterior import AxisPosterior, AxisSolver
+from deepmf.models.gibbs.prior import Inputs, Prior
 from deepmf.models.latents import Latents
 from deepmf.models.pairs import Fallback, find_pairs
 from deepmf.models.predictor import Encoder, Predictor, Readout, unpack_latents

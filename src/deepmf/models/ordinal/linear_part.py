@@ -1,6 +1,6 @@
 """The linear part of OrdinalDMF: a factorisation beside the network, with a share chosen on held-out entries.
 
-The factorisation is the posterior mean of `gibbs.py` or, where that is no better, ALS.
+The factorisation is the posterior mean of `gibbs/` or, where that is no better, ALS.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS, ALSSettings, RidgeEncoder
 from deepmf.models.bayesian import N_BESIDE, SampleEncoder, load_encoder
 from deepmf.models.fitting import Fitting
-from deepmf.models.gibbs import Units, run_chain
+from deepmf.models.gibbs.chain import Units, run_chain
 from deepmf.models.latents import Latents, pair_products
 from deepmf.models.means import NO_WEIGHTS, FeatureWeights, load_feature_weights
 from deepmf.models.ordinal.head import OrdinalHead
@@ -195,7 +195,7 @@ class RidgeModel(LinearModel):
 
 
 class SampledModel(LinearModel):
-    """Samples of the posterior (`gibbs.py`): the conditional means of a row, or a column, in all samples side by side.
+    """Samples of the posterior (`gibbs/`): the conditional means of a row, or a column, in all samples side by side.
 
     They depend on the samples alone, whatever the latents of the other side are.
     """

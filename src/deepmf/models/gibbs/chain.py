@@ -1,0 +1,358 @@
+"""The chain of the Gibbs sampler: the model, its iterations, and the samples that it keeps.
+
+The model. With m the mean of all values and s their standard deviation,
+
+    x_ij = m + s (b_i + c_j + u_i'v_j + noise),   noise ~ Normal(0, 1 / alpha).
+
+Let p_i = (u_i, b_i) be the D = d + 1 factors of a row, and q_j = (v_j, c_j) those of a column. Their priors are
+
+    p_i ~ Normal(mean + W'f_i, precision^-1),
+
+and likewise for columns. The inputs f_i of a row say in which of the columns it has entries, each 1 / sqrt(n_i): the
+choice of columns says something before their values do. Few entries say little about the choice, so that f_i is shrunk
+to the average of all entries' rows, as if by 5 entries. Features of the row are a second block of
+inputs. This is the prior of Macau (Simm et al., "Macau: scalable Bayesian multi-relational factorization with side
+information using MCMC", 2015); the inputs are those of SVD++ (Koren, 2008), on both sides. All parameters have
+conjugate priors:
+
+    (mean, precision) ~ Normal-Wishart        rows of W ~ Normal(0, (lambda * precision)^-1), a lambda for each block
+    lambda ~ Gamma, alpha ~ Gamma
+
+One iteration draws each of them given all others: (mean, precision), W, lambda of both sides (`prior.py`), then all
+rows given the columns and all columns given the rows (`posterior.py`), then alpha. Some iterations are kept as samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.gibbs.posterior import AxisPosterior, AxisSolver
+from deepmf.models.gibbs.prior import LAMBDA_RATE, LAMBDA_SHAPE, LINK_EVERY, Inputs, Prior, draw_prior
+from deepmf.nn.ranks import Ranks
+from deepmf.training.runtime import make_generator
+
+# Shape and rate of the Gamma prior of alpha, whose mean of 1 explains nothing.
+_ALPHA_SHAPE, _ALPHA_RATE = 1.0, 1.0
+
+# Sweeps of ridge regressions from which a chain starts, with this precision and noise, in standard deviations.
+_START_SWEEPS, _START_PRECISION, _START_ALPHA = 4, 10.0, 1.5
+
+
+def draw_alpha(n_entries: float, squared_error: float, numbers: np.random.Generator) -> float:
+    """Draw the precision of the noise from its Gamma posterior."""
+    return float(numbers.gamma(_ALPHA_SHAPE + n_entries / 2.0, 1.0 / (_ALPHA_RATE + squared_error / 2.0)))
+
+
+class Parameters(NamedTuple):
+    """The parameters of a chain that the next iteration depends on."""
+
+    rows: Prior
+    columns: Prior
+    alpha: float
+
+
+class GibbsSampler:
+    """The chain: factors of all rows and columns, their priors and the noise; an iteration draws each given all others.
+
+    Random numbers depend on the seed and the iteration alone, so that a resumed chain goes on as it would have, and all
+    ranks draw the same: they divide the rows and columns that they solve for, and each knows all factors.
+    """
+
+    def __init__(
+        self,
+        entries: EntryStore,
+        units: Units,
+        *,
+        latent_size: int,
+        seed: int,
+        device: torch.device,
+        ranks: Ranks | None = None,
+    ) -> None:
+        n_rows, n_columns = entries.train.shape
+        self._seed, self._device, self._ranks, self.units = seed, device, ranks, units
+        size = min(latent_size, n_rows, n_columns) + 1
+        self.set_entries(entries)
+        self.row_factors = torch.zeros(n_rows, size, dtype=torch.float32, device=device)
+        self.column_factors = 0.3 * torch.randn(
+            n_columns,
+            size,
+            generator=make_generator(seed, "start", device),
+            dtype=torch.float32,
+            device=device,
+        )
+        self.parameters = Parameters(
+            _start_prior(self.row_inputs, size, device), _start_prior(self.column_inputs, size, device), _START_ALPHA
+        )
+
+    def set_entries(self, entries: EntryStore) -> None:
+        """Sample given these entries from now on."""
+        n_rows, n_columns = entries.train.shape
+        by_row, by_column = entries.row_entries(np.arange(n_rows)), entries.column_entries(np.arange(n_columns))
+        self.n_entries = float(by_row.totals.sum())
+        where: dict[str, Any] = {"device": self._device, "ranks": self._ranks}
+        self.rows = AxisSolver(by_row, self.units.standardise(by_row.values), n_others=n_columns, **where)
+        self.columns = AxisSolver(by_column, self.units.standardise(by_column.values), n_others=n_rows, **where)
+        self.row_inputs = Inputs(by_row, by_column, n_others=n_columns, **where)
+        self.column_inputs = Inputs(by_column, by_row, n_others=n_rows, **where)
+
+    def start(self) -> None:
+        """Move from random factors to ridge regressions of all rows and columns in turn."""
+        rows, columns, alpha = self.parameters
+        for _ in range(_START_SWEEPS):
+            zeros = torch.zeros_like(self.row_factors), torch.zeros_like(self.column_factors)
+            self.row_factors = self.rows.draw(self.column_factors, zeros[0], rows.precision, alpha).means
+            self.column_factors = self.columns.draw(self.row_factors, zeros[1], columns.precision, alpha).means
+
+    def go_on_from(self, samples: Mapping[str, Tensor], slot: int) -> None:
+        """Go on from a kept sample; the rows of new labels are drawn first."""
+        rows, columns = (
+            prior._replace(
+                mean=samples[f"{axis}.means"][slot].clone(),
+                precision=samples[f"{axis}.precisions"][slot].clone(),
+                weights=samples[f"{axis}.weights"][slot].float(),
+            )
+            for axis, prior in (("rows", self.parameters.rows), ("columns", self.parameters.columns))
+        )
+        self.row_factors = samples["rows.draws"][slot].float()
+        self.column_factors = samples["columns.draws"][slot].float()
+        self.parameters = Parameters(rows, columns, float(samples["alphas"][slot]))
+
+    def iterate(self, epoch: int) -> Iteration:
+        """Draw everything once."""
+        numbers = np.random.default_rng([self._seed, epoch])
+        generator = make_generator(self._seed, f"iteration {epoch}", self._device)
+        size = self.row_factors.shape[1]
+
+        def noise(count: int) -> Tensor:
+            return torch.randn(count, size, generator=generator, dtype=torch.float32, device=self._device)
+
+        has_link = epoch % LINK_EVERY[self._device.type == "cuda"] == 0
+        rows, columns, alpha = self.parameters
+        rows = draw_prior(rows, self.row_factors, self.row_inputs, numbers, noise if has_link else None)
+        columns = draw_prior(columns, self.column_factors, self.column_inputs, numbers, noise if has_link else None)
+        given = self.column_factors
+        averages = self.row_inputs.average(rows.weights), self.column_inputs.average(columns.weights)
+        row_means = rows.mean + self.row_inputs.multiply(rows.weights, averages[0])
+        drawn = self.rows.draw(given, row_means, rows.precision, alpha, noise=noise(len(row_means)))
+        column_means = columns.mean + self.column_inputs.multiply(columns.weights, averages[1])
+        other = self.columns.draw(
+            drawn.draws, column_means, columns.precision, alpha, noise=noise(len(column_means)), with_error=True
+        )
+        assert other.squared_error is not None
+        self.row_factors, self.column_factors = drawn.draws.contiguous(), other.draws.contiguous()
+        self.parameters = Parameters(rows, columns, draw_alpha(self.n_entries, other.squared_error, numbers))
+        centres = (
+            self.row_inputs.find_centre(drawn.draws, rows, averages[0]),
+            self.column_inputs.find_centre(given, columns, averages[1]),
+        )
+        used = Parameters(rows, columns, alpha)
+        return Iteration(drawn, other, given, used, averages, centres, other.squared_error / self.n_entries)
+
+
+class Iteration(NamedTuple):
+    """An iteration: the posteriors of rows given `given` and of columns given the rows, under the same parameters."""
+
+    rows: AxisPosterior
+    columns: AxisPosterior
+    given: Tensor
+    parameters: Parameters
+    averages: tuple[Tensor, Tensor]  # the average inputs of rows, and of columns, times their weights
+    centres: tuple[Tensor, Tensor]  # by `Inputs.find_centre`
+    mean_squared_error: float
+
+    def predict(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Return the products of conditional means of pairs of positions, in units of the chain."""
+        row_factors, column_factors = self.rows.means[rows], self.columns.means[columns]
+        of_factors = (row_factors[:, :-1] * column_factors[:, :-1]).sum(1)
+        return of_factors + row_factors[:, -1] + column_factors[:, -1]
+
+
+def _start_prior(inputs: Inputs, size: int, device: torch.device) -> Prior:
+    return Prior(
+        torch.zeros(size, dtype=torch.float32, device=device),
+        _START_PRECISION * torch.eye(size, dtype=torch.float32, device=device),
+        torch.zeros(sum(inputs.blocks), size, dtype=torch.float32, device=device),
+        torch.full((len(inputs.blocks),), LAMBDA_SHAPE / LAMBDA_RATE, dtype=torch.float32, device=device),
+    )
+
+
+class Units(NamedTuple):
+    """The units of a chain: values less their mean, divided by their standard deviation."""
+
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, train: ObservedMatrix) -> Units:
+        """Return the units of a matrix; values that are equal but for rounding have a small deviation."""
+        values = train.values.astype(np.float64)
+        largest = float(np.abs(values).max()) or 1.0
+        deviation = np.std(values / largest)
+        if train.weights is not None:
+            deviation = np.sqrt(np.average(np.square((values - train.mean) / largest), weights=train.weights))
+        units = cls(train.mean, max(float(deviation), 1e-9) * largest)
+        if not all(map(math.isfinite, units)):
+            raise np.linalg.LinAlgError(f"values of up to {largest:g} have no finite mean and deviation")
+        return units
+
+    def standardise(self, values: FloatArray) -> FloatArray:
+        """Return values in these units."""
+        standardised: FloatArray = (values - self.mean) / self.deviation
+        return standardised
+
+
+class AxisSamples(NamedTuple):
+    """The kept samples of one side: draws of all rows, and what the posterior of a row depends on."""
+
+    draws: npt.NDArray[Any]  # (samples, rows, D) in half precision
+    weights: npt.NDArray[Any]  # W, (samples, inputs, D) in half precision
+    means: npt.NDArray[Any]  # (samples, D)
+    averages: npt.NDArray[Any]  # (samples, D) the average inputs times W
+    centres: npt.NDArray[Any]  # (samples, D) the average factors of all entries, less their prior mean
+    precisions: npt.NDArray[Any]  # (samples, D, D)
+    moments: npt.NDArray[Any]  # (samples, D, D) the mean of (u_i, 1)(u_i, 1)' over rows
+
+
+class Samples(NamedTuple):
+    """The kept samples of a chain."""
+
+    rows: AxisSamples
+    columns: AxisSamples
+    alphas: npt.NDArray[np.float32]  # (samples,)
+
+    @property
+    def n_samples(self) -> int:
+        """The number of samples."""
+        return self.alphas.size
+
+    def take_last(self, count: int) -> Samples:
+        """Return the last samples."""
+        rows, columns = (AxisSamples(*(array[-count:] for array in axis)) for axis in (self.rows, self.columns))
+        return Samples(rows, columns, self.alphas[-count:])
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all arrays by name."""
+        axes = (("rows", self.rows), ("columns", self.columns))
+        arrays = {f"{axis}.{name}": array for axis, part in axes for name, array in part._asdict().items()}
+        return arrays | {"alphas": self.alphas}
+
+
+class SampleRing:
+    """Room for the last samples of a chain, on its device."""
+
+    def __init__(self, n_samples: int, size: int, *, rows: Inputs, columns: Inputs, device: torch.device) -> None:
+        identities = torch.eye(size, dtype=torch.float32, device=device).repeat(n_samples, 1, 1)
+        self.tensors = {"alphas": torch.ones(n_samples, dtype=torch.float32, device=device)}
+        for axis, inputs in (("rows", rows), ("columns", columns)):
+            self.tensors |= {
+                f"{axis}.draws": torch.zeros(n_samples, inputs.n_vectors, size, dtype=torch.float16, device=device),
+                f"{axis}.weights": torch.zeros(n_samples, sum(inputs.blocks), size, dtype=torch.float16, device=device),
+                f"{axis}.means": torch.zeros(n_samples, size, dtype=torch.float32, device=device),
+                f"{axis}.averages": torch.zeros(n_samples, size, dtype=torch.float32, device=device),
+                f"{axis}.centres": torch.zeros(n_samples, size, dtype=torch.float32, device=device),
+                f"{axis}.precisions": identities.clone(),
+                f"{axis}.moments": identities.clone(),
+            }
+
+    def keep(self, slot: int, iteration: Iteration) -> None:
+        """Store an iteration: the rows it drew, and the columns that they were drawn given."""
+        parameters = iteration.parameters
+        self.tensors["alphas"][slot] = parameters.alpha
+        for axis, factors, prior, average, centre in (
+            ("rows", iteration.rows.draws, parameters.rows, iteration.averages[0], iteration.centres[0]),
+            ("columns", iteration.given, parameters.columns, iteration.averages[1], iteration.centres[1]),
+        ):
+            inputs = torch.cat([factors[:, :-1], torch.ones_like(factors[:, :1])], dim=1)
+            moment = inputs.mT @ inputs / len(inputs)
+            kept = factors, prior.weights, prior.mean, average, centre, prior.precision, moment
+            for name, tensor in zip(AxisSamples._fields, kept, strict=True):
+                self.tensors[f"{axis}.{name}"][slot] = tensor
+
+    def take(self, slots: Tensor) -> Samples:
+        """Return the samples of some slots."""
+        arrays = {name: tensor[slots.to(tensor.device)].cpu().numpy() for name, tensor in self.tensors.items()}
+        rows, columns = (
+            AxisSamples(*(arrays[f"{axis}.{name}"] for name in AxisSamples._fields)) for axis in ("rows", "columns")
+        )
+        return Samples(rows, columns, arrays["alphas"])
+
+
+class Chain(NamedTuple):
+    """The kept samples of a chain, and its predictions of some pairs in the units of the values."""
+
+    samples: Samples
+    predictions: LatentArray  # (pairs,)
+
+
+def run_chain(
+    entries: EntryStore,
+    units: Units,
+    row_at: IndexArray,
+    column_at: IndexArray,
+    *,
+    latent_size: int,
+    iterations: int,
+    n_samples: int,
+    seed: int,
+    device: torch.device,
+) -> Chain:
+    """Run a chain, and keep samples that are evenly spaced in its last two thirds, the last iteration among them.
+
+    row_at, column_at: the positions of the pairs to predict.
+    """
+    sampler = GibbsSampler(entries, units, latent_size=latent_size, seed=seed, device=device)
+    n_usable = iterations - iterations // 3
+    thinning = -(-n_usable // n_samples)
+    n_kept, size = -(-n_usable // thinning), sampler.row_factors.shape[1]
+    ring = SampleRing(n_kept, size, rows=sampler.row_inputs, columns=sampler.column_inputs, device=device)
+    rows, columns = (torch.from_numpy(each).to(device) for each in (row_at, column_at))
+    products = torch.zeros(rows.numel(), dtype=torch.float32, device=device)
+    sampler.start()
+    for epoch in range(iterations):
+        iteration = sampler.iterate(epoch)
+        slot, is_other = divmod(iterations - 1 - epoch, thinning)
+        if slot < n_kept and not is_other:
+            ring.keep(n_kept - 1 - slot, iteration)
+            products += iteration.predict(rows, columns)
+    predictions: LatentArray = (units.mean + units.deviation / n_kept * products).cpu().numpy()
+    return Chain(ring.take(torch.arange(n_kept)), predictions)
+
+
+def compute_effective_size(series: FloatArray) -> float:
+    """Return the effective sample size of a series (Geyer's initial positive sequence).
+
+    >>> compute_effective_size(np.random.default_rng(0).standard_normal(1000)) > 800
+    True
+    """
+    centred = series - series.mean()
+    n = centred.size
+    spectrum = np.abs(np.fft.rfft(centred, 2 * n)) ** 2
+    covariances = np.fft.irfft(spectrum)[:n] / n
+    if covariances[0] <= 0:
+        return float(n)
+    sums = (covariances[: n // 2 * 2] / covariances[0]).reshape(-1, 2).sum(axis=1)
+    positive = sums[: np.argmax(sums < 0) if np.any(sums < 0) else sums.size]
+    return float(min(n, n / max(2.0 * positive.sum() - 1.0, 1.0 / n)))
+
+
+def compute_r_hat(series: FloatArray) -> float:
+    """Return the split R-hat of a series: how much its two halves differ; 1 where they agree.
+
+    >>> compute_r_hat(np.array([0.0, 0.1, 0.0, 0.1])), compute_r_hat(np.array([0.0, 0.1, 5.0, 5.1])) > 10
+    (0.7071067811865476, True)
+    """
+    half = series.size // 2
+    halves = np.stack([series[:half], series[-half:]])
+    within = float(halves.var(axis=1, ddof=1).mean())
+    between = float(halves.mean(axis=1).var(ddof=1))
+    return math.sqrt((half - 1) / half + between / within) if within > 0 else 1.0

@@ -1,0 +1,277 @@
+"""The rows of a matrix given its columns: normal posteriors of all rows, solved in batches on a CPU or a GPU.
+
+`chain.py` has the model. Everything is described for rows, and used for columns too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.axis_entries import NOTHING, AxisEntries
+from deepmf.nn.ranks import Ranks
+
+# Padded entries that are gathered at a time on a CPU, where caches hold them, and on a GPU; rows with fewer entries
+# count as `_LEAST_WIDTH`, so that the Gram matrices of a group are bounded, too. A group ends where rows have less than
+# this share of the entries of its first row.
+_ENTRIES_AT_A_TIME = {False: 1 << 14, True: 1 << 20}
+_LEAST_WIDTH = {False: 32, True: 64}
+_LEAST_FILLED = 0.75
+
+# Rows that a GPU solves for at once.
+_ROWS_AT_A_TIME = 1 << 15
+
+
+class Group(NamedTuple):
+    """Rows with about as many entries each, solved for together; padded to the longest row."""
+
+    positions: Tensor  # (rows,)
+    others: Tensor  # (rows, entries) columns; one past the last column where padded
+    values: Tensor  # (rows, entries); 0 where padded
+    roots: Tensor | None = None  # (rows, entries) square roots of weights; None where all weights are 1
+
+
+class Batch(NamedTuple):
+    """Groups whose rows are solved for at once: one on a CPU, whose caches hold it, many on a GPU."""
+
+    positions: Tensor  # (rows,)
+    groups: list[Group]
+
+
+class AxisPosterior(NamedTuple):
+    """The conditional posterior of all rows given the columns."""
+
+    means: Tensor  # (rows, D)
+    draws: Tensor  # (rows, D)
+    variances: Tensor  # (rows,) of products with columns, averaged over these; empty unless asked for
+    squared_error: float | None  # of all entries, by the draws; None unless asked for
+
+
+class AxisSolver:
+    """The conditional posteriors of rows given the columns, laid out once; described for rows, used for columns too.
+
+    With the table G of (v_j, 1) of a row's entries, and t their values less the effects c_j, the posterior of p_i is
+    normal with precision A = alpha G'G + precision and mean A^-1 (alpha G't + precision prior_i). An entry of weight w
+    counts as w entries: its line of G and of t is multiplied by the root of w. Ranks that are given divide the rows.
+    """
+
+    def __init__(
+        self,
+        entries: AxisEntries,
+        values: FloatArray,
+        *,
+        n_others: int,
+        device: torch.device,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self.device, self.n_vectors, self._ranks = device, entries.starts.size - 1, ranks
+        groups = _group_rows(entries, values, n_others=n_others, device=device, ranks=ranks)
+        self._batches = list(_batch_groups(groups, device))
+        without = np.flatnonzero(np.diff(entries.starts) == 0) if ranks is None or ranks.index == 0 else NOTHING
+        self._own = [torch.from_numpy(without).to(device), *(batch.positions for batch in self._batches)]
+
+    def draw(
+        self,
+        others: Tensor,
+        prior_means: Tensor,
+        precision: Tensor,
+        alpha: float,
+        *,
+        noise: Tensor | None = None,
+        moment: Tensor | None = None,
+        with_error: bool = False,
+    ) -> AxisPosterior:
+        """Return the posterior of every row given the factors of the columns.
+
+        Parameters
+        ----------
+        others
+            Factors (columns, D).
+        prior_means
+            (rows, D); rows without entries have their prior.
+        noise
+            Standard normal numbers (rows, D) that make the draws; default: the draws are the means.
+        moment
+            Mean (D, D) of (v_j, 1)(v_j, 1)' over columns. With it, variances are computed: tr(A^-1 moment).
+        with_error
+            Compute the squared error.
+        """
+        table = make_table(others)
+        means, draws = prior_means.clone(), prior_means.clone()
+        root = None if moment is None else torch.linalg.cholesky(_add_jitter(moment))
+        variances = means.new_empty(0) if root is None else _compute_traces(precision[None], root).repeat(len(means))
+        if noise is not None:
+            lower = torch.linalg.cholesky(precision)
+            draws += torch.linalg.solve_triangular(lower.mT, noise.mT, upper=True).mT
+
+        def solve(batch: Batch) -> Tensor | None:
+            grams, at = compute_grams(batch, table), batch.positions
+            found = solve_grams(grams, prior_means[at], precision, alpha, None if noise is None else noise[at])
+            means[at], draws[at] = found.means, found.draws
+            if root is not None:
+                variances[at] = _compute_traces(alpha * grams[:, :-1, :-1] + precision, root)
+            return _sum_squared_errors(grams, found.draws) if with_error else None
+
+        errors = run_batches(solve, self._batches, self.device)
+        error = sum(map(float, errors)) if with_error else None
+        if self._ranks is not None:
+            means, draws, variances = (self._join(each, self._ranks) for each in (means, draws, variances))
+            if error is not None:
+                error = float(self._ranks.sum_(torch.tensor(error, dtype=torch.float64, device=self.device)))
+        return AxisPosterior(means, draws, variances, error)
+
+    def _join(self, lines: Tensor, ranks: Ranks) -> Tensor:
+        """Return the lines (rows, ...) of all ranks; the first has the rows without entries."""
+        if len(lines) == 0:
+            return lines
+        joined = torch.zeros_like(lines)
+        for own in self._own:
+            joined[own] = lines[own]
+        return ranks.sum_(joined)
+
+
+def _group_rows(
+    entries: AxisEntries, values: FloatArray, *, n_others: int, device: torch.device, ranks: Ranks | None
+) -> Iterator[Group]:
+    """Yield groups of rows with a bounded number of padded entries, the longest rows first; those of this rank."""
+    on_gpu = device.type == "cuda"
+    starts, counts = entries.starts[:-1].astype(np.int64), np.diff(entries.starts)
+    roots = None if entries.extras.weights is None else np.sqrt(entries.extras.weights).astype(np.float32)
+    remaining = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    if ranks is not None:
+        remaining = remaining[ranks.index :: ranks.size]
+    falling = -counts[remaining]
+    first = 0
+    while first < remaining.size:
+        width = int(-falling[first])
+        stop = first + max(1, _ENTRIES_AT_A_TIME[on_gpu] // max(width, _LEAST_WIDTH[on_gpu]))
+        stop = min(stop, int(np.searchsorted(falling, -math.floor(_LEAST_FILLED * width), side="right")))
+        positions = remaining[first : max(stop, first + 1)]
+        first += positions.size
+        places = np.arange(width)
+        observed = places < counts[positions, None]
+        places = np.where(observed, starts[positions, None] + places, 0)
+        yield Group(
+            torch.from_numpy(positions).to(device),
+            torch.from_numpy(np.where(observed, entries.others[places], n_others).astype(np.int32)).to(device),
+            torch.from_numpy(np.where(observed, values[places], 0.0).astype(np.float32)).to(device),
+            None if roots is None else torch.from_numpy(roots[places]).to(device),
+        )
+
+
+def _batch_groups(groups: Iterator[Group], device: torch.device) -> Iterator[Batch]:
+    """Yield batches of groups."""
+    if device.type != "cuda":
+        yield from (Batch(group.positions, [group]) for group in groups)
+        return
+    batch: list[Group] = []
+    for group in groups:
+        batch.append(group)
+        if sum(each.positions.numel() for each in batch) >= _ROWS_AT_A_TIME:
+            yield Batch(torch.cat([each.positions for each in batch]), batch)
+            batch = []
+    if batch:
+        yield Batch(torch.cat([each.positions for each in batch]), batch)
+
+
+def run_batches(solve: Callable[[Batch], Any], batches: Sequence[Batch], device: torch.device) -> list[Any]:
+    """Solve batches, on a CPU in as many threads as torch uses; return the results in their order."""
+    n_threads = min(torch.get_num_threads(), len(batches))
+    if n_threads <= 1 or device.type == "cuda":
+        return [solve(batch) for batch in batches]
+    before = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as threads:
+            return list(threads.map(solve, batches))
+    finally:
+        torch.set_num_threads(before)
+
+
+def make_table(factors: Tensor) -> Tensor:
+    """Return (v_j, 1, -c_j) for each column, and zeros for padding: (columns + 1, D + 1)."""
+    table = factors.new_zeros(factors.shape[0] + 1, factors.shape[1] + 1)
+    table[:-1, :-2], table[:-1, -2], table[:-1, -1] = factors[:, :-1], 1.0, -factors[:, -1]
+    return table
+
+
+def compute_grams(batch: Batch, table: Tensor) -> Tensor:
+    """Return the Gram matrices (rows, D + 1, D + 1) of (v_j, 1, x_ij - c_j) over each row's entries."""
+    if table.device.type == "cuda":
+        grams = table.new_empty(batch.positions.numel(), table.shape[1], table.shape[1])
+        first = 0
+        for group in batch.groups:
+            gathered = table.index_select(0, group.others.view(-1)).view(*group.others.shape, -1)
+            gathered[..., -1] += group.values
+            if group.roots is not None:
+                gathered *= group.roots[..., None]
+            torch.bmm(gathered.mT, gathered, out=grams[first : first + len(gathered)])
+            first += len(gathered)
+        return grams
+    (group,) = batch.groups
+    # On a CPU, numpy's products of a matrix with its own transpose take half the time.
+    lines = table.numpy().take(group.others.numpy(), axis=0)
+    lines[..., -1] += group.values.numpy()
+    if group.roots is not None:
+        lines *= group.roots.numpy()[..., None]
+    return torch.from_numpy(lines.swapaxes(1, 2) @ lines)
+
+
+class GroupPosterior(NamedTuple):
+    """Means and draws (rows, D) of a group."""
+
+    means: Tensor
+    draws: Tensor
+
+
+def solve_grams(
+    grams: Tensor, prior_means: Tensor, precision: Tensor, alpha: float, noise: Tensor | None
+) -> GroupPosterior:
+    """Return the posterior means A^-1 r, and draws A^-1 r + L'^-1 noise, where A = LL'.
+
+    The last line of the Cholesky factor of the matrix with the blocks A and r is L^-1 r.
+    """
+    size = precision.shape[0]
+    whole = alpha * grams
+    whole[:, :-1, :-1] += precision
+    pulled = prior_means @ precision
+    whole[:, -1, :-1] += pulled
+    whole[:, :-1, -1] += pulled
+    # The minimum of alpha |t - Gp|^2 + (p - prior)'precision(p - prior) is this less r'A^-1 r, and is at least 0.
+    whole[:, -1, -1] += (pulled * prior_means).sum(1)
+    whole[:, -1, -1] = 1.01 * whole[:, -1, -1] + 1.0
+    lower = torch.linalg.cholesky_ex(whole).L
+    reduced = lower[:, -1, :size, None]
+    factor = lower[:, :size, :size].mT
+    if noise is None:
+        means = torch.linalg.solve_triangular(factor, reduced, upper=True)[..., 0]
+        return GroupPosterior(means, means)
+    both = torch.linalg.solve_triangular(factor, torch.cat([reduced, reduced + noise[..., None]], dim=2), upper=True)
+    return GroupPosterior(both[..., 0], both[..., 1])
+
+
+def _sum_squared_errors(grams: Tensor, factors: Tensor) -> Tensor:
+    """Return the sum of |t - Gp|^2 over rows, from their Gram matrices."""
+    weights = torch.cat([-factors, torch.ones_like(factors[:, :1])], dim=1)
+    return ((grams @ weights[..., None])[..., 0] * weights).sum(dtype=torch.float64)
+
+
+def _compute_traces(matrices: Tensor, root: Tensor) -> Tensor:
+    """Return tr(A^-1 RR') of each matrix A."""
+    lower = torch.linalg.cholesky_ex(matrices).L
+    solved: Tensor = torch.linalg.solve_triangular(lower, root.expand_as(lower), upper=False)
+    return solved.square().sum((1, 2))
+
+
+def _add_jitter(matrix: Tensor) -> Tensor:
+    """Return a matrix of second moments that has a Cholesky factor."""
+    size = matrix.shape[0]
+    return matrix + (1e-6 * matrix.diagonal().mean() + 1e-12) * torch.eye(
+        size, dtype=matrix.dtype, device=matrix.device
+    )
