@@ -22,7 +22,7 @@ def role(path: Path) -> str:
     text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     line = text.split("\n")[0].rstrip(".")
     start = re.split(r"[:;.]\s", line)[0]
-    return start if start.startswith("`") or start.count(" ") > 2 else line
+    return start if start.startswith("`") or start.count(" ") > 1 else line
 
 
 def lists(folder: Path) -> Iterator[str]:

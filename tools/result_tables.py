@@ -15,14 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from deepmf.experiments.recipe import METRICS, read_table
-from deepmf.experiments.run import Record, Results, list_candidates, rank_candidates
+from deepmf.experiments.run import Record, Results
 from deepmf.experiments.source import has_changed_since
 from deepmf.experiments.tables import (
-    Cell,
-    compute_cells,
     format_costs,
     format_markdown,
-    list_validation_uses,
 )
 from deepmf.matrix.matrix import AREAS
 from deepmf.models.registry import MODELS
@@ -40,10 +37,7 @@ PAGES = (
     ROOT / "docs" / "peers.md",
     ROOT / "docs" / "recommending.md",
 )
-BLOCK = re.compile(r"(<!-- (table|costs|search|summary|benchmark|peers) ([\w/-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-# The rows of the README's short table, at one share of new rows and columns.
-SUMMARY = ("dmf-o", "als", "i-autorec", "dmf", "means")
-NEW_SHARE = 0.2
+BLOCK = re.compile(r"(<!-- (table|costs|benchmark|peers) ([\w/-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 NOTHING_YET = "There are no results yet.\n"
 VALUE = re.compile(r"(<!-- value ([^>]*?) -->)[^<]*(<!-- end -->)")
 OLDER = "† Measured before a later change of the code."
@@ -61,7 +55,7 @@ PROTOCOLS = {
 
 
 def block(kind: str, table: str) -> str:
-    """Return what stands in a block of a page: a table with its notes, its cost, or how its settings were chosen."""
+    """Return what stands in a block of a page: a table with its notes, or what its fits took."""
     if kind == "peers":
         return f"\n{peers(table)}\n"
     if kind == "benchmark":
@@ -79,18 +73,11 @@ def block(kind: str, table: str) -> str:
         }
         return f"\n{own[table]() if table in own else errors_by_table(table)}\n"
     recipes = read_table(table)
-    if kind == "search":
-        searched = [recipe for recipe in recipes if recipe.search]
-        names = [trial.recipe for recipe in searched for trial in list_candidates(recipe)]
-        found = Results(RESULTS / "search").records(names)
-        return f"\n{shorten_search(rank_candidates(searched, found))}\n{footnote(found)}\n"
     records = Results(RESULTS).records(recipes)
     if not records:
         return f"\n{NOTHING_YET}\n"
     if kind == "costs":
         return f"\n{format_costs(records)}\n{footnote(records)}\n"
-    if kind == "summary":
-        return f"\n{summary(table, records)}\n"
     older = older_recipes(records)
     titles = [recipe.title for recipe in recipes if recipe.name in older]
     shown = mark_rows(format_markdown(table, records), [*titles, *(f"{title}, median levels" for title in titles)])
@@ -124,15 +111,6 @@ def footnote(records: Iterable[Record], *, older: bool = False) -> str:
     commits = list(dict.fromkeys(record.get("commit") or "unknown" for record in records))
     known = ", ".join(commits[:-1]) + (" and " if commits[1:] else "") + commits[-1]
     return f"Measured with commit{'s' if commits[1:] else ''} {known}.{f' {OLDER}' if older else ''}\n"
-
-
-def shorten_search(ranked: str) -> str:
-    """Return, for each method, the best settings of a search, their error, the next best error and the number tried."""
-    lines = ["| method | best settings | validation error | next | tried |", "| --- " * 5 + "|"]
-    for title, table in re.findall(r"^([^|\n].*)\n\n((?:\|.*\n)+)", ranked, re.MULTILINE):
-        rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
-        lines.append(f"| {title} | `{rows[0][0]}` | {rows[0][-2]} | {rows[1][-2]} | {len(rows)} |")
-    return "\n".join([*lines, ""])
 
 
 def shorten_peers(shown: str, table: str) -> str:
@@ -389,37 +367,6 @@ def short_error(error: float, *, best: float) -> str:
     """Return an error in three digits."""
     shown = f"{error:.3f}".removeprefix("0")
     return f"**{shown}**" if error == best else shown
-
-
-def summary(table: str, records: list[Record]) -> str:
-    """Return a few rows of a table by area, and what their fits took; all must use validation entries alike."""
-    records = [record for record in records if record["new_share"] == NEW_SHARE]
-    names = [f"{table}/{name}" for name in SUMMARY]
-    uses = {use for name, use in list_validation_uses(table, records).items() if name in names}
-    assert uses == {"choose"}, f"the summary says that validation entries only choose the epoch; rows differ: {uses}"
-    found = {
-        (cell.recipe.name, cell.area): cell for cell in compute_cells(table, records) if cell.new_share == NEW_SHARE
-    }
-    older = older_recipes(records)
-    lines = [
-        "| method | area I | area II | area III | area IV | a fit, mean of five |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
-    for name in names:
-        own = [record for record in records if record["recipe"] == name and "curve" in record]
-        assert len(own) == 5, f"the summary says that there were five fits; {name} has {len(own)}"
-        mean = sum(record["seconds"] for record in own) / len(own)
-        seconds = f"{mean:.1f} s" if mean >= 0.1 else "under 0.1 s"
-        figures = [short(found[name, area]) for area in ("I", "II", "III", "IV")]
-        title = found[name, "I"].recipe.title.removesuffix(" (control)") + (" †" if name in older else "")
-        fit = f"{seconds}, {own[0]['hardware'].replace('CPU, 1 threads', 'one CPU thread')}"
-        lines.append(f"| {' | '.join([title, *figures, fit])} |")
-    return with_footnote(lines, [record for record in records if record["recipe"] in names])
-
-
-def short(cell: Cell) -> str:
-    """Return mean and spread of a figure in three digits."""
-    return "-" if cell.mean is None else f"{cell.mean:.3f} ± {cell.spread:.3f}"
 
 
 def value(asked: str) -> str:
