@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import runpy
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +18,11 @@ from deepmf import __version__
 from deepmf.models.base import Model
 from deepmf.training.settings import Settings, list_settings
 
-URLS = tomllib.loads(
-    (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
-)["project"]["urls"]
+ROOT = Path(__file__).parents[1]
+URLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+    "urls"
+]
+FILE_TREE = runpy.run_path(str(ROOT / "tools" / "file_tree.py"))
 
 project = "deepmf"
 author = "The deepmf developers"
@@ -166,6 +169,12 @@ def plain_attributes(app: Sphinx, doctree: nodes.document) -> None:
             shown[:] = [nodes.Text(plain)]
 
 
+def add_source_files(app: Sphinx, docname: str, source: list[str]) -> None:
+    """List every source file on its page."""
+    if docname == "files":
+        source[0] += "".join(FILE_TREE["list_files"]())
+
+
 def inline_math(translator: HTML5Translator, node: nodes.math) -> None:
     """Write a formula in a line as MathML."""
     translator.body.append(tex2mathml(node.astext()))
@@ -188,6 +197,8 @@ def setup(app: Sphinx) -> None:
     )  # before napoleon
     app.connect("autodoc-process-signature", plain_signature)
     app.connect("doctree-read", plain_attributes)
+    app.connect("source-read", add_source_files)
+    app.connect("env-get-outdated", lambda *_: ["files"])
 
 
 def _as_item(found: re.Match[str]) -> str:
