@@ -30,6 +30,7 @@ import deepmf.sklearn
 from deepmf import errors, metrics
 from deepmf.cli.app import app, main
 from deepmf.datasets import generate
+from deepmf.models.ordinal.settings import Facts, choose_settings
 from deepmf.models.registry import MODELS, model_class
 
 ROOT = Path(__file__).parents[1]
@@ -275,6 +276,21 @@ def test_pictures_are_those_of_the_tool() -> None:
     for path, drawn in concept_pictures.pictures().items():
         assert path.read_text(encoding="utf-8") == drawn, f"{path.name} is not up to date; make format draws it"
     assert result_tables.FEATURE_PICTURE.read_text(encoding="utf-8") == result_tables.feature_picture()
+
+
+def test_settings_are_chosen_as_the_page_says() -> None:
+    text = (DOCS / "concepts.md").read_text(encoding="utf-8").replace("a million", "1,000,000")
+    rows = re.findall(r"^\| ([\d,]+) x ([\d,]+), ([\d,]+) entries \| (.*) \| (.*) \|$", text, re.MULTILINE)
+    assert len(rows) == 3
+    for *shape, on_cpu, on_gpu in rows:
+        counts = [int(number.replace(",", "")) for number in shape]
+        for shown, gpu in ((on_cpu, False), (on_gpu, True)):
+            chosen = choose_settings(Facts(*counts, on_gpu=gpu), "normal")
+            networks = {1: "one network", 4: "four networks"}[chosen["networks"]]
+            dropout = f"{chosen['dropout']:.2f}".removeprefix("0")
+            assert shown == (
+                f"{networks}, {chosen['hidden_sizes'][0]} wide, dropout {dropout}, {chosen['epochs']} epochs"
+            )
 
 
 # Of each line of the table of speed and memory: what its figures are, in their order.
