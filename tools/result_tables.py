@@ -438,15 +438,11 @@ def feature_records(data: str, model: str, *, with_features: bool, split: str = 
 
 
 def feature_tables() -> str:
-    """Return what features are worth: by area, and for rows and columns with few entries."""
+    """Return what features are worth: by area, and where nothing is new."""
     parts = []
     for data, title in DATA.items():
         by_area = _feature_table(data, ("I", "II", "III", "IV"), lambda record, at: record["areas"][at])
         parts.append(f"{title}, RMSE by area:\n\n{by_area}")
-    parts += [
-        f"{DATA['ml-1m']}, {SIDES[side]} by the number of known entries:\n\n{_cold_table('ml-1m', side)}"
-        for side in ("rows", "columns")
-    ]
     parts.append(f"Known rows and columns, OrdinalDMF:\n\n{_on_known()}")
     shown = "\n".join(parts)
     asked = [(data, model, "areas") for data in DATA for model in NAMES]
@@ -457,21 +453,6 @@ def feature_tables() -> str:
         for given in (False, True)
     )
     return f"{shown}\n{footnote((run for own in runs for run in own), older='†' in shown)}"
-
-
-def _cold_table(data: str, side: str) -> str:
-    """Return mean errors of new rows or columns with few entries, and the largest standard deviation among them."""
-    counts = ("0", "1", "2", "5", "10", "20")
-    lines = [f"| method | {' | '.join(counts)} |", "| --- " * (len(counts) + 1) + "|"]
-    spreads = []
-    for model, name in NAMES.items():
-        for with_features in (False, True):
-            own = feature_records(data, model, with_features=with_features)
-            figures = [[record[side][at] for record in own] for at in counts]
-            spreads += [statistics.stdev(each) for each in figures]
-            title = (f"{name}, with features" if with_features else name) + _mark(own)
-            lines.append(f"| {title} | {' | '.join(f'{statistics.mean(each):.3f}' for each in figures)} |")
-    return "\n".join([*lines, "", f"Standard deviations are at most {max(spreads):.3f}.", ""])
 
 
 def _mark(records: Iterable[Record]) -> str:
