@@ -236,9 +236,12 @@ def split_low_rank(n_held_out: int = 400) -> tuple[EntryStore, ValidationEntries
     return EntryStore.of(ObservedMatrix.from_array(table)), held_out
 
 
-def fit_both(size: int | None = 3, iterations: int = 30) -> tuple[list[LinearFit], EntryStore, ValidationEntries]:
+def fit_both(
+    size: int | None = 3, iterations: int = 30, n_samples: int = 10
+) -> tuple[list[LinearFit], EntryStore, ValidationEntries]:
     seen, held_out = split_low_rank()
-    settings: dict[str, Any] = {"size": size, "iterations": iterations, "seed": 0, "device": torch.device("cpu")}
+    settings: dict[str, Any] = {"size": size, "iterations": iterations, "n_samples": n_samples, "seed": 0}
+    settings["device"] = torch.device("cpu")
     return fit_linear_models(seen, held_out, seen.train, **settings), seen, held_out
 
 
@@ -251,9 +254,19 @@ def test_samples_of_the_posterior_and_als_are_both_fitted_to_a_small_matrix() ->
     assert [type(fit.model) for fit in fit_both(iterations=0)[0]] == [RidgeModel]
     assert fit_both(size=0)[0] == []
     for iterations, size, fit in ((30, 3, sampled), (0, 3, als)):
-        assert bound_linear_width(size=size, iterations=iterations, is_gpu=False) == fit.model.width
-    assert bound_linear_width(size=None, iterations=30, is_gpu=False) > sampled.model.width
-    assert bound_linear_width(size=0, iterations=30, is_gpu=False) == 0
+        assert bound_linear_width(size=size, iterations=iterations, n_samples=10, is_gpu=False) == fit.model.width
+    assert bound_linear_width(size=None, iterations=30, n_samples=10, is_gpu=False) > sampled.model.width
+    assert bound_linear_width(size=0, iterations=30, n_samples=10, is_gpu=False) == 0
+
+
+def test_more_samples_have_a_larger_size() -> None:
+    sizes = []
+    for n_samples in (10, 20):
+        (sampled, _), _, _ = fit_both(size=None, n_samples=n_samples)
+        assert sampled.model.n_samples == n_samples
+        assert sampled.model.width <= bound_linear_width(size=None, iterations=30, n_samples=n_samples, is_gpu=False)
+        sizes.append(sampled.model.size)
+    assert sizes == [16, 25]  # 25: the mean number of entries of rows and columns
 
 
 def test_latents_of_samples_predict_as_the_chain_did() -> None:

@@ -321,6 +321,7 @@ def build_encoder(
         entries.train,
         size=settings.linear_size,
         iterations=settings.linear_iterations,
+        n_samples=settings.linear_samples,
         seed=settings.seed,
         device=encoder.device,
     )

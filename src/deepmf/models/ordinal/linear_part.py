@@ -54,12 +54,10 @@ _MOST_CUT, _MOST_PREDICTED = 500, 5_000
 # The linear part is used only if it lowers the error by at least this share.
 _LEAST_GAIN = 2e-4
 
-# Latent sizes of ALS, and of a sample of the posterior on a CPU and on a GPU.
+# Latent sizes of ALS, and of ten samples of the posterior on a CPU and on a GPU. A chain that gives twice as many
+# samples is longer, and has use for twice the size.
 _FEWEST_LATENTS, _MOST_LATENTS = 24, 40
-_FEWEST_SAMPLED, _MOST_SAMPLED = 4, {False: 16, True: 32}
-
-# Samples that are kept of a chain.
-_SAMPLES = 10
+_FEWEST_SAMPLED, _MOST_SAMPLED, _SAMPLES = 4, {False: 16, True: 32}, 10
 
 # With more entries, as on MovieLens-1M, samples of the posterior are better than ALS, and ALS is not fitted.
 _ALS_UP_TO = 300_000
@@ -374,6 +372,7 @@ def fit_linear_models(
     *,
     size: int | None,
     iterations: int,
+    n_samples: int,
     seed: int,
     device: torch.device,
 ) -> list[LinearFit]:
@@ -387,10 +386,14 @@ def fit_linear_models(
         Latent size of either model; default: chosen for the matrix. 0: no linear model.
     iterations
         Number of iterations of the sampler; 0: ALS alone.
+    n_samples
+        Number of samples that are kept of them.
     """
     fits = []
     if size != 0 and iterations:
-        sampled = fit_samples(seen, held_out, size=size, iterations=iterations, seed=seed, device=device)
+        sampled = fit_samples(
+            seen, held_out, size=size, iterations=iterations, n_samples=n_samples, seed=seed, device=device
+        )
         fits += [] if sampled is None else [sampled]
     if size != 0 and not (fits and seen.train.n_entries > _ALS_UP_TO):
         fits.append(fit_als(seen, held_out, train, size=size, seed=seed))
@@ -419,6 +422,7 @@ def fit_samples(
     *,
     size: int | None,
     iterations: int,
+    n_samples: int,
     seed: int,
     device: torch.device,
 ) -> LinearFit | None:
@@ -426,7 +430,7 @@ def fit_samples(
     train = seen.train
     if size is None:
         mean_count = 2 * train.n_entries // sum(train.shape)
-        size = max(_FEWEST_SAMPLED, min(_MOST_SAMPLED[device.type == "cuda"], mean_count))
+        size = max(_FEWEST_SAMPLED, min(_find_most_sampled(n_samples, is_gpu=device.type == "cuda"), mean_count))
     try:
         units = Units.of(train)
         chain = run_chain(
@@ -436,7 +440,7 @@ def fit_samples(
             held_out.columns,
             latent_size=size,
             iterations=iterations,
-            n_samples=_SAMPLES,
+            n_samples=n_samples,
             seed=seed,
             device=device,
         )
@@ -451,13 +455,18 @@ def fit_samples(
     return LinearFit(model, columns, chain.predictions - np.float32(units.mean))
 
 
-def bound_linear_width(*, size: int | None, iterations: int, is_gpu: bool) -> int:
+def _find_most_sampled(n_samples: int, *, is_gpu: bool) -> int:
+    """Return the largest latent size that is chosen for a sample."""
+    return _MOST_SAMPLED[is_gpu] * max(1, n_samples // _SAMPLES)
+
+
+def bound_linear_width(*, size: int | None, iterations: int, n_samples: int, is_gpu: bool) -> int:
     """Return the largest width that the latents of the linear part may have with these settings."""
     if size == 0:
         return 0
     if iterations == 0:
         return (size or _MOST_LATENTS) + ALS.n_beside
-    return _SAMPLES * (size or _MOST_SAMPLED[is_gpu]) + ALS.n_beside
+    return n_samples * (size or _find_most_sampled(n_samples, is_gpu=is_gpu)) + ALS.n_beside
 
 
 def choose_linear_size(n_rows: int, n_columns: int, n_entries: int) -> int:

@@ -117,10 +117,14 @@ class OrdinalDMF(NetworkModel):
 
     @property
     def _latent_width(self) -> int:
+        settings = self.settings
         linear = bound_linear_width(
-            size=self.settings.linear_size, iterations=self.settings.linear_iterations, is_gpu=self._on_gpu
+            size=settings.linear_size,
+            iterations=settings.linear_iterations,
+            n_samples=settings.linear_samples,
+            is_gpu=self._on_gpu,
         )
-        return self._direction_size + self.settings.landmarks + linear
+        return self._direction_size + settings.landmarks + linear
 
     @property
     def _direction_size(self) -> int:

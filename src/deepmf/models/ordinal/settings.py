@@ -37,6 +37,7 @@ class Effort(NamedTuple):
     views: int
     landmarks: int
     iterations: int  # of the sampler of the linear part, for `_USUAL_ENTRIES`
+    samples: int = 10  # of the linear part
 
 
 _ON_CPU = {
@@ -48,7 +49,9 @@ _ON_CPU = {
 _ON_GPU = {
     "quick": Effort(1, 512, 0.3, passes=15, most_passes=15, most_blocks=50, views=8, landmarks=128, iterations=150),
     "normal": Effort(4, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=16, landmarks=512, iterations=400),
-    "best": Effort(8, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=32, landmarks=1024, iterations=800),
+    "best": Effort(
+        8, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=32, landmarks=1024, iterations=800, samples=20
+    ),
 }
 
 EFFORTS = tuple(_ON_CPU)
@@ -129,6 +132,7 @@ def choose_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> 
         "views": max(_FEWEST_VIEWS, round(views)),
         "landmarks": spent.landmarks,
         "linear_iterations": round(spent.iterations * longer) if facts.n_entries >= _FEWEST_SAMPLED else 0,
+        "linear_samples": spent.samples,
     }
 
 
@@ -202,12 +206,15 @@ class OrdinalDMFSettings(TwoBranchSettings, RecommendationSettings):
     landmarks: int = setting(256, "Number of Nyström landmarks in the refinement of rows.", low=1, high=WIDEST)
     linear_size: int | None = setting(
         None,
-        "Latent size of the linear part (0: no linear part; none: chosen, up to 16 or 32 in each sample).",
+        "Latent size of the linear part (0: no linear part; none: chosen, up to 16, 32 or 64 in each sample).",
         low=0,
         high=WIDEST,
     )
     linear_iterations: int = setting(
         60, "Number of iterations of the sampler that fits the linear part (0: ALS fits it).", low=0, high=WIDEST
+    )
+    linear_samples: int = setting(
+        10, "Number of samples of the linear part to keep, evenly spaced after the burn-in.", low=1, high=WIDEST
     )
     bins: int = setting(
         32, "Number of bins for values on a scale without levels; most bins have equal frequency.", low=2, high=1 << 16
