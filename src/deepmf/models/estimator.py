@@ -137,9 +137,9 @@ class Estimator(ABC):
 
         Notes
         -----
-        In a process group of torch.distributed, OrdinalDMF, DMF and DMFD fit one model together: all processes call
-        `fit` with the same arguments and end with the same model. The tables of the first layers and the work of each
-        step are divided among the processes. Only the first shows progress, and the checkpoint is a folder.
+        In a process group of torch.distributed, OrdinalDMF, DMF, DMFD and BayesianMF fit one model together: all
+        processes call `fit` with the same arguments and end with the same model. Only the first shows progress, and
+        the checkpoint is a folder.
         """
         name, train = type(self).__name__, to_matrix(train)
         check_trainable(train)
