@@ -4,7 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from deepmf.datasets import generate
 from deepmf.errors import BadModelFile
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
@@ -109,6 +111,37 @@ def test_rows_with_few_entries_solve_the_same_equations() -> None:
         np.testing.assert_allclose(latents[row], solved, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_a_fit_is_that_of_sweeps_in_double_precision(is_weighted: bool) -> None:
+    """Short and long rows, rows and columns without entries, and weights of entries."""
+    generator = np.random.default_rng(3)
+    lengths = np.concatenate([[0, 1, 2], generator.integers(1, 90, 97)])
+    rows = np.repeat(np.arange(100), lengths)
+    columns = np.concatenate([generator.choice(99, n, replace=False) for n in lengths])
+    weights = generator.uniform(0.5, 2.0, rows.size) if is_weighted else None
+    matrix = ObservedMatrix.from_interactions(
+        rows, columns, row_labels=range(100), column_labels=range(100), weights=weights
+    )
+    model = WeightedALS.fit(matrix, 0.05)
+    w = np.zeros((100, 100))
+    w[rows, columns] = 1.0 if weights is None else weights
+    size = model.columns.shape[1]
+    u, v = np.empty((100, size)), np.random.default_rng(0).standard_normal((100, size), dtype=np.float32) * 0.1
+    v = (v / np.sqrt(size)).astype(np.float64)
+
+    def solve(weights: np.ndarray, others: np.ndarray) -> np.ndarray:
+        ridge = 0.05 * (weights.sum() + 0.3 * 100) * np.eye(size)
+        return np.linalg.solve(
+            others.T @ (weights[:, None] * others) + 0.3 * others.T @ others + ridge, others.T @ weights
+        )
+
+    for _ in range(8):
+        u = np.stack([solve(each, v) for each in w])
+        v = np.stack([solve(each, u) for each in w.T])
+    np.testing.assert_allclose(model.columns @ model.columns.T, v @ v.T, atol=2e-3)
+    assert np.all(model.columns[99] == 0)
+
+
 def test_counts_weigh_entries() -> None:
     counts = np.array([[8.0, 1, 0, 0], [4, 2, 1, 0], [0, 1, 3, 9], [1, 0, 7, 2], [5, 1, 0, 0]])
     rows, columns = np.nonzero(counts)
@@ -160,3 +193,16 @@ def test_a_file_keeps_every_bit_and_lies_are_refused(kind: str, tmp_path: Path) 
     weights = {"presence.weights": np.zeros((3, 3), dtype=np.float16), "presence.diagonal": np.zeros(3)}
     with pytest.raises(BadModelFile, match="presence.weights"):
         Ease.unpack(weights, model.entries_, 1.0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_gpu_fits_the_same_models() -> None:
+    matrix = generate(300, 200, density=0.1, named=False, seed=0).matrix
+    entries = EntryStore.of(matrix).row_entries(np.arange(300))
+    for model_class, penalty in ((Ease, 40.0), (WeightedALS, 0.01)):
+        models = [model_class.fit(matrix, penalty, device=torch.device(name)) for name in ("cpu", "cuda")]
+        scores = [model.score_block(model.describe_rows(entries), slice(0, 200)) for model in models]
+        np.testing.assert_allclose(*scores, atol=2e-3)
+        on_gpu = models[1].score_all(entries, np.arange(200), torch.device("cuda")).cpu().numpy()
+        np.testing.assert_allclose(on_gpu, scores[1], atol=1e-4)

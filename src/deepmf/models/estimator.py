@@ -49,7 +49,7 @@ from deepmf.storage.model_file import Tensors
 from deepmf.training.history import Callback, History
 from deepmf.training.loop import Task, ValidationEntries
 from deepmf.training.progress import FitPlan, show_epochs
-from deepmf.training.runtime import limit_threads
+from deepmf.training.runtime import Runtime, limit_threads
 from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings
 
 if TYPE_CHECKING:  # imported by the methods that use it: most models are never warm-started
@@ -340,6 +340,7 @@ class Estimator(ABC):
                 None if validation is None else PlacedEntries(*validation),
                 folds_in=self._areas.covers_new("row"),
                 seed=settings.seed,
+                device=Runtime(getattr(settings, "device", "cpu")).device,
             )
         if "presence" not in self._given:
             chosen: dict[str, Any] = {"presence": None if found is None else found.kind}

@@ -30,16 +30,18 @@ from __future__ import annotations
 import reprlib
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 import torch
-from scipy.linalg.blas import ssyrk
 from scipy.linalg.lapack import sposv, spotrf, spotri
+from torch import Tensor
+from torch.nn import functional
 
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
@@ -47,7 +49,14 @@ from deepmf.matrix.axis_entries import AxisEntries, gather, group
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.gibbs.posterior import Batch, compute_grams, lay_out, run_batches
+from deepmf.models.gibbs.prior import make_product
 from deepmf.storage.model_file import Packed, Tensors, read_field, read_numbers
+
+CPU = torch.device("cpu")
+
+Numbers = TypeVar("Numbers", npt.NDArray[Any], Tensor)  # tensors lie on the device of a fit
+LatentSolver = Callable[[Tensor, float], Tensor]  # from latents of columns and a penalty to latents of rows
 
 # The largest number of columns of EASE: its weights then take 150 MB, and the inverse a few seconds.
 MOST_EASE_COLUMNS = 6000
@@ -85,8 +94,8 @@ class PresenceModel(ABC):
 
     @classmethod
     @abstractmethod
-    def prepare(cls, train: ObservedMatrix, count_weight: float = 0.0) -> Any:
-        """Return what fits to a matrix with several penalties share."""
+    def prepare(cls, train: ObservedMatrix, count_weight: float = 0.0, device: torch.device = CPU) -> Any:
+        """Return what fits to a matrix with several penalties share; the device is the one to fit on."""
 
     @classmethod
     @abstractmethod
@@ -99,9 +108,9 @@ class PresenceModel(ABC):
         """Return the model of a prepared matrix."""
 
     @classmethod
-    def fit(cls, train: ObservedMatrix, penalty: float, count_weight: float = 0.0) -> Self:
+    def fit(cls, train: ObservedMatrix, penalty: float, count_weight: float = 0.0, device: torch.device = CPU) -> Self:
         """Return the model of a matrix."""
-        return cls.fit_prepared(cls.prepare(train, count_weight), penalty)
+        return cls.fit_prepared(cls.prepare(train, count_weight, device), penalty)
 
     @classmethod
     @abstractmethod
@@ -124,6 +133,10 @@ class PresenceModel(ABC):
     @abstractmethod
     def score_pairs(self, described: Any, columns: IndexArray) -> npt.NDArray[Any]:
         """Return the scores (rows, n) of described rows for columns (rows, n) of their own."""
+
+    def score_all(self, entries: AxisEntries, columns: IndexArray, device: torch.device) -> Tensor:
+        """Return the scores (rows, columns) of rows with these entries, on a device."""
+        return torch.from_numpy(self.score_block(self.describe_rows(entries), columns)).to(device)
 
     @abstractmethod
     def find_effects(self, entries: AxisEntries, column: int) -> FloatArray:
@@ -170,32 +183,28 @@ class Ease(PresenceModel):
         return len(self.weights)
 
     @classmethod
-    def prepare(cls, train: ObservedMatrix, count_weight: float = 0.0) -> EaseGram:
+    def prepare(cls, train: ObservedMatrix, count_weight: float = 0.0, device: torch.device = CPU) -> EaseGram:
         """Return X'DX."""
-        return EaseGram(_multiply(_weigh_entries(train, _ROW_POWER / 2, count_weight)), count_weight)
+        return EaseGram(_multiply(_weigh_entries(train, _ROW_POWER / 2, count_weight), device), count_weight)
 
     @classmethod
     def narrow(cls, prepared: EaseGram, columns: IndexArray) -> EaseGram:
         """Return X'DX of some columns; the weights of rows stay those of all columns."""
-        return EaseGram(np.asfortranarray(prepared.lower[np.ix_(columns, columns)]), prepared.count_weight)
+        at = torch.from_numpy(columns).to(prepared.gram.device)
+        return EaseGram(prepared.gram[at[:, None], at], prepared.count_weight)
 
     @classmethod
     def fit_prepared(cls, prepared: EaseGram, penalty: float) -> Self:
         """Return the model of a prepared matrix."""
-        equations = prepared.lower.copy(order="F")
-        n_columns = len(equations)
-        equations[np.diag_indices(n_columns)] += np.float32(penalty)
-        factor, failed = spotrf(equations, lower=1, overwrite_a=1)
-        inverse, _ = spotri(factor, lower=1, overwrite_c=1) if not failed else (factor, failed)
-        if failed:
-            raise np.linalg.LinAlgError("the weights of EASE have no solution")
-        diagonal = np.diag(inverse).copy()
-        lower = torch.from_numpy(inverse.T).triu(1)  # of the transposed matrix, which is the same
-        weights = lower + lower.T
-        weights /= -torch.from_numpy(diagonal)
+        equations = prepared.gram.clone()
+        equations.diagonal().add_(penalty)
+        inverse = _invert(equations)
+        diagonal = inverse.diagonal().clone()
+        weights = inverse.div_(-diagonal).fill_diagonal_(0.0)
         # As in the file, which has half precision: no score changes by more than 1e-4.
-        nothing = scipy.sparse.csr_array((0, n_columns), dtype=np.float32)
-        return cls(weights.half().float().numpy(), diagonal, penalty, nothing, prepared.count_weight)
+        weights = weights.half().float().cpu()
+        nothing = scipy.sparse.csr_array((0, len(weights)), dtype=np.float32)
+        return cls(weights.numpy(), diagonal.cpu().numpy(), penalty, nothing, prepared.count_weight)
 
     @classmethod
     def list_penalties(cls, train: ObservedMatrix) -> list[float]:
@@ -231,6 +240,12 @@ class Ease(PresenceModel):
             weights = self.weights[others[:, None], np.repeat(columns[:, some], counts, axis=0)]
             scores[filled, some] = np.add.reduceat(weights * described.own[:, None], starts[filled], axis=0)
         return scores
+
+    def score_all(self, entries: AxisEntries, columns: IndexArray, device: torch.device) -> Tensor:
+        """Return the scores (rows, columns) of rows with these entries, on a device."""
+        own = _read_entries(entries, self.count_weight)
+        multiply = make_product(entries.starts, entries.others, own, len(self.weights), device)
+        return multiply(torch.from_numpy(self.weights).to(device))[:, torch.from_numpy(columns).to(device)]
 
     def find_effects(self, entries: AxisEntries, column: int) -> FloatArray:
         """Return how much each entry of a single row adds to its score for a column: weights of B, exactly."""
@@ -280,27 +295,46 @@ class Ease(PresenceModel):
 
 
 class EaseGram(NamedTuple):
-    """X'DX, (columns, columns), of which the lower triangle is filled."""
+    """X'DX, (columns, columns), on the device to fit on."""
 
-    lower: LatentArray
+    gram: Tensor
     count_weight: float
 
 
-def _multiply(weighted: scipy.sparse.csr_array) -> LatentArray:
-    """Return the product of the transposed matrix with itself; only its lower triangle is filled.
+def _multiply(weighted: scipy.sparse.csr_array, device: torch.device) -> Tensor:
+    """Return the product of the transposed matrix with itself.
 
-    A product in dense blocks of rows is faster than a sparse one where rows have many entries: 1.0 instead of 1.8 CPU
-    seconds on MovieLens-1M.
+    A product in dense blocks of rows is faster than a sparse one on a GPU, and on a CPU where rows have many entries:
+    1.0 instead of 1.8 CPU seconds on MovieLens-1M.
     """
     n_rows, n_columns = weighted.shape
     counts = np.diff(weighted.indptr).astype(np.float64)
-    if n_rows * float(n_columns) ** 2 > _SPARSE_COST * np.square(counts).sum():
-        return np.asfortranarray((weighted.T @ weighted).toarray())
-    product = np.zeros((n_columns, n_columns), dtype=np.float32, order="F")
+    on_gpu = device.type == "cuda"
+    if not on_gpu and n_rows * float(n_columns) ** 2 > _SPARSE_COST * np.square(counts).sum():
+        return torch.from_numpy((weighted.T @ weighted).toarray())
+    product = torch.zeros(n_columns, n_columns, dtype=torch.float32, device=device)
     for start in range(0, n_rows, _ROWS_AT_A_TIME):
         block = weighted[start : start + _ROWS_AT_A_TIME].toarray()
-        product = ssyrk(1.0, block.T, beta=1.0, c=product, lower=1, overwrite_c=1)
+        if on_gpu:
+            sent = torch.from_numpy(block).to(device)
+            product.addmm_(sent.mT, sent)
+        else:
+            product += torch.from_numpy(block.T @ block)  # numpy computes one half of it, and copies that
     return product
+
+
+def _invert(equations: Tensor) -> Tensor:
+    """Return the inverse of a positive definite matrix, which it overwrites."""
+    if equations.is_cuda:
+        factor, failed = torch.linalg.cholesky_ex(equations)
+    else:  # LAPACK in place takes three quarters of the time
+        lower, failed = spotrf(equations.numpy().T, lower=1, overwrite_a=1)
+    if failed:
+        raise np.linalg.LinAlgError("the weights of EASE have no solution")
+    if equations.is_cuda:
+        return torch.cholesky_inverse(factor)
+    half = torch.from_numpy(spotri(lower, lower=1, overwrite_c=1)[0].T).triu()
+    return half + half.triu(1).mT
 
 
 @dataclass(frozen=True)
@@ -349,33 +383,37 @@ class WeightedALS(PresenceModel):
         return self.n_columns
 
     @classmethod
-    def prepare(cls, train: ObservedMatrix, count_weight: float = 0.0) -> CountedMatrix:
-        """Return the matrix itself."""
-        return CountedMatrix(train, count_weight)
-
-    @classmethod
-    def narrow(cls, prepared: CountedMatrix, columns: IndexArray) -> CountedMatrix:
-        """Return some columns of the matrix."""
-        train = prepared.train
-        return prepared._replace(train=train.take(np.arange(train.shape[0]), columns))
-
-    @classmethod
-    def fit_prepared(cls, prepared: CountedMatrix, penalty: float) -> Self:
-        """Return the model after a number of sweeps from random latents."""
-        train, count_weight = prepared
+    def prepare(cls, train: ObservedMatrix, count_weight: float = 0.0, device: torch.device = CPU) -> PreparedALS:
+        """Return solvers of all rows and of all columns."""
         n_rows, n_columns = train.shape
-        size = min(_LATENT_SIZE, n_rows, n_columns)
         values = np.asarray(train.values, dtype=np.float64) if count_weight else np.ones(train.n_entries)
         order, extras = train.by_column.entries, Extras(weights=train.weights)
         by_row = AxisEntries(train.by_row.starts, train.by_row.columns, values, extras=extras)
-        by_column = AxisEntries(train.by_column.starts, train.by_column.rows, values[order], extras=extras.take(order))
-        generator = np.random.default_rng(0)
-        columns = generator.standard_normal((n_columns, size), dtype=np.float32) * np.float32(0.1 / np.sqrt(size))
-        rows = np.empty((0, size), dtype=np.float32)
+        of_columns = values[order] if count_weight else values
+        by_column = AxisEntries(train.by_column.starts, train.by_column.rows, of_columns, extras=extras.take(order))
+        solve_rows = _make_solver(by_row, n_columns, count_weight, device)
+        return PreparedALS(
+            train, count_weight, device, solve_rows, _make_solver(by_column, n_rows, count_weight, device)
+        )
+
+    @classmethod
+    def narrow(cls, prepared: PreparedALS, columns: IndexArray) -> PreparedALS:
+        """Return the same for some columns of the matrix."""
+        train = prepared.train.take(np.arange(prepared.train.shape[0]), columns)
+        return cls.prepare(train, prepared.count_weight, prepared.device)
+
+    @classmethod
+    def fit_prepared(cls, prepared: PreparedALS, penalty: float) -> Self:
+        """Return the model after a number of sweeps from random latents."""
+        n_rows, n_columns = prepared.train.shape
+        size = min(_LATENT_SIZE, n_rows, n_columns)
+        start = np.random.default_rng(0).standard_normal((n_columns, size), dtype=np.float32)
+        columns = torch.from_numpy(start * np.float32(0.1 / np.sqrt(size))).to(prepared.device)
         for _ in range(_SWEEPS):
-            rows = _solve(by_row, columns, _weigh_gram(columns), penalty, n_columns, count_weight)
-            columns = _solve(by_column, rows, _weigh_gram(rows), penalty, n_rows, count_weight)
-        return cls(columns, _weigh_gram(rows), penalty, n_rows, n_columns, count_weight)
+            rows = prepared.solve_rows(columns, penalty)
+            columns = prepared.solve_columns(rows, penalty)
+        row_gram = _weigh_gram(rows).cpu().numpy()
+        return cls(columns.cpu().numpy(), row_gram, penalty, n_rows, n_columns, prepared.count_weight)
 
     @classmethod
     def list_penalties(cls, train: ObservedMatrix) -> list[float]:
@@ -450,17 +488,89 @@ class WeightedALS(PresenceModel):
         return _weigh_gram(self.columns[: self.n_columns])
 
 
-class CountedMatrix(NamedTuple):
-    """A matrix, and the weight of its counts."""
+class PreparedALS(NamedTuple):
+    """A matrix, the weight of its counts, the device to fit on, and the solvers of all rows and columns there."""
 
     train: ObservedMatrix
     count_weight: float
+    device: torch.device
+    solve_rows: LatentSolver
+    solve_columns: LatentSolver
 
 
-def _weigh_gram(latents: LatentArray) -> LatentArray:
+def _weigh_gram(latents: Numbers) -> Numbers:
     """Return the sum of outer products, (latent, latent), times the weight of pairs without an entry."""
-    gram: LatentArray = np.float32(_UNOBSERVED_WEIGHT) * (latents.T @ latents)
+    gram: Numbers = _UNOBSERVED_WEIGHT * (latents.T @ latents)
     return gram
+
+
+def _make_solver(entries: AxisEntries, n_others: int, count_weight: float, device: torch.device) -> LatentSolver:
+    """Return a function that does what `_solve` does, for many rows again and again, on a device.
+
+    Latents are turned to the eigenvectors of the gram, so that it is a diagonal matrix like the ridges.
+    """
+    units = torch.from_numpy(_compute_ridges(entries, 1.0, n_others)).to(device)
+    weights = _weigh_errors(entries, count_weight) if count_weight or entries.extras.weights is not None else None
+    weighted = entries._replace(extras=Extras(weights=weights))
+    batches = lay_out(weighted, np.ones(entries.others.size), n_others=n_others, device=device)
+
+    def solve(others: Tensor, penalty: float) -> Tensor:
+        values, turns = torch.linalg.eigh(_weigh_gram(others.double()))
+        values, turns = values.float(), turns.float()
+        table = functional.pad(others @ turns, (0, 1, 0, 1))  # (v, 0), and zeros for padding; ones are added as values
+        solved, ridges = others.new_zeros(len(units), others.shape[1]), penalty * units
+
+        def solve_batch(batch: Batch) -> None:
+            diagonals, width = values + ridges[batch.positions, None], batch.groups[0].others.shape[1]
+            is_short = device.type == "cpu" and width <= _SHORT * others.shape[1]
+            find = _solve_wide if is_short else _solve_grams
+            solved[batch.positions] = find(batch, table, diagonals)
+
+        run_batches(solve_batch, batches, device)
+        found: Tensor = solved @ turns.mT
+        return found
+
+    return solve
+
+
+def _solve_grams(batch: Batch, table: Tensor, diagonals: Tensor) -> Tensor:
+    """Return the latents u (rows, latent) with (sum of w v v' + diagonal) u = sum of w v, from Gram matrices of (v, 1).
+
+    The last line of the Cholesky factor of a whole matrix is L^-1 (sum of w v), where L is the factor of the equations.
+    """
+    grams = compute_grams(batch, table)
+    entries = grams.diagonal(dim1=1, dim2=2)  # a view
+    entries[:, :-1] += diagonals
+    entries[:, -1] = 1.01 * entries[:, -1] + 1.0  # any number that rounding cannot bring below the squared line
+    lower, failed = torch.linalg.cholesky_ex(grams)
+    solved = torch.linalg.solve_triangular(lower[:, :-1, :-1].mT, lower[:, -1, :-1, None], upper=True)
+    bad = failed > 0  # not positive definite in single precision
+    if bool(bad.any()):
+        equations = grams[bad].double()
+        solved[bad] = torch.linalg.solve(equations[:, :-1, :-1], equations[:, :-1, -1:]).float()
+    found: Tensor = solved[..., 0]
+    return found
+
+
+def _solve_wide(batch: Batch, table: Tensor, diagonals: Tensor) -> Tensor:
+    """Return the same for rows with few entries, by systems the size of a row instead of a latent.
+
+    With the diagonal D and the lines sqrt(w) v as V, u = D^-1 V' (1 + V D^-1 V')^-1 sqrt(w).
+    """
+    (group,) = batch.groups
+    lines, roots = table[group.others][..., :-1], group.values
+    if group.roots is not None:
+        lines, roots = lines * group.roots[..., None], roots * group.roots
+    scaled = lines / diagonals[:, None]
+    small = scaled @ lines.mT
+    small.diagonal(dim1=1, dim2=2).add_(1.0)
+    shares = torch.cholesky_solve(roots[..., None], torch.linalg.cholesky_ex(small).L)
+    return (scaled * shares).sum(dim=1)
+
+
+def _compute_ridges(entries: AxisEntries, penalty: float, n_others: int) -> LatentArray:
+    """Return ridges that grow with the number of entries plus the weighted number of all columns (Rendle et al.)."""
+    return (penalty * (entries.totals + _UNOBSERVED_WEIGHT * n_others)).astype(np.float32)
 
 
 def _solve(
@@ -469,10 +579,10 @@ def _solve(
     """Return the latents (rows, latent) of rows with these entries, given those of the columns.
 
     They solve (sum over entries of w v v' + gram + ridge I) u = sum over entries of w v, where w is the weight of an
-    entry. The ridge grows with the number of entries plus the weighted number of all columns, as Rendle et al. advise.
+    entry.
     """
     counts, size = np.diff(entries.starts), others.shape[1]
-    ridges = (penalty * (entries.totals + _UNOBSERVED_WEIGHT * n_others)).astype(np.float32)
+    ridges = _compute_ridges(entries, penalty, n_others)
     weights = _weigh_errors(entries, count_weight) if count_weight or entries.extras.weights is not None else None
     solved = np.zeros((counts.size, size), dtype=np.float32)
     is_left = counts > 0
@@ -596,23 +706,23 @@ class Presence:
             )
         return found
 
-    def add_popularity(
-        self, scores: npt.NDArray[Any], popularity: LatentArray, raised: LatentArray
-    ) -> npt.NDArray[Any]:
+    def add_popularity(self, scores: Numbers, popularity: Numbers, raised: Numbers) -> Numbers:
         """Return scores (rows, columns) blended with popularity (columns,), times popularity raised to its power."""
-        blended = scores + np.float32(self.popularity_share) * popularity if self.popularity_share else scores
-        weighted: npt.NDArray[Any] = blended * raised if self.popularity_power else blended
+        blended = scores + self.popularity_share * popularity if self.popularity_share else scores
+        weighted: Numbers = blended * raised if self.popularity_power else blended
         return weighted
 
-    def raise_popularity(self, popularity: LatentArray) -> LatentArray:
+    def raise_popularity(self, popularity: Numbers) -> Numbers:
         """Return popularity to its power."""
-        raised: LatentArray = (popularity / 0.01) ** np.float32(self.popularity_power)  # no score becomes tiny
+        raised: Numbers = (popularity / 0.01) ** self.popularity_power  # no score becomes tiny
         return raised
 
-    def log_probabilities(self, scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def log_probabilities(self, scores: Numbers) -> Numbers:
         """Return the logarithms of the probabilities that entries exist, from scores times powers of popularity."""
-        log_odds = self.intercept + self.score_power * np.log(make_positive(scores))
-        found: npt.NDArray[Any] = -np.logaddexp(0.0, -log_odds)
+        log_odds: Numbers = self.intercept + self.score_power * _library_of(scores).log(make_positive(scores))
+        if isinstance(log_odds, Tensor):
+            return functional.logsigmoid(log_odds)
+        found: Numbers = -np.logaddexp(0.0, -log_odds)
         return found
 
     def score_of(self, log_probability: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -624,11 +734,17 @@ class Presence:
         return found
 
 
-def make_positive(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def make_positive(scores: Numbers) -> Numbers:
     """Return scores as positive numbers in the same order, nearly unchanged where they are not small."""
-    sums = np.sqrt(np.square(scores) + SMALL_SCORE**2) + np.abs(scores)
-    positive: npt.NDArray[Any] = np.where(scores > 0, sums / 2, SMALL_SCORE**2 / (2 * sums))
+    library = _library_of(scores)
+    sums = library.sqrt(library.square(scores) + SMALL_SCORE**2) + library.abs(scores)
+    positive: Numbers = library.where(scores > 0, sums / 2, SMALL_SCORE**2 / (2 * sums))
     return positive
+
+
+def _library_of(numbers: Any) -> Any:
+    """Return numpy for an array, torch for a tensor."""
+    return torch if isinstance(numbers, Tensor) else np
 
 
 def choose_kind(n_columns: int) -> str:

@@ -12,14 +12,15 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
+import torch
+from torch import Tensor
 
 from deepmf.errors import BadSetting, Hint, TrainingDiverged
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
@@ -477,8 +478,8 @@ _LIKING_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)  # in powers of scores
 _USUAL_LIKING_WEIGHT = 0.75
 _COUNT_WEIGHTS = (0.0, 0.5, 2.0)  # of interactions
 
-# The most popular columns on which penalties are compared: a fit to these takes little time.
-_NARROW = 1500
+# The most popular columns on which penalties are compared, on a CPU and on a GPU: a fit to these takes little time.
+_NARROW = {False: 1500, True: _MOST_CANDIDATES}
 
 # A share so large that scores are popularity alone.
 _ALL_POPULARITY = 1e4
@@ -571,42 +572,45 @@ class _Choice:
     Candidates are the most popular columns; liked are hidden entries of at least the row's own mean, rounded up.
     """
 
-    def __init__(self, held_out: HeldOut) -> None:
-        train, self._held_out, self._visible = held_out.train, held_out, held_out.visible
+    def __init__(self, held_out: HeldOut, device: torch.device) -> None:
+        train, self._held_out, self._visible, self._device = held_out.train, held_out, held_out.visible, device
         counts = EntryStore.of(train).column_totals
         self._candidates = np.sort(np.argsort(-counts, kind="stable")[:_MOST_CANDIDATES])
-        self._popularity = ((counts[self._candidates] + 0.5) / (train.shape[0] + 1.0)).astype(np.float32)
+        popularity = (counts[self._candidates] + 0.5) / (train.shape[0] + 1.0)
+        self._popularity = torch.from_numpy(popularity.astype(np.float32)).to(device)
         self.spread = self._measure_spread()
-        self._lines = np.arange(held_out.n_rows)
-        self._thresholds = find_thresholds(held_out.visible, train.scale, train.mean)
+        lines = np.arange(held_out.n_rows)
+        thresholds = find_thresholds(held_out.visible, train.scale, train.mean)
         self._hidden = self._mark(held_out.lines, held_out.columns)
-        self._known = self._mark(np.repeat(self._lines, np.diff(held_out.visible.starts)), held_out.visible.others)
-        liked = held_out.values >= self._thresholds[held_out.lines]
+        self._known = self._mark(np.repeat(lines, np.diff(held_out.visible.starts)), held_out.visible.others)
+        liked = held_out.values >= thresholds[held_out.lines]
         self._n_liked = np.bincount(held_out.lines[liked], minlength=held_out.n_rows)
         self._liked = self._mark(held_out.lines[liked], held_out.columns[liked])
-        self._log_liked = held_out.predictor.log_exceed_block(
-            self._lines, self._candidates, self._thresholds, spread=self.spread
-        ).astype(np.float32)
+        log_liked = held_out.predictor.log_exceed_block(lines, self._candidates, thresholds, spread=self.spread)
+        self._log_liked = torch.from_numpy(log_liked.astype(np.float32)).to(device)
 
     def fit(self, kind: str) -> Presence:
         """Return a presence part of a kind, with the best penalty, weights of counts, popularity and liking."""
         train, model_class = self._held_out.train, MODELS[kind]
-        narrow, columns = self._narrow(_NARROW)
+        narrow, columns = self._narrow(_NARROW[self._device.type == "cuda"])
 
-        def fit_narrow(count_weight: float, penalties: Sequence[float]) -> Iterator[PresenceModel]:
-            shared = prepared if count_weight == 0 else model_class.prepare(train, count_weight)
+        def fit_narrow(count_weight: float, penalties: Sequence[float]) -> list[PresenceModel]:
+            shared = prepared if count_weight == 0 else model_class.prepare(train, count_weight, self._device)
             shared = shared if columns.size == train.shape[1] else model_class.narrow(shared, columns)
-            return (model_class.fit_prepared(shared, penalty) for penalty in penalties)
+            return [model_class.fit_prepared(shared, penalty) for penalty in penalties]
 
-        prepared, penalties = model_class.prepare(train), model_class.list_penalties(train)
-        penalty = penalties[narrow.pick(fit_narrow(0.0, penalties), len(penalties))]
-        count_weight = 0.0
+        prepared, penalties = model_class.prepare(train, 0.0, self._device), model_class.list_penalties(train)
+        models = fit_narrow(0.0, penalties)
+        best = narrow.pick(models)
         if not train.has_values and np.max(train.values) > 1:
-            models = (model for weight in _COUNT_WEIGHTS for model in fit_narrow(weight, [penalty]))
-            count_weight = _COUNT_WEIGHTS[narrow.pick(models, len(_COUNT_WEIGHTS))]
-        if count_weight:
-            prepared = model_class.prepare(train, count_weight)
-        return self.combine(model_class.fit_prepared(prepared, penalty))
+            models = [model for weight in _COUNT_WEIGHTS for model in fit_narrow(weight, [penalties[best]])]
+            best = narrow.pick(models)
+        model = models[best]
+        if columns.size < train.shape[1]:
+            if model.count_weight:
+                prepared = model_class.prepare(train, model.count_weight, self._device)
+            model = model_class.fit_prepared(prepared, model.penalty)
+        return self.combine(model)
 
     def _narrow(self, n_columns: int) -> tuple[_Choice, IndexArray]:
         """Return a choice on the most popular columns alone, and the positions of these."""
@@ -616,19 +620,20 @@ class _Choice:
         kept = np.sort(np.argsort(-EntryStore.of(train).column_totals, kind="stable")[:n_columns])
         own, inside = locate(kept, self._visible.others)
         starts = np.concatenate([[0], np.cumsum(inside)])[self._visible.starts]
-        choice, at = copy.copy(self), np.searchsorted(self._candidates, kept)
+        choice, at = copy.copy(self), self._send(np.searchsorted(self._candidates, kept))
         values, extras = self._visible.values[inside], self._visible.extras.take(inside)
         choice._visible = AxisEntries(starts, own[inside], values, extras=extras)
         choice._candidates, choice._popularity = np.arange(kept.size), self._popularity[at]
         for name in ("_hidden", "_known", "_liked", "_log_liked"):
             setattr(choice, name, getattr(self, name)[:, at])
-        choice._n_liked = choice._liked.sum(axis=1)
+        choice._n_liked = choice._liked.sum(dim=1).cpu().numpy()
         return choice, kept
 
-    def pick(self, models: Iterator[PresenceModel], count: int) -> int:
+    def _send(self, array: npt.NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
+
+    def pick(self, models: Sequence[PresenceModel]) -> int:
         """Return the number of the model with the best rankings; the first one is the usual one."""
-        if count == 1:
-            return 0
         usual = (_USUAL_LIKING_WEIGHT,)
         found = [self._measure(Presence(each), self._list(self._score(each), _SHORTLIST), usual)[0] for each in models]
         return _pick(found, 0)
@@ -644,7 +649,7 @@ class _Choice:
         ndcg, of_popularity = (float(found.mean()) for found in (trials[at][1], self._popularity_ndcg))
         return replace(trials[at][0], ndcg=ndcg, popularity_ndcg=of_popularity)
 
-    def _combine(self, model: PresenceModel, scores: npt.NDArray[Any]) -> tuple[Presence, FloatArray]:
+    def _combine(self, model: PresenceModel, scores: Tensor) -> tuple[Presence, FloatArray]:
         """Return a model with the best weights of popularity and liking, and its NDCG@10 (rows,)."""
         best = Presence(
             model, popularity_share=0.1, popularity_power=0.0, spread=self.spread, liking_weight=_USUAL_LIKING_WEIGHT
@@ -659,7 +664,7 @@ class _Choice:
             best = trials[_pick(found, values.index(getattr(best, name)))]
         return self._finish(best, scores)
 
-    def _finish(self, presence: Presence, scores: npt.NDArray[Any]) -> tuple[Presence, FloatArray]:
+    def _finish(self, presence: Presence, scores: Tensor) -> tuple[Presence, FloatArray]:
         """Return a presence with calibrated probabilities and the best weight of liking, and its NDCG@10 (rows,)."""
         presence, blended = self._calibrate_blended(presence, scores)
         weights = [presence.score_power * weight for weight in _LIKING_WEIGHTS]
@@ -667,7 +672,7 @@ class _Choice:
         at = _pick(found, _LIKING_WEIGHTS.index(_USUAL_LIKING_WEIGHT))
         return replace(presence, liking_weight=weights[at]), found[at]
 
-    def _calibrate_blended(self, presence: Presence, scores: npt.NDArray[Any]) -> tuple[Presence, npt.NDArray[Any]]:
+    def _calibrate_blended(self, presence: Presence, scores: Tensor) -> tuple[Presence, Tensor]:
         """Return a presence with calibrated probabilities, and the scores blended with popularity."""
         blended = presence.add_popularity(scores, self._popularity, presence.raise_popularity(self._popularity))
         return self._calibrate(presence, blended), blended
@@ -678,30 +683,25 @@ class _Choice:
         counted = np.flatnonzero(self._n_liked)
         if counted.size == 0:
             return np.zeros(1)
-        keys = np.where(self._known[counted], -np.inf, self._popularity)
-        hits = np.take_along_axis(self._liked[counted], _find_first(keys, _LENGTH), axis=1)
-        return score_lists(hits, self._n_liked[counted], n=_LENGTH).ndcg
+        at = self._send(counted)
+        hits = self._liked[at].gather(1, _find_first(self._popularity.masked_fill(self._known[at], -math.inf), _LENGTH))
+        return score_lists(hits.cpu().numpy(), self._n_liked[counted], n=_LENGTH).ndcg
 
-    def _score(self, model: PresenceModel) -> npt.NDArray[Any]:
-        described = model.describe_rows(self._visible)
-        scores = model.score_block(described, self._candidates)
-        empty = np.diff(self._visible.starts) == 0
-        scores[empty] = self._popularity
+    def _score(self, model: PresenceModel) -> Tensor:
+        scores = model.score_all(self._visible, self._candidates, self._device)
+        empty = np.flatnonzero(np.diff(self._visible.starts) == 0)
+        scores[self._send(empty)] = self._popularity
         return scores
 
-    def _list(self, scores: npt.NDArray[Any], length: int, *, by: npt.NDArray[Any] | None = None) -> _Lists:
+    def _list(self, scores: Tensor, length: int, *, by: Tensor | None = None) -> _Lists:
         """Return the best columns, by these scores or others, of the rows that have liked hidden entries."""
         counted = np.flatnonzero(self._n_liked)
-        known = self._known[counted]
-        order = np.where(known, -np.inf, scores[counted] if by is None else by[counted])
-        if length < order.shape[1]:
-            places = np.sort(np.argpartition(-order, length - 1, axis=1)[:, :length], axis=1)
-        else:
-            places = np.tile(np.arange(order.shape[1]), (counted.size, 1))
-        taken, is_known = (np.take_along_axis(each, places, axis=1) for each in (scores[counted], known))
-        log_liked = np.take_along_axis(self._log_liked[counted], places, axis=1)
-        liked = np.take_along_axis(self._liked[counted], places, axis=1)
-        return _Lists(places, taken, is_known, log_liked, liked, self._n_liked[counted])
+        at = self._send(counted)
+        order = (scores if by is None else by)[at].masked_fill(self._known[at], -math.inf)
+        places = _find_largest(order, length)
+        taken = (each[at[:, None], places] for each in (scores, self._known, self._log_liked, self._liked))
+        scores, are_known, log_liked, are_liked = taken
+        return _Lists(places, scores, are_known, log_liked, are_liked, self._n_liked[counted])
 
     def _measure(self, presence: Presence, lists: _Lists, weights: Sequence[float]) -> list[FloatArray]:
         """Return the NDCG@10 (rows,) of rankings by relevance with each of some weights of liking."""
@@ -710,27 +710,29 @@ class _Choice:
         popularity = self._popularity
         raised = presence.raise_popularity(popularity)[lists.places] if presence.popularity_power else popularity
         scores = presence.add_popularity(lists.scores, popularity[lists.places], raised)
-        log_presence = np.where(lists.are_known, -np.inf, presence.log_probabilities(scores))
+        log_presence = presence.log_probabilities(scores).masked_fill(lists.are_known, -math.inf)
         found = []
         for weight in weights:
             first = _find_first(log_presence + weight * lists.log_liked, _LENGTH)
-            hits = np.take_along_axis(lists.are_liked, first, axis=1)
+            hits = lists.are_liked.gather(1, first).cpu().numpy()
             found.append(score_lists(hits, lists.n_liked, n=_LENGTH).ndcg)
         return found
 
-    def _calibrate(self, presence: Presence, scores: npt.NDArray[Any]) -> Presence:
+    def _calibrate(self, presence: Presence, scores: Tensor) -> Presence:
         """Return a presence whose probabilities are those of entries, by logistic regression on the log of scores.
 
         Of all entries only a share is hidden, so the odds of hidden ones are divided by it.
         """
-        n_rows = min(max(_CALIBRATION_CELLS // scores.shape[1], 1), self._lines.size)
+        n_rows, n_all = max(_CALIBRATION_CELLS // scores.shape[1], 1), len(scores)
+        n_rows = min(n_rows, n_all)
         exist = scores[self._hidden]
         absent = scores[:n_rows][~(self._known[:n_rows] | self._hidden[:n_rows])]
-        if exist.size == 0 or absent.size == 0:
+        if exist.numel() == 0 or absent.numel() == 0:
             return presence
-        logs = np.log(make_positive(np.concatenate([exist, absent])).astype(np.float64))
-        counts = np.repeat([1.0, self._lines.size / n_rows], [exist.size, absent.size])
-        intercept, power = _fit_logistic(logs, np.arange(logs.size) < exist.size, counts)
+        logs = torch.log(make_positive(torch.cat([exist, absent])).double())
+        counts = torch.ones_like(logs)
+        counts[exist.numel() :] = n_all / n_rows
+        intercept, power = _fit_logistic(logs, torch.arange(logs.numel(), device=logs.device) < exist.numel(), counts)
         share = self._held_out.lines.size / (self._held_out.lines.size + self._held_out.visible.others.size)
         return replace(presence, intercept=intercept - math.log(share), score_power=power)
 
@@ -742,32 +744,38 @@ class _Choice:
         scale = held_out.train.scale
         return max(_measure_root_mean_square(residuals), 1e-3 * (scale.high - scale.low), 1e-9)
 
-    def _mark(self, lines: IndexArray, columns: IndexArray) -> npt.NDArray[np.bool_]:
+    def _mark(self, lines: IndexArray, columns: IndexArray) -> Tensor:
         """Return the cells (rows, candidates) of some pairs."""
-        marked = np.zeros((self._held_out.n_rows, self._candidates.size), dtype=bool)
+        marked = torch.zeros(self._held_out.n_rows, self._candidates.size, dtype=torch.bool, device=self._device)
         at, found = locate(self._candidates, columns)
-        marked[lines[found], at[found]] = True
+        marked[self._send(lines[found]), self._send(at[found])] = True
         return marked
 
 
 class _Lists(NamedTuple):
     """Columns (rows, n) of each row that may come first: their places, and what is known of them."""
 
-    places: IndexArray
-    scores: npt.NDArray[Any]
-    are_known: npt.NDArray[np.bool_]  # which are not ranked, because the row has an entry there
-    log_liked: npt.NDArray[Any]
-    are_liked: npt.NDArray[np.bool_]  # which have a hidden entry that is liked
+    places: Tensor
+    scores: Tensor
+    are_known: Tensor  # which are not ranked, because the row has an entry there
+    log_liked: Tensor
+    are_liked: Tensor  # which have a hidden entry that is liked
     n_liked: IndexArray  # (rows,) in all columns
 
 
-def _find_first(keys: npt.NDArray[Any], n: int) -> IndexArray:
+def _find_largest(keys: Tensor, n: int) -> Tensor:
+    """Return the places (rows, n) of the n largest keys of each row, or of all, in increasing order."""
+    if n >= keys.shape[1]:
+        return torch.arange(keys.shape[1], device=keys.device).expand(len(keys), -1)
+    if keys.is_cuda:
+        return keys.topk(n, dim=1, sorted=False).indices.sort(dim=1).values
+    return torch.from_numpy(np.sort(np.argpartition(-keys.numpy(), n - 1, axis=1)[:, :n], axis=1))
+
+
+def _find_first(keys: Tensor, n: int) -> Tensor:
     """Return the places of the n largest keys of each row, largest first."""
-    if n < keys.shape[1]:
-        best = np.sort(np.argpartition(-keys, n - 1, axis=1)[:, :n], axis=1)
-        order = np.argsort(-np.take_along_axis(keys, best, axis=1), axis=1, kind="stable")
-        return np.take_along_axis(best, order, axis=1)
-    return np.argsort(-keys, axis=1, kind="stable")
+    best = _find_largest(keys, n)
+    return best.gather(1, keys.gather(1, best).argsort(dim=1, descending=True, stable=True))
 
 
 def _pick(found: Sequence[FloatArray], usual: int) -> int:
@@ -777,19 +785,19 @@ def _pick(found: Sequence[FloatArray], usual: int) -> int:
     return best if gain.mean() > gain.std() / math.sqrt(gain.size) else usual
 
 
-def _fit_logistic(inputs: FloatArray, targets: npt.NDArray[np.bool_], counts: FloatArray) -> tuple[float, float]:
+def _fit_logistic(inputs: Tensor, targets: Tensor, counts: Tensor) -> tuple[float, float]:
     """Return the intercept and the slope, at least 0.1, of the logistic regression of counted targets on inputs."""
-    share = float(counts @ targets / counts.sum())
+    share = float(counts @ targets.double() / counts.sum())
     coefficients = np.array([math.log(share / (1.0 - share)), 0.0])
     middle = float(counts @ inputs / counts.sum())
     centred = inputs - middle
+    powers = torch.stack([torch.ones_like(centred), centred, centred.square()])
     for _ in range(_CALIBRATION_STEPS):
-        chances = expit(coefficients[0] + coefficients[1] * centred)
-        errors, weights = counts * (targets - chances), counts * chances * (1.0 - chances)
-        by_input = weights @ centred
-        hessian = np.array([[weights.sum(), by_input], [by_input, weights @ np.square(centred)]])
+        chances = torch.sigmoid(coefficients[0] + coefficients[1] * centred)
+        errors = (powers[:2] @ (counts * (targets.double() - chances))).cpu().numpy()
+        hessian = (powers @ (counts * chances * (1.0 - chances))).cpu().numpy()[[[0, 1], [1, 2]]]
         hessian[np.diag_indices(2)] += 1e-9 + 1e-6 * np.diag(hessian)
-        step = np.linalg.solve(hessian, np.array([errors.sum(), errors @ centred]))
+        step = np.linalg.solve(hessian, errors)
         coefficients += np.clip(step, -1.0, 1.0)
         if np.abs(step).max() < 1e-5:
             break
@@ -805,6 +813,7 @@ def fit_presence(
     *,
     folds_in: bool,
     seed: int,
+    device: torch.device,
 ) -> Presence | None:
     """Fit the presence part of a model; None where every cell has an entry.
 
@@ -815,6 +824,7 @@ def fit_presence(
     ----------
     kind : the kind of the presence model, or "auto".
     folds_in : whether the predictor can encode rows.
+    device : where to fit.
     """
     train = entries.train
     n_rows, n_columns = train.shape
@@ -829,12 +839,12 @@ def fit_presence(
     if held_out is None:
         spread = max(_measure_root_mean_square(train.values.astype(np.float64) - train.mean), 1e-9)
         usual = MODELS[kind]
-        return Presence(usual.fit(train, usual.list_penalties(train)[0]), popularity_share=1.0, spread=spread)
-    best = _Choice(held_out).fit(kind)
+        model = usual.fit(train, usual.list_penalties(train)[0], device=device)
+        return Presence(model, popularity_share=1.0, spread=spread)
+    best = _Choice(held_out, device).fit(kind)
     if held_out.train is train:
         return best
-    model = best.model
-    return replace(best, model=type(model).fit(train, model.penalty, model.count_weight))
+    return replace(best, model=MODELS[kind].fit(train, best.model.penalty, best.model.count_weight, device))
 
 
 def _measure_root_mean_square(numbers: FloatArray) -> float:

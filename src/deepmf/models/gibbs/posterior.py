@@ -72,8 +72,7 @@ class AxisSolver:
         ranks: Ranks | None = None,
     ) -> None:
         self.device, self.n_vectors, self._ranks = device, entries.starts.size - 1, ranks
-        groups = _group_rows(entries, values, n_others=n_others, device=device, ranks=ranks)
-        self._batches = list(_batch_groups(groups, device))
+        self._batches = lay_out(entries, values, n_others=n_others, device=device, ranks=ranks)
         without = np.flatnonzero(np.diff(entries.starts) == 0) if ranks is None or ranks.index == 0 else NOTHING
         self._own = [torch.from_numpy(without).to(device), *(batch.positions for batch in self._batches)]
 
@@ -137,13 +136,23 @@ class AxisSolver:
         return ranks.sum_(joined)
 
 
+def lay_out(
+    entries: AxisEntries, values: FloatArray, *, n_others: int, device: torch.device, ranks: Ranks | None = None
+) -> list[Batch]:
+    """Return the rows that have entries in batches, the longest rows first; those of this rank."""
+    return list(_batch_groups(_group_rows(entries, values, n_others, device, ranks), device))
+
+
 def _group_rows(
-    entries: AxisEntries, values: FloatArray, *, n_others: int, device: torch.device, ranks: Ranks | None
+    entries: AxisEntries, values: FloatArray, n_others: int, device: torch.device, ranks: Ranks | None
 ) -> Iterator[Group]:
-    """Yield groups of rows with a bounded number of padded entries, the longest rows first; those of this rank."""
-    on_gpu = device.type == "cuda"
-    starts, counts = entries.starts[:-1].astype(np.int64), np.diff(entries.starts)
-    roots = None if entries.extras.weights is None else np.sqrt(entries.extras.weights).astype(np.float32)
+    """Yield groups of rows with a bounded number of padded entries."""
+    on_gpu, weights = device.type == "cuda", entries.extras.weights
+    counts = np.diff(entries.starts)
+    starts = torch.from_numpy(entries.starts.astype(np.int64)).to(device)
+    others = torch.from_numpy(entries.others.astype(np.int32)).to(device)
+    own = torch.from_numpy(values.astype(np.float32)).to(device)
+    roots = None if weights is None else torch.from_numpy(np.sqrt(weights).astype(np.float32)).to(device)
     remaining = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     if ranks is not None:
         remaining = remaining[ranks.index :: ranks.size]
@@ -153,16 +162,16 @@ def _group_rows(
         width = int(-falling[first])
         stop = first + max(1, _ENTRIES_AT_A_TIME[on_gpu] // max(width, _LEAST_WIDTH[on_gpu]))
         stop = min(stop, int(np.searchsorted(falling, -math.floor(_LEAST_FILLED * width), side="right")))
-        positions = remaining[first : max(stop, first + 1)]
-        first += positions.size
-        places = np.arange(width)
-        observed = places < counts[positions, None]
-        places = np.where(observed, starts[positions, None] + places, 0)
+        positions = torch.from_numpy(remaining[first : max(stop, first + 1)]).to(device)
+        first += positions.numel()
+        places = starts[positions, None] + torch.arange(width, device=device)
+        observed = places < starts[positions + 1, None]
+        places = torch.where(observed, places, 0)
         yield Group(
-            torch.from_numpy(positions).to(device),
-            torch.from_numpy(np.where(observed, entries.others[places], n_others).astype(np.int32)).to(device),
-            torch.from_numpy(np.where(observed, values[places], 0.0).astype(np.float32)).to(device),
-            None if roots is None else torch.from_numpy(roots[places]).to(device),
+            positions,
+            torch.where(observed, others[places], n_others),
+            torch.where(observed, own[places], 0.0),
+            None if roots is None else roots[places],
         )
 
 
