@@ -73,7 +73,7 @@ class Scorer:
     unknown : how `predict` treats unknown rows and columns, as in `Model.predict`. Other tasks leave unknown rows
         out, unless it is "error".
     threads : the number of threads of one call; engines run one worker on each core.
-    device : where recommendations by value are computed, as in `Model.recommend_to`; None: with numpy.
+    device : where recommendations are computed, as in `Model.recommend_to`; None: with numpy.
     options : for recommendations, the keyword arguments of `Model.recommend`.
 
     Examples

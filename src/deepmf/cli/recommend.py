@@ -121,7 +121,7 @@ def recommend(
     ] = None,
     device: Annotated[
         str | None,
-        typer.Option("--device", metavar="auto|cpu|cuda", help="Rank by value with torch, on a GPU if set; needs -o."),
+        typer.Option("--device", metavar="auto|cpu|cuda", help="Rank with torch, on a GPU if set; needs -o."),
     ] = None,
     safe_csv: options.SafeCsv = False,
     as_json: options.FrameJson = False,

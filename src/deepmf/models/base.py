@@ -405,7 +405,7 @@ class Model(Estimator):
         and, if the model has them, the probabilities `presence`, `liked` and `distribution` of `recommend`. The last is
         a list, whose items are joined with bars in delimited text. The keyword arguments are those of `recommend`.
 
-        device: "cuda", "cpu" or "auto" rank by value with torch, which is fast on a GPU; None ranks with numpy.
+        device: "cuda", "cpu" or "auto" rank with torch, which is fast on a GPU; None ranks with numpy.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Rankings by value on a device, such as a GPU: products of latents, and the largest of each row, by torch."""
+"""Rankings on a device, such as a GPU: products of latents, relevance, and the best of each row, by torch."""
 
 from __future__ import annotations
 
@@ -7,58 +7,131 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
+from torch.nn import functional
 
 from deepmf.errors import BadSetting
-from deepmf.matrix.arrays import IndexArray
-from deepmf.models.predictor import Predictor, Readout
-from deepmf.models.relevance import Ranker, RelevanceRanker
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.models.predictor import Predictor
+from deepmf.models.presence import SMALL_SCORE, Presence
+from deepmf.models.relevance import DescribedRows, InteractionRanker, Ranker, RelevanceRanker
 from deepmf.training.runtime import Runtime
 
-# Cells scored at a time on a GPU: 0.5 GB of single precision, and as much again to find the largest.
-_CELLS_ON_GPU = 1 << 27
+# Cells scored at a time on a GPU by each thread: 0.25 GB of single precision for each of a few tables.
+_CELLS_ON_GPU = 1 << 26
+
+# Threads that prepare rows and read results while others wait for the GPU.
+MOST_GPU_THREADS = 6
 
 
-class LargestKeys(NamedTuple):
-    """Keys of rankings, and the line and the place of each."""
+class BestColumns(NamedTuple):
+    """The n best columns of some rows (rows, n), best first: their keys and places, and parts of the keys, if known."""
 
-    lines: IndexArray
-    places: IndexArray
     keys: npt.NDArray[Any]
+    places: IndexArray
+    products: npt.NDArray[Any] | None = None  # of latents
+    scores: npt.NDArray[Any] | None = None  # of presence
+
+    def pick(self, picked: IndexArray) -> BestColumns:
+        """Return some of the columns (rows, n) of each row."""
+        return BestColumns(*(None if each is None else np.take_along_axis(each, picked, axis=1) for each in self))  # type: ignore[arg-type]
+
+    def fill(self, missing: npt.NDArray[np.bool_]) -> BestColumns:
+        """Return the same with zeros where columns are missing."""
+        return BestColumns(*(None if each is None else np.where(missing, each.dtype.type(0), each) for each in self))  # type: ignore[arg-type]
 
 
 class DeviceColumns:
-    """The latents of the columns to rank, in the order of their places, on a device."""
+    """The columns to rank, in the order of their places, on a device."""
 
     def __init__(self, ranker: Ranker, columns: IndexArray, device: str) -> None:
-        predictor = ranker.predictor
-        if isinstance(ranker, RelevanceRanker):
-            raise BadSetting(f"device={device!r} ranks columns by value; set rank_by='value'")
+        predictor, relevance = ranker.predictor, ranker.relevance
+        has_values = not isinstance(ranker, InteractionRanker)
         if ranker.drift is not None:
             raise BadSetting(f"this model drifts with time, and device={device!r} ranks without; leave out device")
-        ranks_by_products = predictor.readout.ranks_by_products or type(predictor.readout).scores is Readout.scores
-        if type(predictor) is not Predictor or not ranks_by_products:  # subclasses score in their own way
+        if has_values and (type(predictor) is not Predictor or not predictor.keys_are_products):
             raise BadSetting(f"this model does not rank by products of latents; leave out device={device!r}")
-        self._rows, self._device = predictor.rows, Runtime(device).device
+        self._device, self._has_values = Runtime(device).device, has_values
         self._latents = self._send(predictor.columns.take(columns))
+        if relevance is not None:
+            self._presence = relevance.presence.model.send(columns, self._device)
+            self._popularity = self._send(relevance.popularity[columns])
+            self._factors = self._send(relevance.factors[columns])
 
     @property
     def n_rows_at_a_time(self) -> int | None:
         """The number of rows that are ranked together; None for as many as without a device."""
         return max(_CELLS_ON_GPU // max(len(self._latents), 1), 1) if self._device.type == "cuda" else None
 
-    def find_largest(
-        self, rows: IndexArray, n: int, lines: IndexArray, places: IndexArray, everywhere: IndexArray
-    ) -> LargestKeys:
-        """Return the n largest keys of each row, and more if several are equal to the n-th.
+    def find_best(
+        self, ranker: Ranker, rows: IndexArray, n: int, lines: IndexArray, places: IndexArray, everywhere: IndexArray
+    ) -> BestColumns:
+        """Return the n best columns of each row; ties go to the earlier place.
 
-        lines, places: the pairs that are left out. everywhere: the places that are left out in all lines.
+        lines, places: the pairs that are left out, with a key of minus infinity. everywhere: the places that are left
+        out in all lines.
         """
-        keys = self._send(self._rows.take(rows)) @ self._latents.T
+        products = self._send(ranker.predictor.rows.take(rows)) @ self._latents.T
+        keys, scores, relevance = products, None, ranker.relevance
+        if relevance is not None:
+            described, presence = relevance.describe(rows), relevance.presence
+            scores = self._score(presence, described)
+            if isinstance(ranker, RelevanceRanker):
+                keys = _log_probabilities(presence, scores)
+                if presence.liking_weight and self._has_values:
+                    log_liked = self._log_liked(ranker.predictor, presence, products, rows, described.thresholds)
+                    keys = keys + presence.liking_weight * log_liked
         keys[self._send(lines), self._send(places)] = -torch.inf
         keys[:, self._send(everywhere)] = -torch.inf
-        least = keys.topk(n).values[:, -1:]
-        found = ((keys >= least) & (keys > -torch.inf)).nonzero(as_tuple=True)
-        return LargestKeys(*(each.cpu().numpy() for each in (*found, keys[found])))
+        best = _find_largest(keys, n)
+        at_best = None if scores is None else scores.gather(1, best).cpu().numpy()
+        largest, of_best, of_products = (
+            each.cpu().numpy() for each in (keys.gather(1, best), best, products.gather(1, best))
+        )
+        return BestColumns(largest, of_best, of_products, at_best)
 
-    def _send(self, array: npt.NDArray[Any]) -> torch.Tensor:
+    def _score(self, presence: Presence, described: DescribedRows) -> Tensor:
+        """Return the scores (rows, columns) of presence, times powers of popularity."""
+        scores = self._presence.score(described.entries)
+        scores[self._send(described.are_empty)] = self._popularity
+        if presence.popularity_share:
+            scores += presence.popularity_share * self._popularity
+        return scores * self._factors if presence.popularity_power else scores
+
+    def _log_liked(
+        self, predictor: Predictor, presence: Presence, products: Tensor, rows: IndexArray, thresholds: FloatArray
+    ) -> Tensor:
+        """Return the logarithms (rows, columns) of the probabilities that values are at least a threshold (rows,)."""
+        readout = predictor.readout
+        if not readout.gives_distribution:
+            ends = self._send(readout.lower_ends(thresholds))[:, None]
+            margins = products.double().clamp(readout.scale.low, readout.scale.high) - ends
+            log_liked: Tensor = torch.special.log_ndtr(margins / presence.spread)
+            return log_liked
+        logits = readout.find_logits(predictor.rows.take(rows, readout.row_fields), thresholds)
+        if logits is None:
+            raise BadSetting("the probabilities of this model are computed on the CPU alone: set rank_by='value'")
+        slopes, cutpoints = (self._send(each)[:, None] for each in logits)
+        return functional.logsigmoid(products * slopes - cutpoints)
+
+    def _send(self, array: npt.NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)
+
+
+def _log_probabilities(presence: Presence, scores: Tensor) -> Tensor:
+    """Return the logarithms of the probabilities that entries exist, as `Presence.log_probabilities` does."""
+    sums = (scores.square() + SMALL_SCORE**2).sqrt() + scores.abs()
+    positive = torch.where(scores > 0, sums / 2, SMALL_SCORE**2 / (2 * sums))
+    return functional.logsigmoid(presence.intercept + presence.score_power * positive.log())
+
+
+def _find_largest(keys: Tensor, n: int) -> Tensor:
+    """Return the places (rows, n) of the n largest keys of each row, largest first; ties go to the earlier place."""
+    places = keys.topk(n).indices.sort(dim=1).values
+    largest, order = keys.gather(1, places).sort(dim=1, descending=True, stable=True)
+    places, least = places.gather(1, order), largest[:, -1:]
+    # Of several keys equal to the n-th, topk takes any.
+    is_tied = ((keys >= least).sum(dim=1) > n) & (least[:, 0] > -torch.inf)
+    if bool(is_tied.any()):
+        places[is_tied] = keys[is_tied].sort(dim=1, descending=True, stable=True).indices[:, :n]
+    return places

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -100,6 +100,13 @@ class Readout:
         if self.scale.levels is None:
             return levels
         return self._level_ends[np.searchsorted(self.scale.levels, levels)]
+
+    def find_logits(self, row_fields: LatentArray, thresholds: FloatArray) -> tuple[LatentArray, LatentArray] | None:
+        """Return slopes and cutpoints (rows,): slope * product - cutpoint is the logit of P(value >= threshold).
+
+        None if the probabilities are not logistic in the products.
+        """
+        return None
 
     def log_exceedance(
         self, products: npt.NDArray[Any], row_fields: LatentArray, thresholds: FloatArray
@@ -239,6 +246,15 @@ class Predictor:
             return self.readout.scores(keys, self._row_fields(rows)[:, None])
         return keys
 
+    @property
+    def keys_are_products(self) -> bool:
+        """Whether `rank_block` returns products of latents."""
+        return self.readout.ranks_by_products or type(self.readout).scores is Readout.scores
+
+    def multiply_lines(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        """Return the products of latents for the columns (rows, n) of each row."""
+        return self._products(np.repeat(rows, columns.shape[1]), columns.ravel()).reshape(columns.shape)
+
     def distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
         """Return the distribution over levels of each pair of positions."""
         return self.readout.distribution(self._products(rows, columns), self._row_fields(rows))
@@ -359,6 +375,27 @@ class Predictor:
 
     def _row_fields(self, rows: IndexArray) -> LatentArray:
         return self.rows.take(rows, self.readout.row_fields)
+
+
+@dataclass(frozen=True)
+class KnownProducts(Predictor):
+    """A predictor that reads only the columns (rows, n) of each row whose products of latents are known.
+
+    Pairs come in the order of rows, and then of columns.
+    """
+
+    known: npt.NDArray[Any] = field(default_factory=lambda: np.empty((0, 0)))
+
+    @classmethod
+    def of(cls, predictor: Predictor, products: npt.NDArray[Any]) -> KnownProducts:
+        """Return the predictor of a predictor's products (rows, n)."""
+        return cls(**{each.name: getattr(predictor, each.name) for each in fields(Predictor)}, known=products)
+
+    def _block_products(self, rows: IndexArray, columns: Positions) -> LatentArray:
+        return self.known  # of a single row
+
+    def _products(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        return self.known.ravel()
 
 
 def unpack_latents(

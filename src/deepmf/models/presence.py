@@ -33,7 +33,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -136,7 +136,11 @@ class PresenceModel(ABC):
 
     def score_all(self, entries: AxisEntries, columns: IndexArray, device: torch.device) -> Tensor:
         """Return the scores (rows, columns) of rows with these entries, on a device."""
-        return torch.from_numpy(self.score_block(self.describe_rows(entries), columns)).to(device)
+        return self.send(columns, device).score(entries)
+
+    @abstractmethod
+    def send(self, columns: IndexArray, device: torch.device) -> DevicePresence:
+        """Return the model of some columns on a device."""
 
     @abstractmethod
     def find_effects(self, entries: AxisEntries, column: int) -> FloatArray:
@@ -158,6 +162,14 @@ class PresenceModel(ABC):
     @abstractmethod
     def unpack(cls, tensors: Tensors, entries: EntryStore, penalty: float, count_weight: float = 0.0) -> PresenceModel:
         """Return the model whose `pack` gave these tensors, with the new columns of a store."""
+
+
+class DevicePresence(Protocol):
+    """A presence model of some columns on a device, such as a GPU."""
+
+    def score(self, entries: AxisEntries) -> Tensor:
+        """Return the scores (rows, columns) of rows with these entries over the trained columns."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -241,11 +253,15 @@ class Ease(PresenceModel):
             scores[filled, some] = np.add.reduceat(weights * described.own[:, None], starts[filled], axis=0)
         return scores
 
-    def score_all(self, entries: AxisEntries, columns: IndexArray, device: torch.device) -> Tensor:
-        """Return the scores (rows, columns) of rows with these entries, on a device."""
-        own = _read_entries(entries, self.count_weight)
-        multiply = make_product(entries.starts, entries.others, own, len(self.weights), device)
-        return multiply(torch.from_numpy(self.weights).to(device))[:, torch.from_numpy(columns).to(device)]
+    def send(self, columns: IndexArray, device: torch.device) -> DeviceEase:
+        """Return the model of some columns on a device."""
+        is_trained = columns < self.n_trained
+        weights = np.empty((self.n_trained, columns.size), dtype=np.float32)
+        weights[:, is_trained] = self.weights[:, columns[is_trained]]
+        if not is_trained.all():  # as in score_block: x P X'c, where x P = x (I - B) diag(P)
+            counts = self.co_counts[columns[~is_trained] - self.n_trained].toarray().T * self.diagonal[:, None]
+            weights[:, ~is_trained] = counts - self.weights @ counts
+        return DeviceEase(torch.from_numpy(weights).to(device), self.count_weight)
 
     def find_effects(self, entries: AxisEntries, column: int) -> FloatArray:
         """Return how much each entry of a single row adds to its score for a column: weights of B, exactly."""
@@ -360,6 +376,18 @@ class EaseRows:
         return scipy.sparse.csr_array((self.own, self.entries.others, starts), (starts.size - 1, len(self.weights)))
 
 
+class DeviceEase(NamedTuple):
+    """The weights (trained columns, columns) of some columns on a device."""
+
+    weights: Tensor
+    count_weight: float
+
+    def score(self, entries: AxisEntries) -> Tensor:
+        """Return the scores (rows, columns) of rows with these entries over the trained columns."""
+        own, n_trained = _read_entries(entries, self.count_weight), len(self.weights)
+        return make_product(entries.starts, entries.others, own, n_trained, self.weights.device)(self.weights)
+
+
 @dataclass(frozen=True)
 class WeightedALS(PresenceModel):
     """Weighted ALS: latents of columns; those of a row are solved for from its entries.
@@ -439,6 +467,11 @@ class WeightedALS(PresenceModel):
             np.einsum("rd,rnd->rn", described, self.columns[columns[:, some]], out=products[:, some])
         return products
 
+    def send(self, columns: IndexArray, device: torch.device) -> DeviceALS:
+        """Return the model of some columns on a device."""
+        columns_and_trained = (self.columns[columns], self.columns[: self.n_columns])
+        return DeviceALS(self, *(torch.from_numpy(each).to(device) for each in columns_and_trained))
+
     def find_effects(self, entries: AxisEntries, column: int) -> FloatArray:
         """Return v_j' A^-1 w_k v_k for each entry k of the row, where A^-1 sum of w_k v_k are its latents."""
         own = self.columns[entries.others].astype(np.float64)
@@ -486,6 +519,19 @@ class WeightedALS(PresenceModel):
     @cached_property
     def _column_gram(self) -> LatentArray:
         return _weigh_gram(self.columns[: self.n_columns])
+
+
+class DeviceALS(NamedTuple):
+    """Weighted ALS on a device: the latents of the columns to score, and those of all trained columns."""
+
+    model: WeightedALS
+    columns: Tensor
+    trained: Tensor
+
+    def score(self, entries: AxisEntries) -> Tensor:
+        """Return the scores (rows, columns) of rows with these entries over the trained columns."""
+        solve = _make_solver(entries, self.model.n_columns, self.model.count_weight, self.trained.device)
+        return solve(self.trained, self.model.penalty) @ self.columns.T
 
 
 class PreparedALS(NamedTuple):

@@ -24,7 +24,7 @@ from deepmf.matrix.axis_entries import NOTHING, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.names import Names
-from deepmf.models.device_ranking import DeviceColumns
+from deepmf.models.device_ranking import MOST_GPU_THREADS, BestColumns, DeviceColumns
 from deepmf.models.predictor import Predictor
 from deepmf.models.relevance import Observed, RankBy, Ranker
 from deepmf.models.reranking import Rerank, Reranker, make_reranker
@@ -232,15 +232,15 @@ def rank_batches(
 ) -> Iterator[RankedRows]:
     """Rank columns for some rows at a time, in a few megabytes of memory for any number of rows and columns.
 
-    device: where products of latents are computed and compared by torch, in more memory; None for numpy.
-    threads: the number of batches that are ranked at the same time, without a device.
+    device: where keys are computed and compared by torch, in more memory; None for numpy.
+    threads: the number of batches that are ranked at the same time; on a device, a few at most.
     """
     check_n(n)
     n_rows = max(CELLS_AT_A_TIME // max(choice.n_places, 1), _ROWS_AT_A_TIME)
     on_device = None
     if device is not None:
         on_device = DeviceColumns(ranker, choice.columns(np.arange(choice.n_places)), device)
-        n_rows = on_device.n_rows_at_a_time or n_rows
+        n_rows, threads = on_device.n_rows_at_a_time or n_rows, min(threads, MOST_GPU_THREADS)
     rankers: SimpleQueue[Ranker] = SimpleQueue()  # one for each thread: a ranker remembers its last rows
     for _ in range(threads):
         rankers.put(ranker.copy())
@@ -253,7 +253,7 @@ def rank_batches(
             rankers.put(own)
 
     starts = range(0, max(rows.size, 1), n_rows)
-    if threads == 1 or device is not None or len(starts) == 1:
+    if threads == 1 or len(starts) == 1:
         yield from map(rank, starts)
     else:
         yield from _map_in_threads(rank, starts, threads)
@@ -284,18 +284,19 @@ def _rank_rows(
     n_best = min(n if reranker is None else reranker.count_candidates(n), choice.size)
     omitted = choice.omit(rows, observed)
     if on_device is None or n_best == 0:
-        best = _find_best(ranker, rows, choice, n_best, omitted)
+        best = _find_best(ranker, rows, choice, n_best, omitted.sort())
     else:
-        best = BestSoFar(rows.size, n_best)
-        best.merge(*on_device.find_largest(rows, n_best, *omitted))
-    keys, columns = best.keys, choice.columns(best.places)
+        best = on_device.find_best(ranker, rows, n_best, *omitted)
+    columns = choice.columns(best.places)
     if reranker is not None:
-        picked = reranker.pick(keys, columns, n)
-        keys, columns = (np.take_along_axis(each, picked, axis=1) for each in (keys, columns))
-    missing = keys == -np.inf
-    keys = np.where(missing, 0.0, keys)
-    values = ranker.read_values(rows, columns, keys)
-    found = RankedRows(rows, columns, values, *ranker.read_chances(rows, columns, keys))
+        picked = reranker.pick(best.keys, columns, n)
+        columns, best = np.take_along_axis(columns, picked, axis=1), best.pick(picked)
+    missing = best.keys == -np.inf
+    best = best.fill(missing)
+    keys, reader = best.keys, _make_reader(ranker, rows, columns, best)
+    found = RankedRows(
+        rows, columns, reader.read_values(rows, columns, keys), *reader.read_chances(rows, columns, keys)
+    )
     if missing.any():
         for each in found[2:]:
             if each is not None:
@@ -303,8 +304,18 @@ def _rank_rows(
     return found
 
 
-def _find_best(ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, omitted: Omitted) -> BestSoFar:
-    """Return the n largest keys of each row, a block of columns at a time."""
+def _make_reader(ranker: Ranker, rows: IndexArray, columns: IndexArray, best: BestColumns) -> Ranker:
+    """Return what reads the predictions and probabilities of columns (rows, n) from products that are known by then."""
+    if type(ranker.predictor) is not Predictor:  # others read pairs in their own way
+        return ranker
+    products = best.keys if ranker.ranks_by_products else best.products
+    if products is None:
+        products = ranker.predictor.multiply_lines(rows, columns)
+    return ranker.with_known(products, best.scores)
+
+
+def _find_best(ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, omitted: Omitted) -> BestColumns:
+    """Return the n largest keys of each row and their places, a block of columns at a time."""
     best = BestSoFar(rows.size, n)
     widest = max(min(CELLS_AT_A_TIME // max(rows.size, 1), _COLUMNS_AT_A_TIME), 1)
     width = widest if choice.n_places <= _GROWTH * _FIRST_COLUMNS else min(_FIRST_COLUMNS, widest)
@@ -315,7 +326,7 @@ def _find_best(ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, o
         omit = functools.partial(omitted.mark, start=start)
         best.add(ranker.rank_best(rows, choice.block(start, stop), n, omit, floor), start)
         start, width = stop, min(_GROWTH * width, widest)
-    return best
+    return BestColumns(best.keys, best.places)
 
 
 def _rank_near(
@@ -383,9 +394,10 @@ class ColumnChoice:
             return Omitted(NOTHING, NOTHING, self.barred)
         entries = observed(rows)
         lines, places = np.repeat(np.arange(rows.size), np.diff(entries.starts)), self._places_of(entries.others)
-        inside = np.flatnonzero(places >= 0)
-        order = inside[np.argsort(places[inside], kind="stable")]
-        return Omitted(lines[order], places[order], self.barred)
+        if self.among is not None:
+            inside = np.flatnonzero(places >= 0)
+            lines, places = lines[inside], places[inside]
+        return Omitted(lines, places, self.barred)
 
     def _places_of(self, columns: IndexArray) -> IndexArray:
         """Return the places of some columns, -1 for those that have none."""
@@ -409,11 +421,19 @@ class Omitted(NamedTuple):
     """Columns left out of the rankings of some rows: pairs of a line and a place, and places in all lines."""
 
     lines: IndexArray
-    places: IndexArray  # increasing
+    places: IndexArray
     everywhere: IndexArray  # increasing
 
+    def sort(self) -> Omitted:
+        """Return the same with increasing places."""
+        order = np.argsort(self.places, kind="stable")
+        return self._replace(lines=self.lines[order], places=self.places[order])
+
     def mark(self, keys: npt.NDArray[Any], start: int) -> None:
-        """Give the omitted columns of a block of keys (rows, places) the key -inf; its first place is `start`."""
+        """Give the omitted columns of a block of keys (rows, places) the key -inf; its first place is `start`.
+
+        Places must increase.
+        """
         ends = [start, start + keys.shape[1]]
         one_by_one, in_all = (slice(*np.searchsorted(places, ends)) for places in (self.places, self.everywhere))
         keys[self.lines[one_by_one], self.places[one_by_one] - start] = -np.inf

@@ -31,7 +31,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import score_lists
 from deepmf.models.drift import Drift, DriftAt
 from deepmf.models.latents import Latents
-from deepmf.models.predictor import Positions, Predictor
+from deepmf.models.predictor import KnownProducts, Positions, Predictor
 from deepmf.models.presence import MODELS, Presence, PresenceModel, choose_kind, make_positive
 from deepmf.models.recency import Recency
 
@@ -85,6 +85,20 @@ class Ranker:
     def copy(self) -> Self:
         """Return a ranker that another thread may use at the same time."""
         return replace(self, relevance=copy.copy(self.relevance))
+
+    @property
+    def ranks_by_products(self) -> bool:
+        """Whether keys are products of latents."""
+        return self.drift is None and self.predictor.keys_are_products
+
+    def with_known(self, products: npt.NDArray[Any], scores: npt.NDArray[Any] | None = None) -> Self:
+        """Return a ranker that reads columns (rows, n) of each row whose products, and scores of presence, are known.
+
+        It belongs to a predictor that reads everything from products of latents.
+        """
+        predictor = KnownProducts.of(self.predictor, products)
+        relevance = None if self.relevance is None else self.relevance.with_known(predictor, scores)
+        return replace(self, predictor=predictor, relevance=relevance)
 
     def rank_best(
         self, rows: IndexArray, columns: Positions, n: int, omit: Omit, floor: FloatArray | None
@@ -146,6 +160,11 @@ class RelevanceRanker(Ranker):
     """Ranks columns by relevance; keys are its logarithms."""
 
     relevance: Relevance
+
+    @property
+    def ranks_by_products(self) -> bool:
+        """Whether keys are products of latents: they are not."""
+        return False
 
     def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return the logarithms (rows, columns) of relevance."""
@@ -250,50 +269,59 @@ class Relevance:
         mean: float,
     ) -> None:
         self.predictor, self.presence, self.relevant = predictor, presence, relevant
-        self._observed, self._popularity, self._factors, self._mean = observed, popularity, factors, mean
-        self._last: tuple[IndexArray, _Rows] | None = None
+        self.popularity, self.factors = popularity, factors
+        self._observed, self._mean = observed, mean
+        self._last: tuple[IndexArray, DescribedRows] | None = None
+        self._scores: npt.NDArray[Any] | None = None
+
+    def with_known(self, predictor: Predictor, scores: npt.NDArray[Any] | None) -> Relevance:
+        """Return the probabilities of pairs that a predictor knows, and whose scores of presence may be known."""
+        known = copy.copy(self)
+        known.predictor, known._scores = predictor, scores
+        return known
 
     def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return the scores (rows, columns) of presence, times powers of popularity."""
-        described = self._describe(rows)
+        described = self.describe(rows)
         scores = self.presence.model.score_block(described.presence, columns)
         if described.are_empty.any():
-            scores[described.are_empty] = self._popularity[columns]
-        return self.presence.add_popularity(scores, self._popularity[columns], self._factors[columns])
+            scores[described.are_empty] = self.popularity[columns]
+        return self.presence.add_popularity(scores, self.popularity[columns], self.factors[columns])
 
     def log_liked_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return the logarithms (rows, columns) of the probabilities that values are at least the relevant one."""
         return self.predictor.log_exceed_block(
-            rows, columns, self._describe(rows).thresholds, spread=self.presence.spread
+            rows, columns, self.describe(rows).thresholds, spread=self.presence.spread
         )
 
     def log_liked_pairs(self, rows: IndexArray, lines: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         """Return the same for pairs (pairs,) of a line, which counts the rows from 0, and a column."""
         if rows.size == 1:
             return self.log_liked_block(rows, columns).reshape(-1)
-        thresholds, spread = self._describe(rows).thresholds[lines], self.presence.spread
+        thresholds, spread = self.describe(rows).thresholds[lines], self.presence.spread
         found = self.predictor.log_exceed_pairs(rows[lines], columns[:, None], thresholds, spread=spread)
         return found.reshape(-1)
 
     def read_presence(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the probabilities that entries exist in the columns (rows, n) of each row."""
-        described = self._describe(rows)
-        scores = self.presence.model.score_pairs(described.presence, columns)
-        scores[described.are_empty] = self._popularity[columns[described.are_empty]]
-        scores = self.presence.add_popularity(scores, self._popularity[columns], self._factors[columns])
+        scores = self._score_pairs(rows, columns) if self._scores is None else self._scores
         found: FloatArray = np.exp(self.presence.log_probabilities(scores)).astype(np.float64)
         return found
 
-    def _describe(self, rows: IndexArray) -> _Rows:
+    def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        """Return the scores of presence for the columns (rows, n) of each row, times powers of popularity."""
+        described = self.describe(rows)
+        scores = self.presence.model.score_pairs(described.presence, columns)
+        scores[described.are_empty] = self.popularity[columns[described.are_empty]]
+        return self.presence.add_popularity(scores, self.popularity[columns], self.factors[columns])
+
+    def describe(self, rows: IndexArray) -> DescribedRows:
         """Return what the probabilities of some rows are computed from; that of the last rows is kept."""
         last = self._last
         if last is not None and np.array_equal(last[0], rows):
             return last[1]
-        entries = self._observed(rows)
-        thresholds = self._find_thresholds(entries)
-        n_trained = self.presence.model.n_trained
-        inside = entries.below(n_trained)
-        described = _Rows(self.presence.model.describe_rows(inside), np.diff(inside.starts) == 0, thresholds)
+        entries, model = self._observed(rows), self.presence.model
+        described = DescribedRows(model, entries.below(model.n_trained), self._find_thresholds(entries))
         self._last = rows, described
         return described
 
@@ -384,12 +412,22 @@ class Rankers:
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """What the probabilities of some rows are computed from."""
+class DescribedRows:
+    """What the probabilities of some rows are computed from: their entries in trained columns, and thresholds."""
 
-    presence: Any
-    are_empty: npt.NDArray[np.bool_]  # which rows have no entries in trained columns
+    model: PresenceModel
+    entries: AxisEntries
     thresholds: FloatArray
+
+    @property
+    def are_empty(self) -> npt.NDArray[np.bool_]:
+        """Which rows have no entries in trained columns."""
+        return np.asarray(np.diff(self.entries.starts) == 0)
+
+    @cached_property
+    def presence(self) -> Any:
+        """The rows as the presence model describes them."""
+        return self.model.describe_rows(self.entries)
 
 
 def _list_positions(columns: Positions) -> IndexArray:

@@ -267,14 +267,21 @@ class OrdinalReadout(Readout):
         self, products: npt.NDArray[Any], row_fields: LatentArray, thresholds: FloatArray
     ) -> npt.NDArray[Any]:
         """Return the logarithms of P(value >= threshold) for products (rows, columns), by one boundary a row."""
+        logits = self.find_logits(row_fields, thresholds)
+        if logits is None:
+            return super().log_exceedance(products, row_fields, thresholds)
+        slopes, cutpoints = logits
+        found: npt.NDArray[Any] = log_expit(products * slopes[:, None] - cutpoints[:, None])
+        return found
+
+    def find_logits(self, row_fields: LatentArray, thresholds: FloatArray) -> tuple[LatentArray, LatentArray] | None:
+        """Return the slope of each row, and its cutpoint below the threshold; None where intervals are calibrated."""
         levels = self.scale.levels
         if levels is None or self.coverages is not None:
-            return super().log_exceedance(products, row_fields, thresholds)
-        sloped, cutpoints = self._mix_linear_part(products, row_fields[:, None])
-        ends = np.pad(cutpoints[:, 0], ((0, 0), (1, 1)), constant_values=((0, 0), (-np.inf, np.inf)))
-        own = ends[np.arange(len(ends)), np.searchsorted(levels, thresholds)]
-        found: npt.NDArray[Any] = log_expit(sloped - own[:, None])
-        return found
+            return None
+        slopes, cutpoints = self._mix_linear_part(np.ones(len(row_fields), dtype=row_fields.dtype), row_fields)
+        ends = np.pad(cutpoints, ((0, 0), (1, 1)), constant_values=((0, 0), (-np.inf, np.inf)))
+        return slopes, ends[np.arange(len(ends)), np.searchsorted(levels, thresholds)]
 
     def _mix_linear_part(
         self, products: npt.NDArray[Any], row_fields: LatentArray
