@@ -1,5 +1,6 @@
 """Set-up shared by all tests."""
 
+import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -64,6 +65,17 @@ WITH_PROCESSES = [
     "serve/test_server.py",
     "test_deploy.py",
 ]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without the garbage collector: it would scan thousands of tests and modules again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

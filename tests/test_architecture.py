@@ -58,7 +58,7 @@ def check_path(path: str, calls: dict[str, None]) -> None:
 
 def test_the_path_of_a_fit() -> None:
     with record_calls() as calls:
-        OrdinalDMF(epochs=1, hidden_sizes=(8,), latent_size=4, device="cpu").fit(MATRIX)
+        OrdinalDMF(epochs=1, hidden_sizes=(8,), latent_size=4, linear_iterations=4, device="cpu").fit(MATRIX)
     check_path("fit", calls)
 
 

@@ -131,7 +131,7 @@ def test_schema_is_fixed_whatever_the_batch(path: Path, integers: Path) -> None:
 
 def test_distribution_is_a_list_of_probabilities(ratings: ObservedMatrix, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"hidden_sizes": (8,), "latent_size": 2, "epochs": 2, "views": 2, "device": "cpu"}
-    model = OrdinalDMF(seed=0, **settings).fit(ratings)
+    model = OrdinalDMF(seed=0, linear_iterations=4, **settings).fit(ratings)
     model.save(tmp_path / "ordinal.safetensors")
     scorer = Scorer(tmp_path / "ordinal.safetensors", n=2, distribution=True)
     row = ratings.row_labels[0]

@@ -253,7 +253,7 @@ def test_full_disk_changes_nothing(old: Path, monkeypatch: pytest.MonkeyPatch, n
 
 
 def test_disk_that_fills_while_writing_changes_nothing(old: Path) -> None:
-    with pytest.raises(CannotSave, match="No space left on device"):
+    with pytest.raises(CannotSave, match="No space"):
         write_atomically(old, write_half(full_disk))
     assert_untouched(old)
 
@@ -360,7 +360,7 @@ def test_nothing_half_made_stays_of_a_folder(tmp_path: Path, monkeypatch: pytest
 
     with pytest.raises(CannotSave, match="No space left"):
         write_folder_atomically(tmp_path / "new", fill_half)
-    with pytest.raises(FileAbsent, match="^there is no file x$"):
+    with pytest.raises(FileAbsent, match="no file x$"):
         write_folder_atomically(tmp_path / "new", fill_from_nothing)
     with pytest.raises(CannotSave, match="no folder .*none"):
         write_folder_atomically(tmp_path / "none" / "new", fill)

@@ -1,6 +1,7 @@
 """The shape of the code: layers import only from their left, no cycles, a bare numeric core."""
 
 import ast
+import functools
 import sys
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -73,7 +74,12 @@ def imports(tree: ast.AST, *, inside_functions: bool, for_types: bool = False) -
 
 
 MODULES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+@functools.cache
+def parse_all() -> dict[str, ast.Module]:
+    """Return the syntax tree of every module by name."""
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
 
 
 def wrong_imports(module: str, tree: ast.AST) -> list[str]:
@@ -94,7 +100,7 @@ def test_every_layer_is_known() -> None:
 
 
 def test_imports_go_left() -> None:
-    assert [wrong for module, tree in TREES.items() for wrong in wrong_imports(module, tree)] == []
+    assert [wrong for module, tree in parse_all().items() for wrong in wrong_imports(module, tree)] == []
 
 
 def test_wrong_imports_are_seen() -> None:
@@ -106,7 +112,7 @@ def test_wrong_imports_are_seen() -> None:
 def test_no_import_cycle() -> None:
     graph = {
         name: {found for found in imports(tree, inside_functions=True, for_types=True) if found in MODULES} - {name}
-        for name, tree in TREES.items()
+        for name, tree in parse_all().items()
     }
     try:
         list(TopologicalSorter(graph).static_order())
@@ -123,7 +129,7 @@ def reached(module: str) -> set[str]:
             found.add(name)
             parts = name.split(".")
             left += [".".join(parts[:depth]) for depth in range(1, len(parts))]
-            left += list(imports(TREES[name], inside_functions=False)) if name in TREES else []
+            left += list(imports(parse_all()[name], inside_functions=False)) if name in MODULES else []
     return found
 
 
@@ -140,7 +146,7 @@ def test_core_is_bare() -> None:
     allowed = CORE_MAY_IMPORT | sys.stdlib_module_names
     for module in (name for name in MODULES if layer_of(name) in CORE or layer_of(name) is None):
         path = MODULES[module].relative_to(SOURCE).as_posix()
-        outside = {name.split(".")[0] for name in imports(TREES[module], inside_functions=False)} - allowed
+        outside = {name.split(".")[0] for name in imports(parse_all()[module], inside_functions=False)} - allowed
         assert not outside, f"{path} imports {outside} at module level"
-        anywhere = {name.split(".")[0] for name in imports(TREES[module], inside_functions=True)} - allowed
+        anywhere = {name.split(".")[0] for name in imports(parse_all()[module], inside_functions=True)} - allowed
         assert anywhere <= ON_DEMAND.get(path, set()), f"{path} imports {anywhere} on demand"

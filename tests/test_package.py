@@ -127,7 +127,7 @@ def test_figures_of_sentences_come_from_the_records(monkeypatch: pytest.MonkeyPa
         return {"recipe": recipe, "new_share": 0.2, "area": area, "rmse": rmse, "mae": 0.5}
 
     own = [record("table1/dmf", "I", 0.86), record("table1/dmf", "I", 0.88), record("table1/als", "I", 0.8)]
-    monkeypatch.setattr(result_tables, "_records", lambda table: own)
+    monkeypatch.setattr(result_tables, "table_records", lambda table: own)
     result_tables.figure.cache_clear()
     page = "DMF has <!-- value table1/dmf 20% -->.9999<!-- end --> and ALS <!-- value {} --><!-- end -->."
     for asked, shown in {

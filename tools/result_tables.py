@@ -389,14 +389,14 @@ def figure(asked: str) -> float:
     assert len(words) == (share is not None) + (area in words) + (metric in words), f"{asked}: what is meant?"
     found = [
         record[metric]
-        for record in _records(kind)
+        for record in table_records(kind)
         if (record["recipe"], record["new_share"], record["area"]) == (name, share, area)
     ]
     return float(statistics.mean(found))
 
 
 @functools.cache
-def _records(table: str) -> list[Record]:
+def table_records(table: str) -> list[Record]:
     return Results(RESULTS).records(read_table(table))
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +24,13 @@ class Installed(NamedTuple):
     failure: str
 
 
-def installed(environment: Environment, folder: Path) -> Installed:
-    """Return the environment's interpreter, installing what it needs unless that was done, or tried, before."""
+def installed(
+    environment: Environment, folder: Path, install: Callable[[Environment, Path], str] | None = None
+) -> Installed:
+    """Return the environment's interpreter, installing what it needs unless that was done, or tried, before.
+
+    install: makes an environment in a folder, and returns "" or why it cannot; default: by pip.
+    """
     home = folder / environment.name
     noted = home / _READY
     wanted = [*environment.before, *environment.requirements]
@@ -32,7 +38,7 @@ def installed(environment: Environment, folder: Path) -> Installed:
         kept = json.loads(noted.read_text(encoding="utf-8"))
         if kept["requirements"] == wanted:
             return Installed(None if kept["failure"] else _python(home), kept["failure"])
-    failure = _install(environment, home)
+    failure = (install or install_by_pip)(environment, home)
     home.mkdir(parents=True, exist_ok=True)
     content = json.dumps({"requirements": wanted, "failure": failure}, indent=1)
     write_atomically(noted, lambda temporary: temporary.write_text(content, encoding="utf-8"))
@@ -59,7 +65,7 @@ def _python(home: Path) -> Path:
     return home / ("Scripts" if sys.platform == "win32" else "bin") / "python"
 
 
-def _install(environment: Environment, home: Path) -> str:
+def install_by_pip(environment: Environment, home: Path) -> str:
     """Make the environment; return "" or why it could not be made."""
     pip = [str(_python(home)), "-m", "pip", "install", "--quiet"]
     steps = [

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import ranking_exchange
 from peer_runners import exchange
-from peers import environments, runs, tasks
+from peers import runs, tasks
 from peers.__main__ import main
 from peers.declared import ENVIRONMENTS, OURS, PEERS, Environment, Peer
 from peers.environments import Installed, installed, reason
@@ -246,11 +246,15 @@ def test_what_cannot_be_installed_is_recorded_with_the_reason(tmp_path: Path) ->
     assert said[-1].endswith("not installed: no such thing")
 
 
-def test_an_environment_is_not_made_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_is_not_made_twice(tmp_path: Path) -> None:
     made: list[str] = []
-    monkeypatch.setattr(environments, "_install", lambda environment, home: made.append(environment.name) or "")
+
+    def install(environment: Environment, home: Path) -> str:
+        made.append(environment.name)
+        return ""
+
     for requirements in (("a==1",), ("a==1",), ("a==2",)):
-        found = installed(Environment("a", requirements), tmp_path)
+        found = installed(Environment("a", requirements), tmp_path, install)
         assert found == Installed(tmp_path / "a" / "bin" / "python", "")
     assert made == ["a", "a"]
 

@@ -13,9 +13,9 @@ from deepmf.cli import demo
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "RATINGS", demo.RATINGS | {"n_rows": 120, "n_columns": 80})
-    for name in ("SETTINGS", "ORDINAL"):
-        tiny = getattr(demo, name) | {"hidden_sizes": (16,), "latent_size": 8, "epochs": 4}
-        monkeypatch.setattr(demo, name, tiny)
+    tiny = {"hidden_sizes": (16,), "latent_size": 8, "epochs": 4}
+    monkeypatch.setattr(demo, "SETTINGS", demo.SETTINGS | tiny)
+    monkeypatch.setattr(demo, "ORDINAL", demo.ORDINAL | tiny | {"linear_iterations": 4})
 
 
 @pytest.mark.usefixtures("small")

@@ -23,11 +23,12 @@ from deepmf.datasets import generate
 from deepmf.errors import DeviceUnavailable, TrainingDiverged
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models import base as model_module
+from deepmf.models import estimator
 from deepmf.models.dmf import DMF
 from deepmf.models.loading import load
 from deepmf.training import memory, progress, runtime
 from deepmf.training.history import describe_stages
+from deepmf.training.trainer import Trainer
 
 ONE_EPOCH = ["--set", "epochs=1", "--device", "cpu"]
 
@@ -78,7 +79,7 @@ def test_the_summary_in_words(run: Any, folder: Path, tmp_path: Path, tiny: list
 def test_what_is_split_off_is_part_of_the_model(run: Any, folder: Path, tmp_path: Path, name: str) -> None:
     entries = read_matrix(folder / "train.csv")
     few = [] if name == "means" else ["--set", "epochs=2"]
-    share = ["--validation-share", 0.2] if name == "dmf-o" else []
+    share = ["--validation-share", 0.2, "--set", "linear_iterations=4"] if name == "dmf-o" else []
     summary = summary_of(run, folder / "train.csv", "-o", tmp_path / "m", "--model", name, *few, *share)
     model = load(tmp_path / "m")
     assert summary["validation_entries"] > 0 and model.entries_.train.n_entries < entries.n_entries
@@ -392,7 +393,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
         yield [stop]
 
-    monkeypatch.setattr(model_module, "show_epochs", show_epochs)
+    monkeypatch.setattr(estimator, "show_epochs", show_epochs)
     return monkeypatch
 
 
@@ -444,19 +445,10 @@ def test_the_checkpoint_goes_only_when_the_model_is_there(
         patch.setattr(fit_module, "save_model", killed)
         assert run(*fit).code == 130
     assert [path.name for path in tmp_path.iterdir()] == ["m.checkpoint"]
-    monkeypatch.setattr(DMF, "_make_task", _without_epochs(DMF._make_task))
+    monkeypatch.setattr(Trainer, "run_epoch", lambda *_: pytest.fail("it trained again"))
     assert run(*fit).code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
     assert len(load(tmp_path / "m").history_) == 3
-
-
-def _without_epochs(make_task: Any) -> Any:
-    def make(*arguments: Any) -> Any:
-        task = make_task(*arguments)
-        task.run_epoch = lambda _: pytest.fail("it trained again")
-        return task
-
-    return make
 
 
 def test_resume_refuses_the_checkpoint_of_another_run(

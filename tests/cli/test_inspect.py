@@ -91,7 +91,7 @@ def test_in_words(run: Any, model: Path) -> None:
 
 def test_what_was_chosen_and_the_stages(run: Any, tmp_path: Path, split: AreaSplit) -> None:
     path = tmp_path / "m.safetensors"
-    given: dict[str, Any] = {"effort": "quick", "epochs": 2, "device": "cpu"}
+    given: dict[str, Any] = {"effort": "quick", "epochs": 2, "linear_iterations": 4, "device": "cpu"}
     fitted = OrdinalDMF(**given).fit(split.train, split.validation)
     fitted.save(path)
     shown = json.loads(run("inspect", path, "--json").out)
@@ -111,7 +111,7 @@ def test_what_was_chosen_and_the_stages(run: Any, tmp_path: Path, split: AreaSpl
 
 def test_nothing_was_chosen_on_entries_where_none_could_be_held_out(run: Any, tmp_path: Path) -> None:
     board = checkerboard(6, 6, observed=0.7, seed=0).matrix
-    OrdinalDMF(effort="quick", epochs=2, device="cpu").fit(board).save(tmp_path / "m.safetensors")
+    OrdinalDMF(effort="quick", epochs=2, linear_iterations=4, device="cpu").fit(board).save(tmp_path / "m.safetensors")
     assert json.loads(run("inspect", tmp_path / "m.safetensors", "--json").out)["chosen_on_entries"] == {}
     assert "on entries" not in run("inspect", tmp_path / "m.safetensors").out
 

@@ -43,7 +43,7 @@ def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file takes several batches, and every matrix several buckets."""
     monkeypatch.setattr(packing, "BATCH_LINES", 100)
     monkeypatch.setattr(packed, "BUCKET", 90)
-    monkeypatch.setattr(packing, "_SAMPLE", 4)
+    monkeypatch.setattr(packing, "SAMPLE_EVERY", 4)
 
 
 def shuffle(matrix: ObservedMatrix, seed: int = 0) -> pl.DataFrame:
@@ -222,7 +222,7 @@ def test_files_that_are_not_there_or_no_files(tmp_path: Path) -> None:
         pack(tmp_path / "none.csv", tmp_path / "r.store")
     with pytest.raises(UnreadableFile, match="manifest.json"):
         pack(tmp_path, tmp_path / "r.store")
-    with pytest.raises(BadSetting, match="at least one file"):
+    with pytest.raises(BadSetting, match="at least one"):
         pack([], tmp_path / "r.store")
     (tmp_path / "cut.parquet").write_bytes(b"PAR1")
     with pytest.raises(UnreadableFile, match="Parquet"):

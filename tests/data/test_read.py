@@ -416,7 +416,7 @@ def test_an_npz_that_asks_for_far_more_than_it_holds(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "long.npz") as old, zipfile.ZipFile(tmp_path / "lies.npz", "w") as new:
         for name in old.namelist():
             new.writestr(name, head.getvalue() if name == "data.npy" else old.read(name))
-    with pytest.raises(UnreadableFile, match="as large as it says"):
+    with pytest.raises(UnreadableFile, match="as large"):
         read_matrix(tmp_path / "lies.npz")
 
 

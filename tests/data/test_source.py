@@ -26,7 +26,7 @@ def write(path: Path, content: bytes) -> Path:
 def test_names_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(UnreadableFile, match=r"'a\\x00b'"):
         check_path("a\0b")
-    with pytest.raises(UnreadableFile, match="File name too long"):
+    with pytest.raises(UnreadableFile, match="too long"):
         check_path(tmp_path / ("x" * 300))
     with pytest.raises(FileAbsent):
         check_path(tmp_path / "none")

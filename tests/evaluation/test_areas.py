@@ -13,7 +13,6 @@ import pytest
 from deepmf.data import AreaSplit, split_areas, split_entries
 from deepmf.datasets import generate
 from deepmf.errors import BadEntries, BadSetting, OffScale, UnknownLabel
-from deepmf.evaluation import areas
 from deepmf.evaluation.areas import (
     KNOWN_COUNTS,
     AreaErrors,
@@ -107,11 +106,10 @@ def test_only_areas_that_are_present(split: AreaSplit, model: Means) -> None:
     assert [part.area for part in evaluate(model, split.test["III"])] == ["III", "all"]
 
 
-def test_batches_change_nothing(split: AreaSplit, model: Means, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_change_nothing(split: AreaSplit, model: Means) -> None:
     test = joined(list(split.test.values()))
     whole = evaluate(model, test)
-    monkeypatch.setattr(areas, "_ENTRIES_AT_A_TIME", 7)
-    assert evaluate(model, test) == whole
+    assert evaluate(model, test, batch_size=7) == whole
 
 
 def test_an_interval_has_no_level_errors_and_may_be_left() -> None:
@@ -128,14 +126,11 @@ def test_unknown_ids_are_named_and_extend_is_hinted_at(split: AreaSplit) -> None
         evaluate(Means().fit(split.train), split.test["II"])
 
 
-def test_all_unknown_ids_are_counted_however_many_entries_are_predicted_at_a_time(
-    split: AreaSplit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(areas, "_ENTRIES_AT_A_TIME", 7)
+def test_all_unknown_ids_are_counted_however_many_entries_are_predicted_at_a_time(split: AreaSplit) -> None:
     test = joined([split.test["II"], split.test["III"]])
     n_rows, n_columns = (np.unique(split.test[area].entries()[axis]).size for axis, area in enumerate(("II", "III")))
     with pytest.raises(UnknownLabel, match=f"{n_rows - 1} more and {n_columns} "):
-        evaluate(Means().fit(split.train), test)
+        evaluate(Means().fit(split.train), test, batch_size=7)
 
 
 def test_entries_that_only_the_fallback_answers_are_measured_apart(split: AreaSplit) -> None:

@@ -8,7 +8,6 @@ import pytest
 from scipy.stats import norm
 
 from deepmf.errors import BadEntries, BadSetting, OffScale
-from deepmf.evaluation import calibration
 from deepmf.evaluation.calibration import ReliabilityBin, evaluate_calibration, evaluate_intervals
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
@@ -62,7 +61,7 @@ def test_coverage_and_width_of_intervals() -> None:
 
 
 @pytest.mark.parametrize("bins", [1, 7, 15])
-def test_the_error_is_that_of_the_metric_however_large_the_batches(monkeypatch: pytest.MonkeyPatch, bins: int) -> None:
+def test_the_error_is_that_of_the_metric_however_large_the_batches(bins: int) -> None:
     dice = np.random.default_rng(0)
     table = dice.dirichlet([0.5, 1, 2], size=500)
     oracle = Oracle([1, 2, 5], table)
@@ -71,8 +70,7 @@ def test_the_error_is_that_of_the_metric_however_large_the_batches(monkeypatch: 
     whole = evaluate_calibration(oracle, test, bins=bins)
     assert whole.error == pytest.approx(calibration_error(table, values, scale_levels=[1, 2, 5], bins=bins))
     assert sum(each.n_forecasts for each in whole.bins) == 1500
-    monkeypatch.setattr(calibration, "_FORECASTS_AT_A_TIME", 100)
-    parts = evaluate_calibration(oracle, test, bins=bins)
+    parts = evaluate_calibration(oracle, test, bins=bins, batch_size=100)
     assert (parts.error, parts.coverage, parts.width) == pytest.approx((whole.error, whole.coverage, whole.width))
     assert [each.observed for each in parts.bins] == pytest.approx([each.observed for each in whole.bins])
 

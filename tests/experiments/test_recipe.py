@@ -147,7 +147,7 @@ def test_a_key_that_lacks(tmp_path: Path) -> None:
 def test_files_that_are_no_recipes(tmp_path: Path) -> None:
     path = tmp_path / "x.toml"
     path.write_text("title = ")
-    with pytest.raises(UnreadableFile, match="x.toml is not TOML"):
+    with pytest.raises(UnreadableFile, match="TOML"):
         read_recipe(path)
     with pytest.raises(UnreadableFile, match="nowhere.toml"):
         read_recipe(tmp_path / "nowhere.toml")

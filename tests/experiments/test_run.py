@@ -234,7 +234,7 @@ def test_files_that_are_no_results(recipes: Path, tmp_path: Path) -> None:
     with pytest.raises(UnreadableFile, match="line 1 .*JSON"):
         Results(tmp_path).records(read_table("small"))
     (tmp_path / "file").write_text("")
-    with pytest.raises(CannotSave, match="could not be written"):
+    with pytest.raises(CannotSave, match="written"):
         Results(tmp_path / "file").add([{"recipe": "small/means"}])
 
 
@@ -293,6 +293,8 @@ SMALL: dict[str, Any] = {
     "dropout": 0.1,
     "epochs": 3,
     "validate_every": 3,
+    "linear_iterations": 4,
+    "presence": None,
     "views": 2,
     "device": "cpu",
 }

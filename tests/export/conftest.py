@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,11 @@ from deepmf.data import split_areas
 from deepmf.data.synthetic import STARS
 from deepmf.datasets import generate
 from deepmf.errors import NotBetterThanMeans
+from deepmf.models.base import Model
 from deepmf.models.dmf import DMF
 from deepmf.models.dmfd import DMFD
 from deepmf.models.ordinal import encoder as encoder_training
-from deepmf.models.ordinal import linear_part
+from deepmf.models.ordinal.linear_part import fit_linear_models
 from deepmf.models.ordinal.model import OrdinalDMF
 
 SMALL: dict[str, Any] = {
@@ -31,35 +33,45 @@ OWN: dict[str, Any] = {"views": 3, "landmarks": 8, "row_penalty": 3.0, "column_p
 PLAIN = OWN | {"row_penalty": None, "column_penalty": None}  # chosen: that there is no refinement
 
 
+# Every way a branch reads and a head answers, on levels and on an interval.
+ON_LEVELS: dict[str, Callable[[], Model]] = {
+    "dmf": lambda: DMF(**SMALL),
+    "dmf-d": lambda: DMFD(**SMALL, column_hidden_sizes=(8, 8)),
+    "dmf-o": lambda: OrdinalDMF(**SMALL, **PLAIN),
+    "dmf-o, refined": lambda: OrdinalDMF(**SMALL, **OWN),
+    "dmf-o, three networks": lambda: OrdinalDMF(**SMALL, **OWN, networks=3),
+    "dmf-o, rows refined": lambda: OrdinalDMF(**SMALL, **OWN | {"column_penalty": None}),
+    "dmf-o, columns refined": lambda: OrdinalDMF(**SMALL, **OWN | {"row_penalty": None}),
+    "dmf-o, linear": lambda: OrdinalDMF(**SMALL, **OWN | {"linear_size": 4}),
+    "dmf-o, sampled": lambda: OrdinalDMF(**SMALL, **OWN | {"linear_size": 4, "linear_iterations": 20}),
+}
+ON_INTERVAL: dict[str, Callable[[], Model]] = {
+    "dmf, interval": lambda: DMF(**SMALL, inputs="raw"),
+    "dmf-o, interval": lambda: OrdinalDMF(**SMALL, **PLAIN, bins=6),
+    "dmf-o, linear, interval": lambda: OrdinalDMF(**SMALL, **PLAIN | {"linear_size": 4}),
+}
+
+
+class Models(dict[str, Any]):
+    """Models by name, each fitted and extended when it is first asked for."""
+
+    def __missing__(self, name: str) -> Any:
+        scale, build = (STARS, ON_LEVELS[name]) if name in ON_LEVELS else (None, ON_INTERVAL[name])
+        split = split_areas(generate(40, 30, density=0.4, levels=scale, seed=0).matrix, seed=0)
+        with pytest.MonkeyPatch.context() as changed, warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotBetterThanMeans)  # trainings are short
+            changed.setattr(encoder_training, "choose_penalty", lambda *_, **__: math.inf)
+            # "sampled" has samples, whatever ALS would do
+            changed.setattr(encoder_training, "fit_linear_models", lambda *fit, **by: fit_linear_models(*fit, **by)[:1])
+            changed.setattr(encoder_training, "choose_few_count", lambda *_: 5.0)
+            self[name] = build().fit(split.train, split.validation).extend(split.extension)
+        return self[name]
+
+
 @pytest.fixture(scope="session")
-def models() -> dict[str, Any]:
-    """Every way a branch reads and a head answers, on levels and on an interval."""
-    levels, interval = (
-        split_areas(generate(40, 30, density=0.4, levels=scale, seed=0).matrix, seed=0) for scale in (STARS, None)
-    )
-    made = {
-        "dmf": (DMF(**SMALL), levels),
-        "dmf, interval": (DMF(**SMALL, inputs="raw"), interval),
-        "dmf-d": (DMFD(**SMALL, column_hidden_sizes=(8, 8)), levels),
-        "dmf-o": (OrdinalDMF(**SMALL, **PLAIN), levels),
-        "dmf-o, interval": (OrdinalDMF(**SMALL, **PLAIN, bins=6), interval),
-        "dmf-o, refined": (OrdinalDMF(**SMALL, **OWN), levels),
-        "dmf-o, three networks": (OrdinalDMF(**SMALL, **OWN, networks=3), levels),
-        "dmf-o, rows refined": (OrdinalDMF(**SMALL, **OWN | {"column_penalty": None}), levels),
-        "dmf-o, columns refined": (OrdinalDMF(**SMALL, **OWN | {"row_penalty": None}), levels),
-        "dmf-o, linear": (OrdinalDMF(**SMALL, **OWN | {"linear_size": 4}), levels),
-        "dmf-o, sampled": (OrdinalDMF(**SMALL, **OWN | {"linear_size": 4, "linear_iterations": 20}), levels),
-        "dmf-o, linear, interval": (OrdinalDMF(**SMALL, **PLAIN | {"linear_size": 4}), interval),
-    }
-    with pytest.MonkeyPatch.context() as changed, warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotBetterThanMeans)  # trainings are short
-        changed.setattr(encoder_training, "choose_penalty", lambda *_, **__: math.inf)
-        changed.setattr(linear_part, "_ALS_UP_TO", 0)  # "sampled" has samples, whatever ALS would do
-        changed.setattr(encoder_training, "choose_few_count", lambda *_: 5.0)
-        return {
-            name: model.fit(split.train, split.validation).extend(split.extension)
-            for name, (model, split) in made.items()
-        }
+def models() -> Models:
+    """Small models of every kind."""
+    return Models()
 
 
 def values_of(model: Any, axis: str) -> npt.NDArray[np.float32]:

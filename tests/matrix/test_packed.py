@@ -276,7 +276,7 @@ WHOLE = generate(60, 40, density=0.3, seed=0).matrix
 @pytest.fixture
 def mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObservedMatrix:
     monkeypatch.setattr(matrix, "IN_MEMORY", 0)
-    monkeypatch.setattr(packed, "_PIECE", 50)
+    monkeypatch.setattr(packed, "PIECE", 50)
     monkeypatch.setattr(packed, "BUCKET", 40)
     WHOLE.write(tmp_path / "r.store")
     return read_matrix(tmp_path / "r.store")
@@ -343,7 +343,7 @@ def test_a_full_disk_leaves_nothing(mapped: ObservedMatrix, tmp_path: Path, monk
 @pytest.mark.filterwarnings("ignore::deepmf.errors.DeepMFWarning")  # what is learned in no time is not worth much
 def test_every_model_learns_from_a_store_what_it_learns_in_memory(mapped: ObservedMatrix, name: str) -> None:
     model = model_class(name)
-    small = {"epochs": 2, "sweeps": 2, "hidden_sizes": [8], "latent_size": 3, "device": "cpu"}
+    small = {"epochs": 2, "sweeps": 2, "hidden_sizes": [8], "latent_size": 3, "linear_iterations": 4, "device": "cpu"}
     chosen: dict[str, Any] = {
         key: value for key, value in small.items() if key in model.settings_class.__dataclass_fields__
     }

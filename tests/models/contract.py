@@ -480,7 +480,7 @@ class ModelContract:
         assert folding.fold_in_many(histories[:1]).predict(columns).shape == (1, 3)
         with pytest.raises(BadEntries, match="no history"):
             folding.fold_in_many([])
-        with pytest.raises(BadEntries, match="at least one entry"):
+        with pytest.raises(BadEntries, match="at least one"):
             folding.fold_in_many([HISTORY, ([], [])])
 
     def test_folding_in_stores_nothing(self, folding: Model, tmp_path: Path) -> None:
@@ -839,7 +839,7 @@ class ModelContract:
                 raise OSError(28, "No space left on device")
 
             patch.setattr("os.fsync", full)
-            with pytest.raises(CannotSave, match="No space left on device"):
+            with pytest.raises(CannotSave, match="No space"):
                 fitted.save(path)
         assert path.read_text() == "the old file"
         assert list(tmp_path.iterdir()) == [path]
@@ -881,7 +881,7 @@ class ModelContract:
             with pytest.raises(UnknownLabel, match="column 99"):
                 fitted.recommend("row 3", **asked)
         for asked in ({"among": "column 1"}, {"exclude": "column 1"}):
-            with pytest.raises(BadEntries, match="single label 'column 1'"):
+            with pytest.raises(BadEntries, match="'column 1'"):
                 fitted.recommend("row 3", **asked)
         assert fitted.recommend(("row 3", "row 5"), n=2).labels.shape == (2, 2)
         many = fitted.recommend(["row 3", "row 5"], n=4)

@@ -24,7 +24,7 @@ BRANCHES = NETWORK | {"hidden_sizes": (5,), "latent_size": 3, "dropout": 0.0, "b
 SMALL: dict[str, dict[str, Any]] = {
     "dmf": BRANCHES,
     "dmf-d": BRANCHES,
-    "dmf-o": BRANCHES | {"views": 3, "landmarks": 4},
+    "dmf-o": BRANCHES | {"views": 3, "landmarks": 4, "linear_iterations": 4},
     "deep-u-autorec": NETWORK | {"hidden_sizes": (5, 3)},
     "means": {},
 } | {name: NETWORK | {"hidden_size": 4} for name in ("i-autorec", "u-autorec", "i-cf-nade", "u-cf-nade")}

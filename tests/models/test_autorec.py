@@ -406,7 +406,7 @@ def test_latents_of_what_is_read_and_of_what_is_not(model: NetworkModel, axis: A
         latents, read = encoder.columns(columns, predictor.rows), predictor.columns
     assert latents.shape[1] == 4 and np.all(latents[:, -1] == 1.0)
     np.testing.assert_allclose(latents, read.whole(), atol=1e-5)
-    with pytest.raises(CannotExtend, match="one output for each"):
+    with pytest.raises(CannotExtend, match="one output"):
         encoder.columns(columns, predictor.rows) if axis == "row" else encoder.rows(rows, predictor.columns)
 
 

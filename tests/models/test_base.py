@@ -147,7 +147,7 @@ def test_latents_are_arrays_in_the_order_of_the_labels() -> None:
     with pytest.raises(ValueError, match="read-only"):
         model.row_latents_[0, 0] = 1.0
     model.predictor_.rows.base[0, 0] += 0.0  # the model's own stay as they are
-    with pytest.raises(BadSetting, match="this model has no latents"):
+    with pytest.raises(BadSetting, match="no latents"):
         Means().fit(matrix).row_latents_  # noqa: B018
 
 

@@ -63,7 +63,7 @@ def test_refusals(tmp_path: Path) -> None:
     model = Means().fit(additive())
     with pytest.raises(BadSetting, match=r"\.parquet; got .*\.txt"):
         model.complete_to(tmp_path / "completed.txt")
-    with pytest.raises(CannotSave, match="there is no folder"):
+    with pytest.raises(CannotSave, match="no folder"):
         model.complete_to(tmp_path / "nowhere" / "completed.parquet")
 
 

@@ -236,7 +236,7 @@ def test_what_is_forgotten_has_no_features(name: str, tmp_path: Path) -> None:
         np.testing.assert_allclose(found[0], found[1], atol=1e-5)
     features = gone.entries_.row_entries(gone.entries_.rows.positions(["row 3", "row 4"])).features
     assert features is not None and features.are_known.tolist() == [False, True]
-    with pytest.raises(BadEntries, match="'row 3' .*no entries"):
+    with pytest.raises(BadEntries, match="'row 3' .*entries"):
         gone.forget(rows=["row 3"])
 
 
@@ -256,9 +256,9 @@ def test_features_alone_are_forgotten(name: str) -> None:
     # A trained row that had no features is again as it was trained.
     late = model.extend(row_features=one("row 39", row_values(3))).forget(row_features=["row 39"])
     np.testing.assert_array_equal(scores(late), scores(model))
-    with pytest.raises(BadFeatures, match="'row 39' .*no features"):
+    with pytest.raises(BadFeatures, match="'row 39' .*features"):
         model.forget(row_features=["row 39"])
-    with pytest.raises(BadFeatures, match="'row 3' .*no features"):
+    with pytest.raises(BadFeatures, match="'row 3' .*features"):
         trained.forget(row_features=["row 3"])
     same = model.forget(row_features=["row 39", "nobody"], missing="ignore")
     np.testing.assert_array_equal(scores(same), scores(model))
@@ -355,7 +355,7 @@ def test_an_interrupted_fit_continues_to_the_bit(name: str, tmp_path: Path) -> N
         fit(
             row_features=Features.from_columns(ROWS, {"group": ["even", "odd"] * 25}), column_features=column_features()
         )
-    with pytest.raises(BadModelFile, match="checkpoint of another run"):
+    with pytest.raises(BadModelFile, match="another run"):
         fit(column_features=column_features())
     epochs: list[int] = []
     again = fit(lambda record, _: epochs.append(record.epoch))
@@ -414,7 +414,7 @@ def test_nothing_known_is_told(name: str) -> None:
     empty = ObservedMatrix.from_entries(
         ["new"], ["another"], [3.0], model.scale_
     )  # an entry that describes nothing: both are new
-    with pytest.warns(NothingObserved, match="row.s. have no entry"), pytest.warns(NothingObserved, match="column.s."):
+    with pytest.warns(NothingObserved, match="no entry"), pytest.warns(NothingObserved, match="column.s."):
         model.extend(empty)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

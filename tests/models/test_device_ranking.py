@@ -32,7 +32,7 @@ def ratings() -> ObservedMatrix:
 def model(request: pytest.FixtureRequest, ratings: ObservedMatrix) -> Model:
     models: dict[str, Model] = {
         "als": ALS(latent_size=4, epochs=3, seed=0),
-        "ordinal": OrdinalDMF(seed=0, **SMALL),
+        "ordinal": OrdinalDMF(seed=0, linear_size=0, **SMALL),
         "rank-k": RankK(seed=0),
         "means": Means(),  # many predictions are equal
     }
@@ -107,7 +107,7 @@ def test_new_rows_are_ranked_too(ratings: ObservedMatrix, tmp_path: Path) -> Non
 
 def test_calibrated_probabilities_are_refused(tmp_path: Path) -> None:
     matrix = generate(60, 40, density=0.4, seed=0, levels=None).matrix
-    model = OrdinalDMF(seed=0, **SMALL).fit(matrix, progress=False)
+    model = OrdinalDMF(seed=0, linear_size=0, **SMALL).fit(matrix, progress=False)
     with pytest.raises(BadSetting, match="rank_by='value'"):
         model.recommend_to(tmp_path / "top.csv", rank_by="relevance", device="cpu")
 

@@ -127,7 +127,7 @@ class TestDMF(ModelContract):
                 raise KeyboardInterrupt
 
         model = DMF(**QUICK)
-        with pytest.warns(TrainingInterrupted, match="interrupted in epoch 11"):
+        with pytest.warns(TrainingInterrupted, match="epoch 11"):
             model.fit(additive(), callbacks=[interrupt])
         assert model.history_.stopped == "interrupted"
         assert np.all(np.isfinite(model.complete()))
@@ -152,7 +152,7 @@ class TestDMF(ModelContract):
         assert np.all(np.isfinite(model.complete()))
         hopeless = Spoiled(**QUICK)
         hopeless._spoil = True
-        with pytest.raises(TrainingDiverged, match="loss of epoch 0"):
+        with pytest.raises(TrainingDiverged, match="epoch 0"):
             hopeless.fit(additive())
 
     @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
@@ -178,7 +178,7 @@ class TestDMF(ModelContract):
 
     def test_unknown_row_in_recommend(self) -> None:
         model = DMF(**QUICK | {"epochs": 2}).fit(additive())
-        with pytest.raises(UnknownLabel, match="row 'nobody' is not known"):
+        with pytest.raises(UnknownLabel, match="row 'nobody'"):
             model.recommend("nobody")
 
 

@@ -59,7 +59,7 @@ def test_weights_count_in_a_component() -> None:
         lambda times: Means(times=times),
         lambda times: ALS(latent_size=2, epochs=4, times=times),
         lambda times: OrdinalDMF(
-            hidden_sizes=(16,), latent_size=4, epochs=8, views=2, bins=8, device="cpu", times=times
+            hidden_sizes=(16,), latent_size=4, epochs=8, views=2, bins=8, linear_iterations=4, device="cpu", times=times
         ),
     ],
     ids=["means", "als", "dmf-o"],
@@ -79,7 +79,8 @@ def ordinal() -> OrdinalDMF:
     rows, columns, values = matrix.entries()
     levels = np.clip(np.round(values + 3), 1, 5)
     drifting = ObservedMatrix.from_entries(rows, columns, levels, Scale(levels=[1, 2, 3, 4, 5]), times=matrix.times)
-    model = OrdinalDMF(hidden_sizes=(8,), latent_size=4, epochs=3, views=2, device="cpu", times="auto").fit(drifting)
+    settings: dict[str, Any] = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 3, "views": 2, "device": "cpu"}
+    model = OrdinalDMF(**settings, linear_iterations=4, times="auto").fit(drifting)
     assert model.has_drift
     return model
 

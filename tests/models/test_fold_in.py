@@ -24,7 +24,7 @@ def means() -> Means:
 @pytest.fixture(scope="module")
 def ordinal() -> OrdinalDMF:
     settings = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 3, "views": 3, "landmarks": 4, "device": "cpu"}
-    return OrdinalDMF(**settings).fit(additive())
+    return OrdinalDMF(**settings, linear_iterations=4).fit(additive())
 
 
 def test_means_by_hand(means: Means) -> None:
@@ -64,7 +64,7 @@ def test_rankings_leave_out_what_is_observed_and_fill_up_with_nothing(means: Mea
     assert one.recommend(among=["column 4", "column 9", "column 9"]).labels.tolist() == ["column 9"]
     assert one.recommend(among=["column 3", "column 9"], exclude=["column 3"]).labels.tolist() == ["column 9"]
     assert many.recommend(among=["column 3"], exclude=["column 3"]).labels.shape == (2, 0)
-    with pytest.raises(UnknownLabel, match="'column 99' .*not known"):
+    with pytest.raises(UnknownLabel, match="'column 99'"):
         one.recommend(exclude=["column 99"])
     best = many.recommend(n=99)
     assert np.isnan(best.values).sum(axis=1).tolist() == [2, 1] and best.labels.shape == (2, 25)
@@ -130,7 +130,7 @@ def test_a_scale_without_levels(means: Means) -> None:
     folded = Means().fit(real).fold_in(["column 4", "column 2"], [0.3, 1.0])
     assert np.all((folded.predict(ASKED) > 0) & (folded.predict(ASKED) < 1))
     for ask in (lambda: folded.predict_levels(ASKED), lambda: folded.predict_levels_at(np.array([0]), ASKED[:1])):
-        with pytest.raises(BadSetting, match="0 to 1 has no levels"):
+        with pytest.raises(BadSetting, match="no levels"):
             ask()
 
 

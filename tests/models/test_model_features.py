@@ -116,7 +116,15 @@ def test_warnings_come_from_the_call_of_fit(rated: Generated) -> None:
     assert [warning.filename for warning in told] == [__file__] * 2
 
 
-@pytest.mark.parametrize("new", [Means(), ALS(epochs=3, latent_size=3), OrdinalDMF(epochs=2, device="cpu")], ids=repr)
+@pytest.mark.parametrize(
+    "new",
+    [
+        Means(),
+        ALS(epochs=3, latent_size=3),
+        OrdinalDMF(epochs=2, device="cpu", hidden_sizes=(8,), latent_size=4, linear_iterations=4),
+    ],
+    ids=lambda model: type(model).__name__,
+)
 @pytest.mark.parametrize("in_matrix", [False, True], ids=["features alone", "empty row of the matrix"])
 def test_features_of_new_rows_do_not_move_predictions_of_known_ones(
     rated: Generated, new: Model, in_matrix: bool

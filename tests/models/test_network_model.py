@@ -18,14 +18,14 @@ from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.nn.branch import RandomModule
 
-SMALL: dict[str, Any] = {"hidden_sizes": (6,), "latent_size": 4, "epochs": 2, "device": "cpu"}
+SMALL: dict[str, Any] = {"hidden_sizes": (6,), "latent_size": 4, "epochs": 2, "device": "cpu", "presence": None}
 two_branches = pytest.mark.parametrize("model", [DMF, DMFD, OrdinalDMF])
 every_model = pytest.mark.parametrize(
     "model",
     [
         DMF(**SMALL),
         DMFD(**SMALL),
-        OrdinalDMF(**SMALL),
+        OrdinalDMF(**SMALL, linear_size=0),
         IAutoRec(hidden_size=4, epochs=2, device="cpu"),
         DeepUAutoRec(hidden_sizes=(4,), epochs=2, device="cpu"),
         UCFNADE(hidden_size=4, epochs=2, device="cpu"),

@@ -50,6 +50,7 @@ def test_what_predicts_in_the_first_area_alone_is_never_extended() -> None:
 
 
 QUICK = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 2, "views": 2, "landmarks": 4, "device": "cpu"}
+QUICK |= {"linear_size": 0, "presence": None}
 
 BOUNDARIES = np.array([-0.75, -0.25, 0.25, 0.75], dtype=np.float32)  # between the levels 1 to 5
 

@@ -319,9 +319,9 @@ def test_refusals_leave_nothing(model: Model, tmp_path: Path) -> None:
         model.recommend_to(tmp_path / "top.xlsx")
     with pytest.raises(BadSetting, match="^n must .*got 0"):
         model.recommend_to(tmp_path / "top.csv", n=0)
-    with pytest.raises(UnknownLabel, match="'nobody' is not known"):
+    with pytest.raises(UnknownLabel, match="'nobody'"):
         model.recommend_to(tmp_path / "top.csv", ["nobody"])
-    with pytest.raises(CannotSave, match="there is no folder"):
+    with pytest.raises(CannotSave, match="no folder"):
         model.recommend_to(tmp_path / "none" / "top.csv")
     assert list(tmp_path.iterdir()) == []
 

@@ -236,7 +236,7 @@ def test_a_killed_warm_fit_continues_from_its_own_start_alone(tmp_path: Path) ->
 
 def test_given_epochs_have_a_schedule_of_their_own() -> None:
     chosen = OrdinalDMF(epochs=60, device="cpu").settings_for(OLD)
-    given = {"hidden_sizes": (8,), "device": "cpu"}
+    given: dict[str, Any] = {"hidden_sizes": (8,), "linear_size": 0, "device": "cpu"}
     first = OrdinalDMF(**given, epochs=2, views=1, landmarks=2).fit(OLD)
     assert (first.settings.validate_every, first.settings.patience) == (1, 1)
     warm = OrdinalDMF(**given, epochs=60, views=1, landmarks=2)

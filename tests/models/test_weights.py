@@ -137,7 +137,10 @@ TINY: dict[str, tuple[Any, dict[str, Any]]] = {
     "als": (ALS, {"latent_size": 3, "epochs": 4}),
     "bayesian": (BayesianMF, {"latent_size": 3, "epochs": 12}),
     "dmf": (DMF, {"hidden_sizes": (8,), "latent_size": 4, "epochs": 30, "device": "cpu"}),
-    "dmf-o": (OrdinalDMF, {"hidden_sizes": (8,), "latent_size": 4, "epochs": 4, "views": 2, "device": "cpu"}),
+    "dmf-o": (
+        OrdinalDMF,
+        {"hidden_sizes": (8,), "latent_size": 4, "epochs": 4, "views": 2, "linear_iterations": 4, "device": "cpu"},
+    ),
 }
 
 

@@ -46,7 +46,7 @@ def ordinal(ratings: ObservedMatrix) -> OrdinalDMF:
     settings: dict[str, Any] = {"hidden_sizes": (16,), "latent_size": 4, "epochs": 3, "views": 2, "device": "cpu"}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return OrdinalDMF(seed=0, **settings).fit(ratings)
+        return OrdinalDMF(seed=0, linear_iterations=4, **settings).fit(ratings)
 
 
 @pytest.fixture(scope="session")

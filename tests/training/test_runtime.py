@@ -123,7 +123,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
-    monkeypatch.setattr(runtime, "_read_quota", lambda: float("inf"))
+    monkeypatch.setattr(runtime, "read_quota", lambda: float("inf"))
     running(monkeypatch, 1)
     before = torch.get_num_threads()
     torch.set_num_threads(8)
@@ -134,7 +134,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def running(monkeypatch: pytest.MonkeyPatch, *counts: int | None) -> None:
     """Have so many threads running, ourselves among them, at one look after the other."""
     looks = [*counts] * 100
-    monkeypatch.setattr(runtime, "_count_running", lambda: looks.pop(0))
+    monkeypatch.setattr(runtime, "count_running", lambda: looks.pop(0))
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_only_cores_that_this_process_may_use_are_free(monkeypatch: pytest.Monke
     running(monkeypatch, 4)
     assert count_free_cores() == 4  # the others have room beside us
     for quota, free in ((2.5, 2), (0.5, 1), (100.0, 4)):
-        monkeypatch.setattr(runtime, "_read_quota", lambda quota=quota: quota)
+        monkeypatch.setattr(runtime, "read_quota", lambda quota=quota: quota)
         assert count_free_cores() == free
 
 
@@ -222,17 +222,17 @@ def test_a_killed_fit_goes_on_with_as_many(tmp_path: Path, monkeypatch: pytest.M
 def test_quotas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, quota: float) -> None:
     monkeypatch.undo()
     (tmp_path / "cpu.max").write_text(content)
-    assert runtime._read_quota(tmp_path / "cpu.max") == quota
-    assert runtime._read_quota(tmp_path / "absent") == float("inf")
+    assert runtime.read_quota(tmp_path / "cpu.max") == quota
+    assert runtime.read_quota(tmp_path / "absent") == float("inf")
 
 
 def test_who_is_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     (tmp_path / "stat").write_text("cpu  1 2 3\nprocs_running 5\nprocs_blocked 0\n")
-    assert runtime._count_running(tmp_path / "stat") == 5
+    assert runtime.count_running(tmp_path / "stat") == 5
     (tmp_path / "stat").write_text("cpu  1 2 3\n")
-    assert runtime._count_running(tmp_path / "stat") is None
-    assert runtime._count_running(tmp_path / "absent") is None
+    assert runtime.count_running(tmp_path / "stat") is None
+    assert runtime.count_running(tmp_path / "absent") is None
 
 
 CPU = torch.device("cpu")

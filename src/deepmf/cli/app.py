@@ -21,10 +21,10 @@ from deepmf.cli.evaluate import evaluate
 from deepmf.cli.explain import explain
 from deepmf.cli.export import export, export_entries
 from deepmf.cli.fit import fit
-from deepmf.cli.help import GroupedCommand
 from deepmf.cli.import_entries import import_entries
 from deepmf.cli.impute import impute
 from deepmf.cli.inspect import inspect
+from deepmf.cli.options import GroupedCommand
 from deepmf.cli.output import say
 from deepmf.cli.pack import pack
 from deepmf.cli.predict import complete, predict

@@ -138,9 +138,9 @@ def _fit_models(
     from deepmf.models.ordinal.model import OrdinalDMF
 
     models: dict[str, Model] = {
-        "means": Means(),
-        "DMF": DMF(**SETTINGS, seed=seed, device="cpu"),
-        "DMF-D": DMFD(**SETTINGS, **QUANTIZER, seed=seed, device="cpu"),
+        "means": Means(presence=None),  # only the best model recommends
+        "DMF": DMF(**SETTINGS, seed=seed, device="cpu", presence=None),
+        "DMF-D": DMFD(**SETTINGS, **QUANTIZER, seed=seed, device="cpu", presence=None),
         BEST: OrdinalDMF(**ORDINAL, seed=seed, device="cpu"),
     }
     contenders = []

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import FeatureFiles, parse_named_values
+from deepmf.cli.feature_files import FeatureFiles, NameFiles, parse_named_values
 from deepmf.cli.inputs import convert_label, hint_at_extension
 from deepmf.cli.model_file import load_model
-from deepmf.cli.name_files import NameFiles
 from deepmf.cli.new_row import check_one_row, fold_in_row
 from deepmf.cli.output import check_writable, give_name, list_names, say, show_json, show_named_table, show_table
 from deepmf.errors import BadSetting

@@ -1,4 +1,4 @@
-"""Features files: read for the rows and columns of a matrix or a model, with ids of the same type."""
+"""Files of features and of names: read for the rows and columns of a matrix or a model, with ids of the same type."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from deepmf.matrix.features import AxisFeatures, Features
+    from deepmf.matrix.frames import TableForm
     from deepmf.matrix.labels import Labels
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.base import Model
@@ -211,3 +212,49 @@ def convert_feature_labels(features: Features, labels: Labels, path: Path) -> Fe
         stacklevel=1,
     )
     return features.take(whole).relabel([int(label) for label in own[whole].tolist()])
+
+
+@dataclass(frozen=True)
+class NameFiles:
+    """The options of a command about names."""
+
+    rows: Path | None = None
+    columns: Path | None = None
+    encoding: str | None = None
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files that were given."""
+        return [path for path in (self.rows, self.columns) if path is not None]
+
+    def read(self, rows: Labels, columns: Labels, form: TableForm) -> dict[str, dict[Any, Any] | None]:
+        """Return the arguments of `fit` with the names of rows and columns."""
+        return {
+            "row_names": self._read(self.rows, rows, form.row),
+            "column_names": self._read(self.columns, columns, form.column),
+        }
+
+    def add_to(self, model: Model) -> Model:
+        """Return a model with the names."""
+        if not self.paths:
+            return model
+        known = model.entries_
+        for path, axis, labels, field in (
+            (self.rows, "rows", known.rows, known.train.form.row),
+            (self.columns, "columns", known.columns, known.train.form.column),
+        ):
+            if path is not None:
+                with locate_errors(path):
+                    model = model.with_names(**{axis: self._read(path, labels, field)})
+        return model
+
+    def _read(self, path: Path | None, labels: Labels, field: str) -> dict[Any, Any] | None:
+        if path is None:
+            return None
+        from deepmf.data.features import read_feature_file
+        from deepmf.matrix.names import read_names
+
+        with open_input(path) as file:
+            features = read_feature_file(file, known_as=[field], encoding=self.encoding).features
+        with locate_errors(path):
+            return dict(read_names(convert_feature_labels(features, labels, path), labels.axis))

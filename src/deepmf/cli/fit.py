@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import FeatureFiles, MatrixFeatures
+from deepmf.cli.feature_files import FeatureFiles, MatrixFeatures, NameFiles
 from deepmf.cli.inputs import InputOptions, convert_labels, with_reading_options
 from deepmf.cli.model_file import check_model_target, load_model, save_model
-from deepmf.cli.name_files import NameFiles
 from deepmf.cli.output import STANDARD, check_writable, say, show_json
 from deepmf.cli.process import is_first, is_restarted
 from deepmf.cli.settings import check_effort, format_value, gather_settings, parse_scale

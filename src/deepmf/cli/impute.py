@@ -76,7 +76,7 @@ def impute(
     check_frame_target(output, inputs=[table], safe_csv=safe_csv, as_json=as_json)
     if many is not None and many < 2:
         raise BadSetting(f"--many takes a whole number of at least 2; got {many}")
-    from deepmf.data.mixed import read_mixed_table
+    from deepmf.data.features import read_mixed_table
     from deepmf.sklearn import DMFImputer
 
     reading = InputOptions(separator=separator, decimal=decimal)

@@ -9,9 +9,8 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
 
-from deepmf.cli.feature_files import FeatureFiles
+from deepmf.cli.feature_files import FeatureFiles, NameFiles
 from deepmf.cli.inputs import InputOptions, convert_labels, locate_errors, open_input
-from deepmf.cli.name_files import NameFiles
 from deepmf.cli.output import STANDARD, check_distinct, check_writable, try_write, write_bytes
 from deepmf.errors import BadSetting, DeepMFError
 

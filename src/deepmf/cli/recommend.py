@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import FeatureFiles, parse_conditions, parse_named_values
+from deepmf.cli.feature_files import FeatureFiles, NameFiles, parse_conditions, parse_named_values
 from deepmf.cli.inputs import convert_label, hint_at_extension, parse_moment, read_column_list, read_row_list
 from deepmf.cli.model_file import load_model
-from deepmf.cli.name_files import NameFiles
 from deepmf.cli.new_row import fold_in_row
 from deepmf.cli.output import (
     STANDARD,

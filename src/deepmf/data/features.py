@@ -1,4 +1,4 @@
-"""Reading features of rows or columns from a file with a line per label."""
+"""Reading tables with columns of several types: features with a line per label, and mixed tables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from deepmf.data.columns import is_typed_file, read_typed_file
-from deepmf.data.delimited import MISSING_WORDS, drop_blank_end, parse_ids
+from deepmf.data.delimited import MISSING_WORDS, check_decimal, drop_blank_end, parse_ids
 from deepmf.data.layout import FEATURES, NameOrPosition, TextLayout, recognise_layout
 from deepmf.data.source import check_path, translate_polars_errors
 from deepmf.errors import BadEntries, BadFeatures, UnreadableFile
@@ -64,6 +64,48 @@ def read_features(
     return read_feature_file(
         path, label=label, kinds=kinds, separator=separator, header=header, encoding=encoding
     ).features
+
+
+def read_mixed_table(
+    path: str | Path, *, separator: str | None = None, decimal: str = ".", encoding: str | None = None
+) -> pl.DataFrame:
+    """Read a table from delimited text (also `.gz`, `.zst`), Parquet or JSON lines, with null for gaps.
+
+    A text column that holds only numbers becomes a column of numbers, of whole numbers if it has no decimals; numbers
+    with leading zeros are text. Fields of a file without a header are called `field 1`, `field 2` and so on, from 0.
+
+    Parameters
+    ----------
+    path
+        The file.
+    separator
+        Field separator; recognised from the first lines by default.
+    decimal
+        Decimal mark of numbers, a point or a comma.
+    encoding
+        Encoding of text; recognised by default.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "plants.csv")
+    >>> _ = path.write_text("light,height,leaves\\nsun,1.5,3\\n,NA,4\\n")
+    >>> read_mixed_table(path).rows()
+    [('sun', 1.5, 3), (None, None, 4)]
+    """
+    path = check_path(path)
+    check_decimal(decimal)
+    if is_typed_file(path):
+        frame = read_typed_file(path)
+    else:
+        layout = recognise_layout(path, FEATURES, separator=separator, decimal=decimal, encoding=encoding)
+        texts = read_texts(layout)
+        if not layout.has_header:
+            texts = texts.rename({name: f"field {name}" for name in layout.names})
+        frame = texts.select(infer_type(series, decimal=decimal) for series in texts.get_columns())
+    if frame.height == 0 or frame.width == 0:
+        raise UnreadableFile(f"{path} holds no rows")
+    return frame
 
 
 class FeatureFile(NamedTuple):

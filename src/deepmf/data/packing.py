@@ -48,7 +48,7 @@ Progress = Callable[[int, int | None], None]  # entries done, entries in all (No
 
 BATCH_LINES = 1 << 22  # lines read at a time
 
-_SAMPLE = 64  # one entry in 64 shows how entries are spread over the rows
+SAMPLE_EVERY = 64  # one entry in 64 shows how entries are spread over the rows
 _STEPS = 4  # every entry is read, distributed by row, sorted by row and sorted by column
 
 
@@ -271,7 +271,7 @@ class _StoreBuilder:
             raise error.locate(batch.locate(at)) from error
 
     def _add(self, rows: CodedLabels, columns: CodedLabels, values: FloatArray, extras: Extras) -> None:
-        self._row_samples.append(CodedLabels(rows.kind, rows.codes[::_SAMPLE].copy()))
+        self._row_samples.append(CodedLabels(rows.kind, rows.codes[::SAMPLE_EVERY].copy()))
         self._spool.add(rows, columns, values, extras)
         self._progress(self._spool.n_entries, None)
 
@@ -279,7 +279,7 @@ class _StoreBuilder:
         """Return buckets of rows that will hold about equally many entries."""
         weights = np.zeros(len(rows.labels), dtype=np.int64)
         for sample in self._row_samples:
-            weights += _SAMPLE * np.bincount(rows.find_positions(sample), minlength=weights.size)
+            weights += SAMPLE_EVERY * np.bincount(rows.find_positions(sample), minlength=weights.size)
         index = [np.int32 if len(axis.labels) < 2**31 - 1 else np.int64 for axis in (rows, columns)]
         return Buckets(self._scratch / "rows", weights, [*index, *stored_kinds])
 

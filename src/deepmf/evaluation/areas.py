@@ -37,7 +37,7 @@ KNOWN_COUNTS = (1, 2, 5, 10, 20)
 STARTS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500)
 
 # Entries predicted at a time: their positions and scores take about 50 MB.
-_ENTRIES_AT_A_TIME = 1 << 20
+BATCH_SIZE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,9 @@ class Evaluation(list[AreaErrors]):
         return frame[[series.name for series in frame if series.null_count() < len(self)]]
 
 
-def evaluate(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") -> Evaluation:
+def evaluate(
+    model: Model, test: ObservedMatrix, *, unknown: Unknown = "error", batch_size: int = BATCH_SIZE
+) -> Evaluation:
     """Measure a model on test entries: one `AreaErrors` for each area that has entries, and one for all.
 
     `to_frame` of the result returns a polars frame.
@@ -96,6 +98,8 @@ def evaluate(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") 
     unknown
         How to treat entries whose row or column the model does not know: raise `UnknownLabel` ("error"), leave them
         out ("nan"), or predict them by means ("fallback"), which adds an `AreaErrors` named "unknown".
+    batch_size
+        Number of entries that are predicted at a time.
 
     >>> from deepmf import Means
     >>> train = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
@@ -110,7 +114,7 @@ def evaluate(model: Model, test: ObservedMatrix, *, unknown: Unknown = "error") 
     _check_on_scale(model.scale_, entries)
     if unknown == "error":
         check_test_known(model, test)
-    predictions = _predict_entries(model, entries, unknown, test.times if model.has_drift else None)
+    predictions = _predict_entries(model, entries, unknown, test.times if model.has_drift else None, batch_size)
     errors = []
     for area in (*AREAS, UNKNOWN) if unknown == "fallback" else AREAS:
         inside = predictions.areas == area
@@ -164,13 +168,15 @@ class _Predictions:
     levels: dict[str, FloatArray]  # by the metric they minimise
 
 
-def _predict_entries(model: Model, entries: Entries, unknown: Unknown, times: TimeArray | None) -> _Predictions:
+def _predict_entries(
+    model: Model, entries: Entries, unknown: Unknown, times: TimeArray | None, batch_size: int
+) -> _Predictions:
     size = entries.values.size
     areas = np.empty(size, dtype=f"<U{len(UNKNOWN)}")
     values = np.empty(size)
     levels = {metric: np.empty(size) for metric in _level_metrics(model)}
-    for start in range(0, size, _ENTRIES_AT_A_TIME):
-        some = slice(start, start + _ENTRIES_AT_A_TIME)
+    for start in range(0, size, batch_size):
+        some = slice(start, start + batch_size)
         pairs: tuple[npt.NDArray[Any], npt.NDArray[Any]] = entries.rows[some], entries.columns[some]
         areas[some] = model.areas(*pairs, unknown=unknown)
         at = None if times is None else times[some]

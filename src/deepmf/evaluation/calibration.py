@@ -19,7 +19,7 @@ from deepmf.metrics import interval_coverage_score
 COVERAGES = (0.5, 0.8, 0.9, 0.95)
 
 # Probabilities handled at a time: about 100 MB with intermediate results.
-_FORECASTS_AT_A_TIME = 1 << 22
+BATCH_SIZE = 1 << 22
 
 # Intervals computed at a time; each takes a probability for every bin of the model.
 _INTERVALS_AT_A_TIME = 1 << 17
@@ -109,9 +109,17 @@ class Calibration:
 
 
 def evaluate_calibration(
-    model: PredictsDistributions, test: ObservedMatrix, *, coverage: float = 0.9, bins: int = 15
+    model: PredictsDistributions,
+    test: ObservedMatrix,
+    *,
+    coverage: float = 0.9,
+    bins: int = 15,
+    batch_size: int = BATCH_SIZE,
 ) -> Calibration:
-    """Measure the calibration of the predicted distributions on test entries, in bins of equal width."""
+    """Measure the calibration of the predicted distributions on test entries, in bins of equal width.
+
+    batch_size: the number of probabilities that are handled at a time.
+    """
     if test.n_entries == 0:
         raise BadEntries("the test matrix has no entries to measure calibration on")
     rows, columns, values = test.entries()
@@ -119,7 +127,7 @@ def evaluate_calibration(
     n_levels = 0 if model.scale_.levels is None else model.scale_.levels.size
     counts, forecasts, outcomes = np.zeros(bins), np.zeros(bins), np.zeros(bins)
     n_inside = width = 0.0
-    step = max(_FORECASTS_AT_A_TIME // n_levels, 1)
+    step = max(batch_size // n_levels, 1)
     for some in (slice(start, start + step) for start in range(0, values.size, step)):
         probabilities = model.predict_distribution(rows[some], columns[some])
         came_true = positions[some, None] == np.arange(n_levels)

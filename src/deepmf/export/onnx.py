@@ -8,7 +8,7 @@ import itertools
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -418,6 +418,7 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
     ======================================  ==========================================================================
     """
     parts, place = make_modules(model), Path(folder)
+    check_weights(parts)
     _make_parents(place)
     check_parts(place, is_part=is_part)
     if model.entries_.row_features is not None or model.entries_.column_features is not None:
@@ -437,6 +438,11 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
         **{f"{name}.npy": _encode_npy(table.whole()) for name, table in latents.items()},
         "model.json": json.dumps(describe_model(model), ensure_ascii=False).encode(),
     }
+    return replace_export(place, contents)
+
+
+def replace_export(place: Path, contents: Mapping[str, bytes]) -> list[Path]:
+    """Write the files of an export to a folder, all or none; those of an earlier export go."""
     assert set(contents) <= set(FILES)
 
     def write(whole: Path) -> None:
@@ -445,6 +451,16 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
 
     write_parts(place, write, is_part=is_part)
     return [place / name for name in contents]
+
+
+def check_weights(parts: ExportModules, *, most_bytes: int = _MOST_BYTES) -> None:
+    """Refuse weights that no ONNX file holds."""
+    n_bytes = sum(parameter.nbytes for parameter in parts.parameters())
+    if n_bytes > most_bytes:
+        raise BadSetting(
+            f"the branches have {n_bytes / 2**30:.1f} GiB of weights; an ONNX file holds 2 GiB, "
+            "so smaller hidden_sizes could be exported"
+        )
 
 
 def make_relevance(model: Model, outputs: Sequence[str]) -> RelevanceModule | None:
@@ -505,12 +521,6 @@ def _make_parents(place: Path) -> None:
 
 def _build_graph(parts: ExportModules, n_rows: int, n_columns: int) -> Any:
     """Return the ONNX graph of a model, with open numbers of rows and columns."""
-    n_bytes = sum(parameter.nbytes for parameter in parts.parameters())
-    if n_bytes > _MOST_BYTES:
-        raise BadSetting(
-            f"the branches have {n_bytes / 2**30:.1f} GiB of weights; an ONNX file holds 2 GiB, "
-            "so smaller hidden_sizes could be exported"
-        )
     with _silence_exporter():
         from deepmf.export.onnx_solver import enclose_constants, list_translations
 

@@ -53,7 +53,7 @@ _VALUE_TYPES = ("uint8", "float32", "float64")
 BUCKET = 1 << 23  # records of a bucket
 MOST_BUCKETS = 200  # all of them are open files at the same time
 
-_PIECE = 1 << 22  # entries read or written at a time
+PIECE = 1 << 22  # entries read or written at a time
 _COUNTS = ("n_rows", "n_columns", "n_entries")
 _LARGEST_MANIFEST = 1 << 20  # bytes
 
@@ -729,8 +729,8 @@ class ArrayFile:
 
     def append(self, array: npt.NDArray[Any]) -> None:
         """Write the next piece."""
-        for start in range(0, array.size, _PIECE):
-            piece = np.ascontiguousarray(array[start : start + _PIECE], dtype=TYPES[self.kind])
+        for start in range(0, array.size, PIECE):
+            piece = np.ascontiguousarray(array[start : start + PIECE], dtype=TYPES[self.kind])
             content = memoryview(piece.view(np.uint8).data)
             self._checksum = zlib.crc32(content, self._checksum)
             _write_all(self._file, content)
@@ -785,8 +785,8 @@ def iterate_entries(matrix: MatrixParts) -> Iterator[EntryPiece]:
     if matrix.origin is not None:
         matrix.origin.check_unchanged()
     starts, values = matrix.by_row.starts, _get_codes(matrix)
-    for start in range(0, values.size, _PIECE):
-        end = min(start + _PIECE, values.size)
+    for start in range(0, values.size, PIECE):
+        end = min(start + PIECE, values.size)
         first, last = np.searchsorted(starts, [start, end - 1], side="right") - 1
         bounds = np.clip(starts[first : last + 2].astype(np.int64), start, end)
         rows = np.repeat(np.arange(first, last + 1), np.diff(bounds))

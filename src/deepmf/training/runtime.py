@@ -71,10 +71,10 @@ def count_free_cores() -> int:
 
     Only Linux reports what other programs use; elsewhere all cores count as free.
     """
-    samples = [_count_running()]
+    samples = [count_running()]
     while samples[0] is not None and len(samples) < _SAMPLES:
         time.sleep(_SECONDS_BETWEEN)
-        samples.append(_count_running())
+        samples.append(count_running())
     others = statistics.median_low([each - 1 for each in samples if each is not None] or [0])  # without this thread
     return max(1, min(_count_allowed_cores(), (os.cpu_count() or 1) - others))
 
@@ -88,14 +88,14 @@ def _is_given(current: int) -> bool:
 
 def _count_allowed_cores() -> int:
     """Count the cores that the system lets this process use."""
-    return max(1, int(min(_read_affinity(), _read_quota())))
+    return max(1, int(min(_read_affinity(), read_quota())))
 
 
 def _read_affinity() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _read_quota(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
+def read_quota(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
     """Return the CPU limit of a container in cores; infinite without a limit."""
     try:
         share, period = file.read_text(encoding="ascii").split()
@@ -104,7 +104,7 @@ def _read_quota(file: Path = Path("/sys/fs/cgroup/cpu.max")) -> float:
         return float("inf")
 
 
-def _count_running(file: Path = Path("/proc/stat")) -> int | None:
+def count_running(file: Path = Path("/proc/stat")) -> int | None:
     """Count the threads of this computer that run or are ready to; None if the system does not report it."""
     try:
         lines = file.read_text(encoding="ascii").splitlines()

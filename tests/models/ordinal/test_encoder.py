@@ -48,6 +48,7 @@ SMALL: dict[str, Any] = {
     "linear_size": 0,
     "dropout": 0.0,
     "device": "cpu",
+    "presence": None,
 }
 
 MATRIX = generate(20, 15, density=0.5, seed=0).matrix
@@ -142,6 +143,7 @@ WITH_LINEAR: dict[str, Any] = {
     "dropout": 0.0,
     "linear_size": 3,
     "device": "cpu",
+    "presence": None,
 }
 
 LARGER = generate(50, 40, density=0.5, noise=0.3, seed=0).matrix

@@ -32,9 +32,10 @@ QUICK: dict[str, Any] = {
     "learning_rate": 5e-2,
     "mask_rate": 0.3,
     "views": 8,
+    "linear_iterations": 10,
     "device": "cpu",
 }
-LONGER = QUICK | {"epochs": 60, "learning_rate": 3e-2, "bins": 12}
+LONGER = QUICK | {"epochs": 60, "learning_rate": 3e-2, "bins": 12, "linear_iterations": 60}
 # Latents as the branches have them.
 PLAIN: dict[str, Any] = {"row_penalty": 1e12, "column_penalty": 1e12, "landmarks": 1, "linear_size": 0}
 STARS = Scale([1, 2, 3, 4, 5])

@@ -59,6 +59,7 @@ SMALL: dict[str, Any] = {
     "column_penalty": 20.0,
     "linear_size": 0,
     "device": "cpu",
+    "presence": None,
 }
 
 
@@ -382,6 +383,7 @@ UNTRAINED: dict[str, Any] = {
     "landmarks": 12,
     "linear_size": 0,
     "device": "cpu",
+    "presence": None,
 }
 
 
