@@ -321,3 +321,20 @@ def test_all_interactions_are_relevant() -> None:
     assert (found.relevant, found.rank_by, found.n_relevant) == (None, "relevance", split.test.n_entries)
     with pytest.raises(BadSetting, match="interactions"):
         evaluate_ranking(model, split.test, relevant=1)
+
+
+def test_rows_are_ranked_for_the_day_of_their_first_test_entry() -> None:
+    rng, day = np.random.default_rng(0), 86400
+    rows, columns = np.divmod(rng.permutation(60 * 10)[:300], 10)
+    days = rng.integers(0, 365, rows.size)
+    values = np.where(columns % 2 == 0, 4.0, -4.0) * (days / 365 - 0.5) + 0.1 * rng.standard_normal(rows.size)
+    scale = Scale(low=-9, high=9)
+    train = ObservedMatrix.from_entries(rows, columns, values, scale, times=10**9 + day * days)
+    model = Means(times="auto", presence=None, rank_by="value").fit(train)
+    times = {row: 10**9 + day * (10 + 340 * (row % 2)) for row in range(20)}
+    best = {row: model.recommend(row, 1, at=at).labels[0] for row, at in times.items()}
+    assert best != {row: model.recommend(row, 1).labels[0] for row in times}
+    test = ObservedMatrix.from_entries([*best], [*best.values()], [5.0] * 20, scale, times=times.values())
+    assert evaluate_ranking(model, test, n=1, relevant=4).model.precision == 1.0
+    undated = ObservedMatrix.from_entries([*best], [*best.values()], [5.0] * 20, scale)
+    assert evaluate_ranking(model, undated, n=1, relevant=4).model.precision < 1.0

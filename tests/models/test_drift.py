@@ -12,6 +12,7 @@ import pytest
 from deepmf import ALS, Means, ObservedMatrix, OrdinalDMF, Scale, load
 from deepmf.errors import BadModelFile, BadSetting
 from deepmf.evaluation import evaluate
+from deepmf.export.onnx import make_modules
 from deepmf.matrix.extras import NO_TIME
 from deepmf.metrics import score_lists
 from deepmf.models.drift import Drift, build_component, learn_drift
@@ -40,15 +41,17 @@ def split(matrix: ObservedMatrix) -> tuple[ObservedMatrix, ObservedMatrix]:
 def test_a_component_is_the_shrunk_mean_near_a_time() -> None:
     rows, columns = np.array([0, 0, 1]), np.array([0, 1, 0])
     times, residuals = np.array([0, 10, 10]), np.array([1.0, 3.0, -5.0])
-    component = build_component("row", 10.0, rows, columns, times, residuals, None)._replace(shrinkage=2.0)
+    component, keys = build_component("row", 10.0, rows, columns, times, residuals, None)
+    component = component._replace(shrinkage=2.0)
     found = component.evaluate(np.array([0, 0, 1, 0, 2, 0]), np.zeros(6, int), np.array([0, 10, 10, 1000, 0, NO_TIME]))
     expected = [(1 + 3 / 2) / (1.5 + 2), (3 + 1 / 2) / (1.5 + 2), -5 / 3, 0.0, 0.0, 0.0]
     assert np.allclose(found, expected)
+    assert np.array_equal(component.evaluate_keys(2.0)[keys], component.evaluate(rows, columns, times))
 
 
 def test_weights_count_in_a_component() -> None:
     rows = columns = np.array([0, 0])
-    component = build_component("all", 10.0, rows, columns, np.array([0, 1]), np.array([1.0, 4.0]), np.array([1, 2]))
+    component, _ = build_component("all", 10.0, rows, columns, np.array([0, 1]), np.array([1.0, 4.0]), np.array([1, 2]))
     at = np.array([0])
     assert component._replace(shrinkage=1.0).evaluate(at, at, at)[0] == pytest.approx(9 / 4)
 
@@ -132,6 +135,39 @@ def test_recommended_values_are_predictions(ordinal: OrdinalDMF, rank_by: Any) -
         assert np.allclose(best.values, -np.sort(-whole, axis=1)[:, :5])
 
 
+def test_the_probability_of_liking_is_that_of_the_distribution_then(ordinal: OrdinalDMF) -> None:
+    rows = np.array([0, 1])
+    for asked in (ordinal, ordinal.fold_in([3, 4], [5, 1])):
+        likings = {}
+        for at in (10**9, 10**9 + 300 * DAY):
+            options: dict[str, Any] = {"rank_by": "relevance", "relevant": 4, "at": at}
+            best = asked.recommend(5, **options) if asked is not ordinal else ordinal.recommend(rows, 5, **options)
+            assert best.distribution is not None
+            assert best.liked is not None
+            assert np.allclose(best.liked, best.distribution[..., 3:].sum(axis=-1), atol=1e-6)
+            likings[at] = dict(zip(best.labels.ravel().tolist(), best.liked.ravel().tolist(), strict=True))
+        early, late = likings.values()
+        assert any(early[label] != late[label] for label in early.keys() & late.keys()) or early.keys() != late.keys()
+
+
+def test_columns_that_rise_are_liked_more_later() -> None:
+    model = Means(times="auto", presence="ease").fit(make_drifting())
+    orders = []
+    for day in (20, 345):
+        ranker = model.make_ranker("relevance", 1.0, 10**9 + day * DAY)
+        keys = ranker.rank_block(np.arange(3), slice(0, 50))
+        columns = np.tile(np.arange(50), (3, 1))
+        chances = ranker.read_chances(np.arange(3), columns, keys)
+        assert chances.liked is not None
+        assert chances.presence is not None
+        orders.append(chances.liked)
+        assert np.allclose(
+            np.log(chances.presence) + ranker.relevance.presence.liking_weight * np.log(chances.liked), keys
+        )
+    assert np.all((orders[1] > orders[0])[:, ::2])
+    assert np.all((orders[1] < orders[0])[:, 1::2])
+
+
 def test_folded_rows_drift_in_all_they_predict(ordinal: OrdinalDMF) -> None:
     folded = ordinal.fold_in([3, 4], [5, 1])
     for at in (10**9, 10**9 + 300 * DAY):
@@ -189,6 +225,11 @@ def test_times_that_say_nothing_give_no_drift(times: Any) -> None:
         for settings in ({}, {"times": "auto"}, {"times": "auto", "half_life": "9d"} if times[0] == 5 else {}):
             assert not Means(**settings).fit(matrix).has_drift
     assert ["1970-01-01T00:00:05Z" in str(each.message) for each in caught] == ([True] * 2 if times[0] == 5 else [])
+
+
+def test_what_drifts_is_not_exported(ordinal: OrdinalDMF) -> None:
+    with pytest.raises(BadSetting, match="drifts"):
+        make_modules(ordinal)
 
 
 def test_a_stored_model_drifts_alike(tmp_path: Path) -> None:

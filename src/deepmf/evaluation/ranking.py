@@ -20,13 +20,14 @@ from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import locate
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.extras import DAY, NO_TIME
 from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import ListScores, score_lists, self_information
 from deepmf.models.base import Model
 from deepmf.models.pairs import Unknown, check_unknown
 from deepmf.models.ranking import BestSoFar, batches, check_min_entries, check_n
-from deepmf.models.relevance import RankBy, RelevanceRanker, check_relevant
+from deepmf.models.relevance import RankBy, Ranker, RelevanceRanker, check_relevant
 
 ROW_METRICS = ListScores._fields  # means over rows
 
@@ -173,7 +174,8 @@ def evaluate_ranking(
 
     The candidates of a row are the columns for which the model has no entry of it. Ties go to the column that came
     first, as in `recommend`. Rows without a relevant test entry are left out, and so are test entries that the model
-    has seen. Popularity ranks columns by their number of entries.
+    has seen. Popularity ranks columns by their number of entries. A model that has learned from times ranks the columns
+    of a row for the day of its first test entry.
 
     Parameters
     ----------
@@ -226,7 +228,7 @@ def evaluate_ranking(
     drawn = pairs.draw(most_rows, seed=seed)
     lists = _Lists(
         rankings={
-            "model": (type(model).__name__, ranker.rank_block),
+            "model": (type(model).__name__, _rank_by_day(ranking_model, ranker, test, rank_by, level)),
             "popularity": (
                 "popularity",
                 lambda rows, columns: np.tile(popularity[columns].astype(float), (len(rows), 1)),
@@ -255,6 +257,30 @@ def evaluate_ranking(
         n_given=None if given is None else given.n_entries,
         areas=_score_areas(lists, drawn, overall),
     )
+
+
+def _rank_by_day(
+    model: Model, ranker: Ranker, test: ObservedMatrix, rank_by: RankBy | None, level: float | None
+) -> Rank:
+    """Return the keys of a model: of rows whose test entries have dates for the day of the first one."""
+    rankers = model.rankers_
+    if test.times is None or (rankers.drift is None and rankers.recency is None):
+        return ranker.rank_block
+    dated = np.flatnonzero(test.times != NO_TIME)
+    first = np.full(len(model.entries_.rows), np.iinfo(np.int64).max)
+    rows = model.entries_.rows.find(test.row_labels)[test.entry_rows[dated]]
+    np.minimum.at(first, rows[rows >= 0], test.times[dated][rows >= 0])
+    days = np.where(first == np.iinfo(np.int64).max, NO_TIME, first // DAY)
+
+    def rank(rows: IndexArray, columns: slice) -> npt.NDArray[Any]:
+        keys = np.empty((rows.size, columns.stop - columns.start))
+        for day in np.unique(days[rows]).tolist():
+            own = days[rows] == day
+            at = None if day == NO_TIME else int(first[rows[own]].min())
+            keys[own] = model.make_ranker(rank_by, level, at).rank_block(rows[own], columns)
+        return keys
+
+    return rank
 
 
 def choose_relevant(scale: Scale, mean: float) -> float:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, MissingDependency
+from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, Hint, MissingDependency
 from deepmf.export.relevance import OUTPUTS as RELEVANCE_OUTPUTS
 from deepmf.export.relevance import RelevanceModule
 from deepmf.files import check_parts, write_parts
@@ -70,6 +70,11 @@ def make_modules(model: Model) -> ExportModules:
         own, *can = (names.get(kind.__name__, kind.__name__) for kind in (type(model), *_MAKERS))
         raise BadSetting(f"{own!r} cannot be exported; the models that can are {', '.join(can)}")
     model.scale_  # noqa: B018 (raises NotFitted)
+    if model.has_drift:
+        raise BadSetting(
+            "this model drifts with time, and an export has no dates",
+            hint=Hint("fit it without times", "fit it without --set times=auto"),
+        )
     return make(model)
 
 

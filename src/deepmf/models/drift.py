@@ -62,23 +62,45 @@ class Component(NamedTuple):
 
     def evaluate(self, rows: IndexArray, columns: IndexArray, times: TimeArray) -> FloatArray:
         """Return the value of the component for pairs of positions at some times; 0 at no time."""
-        sums, counts = self._collect(rows, columns, times)
+        sums, counts = self.collect(rows, columns, times)
         values: FloatArray = sums / (counts + self.shrinkage)
         return values
 
-    def _collect(self, rows: IndexArray, columns: IndexArray, times: TimeArray) -> tuple[FloatArray, FloatArray]:
-        groups = {"all": np.zeros_like(rows), "row": rows, "column": columns}[self.group].astype(np.int64)
+    def collect(self, rows: IndexArray, columns: IndexArray, times: TimeArray) -> tuple[FloatArray, FloatArray]:
+        """Return the sums and numbers of residuals near pairs of positions at some times, by the kernel."""
+        groups = _find_groups(self.group, rows, columns)
         dated = np.flatnonzero((times != NO_TIME) & (groups >= 0))
-        bins = find_bins(times[dated], self.first, self.width)
+        # Many pairs share a group and a bin. Far outside, one bin is as good as another: nothing is near.
+        stride = self.n_bins + 2 * _REACH + 2
+        bins = np.clip(find_bins(times[dated], self.first, self.width) + _REACH + 1, 0, stride - 1)
+        distinct, which = np.unique(groups[dated] * stride + bins, return_inverse=True)
+        own_groups, own_bins = np.divmod(distinct, stride)
+        found = self._sum_near(own_groups, own_bins - _REACH - 1)
         sums, counts = np.zeros(rows.size), np.zeros(rows.size)
+        sums[dated], counts[dated] = (each[which] for each in found)
+        return sums, counts
+
+    def evaluate_keys(self, shrinkage: float) -> FloatArray:
+        """Return the value of the component in the group and bin of each key."""
+        sums, counts = self._sum_near(*np.divmod(self.keys, self.n_bins))
+        values: FloatArray = sums / (counts + shrinkage)
+        return values
+
+    def _sum_near(self, groups: IndexArray, bins: IndexArray) -> tuple[FloatArray, FloatArray]:
+        """Return the sums and numbers of residuals near some bins of groups, by the kernel."""
+        sums, counts = np.zeros(groups.size), np.zeros(groups.size)
         for offset, share in zip(range(-_REACH, _REACH + 1), _KERNEL.tolist(), strict=True):
             near = bins + offset
-            inside = (near >= 0) & (near < self.n_bins)
-            at, found = locate(self.keys, groups[dated] * self.n_bins + near)
-            found &= inside
-            sums[dated[found]] += share * self.sums[at[found]]
-            counts[dated[found]] += share * self.counts[at[found]]
+            at, found = locate(self.keys, groups * self.n_bins + near)
+            found &= (near >= 0) & (near < self.n_bins)
+            sums[found] += share * self.sums[at[found]]
+            counts[found] += share * self.counts[at[found]]
         return sums, counts
+
+
+def _find_groups(group: Grouping, rows: IndexArray, columns: IndexArray) -> IndexArray:
+    """Return the group of each pair of positions."""
+    return {"all": np.zeros_like(rows), "row": rows, "column": columns}[group].astype(np.int64)
 
 
 def find_bins(times: TimeArray, first: int, width: float) -> IndexArray:
@@ -94,16 +116,16 @@ def build_component(
     times: TimeArray,
     residuals: FloatArray,
     weights: npt.NDArray[Any] | None,
-) -> Component:
-    """Return the component of some residuals, all of which have a time, without shrinkage."""
+) -> tuple[Component, IndexArray]:
+    """Return the component of some residuals, all of which have a time, without shrinkage; and the key of each."""
     first = int(times.min())
     n_bins = int(find_bins(times.max(keepdims=True), first, width)[0]) + 1
-    groups = {"all": np.zeros_like(rows), "row": rows, "column": columns}[group].astype(np.int64)
+    groups = _find_groups(group, rows, columns)
     keys, which = np.unique(groups * n_bins + find_bins(times, first, width), return_inverse=True)
     weighted = residuals if weights is None else residuals * weights
     sums = np.bincount(which, weights=weighted, minlength=keys.size).astype(np.float64)
     counts = np.bincount(which, weights=weights, minlength=keys.size).astype(np.float64)
-    return Component(group, width, first, n_bins, keys, sums, counts, 0.0)
+    return Component(group, width, first, n_bins, keys, sums, counts, 0.0), which
 
 
 class Drift(NamedTuple):
@@ -196,12 +218,13 @@ class DriftAt(NamedTuple):
     rounds: bool = False
     known: tuple[bool, bool] = (True, True)
 
-    def move_pairs(self, predicted: FloatArray, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return predictions (pairs,) at the time; NaN stays."""
+    def move_pairs(
+        self, predicted: FloatArray, rows: IndexArray, columns: IndexArray, *, clips: bool = True
+    ) -> FloatArray:
+        """Return predictions (pairs,) at the time; NaN stays. Without clips, they may leave the scale."""
         rows, columns = self._hide(rows, 0), self._hide(columns, 1)
-        return self._keep_on_scale(
-            predicted + self.drift.evaluate(rows, columns, np.broadcast_to(self.time, rows.shape))
-        )
+        moved = predicted + self.drift.evaluate(rows, columns, np.broadcast_to(self.time, rows.shape))
+        return self._keep_on_scale(moved) if clips else moved
 
     def move_block(
         self, predicted: FloatArray, rows: IndexArray, columns: IndexArray, *, clips: bool = True
@@ -261,20 +284,17 @@ def learn_drift(train: ObservedMatrix, *, seed: int = 0) -> Drift | None:
     seen, held_out = train.take_entries(~is_held_out), train.take_entries(is_held_out)
     if seen.times is None or held_out.times is None or seen.n_entries == 0:
         return None
-    left, left_held_out = _compute_residuals(seen, seen), _compute_residuals(seen, held_out)
+    left, left_held_out = _DatedResiduals.of(seen), _compute_residuals(seen, held_out)
     chosen: list[tuple[Grouping, float, float]] = []
     for group, width in _list_widths(times[dated]):
-        component = _build(group, width, seen, left)
-        own, own_held_out = (_collect(component, each) for each in (seen, held_out))
-        errors = [
-            np.mean(np.square(left_held_out - own_held_out[0] / (own_held_out[1] + shrinkage)))
-            for shrinkage in _SHRINKAGES
-        ]
+        component, which = left.build(group, width)
+        sums, counts = component.collect(held_out.entry_rows, held_out.by_row.columns, held_out.times)
+        errors = [np.mean(np.square(left_held_out - sums / (counts + each))) for each in _SHRINKAGES]
         best = int(np.argmin(errors))
         if errors[best] < np.mean(np.square(left_held_out)):
             chosen.append((group, width, _SHRINKAGES[best]))
-            left = left - own[0] / (own[1] + _SHRINKAGES[best])
-            left_held_out = left_held_out - own_held_out[0] / (own_held_out[1] + _SHRINKAGES[best])
+            left_held_out = left_held_out - sums / (counts + _SHRINKAGES[best])
+            left = left.subtract(component.evaluate_keys(_SHRINKAGES[best])[which])
     if not chosen:
         return None
     components = _build_all(chosen, train)
@@ -283,12 +303,11 @@ def learn_drift(train: ObservedMatrix, *, seed: int = 0) -> Drift | None:
 
 def _build_all(chosen: Sequence[tuple[Grouping, float, float]], entries: ObservedMatrix) -> tuple[Component, ...]:
     """Return components of groups, widths and shrinkages, each of what the ones before it leave."""
-    assert entries.times is not None
-    residuals, components = _compute_residuals(entries, entries), []
+    left, components = _DatedResiduals.of(entries), []
     for group, width, shrinkage in chosen:
-        component = _build(group, width, entries, residuals)._replace(shrinkage=shrinkage)
-        residuals = residuals - component.evaluate(entries.entry_rows, entries.by_row.columns, entries.times)
-        components.append(component)
+        component, which = left.build(group, width)
+        left = left.subtract(component.evaluate_keys(shrinkage)[which])
+        components.append(component._replace(shrinkage=shrinkage))
     return tuple(components)
 
 
@@ -323,20 +342,32 @@ def _compute_residuals(seen: ObservedMatrix, entries: ObservedMatrix) -> FloatAr
     return residuals
 
 
-def _build(group: Grouping, width: float, entries: ObservedMatrix, residuals: FloatArray) -> Component:
-    assert entries.times is not None
-    dated = np.flatnonzero(entries.times != NO_TIME)
-    return build_component(
-        group,
-        width,
-        entries.entry_rows[dated],
-        entries.by_row.columns[dated],
-        entries.times[dated],
-        residuals[dated],
-        None if entries.weights is None else entries.weights[dated],
-    )
+class _DatedResiduals(NamedTuple):
+    """The entries that have a time, and what is left of their values."""
 
+    rows: IndexArray
+    columns: IndexArray
+    times: TimeArray
+    residuals: FloatArray
+    weights: npt.NDArray[Any] | None
 
-def _collect(component: Component, entries: ObservedMatrix) -> tuple[FloatArray, FloatArray]:
-    assert entries.times is not None
-    return component._collect(entries.entry_rows, entries.by_row.columns, entries.times)
+    @classmethod
+    def of(cls, entries: ObservedMatrix) -> _DatedResiduals:
+        """Return the residuals of the means of some entries."""
+        assert entries.times is not None
+        dated, weights = np.flatnonzero(entries.times != NO_TIME), entries.weights
+        return cls(
+            entries.entry_rows[dated],
+            entries.by_row.columns[dated],
+            entries.times[dated],
+            _compute_residuals(entries, entries)[dated],
+            None if weights is None else weights[dated],
+        )
+
+    def build(self, group: Grouping, width: float) -> tuple[Component, IndexArray]:
+        """Return the component of a group and a width, and the key of each entry."""
+        return build_component(group, width, *self)
+
+    def subtract(self, values: FloatArray) -> _DatedResiduals:
+        """Return what is left after some values."""
+        return self._replace(residuals=self.residuals - values)

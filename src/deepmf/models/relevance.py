@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.special import log_ndtr
 from torch import Tensor
 
 from deepmf.errors import BadSetting, Hint, TrainingDiverged
@@ -31,7 +32,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import score_lists
 from deepmf.models.drift import Drift, DriftAt
 from deepmf.models.latents import Latents
-from deepmf.models.predictor import KnownProducts, Positions, Predictor
+from deepmf.models.predictor import LEAST_PROBABILITY, KnownProducts, Positions, Predictor
 from deepmf.models.presence import MODELS, Presence, PresenceModel, choose_kind, make_positive
 from deepmf.models.recency import Recency
 
@@ -256,6 +257,7 @@ class Relevance:
     factors : popularity to its power.
     relevant : the smallest value that counts as liked; None: the mean of each row, rounded up to a level.
     mean : the mean of all entries, for rows without entries.
+    drift : moves values to a time; None if they do not depend on it.
     """
 
     def __init__(
@@ -267,8 +269,9 @@ class Relevance:
         factors: LatentArray,
         relevant: float | None,
         mean: float,
+        drift: DriftAt | None = None,
     ) -> None:
-        self.predictor, self.presence, self.relevant = predictor, presence, relevant
+        self.predictor, self.presence, self.relevant, self.drift = predictor, presence, relevant, drift
         self.popularity, self.factors = popularity, factors
         self._observed, self._mean = observed, mean
         self._last: tuple[IndexArray, DescribedRows] | None = None
@@ -290,17 +293,34 @@ class Relevance:
 
     def log_liked_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return the logarithms (rows, columns) of the probabilities that values are at least the relevant one."""
-        return self.predictor.log_exceed_block(
-            rows, columns, self.describe(rows).thresholds, spread=self.presence.spread
-        )
+        thresholds = self.describe(rows).thresholds
+        if self.drift is None:
+            return self.predictor.log_exceed_block(rows, columns, thresholds, spread=self.presence.spread)
+        places = _list_positions(columns)
+        pairs = np.repeat(rows, places.size), np.tile(places, rows.size)
+        return self._log_liked_then(*pairs, np.repeat(thresholds, places.size)).reshape(rows.size, places.size)
 
     def log_liked_pairs(self, rows: IndexArray, lines: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         """Return the same for pairs (pairs,) of a line, which counts the rows from 0, and a column."""
         if rows.size == 1:
             return self.log_liked_block(rows, columns).reshape(-1)
         thresholds, spread = self.describe(rows).thresholds[lines], self.presence.spread
+        if self.drift is not None:
+            return self._log_liked_then(rows[lines], columns, thresholds)
         found = self.predictor.log_exceed_pairs(rows[lines], columns[:, None], thresholds, spread=spread)
         return found.reshape(-1)
+
+    def _log_liked_then(self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray) -> npt.NDArray[Any]:
+        """Return the same for pairs of positions with thresholds of their own, at the time of the drift."""
+        assert self.drift is not None
+        predictor, ends = self.predictor, self.predictor.readout.lower_ends(thresholds)
+        if predictor.readout.gives_distribution:
+            predicted = predictor.distribution(rows, columns)
+            moved = self.drift.shift(predicted, predictor.predict(rows, columns), rows, columns)
+            return np.log(np.maximum(moved.exceed(ends), LEAST_PROBABILITY))
+        values = predictor.readout.units(predictor.score_pairs(rows, columns))
+        moved_values = self.drift.move_pairs(values, rows, columns, clips=False)
+        return np.asarray(log_ndtr((moved_values - ends) / self.presence.spread))
 
     def read_presence(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the probabilities that entries exist in the columns (rows, n) of each row."""
@@ -389,7 +409,7 @@ class Rankers:
         if at is not None and self.recency is not None:
             popularity = self._find_popularity(at)
             factors = self.presence.raise_popularity(popularity)
-        relevance = Relevance(predictor, self.presence, observed, popularity, factors, relevant, mean)
+        relevance = Relevance(predictor, self.presence, observed, popularity, factors, relevant, mean, drift)
         if are_interactions:
             return InteractionRanker(predictor, relevance)
         return (RelevanceRanker if rank_by == "relevance" else Ranker)(predictor, relevance, drift)
