@@ -1,5 +1,7 @@
-"""A client of the service: `Client` blocks, `AsyncClient` has the same methods to await, and both return the types of
-`deepmf.serve.schemas`."""
+"""A client of the service: `Client` blocks, `AsyncClient` has the same methods to await.
+
+Both return the types of `deepmf.serve.schemas`.
+"""
 
 from __future__ import annotations
 

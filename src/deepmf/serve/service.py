@@ -1,5 +1,4 @@
-"""The service: the current snapshot that answers requests, the writer that replaces it, and the thread that follows
-what other processes write."""
+"""The service: the current snapshot that answers requests, its writer, and the thread that follows other processes."""
 
 from __future__ import annotations
 
