@@ -77,9 +77,9 @@ _ROWS_AT_A_TIME, _SPARSE_COST = 2048, 400
 # Entries of a row, and pairs, whose latents are gathered together.
 _ENTRIES_AT_A_TIME, _PAIRS_AT_A_TIME = 1 << 15, 1 << 16
 
-# Rows with at most this share of the latent size as entries are solved for by systems of their own size, where at least
-# this number of rows have the same number of entries.
-_SHORT, _MANY_SHORT = 0.25, 16
+# Rows with at most this share of the latent size as entries are solved for by systems of their own size; outside of a
+# fit, where at least this number of rows have the same number of entries.
+_SHORT_AT_FIT, _SHORT, _MANY_SHORT = 0.5, 0.25, 16
 
 # Scores of EASE may be negative; below this size they are smoothly turned into small positive numbers.
 SMALL_SCORE = 0.01
@@ -568,7 +568,7 @@ def _make_solver(entries: AxisEntries, n_others: int, count_weight: float, devic
 
         def solve_batch(batch: Batch) -> None:
             diagonals, width = values + ridges[batch.positions, None], batch.groups[0].others.shape[1]
-            is_short = device.type == "cpu" and width <= _SHORT * others.shape[1]
+            is_short = device.type == "cpu" and width <= _SHORT_AT_FIT * others.shape[1]
             find = _solve_wide if is_short else _solve_grams
             solved[batch.positions] = find(batch, table, diagonals)
 
