@@ -187,10 +187,13 @@ class Runtime:
         """Return a generator on the device for one purpose of a seed."""
         return make_generator(seed, purpose, self.device)
 
+    def can_record(self, *, static_shapes: bool) -> bool:
+        """Whether steps can be recorded as a CUDA graph."""
+        return self.is_gpu and static_shapes and self.ranks is None
+
     def capture(self, step: Step, generators: Iterable[torch.Generator], *, static_shapes: bool) -> Step:
         """Return the step with the least overhead: on a GPU, the replay of a CUDA graph."""
-        is_recorded = self.is_gpu and static_shapes and self.ranks is None
-        return _GraphStep(step, list(generators)) if is_recorded else step
+        return _GraphStep(step, list(generators)) if self.can_record(static_shapes=static_shapes) else step
 
     def spread(self, network: nn.Module) -> SpreadNetwork | None:
         """Divide a network over the ranks; return None in a single process."""

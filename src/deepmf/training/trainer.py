@@ -230,6 +230,7 @@ class Trainer:
         self._validation = None if compared_on is None else compared_on.to(runtime.device)
         self._loss_sum = torch.zeros((), dtype=torch.float32, device=runtime.device)
         self._schedule: Callable[[int], int] | None = None
+        self.records_steps = runtime.can_record(static_shapes=source.dense)
         self._step = runtime.capture(self._train_step, [self._generator], static_shapes=source.dense)
 
     def run_epoch(self, epoch: int) -> Epoch:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -287,6 +288,7 @@ def build_encoder(
     held_out: ValidationEntries | None,
     settings: OrdinalDMFSettings,
     *,
+    linear_fits: Future[list[LinearFit]] | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> EncodedMatrix:
     """Return the encoder of a trained network, and the latents of all rows and columns.
@@ -298,6 +300,8 @@ def build_encoder(
         fewer where `fit` has held some out.
     held_out
         Entries that the network was not trained on, for choices that the settings leave open.
+    linear_fits
+        The models of `fit_linear`, where they are fitted beside the network; default: they are fitted now.
     tell
         Called with the name of each stage as it begins.
     """
@@ -308,22 +312,13 @@ def build_encoder(
         rows, columns = _refine_in_rounds(encoder, encoder.refine_trained_rows(entries), entries)
         return EncodedMatrix(encoder, Latents(rows), Latents(columns), {})
     held_out = held_out.sample(seed=settings.seed)
-    seen = entries
-    if source.matrix is not entries.train:
-        seen = EntryStore.of(source.matrix, entries.row_features, entries.column_features)
+    seen = _find_seen(source, entries)
     rows = _choose_penalties(encoder, seen, held_out, settings)
     rows, columns = _refine_in_rounds(encoder, rows, seen)
     if settings.linear_size != 0:
         tell("linear part")
-    fits = fit_linear_models(
-        seen,
-        held_out,
-        entries.train,
-        size=settings.linear_size,
-        iterations=settings.linear_iterations,
-        n_samples=settings.linear_samples,
-        seed=settings.seed,
-        device=encoder.device,
+    fits = (
+        fit_linear(source, entries, held_out, settings, encoder.device) if linear_fits is None else linear_fits.result()
     )
     scores, cutpoints = _compute_scores(encoder, rows, columns, held_out.rows, held_out.columns)
     logits: LatentArray = scores[:, None] - cutpoints
@@ -350,6 +345,33 @@ def build_encoder(
         latents = fit.latents if seen is entries and fit.latents is not None else fit.model.solve(fit.columns, entries)
         rows, columns = encoder.add_linear_part(part, fit.columns, latents, rows, columns, entries.train.column_counts)
     return EncodedMatrix(encoder, Latents(rows), Latents(columns), stages)
+
+
+def fit_linear(
+    source: MatrixBlocks,
+    entries: EntryStore,
+    held_out: ValidationEntries,
+    settings: OrdinalDMFSettings,
+    device: torch.device,
+) -> list[LinearFit]:
+    """Fit the linear models that held-out entries choose among, which need nothing of the network."""
+    return fit_linear_models(
+        _find_seen(source, entries),
+        held_out.sample(seed=settings.seed),
+        entries.train,
+        size=settings.linear_size,
+        iterations=settings.linear_iterations,
+        n_samples=settings.linear_samples,
+        seed=settings.seed,
+        device=device,
+    )
+
+
+def _find_seen(source: MatrixBlocks, entries: EntryStore) -> EntryStore:
+    """Return the entries that the network was trained on."""
+    if source.matrix is entries.train:
+        return entries
+    return EntryStore.of(source.matrix, entries.row_features, entries.column_features)
 
 
 def _start_encoder(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -398,6 +400,26 @@ def fit_linear_models(
     if size != 0 and not (fits and seen.train.n_entries > _ALS_UP_TO):
         fits.append(fit_als(seen, held_out, train, size=size, seed=seed))
     return fits
+
+
+def fit_beside(fit: Callable[[], list[LinearFit]], device: torch.device) -> Future[list[LinearFit]]:
+    """Fit linear models in a thread and on a stream of their own.
+
+    A network whose steps are a CUDA graph leaves the processor, and some of the GPU, to them.
+    """
+
+    def work() -> list[LinearFit]:
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        with torch.no_grad(), torch.cuda.stream(stream):
+            fits = fit()
+            stream.synchronize()
+        return fits
+
+    threads = ThreadPoolExecutor(1, thread_name_prefix="linear part")
+    try:
+        return threads.submit(work)
+    finally:
+        threads.shutdown(wait=False)
 
 
 def fit_als(

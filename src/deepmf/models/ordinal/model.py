@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -19,9 +21,9 @@ from deepmf.models.distribution import find_support
 from deepmf.models.fitting import Fitting, split_validation
 from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkModel
-from deepmf.models.ordinal.encoder import OrdinalEncoder, build_encoder, load_choices
+from deepmf.models.ordinal.encoder import OrdinalEncoder, build_encoder, fit_linear, load_choices
 from deepmf.models.ordinal.head import OrdinalHead, OrdinalReadout, check_support
-from deepmf.models.ordinal.linear_part import bound_linear_width
+from deepmf.models.ordinal.linear_part import LinearFit, bound_linear_width, fit_beside
 from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
 from deepmf.models.ordinal.refinement import Landmarks
 from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
@@ -33,7 +35,7 @@ from deepmf.nn.inputs import N_SUMMARY_FEATURES
 from deepmf.nn.masking import Masking, draw_views
 from deepmf.storage.model_file import Tensors, has_values_to_check, read_numbers
 from deepmf.training.blocks import MatrixBlocks
-from deepmf.training.loop import ValidationEntries
+from deepmf.training.loop import Epoch, ValidationEntries
 from deepmf.training.runtime import Runtime, make_generator
 from deepmf.training.settings import Settings
 from deepmf.training.trainer import Trainer
@@ -47,6 +49,23 @@ _PASSES_PER_VIEW = 1.6
 
 # An iteration of the sampler takes as long as this many passes: .16 on a core, at 700,000 entries.
 _PASSES_PER_ITERATION = 0.16
+
+
+class OrdinalTrainer(Trainer):
+    """Trains the network; on a GPU, `fit_linear` is called beside it, with the device, for what is `linear_fits`."""
+
+    def __init__(self, *given: Any, fit_linear: Callable[[torch.device], list[LinearFit]] | None, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._fit_linear = fit_linear
+        self.linear_fits: Future[list[LinearFit]] | None = None
+
+    def run_epoch(self, epoch: int) -> Epoch:
+        """Take a step on every block; the first epoch records the steps, which nothing may disturb."""
+        outcome = super().run_epoch(epoch)
+        if self.records_steps and self.linear_fits is None and self._fit_linear is not None:
+            device = self.runtime.device
+            self.linear_fits = fit_beside(partial(self._fit_linear, device), device)
+        return outcome
 
 
 class OrdinalDMF(NetworkModel):
@@ -162,7 +181,9 @@ class OrdinalDMF(NetworkModel):
             row_features=row_features,
             column_features=column_features,
         )
-        return Trainer(self._new_network(entries), OrdinalObjective(), source, settings, validation=validation)
+        network, objective = self._new_network(entries), OrdinalObjective()
+        fit = None if validation is None else partial(fit_linear, source, entries, validation, settings)
+        return OrdinalTrainer(network, objective, source, settings, fit_linear=fit, validation=validation)
 
     def _new_network(self, entries: EntryStore) -> OrdinalNetwork:
         train = entries.train
@@ -212,8 +233,15 @@ class OrdinalDMF(NetworkModel):
     def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         network, source = trainer.network, trainer.source
         assert isinstance(network, OrdinalNetwork) and isinstance(source, MatrixBlocks)
+        assert isinstance(trainer, OrdinalTrainer)
         encoder, rows, columns, stages = build_encoder(
-            network, source, entries, trainer.validation, self.settings, tell=fitting.show_stage
+            network,
+            source,
+            entries,
+            trainer.validation,
+            self.settings,
+            linear_fits=trainer.linear_fits,
+            tell=fitting.show_stage,
         )
         if trainer.validation is not None and source.matrix is not entries.train:
             self.history_.means_error = _compute_means_error(source.matrix, trainer.validation)
