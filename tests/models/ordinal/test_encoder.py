@@ -29,7 +29,7 @@ from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.models.ordinal import encoder as encoder_module
 from deepmf.models.ordinal.encoder import OrdinalEncoder
-from deepmf.models.ordinal.linear_part import LinearPart
+from deepmf.models.ordinal.linear_part import LinearFit, LinearPart
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.refinement import split_by_entries
 from deepmf.nn.inputs import SparseVectors
@@ -170,6 +170,32 @@ def validated(split: Split) -> OrdinalDMF:
         model = OrdinalDMF(**WITH_LINEAR).fit(split.train, split.validation)
     assert encoder_of(model).linear is not None
     return model
+
+
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param(
+            "cuda",
+            marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")],
+        ),
+    ],
+)
+def test_a_linear_part_that_is_fitted_beside_the_network_is_the_same(device: str) -> None:
+    class Beside(OrdinalDMF):
+        def _make_trainer(self, *given: Any) -> Any:
+            trainer = super()._make_trainer(*given)
+            trainer.records_steps = True  # as on a GPU
+            trainers.append(trainer)
+            return trainer
+
+    trainers: list[Any] = []
+    settings = WITH_LINEAR | {"linear_iterations": 20, "device": device}
+    beside, after = Beside(**settings).fit(LARGER), OrdinalDMF(**settings).fit(LARGER)
+    assert [type(fit) for fit in trainers[0].linear_fits.result()] == [LinearFit, LinearFit]
+    assert beside.chosen_on_entries_ == after.chosen_on_entries_
+    np.testing.assert_allclose(beside.complete(), after.complete(), atol=0.0 if device == "cpu" else 1e-3)
 
 
 @pytest.fixture(scope="module")

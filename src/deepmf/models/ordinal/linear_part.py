@@ -409,6 +409,8 @@ def fit_beside(fit: Callable[[], list[LinearFit]], device: torch.device) -> Futu
     """
 
     def work() -> list[LinearFit]:
+        if device.type != "cuda":
+            return fit()
         stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         with torch.no_grad(), torch.cuda.stream(stream):
             fits = fit()
