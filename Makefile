@@ -43,7 +43,6 @@ fuzz: $(READY)
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
-	$(BIN)/python tools/api_page.py
 	$(BIN)/python tools/result_tables.py
 	$(BIN)/python tools/concept_pictures.py
 	$(BIN)/python tools/notebook.py

@@ -22,7 +22,10 @@ ROOT = Path(__file__).parents[1]
 URLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
     "urls"
 ]
-FILE_TREE = runpy.run_path(str(ROOT / "tools" / "file_tree.py"))
+FILE_TREE, REFERENCE = (
+    runpy.run_path(str(ROOT / "tools" / name))
+    for name in ("file_tree.py", "api_page.py")
+)
 
 project = "deepmf"
 author = "The deepmf developers"
@@ -169,10 +172,17 @@ def plain_attributes(app: Sphinx, doctree: nodes.document) -> None:
             shown[:] = [nodes.Text(plain)]
 
 
-def add_source_files(app: Sphinx, docname: str, source: list[str]) -> None:
-    """List every source file on its page."""
+def write_reference(app: Sphinx) -> None:
+    """Write the pages of the Python reference."""
+    REFERENCE["write_pages"]()
+
+
+def add_lists(app: Sphinx, docname: str, source: list[str]) -> None:
+    """List every source file and every public name on its page."""
     if docname == "files":
         source[0] += "".join(FILE_TREE["list_files"]())
+    elif docname == "api":
+        source[0] += REFERENCE["list_topics"]()
 
 
 def inline_math(translator: HTML5Translator, node: nodes.math) -> None:
@@ -197,8 +207,9 @@ def setup(app: Sphinx) -> None:
     )  # before napoleon
     app.connect("autodoc-process-signature", plain_signature)
     app.connect("doctree-read", plain_attributes)
-    app.connect("source-read", add_source_files)
-    app.connect("env-get-outdated", lambda *_: ["files"])
+    app.connect("builder-inited", write_reference)
+    app.connect("source-read", add_lists)
+    app.connect("env-get-outdated", lambda *_: ["api", "files"])
 
 
 def _as_item(found: re.Match[str]) -> str:

@@ -1,10 +1,10 @@
-"""Write the Python reference: docs/api.md lists every public name, and docs/api/ documents each by its docstring.
+"""The Python reference: docs/api.md lists every public name, and docs/api/ documents each by its docstring.
 
-Run by `make format`; a test checks that the pages agree.
+docs/conf.py calls this when the pages are built; docs/api/ is not kept in the repository.
 """
 
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -13,11 +13,6 @@ from deepmf.models.estimator import Estimator
 from deepmf.training.settings import Settings
 
 DOCS = Path(__file__).parents[1] / "docs"
-
-INTRODUCTION = """# Python reference
-
-Every public name, by topic. Import a name from the module beside it; everything else is internal and may move.
-"""
 
 # page: its title, its introduction, the modules it documents.
 TOPICS = {
@@ -103,15 +98,18 @@ def topic_page(topic: str) -> str:
     return "".join(parts)
 
 
-def index_page() -> str:
-    """Return the page that lists all names by topic."""
-    return "".join([INTRODUCTION, *_list_topics(), "\n```{toctree}\n:hidden:\n\n", *_list_files(TOPICS), "```\n"])
+def list_topics() -> str:
+    """Return all names by topic, in Markdown."""
+    return "".join([*_list_topics(), "\n```{toctree}\n:hidden:\n\n", *(f"api/{topic}\n" for topic in TOPICS), "```\n"])
 
 
-def pages() -> dict[Path, str]:
-    """Return every page of the reference by its path."""
-    topics = {DOCS / "api" / f"{topic}.md": topic_page(topic) for topic in TOPICS}
-    return {DOCS / "api.md": index_page(), **topics}
+def write_pages() -> None:
+    """Write the pages of all topics, where they are not there yet or differ."""
+    (DOCS / "api").mkdir(exist_ok=True)
+    for topic in TOPICS:
+        path, text = DOCS / "api" / f"{topic}.md", topic_page(topic)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
 
 
 def _find_topic(found: object) -> str:
@@ -129,11 +127,5 @@ def _list_topics() -> Iterator[str]:
             yield f"| `{module}` | {', '.join(f'{{py:obj}}`~{module}.{name}`' for name in names)} |\n"
 
 
-def _list_files(topics: Iterable[str]) -> Iterator[str]:
-    return (f"api/{topic}\n" for topic in topics)
-
-
 if __name__ == "__main__":
-    (DOCS / "api").mkdir(exist_ok=True)
-    for path, text in pages().items():
-        path.write_text(text, encoding="utf-8")
+    write_pages()
