@@ -1,14 +1,15 @@
-"""Entries written in bulk: JSON lines parsed, committed to SQLite and learned by ALS, at the size of MovieLens-1M.
+"""Entries written in bulk: JSON lines parsed, committed and learned by ALS, at the size of MovieLens-1M.
 
 A fifth of the rows are new. Prints the lines per second of processor time for each request: after the first, the model
-carries the entries of the requests before.
+carries the entries of the requests before. `follow` is what another worker of the service takes to catch up.
 
-    OMP_NUM_THREADS=1 python benchmarks/bulk.py --lines 50000
+    OMP_NUM_THREADS=1 python benchmarks/bulk.py --lines 50000 --database postgresql://user@host/name
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import tempfile
 import time
@@ -21,7 +22,8 @@ from deepmf.datasets import generate
 from deepmf.models.als import ALS
 from deepmf.serve.bulk import parse_bulk
 from deepmf.serve.database import open_database
-from deepmf.serve.service import Service
+from deepmf.serve.service import Service, ServiceLimits
+from deepmf.serve.snapshot import catch_up
 from deepmf.serve.writer import commit_writes
 
 N_ROWS, N_NEW_ROWS, N_COLUMNS, N_ENTRIES = 6040, 1500, 3706, 1_000_000
@@ -32,26 +34,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lines", type=int, default=50_000)
     parser.add_argument("--requests", type=int, default=4)
+    parser.add_argument("--database", help="a PostgreSQL database; default: a new SQLite file")
     options = parser.parse_args()
     matrix = generate(N_ROWS, N_COLUMNS, n_entries=N_ENTRIES, named=False, seed=0).matrix
     model = ALS(epochs=1, seed=0).fit(matrix, progress=False)
     with tempfile.TemporaryDirectory() as folder:
-        database = open_database(str(Path(folder) / "entries.sqlite"))
-        snapshot = Service(model, database).current
+        database = open_database(options.database or str(Path(folder) / "entries.sqlite"))
+        service = Service(model, database, limits=ServiceLimits(staleness=3600.0))  # it does not follow the writes
+        snapshot = follower = service.current
+        gc.collect()
+        gc.freeze()  # as the server does
         for number in range(options.requests):
             body = make_lines(options.lines, seed=number)
-            start = time.process_time()
-            write = parse_bulk(body, "", max_bytes=len(body), key=str(number))
-            parsed = time.process_time()
+            times = [time.process_time()]
+            write = parse_bulk(body, "", max_bytes=len(body), key=None)
+            times.append(time.process_time())
             snapshot = commit_writes(database, snapshot, [write]).snapshot
-            end = time.process_time()
-            result = {
-                "request": number,
-                "lines": options.lines,
-                "parse_per_second": round(options.lines / (parsed - start)),
+            times.append(time.process_time())
+            with database.begin_read() as transaction:
+                follower = catch_up(follower, transaction)
+            times.append(time.process_time())
+            parse, commit, follow = np.diff(times)
+            result = {"request": number, "lines": options.lines, "database": database.engine.dialect.name}
+            result |= {
+                f"{name}_per_second": round(options.lines / seconds)
+                for name, seconds in (("parse", parse), ("lines", parse + commit), ("follow", follow))
             }
-            result |= {"lines_per_second": round(options.lines / (end - start))}
             print(json.dumps({"benchmark": "bulk"} | result | machine()), flush=True)
+        service.close()
 
 
 def make_lines(n_lines: int, *, seed: int) -> bytes:

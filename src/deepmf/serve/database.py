@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from functools import partial
 from operator import itemgetter
@@ -62,6 +62,8 @@ _EXPECTED = "give a file, or postgresql://user@host/name"
 _PATIENCE = 5.0  # seconds; less than the timeout of a request
 _STATEMENT_SECONDS = 60  # after which the server ends a statement
 _RECEIPT_SECONDS = 24 * 3600.0
+_LABELS_AT_A_TIME = 500  # of a query
+_CACHE_KIB = 32 << 10  # of a SQLite file, so that a bulk write reads no page twice
 
 
 class IdBytes(TypeDecorator[Any]):
@@ -302,11 +304,12 @@ class Transaction:
         """Return all entries that differ from the model's file; None for forgotten entries."""
         return self._select_entries(_SELECT_ENTRIES)
 
-    def read_entries_of(self, axis: Axis, label: Any) -> dict[Pair, Entry | None]:
-        """Return the entries of one row or column that differ from the model's file."""
-        return self._select_entries(
-            _SELECT_ENTRIES.where((ENTRIES.c.row_id if axis == "row" else ENTRIES.c.column_id) == label)
-        )
+    def read_entries_of(self, axis: Axis, labels: Sequence[Any]) -> dict[Pair, Entry | None]:
+        """Return the entries of some rows or columns that differ from the model's file."""
+        ids, found = ENTRIES.c.row_id if axis == "row" else ENTRIES.c.column_id, {}
+        for some in _divide(labels):
+            found |= self._select_entries(_SELECT_ENTRIES.where(ids.in_(some)))
+        return found
 
     def _select_entries(self, asked: Select[Any]) -> dict[Pair, Entry | None]:
         return {
@@ -321,11 +324,14 @@ class Transaction:
         found = self._connection.execute(select(FEATURES.c.axis, FEATURES.c.label, FEATURES.c.content))
         return {(axis, label): _parse_features(content) for axis, label, content in found}
 
-    def read_features_of(self, axis: Axis, label: Any) -> dict[tuple[Axis, Any], FeatureValues | None]:
-        """Return the features of one row or column that differ from the model's file, if any."""
-        at = and_(FEATURES.c.axis == axis, FEATURES.c.label == label)
-        found = self._connection.execute(select(FEATURES.c.content).where(at)).first()
-        return {} if found is None else {(axis, label): _parse_features(found.content)}
+    def read_features_of(self, axis: Axis, labels: Sequence[Any]) -> dict[tuple[Axis, Any], FeatureValues | None]:
+        """Return the features of some rows or columns that differ from the model's file."""
+        found = {}
+        for some in _divide(labels):
+            at = and_(FEATURES.c.axis == axis, FEATURES.c.label.in_(some))
+            for label, content in self._connection.execute(select(FEATURES.c.label, FEATURES.c.content).where(at)):
+                found[axis, label] = _parse_features(content)
+        return found
 
     def read_states(self) -> dict[Any, ColumnState]:
         """Return the states of all columns that have one."""
@@ -413,6 +419,7 @@ class Transaction:
             }
             for (row, column), entry in changes.items()
         ]
+        lines.sort(key=itemgetter("row_id", "column_id"))  # as the index of the table is sorted, and its pages lie
         self._upsert(ENTRIES, lines, keys=("row_id", "column_id"), content=("value", "time", "weight"))
 
     def _write_features(self, features: FeatureChanges, in_file: Set[tuple[Axis, Any]], version: int) -> None:
@@ -633,6 +640,7 @@ def _create_sqlite(url: URL, patience: float) -> Engine:
         cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute("PRAGMA synchronous=FULL")  # commits survive a loss of power
         cursor.execute("PRAGMA secure_delete=ON")  # deleted lines are overwritten
+        cursor.execute(f"PRAGMA cache_size={-_CACHE_KIB}")
         cursor.close()
 
     @event.listens_for(engine, "checkout")
@@ -646,6 +654,11 @@ def _create_sqlite(url: URL, patience: float) -> Engine:
         connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def _divide(labels: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Yield some labels at a time."""
+    return (labels[start : start + _LABELS_AT_A_TIME] for start in range(0, len(labels), _LABELS_AT_A_TIME))
 
 
 def _check_pages(connection: Connection) -> None:

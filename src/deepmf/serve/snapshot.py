@@ -28,7 +28,8 @@ from deepmf.serve.changes import (
     get_axis_features,
     has_features,
     keep_readable,
-    read_entries,
+    list_changed,
+    read_pairs,
     summarise_features,
 )
 from deepmf.serve.database import Transaction, open_database
@@ -150,9 +151,11 @@ def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
             states[label] = transaction.read_state_of(label)
         elif topic == "skips":
             dismissals[label] = transaction.read_dismissals_of(label)
-        else:
-            entries |= _compare_entries(snapshot, topic, label, transaction.read_entries_of(topic, label))
-            features |= _compare_features(snapshot, topic, label, transaction.read_features_of(topic, label))
+    for axis in _AXES:
+        labels = [label for topic, label in touched if topic == axis]
+        entries |= _compare_entries(snapshot, axis, labels, transaction.read_entries_of(axis, labels))
+        if get_axis_features(snapshot.model, axis) is not None:
+            features |= _compare_features(snapshot, axis, labels, transaction.read_features_of(axis, labels))
     return replace(
         snapshot,
         model=apply_changes(snapshot.model, entries, features),
@@ -185,33 +188,31 @@ def _check_ids(model: Model, axis: Axis, ids: Iterable[Any]) -> None:
 
 
 def _compare_entries(
-    snapshot: Snapshot, axis: Axis, label: object, stored: dict[Pair, Entry | None]
+    snapshot: Snapshot, axis: Axis, labels: list[Any], stored: dict[Pair, Entry | None]
 ) -> dict[Pair, Entry | None]:
-    """Return the changes that bring a row or column of a snapshot to the state of the database."""
-    place = 1 if axis == "row" else 0
-    wanted: dict[object, Entry | None] = dict(read_entries(snapshot.base, axis, label))
-    wanted |= {pair[place]: entry for pair, entry in stored.items()}
-    known = read_entries(snapshot.model, axis, label)
-    return {
-        (label, other) if axis == "row" else (other, label): wanted.get(other)
-        for other in wanted.keys() | known.keys()
-        if wanted.get(other) != known.get(other)
-    }
+    """Return the changes that bring some rows or columns of a snapshot to the state of the database."""
+    changed = {pair for model in (snapshot.base, snapshot.model) for pair in list_changed(model, axis, labels)}
+    pairs = [*stored, *(changed - stored.keys())]
+    # Entries that the database does not have are those of the model's file.
+    wanted = [*stored.values(), *read_pairs(snapshot.base, pairs[len(stored) :])]
+    known = read_pairs(snapshot.model, pairs)
+    return {pair: new for pair, new, old in zip(pairs, wanted, known, strict=True) if new != old}
 
 
 def _compare_features(
-    snapshot: Snapshot, axis: Axis, label: object, stored: FeatureChanges
+    snapshot: Snapshot, axis: Axis, labels: list[Any], stored: FeatureChanges
 ) -> dict[tuple[Axis, Any], FeatureValues | None]:
-    """Return the changes that bring the features of a row or column to the state of the database."""
-    key = (axis, label)
-    if get_axis_features(snapshot.model, axis) is None:
-        return {}
-    if key in stored:
-        found = _select_readable(snapshot.model, stored)
-        return {} if found.get(key) is None and not has_features(snapshot.model, axis, label) else found
-    # Features that the database does not have are those of the model's file.
-    is_left = has_features(snapshot.model, axis, label) and not has_features(snapshot.base, axis, label)
-    return {key: None} if is_left else {}
+    """Return the changes that bring the features of some rows or columns to the state of the database."""
+    changes: dict[tuple[Axis, Any], FeatureValues | None] = {}
+    readable = _select_readable(snapshot.model, stored)
+    for label in labels:
+        is_known, key = has_features(snapshot.model, axis, label), (axis, label)
+        if key in stored:
+            if readable.get(key) is not None or is_known:
+                changes[key] = readable.get(key)
+        elif is_known and not has_features(snapshot.base, axis, label):
+            changes[key] = None  # features that the database does not have are those of the model's file
+    return changes
 
 
 def _select_readable(model: Model, stored: FeatureChanges) -> dict[tuple[Axis, Any], FeatureValues | None]:
