@@ -417,3 +417,21 @@ def test_options_that_an_engine_cannot_follow_are_refused(
     assert code == 2
     assert said in err
     assert not list(tmp_path.iterdir())
+
+
+def test_files_of_ids_are_read_in_an_encoding(run: Any, tmp_path: Path) -> None:
+    ratings = ObservedMatrix.from_entries(["ann", "ann", "bob", "bob"], ["č", "b", "č", "c"], [1, 2, 2, 1])
+    model = tmp_path / "model.safetensors"
+    Means().fit(ratings).save(model)
+    history, only = tmp_path / "history.csv", tmp_path / "only.txt"
+    history.write_text("column,value\nč,2\nb,1\n", encoding="cp1250")
+    only.write_text("column\nč\n", encoding="cp1250")
+    for command in (
+        ["recommend", model, "--history", history],
+        ["explain", model, "--history", history, "--column", "c"],
+        ["recommend", model, "--row", "ann", "--among", only, "--include-observed"],
+    ):
+        assert "è" in run(*command).err  # as Windows-1252
+        code, out, err = run(*command, "--encoding", "cp1250", "--json")
+        assert (code, err) == (0, "")
+        assert "č" in out or "--history" in command

@@ -9,7 +9,7 @@ import typer
 
 from deepmf.cli import options
 from deepmf.cli.feature_files import FeatureFiles, NameFiles, parse_named_values
-from deepmf.cli.inputs import convert_label, hint_at_extension
+from deepmf.cli.inputs import InputOptions, convert_label, hint_at_extension
 from deepmf.cli.model_file import load_model
 from deepmf.cli.new_row import check_one_row, fold_in_row
 from deepmf.cli.output import check_writable, give_name, list_names, say, show_json, show_named_table, show_table
@@ -36,6 +36,7 @@ def explain(
     feature_label: options.FeatureLabels = None,
     row_names: options.RowNames = None,
     column_names: options.ColumnNames = None,
+    encoding: options.Encoding = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw a bar for each entry: an .svg file.")
     ] = None,
@@ -48,8 +49,8 @@ def explain(
 
     Example: deepmf explain model.safetensors --row ann --column Alien
     """
-    files = FeatureFiles(row_features, column_features, feature_label)
-    names = NameFiles(row_names, column_names)
+    files = FeatureFiles(row_features, column_features, feature_label, encoding=encoding)
+    names, reading = NameFiles(row_names, column_names, encoding), InputOptions(encoding=encoding)
     check_one_row(row, history, features)
     _check_axis(axis, row)
     known = None if features is None else parse_named_values("--features", features)
@@ -58,14 +59,14 @@ def explain(
 
         check_picture(picture)
         check_writable(picture, inputs=[model, history, *(extend or ()), *files.paths, *names.paths])
-    fitted = load_model(model, extensions=extend, features=files, names=names)
+    fitted = load_model(model, extensions=extend, features=files, names=names, reading=reading)
     with hint_at_extension():
         at_column = convert_label(column, fitted.entries_.columns)
         if row is not None:
             at_row = convert_label(row, fitted.entries_.rows)
             found = fitted.explain(at_row, at_column, n, axis=cast("Axis", axis))
         else:
-            at_row, found = None, fold_in_row(fitted, history, known).explain(at_column, n)
+            at_row, found = None, fold_in_row(fitted, history, known, reading).explain(at_column, n)
     column_name = fitted.column_names_.get(at_column)
     if picture is not None:
         _draw_effects(found, fitted.row_names_.get(at_row, at_row), column_name or at_column, picture)

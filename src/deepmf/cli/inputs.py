@@ -407,23 +407,23 @@ def read_pairs(path: Path, model: Model, reading: InputOptions, *, unknown: str 
     )
 
 
-def read_column_list(path: Path, model: Model) -> npt.NDArray[Any]:
+def read_column_list(path: Path, model: Model, reading: InputOptions) -> npt.NDArray[Any]:
     """Read columns that the model knows, one per line; further fields are ignored."""
     from deepmf.data.layout import COLUMNS
 
-    return _read_list(path, COLUMNS, model.entries_.columns)
+    return _read_list(path, COLUMNS, model.entries_.columns, reading)
 
 
-def read_row_list(path: Path, model: Model) -> npt.NDArray[Any]:
+def read_row_list(path: Path, model: Model, reading: InputOptions) -> npt.NDArray[Any]:
     """Read rows that the model knows, one per line; further fields are ignored."""
     from deepmf.data.layout import ROWS
 
-    return _read_list(path, ROWS, model.entries_.rows)
+    return _read_list(path, ROWS, model.entries_.rows, reading)
 
 
-def _read_list(path: Path, kind: LineKind, labels: Labels) -> npt.NDArray[Any]:
+def _read_list(path: Path, kind: LineKind, labels: Labels, reading: InputOptions) -> npt.NDArray[Any]:
     known = {str(label) for label in labels.array.tolist()}
-    frame = InputOptions().read_columns(path, kind, is_known=lambda field: field in known).frame
+    frame = reading.read_columns(path, kind, is_known=lambda field: field in known).frame
     try:
         ids = convert_ids(frame.to_series(), labels.array, name_file(path), axis=labels.axis, unknown="error")
         labels.positions(ids.labels)

@@ -25,29 +25,31 @@ def check_one_row(row: str | None, history: Path | None, features: str | None) -
         raise BadSetting("give either --row ID for a known row, or --history FILE or --features for a new one")
 
 
-def fold_in_row(model: Model, history: Path | None, features: dict[str, str] | None) -> FoldedRows:
+def fold_in_row(
+    model: Model, history: Path | None, features: dict[str, str] | None, reading: InputOptions | None = None
+) -> FoldedRows:
     """Return the new row that a history, features or both describe."""
-    entries = {} if history is None else read_history(history, model)
+    entries = {} if history is None else read_history(history, model, reading or InputOptions())
     return model.fold_in(list(entries), list(entries.values()), features=features)
 
 
-def read_history(path: Path, model: Model) -> dict[Any, float]:
+def read_history(path: Path, model: Model, reading: InputOptions) -> dict[Any, float]:
     """Read the values of a new row by column; columns that the model does not know are left out with a warning."""
     from deepmf.data.layout import HISTORY
 
     if model.scale_.is_interactions:
-        return _read_interactions(path, model)
-    return _collect_values(InputOptions().read_columns(path, HISTORY).frame, name_file(path), model)
+        return _read_interactions(path, model, reading)
+    return _collect_values(reading.read_columns(path, HISTORY).frame, name_file(path), model)
 
 
-def _read_interactions(path: Path, model: Model) -> dict[Any, float]:
+def _read_interactions(path: Path, model: Model, reading: InputOptions) -> dict[Any, float]:
     """Read the columns of a new row, one per line, and how often each occurs; further fields are ignored."""
     from collections import Counter
 
     from deepmf.data.layout import COLUMNS
 
     known = {str(label): label for label in model.column_labels_.tolist()}
-    columns = InputOptions().read_columns(path, COLUMNS, is_known=lambda field: field in known).frame.to_series()
+    columns = reading.read_columns(path, COLUMNS, is_known=lambda field: field in known).frame.to_series()
     counts = Counter(map(str, columns.to_list()))
     _report_unknown([column for column in counts if column not in known], len(counts), name_file(path))
     return {known[column]: float(count) for column, count in counts.items() if column in known}

@@ -10,7 +10,14 @@ import typer
 
 from deepmf.cli import options
 from deepmf.cli.feature_files import FeatureFiles, NameFiles, parse_conditions, parse_named_values
-from deepmf.cli.inputs import convert_label, hint_at_extension, parse_moment, read_column_list, read_row_list
+from deepmf.cli.inputs import (
+    InputOptions,
+    convert_label,
+    hint_at_extension,
+    parse_moment,
+    read_column_list,
+    read_row_list,
+)
 from deepmf.cli.model_file import load_model
 from deepmf.cli.new_row import fold_in_row
 from deepmf.cli.output import (
@@ -104,6 +111,7 @@ def recommend(
         ),
     ] = None,
     at: options.At = None,
+    encoding: options.Encoding = None,
     output: Annotated[
         str | None,
         typer.Option(
@@ -133,8 +141,8 @@ def recommend(
 
     Example: deepmf recommend model.safetensors --all -n 10 --min-entries 20 -o top.parquet
     """
-    files = FeatureFiles(row_features, column_features, feature_label)
-    names = NameFiles(row_names, column_names)
+    files = FeatureFiles(row_features, column_features, feature_label, encoding=encoding)
+    names, reading = NameFiles(row_names, column_names, encoding), InputOptions(encoding=encoding)
     _check_rows(row, history, features, rows, every, output)
     known = None if features is None else parse_named_values("--features", features)
     given = {
@@ -153,11 +161,11 @@ def recommend(
     elif output is not None:
         inputs = [model, rows, among, exclude, *(extend or ()), *files.paths, *names.paths]
         check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
-    fitted = load_model(model, extensions=extend, features=files, names=names)
+    fitted = load_model(model, extensions=extend, features=files, names=names, reading=reading)
     with hint_at_extension():
         choice: dict[str, Any] = {
-            "among": None if among is None else read_column_list(among, fitted),
-            "exclude": None if exclude is None else read_column_list(exclude, fitted),
+            "among": None if among is None else read_column_list(among, fitted, reading),
+            "exclude": None if exclude is None else read_column_list(exclude, fitted, reading),
             "min_entries": min_entries,
             "include_observed": include_observed,
             "where": None if where is None else parse_conditions(where, fitted.entries_.column_features),
@@ -165,11 +173,16 @@ def recommend(
         order: dict[str, Any] = {"rank_by": rank_by, "relevant": relevant}
         order |= {} if at is None else {"at": parse_moment(at)}
         if output is None:
-            best = _recommend_row(fitted, row, history, known, n=n, choice=choice | order | {"rerank": rerank})
+            chosen = choice | order | {"rerank": rerank}
+            best = _recommend_row(fitted, row, history, known, n=n, choice=chosen, reading=reading)
             _show_best(best, fitted, row, as_json=as_json)
             return
         labels = (
-            [_convert_row(fitted, row)] if row is not None else None if rows is None else read_row_list(rows, fitted)
+            [_convert_row(fitted, row)]
+            if row is not None
+            else None
+            if rows is None
+            else read_row_list(rows, fitted, reading)
         )
         choice["rerank"] = rerank
         if engine is not None:
@@ -195,6 +208,7 @@ def similar(
     feature_label: options.FeatureLabels = None,
     row_names: options.RowNames = None,
     column_names: options.ColumnNames = None,
+    encoding: options.Encoding = None,
     as_json: options.Json = False,
 ) -> None:
     """Show the columns or rows most similar to one.
@@ -203,11 +217,11 @@ def similar(
 
     Example: deepmf similar model.safetensors --column Alien
     """
-    files = FeatureFiles(row_features, column_features, feature_label)
-    names = NameFiles(row_names, column_names)
+    files = FeatureFiles(row_features, column_features, feature_label, encoding=encoding)
+    names, reading = NameFiles(row_names, column_names, encoding), InputOptions(encoding=encoding)
     if (row is None) == (column is None):
         raise BadSetting("give either --column ID or --row ID")
-    fitted = load_model(model, extensions=extend, features=files, names=names)
+    fitted = load_model(model, extensions=extend, features=files, names=names, reading=reading)
     with hint_at_extension():
         if column is not None:
             axis, label = "column", convert_label(column, fitted.entries_.columns)
@@ -286,11 +300,12 @@ def _recommend_row(
     *,
     n: int,
     choice: dict[str, Any],
+    reading: InputOptions,
 ) -> Ranking:
     """Return the best columns of a known row, or of a new row."""
     if row is not None:
         return model.recommend(_convert_row(model, row), n=n, **choice)
-    return fold_in_row(model, history, features).recommend(n, **choice)
+    return fold_in_row(model, history, features, reading).recommend(n, **choice)
 
 
 def _convert_row(model: Model, row: str | None) -> Any:

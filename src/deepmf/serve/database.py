@@ -306,7 +306,8 @@ class Transaction:
 
     def read_entries_of(self, axis: Axis, labels: Sequence[Any]) -> dict[Pair, Entry | None]:
         """Return the entries of some rows or columns that differ from the model's file."""
-        ids, found = ENTRIES.c.row_id if axis == "row" else ENTRIES.c.column_id, {}
+        ids = ENTRIES.c.row_id if axis == "row" else ENTRIES.c.column_id
+        found: dict[Pair, Entry | None] = {}
         for some in _divide(labels):
             found |= self._select_entries(_SELECT_ENTRIES.where(ids.in_(some)))
         return found

@@ -159,6 +159,8 @@ class Loop:
             if find_ranks() is not None:
                 raise
             self.history.stopped = "interrupted"
+            if self._good is None and self.history.records:
+                self._validate(len(self.history) - 1)  # else nobody would know how good it is by now
             if self._good is not None:
                 self.task.set_learned(self._good)
         return self.history
