@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepmf import ALS, Means, ObservedMatrix, OrdinalDMF, Scale, load
+from deepmf import ALS, Means, ObservedMatrix, OrdinalDMF, Scale, load, split_last
 from deepmf.errors import BadModelFile, BadSetting
 from deepmf.evaluation import evaluate
 from deepmf.export.onnx import make_modules
 from deepmf.matrix.extras import NO_TIME
 from deepmf.metrics import score_lists
-from deepmf.models.drift import Drift, build_component, learn_drift
+from deepmf.models.drift import Drift, build_component, fade_by_age, learn_drift
 from deepmf.models.recency import Recency, _LaterRows, learn_recency, weigh_times
 
 DAY = 86400
@@ -252,15 +252,17 @@ def test_a_stored_model_drifts_alike(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"shares": [1.0]}, {"components": 3}, {"latest": "now"}],
-    ids=["shares", "components", "latest"],
+    [{"shares": [1.0]}, {"after_shares": None}, {"components": 3}, {"latest": "now"}],
+    ids=["shares", "after", "components", "latest"],
 )
 def test_a_damaged_drift_is_refused(change: dict[str, Any]) -> None:
     drift = learn_drift(make_drifting())
     assert drift is not None
     assert len(drift.components) > 1
     content, tensors = drift.pack()
-    assert np.array_equal(Drift.unpack(content, tensors).shares, drift.shares)
+    again = Drift.unpack(content, tensors)
+    pairs = np.arange(100), np.zeros(100, dtype=int), np.full(100, 10**9 + 300 * DAY)
+    assert np.array_equal(again.evaluate(*pairs), drift.evaluate(*pairs))
     with pytest.raises(BadModelFile):
         Drift.unpack(content | change, tensors)
 
@@ -276,6 +278,52 @@ def test_a_half_life_weighs_entries_by_age() -> None:
         Means(half_life="30d").fit(ObservedMatrix.from_entries(rows, columns, matrix.values, SCALE))
     with pytest.raises(BadSetting, match="duration"):
         Means(half_life="soon")
+
+
+def make_moods(n_rows: int = 80) -> ObservedMatrix:
+    """Return rows of 20 entries within an hour of their own day; even rows rise by 4 meanwhile, odd ones fall."""
+    rng = np.random.default_rng(0)
+    rows, place = np.repeat(np.arange(n_rows), 20), np.tile(np.arange(20), n_rows)
+    columns = np.concatenate([rng.permutation(40)[:20] for _ in range(n_rows)])
+    values = np.where(rows % 2 == 0, 1.0, -1.0) * (place / 5 - 2) + 0.3 * rng.standard_normal(rows.size)
+    times = 10**9 + DAY * rng.integers(0, 365, n_rows)[rows] + 180 * place
+    return ObservedMatrix.from_entries(rows, columns, values, SCALE, times=times)
+
+
+@pytest.mark.parametrize("with_validation", [True, False])
+def test_recent_entries_of_a_row_say_how_it_goes_on(with_validation: bool) -> None:
+    parts = split_last(make_moods(), n=2, validation=2)
+    validation = parts.validation if with_validation else None
+    moving, static = (Means(times=times).fit(parts.train, validation) for times in ("auto", None))
+    assert evaluate(moving, parts.test)[-1].rmse < 0.9 * evaluate(static, parts.test)[-1].rmse
+    assert moving._fitted is not None
+    drift = moving._fitted.drift
+    assert drift is not None
+    later = drift.ends[:2] + 100 * DAY
+    assert np.allclose(moving.predict([0, 1], [0, 0], at=later), static.predict([0, 1], [0, 0]), atol=0.2)
+
+
+def test_recent_entries_of_a_folded_row_count() -> None:
+    train = split_last(make_moods(), n=2, validation=0).train
+    model = Means(times="auto").fit(train)
+    place = np.arange(18)
+    times = 10**9 + 400 * DAY + 180 * place
+    values = place / 5 - 2
+
+    def predict(values: Any, times: Any) -> float:
+        return float(model.fold_in(place, values, times=times).predict([30], at=10**9 + 400 * DAY + 180 * 17)[0])
+
+    rising, falling = predict(values, times), predict(-values, times)
+    assert rising > predict(values, None) + 0.3
+    assert falling < predict(-values, None) - 0.3
+    assert rising > falling
+    both = model.fold_in_many([(place, values, times), (place, -values, times), ([1], [0.0], None)])
+    assert np.allclose(both.predict([30], at=int(times[-1]))[:2, 0], [rising, falling])
+
+
+def test_ages_are_relative_to_the_span_of_a_row() -> None:
+    times, rows = np.array([0, 50, 100, 7, 7]), np.array([0, 0, 0, 2, 2])
+    assert np.allclose(fade_by_age(times, rows, 4.0), [1 / 16, 1 / 4, 1, 1, 1])
 
 
 def make_fashions() -> ObservedMatrix:

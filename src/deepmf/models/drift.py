@@ -6,10 +6,16 @@ and by bins of time. Its value for a group at a time is the mean of the group's 
     sum over bins of k(distance) * sum of residuals / (sum over bins of k(distance) * number of residuals + shrinkage),
 
 with the kernel k(d) = 2^-d over at most three bins to each side. Far from all entries of a group the value goes to 0.
-The shrinkage of each component is chosen on held-out entries of the means, and the share with which a component joins a
-model on entries that this model has not seen, where there are any. From the time of the latest entry on, a component
-has at most the share that is best for the latest tenth of the entries, given the earlier ones alone: a component that
-helps between entries may mislead after them.
+
+One component of rows has no bins. Its residuals count by their age relative to the span of the row's entries, older
+ones less: it is how the row goes on after its last entry, whatever the time asked for. Shrinkage and half-life are
+chosen on the last tenth of the entries of each row, and it joins after them alone.
+
+The shrinkage of each other component is chosen on held-out entries of the means, and the share with which a component
+joins a model on entries that this model has not seen, where there are any. After known entries, a component has at most
+the share that is best for entries which are later than the others: for components of rows within a day, the last tenth
+of each row, and then as for all others the latest tenth of all entries. A component that helps between entries may
+mislead after them.
 """
 
 from __future__ import annotations
@@ -23,13 +29,13 @@ import scipy.optimize
 
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.axis_entries import locate
+from deepmf.matrix.axis_entries import AxisEntries, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import DAY, NO_TIME, TimeArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.distribution import PredictiveDistribution
-from deepmf.models.pairs import Fallback
+from deepmf.models.pairs import SHRINKAGE, Fallback, compute_effects
 from deepmf.storage.model_file import Packed, Tensors, read_field, read_number, read_numbers, read_vector
 
 _REACH = 3  # bins to each side
@@ -40,7 +46,28 @@ _SHRINKAGES = (5.0, 20.0, 80.0, 320.0, 1280.0)
 _MOST_TRIED = 500_000
 _ONE_IN = 10
 
+# Half-lives in the span of a row that are tried for its recent entries.
+_HALVINGS = (3.0, 6.0, 12.0)
+
+# Entries after those of a row that say as much as the means do about the share of its recent entries.
+_PRIOR_ENTRIES = 100
+
+# Keys are numbered by a table if it has at most this many cells for each.
+_MOST_FREE = 32
+
 Grouping = Literal["all", "row", "column"]
+_GROUPS: tuple[Grouping, ...] = ("all", "column", "row")
+
+# One bin for all times.
+_BEGINNING, _ALWAYS = -(10**17), 1e18
+
+
+class Kind(NamedTuple):
+    """A kind of component: its groups and the width of its bins; halvings: half-lives in a row's span, if it fades."""
+
+    group: Grouping
+    width: float
+    halvings: float = 0.0
 
 
 class Component(NamedTuple):
@@ -49,6 +76,7 @@ class Component(NamedTuple):
     group: whether all entries, those of a row or those of a column form a group.
     width: the seconds of a bin; first: the time at which bin 0 begins; n_bins: how many there are.
     keys: increasing, group * n_bins + bin; sums and counts: of the residuals of each key.
+    halvings: half-lives in the span of a row, if older residuals count less.
     """
 
     group: Grouping
@@ -59,6 +87,12 @@ class Component(NamedTuple):
     sums: FloatArray
     counts: FloatArray
     shrinkage: float
+    halvings: float = 0.0
+
+    @property
+    def fades(self) -> bool:
+        """Whether its residuals count by their age, for any time after them."""
+        return self.halvings > 0
 
     def evaluate(self, rows: IndexArray, columns: IndexArray, times: TimeArray) -> FloatArray:
         """Return the value of the component for pairs of positions at some times; 0 at no time."""
@@ -73,7 +107,7 @@ class Component(NamedTuple):
         # Many pairs share a group and a bin. Far outside, one bin is as good as another: nothing is near.
         stride = self.n_bins + 2 * _REACH + 2
         bins = np.clip(find_bins(times[dated], self.first, self.width) + _REACH + 1, 0, stride - 1)
-        distinct, which = np.unique(groups[dated] * stride + bins, return_inverse=True)
+        distinct, which = _number_keys(groups[dated] * stride + bins)
         own_groups, own_bins = np.divmod(distinct, stride)
         found = self._sum_near(own_groups, own_bins - _REACH - 1)
         sums, counts = np.zeros(rows.size), np.zeros(rows.size)
@@ -98,9 +132,42 @@ class Component(NamedTuple):
         return sums, counts
 
 
+def _number_keys(keys: IndexArray) -> tuple[IndexArray, IndexArray]:
+    """Return the distinct keys, increasing, and the number of each key among them, without sorting where few are free.
+
+    >>> _number_keys(np.array([7, 3, 7]))
+    (array([3, 7]), array([1, 0, 1]))
+    """
+    most = int(keys.max(initial=0)) + 1
+    if most > _MOST_FREE * max(keys.size, 1):
+        distinct, which = np.unique(keys, return_inverse=True)
+        return distinct, which
+    is_taken = np.zeros(most, dtype=bool)
+    is_taken[keys] = True
+    distinct = np.flatnonzero(is_taken)
+    places = np.empty(most, dtype=np.int64)
+    places[distinct] = np.arange(distinct.size)
+    return distinct, places[keys]
+
+
 def _find_groups(group: Grouping, rows: IndexArray, columns: IndexArray) -> IndexArray:
     """Return the group of each pair of positions."""
     return {"all": np.zeros_like(rows), "row": rows, "column": columns}[group].astype(np.int64)
+
+
+def fade_by_age(times: TimeArray, rows: IndexArray, halvings: float) -> FloatArray:
+    """Return weights of entries by their age relative to the span of their row, which has so many half-lives.
+
+    Rows increase.
+
+    >>> fade_by_age(np.array([0, 10, 20, 5]), np.array([0, 0, 0, 3]), 2.0)
+    array([0.25, 0.5 , 1.  , 1.  ])
+    """
+    starts = np.flatnonzero(np.diff(rows, prepend=-1))
+    which = np.repeat(np.arange(starts.size), np.diff(starts, append=rows.size))
+    first, last = np.minimum.reduceat(times, starts), np.maximum.reduceat(times, starts)
+    weights: FloatArray = np.exp2(-halvings * (last[which] - times) / np.maximum(last - first, 1)[which])
+    return weights
 
 
 def find_bins(times: TimeArray, first: int, width: float) -> IndexArray:
@@ -121,7 +188,7 @@ def build_component(
     first = int(times.min())
     n_bins = int(find_bins(times.max(keepdims=True), first, width)[0]) + 1
     groups = _find_groups(group, rows, columns)
-    keys, which = np.unique(groups * n_bins + find_bins(times, first, width), return_inverse=True)
+    keys, which = _number_keys(groups * n_bins + find_bins(times, first, width))
     weighted = residuals if weights is None else residuals * weights
     sums = np.bincount(which, weights=weighted, minlength=keys.size).astype(np.float64)
     counts = np.bincount(which, weights=weights, minlength=keys.size).astype(np.float64)
@@ -129,21 +196,48 @@ def build_component(
 
 
 class Drift(NamedTuple):
-    """Components, and the share of each with which it joins a model before the latest entry, and from its time on."""
+    """Components, and the share of each with which it joins a model.
+
+    shares: between known entries. after_shares: of components of rows, within a day of the row's latest entry.
+    later_shares: of components of rows after this day; of the others from the latest entry of all on. After known
+    entries, a component has at most its share between them, unless it fades.
+    latest: the time of the latest entry; ends: the time of the latest entry of each row, NO_TIME without one.
+    column_means: the means of columns, from which the residuals of other rows are counted.
+    """
 
     components: tuple[Component, ...]
     shares: FloatArray
+    after_shares: FloatArray
     later_shares: FloatArray
     latest: int
+    ends: TimeArray
+    column_means: FloatArray
 
     def evaluate(self, rows: IndexArray, columns: IndexArray, times: TimeArray) -> FloatArray:
         """Return the drift of pairs of positions at some times, in the units of the scale."""
-        total, is_later = np.zeros(rows.size), times >= self.latest
-        for component, share, later in zip(self.components, self.shares, self.later_shares, strict=True):
-            if share > 0:
-                shares = np.where(is_later, min(share, later), share)
-                total += shares * component.evaluate(rows, columns, times)
+        return self._sum_components(rows, columns, times, np.ones(len(self.components), dtype=bool))
+
+    def _sum_components(
+        self, rows: IndexArray, columns: IndexArray, times: TimeArray, which: npt.NDArray[np.bool_]
+    ) -> FloatArray:
+        """Return the sum of some components, each times its share."""
+        total, of_rows, of_others = np.zeros(rows.size), self._find_stages(rows, times), 2 * (times >= self.latest)
+        for at in np.flatnonzero(which).tolist():
+            component, share = self.components[at], self.shares[at]
+            most = 1.0 if component.fades else share
+            by_stage = np.array([share, min(most, self.after_shares[at]), min(most, self.later_shares[at])])
+            if by_stage.any():
+                stages = of_rows if component.group == "row" else of_others
+                total += by_stage[stages] * component.evaluate(rows, columns, times)
         return total
+
+    def _find_stages(self, rows: IndexArray, times: TimeArray) -> IndexArray:
+        """Return 0 for times between the entries of their row, 1 within a day after them, and 2 later."""
+        stages = np.full(rows.size, 2)
+        known = np.flatnonzero((rows >= 0) & (rows < self.ends.size))
+        gaps = times[known] - self.ends[rows[known]]
+        stages[known] = (gaps >= 0).astype(int) + (gaps >= DAY)
+        return stages
 
     def evaluate_block(self, rows: IndexArray, columns: IndexArray, time: int) -> FloatArray:
         """Return the drift (rows, columns) of all pairs at one time: a part of the rows plus a part of the columns."""
@@ -156,18 +250,72 @@ class Drift(NamedTuple):
         of_columns = evaluate(nobody, columns) - evaluate(nobody, nobody)  # the drift of all is in both parts
         return np.asarray(evaluate(rows, nobody)[:, None] + of_columns)
 
+    def fold_in(self, entries: AxisEntries) -> Drift:
+        """Return the drift of rows that are described by entries alone: of their own components, those that fade."""
+        counts, times = np.diff(entries.starts), entries.extras.times
+        rows, values = np.repeat(np.arange(counts.size), counts), entries.values.astype(np.float64)
+        residuals = values - np.append(self.column_means, np.nan)[np.minimum(entries.others, self.column_means.size)]
+        known = entries.select(~np.isnan(residuals))
+        effects = compute_effects(known, residuals[~np.isnan(residuals)], SHRINKAGE)
+        is_dated = np.zeros(rows.size, dtype=bool) if times is None else ~np.isnan(residuals) & (times != NO_TIME)
+        ends, dated = np.full(counts.size, NO_TIME), np.flatnonzero(is_dated)
+        own = None
+        if times is not None and dated.size:
+            weights = entries.extras.weights
+            left = (residuals - effects[rows])[dated]
+            own = _DatedResiduals(
+                rows[dated], rows[dated], times[dated], left, None if weights is None else weights[dated]
+            )
+            np.maximum.at(ends, rows[dated], times[dated])
+
+        def take(component: Component) -> Component:
+            if component.group != "row":
+                return component
+            if own is None or not component.fades:
+                nothing = np.empty(0)
+                return component._replace(keys=nothing.astype(np.int64), sums=nothing, counts=nothing)
+            built, _ = own.build(Kind("row", component.width, component.halvings))
+            return built._replace(shrinkage=component.shrinkage)
+
+        return self._replace(components=tuple(map(take, self.components)), ends=ends)
+
     def join(self, residuals: FloatArray, rows: IndexArray, columns: IndexArray, times: TimeArray) -> Drift:
         """Return the drift with the shares that explain the residuals of a model best, none of them negative."""
-        return self._replace(shares=find_shares(self.components, residuals, rows, columns, times))
+        fades = np.array([each.fades for each in self.components])
+        steady = [each for each in self.components if not each.fades]
+        shares = np.zeros(len(self.components))
+        shares[~fades] = find_shares(steady, residuals, rows, columns, times)
+        joined = self._replace(shares=shares)
+        left = residuals - joined._sum_components(rows, columns, times, ~fades)
+        fading = joined._sum_components(rows, columns, times, fades)
+        n_after = np.count_nonzero(fading)
+        if n_after:
+            # As if some more entries were explained as well as the means are.
+            squares = fading @ fading
+            prior = _PRIOR_ENTRIES * squares / n_after
+            kept = float(np.clip((fading @ left + prior) / (squares + prior), 0.0, 1.0))
+            factors = np.where(fades, kept, 1.0)
+            joined = joined._replace(
+                after_shares=joined.after_shares * factors, later_shares=joined.later_shares * factors
+            )
+        return joined
 
     def pack(self) -> Packed:
         """Return the drift for a model file."""
         content = {
             "latest": self.latest,
             "shares": self.shares.tolist(),
+            "after_shares": self.after_shares.tolist(),
             "later_shares": self.later_shares.tolist(),
             "components": [
-                {"group": c.group, "width": c.width, "first": c.first, "n_bins": c.n_bins, "shrinkage": c.shrinkage}
+                {
+                    "group": c.group,
+                    "width": c.width,
+                    "first": c.first,
+                    "n_bins": c.n_bins,
+                    "shrinkage": c.shrinkage,
+                    "halvings": c.halvings,
+                }
                 for c in self.components
             ],
         }
@@ -176,22 +324,24 @@ class Drift(NamedTuple):
             for number, component in enumerate(self.components)
             for name in ("keys", "sums", "counts")
         }
-        return Packed(content, tensors)
+        return Packed(content, tensors | {"drift.ends": self.ends, "drift.column_means": self.column_means})
 
     @classmethod
     def unpack(cls, content: Any, tensors: Tensors) -> Drift:
         """Return the packed drift; impossible content raises `BadModelFile`."""
-        listed, *both = (read_field(content, name) for name in ("components", "shares", "later_shares"))
-        if not all(isinstance(each, list) and len(each) == len(listed) for each in (listed, *both)):
+        listed, *all_shares = (
+            read_field(content, name) for name in ("components", "shares", "after_shares", "later_shares")
+        )
+        if not all(isinstance(each, list) and len(each) == len(listed) for each in (listed, *all_shares)):
             raise BadModelFile("the stored drift must have a share for each of its components")
         components = []
         for number, each in enumerate(listed):
             group = read_field(each, "group")
             if group not in ("all", "row", "column"):
                 raise BadModelFile(f"the stored drift has the unknown group {group!r}")
-            width, first, n_bins, shrinkage = (
+            width, first, n_bins, shrinkage, halvings = (
                 read_number(read_field(each, name), "a stored drift")
-                for name in ("width", "first", "n_bins", "shrinkage")
+                for name in ("width", "first", "n_bins", "shrinkage", "halvings")
             )
             keys = read_vector(tensors, f"drift.{number}.keys", "int64")
             sums, counts = (
@@ -199,10 +349,14 @@ class Drift(NamedTuple):
             )
             if width <= 0 or n_bins < 1 or shrinkage <= 0 or np.any(keys[1:] <= keys[:-1]) or np.any(counts < 0):
                 raise BadModelFile("the stored drift is damaged")
-            components.append(Component(group, width, int(first), int(n_bins), keys, sums, counts, shrinkage))
-        shares, later = (np.array([read_number(share, "a stored drift") for share in each]) for each in both)
+            components.append(Component(group, width, int(first), int(n_bins), keys, sums, counts, shrinkage, halvings))
+        shares, after, later = (
+            np.array([read_number(share, "a stored drift") for share in each]) for each in all_shares
+        )
         latest = int(read_number(read_field(content, "latest"), "a stored drift"))
-        return cls(tuple(components), shares, later, latest)
+        ends = read_vector(tensors, "drift.ends", "int64")
+        column_means = read_numbers(tensors, "drift.column_means", "float64", (None,))
+        return cls(tuple(components), shares, after, later, latest, ends, column_means)
 
 
 class DriftAt(NamedTuple):
@@ -285,53 +439,120 @@ def learn_drift(train: ObservedMatrix, *, seed: int = 0) -> Drift | None:
     if seen.times is None or held_out.times is None or seen.n_entries == 0:
         return None
     left, left_held_out = _DatedResiduals.of(seen), _compute_residuals(seen, held_out)
-    chosen: list[tuple[Grouping, float, float]] = []
-    for group, width in _list_widths(times[dated]):
-        component, which = left.build(group, width)
+    chosen: list[tuple[Kind, float]] = []
+    for kind in _list_kinds(times[dated]):
+        component, which = left.build(kind)
         sums, counts = component.collect(held_out.entry_rows, held_out.by_row.columns, held_out.times)
         errors = [np.mean(np.square(left_held_out - sums / (counts + each))) for each in _SHRINKAGES]
         best = int(np.argmin(errors))
         if errors[best] < np.mean(np.square(left_held_out)):
-            chosen.append((group, width, _SHRINKAGES[best]))
+            chosen.append((kind, _SHRINKAGES[best]))
             left_held_out = left_held_out - sums / (counts + _SHRINKAGES[best])
             left = left.subtract(component.evaluate_keys(_SHRINKAGES[best])[which])
+    fading, after_shares = _learn_fading(chosen, train, dated)
+    if fading is not None:
+        chosen.append(fading)
     if not chosen:
         return None
-    components = _build_all(chosen, train)
-    return Drift(components, np.ones(len(chosen)), _find_later_shares(chosen, train, dated), int(times.max()))
+    shares = np.array([0.0 if kind.halvings else 1.0 for kind, _ in chosen])
+    later_shares = _find_later_shares(chosen, train, dated)
+    every_column = np.arange(train.shape[1])
+    column_means = Fallback(EntryStore.of(train)).means(np.full(every_column.size, -1), every_column)
+    return Drift(
+        _build_all(chosen, train),
+        shares,
+        after_shares,
+        later_shares,
+        int(times.max()),
+        _find_ends(train),
+        column_means,
+    )
 
 
-def _build_all(chosen: Sequence[tuple[Grouping, float, float]], entries: ObservedMatrix) -> tuple[Component, ...]:
-    """Return components of groups, widths and shrinkages, each of what the ones before it leave."""
-    left, components = _DatedResiduals.of(entries), []
-    for group, width, shrinkage in chosen:
-        component, which = left.build(group, width)
-        left = left.subtract(component.evaluate_keys(shrinkage)[which])
+def _learn_fading(
+    chosen: Sequence[tuple[Kind, float]], train: ObservedMatrix, dated: IndexArray
+) -> tuple[tuple[Kind, float] | None, FloatArray]:
+    """Return the component of recent entries that is best for the last tenth of each row, and all shares right then.
+
+    None if no such component lowers the error of the means.
+    """
+    is_last = _mark_last(train, dated)
+    seen, last = train.take_entries(~is_last), train.take_entries(is_last)
+    if seen.times is None or last.times is None or last.n_entries == 0:
+        return None, np.zeros(len(chosen))
+    every, left = _DatedResiduals.of(seen), _compute_residuals(seen, last)
+    pairs = last.entry_rows, last.by_row.columns, last.times
+    best, least = None, float(np.mean(np.square(left)))
+    for halvings in _HALVINGS:
+        kind = Kind("row", _ALWAYS, halvings)
+        sums, counts = every.build(kind)[0].collect(*pairs)
+        for shrinkage in _SHRINKAGES:
+            error = float(np.mean(np.square(left - sums / (counts + shrinkage))))
+            if error < least:
+                best, least = (kind, shrinkage), error
+    kinds = [*chosen] if best is None else [*chosen, best]
+    return best, find_shares(_build_all(kinds, seen), left, *pairs) if kinds else np.zeros(0)
+
+
+def _mark_last(train: ObservedMatrix, dated: IndexArray) -> npt.NDArray[np.bool_]:
+    """Return which entries are the last tenth of their row, by time; at least one of two or more."""
+    assert train.times is not None
+    rows = train.entry_rows[dated]
+    order = np.lexsort((train.times[dated], rows))
+    counts = np.bincount(rows, minlength=train.shape[0])
+    ends = np.cumsum(counts)
+    n_last = np.where(counts > 1, np.maximum(counts // _ONE_IN, 1), 0)
+    is_last = np.zeros(train.n_entries, dtype=bool)
+    is_last[dated[order]] = np.arange(rows.size) >= (ends - n_last)[rows[order]]
+    return is_last
+
+
+def _find_ends(train: ObservedMatrix) -> TimeArray:
+    """Return the time of the latest entry of each row."""
+    assert train.times is not None
+    ends, filled = np.full(train.shape[0], NO_TIME), np.flatnonzero(train.row_counts)
+    ends[filled] = np.maximum.reduceat(train.times, train.by_row.starts[filled])
+    return ends
+
+
+def _build_all(chosen: Sequence[tuple[Kind, float]], entries: ObservedMatrix) -> tuple[Component, ...]:
+    """Return components of some kinds and shrinkages, each of what the ones before it leave; one that fades of all."""
+    every = left = _DatedResiduals.of(entries)
+    components = []
+    for kind, shrinkage in chosen:
+        component, which = (every if kind.halvings else left).build(kind)
         components.append(component._replace(shrinkage=shrinkage))
+        if not kind.halvings:
+            left = left.subtract(component.evaluate_keys(shrinkage)[which])
     return tuple(components)
 
 
-def _find_later_shares(
-    chosen: Sequence[tuple[Grouping, float, float]], train: ObservedMatrix, dated: IndexArray
-) -> FloatArray:
-    """Return the shares that are best for the latest tenth of the entries, given the earlier ones."""
+def _find_later_shares(chosen: Sequence[tuple[Kind, float]], train: ObservedMatrix, dated: IndexArray) -> FloatArray:
+    """Return the shares that are best for the latest tenth of the entries, given the earlier ones.
+
+    Entries within a day of the earlier ones of their row are left out.
+    """
     assert train.times is not None
     is_later = train.times >= np.quantile(train.times[dated], 1 - 1 / _ONE_IN)
-    seen, later = train.take_entries(~is_later), train.take_entries(is_later)
-    if seen.times is None or later.times is None:
+    seen = train.take_entries(~is_later)
+    if seen.times is not None:
+        ends = _find_ends(seen)[train.entry_rows]
+        is_later &= (ends == NO_TIME) | (train.times >= ends + DAY)
+    later = train.take_entries(is_later)
+    if seen.times is None or later.times is None or later.n_entries == 0:
         return np.zeros(len(chosen))
     residuals = _compute_residuals(seen, later)
     return find_shares(_build_all(chosen, seen), residuals, later.entry_rows, later.by_row.columns, later.times)
 
 
-def _list_widths(times: TimeArray) -> list[tuple[Grouping, float]]:
-    """Return the groups and widths of bins to try, the slowest first."""
+def _list_kinds(times: TimeArray) -> list[Kind]:
+    """Return the kinds of components to try, the slowest first."""
     span = float(times.max() - times.min())
     slow, month, week = span / 6, 30.0 * DAY, 7.0 * DAY
-    found: list[tuple[Grouping, float]] = [("all", slow), ("column", slow), ("row", slow)]
-    found += [(group, width) for width in (month, week) if width < slow for group in ("all", "column", "row")]
+    found = [Kind("all", slow), Kind("column", slow), Kind("row", slow)]
+    found += [Kind(group, width) for width in (month, week) if width < slow for group in _GROUPS]
     if span > 3 * DAY:
-        found.append(("row", DAY / 4.0))
+        found.append(Kind("row", DAY / 4.0))
     return found
 
 
@@ -364,9 +585,15 @@ class _DatedResiduals(NamedTuple):
             None if weights is None else weights[dated],
         )
 
-    def build(self, group: Grouping, width: float) -> tuple[Component, IndexArray]:
-        """Return the component of a group and a width, and the key of each entry."""
-        return build_component(group, width, *self)
+    def build(self, kind: Kind) -> tuple[Component, IndexArray]:
+        """Return the component of a kind, and the key of each entry."""
+        if kind.halvings == 0:
+            return build_component(kind.group, kind.width, *self)
+        fading = fade_by_age(self.times, self.rows, kind.halvings)
+        weights = fading if self.weights is None else fading * self.weights
+        own = self._replace(times=np.zeros_like(self.times), weights=weights)
+        component, which = build_component(kind.group, kind.width, *own)
+        return component._replace(first=_BEGINNING, halvings=kind.halvings), which
 
     def subtract(self, values: FloatArray) -> _DatedResiduals:
         """Return what is left after some values."""

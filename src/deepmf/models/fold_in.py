@@ -97,11 +97,12 @@ class Folded(ABC):
         return Interval(*(self._reshape(end) for end in found.ends(coverage, self.entries.scale).T))
 
     def drift_at(self, at: Any = None) -> DriftAt | None:
-        """Return the drift at a time, of all entries and of the other axis: what was folded in has none of its own."""
+        """Return the drift at a time, of all entries and of the other axis; of a row, also by its recent entries."""
         drift, time = self.rankers.drift, self._read_time(at)
         if drift is None:
             return None
-        known, rounds = (self.axis == "column", self.axis == "row"), self.predictor.readout.predicts_levels
+        known, rounds = (True, self.axis == "row"), self.predictor.readout.predicts_levels
+        drift = drift.fold_in(self.observed) if self.axis == "row" else drift
         return DriftAt(drift, drift.latest if time is None else time, self.entries.scale, rounds, known)
 
     def _predict_distributions(
