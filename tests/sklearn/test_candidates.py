@@ -130,6 +130,22 @@ def test_no_row_or_column_is_hidden_whole() -> None:
     assert (choice.errors, choice.residuals) == ({}, None)
 
 
+@pytest.mark.slow
+def test_a_large_table_hides_cells_of_some_rows() -> None:
+    """A tenth of the cells of these rows, and no more of them than tells enough."""
+    entries, hidden = TableEntries.of(low_rank(20_000, 50)), []
+
+    def noting(name: str, left: TableEntries, fitted: Any = None) -> Completer:
+        hidden.append(50 - np.bincount(left.rows))
+        return ByMeans()
+
+    choose(("means",), entries, np.arange(50), noting, seed=0)
+    (counts,) = hidden
+    assert counts.sum() == pytest.approx(50_000, rel=0.05)
+    assert counts[counts > 0].size < 10_500  # all rows have 50 cells, so half of them
+    assert counts[counts > 0].mean() == pytest.approx(5, rel=0.1)
+
+
 class Noisy(WholeRows):
     """Knows the whole table, and is off by its own noise."""
 

@@ -162,3 +162,25 @@ def test_rows_some_at_a_time_and_some_kept() -> None:
     many = Neighbours.fit(table).complete(np.tile(table, (80, 1)))  # three pieces
     np.testing.assert_allclose(many, np.tile(whole, (80, 1)), rtol=1e-9)
     assert len(Neighbours.fit(table, seed=1, most_rows=10).table) == 10
+
+
+def test_expected_cells_without_weights_are_the_same() -> None:
+    gaussian, table = known_gaussian(12), holes(np.random.default_rng(2).normal(size=(40, 12)), 0.6)
+    whole, found = gaussian.expect(table, np.ones(40)), gaussian.expect(table)
+    np.testing.assert_allclose(found.cells, whole.cells, atol=1e-9)
+    np.testing.assert_allclose(found.log_densities, whole.log_densities, atol=1e-9)
+    assert not found.covariance.any()
+
+
+@pytest.mark.parametrize("n_observed", [2, 10])
+def test_draws_have_the_joint_conditional_distribution(n_observed: int) -> None:
+    """Whichever of the observed and the missing cells are fewer."""
+    gaussian = known_gaussian(12)
+    rows = np.full((40_000, 12), np.nan)
+    rows[:, :n_observed] = np.linspace(-1.0, 1.0, n_observed)
+    drawn = gaussian.draw(rows, np.random.default_rng(0), cells_at_a_time=1 << 22)[:, n_observed:]
+    one_row = gaussian.expect(rows[:1], np.ones(1))
+    spreads = np.sqrt(one_row.covariance.diagonal()[n_observed:])
+    np.testing.assert_allclose(drawn.mean(axis=0) / spreads, one_row.cells[0, n_observed:] / spreads, atol=0.03)
+    scaled = one_row.covariance[n_observed:, n_observed:] / np.outer(spreads, spreads)
+    np.testing.assert_allclose(np.cov((drawn / spreads).T), scaled, atol=0.04)

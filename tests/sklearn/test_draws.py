@@ -53,6 +53,20 @@ def test_observed_cells_stay_and_seeds_repeat() -> None:
     assert not np.array_equal(next(imputer.impute_many(table, 1, seed=4)), first)
 
 
+@pytest.mark.slow
+def test_draws_of_several_gaussians_follow_a_curve() -> None:
+    random = np.random.default_rng(0)
+    cause = random.uniform(-1.7, 1.7, size=300)
+    table = np.column_stack([cause, cause**2 + 0.2 * random.normal(size=300)])
+    table[:100, 1] = np.nan
+    slopes = {}
+    for name in ("gaussian", "mixture"):
+        drawn = list(DMFImputer(name, random_state=0).fit(table).impute_many(table, 5))
+        slopes[name] = np.mean([np.polyfit(cause[:100] ** 2, each[:100, 1], 1)[0] for each in drawn])
+    assert slopes["gaussian"] < 0.3
+    assert slopes["mixture"] == pytest.approx(1.0, abs=0.07)  # of two Gaussians: 0.88
+
+
 def draw_from_factors(**parameters: Any) -> DMFImputer:
     return DMFImputer("bayesian", latent_size=1, epochs=30, random_state=0, **parameters)
 

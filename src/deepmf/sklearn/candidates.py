@@ -104,10 +104,19 @@ def fit_whole_rows(
 
 
 def fit_gaussians(
-    name: str, table: FloatArray, *, weights: FloatArray | None = None, seed: int, **ending: Any
+    name: str,
+    table: FloatArray,
+    *,
+    weights: FloatArray | None = None,
+    seed: int,
+    n_parts: int | None = None,
+    **ending: Any,
 ) -> Gaussians:
-    """Fit Gaussians to rows with NaN by the name of a candidate; `ending` says when EM stops."""
-    n_parts, shrinkage = _PARTS.get(name, 1), shrinkage_of(name, table)
+    """Fit Gaussians to rows with NaN by the name of a candidate; `ending` says when EM stops.
+
+    n_parts: number of Gaussians; None: as many as the candidate has.
+    """
+    n_parts, shrinkage = n_parts or _PARTS.get(name, 1), shrinkage_of(name, table)
     return Gaussians.fit(table, weights=weights, n_parts=n_parts, shrinkage=shrinkage, seed=seed, **ending)
 
 
@@ -220,7 +229,7 @@ _MOST_TURNS = 5
 
 _MANY_CELLS = 10_000  # of which a tenth, rather than a fifth, tells enough
 
-_MOST_HIDDEN = 50_000  # cells in a turn; more would not tell more, and all of their rows are predicted
+_MOST_HIDDEN = 50_000  # cells, in a turn of few rows; more would not tell more, and all of their rows are predicted
 
 _CELLS_FOR_WEIGHTS = 1_000  # hidden in as many turns as that takes: several weights are to be told from each other
 
@@ -365,7 +374,8 @@ def _solve_weights(predictions: FloatArray, values: FloatArray, shares: FloatArr
 
 
 def _count_cells(entries: TableEntries, sources: IndexArray) -> int:
-    return int(np.unique(_number_cells(entries, sources)).size)
+    # The columns of one cell are observed together.
+    return round(float(np.sum(1.0 / np.bincount(sources)[sources[entries.columns]])))
 
 
 def _number_cells(entries: TableEntries, sources: IndexArray) -> IndexArray:
@@ -380,12 +390,20 @@ def _choose_share(n_cells: int) -> float:
 
 
 def _draw_masks(entries: TableEntries, sources: IndexArray, n_turns: int, *, seed: int) -> Iterator[MaskArray]:
-    """Yield a mask of hidden entries for each turn; no cell is hidden twice."""
-    cells, cell_of = np.unique(_number_cells(entries, sources), return_inverse=True)
-    order = np.random.default_rng(seed).permutation(cells.size)
-    width = min(_choose_share(cells.size) * cells.size, _MOST_HIDDEN)
+    """Yield a mask of hidden entries for each turn; no cell is hidden twice.
+
+    Of a large table, they are entries of some rows, so that these are all that is predicted.
+    """
+    random, n_cells = np.random.default_rng(seed), _count_cells(entries, sources)
+    share = _choose_share(n_cells)
+    among = np.arange(entries.rows.size)
+    if share * n_cells > _MOST_HIDDEN:
+        among = np.flatnonzero((random.random(entries.shape[0]) < _MOST_HIDDEN / (share * n_cells))[entries.rows])
+    cells, cell_of = np.unique(_number_cells(entries.where(among), sources), return_inverse=True)
+    order, width = random.permutation(cells.size), share * cells.size
     for turn in range(n_turns):
-        hidden = np.isin(cell_of, order[round(turn * width) : round((turn + 1) * width)])
+        hidden = np.zeros(entries.rows.size, bool)
+        hidden[among] = np.isin(cell_of, order[round(turn * width) : round((turn + 1) * width)])
         # A row or a column of which nothing would be left stays.
         for positions in (entries.rows, entries.columns):
             left = np.bincount(positions[~hidden], minlength=int(positions.max()) + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -152,53 +153,96 @@ class Gaussian:
 
     def __init__(self, means: FloatArray, covariance: FloatArray) -> None:
         self.means, self.covariance = means, covariance
-        inverted = _invert(covariance)
-        self.precision, self.log_determinant = inverted.matrices, float(inverted.log_determinants)
 
-    def expect(self, table: FloatArray, weights: FloatArray, *, cells_at_a_time: int = _CELLS_AT_A_TIME) -> Expected:
-        """Return the expected cells of rows with NaN; `weights` (rows,) weight their covariances."""
+    @cached_property
+    def _factor(self) -> _Factors:
+        return _Factors.of(self.covariance)
+
+    @cached_property
+    def precision(self) -> FloatArray:
+        """The inverse of the covariance."""
+        return self._factor.invert()
+
+    def expect(
+        self, table: FloatArray, weights: FloatArray | None = None, *, cells_at_a_time: int = _CELLS_AT_A_TIME
+    ) -> Expected:
+        """Return the expected cells of rows with NaN; `weights` (rows,) weight their covariances; None: they stay 0."""
         observed = ~np.isnan(table)
         deviations = np.where(observed, table - self.means, 0.0)
         covariance, log_densities = np.zeros_like(self.covariance), np.zeros(len(table))
         for rows, few_observed in _groups(observed, cells_at_a_time):
             solve = self._solve_observed if few_observed else self._solve_missing
-            some = solve(deviations[rows], observed[rows], weights[rows])
+            some = solve(deviations[rows], observed[rows], None if weights is None else weights[rows])
             deviations[rows], log_densities[rows] = some.cells, some.log_densities
             covariance += some.covariance
         return Expected(self.means + deviations, covariance, log_densities)
 
-    def draw(self, table: FloatArray, random: np.random.Generator) -> FloatArray:
-        """Return rows with NaN completed by a draw; the missing cells of a row are drawn together.
+    def draw(
+        self, table: FloatArray, random: np.random.Generator, *, cells_at_a_time: int = _CELLS_AT_A_TIME
+    ) -> FloatArray:
+        """Return rows with NaN completed by a draw; the missing cells of a row are drawn together."""
+        drawn = table.copy()
+        incomplete = np.flatnonzero(np.isnan(table).any(axis=1))
+        observed = ~np.isnan(table[incomplete])
+        deviations = np.where(observed, table[incomplete] - self.means, 0.0)
+        for rows, few_observed in _groups(observed, cells_at_a_time):
+            draw = self._draw_given_observed if few_observed else self._draw_missing
+            deviations[rows] = draw(deviations[rows], observed[rows], random)
+        drawn[incomplete] = np.where(observed, table[incomplete], self.means + deviations)
+        return drawn
 
-        The deviation of a whole drawn row from its own expected cells has the conditional distribution of the missing
-        cells, so one expectation of the differences serves all rows (Matheron's rule).
-        """
-        noise = random.standard_normal(table.shape) @ np.linalg.cholesky(self.covariance).T
-        return np.where(np.isnan(table), self.expect(table - noise, np.zeros(len(table))).cells + noise, table)
-
-    def _solve_observed(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray) -> Expected:
+    def _solve_observed(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray | None) -> Expected:
         """Solve with the covariance of the observed cells of each row."""
         blocks = _Blocks(observed)
-        inverses, log_determinants = _invert(blocks.take(self.covariance))
-        own = blocks.cells(deviations)
-        solved = (inverses @ own[:, :, None])[:, :, 0]
-        log_densities = -0.5 * ((solved * own).sum(axis=1) - log_determinants)
+        factors, own = _Factors.of(blocks.take(self.covariance)), blocks.cells(deviations)
+        covariance = np.zeros_like(self.covariance)
+        if weights is None:
+            solved = factors.solve(own)
+        else:
+            inverses = factors.invert()
+            solved = (inverses @ own[:, :, None])[:, :, 0]
+            explained = self.covariance @ blocks.add_up(inverses, weights) @ self.covariance
+            covariance = weights.sum() * self.covariance - explained
+        log_densities = -0.5 * ((solved * own).sum(axis=1) - factors.log_determinants)
         cells = np.where(observed, deviations, blocks.spread(solved) @ self.covariance)
-        explained = self.covariance @ blocks.add_up(inverses, weights) @ self.covariance
-        return Expected(cells, weights.sum() * self.covariance - explained, log_densities)
+        return Expected(cells, covariance, log_densities)
 
-    def _solve_missing(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray) -> Expected:
+    def _solve_missing(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray | None) -> Expected:
         """Solve with the precision of the missing cells of each row, which is faster where they are few."""
         blocks = _Blocks(~observed)
         pulls = deviations @ self.precision
         squares = (pulls * deviations).sum(axis=1)
-        inverses, log_determinants = _invert(blocks.take(self.precision))
-        own = blocks.cells(pulls)
-        solved = -(inverses @ own[:, :, None])[:, :, 0]
+        factors, own = _Factors.of(blocks.take(self.precision)), blocks.cells(pulls)
+        covariance = np.zeros_like(self.covariance)
+        if weights is None:
+            solved = -factors.solve(own)
+        else:
+            inverses = factors.invert()
+            solved = -(inverses @ own[:, :, None])[:, :, 0]
+            covariance = blocks.add_up(inverses, weights)
         squares += (solved * own).sum(axis=1)
         cells = deviations + blocks.spread(solved)
-        log_densities = -0.5 * (squares - self.log_determinant - log_determinants)
-        return Expected(cells, blocks.add_up(inverses, weights), log_densities)
+        log_densities = -0.5 * (squares - self._factor.log_determinants - factors.log_determinants)
+        return Expected(cells, covariance, log_densities)
+
+    def _draw_given_observed(
+        self, deviations: FloatArray, observed: MaskArray, random: np.random.Generator
+    ) -> FloatArray:
+        """Draw whole rows, and correct each by its expected cells given its error in the observed cells.
+
+        The deviation of a drawn row from its own expected cells has the conditional distribution of the missing cells
+        (Matheron's rule).
+        """
+        noise = random.standard_normal(deviations.shape) @ np.linalg.cholesky(self.covariance).T
+        return self._solve_observed(np.where(observed, deviations - noise, 0.0), observed, None).cells + noise
+
+    def _draw_missing(self, deviations: FloatArray, observed: MaskArray, random: np.random.Generator) -> FloatArray:
+        """Draw the missing cells of each row by the Cholesky factor of their precision."""
+        blocks = _Blocks(~observed)
+        factors = _Factors.of(blocks.take(self.precision))
+        own = blocks.cells(deviations @ self.precision)
+        noise = blocks.own_cells(random.standard_normal(own.shape))
+        return deviations + blocks.spread(factors.draw(own, noise))
 
 
 class _Blocks:
@@ -231,7 +275,10 @@ class _Blocks:
 
     def cells(self, table: FloatArray) -> FloatArray:
         """Return the cells of each row."""
-        cells = np.take_along_axis(table, self._columns, axis=1)
+        return self.own_cells(np.take_along_axis(table, self._columns, axis=1))
+
+    def own_cells(self, cells: FloatArray) -> FloatArray:
+        """Return cells (rows, cells) with 0 beyond those that a row has."""
         return cells if self._own is None else np.where(self._own, cells, 0.0)
 
     def spread(self, cells: FloatArray) -> FloatArray:
@@ -283,11 +330,10 @@ class Gaussians(WholeRows):
         `start` are Gaussians of similar rows: as many, or one that several are split from.
         weights: (rows,); None where all are 1.
         """
-        rows = sample_rows(table, seed=seed, most_rows=most_rows, most_work=most_work)
+        rows = sample_rows(table, seed=seed, most_rows=most_rows, most_work=most_work / n_parts)
         table, counted = table[rows], np.ones(rows.size) if weights is None else weights[rows]
         if start is not None and len(start.parts) == n_parts:
-            unused = np.zeros(len(table))
-            chances = start._weights([part.expect(table, unused) for part in start.parts])
+            chances = start._weights([part.expect(table) for part in start.parts])
             return start._improve(table, chances, counted, shrinkage, passes, still)
         if n_parts == 1:
             observed = ~np.isnan(table)
@@ -305,16 +351,14 @@ class Gaussians(WholeRows):
 
     def complete(self, table: FloatArray) -> FloatArray:
         """Return rows with expected values in place of NaN."""
-        unused = np.zeros(len(table))
-        found = [part.expect(table, unused) for part in self.parts]
+        found = [part.expect(table) for part in self.parts]
         return self._mix(found, self._weights(found))
 
     def choose_parts(self, table: FloatArray, random: np.random.Generator) -> IndexArray:
         """Draw the Gaussian of each row, (rows,), given its observed cells."""
         if len(self.parts) == 1:
             return np.zeros(len(table), dtype=np.int64)
-        unused = np.zeros(len(table))
-        ends = np.cumsum(self._weights([part.expect(table, unused) for part in self.parts]), axis=1)
+        ends = np.cumsum(self._weights([part.expect(table) for part in self.parts]), axis=1)
         return np.asarray((ends[:, :-1] < random.random((len(table), 1))).sum(axis=1), dtype=np.int64)
 
     def draw(self, table: FloatArray, parts: IndexArray, random: np.random.Generator) -> FloatArray:
@@ -383,18 +427,41 @@ def _maximise(found: list[Expected], weights: FloatArray, n_rows: float, shrinka
     return Gaussians(tuple(parts), (sizes + 1.0) / (sizes + 1.0).sum())
 
 
-class _Inverted(NamedTuple):
-    """Inverses (..., columns, columns) and their log determinants (...)."""
+@dataclass(frozen=True, eq=False)
+class _Factors:
+    """The Cholesky factors (..., cells, cells) of positive definite matrices."""
 
-    matrices: FloatArray
-    log_determinants: FloatArray
+    lower: torch.Tensor
 
+    @classmethod
+    def of(cls, matrices: FloatArray) -> _Factors:
+        return cls(torch.linalg.cholesky_ex(torch.from_numpy(np.ascontiguousarray(matrices))).L)
 
-def _invert(matrices: FloatArray) -> _Inverted:
-    """Invert positive definite matrices by their Cholesky factors, which also give the determinants."""
-    factors = torch.linalg.cholesky_ex(torch.from_numpy(np.ascontiguousarray(matrices))).L
-    log_determinants = -2.0 * factors.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
-    return _Inverted(torch.cholesky_inverse(factors).numpy(), log_determinants.numpy())
+    @cached_property
+    def log_determinants(self) -> FloatArray:
+        """Of the inverses, (...)."""
+        logs: FloatArray = (-2.0 * self.lower.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)).numpy()
+        return logs
+
+    def invert(self) -> FloatArray:
+        """Return the inverses of the matrices."""
+        inverses: FloatArray = torch.cholesky_inverse(self.lower).numpy()
+        return inverses
+
+    def solve(self, cells: FloatArray) -> FloatArray:
+        """Return the inverses times cells (rows, cells)."""
+        solved: FloatArray = torch.cholesky_solve(torch.from_numpy(cells)[:, :, None], self.lower)[:, :, 0].numpy()
+        return solved
+
+    def draw(self, pulls: FloatArray, noise: FloatArray) -> FloatArray:
+        """Return draws (rows, cells) of Gaussians with these precisions and the means that pulls (rows, cells) lead to.
+
+        noise: standard normal numbers (rows, cells).
+        """
+        half = torch.linalg.solve_triangular(self.lower, torch.from_numpy(pulls)[:, :, None], upper=False)
+        shifted = torch.from_numpy(noise)[:, :, None] - half
+        drawn: FloatArray = torch.linalg.solve_triangular(self.lower.mT, shifted, upper=True)[:, :, 0].numpy()
+        return drawn
 
 
 def _shrink(covariance: FloatArray, n_rows: float, shrinkage: float) -> FloatArray:
@@ -449,11 +516,13 @@ def _groups(observed: MaskArray, cells_at_a_time: int) -> Iterator[tuple[IndexAr
     counts = np.count_nonzero(observed, axis=1)
     few_observed = (2 * counts < n_columns) & (n_columns > _FEW_COLUMNS)
     widths = np.where(few_observed, counts, n_columns - counts)
-    steps = np.ceil(widths / max(_FEW_COLUMNS, n_columns / _GROUPS))
+    steps = np.maximum(np.ceil(widths / max(_FEW_COLUMNS, n_columns / _GROUPS)), 1.0)
     for step, few in sorted(set(zip(steps.tolist(), few_observed.tolist(), strict=True))):
         rows = np.flatnonzero((steps == step) & (few_observed == few))
         width = max(1, int(widths[rows].max()))
         at_a_time = max(1, cells_at_a_time // (width * width))
+        if rows.size > at_a_time:  # those at a time have about as many cells, so that blocks are no larger than needed
+            rows = rows[np.argsort(widths[rows], kind="stable")]
         for start in range(0, rows.size, at_a_time):
             yield rows[start : start + at_a_time], few
 

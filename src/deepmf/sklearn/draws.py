@@ -30,6 +30,10 @@ from deepmf.training.runtime import make_generator
 # With fewer rows for each column, covariances need the stronger shrinkage; with more, it would bias correlations.
 _ROWS_OF_A_COLUMN = 5
 
+# Estimates from draws of two Gaussians are biased on tables of curves, those of four hardly; and the rows that each of
+# them needs for a column.
+_MOST_PARTS, _ROWS_OF_A_PART = 4, 8
+
 # Draws need all of a column's range: a clipped outlier would make its column too narrow.
 _REACH = 10.0
 
@@ -115,7 +119,16 @@ class JointDraws(Draws):
     def most_likely(self) -> Gaussians:
         """The Gaussians of highest likelihood."""
         table, weights = self.rows
-        return fit_gaussians(self.gaussians, table, weights=weights, seed=self.seed, passes=_PASSES, still=_STILL)
+        ending: dict[str, Any] = {"passes": _PASSES, "still": _STILL}
+        return fit_gaussians(self.gaussians, table, weights=weights, seed=self.seed, n_parts=self.n_parts, **ending)
+
+    @property
+    def n_parts(self) -> int:
+        """The number of Gaussians: more than two where two predict better than one, and rows are enough."""
+        if self.gaussians != "mixture":
+            return 1
+        n_rows, n_columns = self.entries.shape
+        return int(np.clip(n_rows // (_ROWS_OF_A_PART * n_columns), 2, _MOST_PARTS))
 
     def draw(
         self, table: FloatArray, random: np.random.Generator, *, number: int, features: FeatureVectors | None
@@ -125,9 +138,7 @@ class JointDraws(Draws):
         completed = np.array(table, dtype=np.float64)
         for start in range(0, len(table), _ROWS_AT_A_TIME):
             some = completed[start : start + _ROWS_AT_A_TIME]
-            rows, columns = np.nonzero(np.isnan(some))
-            cells = self._draw_cells(drawn, self.units.standardise(TableEntries.of(some)).to_array(), random)
-            some[rows, columns] = self.units.centres[columns] + self.units.spreads[columns] * cells[rows, columns]
+            some[:] = np.where(np.isnan(some), self._draw_cells(drawn, some, random), some)
         return completed
 
     def draw_parameters(self, random: np.random.Generator) -> Gaussians:
@@ -142,12 +153,13 @@ class JointDraws(Draws):
         return drawn
 
     def _draw_cells(self, drawn: Gaussians, table: FloatArray, random: np.random.Generator) -> FloatArray:
-        """Return completed rows, in the units of the draws."""
-        parts = drawn.choose_parts(table, random)
-        completed = self._draw_start(drawn, table, parts, random)
+        """Return rows (rows, columns), in their own units, with missing cells drawn from Gaussians."""
+        rows = self.units.standardise(TableEntries.of(table)).to_array()
+        parts = drawn.choose_parts(rows, random)
+        completed = self._draw_start(drawn, rows, parts, random)
         for _ in range(_ROUNDS if self.categories else 0):
-            self._draw_round(drawn, table, parts, completed, random)
-        return completed
+            self._draw_round(drawn, rows, parts, completed, random)
+        return np.asarray(self.units.centres + self.units.spreads * completed)
 
     def _draw_start(
         self, drawn: Gaussians, table: FloatArray, parts: IndexArray, random: np.random.Generator

@@ -63,8 +63,8 @@ class TableEntries(NamedTuple):
             values = table[rows, columns]
         return cls(table.shape, rows, columns, values.astype(np.float64))
 
-    def where(self, kept: MaskArray) -> TableEntries:
-        """Return some of the entries, by a mask over them."""
+    def where(self, kept: MaskArray | IndexArray) -> TableEntries:
+        """Return some of the entries, by a mask over them or by their places."""
         return self._replace(rows=self.rows[kept], columns=self.columns[kept], values=self.values[kept])
 
     def take_columns(self, positions: IndexArray) -> TableEntries:
