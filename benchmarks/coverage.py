@@ -1,10 +1,12 @@
 """How often pooled 95 % intervals hold the truth: means, correlations and coefficients of tables with missing values.
 
 Tables are drawn from a Gaussian of known parameters; "ordinal" cuts its columns into five levels, "mixed" makes one of
-them a category. In each repetition some of the cells of every column but the first are hidden, the table is
-completed m times, and the estimates of the completed tables are pooled by Rubin's rules. Beside them: the complete
-tables before cells are hidden, whose intervals show the chance in this many repetitions; independent draws of each cell
-from one fit; scikit-learn's IterativeImputer with sample_posterior; chained trees with m seeds, and miceforest.
+them a category. The columns of "curved" are curves of the first, which no Gaussian has. In each repetition some of the
+cells of every column but the first are hidden, the table is completed m times, and the estimates of the tables
+are pooled by Rubin's rules. Beside them: the complete tables before cells are hidden, whose intervals show chance in
+this many repetitions; independent draws of each cell from one fit; "refits", draws around predictions of a model that
+is fitted to a bootstrap sample for each table; scikit-learn's IterativeImputer with sample_posterior; chained trees
+with m seeds, and miceforest.
 
 The table of docs/sklearn.md is made of the lines that this prints, in results/benchmarks.jsonl.
 """
@@ -25,9 +27,9 @@ from workload import machine
 
 from deepmf.sklearn import DMFImputer, mask_entries, pool
 
-KINDS = ("gaussian", "ordinal", "mixed")
+KINDS = ("gaussian", "ordinal", "mixed", "curved")
 MECHANISMS = {"mcar": 1.0, "mar": 1.0, "mnar": 0.25}  # and the slope; that of values missing not at random is light
-METHODS = ("complete", "impute_many", "independent", "IterativeImputer", "missForest-like", "miceforest")
+METHODS = ("complete", "impute_many", "independent", "refits", "IterativeImputer", "missForest-like", "miceforest")
 N_COLUMNS = 6
 CUTS = (-1.2, -0.4, 0.5, 1.3)
 CATEGORIES = ("low", "middle", "high")
@@ -39,6 +41,10 @@ def draw_table(kind: str, n_rows: int, random: np.random.Generator) -> pd.DataFr
     """Return a complete table of a kind; correlations fall with the distance of columns."""
     places = np.arange(N_COLUMNS)
     cells = random.multivariate_normal(np.zeros(N_COLUMNS), 0.6 ** np.abs(places[:, None] - places), size=n_rows)
+    if kind == "curved":
+        cause = random.uniform(-1.7, 1.7, n_rows)
+        curves = [cause**2, np.sin(2 * cause), np.abs(cause), cause**3 / 3, np.cos(2 * cause)]
+        cells = np.column_stack([cause, np.transpose(curves) + 0.3 * random.standard_normal((n_rows, len(curves)))])
     if kind == "ordinal":
         cells = np.digitize(cells, CUTS).astype(np.float64)
     table = pd.DataFrame(cells, columns=[f"x{number}" for number in range(N_COLUMNS)])
@@ -47,8 +53,11 @@ def draw_table(kind: str, n_rows: int, random: np.random.Generator) -> pd.DataFr
     return table
 
 
-def estimate(table: pd.DataFrame) -> Estimates:
-    """Return means (shares of a category), correlations (by Fisher's z) and coefficients of x0 on x1, x2, x3."""
+def estimate(kind: str, table: pd.DataFrame) -> Estimates:
+    """Return means (shares of a category), correlations (by Fisher's z) and coefficients.
+
+    Coefficients are those of x0 on x1, x2 and x3; of curved tables, of x1 on x0 and its square.
+    """
     n_rows = len(table)
     columns = {}
     for name in table.columns:
@@ -61,11 +70,13 @@ def estimate(table: pd.DataFrame) -> Estimates:
     for one, other in (("x0", "x1"), ("x1", "x3"), ("x3", "x4"), ("x4", "x5")):
         z = np.arctanh(np.corrcoef(columns[one], columns[other])[0, 1])
         found[f"correlation {one} {other}"] = float(z), 1.0 / (n_rows - 3)
-    causes = [name for name in columns if name[:2] in ("x1", "x2", "x3")]
+    effect, causes = "x0", [name for name in columns if name[:2] in ("x1", "x2", "x3")]
+    if kind == "curved":
+        effect, causes, columns["x0 squared"] = "x1", ["x0", "x0 squared"], columns["x0"] ** 2
     design = np.column_stack([np.ones(n_rows), *(columns[name] for name in causes)])
     inverse = np.linalg.inv(design.T @ design)
-    coefficients = inverse @ design.T @ columns["x0"]
-    noise = np.sum(np.square(columns["x0"] - design @ coefficients)) / (n_rows - design.shape[1])
+    coefficients = inverse @ design.T @ columns[effect]
+    noise = np.sum(np.square(columns[effect] - design @ coefficients)) / (n_rows - design.shape[1])
     for place, name in enumerate(causes, start=1):
         found[f"coefficient {name}"] = float(coefficients[place]), float(noise * inverse[place, place])
     return found
@@ -84,6 +95,11 @@ def complete_many(method: str, model: str, table: pd.DataFrame, m: int, seed: in
         )
     elif table["x2"].dtype.kind != "f":
         return  # they read numbers alone
+    elif method == "refits":
+        gaussian = DMFImputer("gaussian", random_state=seed).fit(table)
+        yield from (
+            draw_around_refit(model, gaussian, table, np.random.default_rng([17, seed, number])) for number in range(m)
+        )
     elif method == "miceforest":
         yield from (pd.DataFrame(each, columns=table.columns) for each in draw_by_miceforest(table, m, seed=seed))
     else:
@@ -116,6 +132,25 @@ def draw_independently(imputer: DMFImputer, table: pd.DataFrame, random: np.rand
     return predicted
 
 
+def draw_around_refit(
+    model: str, gaussian: DMFImputer, table: pd.DataFrame, random: np.random.Generator
+) -> pd.DataFrame:
+    """Return a table of numbers completed by a model that is fitted to a bootstrap sample of the rows.
+
+    To its predictions are added the errors that draws of a Gaussian have, those of a row together. Cells hidden in rows
+    outside of the sample tell how large the errors of the model are beside those of the Gaussian.
+    """
+    sampled = random.integers(len(table), size=len(table))
+    refit = DMFImputer(model, random_state=int(random.integers(1 << 31))).fit(table.iloc[sampled])
+    fresh = table.drop(index=table.index[np.unique(sampled)])
+    hidden = fresh.notna() & (random.random(fresh.shape) < 0.25)
+    spreads = [((each.transform(fresh.mask(hidden)) - fresh)[hidden] ** 2).mean() for each in (refit, gaussian)]
+    ratios = np.sqrt(spreads[0] / spreads[1]).fillna(1.0)
+    drawn = next(gaussian.impute_many(table, 1, seed=int(random.integers(1 << 31))))
+    expected, predicted = (pd.DataFrame(each.transform(table), columns=table.columns) for each in (gaussian, refit))
+    return table.fillna(predicted + ratios * (drawn - expected))
+
+
 def hide_cells(table: pd.DataFrame, mechanism: str, share: float, seed: int) -> pd.DataFrame:
     """Hide cells of all columns but the first; a category is hidden by its place in the order of categories."""
     codes = table.copy()
@@ -135,7 +170,9 @@ def measure(
     for repetition in range(options.repetitions):
         full = draw_table(kind, options.rows, np.random.default_rng([options.seed, repetition]))
         table = full if method == "complete" else hide_cells(full, mechanism, options.share, repetition)
-        found = [estimate(each) for each in complete_many(method, options.model, table, options.tables, repetition)]
+        found = [
+            estimate(kind, each) for each in complete_many(method, options.model, table, options.tables, repetition)
+        ]
         if not found:
             return {}
         for name, value in truth.items():
@@ -166,7 +203,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     sizes = {name: getattr(options, name) for name in ("repetitions", "rows", "tables", "share", "model", "seed")}
     for kind in options.kinds:
-        large = estimate(draw_table(kind, 2_000_000, np.random.default_rng(99)))
+        large = estimate(kind, draw_table(kind, 2_000_000, np.random.default_rng(99)))
         truth = {name: value for name, (value, _) in large.items()}
         for mechanism in options.mechanisms:
             for method in options.methods:

@@ -216,22 +216,23 @@ def coverage_table() -> str:
     head = ["table", "missing", "method", "tables", "repetitions", "means", "correlations", "coefficients"]
     written = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
     for key, record in sorted(records.items()):
-        is_complete, bayesian = record["method"] == "complete", ", bayesian" * (record["model"] == "bayesian")
-        name = record["kind"] + (" †" if has_changed_since(record["commit"], IMPUTER) is True else "")
+        is_complete, model = record["method"] == "complete", record["model"]
+        name = record["kind"] + (" †" if has_changed_since(record["commit"], IMPUTER) is not False else "")
         missing = "-" if is_complete else f"{100 * key[1]:.0f} % {record['mechanism']}"
         tables = "-" if is_complete else str(record["tables"])
         figures = [f"{100 * record['coverage'][sort]:.1f} %" for sort in ("mean", "correlation", "coefficient")]
-        cells = [name, missing, record["method"] + bayesian, tables, str(record["repetitions"]), *figures]
+        method = record["method"] + f", {model}" * (model != "gaussian")
+        cells = [name, missing, method, tables, str(record["repetitions"]), *figures]
         written.append(f"| {' | '.join(cells)} |")
     return with_footnote(written, [records[key] for key in sorted(records)])
 
 
 def _coverage_key(record: Record) -> tuple[int, float, int, int, str]:
     """Return the place of a record in the table: by kind, share, method and mechanism."""
-    methods = ("complete", "impute_many", "independent", "IterativeImputer", "missForest-like", "miceforest")
+    methods = ("complete", "impute_many", "refits", "independent", "IterativeImputer", "missForest-like", "miceforest")
     is_complete = record["method"] == "complete"
     return (
-        ("gaussian", "ordinal", "mixed").index(record["kind"]),
+        ("gaussian", "ordinal", "mixed", "curved").index(record["kind"]),
         0.0 if is_complete else record.get("share", 0.3),
         methods.index(record["method"]),
         0 if is_complete else ("mcar", "mar", "mnar").index(record["mechanism"]),
@@ -240,20 +241,33 @@ def _coverage_key(record: Record) -> tuple[int, float, int, int, str]:
 
 
 def other_imputers() -> str:
-    """Return the errors of imputers of several libraries by table, the latest of each, and their seconds."""
-    records = {record["table"]: record for record in benchmarks("other_imputers")}
-    if not records:
+    """Return the errors of imputers of several libraries by table, the latest of each, and their time."""
+    errors: dict[str, dict[str, float]] = {}  # by table and imputer
+    times: dict[str, list[float]] = {}  # by imputer, as multiples of ours in the same run
+    used: dict[tuple[str, str], Record] = {}
+    slow: set[tuple[str, str]] = set()
+    for record in benchmarks("other_imputers"):
+        table, own = record["table"].removeprefix("generated, ").removeprefix("generated "), record["errors"]
+        errors.setdefault(table, {}).update(own)
+        used |= {(table, name): record for name in own}
+        slow |= {(table, name) for name in record.get("unfinished", ())}
+    if not used:
         return NOTHING_YET
-    names = list(dict.fromkeys(name for record in records.values() for name in record["errors"]))
-    written = [f"| imputer | {' | '.join(records)} | seconds, mean |", "| --- " * (len(records) + 2) + "|"]
-    older = any(has_changed_since(record["commit"], IMPUTER) for record in records.values())
+    for (_, name), record in used.items():
+        spent = record["processor_seconds"] if "processor_seconds" in record else record["seconds"]
+        if "auto" in spent:
+            times.setdefault(name, []).append(spent[name] / spent["auto"])
+    names = list(dict.fromkeys(name for _, name in used))
+    written = [f"| imputer | {' | '.join(errors)} | time, times ours |", "| --- " * (len(errors) + 2) + "|"]
+    older = any(has_changed_since(record["commit"], IMPUTER) for record in used.values())
     for name in names:
-        errors = [record["errors"] for record in records.values()]
-        cells = [short_error(own[name], best=min(own.values())) if name in own else "-" for own in errors]
-        seconds = statistics.mean(record["seconds"][name] for record in records.values() if name in record["errors"])
+        cells = [
+            short_error(own[name], best=min(own.values())) if name in own else "slow" if (table, name) in slow else "-"
+            for table, own in errors.items()
+        ]
         title = f"DMFImputer{' †' * older}" if name == "auto" else name
-        written.append(f"| {title} | {' | '.join(cells)} | {seconds:.1f} |")
-    return with_footnote(written, records.values())
+        written.append(f"| {title} | {' | '.join(cells)} | {statistics.median(times.get(name, [1.0])):.2g} |")
+    return with_footnote(written, used.values())
 
 
 RANKED = {"als": "ALS", "dmf-o": "OrdinalDMF", "bayesian": "BayesianMF"}
