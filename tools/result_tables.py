@@ -42,6 +42,8 @@ NOTHING_YET = "There are no results yet.\n"
 VALUE = re.compile(r"(<!-- value ([^>]*?) -->)[^<]*(<!-- end -->)")
 OLDER = "† Measured before a later change of the code."
 IMPUTER = "deepmf.sklearn.imputer"
+# Columns of the comparison with other libraries that only the files in results/peers/ show.
+LEFT_OUT = ("recall@10", "precision@10", "MRR@10", "MAP@10", "novelty, bits")
 # Of the measurements of what features are worth.
 FEATURE_PICTURE = ROOT / "docs" / "pictures" / "features.svg"
 NAMES = {"means": "means", "als": "ALS", "dmf-o": "OrdinalDMF"}
@@ -112,16 +114,15 @@ def footnote(records: Iterable[Record], *, older: bool = False) -> str:
     return f"Measured with commit{'s' if commits[1:] else ''} {known}.{f' {OLDER}' if older else ''}\n"
 
 
-def shorten_peers(shown: str, table: str) -> str:
+def shorten_peers(shown: str) -> str:
     """Keep one table: means over splits if every method has them, else the first split; and the columns that decide."""
     parts = [part.strip() for part in shown.split("\n\n") if part.startswith("| method")]
     first, *rest = parts
     complete = [part for part in rest if part.count("\n") == first.count("\n") and "±" in part]
     kept = complete[0] if complete and "area" not in first.split("\n")[0] else first
     rows = [line.strip("| ").split(" | ") for line in kept.strip().split("\n")]
-    dropped = {3, 4} if "nearest level" in kept else set()
-    if table.startswith("wall/"):
-        dropped |= {2, 5, 6, 7}
+    dropped = {at for at, name in enumerate(rows[0]) if name in LEFT_OUT}
+    dropped |= {3, 4, 5} if "nearest level" in kept else set()
     lines = ("| " + " | ".join(cell for at, cell in enumerate(row) if at not in dropped) + " |" for row in rows)
     return "\n".join(lines) + "\n"
 
@@ -134,15 +135,14 @@ def peers(table: str) -> str:
     shown = kept.read_text(encoding="utf-8")
     if table == "not-run":
         return shown
-    place, _, name = table.rpartition("/")
-    tasks = {"sizes": "size-*", "tables": "table-*"}.get(name, name)
-    runs = [_json(path) for path in sorted((RESULTS / "peers" / place / "runs").glob(f"{tasks}/*.json"))]
+    tasks = "size-*" if table == "sizes" else table
+    runs = [_json(path) for path in sorted((RESULTS / "peers" / "runs").glob(f"{tasks}/*.json"))]
     runs = [run for run in runs if not run["failure"]]
     ours, others = ([run for run in runs if run["title"].startswith("deepmf") == own] for own in (True, False))
     older = {run["title"] for run in ours if has_changed_since(run["commit"], _module_of(run))}
     said = footnote(ours, older=bool(older)).replace("Measured", "deepmf: measured", 1)
     said += f"Load of the machine: deepmf {_loads(ours)}; others {_loads(others)}.\n"
-    shown = shorten_peers(shown, table) if shown.startswith("On the first split") else shown
+    shown = shorten_peers(shown) if shown.startswith("On the first split") else shown
     return f"{mark_rows(shown, sorted(older))}\n{said}"
 
 
