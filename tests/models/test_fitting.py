@@ -42,7 +42,7 @@ SETTINGS = ALSSettings(latent_size=2, epochs=4)
 def run(fitting: Fitting, fingerprint: dict[str, Any]) -> list[float]:
     """The losses of a training run."""
     task = ALS(**SETTINGS.to_dict())._make_task(EntryStore.of(additive(12, 10)), None)
-    return [record.loss for record in fitting.run(task, SETTINGS, fingerprint).records]
+    return [record.loss for record in fitting.run(task, SETTINGS, lambda: fingerprint).records]
 
 
 def stop(record: EpochRecord, _: History) -> None:

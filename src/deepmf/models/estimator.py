@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -279,7 +280,7 @@ class Estimator(ABC):
         """Run the training loop, and set the history and the predictor."""
         with limit_threads(getattr(self.settings, "device", "cpu")) as threads:
             settings, start = self.settings, fitting.start
-            fingerprint = identify_training(type(self).__name__, settings, entries, validation, start)
+            identify = partial(identify_training, type(self).__name__, settings, entries, validation, start)
             with _refusing_unsolvable():
                 task: Task = (
                     self._make_task(entries, validation)
@@ -288,7 +289,7 @@ class Estimator(ABC):
                 )
             if start is not None:
                 settings = start.shorten(settings)
-            self.history_ = replace(fitting, threads=threads).run(task, settings, fingerprint)  # type: ignore[arg-type]
+            self.history_ = replace(fitting, threads=threads).run(task, settings, identify)  # type: ignore[arg-type]
             if self.history_.best_epoch is None and self.history_.stopped == "diverged":
                 return
             with _refusing_unsolvable():

@@ -253,9 +253,12 @@ class Fitting:
     threads: Threads | None = None
     start: WarmStart | None = None
 
-    def run(self, task: Task, settings: LoopSettings, fingerprint: dict[str, Any]) -> History:
-        """Run the loop on a task, from its checkpoint if there is one with the same fingerprint."""
+    def run(self, task: Task, settings: LoopSettings, identify: Callable[[], dict[str, Any]]) -> History:
+        """Run the loop on a task, from its checkpoint if there is one with the fingerprint that `identify` returns."""
         loop = Loop(task, settings, callbacks=self.callbacks, threads=self.threads)
+        if self.checkpoint is None and find_ranks() is None:
+            return loop.run()
+        fingerprint = identify()
         _check_alike(fingerprint)
         if self.checkpoint is None:
             return loop.run()

@@ -37,15 +37,18 @@ from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.gibbs.posterior import AxisPosterior, AxisSolver
-from deepmf.models.gibbs.prior import LAMBDA_RATE, LAMBDA_SHAPE, LINK_EVERY, Inputs, Prior, draw_prior
+from deepmf.models.gibbs.prior import LINK_EVERY, Inputs, Prior, draw_prior
 from deepmf.nn.ranks import Ranks
 from deepmf.training.runtime import make_generator
 
 # Shape and rate of the Gamma prior of alpha, whose mean of 1 explains nothing.
 _ALPHA_SHAPE, _ALPHA_RATE = 1.0, 1.0
 
-# Sweeps of ridge regressions from which a chain starts, with this precision and noise, in standard deviations.
-_START_SWEEPS, _START_PRECISION, _START_ALPHA = 4, 10.0, 1.5
+# Sweeps of ridge regressions from which a chain starts, with this precision and noise, in standard deviations; and the
+# lambda that it starts from. Lambda moves slowly. From 2 instead of its prior mean of 10, held-out errors after 30
+# iterations are lower: .8302 instead of .8337 on MovieLens-1M, .8892 instead of .8968 on MovieLens-100K, .7617 instead
+# of .7676 on a generated matrix.
+_START_SWEEPS, _START_PRECISION, _START_ALPHA, _START_LAMBDA = 4, 10.0, 1.5, 2.0
 
 
 def draw_alpha(n_entries: float, squared_error: float, numbers: np.random.Generator) -> float:
@@ -182,7 +185,7 @@ def _start_prior(inputs: Inputs, size: int, device: torch.device) -> Prior:
         torch.zeros(size, dtype=torch.float32, device=device),
         _START_PRECISION * torch.eye(size, dtype=torch.float32, device=device),
         torch.zeros(sum(inputs.blocks), size, dtype=torch.float32, device=device),
-        torch.full((len(inputs.blocks),), LAMBDA_SHAPE / LAMBDA_RATE, dtype=torch.float32, device=device),
+        torch.full((len(inputs.blocks),), _START_LAMBDA, dtype=torch.float32, device=device),
     )
 
 

@@ -26,7 +26,7 @@ from deepmf.training.runtime import make_generator
 _MEAN_COUNT = 2.0
 
 # Shape and rate of the Gamma prior of lambda, whose mean of 10 leaves most of the variance to the entries.
-LAMBDA_SHAPE, LAMBDA_RATE = 1.0, 0.1
+_LAMBDA_SHAPE, _LAMBDA_RATE = 1.0, 0.1
 
 # Inputs are shrunk to their average as if by this many entries. In predictions, the prior means are further shrunk to
 # the average factors of all entries: a new column with few entries seldom is an unpopular one. On MovieLens-1M, 20
@@ -419,5 +419,5 @@ def draw_lambdas(weights: Tensor, precision: Tensor, blocks: Sequence[int], numb
     squares = ((weights @ precision) * weights).sum(1, dtype=torch.float64)
     sums = torch.stack([part.sum() for part in torch.split(squares, list(blocks))]).cpu().numpy()
     counts = weights.shape[1] * np.array(blocks, dtype=np.float64)
-    drawn = numbers.gamma(LAMBDA_SHAPE + counts / 2.0, 1.0 / (LAMBDA_RATE + sums / 2.0))
+    drawn = numbers.gamma(_LAMBDA_SHAPE + counts / 2.0, 1.0 / (_LAMBDA_RATE + sums / 2.0))
     return _to_like(drawn, weights)
