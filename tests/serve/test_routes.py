@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -104,7 +105,7 @@ def test_a_new_row_that_is_forgotten_is_gone_from_the_database(
     client.put("/v1/rows/Wilma/entries", json=entries((film, 5), ("New film", 3)))
     client.delete("/v1/rows/Wilma/entries")
     client.delete(f"/v1/rows/{trained}/entries")
-    with open_database(str(tmp_path / "entries.sqlite")).begin_read() as transaction:
+    with closing(open_database(str(tmp_path / "entries.sqlite"))) as database, database.begin_read() as transaction:
         assert {row for row, _ in transaction.read_entries()} == {trained}  # which the model's file has
 
 

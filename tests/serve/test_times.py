@@ -230,6 +230,7 @@ def test_an_older_database_gets_the_columns(tmp_path: Any) -> None:
         connection.execute("ALTER TABLE entries DROP COLUMN time")
         connection.execute("ALTER TABLE entries DROP COLUMN weight")
         connection.execute("UPDATE alembic_version SET version_num = '0004'")
+    connection.close()
     database = open_database(str(file))
     with database.begin_read() as transaction:
         assert [tuple(entry or ()) for entry in transaction.read_entries().values()] == [(5.0, -(2**63), 1.0)]
