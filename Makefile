@@ -56,6 +56,8 @@ dist: $(READY)
 	rm -rf dist
 	$(BIN)/hatchling build
 
+# Speed and memory: hours, of which `defaults` (up to ten million entries), `imputers` and `race` take most. make bench QUICK=1
+# runs each on small matrices in minutes, to see that it works.
 bench: $(READY)
 	@for name in reading training_step memory latency extension als race imputers warm_start ranks defaults serving gpu_fit; do \
 	    echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done

@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from workload import machine
+from workload import QUICK, machine
 
 from deepmf.data import Split, split_entries
 from deepmf.datasets import find, generate, load, load_split
@@ -86,7 +86,7 @@ HALF_STARS, HUNDRED = np.arange(1, 11) / 2, np.arange(101.0)
 CASES: dict[str, tuple[str, Callable[[], Split | list[Split]]]] = {
     "tiny": (
         "80 x 60, half observed (mean of 10 matrices)",
-        lambda: of_several(lambda seed: generated(80, 60, 2400, rank=4, seed=seed), 10),
+        lambda: of_several(lambda seed: generated(80, 60, 2400, rank=4, seed=seed), 2 if QUICK else 10),
     ),
     "ml-100k, 10,000": ("10,000 entries of MovieLens-100K", lambda: some_entries("ml-100k", 10_000)),
     "ml-100k": ("100,000 entries of MovieLens-100K", lambda: some_entries("ml-100k", 100_000)),
@@ -183,7 +183,8 @@ def main() -> None:
     if options.here:
         print(json.dumps(measured(options.cases[0], options.effort, options.device)))
         return
-    cases = runnable(options.cases or sorted(CASES, key=lambda case: math.inf if "million" in case else 0))
+    by_size = sorted(CASES, key=lambda case: math.inf if "million" in case else 0)
+    cases = runnable(options.cases or (["tiny"] if QUICK else by_size))
 
     def in_child(case: str) -> None:
         command = [sys.executable, __file__, case, "--here", "--effort", options.effort, "--device", options.device]

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from workload import machine
+from workload import QUICK, machine
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 
-N_COLUMNS, ENTRIES_A_ROW, N_ROWS = 1000, 5, (10_000, 400_000)
+N_COLUMNS, ENTRIES_A_ROW, N_ROWS = 1000, 5, (1_000, 4_000) if QUICK else (10_000, 400_000)
 REPEATS = 31
 
 

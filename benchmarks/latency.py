@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from workload import machine, ml_1m
+from workload import QUICK, machine, ml_1m
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
@@ -24,7 +24,7 @@ from deepmf.models.dmf import DMF
 from deepmf.models.ordinal.model import OrdinalDMF
 
 REPEATS, PAIRS = 50, 1_000_000
-EXPLAINED, LONGEST = 100, 3700  # entries of a row that is explained
+EXPLAINED, LONGEST = 100, 400 if QUICK else 3700  # entries of a row that is explained
 
 
 def entries_of(

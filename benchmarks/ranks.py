@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from launched_ranks import found_by_ranks
-from workload import machine, ml_1m
+from workload import QUICK, machine, ml_1m
 
 from deepmf.matrix.entries import EntryStore
 from deepmf.models.ordinal.model import OrdinalDMF
@@ -88,8 +88,8 @@ def main() -> None:
     """Measure every number of ranks, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=2 if QUICK else 20)
+    parser.add_argument("--turns", type=int, default=1 if QUICK else 3)
     parser.add_argument("--rank", type=int)
     parser.add_argument("--size", type=int)
     parser.add_argument("--meeting")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from workload import machine
+from workload import QUICK, machine
 
 from deepmf.data import read_matrix
 
@@ -53,7 +53,7 @@ def best_seconds(path: Path) -> dict[str, float]:
 def main() -> None:
     """Time both readers on ids that are numbers and on ids that are text."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lines", type=int, default=20_000_000)
+    parser.add_argument("--lines", type=int, default=100_000 if QUICK else 20_000_000)
     lines = parser.parse_args().lines
     print(f"{'ids':<8}{'lines':>12}{'polars s':>10}{'deepmf s':>10}{'limit s':>10}{'entries/s':>14}")
     for text_ids in (False, True):

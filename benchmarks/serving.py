@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from load import Asked, load
-from workload import machine, ml_1m
+from workload import QUICK, machine, ml_1m
 
 from deepmf.datasets import generate
 from deepmf.matrix.matrix import ObservedMatrix
@@ -167,7 +167,7 @@ def memory(name: str, matrix: ObservedMatrix, file: Path, *, minutes: float) -> 
 def main() -> None:
     """Measure, print a table, and a JSON line for each result."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=10.0, help="how long each load lasts")
+    parser.add_argument("--seconds", type=float, default=1.0 if QUICK else 10.0, help="how long each load lasts")
     parser.add_argument("--only", choices=list(MODELS), action="append", help="these models alone")
     parser.add_argument("--columns", type=int, default=0, help="a model of this many columns, too, such as 1000000")
     parser.add_argument("--memory-minutes", type=float, default=0.0, help="watch the memory for this long, too")

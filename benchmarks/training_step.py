@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
-from workload import machine, ml_1m
+from workload import QUICK, machine, ml_1m
 
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
@@ -19,7 +19,7 @@ from deepmf.models.dmf import DMF
 from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.trainer import Adam, Optimiser, Trainer
 
-STEPS, TURN = 200, 10
+STEPS, TURN = 20 if QUICK else 200, 10
 
 
 class PlainAdam(Optimiser):

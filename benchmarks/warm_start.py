@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 import numpy as np
-from workload import machine
+from workload import QUICK, machine
 
 from deepmf.data import Split, split_entries
 from deepmf.datasets import generate
@@ -22,7 +22,7 @@ from deepmf.models.base import Model
 from deepmf.models.dmf import DMF
 from deepmf.models.ordinal.model import OrdinalDMF
 
-SHAPE, N_ENTRIES, KEPT = (2000, 1000), 125_000, 0.95
+SHAPE, N_ENTRIES, KEPT = ((200, 100), 6_000, 0.95) if QUICK else ((2000, 1000), 125_000, 0.95)
 SIZES: dict[str, Any] = {"hidden_sizes": (256,), "latent_size": 64, "dropout": 0.5, "device": "cpu"}
 
 

@@ -1,5 +1,6 @@
 """What the benchmarks run on: a matrix the size of MovieLens-1M, and the machine, commit and time for the record."""
 
+import os
 import platform
 import time
 from typing import Any
@@ -10,9 +11,14 @@ from deepmf.datasets import find, generate, load
 from deepmf.experiments.source import find_commit
 from deepmf.matrix.matrix import ObservedMatrix
 
+# Small matrices and few turns: shows that a benchmark runs to its end; its figures mean nothing.
+QUICK = bool(os.environ.get("QUICK"))
+
 
 def ml_1m() -> tuple[str, ObservedMatrix]:
     """Return a name and a matrix of 6,040 x 3,706 with a million entries; nothing is downloaded."""
+    if QUICK:
+        return "generated, small", generate(700, 500, n_entries=30_000, named=False, seed=0).matrix
     if find("ml-1m") is not None:
         return "ml-1m", load("ml-1m")
     return "generated, the size of ml-1m", generate(6040, 3706, n_entries=1_000_209, named=False, seed=0).matrix
@@ -22,6 +28,7 @@ def machine() -> dict[str, Any]:
     """Return what a benchmark ran on, and when."""
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
+        **({"quick": True} if QUICK else {}),
         "machine": platform.machine(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
