@@ -59,9 +59,9 @@ def test_a_file_that_is_cut_off_while_it_is_read(tmp_path: Path, where: str) -> 
 
 
 SETTINGS = [
-    *("hidden_sizes=16,", "latent_size=4", "dropout=0.2", "validate_every=5", "epochs=60", "views=4", "linear_size=2"),
+    *("hidden_sizes=16,", "latent_size=4", "dropout=0.2", "validate_every=5", "epochs=30", "views=4", "linear_size=2"),
     *("linear_iterations=4", "presence=none"),
-    *("landmarks=8", "block_rows=20", "block_columns=15", "patience=60"),
+    *("landmarks=8", "block_rows=20", "block_columns=15", "patience=30"),
 ]
 
 FIT = [*(word for setting in SETTINGS for word in ("--set", setting)), "--device", "cpu"]
