@@ -23,8 +23,8 @@ from deepmf.models.base import Model
 from deepmf.models.dmf import DMF
 from deepmf.models.ordinal.model import OrdinalDMF
 
-REPEATS, PAIRS = 50, 1_000_000
-EXPLAINED, LONGEST = 100, 400 if QUICK else 3700  # entries of a row that is explained
+REPEATS, PAIRS = (5, 10_000) if QUICK else (50, 1_000_000)
+EXPLAINED, LONGEST = 100, 150 if QUICK else 3700  # entries of a row that is explained
 
 
 def entries_of(

@@ -18,7 +18,7 @@ QUICK = bool(os.environ.get("QUICK"))
 def ml_1m() -> tuple[str, ObservedMatrix]:
     """Return a name and a matrix of 6,040 x 3,706 with a million entries; nothing is downloaded."""
     if QUICK:
-        return "generated, small", generate(700, 500, n_entries=30_000, named=False, seed=0).matrix
+        return "generated, small", generate(300, 200, n_entries=6_000, named=False, seed=0).matrix
     if find("ml-1m") is not None:
         return "ml-1m", load("ml-1m")
     return "generated, the size of ml-1m", generate(6040, 3706, n_entries=1_000_209, named=False, seed=0).matrix

@@ -43,7 +43,7 @@ ON_LEVELS: dict[str, Callable[[], Model]] = {
     "dmf-o, rows refined": lambda: OrdinalDMF(**SMALL, **OWN | {"column_penalty": None}),
     "dmf-o, columns refined": lambda: OrdinalDMF(**SMALL, **OWN | {"row_penalty": None}),
     "dmf-o, linear": lambda: OrdinalDMF(**SMALL, **OWN | {"linear_size": 4}),
-    "dmf-o, sampled": lambda: OrdinalDMF(**SMALL, **OWN | {"linear_size": 4, "linear_iterations": 20}),
+    "dmf-o, sampled": lambda: OrdinalDMF(**SMALL, **OWN | {"linear_size": 4, "linear_iterations": 3}),
 }
 ON_INTERVAL: dict[str, Callable[[], Model]] = {
     "dmf, interval": lambda: DMF(**SMALL, inputs="raw"),

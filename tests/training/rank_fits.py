@@ -31,9 +31,9 @@ from deepmf.training.checkpoint import find_states
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.trainer import Trainer
 
-SMALL = {"hidden_sizes": (16, 12), "latent_size": 6, "dropout": 0.3, "epochs": 6, "validate_every": 2, "device": "cpu"}
+SMALL = {"hidden_sizes": (16, 12), "latent_size": 6, "dropout": 0.3, "epochs": 4, "validate_every": 2, "device": "cpu"}
 SMALL |= {"presence": None}  # ranks fit it alike, without each other
-BLOCKS = {"block_rows": 15, "block_columns": 11}
+BLOCKS = {"block_rows": 24, "block_columns": 16}
 ORDINAL = SMALL | BLOCKS | {"views": 4, "landmarks": 8, "linear_size": 4, "linear_iterations": 4}
 SPARSE = split_entries(generate(61, 43, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
 DENSE = split_entries(generate(30, 20, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
@@ -44,7 +44,7 @@ DESCRIBED: dict[str, Any] = {
     "row_features": Features.from_columns(SPARSE.train.row_labels, {"age": np.arange(61) % 17}),
     "column_features": Features.from_columns(SPARSE.train.column_labels, {"genre": ["a|b", "b", "c"] * 14 + ["a"]}),
 }
-KILLED_IN_EPOCH = 3
+KILLED_IN_EPOCH = 2
 
 
 def ordinal(**settings: Any) -> OrdinalDMF:
