@@ -107,13 +107,20 @@ def test_draws_of_factors_read_features_and_give_legal_levels_and_categories() -
 
 @pytest.mark.slow
 def test_tables_differ_by_what_the_parameters_are_uncertain_by() -> None:
-    """The mean of a column that is missing in nearly all rows is uncertain by far more than the draws of its cells."""
+    """The mean of a column that is missing in nearly all rows is as uncertain as its regression on the others."""
     table = np.random.default_rng(0).multivariate_normal(MEANS, COVARIANCE, size=400)
     table[12:, 1] = np.nan
     imputer = DMFImputer("gaussian", random_state=0).fit(table)
     means = [completed[:, 1].mean() for completed in imputer.impute_many(table, 20)]
-    by_cells_alone = np.sqrt(COVARIANCE[1, 1] / 400)
-    assert np.std(means, ddof=1) > 2 * by_cells_alone
+    design = np.column_stack([np.ones(400), table[:, [0, 2]]])
+    inverse = np.linalg.inv(design[:12].T @ design[:12])
+    noise = (
+        np.sum(np.square(table[:12, 1] - design[:12] @ inverse @ design[:12].T @ table[:12, 1])) / 7
+    )  # mean over draws
+    by_regression = np.sqrt(noise * design.mean(axis=0) @ inverse @ design.mean(axis=0))
+    by_cells_alone = np.sqrt(noise / 400)
+    assert np.std(means, ddof=1) == pytest.approx(by_regression, rel=0.4)
+    assert by_regression > 2 * by_cells_alone
 
 
 def test_categories_go_with_the_cells_drawn_beside_them() -> None:
