@@ -6,11 +6,13 @@
 
 `u1` to `u5` are the published folds: random entries, whose dates the models are asked for. `later` trains on the first
 80 % of the entries by time and tests on the last 20 %. A twentieth of the training entries, of `later` the latest, is
-for validation. `rmse` is the test error; `rmse_extended` that of the model extended by the validation entries. NDCG@10
-ranks all columns for the rows of the test; recent popularity ranks them by their entries, which count by their age with
-the half-life that `times="auto"` chooses. `--part validation` tests on a tenth of the training entries (of `later` the
-latest fifth), by which settings were chosen; the test entries are for the end. `--half-lives` also measures models
-whose entries count by their age.
+for validation. `last` tests on the last entry of each row; the one before is for validation.
+
+`rmse` is the test error; `rmse_extended` that of the model extended by the validation entries. NDCG@10 ranks all
+columns for the rows of the test; recent popularity ranks them by their entries, which count by their age with the
+half-life that `times="auto"` chooses. `--part validation` tests on a tenth of the training entries (of `later` the
+latest fifth, of `last` the last entry of each row), by which settings were chosen; the test entries are for the end.
+`--half-lives` also measures models whose entries count by their age.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import numpy as np
 from features import features_of, of_known
 from workload import machine
 
-from deepmf import ObservedMatrix, split_entries, split_time
+from deepmf import ObservedMatrix, split_entries, split_last, split_time
 from deepmf.data import Split
 from deepmf.datasets import fetch, info
 from deepmf.evaluation import evaluate, evaluate_ranking
@@ -48,6 +50,9 @@ def split_task(task: str, part: str) -> Split:
         assert matrix.times is not None and split.test.times is not None
         known = matrix.take_entries(matrix.times < split.test.times.min())
         return split if part == "test" else split_time(known, validation=0.04, test=0.2)
+    if task == "last":
+        split = split_last(matrix, n=1, validation=1)
+        return split if part == "test" else split_last(split.train, n=1, validation=1)
     # As the publisher's script does: 20,000 lines in their order. The entries of a matrix are sorted.
     is_test = np.lexsort((columns, rows)) // FOLD == int(task.removeprefix("u")) - 1
     train, test = matrix.take_entries(~is_test), matrix.take_entries(is_test)

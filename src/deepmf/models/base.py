@@ -141,6 +141,7 @@ class Model(Estimator):
             given=None if fitted.given is None else forget(fitted.given, plan).store,
             predictor=fitted.predictor.without(found.gone_rows, found.gone_columns),
             presence=None if fitted.presence is None else fitted.presence.without_columns(found.gone_columns),
+            drift=None if fitted.drift is None else fitted.drift.without_rows(found.gone_rows),
         )
         return self._with_state(left.encode_again(found.store, found.rows, found.columns, self._areas))
 

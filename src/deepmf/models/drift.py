@@ -279,6 +279,44 @@ class Drift(NamedTuple):
 
         return self._replace(components=tuple(map(take, self.components)), ends=ends)
 
+    def extend(self, entries: EntryStore, rows: IndexArray) -> Drift:
+        """Return the drift after other entries of some rows: of components that fade, their own are built again."""
+        if rows.size == 0 or not any(each.fades for each in self.components):
+            return self
+        own, rows = self.fold_in(entries.row_entries(rows)), rows.astype(np.int64)
+        ends = np.full(max(self.ends.size, int(rows.max()) + 1), NO_TIME)
+        ends[: self.ends.size] = self.ends
+        ends[rows] = own.ends
+
+        def merge(old: Component, new: Component) -> Component:
+            if not old.fades:
+                return old
+            kept = ~np.isin(old.keys, rows)
+            keys = np.concatenate([old.keys[kept], rows[new.keys]])
+            order = np.argsort(keys)
+            sums, counts = (
+                np.concatenate([of_old[kept], of_new])[order]
+                for of_old, of_new in ((old.sums, new.sums), (old.counts, new.counts))
+            )
+            return old._replace(keys=keys[order], sums=sums, counts=counts)
+
+        components = tuple(merge(*pair) for pair in zip(self.components, own.components, strict=True))
+        return self._replace(components=components, ends=ends)
+
+    def without_rows(self, gone: IndexArray) -> Drift:
+        """Return the drift without some rows that came after training, in increasing order; later ones move up."""
+
+        def drop(component: Component) -> Component:
+            if not component.fades:
+                return component
+            kept = ~np.isin(component.keys, gone)
+            keys = component.keys[kept]
+            keys = keys - np.searchsorted(gone, keys)
+            return component._replace(keys=keys, sums=component.sums[kept], counts=component.counts[kept])
+
+        ends = np.delete(self.ends, gone[gone < self.ends.size])
+        return self._replace(components=tuple(map(drop, self.components)), ends=ends)
+
     def join(self, residuals: FloatArray, rows: IndexArray, columns: IndexArray, times: TimeArray) -> Drift:
         """Return the drift with the shares that explain the residuals of a model best, none of them negative."""
         fades = np.array([each.fades for each in self.components])

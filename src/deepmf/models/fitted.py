@@ -78,7 +78,8 @@ class Fitted:
         columns = columns if areas.covers_new("column") else columns[:0]
         presence = None if self.presence is None else self.presence.extend(entries, columns)
         predictor = self.predictor.extend(entries, rows, columns)
-        return replace(self, entries=entries, predictor=predictor, presence=presence)
+        drift = None if self.drift is None else self.drift.extend(entries, rows)
+        return replace(self, entries=entries, predictor=predictor, presence=presence, drift=drift)
 
     def pack_learned(self) -> dict[str, Packed]:
         """Return everything but the entries as parts of a model file or folder, by name."""
