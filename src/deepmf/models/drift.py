@@ -156,9 +156,9 @@ def _find_groups(group: Grouping, rows: IndexArray, columns: IndexArray) -> Inde
 
 
 def fade_by_age(times: TimeArray, rows: IndexArray, halvings: float) -> FloatArray:
-    """Return weights of entries by their age relative to the span of their row, which has so many half-lives.
+    """Return weights of entries by their age: the span of a row is `halvings` half-lives.
 
-    Rows increase.
+    `rows` are sorted.
 
     >>> fade_by_age(np.array([0, 10, 20, 5]), np.array([0, 0, 0, 3]), 2.0)
     array([0.25, 0.5 , 1.  , 1.  ])
