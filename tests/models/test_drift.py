@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from deepmf.matrix.extras import NO_TIME
 from deepmf.metrics import score_lists
 from deepmf.models.drift import Drift, build_component, fade_by_age, learn_drift
 from deepmf.models.recency import Recency, _LaterRows, learn_recency, weigh_times
+from deepmf.models.relevance import Rankers
 
 DAY = 86400
 SCALE = Scale(low=-10, high=10)
@@ -360,6 +362,15 @@ def test_popularity_follows_fashion() -> None:
     assert later[10:].min() > later[:10].max()
     assert before[:10].min() > before[10:].max()
     assert model.recommend(0, at=10**9).labels.size == 10
+
+
+def test_a_negative_power_of_popularity_counts_entries_of_any_age() -> None:
+    rankers = Means(times="auto").fit(make_fashions()).rankers_
+    assert rankers.presence is not None
+    for power in (-0.3, 0.3):
+        presence = replace(rankers.presence, popularity_power=power)
+        recent, static = (Rankers(rankers.entries, presence, "relevance", each) for each in (rankers.recency, None))
+        assert np.array_equal(recent.factors, static.factors) == (power < 0)
 
 
 @pytest.mark.parametrize("at", [0, 10**10], ids=["before", "after"])

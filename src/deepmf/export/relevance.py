@@ -43,7 +43,7 @@ class RelevanceModule(nn.Module):
         self.register_buffer("diagonal", torch.tensor(ease.diagonal))
         self.register_buffer("co_counts", torch.tensor(ease.co_counts.toarray()))
         self.register_buffer("popularity", torch.tensor(popularity))
-        self.register_buffer("raised", torch.tensor(presence.raise_popularity(popularity)))
+        self.register_buffer("raised", torch.tensor(model.rankers_.factors))
         self.register_buffer("levels", None if levels is None else torch.tensor(levels, dtype=torch.float32))
         ends = np.empty(0) if levels is None else np.maximum(readout.lower_ends(levels), -1e30)  # the first is infinite
         self.register_buffer("lower_ends", torch.tensor(ends, dtype=torch.float32))

@@ -405,10 +405,10 @@ class Rankers:
                 )
             return Ranker(predictor, drift=drift)
         mean = self.entries.train.mean
-        popularity, factors = self.popularity, self._factors
+        popularity, factors = self.popularity, self.factors
         if at is not None and self.recency is not None:
             popularity = self._find_popularity(at)
-            factors = self.presence.raise_popularity(popularity)
+            factors = self._raise_popularity(popularity)
         relevance = Relevance(predictor, self.presence, observed, popularity, factors, relevant, mean, drift)
         if are_interactions:
             return InteractionRanker(predictor, relevance)
@@ -420,14 +420,27 @@ class Rankers:
         return self._find_popularity(None)
 
     @cached_property
-    def _factors(self) -> LatentArray:
+    def factors(self) -> LatentArray:
         """The popularity of all columns to its power."""
+        return self._raise_popularity(self.popularity)
+
+    def _raise_popularity(self, recent: LatentArray) -> LatentArray:
+        """Return the popularity of all columns to its power.
+
+        A negative power takes back what the presence model adds to columns with many entries, whatever their age.
+        """
         assert self.presence is not None
-        return self.presence.raise_popularity(self.popularity)
+        if self.recency is not None and self.presence.popularity_power < 0:
+            recent = self._share_rows(self.entries.column_totals)
+        return self.presence.raise_popularity(recent)
 
     def _find_popularity(self, at: int | None) -> LatentArray:
         """Return the popularity of all columns at a time."""
         counts = self.entries.column_totals if self.recency is None else self.recency.count_entries(self.entries, at)
+        return self._share_rows(counts)
+
+    def _share_rows(self, counts: npt.NDArray[Any]) -> LatentArray:
+        """Return numbers of entries as shares of the rows; unknown entries add half an entry."""
         return ((counts + 0.5) / (len(self.entries.rows) + 1.0)).astype(np.float32)
 
 
