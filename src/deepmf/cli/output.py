@@ -114,7 +114,7 @@ def _format_cell(cell: Any) -> str:
     if cell is None:
         return ""
     if isinstance(cell, float):
-        return f"{cell:.4f}"
+        return f"{cell:z.4f}"
     return f"{cell:,}" if isinstance(cell, int) else str(cell)
 
 
