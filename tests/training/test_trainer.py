@@ -334,7 +334,7 @@ def test_an_interrupt_before_the_first_look_leaves_the_latest_weights() -> None:
     trainer = Watched(settings)
     start = clones(trainer.get_learned())
     history = new_loop(trainer, callbacks=[interrupting_at(1)]).run()
-    assert (history.stopped, len(history), history.best_epoch) == ("interrupted", 2, None)
+    assert (history.stopped, len(history), history.best_epoch) == ("interrupted", 2, 1)
     assert not same(trainer.get_learned(), start) and is_usable(trainer)
 
 
