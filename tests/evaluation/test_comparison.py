@@ -182,6 +182,7 @@ def test_ctrl_c_ends_the_comparison() -> None:
 def test_progress_counts_the_fits() -> None:
     reports: list[tuple[int, int | None]] = []
     compare(["means", "als"], MATRIX, folds=2, progress=lambda *done: reports.append(done))
+    compare(["means"], MATRIX, folds=2, progress=False)
     assert reports == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 

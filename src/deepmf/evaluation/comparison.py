@@ -71,7 +71,7 @@ def compare(
     rank_by: RankBy | None = None,
     candidates: int | None = None,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Progress | Literal[False] | None = None,
 ) -> Comparison:
     """Fit several models on the same splits of a matrix and compare their errors on the test entries.
 
@@ -107,7 +107,7 @@ def compare(
     seed
         Seed of the splits, of sampled candidates, and of the models given by name or class.
     progress
-        Called after each fit with the number of fits done and their total.
+        Called after each fit with the number of fits done and their total; False, as in `fit`, or None: nothing is.
 
     >>> from deepmf.datasets import generate
     >>> ratings = generate(60, 40, density=0.3, seed=0).matrix
@@ -147,7 +147,7 @@ def compare(
                 except UserError as error:
                     splits[label], failures[label] = [], str(error)
             n_done += 1
-            if progress is not None:
+            if progress:
                 progress(n_done, folds * len(unfitted))
     compared = [
         ComparedModel(label, type(model).__name__, model.own_settings, tuple(splits[label]), failures.get(label))
