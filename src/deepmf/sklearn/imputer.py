@@ -39,7 +39,6 @@ from deepmf.sklearn.candidates import (
 )
 from deepmf.sklearn.completers import ByModel, Completer, Stacked
 from deepmf.sklearn.draws import Draws, FactorDraws, JointDraws
-from deepmf.sklearn.progress import show_fits
 from deepmf.sklearn.scores import HiddenScore, score_residuals
 from deepmf.sklearn.table import (
     CHECKS,
@@ -56,6 +55,7 @@ from deepmf.sklearn.table import (
     mark_missing,
     to_frame_like,
 )
+from deepmf.training.progress import show_fits
 
 
 class FilledCells(NamedTuple):

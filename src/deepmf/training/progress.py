@@ -8,7 +8,7 @@ import sys
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib.util import find_spec
@@ -370,3 +370,27 @@ def list_numbers(record: EpochRecord) -> dict[str, float]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+@contextmanager
+def show_fits(progress: bool | None) -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a function that shows the candidate of an imputer that is fitted now, the fits done, and their number.
+
+    progress: True (always), False (never) or None (on a terminal and in a notebook).
+    """
+    wanted = (is_terminal() or is_notebook()) if progress is None else progress
+    if not wanted or sys.stderr is None:
+        yield lambda name, done, total: None
+        return
+    line = ProgressLine(sys.stderr, rewritten=is_terminal() or is_notebook())
+    start = time.monotonic()
+
+    def show(name: str, done: int, total: int) -> None:
+        seconds = (time.monotonic() - start) * (total - done) / max(done, 1)
+        left = f", {describe_duration(seconds)} left" if done else ""
+        line.put(f"imputer: {name}, fit {done + 1} of about {total}{left}")
+
+    try:
+        yield show
+    finally:
+        line.close()
