@@ -15,7 +15,8 @@ from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
-from deepmf.models.bayesian import BayesianMF, HeldOut, SampleEncoder, SampleReadout, calibrate
+from deepmf.models.bayesian import BayesianMF
+from deepmf.models.gibbs.prediction import HeldOut, SampleEncoder, SampleReadout, calibrate
 from deepmf.models.loading import load
 from deepmf.models.predictor import Readout
 
@@ -129,7 +130,7 @@ def test_a_column_without_entries_is_the_average_column_of_all_entries(ratings: 
     assert isinstance(encoder, SampleEncoder)
     nothing = entries.column_entries(np.array([0]))._replace(starts=np.zeros(2, dtype=np.int64))
     nothing = nothing._replace(others=nothing.others[:0], values=nothing.values[:0], features=None)
-    found = encoder.encode_columns(nothing)[0, :-5].reshape(-1, 3)
+    found = encoder.columns(nothing)[0, :-5].reshape(-1, 3)
     columns, shares = encoder.samples.columns, train.column_counts / train.n_entries
     if featured:
         table = entries.column_entries(np.arange(train.shape[1])).features.to_sparse().toarray()  # type: ignore[union-attr]

@@ -21,7 +21,8 @@ import scipy.linalg
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.feature_encoding import FeatureVectors
-from deepmf.models.bayesian import BayesianMF, SampleEncoder, SampleReadout
+from deepmf.models.bayesian import BayesianMF
+from deepmf.models.gibbs.prediction import SampleEncoder, SampleReadout
 from deepmf.sklearn.candidates import fit_gaussians, shrinkage_of
 from deepmf.sklearn.completers import Gaussian, Gaussians, sample_rows
 from deepmf.sklearn.table import ColumnUnits, MaskArray, TableEntries

@@ -25,9 +25,9 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS, ALSSettings, RidgeEncoder
-from deepmf.models.bayesian import N_BESIDE, SampleEncoder, load_encoder
 from deepmf.models.fitting import Fitting
 from deepmf.models.gibbs.chain import Units, run_chain
+from deepmf.models.gibbs.prediction import N_BESIDE, SampleEncoder, load_encoder
 from deepmf.models.latents import Latents, pair_products
 from deepmf.models.means import NO_WEIGHTS, FeatureWeights, load_feature_weights
 from deepmf.models.ordinal.head import OrdinalHead
@@ -207,11 +207,11 @@ class SampledModel(LinearModel):
 
     def encode_rows(self, entries: AxisEntries, columns: LatentArray) -> LatentArray:
         """Return the latents of rows."""
-        return self.encoder.encode_rows(entries)[:, :_BEFORE_SPREADS]
+        return self.encoder.rows(entries)[:, :_BEFORE_SPREADS]
 
     def encode_columns(self, entries: AxisEntries, rows: LatentArray) -> LatentArray:
         """Return the latents of columns."""
-        return self.encoder.encode_columns(entries)[:, :_BEFORE_SPREADS]
+        return self.encoder.columns(entries)[:, :_BEFORE_SPREADS]
 
     def on_cpu(self) -> SampledModel:
         """Return a model that encodes on the CPU."""

@@ -1,0 +1,387 @@
+"""Predictions from kept samples of the Gibbs sampler: the encoder, the readout, its calibration and their files.
+
+A kept sample has draws of all rows P and columns Q, and its parameters. Given these, p_i and q_j of a pair without an
+entry are independent, so that the product of the conditional means E[p_i | Q] and E[q_j | P] is an unbiased estimate of
+the posterior mean with far less noise than the product of two draws (Rao-Blackwell). Predictions average this product
+over the samples. A fold-in is the same conditional mean, so that a new row with the entries of a trained row gets its
+latents.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.optimize
+import scipy.special
+import torch
+from torch import Tensor
+
+from deepmf.errors import BadModelFile
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.scale import Scale
+from deepmf.models.distribution import PredictiveDistribution, find_support
+from deepmf.models.gibbs.chain import AxisSamples, Samples, Units
+from deepmf.models.gibbs.posterior import AxisPosterior, AxisSolver
+from deepmf.models.gibbs.prior import Inputs
+from deepmf.models.latents import Latents
+from deepmf.models.predictor import Encoder, Predictor, Readout
+from deepmf.storage.model_file import Packed, Tensors, read_field, read_numbers
+from deepmf.training.loop import ValidationEntries
+
+# Scales of the predictive spread that are compared on held-out entries, and how closely cutpoints are placed.
+_SPREADS = np.geomspace(0.6, 1.7, 27)
+
+
+_CUTPOINT_TOLERANCE = 1e-7
+
+
+_MOST_CALIBRATED = 8192
+
+
+# What follows the factors in a latent: of a row (b, 1, m, r, 0), of a column (1, c, 1, 0, r), where r is the standard
+# deviation that the posterior of the row, or the column, adds to a prediction.
+N_BESIDE = 5
+
+
+_ROW_SPREAD, _COLUMN_SPREAD = slice(-2, -1), slice(-1, None)
+
+
+class SampleEncoder(Encoder):
+    """The fold-in: the posterior mean of a row given its entries in each kept sample; so for a column.
+
+    A row depends on the drawn columns of the samples, whatever was encoded since. Its prior mean is
+    shrunk to the average row of all entries: few known entries of a row do not make it a row of few entries.
+    """
+
+    def __init__(self, units: Units, samples: Samples, device: torch.device | None = None) -> None:
+        self.units, self.samples = units, samples
+        self._device = torch.device("cpu") if device is None else device
+
+    def rows(self, entries: AxisEntries, columns: Latents | None = None) -> LatentArray:
+        """Return the latents of rows: (u of all samples, b, 1, m, r, 0)."""
+        factors, effects, spreads = self._encode(self._lay_out_rows(entries, self._device))
+        ones = np.ones_like(effects)
+        beside = effects, ones, np.float32(self.units.mean) * ones, spreads, np.zeros_like(ones)
+        return np.column_stack([factors * np.float32(self.units.deviation / self.samples.n_samples), *beside])
+
+    def columns(self, entries: AxisEntries, rows: Latents | None = None) -> LatentArray:
+        """Return the latents of columns: (v of all samples, 1, c, 1, 0, r)."""
+        factors, effects, spreads = self._encode(self._lay_out_columns(entries, self._device))
+        ones = np.ones_like(effects)
+        return np.column_stack([factors, ones, effects, ones, np.zeros_like(ones), spreads])
+
+    def draw_rows(self, entries: AxisEntries, which: Sequence[int], generator: torch.Generator) -> Tensor:
+        """Draw rows from their posterior in some samples, (draws, rows, D)."""
+        return self._draw(self._lay_out_rows(entries, torch.device("cpu")), which, generator)
+
+    def draw_columns(self, entries: AxisEntries, which: Sequence[int], generator: torch.Generator) -> Tensor:
+        """Draw columns from their posterior in some samples, (draws, columns, D)."""
+        return self._draw(self._lay_out_columns(entries, torch.device("cpu")), which, generator)
+
+    def pack(self) -> Packed:
+        """Return the samples."""
+        tensors = {f"samples.{name}": array for name, array in self.samples.arrays().items()}
+        return Packed({"mean": self.units.mean, "deviation": self.units.deviation}, tensors)
+
+    def _lay_out_rows(self, entries: AxisEntries, device: torch.device) -> _FoldIn:
+        return _FoldIn(entries, self.samples.rows, self.samples.columns, self.units, device)
+
+    def _lay_out_columns(self, entries: AxisEntries, device: torch.device) -> _FoldIn:
+        return _FoldIn(entries, self.samples.columns, self.samples.rows, self.units, device)
+
+    def _draw(self, problem: _FoldIn, which: Sequence[int], generator: torch.Generator) -> Tensor:
+        noises = [torch.randn(problem.shape, generator=generator, dtype=torch.float32) for _ in which]
+        alphas = self.samples.alphas
+        found = [problem.solve(each, float(alphas[each]), noise) for each, noise in zip(which, noises, strict=True)]
+        return torch.stack([each.draws for each in found])
+
+    def _encode(self, problem: _FoldIn) -> tuple[LatentArray, LatentArray, LatentArray]:
+        """Return the factors of all samples side by side, the mean effects, and the spreads."""
+        found = [problem.solve(sample, float(alpha)) for sample, alpha in enumerate(self.samples.alphas)]
+        variances = torch.stack([each.variances for each in found]).mean(0)
+        means = torch.stack([each.means for each in found])
+        factors = means[..., :-1].transpose(0, 1).reshape(means.shape[1], -1).cpu().numpy()
+        deviation = np.float32(self.units.deviation)
+        effects = means[..., -1].mean(0).cpu().numpy() * deviation
+        return factors, effects, variances.clamp_min(0.0).sqrt().cpu().numpy() * deviation
+
+
+class _FoldIn:
+    """The entries of some rows, laid out to find their posterior in several samples."""
+
+    def __init__(
+        self, entries: AxisEntries, own: AxisSamples, others: AxisSamples, units: Units, device: torch.device
+    ) -> None:
+        self.shape = entries.starts.size - 1, own.means.shape[1]
+        n_others = others.draws.shape[1]
+        self._used: slice | IndexArray = slice(0, n_others)
+        n_used = n_others
+        if entries.others.size < n_others:  # few of the columns are needed
+            used, places = np.unique(entries.others, return_inverse=True)
+            entries, self._used, n_used = entries._replace(others=places.astype(np.int64)), used, used.size
+        self._own, self._others, self._n_others, self._device = own, others, n_others, device
+        self._solver = AxisSolver(entries, units.standardise(entries.values), n_others=n_used, device=device)
+        self._inputs = Inputs(entries, None, n_others=n_used, device=device)
+
+    def solve(self, sample: int, alpha: float, noise: Tensor | None = None) -> AxisPosterior:
+        """Return the posterior in a sample; with variances, unless it draws."""
+        own, others = self._own, self._others
+        weights = torch.cat(
+            [self._copy(own.weights[sample][self._used]), self._copy(own.weights[sample][self._n_others :])]
+        )
+        means = self._copy(own.means[sample]) + self._inputs.multiply(weights, self._copy(own.averages[sample]))
+        means += self._inputs.centre_shares * self._copy(own.centres[sample])
+        return self._solver.draw(
+            self._copy(others.draws[sample][self._used]),
+            means,
+            self._copy(own.precisions[sample]),
+            alpha,
+            noise=noise,
+            moment=self._copy(others.moments[sample]) if noise is None else None,
+        )
+
+    def _copy(self, array: npt.NDArray[Any]) -> Tensor:
+        """Return an array, which may be memory-mapped, as a tensor in single precision.
+
+        The tensor lies where torch puts tensors: last bits of products depend on the alignment of their factors.
+        """
+        return torch.from_numpy(array.astype(np.float32)).to(self._device, copy=True)
+
+
+class SampleReadout(Readout):
+    """Values are clipped products; distributions are normal, between cutpoints.
+
+    Parameters
+    ----------
+    cutpoints
+        Boundaries between neighbouring values of the support, in the scale's units, as held-out entries place them.
+    noise
+        Standard deviation of the noise.
+    spread
+        Factor on the standard deviation of predictions, chosen on held-out entries.
+    coverages
+        Calibration of intervals on a scale without levels, see `PredictiveDistribution.calibrate`.
+    """
+
+    row_fields = _ROW_SPREAD
+
+    def __init__(
+        self,
+        scale: Scale,
+        support: FloatArray,
+        unit_boundaries: npt.NDArray[np.float32],
+        *,
+        cutpoints: FloatArray,
+        noise: float,
+        spread: float = 1.0,
+        coverages: FloatArray | None = None,
+    ) -> None:
+        super().__init__(scale, support, unit_boundaries)
+        self.cutpoints, self.noise, self.spread, self.coverages = cutpoints, noise, spread, coverages
+
+    def distribution(self, products: npt.NDArray[Any], row_fields: npt.NDArray[Any]) -> PredictiveDistribution:
+        """Return the distribution of each product, of which `row_fields` (pairs, 1) is the posterior's spread."""
+        deviations = self.spread * np.hypot(self.noise, row_fields[:, :1].astype(np.float64))
+        exceedance = scipy.special.ndtr((products[:, None].astype(np.float64) - self.cutpoints) / deviations)
+        boundaries = self.scale.from_unit(self.unit_boundaries)
+        found = PredictiveDistribution(self.support, boundaries, exceedance)
+        return found if self.coverages is None else found.calibrate(self.coverages)
+
+    def log_exceedance(
+        self, products: npt.NDArray[Any], row_fields: npt.NDArray[Any], thresholds: FloatArray
+    ) -> npt.NDArray[Any]:
+        """Return the logarithms of P(value >= threshold) for products (rows, columns), by one cutpoint a row."""
+        if self.scale.levels is None or self.coverages is not None:
+            return super().log_exceedance(products, row_fields, thresholds)
+        deviations = self.spread * np.hypot(self.noise, row_fields[:, :1].astype(np.float64))
+        ends = np.concatenate([[-np.inf], self.cutpoints, [np.inf]])
+        own = ends[np.searchsorted(self.scale.levels, thresholds)]
+        margins = torch.from_numpy((products - own[:, None]) / deviations)
+        found: npt.NDArray[Any] = torch.special.log_ndtr(margins).numpy()  # in as many threads as torch uses
+        return found
+
+    def pack(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the support, its boundaries and the calibration."""
+        coverages = np.empty(0) if self.coverages is None else self.coverages
+        return {
+            "readout.support": self.support,
+            "readout.boundaries": self.unit_boundaries,
+            "readout.cutpoints": self.cutpoints,
+            "readout.spread": np.array([self.noise, self.spread]),
+            "readout.coverages": coverages,
+        }
+
+
+class SamplePredictor(Predictor):
+    """A predictor whose distributions are wider for rows and columns of which little is known."""
+
+    def distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
+        """Return the distribution over the support of each pair of positions."""
+        spreads = np.hypot(self.rows.take(rows, _ROW_SPREAD), self.columns.take(columns, _COLUMN_SPREAD))
+        return self.readout.distribution(self._products(rows, columns), spreads)
+
+
+def encode_all(
+    entries: EntryStore, units: Units, samples: Samples, device: torch.device, *, n_bins: int
+) -> SamplePredictor:
+    """Return the predictor of all trained rows and columns, not calibrated."""
+    n_rows, n_columns = entries.train.shape
+    encoder = SampleEncoder(units, samples, device)
+    if not np.all(samples.alphas > 0):
+        raise np.linalg.LinAlgError("the precision of the noise is not above 0")
+    rows = Latents(encoder.rows(entries.row_entries(np.arange(n_rows))))
+    columns = Latents(encoder.columns(entries.column_entries(np.arange(n_columns))))
+    noise = float(np.sqrt((1.0 / samples.alphas.astype(np.float64)).mean())) * units.deviation
+    support = find_support(entries.train, n_bins=n_bins)
+    unit_boundaries = np.array(support.boundaries, dtype=np.float32)
+    readout = calibrate(entries.scale, np.array(support.values), unit_boundaries, noise, None)
+    return SamplePredictor(rows, columns, SampleEncoder(units, samples), readout, N_BESIDE)
+
+
+class HeldOut(NamedTuple):
+    """Predictions of held-out entries: their means and spreads, and the true values, in the scale's units."""
+
+    means: FloatArray
+    spreads: FloatArray
+    values: FloatArray
+
+    def sample(self, most: int) -> HeldOut:
+        """Return all entries, or a random sample of the most."""
+        if self.values.size <= most:
+            return self
+        chosen = np.sort(np.random.default_rng(0).choice(self.values.size, most, replace=False))
+        return HeldOut(*(array[chosen] for array in self))
+
+
+def predict_held_out(predictor: Predictor, held_out: ValidationEntries) -> HeldOut:
+    """Return the predictions of held-out entries."""
+    means = predictor.score_pairs(held_out.rows, held_out.columns).astype(np.float64)
+    row_spreads = predictor.rows.take(held_out.rows, _ROW_SPREAD)[:, 0]
+    spreads = np.hypot(row_spreads, predictor.columns.take(held_out.columns, _COLUMN_SPREAD)[:, 0])
+    return HeldOut(means, spreads.astype(np.float64), held_out.values)
+
+
+def calibrate(
+    scale: Scale, support: FloatArray, unit_boundaries: npt.NDArray[np.float32], noise: float, held_out: HeldOut | None
+) -> SampleReadout:
+    """Return the readout whose distributions fit held-out entries best; without any, those of the model.
+
+    On levels, cutpoints are placed so that each level is predicted as often as it occurs, for the spread under which
+    the held-out entries are most probable. On other scales, cutpoints are the boundaries, and coverages are calibrated.
+    """
+    boundaries = scale.from_unit(unit_boundaries)
+    readout = SampleReadout(scale, support, unit_boundaries, cutpoints=boundaries, noise=noise)
+    if held_out is None or support.size < 2:
+        return readout
+    held_out = held_out.sample(_MOST_CALIBRATED)
+    above = held_out.values[:, None] > boundaries
+
+    def place(spread: float) -> SampleReadout:
+        cutpoints = boundaries
+        if scale.levels is not None:
+            deviations = spread * np.hypot(noise, held_out.spreads)
+            cutpoints = np.array([_place_cutpoint(held_out.means, deviations, n) for n in above.sum(axis=0)])
+        return SampleReadout(scale, support, unit_boundaries, cutpoints=cutpoints, noise=noise, spread=spread)
+
+    def surprise(candidate: SampleReadout) -> float:
+        chances = candidate.distribution(held_out.means, held_out.spreads[:, None]).probabilities
+        own = chances[np.arange(len(chances)), above.sum(axis=1)]
+        return float(-np.log(np.maximum(own, 1e-12)).mean())
+
+    best = min(map(place, _SPREADS), key=surprise)
+    if scale.levels is None:
+        found = best.distribution(held_out.means, held_out.spreads[:, None])
+        best.coverages = found.measure_coverages(held_out.values, seed=0)
+    return best
+
+
+def _place_cutpoint(means: FloatArray, deviations: FloatArray, n_above: int) -> float:
+    """Return the cutpoint above which normal distributions expect this many values."""
+    reach = 8.0 * float(deviations.max())
+    wanted = np.clip(n_above, 0.5, means.size - 0.5)
+    found: float = scipy.optimize.brentq(
+        lambda cutpoint: scipy.special.ndtr((means - cutpoint) / deviations).sum() - wanted,
+        float(means.min()) - reach,
+        float(means.max()) + reach,
+        xtol=_CUTPOINT_TOLERANCE * reach,
+    )
+    return found
+
+
+def load_encoder(content: Any, tensors: Tensors, entries: EntryStore, *, size: int) -> SampleEncoder:
+    """Return the encoder that `pack` described; raise `BadModelFile` for anything else.
+
+    size: the latent size, without the effect.
+    """
+    alphas = read_numbers(tensors, "samples.alphas", "float32", (None,))
+    if alphas.size < 1 or not np.all(alphas > 0):
+        raise BadModelFile("the stored samples must have a noise precision above 0 each")
+    n_rows, n_columns = entries.train.shape
+    features = (each.n_inputs if each is not None else 0 for each in (entries.row_features, entries.column_features))
+    rows, columns = (
+        _load_axis(tensors, axis, alphas.size, n_vectors, n_inputs + n_features, size + 1)
+        for axis, n_vectors, n_inputs, n_features in zip(
+            ("rows", "columns"), (n_rows, n_columns), (n_columns, n_rows), features, strict=True
+        )
+    )
+    units = Units(_read_finite(content, "mean"), _read_finite(content, "deviation"))
+    if not units.deviation > 0:
+        raise BadModelFile(f"the stored deviation must be above 0; it is {units.deviation!r}")
+    return SampleEncoder(units, Samples(rows, columns, alphas))
+
+
+def _load_axis(tensors: Tensors, axis: str, n_samples: int, n_vectors: int, n_inputs: int, size: int) -> AxisSamples:
+    """Return the stored samples of one side; raise `BadModelFile` for anything else."""
+    shapes: dict[str, tuple[str, tuple[int, ...]]] = {
+        "draws": ("float16", (n_samples, n_vectors, size)),
+        "weights": ("float16", (n_samples, n_inputs, size)),
+        "means": ("float32", (n_samples, size)),
+        "averages": ("float32", (n_samples, size)),
+        "centres": ("float32", (n_samples, size)),
+        "precisions": ("float32", (n_samples, size, size)),
+        "moments": ("float32", (n_samples, size, size)),
+    }
+    found = AxisSamples(
+        *(read_numbers(tensors, f"samples.{axis}.{name}", kind, shape) for name, (kind, shape) in shapes.items())
+    )
+    for name, matrices in (("precisions", found.precisions), ("moments", found.moments)):
+        if np.linalg.eigvalsh(matrices.astype(np.float64)).min() < (1e-12 if name == "precisions" else -1e-4):
+            raise BadModelFile(f"the stored {name} of {axis} must be positive definite")
+    return found
+
+
+def _read_finite(content: Any, name: str) -> float:
+    value = read_field(content, name)
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise BadModelFile(f"the stored {name} must be a finite number; it is {value!r}")
+    return float(value)
+
+
+def load_readout(scale: Scale, tensors: Tensors) -> SampleReadout:
+    """Return the readout that `pack` described; raise `BadModelFile` for anything else."""
+    support = read_numbers(tensors, "readout.support", "float64", (None,))
+    boundaries = read_numbers(tensors, "readout.boundaries", "float32", (support.size - 1,))
+    cutpoints = read_numbers(tensors, "readout.cutpoints", "float64", (support.size - 1,))
+    noise, spread = map(float, read_numbers(tensors, "readout.spread", "float64", (2,)))
+    coverages = read_numbers(tensors, "readout.coverages", "float64", (None,))
+    if scale.levels is not None and not np.array_equal(support, scale.levels):
+        raise BadModelFile(f"the stored support must be the levels of {scale}; it is {support.tolist()}")
+    if any(np.any(np.diff(each) < 0) for each in (support, boundaries, cutpoints, coverages)) or not (
+        noise > 0 and spread > 0
+    ):
+        raise BadModelFile("the stored support and its cutpoints must increase, and its spread be above 0")
+    return SampleReadout(
+        scale,
+        support,
+        boundaries,
+        cutpoints=cutpoints,
+        noise=noise,
+        spread=spread,
+        coverages=coverages if coverages.size else None,
+    )
