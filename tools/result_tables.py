@@ -17,10 +17,7 @@ from typing import Any
 from deepmf.experiments.recipe import METRICS, read_table
 from deepmf.experiments.run import Record, Results
 from deepmf.experiments.source import has_changed_since
-from deepmf.experiments.tables import (
-    format_costs,
-    format_markdown,
-)
+from deepmf.experiments.tables import format_markdown
 from deepmf.matrix.matrix import AREAS
 from deepmf.models.registry import MODELS
 from deepmf.plots import add_legend, add_title, make_axes, plot_cold_start, render_svg
@@ -37,13 +34,15 @@ PAGES = (
     ROOT / "docs" / "peers.md",
     ROOT / "docs" / "recommending.md",
 )
-BLOCK = re.compile(r"(<!-- (table|costs|benchmark|peers) ([\w/-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+BLOCK = re.compile(r"(<!-- (table|benchmark|peers) ([\w/-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 NOTHING_YET = "There are no results yet.\n"
 VALUE = re.compile(r"(<!-- value ([^>]*?) -->)[^<]*(<!-- end -->)")
 OLDER = "† Measured before a later change of the code."
 IMPUTER = "deepmf.sklearn.imputer"
-# Columns of the comparison with other libraries that only the files in results/peers/ show.
-LEFT_OUT = ("recall@10", "precision@10", "MRR@10", "MAP@10", "novelty, bits")
+# Columns and rows that only the tables in results/ show.
+PEER_COLUMNS_LEFT_OUT = ("MAE", "MiB", "recall@20", "recall@10", "precision@10", "MRR@10", "MAP@10", "novelty, bits")
+COLUMNS_LEFT_OUT = {"u1": ("MAE", "RMSE of levels"), "random": ("MAE", "RMSE of levels")}
+SHARES_LEFT_OUT = {"table1": "10%"}
 # Of the measurements of what features are worth.
 FEATURE_PICTURE = ROOT / "docs" / "pictures" / "features.svg"
 NAMES = {"means": "means", "als": "ALS", "dmf-o": "OrdinalDMF"}
@@ -57,7 +56,7 @@ PROTOCOLS = {
 
 
 def block(kind: str, table: str) -> str:
-    """Return what stands in a block of a page: a table with its notes, or what its fits took."""
+    """Return what stands in a block of a page: a table with its notes."""
     if kind == "peers":
         return f"\n{peers(table)}\n"
     if kind == "benchmark":
@@ -77,11 +76,10 @@ def block(kind: str, table: str) -> str:
     records = Results(RESULTS).records(recipes)
     if not records:
         return f"\n{NOTHING_YET}\n"
-    if kind == "costs":
-        return f"\n{format_costs(records)}\n{footnote(records)}\n"
     older = older_recipes(records)
     titles = [recipe.title for recipe in recipes if recipe.name in older]
-    shown = mark_rows(format_markdown(table, records), [*titles, *(f"{title}, median levels" for title in titles)])
+    written = shorten_table(table, format_markdown(table, records))
+    shown = mark_rows(written, [*titles, *(f"{title}, median levels" for title in titles)])
     return f"\n{shown}\n{footnote(records, older=bool(older))}\n"
 
 
@@ -114,17 +112,27 @@ def footnote(records: Iterable[Record], *, older: bool = False) -> str:
     return f"Measured with commit{'s' if commits[1:] else ''} {known}.{f' {OLDER}' if older else ''}\n"
 
 
+def drop_columns(table: str, dropped: Callable[[str], bool]) -> str:
+    """Return a Markdown table without some columns, by their names."""
+    rows = [line.strip("| ").split(" | ") for line in table.strip().split("\n")]
+    kept = [at for at, name in enumerate(rows[0]) if not dropped(name)]
+    return "\n".join(f"| {' | '.join(row[at] for at in kept)} |" for row in rows) + "\n"
+
+
+def shorten_table(table: str, shown: str) -> str:
+    """Leave out columns and shares of new rows and columns that a page does not show."""
+    share = SHARES_LEFT_OUT.get(table)
+    lines = [line for line in shown.strip().split("\n") if share is None or f" | {share} | " not in line]
+    return drop_columns("\n".join(lines), lambda name: name in COLUMNS_LEFT_OUT.get(table, ()))
+
+
 def shorten_peers(shown: str) -> str:
     """Keep one table: means over splits if every method has them, else the first split; and the columns that decide."""
     parts = [part.strip() for part in shown.split("\n\n") if part.startswith("| method")]
     first, *rest = parts
     complete = [part for part in rest if part.count("\n") == first.count("\n") and "±" in part]
     kept = complete[0] if complete and "area" not in first.split("\n")[0] else first
-    rows = [line.strip("| ").split(" | ") for line in kept.strip().split("\n")]
-    dropped = {at for at, name in enumerate(rows[0]) if name in LEFT_OUT}
-    dropped |= {3, 4, 5} if "nearest level" in kept else set()
-    lines = ("| " + " | ".join(cell for at, cell in enumerate(row) if at not in dropped) + " |" for row in rows)
-    return "\n".join(lines) + "\n"
+    return drop_columns(kept, lambda name: name in PEER_COLUMNS_LEFT_OUT or "level" in name)
 
 
 def peers(table: str) -> str:
@@ -142,7 +150,8 @@ def peers(table: str) -> str:
     older = {run["title"] for run in ours if has_changed_since(run["commit"], _module_of(run))}
     said = footnote(ours, older=bool(older)).replace("Measured", "deepmf: measured", 1)
     said += f"Load of the machine: deepmf {_loads(ours)}; others {_loads(others)}.\n"
-    shown = shorten_peers(shown) if shown.startswith("On the first split") else shown
+    is_split = shown.startswith("On the first split")
+    shown = shorten_peers(shown) if is_split else drop_columns(shown, lambda name: name.endswith("RMSE"))
     return f"{mark_rows(shown, sorted(older))}\n{said}"
 
 
