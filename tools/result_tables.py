@@ -290,14 +290,14 @@ def recommending_table() -> str:
         for record in benchmarks("recommending")
         if "relevance" in record and record["data"] == "ml-1m"
     }
-    head = ("NDCG@10", "seeds", *ORDERS, "distinct columns by relevance", "seconds of the fit")
+    head = ("NDCG@10", "seeds", *ORDERS, "distinct columns", "seconds")
     written = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
     for model, name in RANKED.items():
         for where in dict.fromkeys(key[1] for key in records if key[0] == model):
             own = [record for key, record in sorted(records.items()) if key[:2] == (model, where)]
             mark = " †" if any(is_older(record["commit"], model) for record in own) else ""
             ndcg = {order: [record[order]["ndcg"] for record in own] for order in ORDERS}
-            cells = [f"{name}, {where}{mark}", ", ".join(str(record["seed"]) for record in own)]
+            cells = [f"{name}, {where}{mark}", str(len(own))]
             cells += [_show_mean(ndcg["relevance"], spread=True), _show_mean(ndcg["value"])]
             cells += [_show_mean(ndcg["popularity"]), _show_range([record["relevance"]["distinct"] for record in own])]
             written.append(f"| {' | '.join([*cells, _show_range([record['fit_seconds'] for record in own])])} |")
@@ -491,7 +491,7 @@ def _feature_table(data: str, columns: Iterable[str], figure: Callable[[Record, 
             own = feature_records(data, model, with_features=with_features)
             title = (f"{name}, with features" if with_features else name) + _mark(own)
             lines.append(
-                f"| {title} | {' | '.join(mean_error([figure(each, at) for each in own]) for at in columns)} |"
+                f"| {title} | {' | '.join(_show_mean([figure(each, at) for each in own]) for at in columns)} |"
             )
     return "\n".join(lines) + "\n"
 
