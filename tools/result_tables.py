@@ -204,14 +204,14 @@ def defaults() -> str:
     found = [record for record in benchmarks("defaults") if not record["matrix"].endswith((", u1", "authors' split"))]
     records = {(record["matrix"], record["gpu"] is None, record["effort"]): record for record in found}
     written = [
-        "| matrix | means | ALS | OrdinalDMF | seconds: ALS, OrdinalDMF | calibration error | in 90 % intervals | on |",
+        "| matrix | means | ALS | OrdinalDMF | seconds: ALS, OrdinalDMF | calibration error | in 90 % interval | on |",
         "| --- " * 8 + "|",
     ]
     for (matrix, on_cpu, effort), record in sorted(records.items(), key=lambda item: item[1]["entries"]):
         figures = [f"{record['rmse'][name]:.4f}" for name in ("means", "als", "dmf-o")]
         seconds = ", ".join(f"{record['seconds'][name]:.1f}" for name in ("als", "dmf-o"))
         calibrated = f"{record['calibration_error']:.3f}" if "calibration_error" in record else "-"
-        where = f"CPU, threads: {record['threads']}" if on_cpu else record["gpu"]
+        where = f"CPU, threads: {record['threads']}" if on_cpu else record["gpu"].removeprefix("NVIDIA ")
         name = matrix if effort == "normal" else f"{matrix}, {effort} effort"
         name += " †" if is_older(record["commit"], "means", "als", "dmf-o") else ""
         inside = f"{100 * record['coverage']:.1f} %"
