@@ -49,8 +49,8 @@ def test_the_signature_of_a_model_lists_its_settings(name: str) -> None:
     model, settings = model_class(name), model_class(name).settings_class
     shown = {each.name: (each.default, each.annotation) for each in inspect.signature(model).parameters.values()}
     assert shown == {each.name: (each.default, each.annotation) for each in list_settings(settings)}
-    documented = pydoc.render_doc(model, renderer=pydoc.plaintext)
-    assert documented.splitlines()[3].startswith(f" |  {model.__name__}(*, seed: int = 0")
+    documented = pydoc.render_doc(model, renderer=pydoc.plaintext).replace("|", " ").split()  # on one line or several
+    assert f"{model.__name__}( *, seed: int = 0" in " ".join(documented).replace("(*", "( *")
 
 
 def numbers_of(name: str) -> list[str]:

@@ -74,7 +74,7 @@ def save_model(model: Model, path: Path) -> None:
     with temporary_folder(Path(gettempdir())) as folder:
         file = folder / "model.safetensors"
         model.save(file, largest_file=sys.maxsize, check=check)
-        write_bytes(memoryview(file.read_bytes()))
+        write_bytes(file.read_bytes())
 
 
 def _check_saved_interactions(model: Model, file: Path) -> None:

@@ -255,12 +255,13 @@ def write_frames(
             stopped.set()
 
 
-def write_bytes(content: memoryview) -> None:
+def write_bytes(content: bytes) -> None:
     """Write bytes to standard output."""
     if sys.stdout is None:
         raise CannotSave("standard output is closed; give -o FILE")
-    while content:  # where Python runs unbuffered, a pipe may take only a part
-        content = content[sys.stdout.buffer.write(content) :]
+    rest = memoryview(content)
+    while rest:  # where Python runs unbuffered, a pipe may take only a part
+        rest = rest[sys.stdout.buffer.write(rest) :]
     sys.stdout.flush()
 
 
@@ -292,8 +293,8 @@ class _StoppedByUser(Exception):
     """Ends the writing thread after Ctrl-C."""
 
 
-def _escape_bytes(piece: memoryview) -> memoryview:
-    return memoryview(escape_controls(str(piece, "utf-8"), kept="\n\t").encode())
+def _escape_bytes(piece: bytes) -> bytes:
+    return escape_controls(piece.decode(), kept="\n\t").encode()
 
 
 def _round_numbers(frame: pl.DataFrame, digits: int) -> pl.DataFrame:

@@ -109,7 +109,6 @@ class Service:
         limits: ServiceLimits | None = None,
         kinds: Kinds | None = None,
     ) -> None:
-        check_kinds(kinds or {}, model)
         self.kinds: Kinds = kinds or {}
         warnings.simplefilter("ignore", DeepMFWarning)  # they name rows and columns, and nobody reads them here
         self.limits = limits or ServiceLimits()
@@ -123,7 +122,12 @@ class Service:
         self._projection: tuple[int, Projection] | None = None
         self._can_approximate = True
         self._last_followed: tuple[int, ...] = ()  # the model version and the file that the follower loaded last
-        self._publish(self._start(Snapshot.from_model(model), digest))
+        try:
+            check_kinds(self.kinds, model)
+            self._publish(self._start(Snapshot.from_model(model), digest))
+        except BaseException:
+            database.close()
+            raise
         # Two threads, so that slow queries (explain, search) do not delay those that take milliseconds.
         timeout = self.limits.seconds
         self.quick: Batcher[Query, Any] = Batcher(self._answer_queries, name="quick queries", timeout=timeout)

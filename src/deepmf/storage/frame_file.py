@@ -76,7 +76,7 @@ def write_frame_file(
 
 def encode_frames(
     frames: Iterable[Any], schema: Mapping[str, Any], ending: str, *, decimal_comma: bool = False
-) -> Iterator[memoryview]:
+) -> Iterator[bytes]:
     """Yield the header, then each frame, as bytes of a text format."""
     polars = import_polars()
     quoted: bool | None = None  # decided by the first lines, as readers do
@@ -85,7 +85,7 @@ def encode_frames(
         if quoted is None and frame.height:
             quoted = holds_number_texts(frame)
         _TEXTS[ending](frame, content, number == 0, quoted or False, decimal_comma)
-        yield content.getbuffer()
+        yield content.getvalue()
 
 
 def find_label_type(labels: npt.NDArray[Any], whole: str | None = None) -> Any:
@@ -98,7 +98,7 @@ def find_label_type(labels: npt.NDArray[Any], whole: str | None = None) -> Any:
     return find_whole_type(labels, whole) or import_polars().Series(labels[:1].tolist()).dtype
 
 
-def _write_text(pieces: Iterable[memoryview], path: Path) -> None:
+def _write_text(pieces: Iterable[bytes], path: Path) -> None:
     with path.open("wb") as file:
         for piece in pieces:
             file.write(piece)
