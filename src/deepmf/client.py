@@ -329,28 +329,14 @@ class _Routes:
         self, row: Id, entries: Values, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteEntriesResponse]:
         """Replace all entries of a row, known or new."""
-        return _write(
-            "PUT",
-            _path("rows", row, "entries"),
-            WriteEntriesResponse,
-            {"entries": _list_entries("column", entries)},
-            if_match,
-            key,
-        )
+        return _write_entries("PUT", "row", row, entries, if_match, key)
 
     @RouteMethod
     def patch_row_entries(
         self, row: Id, entries: Changes, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteEntriesResponse]:
         """Write or forget (None) some entries of a row; the others stay."""
-        return _write(
-            "PATCH",
-            _path("rows", row, "entries"),
-            WriteEntriesResponse,
-            {"entries": _list_entries("column", entries)},
-            if_match,
-            key,
-        )
+        return _write_entries("PATCH", "row", row, entries, if_match, key)
 
     @RouteMethod
     def delete_row_entries(
@@ -374,28 +360,14 @@ class _Routes:
         self, column: Id, entries: Values, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteEntriesResponse]:
         """Replace all entries of a column, known or new (role rows)."""
-        return _write(
-            "PUT",
-            _path("columns", column, "entries"),
-            WriteEntriesResponse,
-            {"entries": _list_entries("row", entries)},
-            if_match,
-            key,
-        )
+        return _write_entries("PUT", "column", column, entries, if_match, key)
 
     @RouteMethod
     def patch_column_entries(
         self, column: Id, entries: Changes, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteEntriesResponse]:
         """Write or forget (None) some entries of a column; the others stay."""
-        return _write(
-            "PATCH",
-            _path("columns", column, "entries"),
-            WriteEntriesResponse,
-            {"entries": _list_entries("row", entries)},
-            if_match,
-            key,
-        )
+        return _write_entries("PATCH", "column", column, entries, if_match, key)
 
     @RouteMethod
     def delete_column_entries(
@@ -777,6 +749,13 @@ def _write(
     if if_match is not None:
         headers["If-Match"] = if_match
     return Call(method, path, result, body, headers=headers)
+
+
+def _write_entries(
+    method: str, axis: str, label: Id, entries: Changes, if_match: str | None, key: str | None
+) -> Call[WriteEntriesResponse]:
+    body = {"entries": _list_entries("column" if axis == "row" else "row", entries)}
+    return _write(method, _path(f"{axis}s", label, "entries"), WriteEntriesResponse, body, if_match, key)
 
 
 def _new_row(history: Values | None, features: FeatureValues | None) -> dict[str, Any]:

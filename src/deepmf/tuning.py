@@ -36,6 +36,7 @@ from deepmf.models.fitting import check_features, digest
 from deepmf.models.ranking import check_n
 from deepmf.models.registry import model_class
 from deepmf.models.relevance import RankBy, check_rank_by
+from deepmf.training.checkpoint import list_differences
 from deepmf.training.history import Callback, EpochRecord, History
 from deepmf.training.settings import LARGEST, LARGEST_COUNT, Setting, list_settings
 
@@ -674,9 +675,8 @@ def _load_or_create(
     elif not isinstance(stored, dict):
         raise TypeError(f"the fingerprint of a study must be a dict; got {type(stored).__name__}")
     elif stored != own:
-        names = [name for name in own | stored if name not in own or name not in stored or own[name] != stored[name]]
         raise BadSetting(
-            f"{path} is the study of another search (its {', '.join(names)} differ); "
+            f"{path} is the study of another search (its {', '.join(list_differences(own, stored))} differ); "
             "give another file, or delete it to start from scratch"
         )
     return study

@@ -163,7 +163,7 @@ def _convert_pair(model: Model, row: str, column: str) -> tuple[Any, Any]:
     return at
 
 
-def show_errors(errors: list[AreaErrors], *, title: str | None = None) -> None:
+def show_errors(errors: list[AreaErrors]) -> None:
     """Print the errors of each area; errors of levels and of median levels only if there are any."""
     names = ["area", "entries", "RMSE", "MAE"]
     has_levels, has_medians = errors[0].level_rmse is not None, errors[0].median_rmse is not None
@@ -175,7 +175,7 @@ def show_errors(errors: list[AreaErrors], *, title: str | None = None) -> None:
     ]
     names += ["RMSE of levels", "MAE of levels"] * has_levels
     names += ["RMSE of median levels", "MAE of median levels"] * has_medians
-    show_table(names, lines, title=title)
+    show_table(names, lines)
 
 
 def show_ranking(found: RankingEvaluation) -> None:

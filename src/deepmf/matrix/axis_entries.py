@@ -57,6 +57,11 @@ class AxisEntries(NamedTuple):
         starts = np.concatenate([[0], np.cumsum(kept)])[self.starts]
         return AxisEntries(starts, self.others[kept], self.values[kept], self.features, self.extras.take(kept))
 
+    def renumber_others(self) -> tuple[IndexArray, AxisEntries]:
+        """Return the positions on the other axis that occur, increasing, and the entries by places among these."""
+        used, places = np.unique(self.others, return_inverse=True)
+        return used, self._replace(others=places)
+
     def without_each(self, left_out: IndexArray) -> AxisEntries:
         """Return a group for each of some entries of a single group, without that entry."""
         kept = np.arange(self.values.size)[None] != left_out[:, None]

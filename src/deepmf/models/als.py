@@ -701,8 +701,8 @@ def _select_needed(entries: AxisEntries, others: LatentArray) -> tuple[AxisEntri
     """Return entries that point into the few latents they need, so that one row does not copy the whole table."""
     if entries.others.size >= len(others):
         return entries, others
-    used, places = np.unique(entries.others, return_inverse=True)
-    return entries._replace(others=places), others[used]
+    used, entries = entries.renumber_others()
+    return entries, others[used]
 
 
 class ALS(FactorModel):

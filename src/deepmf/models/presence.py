@@ -485,12 +485,10 @@ class WeightedALS(PresenceModel):
         changed = columns[columns >= self.n_columns]
         if changed.size == 0:
             return self
-        found = entries.column_entries(changed)
-        used, places = np.unique(found.others, return_inverse=True)
+        used, found = entries.column_entries(changed).renumber_others()
         extras = Extras(weights=entries.train.weights)
         of_rows = group(used.size, gather(used, *entries.train.by_row, entries.train.values, extras=extras))
         rows = self.describe_rows(of_rows)
-        found = found._replace(others=places)
         solved = _solve(found, rows, self.row_gram, self.penalty, self.n_rows, self.count_weight)
         table = np.zeros((len(entries.columns), self.columns.shape[1]), dtype=np.float32)
         table[: len(self.columns)] = self.columns

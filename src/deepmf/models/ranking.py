@@ -20,7 +20,7 @@ import torch
 from deepmf.errors import BadSetting, MissingDependency
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import NOTHING, AxisEntries
+from deepmf.matrix.axis_entries import NOTHING
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.names import Names
@@ -747,16 +747,6 @@ def check_neighbours(neighbours: ColumnNeighbours | None, rank_by: RankBy | None
     if rank_by == "relevance":
         raise BadSetting("an index of neighbours finds columns by value; leave out neighbours, or set rank_by='value'")
     return "value"
-
-
-def leave_out(scores: FloatArray, observed: AxisEntries, columns: IndexArray, n_columns: int) -> None:
-    """Give the columns that each row has observed the score -inf, in place; scores are (rows, columns)."""
-    place = np.full(n_columns, -1)
-    place[columns] = np.arange(columns.size)
-    row_of = np.repeat(np.arange(len(scores)), np.diff(observed.starts))
-    column_of = place[observed.others]
-    inside = column_of >= 0
-    scores[row_of[inside], column_of[inside]] = -np.inf
 
 
 def most_similar(directions: npt.NDArray[np.float32], labels: Labels, label: Any, n: int) -> Ranking:

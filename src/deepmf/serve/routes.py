@@ -250,8 +250,7 @@ async def put_row_entries(
 ) -> WriteEntriesResponse:
     """Replace all entries of a row, known or new."""
     entries = tuple((entry.column, *read_entry(entry, service.kinds)) for entry in request.entries)
-    write = EntryWrite("row", row, "put", entries, conditions.etags, conditions.key)
-    return _acknowledge_entries(write, await service.writer.run(write), response)
+    return await _write_entries(service, response, EntryWrite("row", row, "put", entries, *conditions))
 
 
 @router.patch("/v1/rows/{row:id}/entries", tags=["entries"])
@@ -260,8 +259,7 @@ async def patch_row_entries(
 ) -> WriteEntriesResponse:
     """Write or forget (null) some entries of a row; the others stay."""
     entries = tuple((entry.column, *read_entry(entry, service.kinds)) for entry in request.entries)
-    write = EntryWrite("row", row, "patch", entries, conditions.etags, conditions.key)
-    return _acknowledge_entries(write, await service.writer.run(write), response)
+    return await _write_entries(service, response, EntryWrite("row", row, "patch", entries, *conditions))
 
 
 @router.delete("/v1/rows/{row:id}/entries", tags=["entries"])
@@ -269,8 +267,7 @@ async def delete_row_entries(
     row: PathId, service: TheService, response: Response, conditions: Conditions
 ) -> WriteEntriesResponse:
     """Forget all entries and features of a row; a row that came after training is no longer known."""
-    write = EntryWrite("row", row, "delete", (), conditions.etags, conditions.key)
-    return _acknowledge_entries(write, await service.writer.run(write), response)
+    return await _write_entries(service, response, EntryWrite("row", row, "delete", (), *conditions))
 
 
 @router.get("/v1/columns/{column:id}/entries", tags=["entries"])
@@ -298,8 +295,7 @@ async def put_column_entries(
 ) -> WriteEntriesResponse:
     """Replace all entries of a column, known or new."""
     entries = tuple((entry.row, *read_entry(entry, service.kinds)) for entry in request.entries)
-    write = EntryWrite("column", column, "put", entries, conditions.etags, conditions.key)
-    return _acknowledge_entries(write, await service.writer.run(write), response)
+    return await _write_entries(service, response, EntryWrite("column", column, "put", entries, *conditions))
 
 
 @router.patch("/v1/columns/{column:id}/entries", tags=["entries"])
@@ -308,8 +304,7 @@ async def patch_column_entries(
 ) -> WriteEntriesResponse:
     """Write or forget (null) some entries of a column; the others stay."""
     entries = tuple((entry.row, *read_entry(entry, service.kinds)) for entry in request.entries)
-    write = EntryWrite("column", column, "patch", entries, conditions.etags, conditions.key)
-    return _acknowledge_entries(write, await service.writer.run(write), response)
+    return await _write_entries(service, response, EntryWrite("column", column, "patch", entries, *conditions))
 
 
 @router.delete("/v1/columns/{column:id}/entries", tags=["entries"])
@@ -317,8 +312,7 @@ async def delete_column_entries(
     column: PathId, service: TheService, response: Response, conditions: RowsConditions
 ) -> WriteEntriesResponse:
     """Forget all entries and features of a column; a column that came after training is no longer known."""
-    write = EntryWrite("column", column, "delete", (), conditions.etags, conditions.key)
-    return _acknowledge_entries(write, await service.writer.run(write), response)
+    return await _write_entries(service, response, EntryWrite("column", column, "delete", (), *conditions))
 
 
 @router.post(
@@ -393,7 +387,8 @@ def _describe_page(found: queries.EntryList, end: int) -> dict[str, Any]:
     }
 
 
-def _acknowledge_entries(write: EntryWrite, receipt: WriteReceipt, response: Response) -> WriteEntriesResponse:
+async def _write_entries(service: Service, response: Response, write: EntryWrite) -> WriteEntriesResponse:
+    receipt: WriteReceipt = await service.writer.run(write)
     return WriteEntriesResponse(
         axis=write.axis,
         id=receipt.id,
@@ -429,8 +424,7 @@ async def put_row_features(
     row: PathId, request: PutFeaturesRequest, service: TheService, response: Response, conditions: Conditions
 ) -> WriteFeaturesResponse:
     """Replace all features of a row, known or new."""
-    write = FeatureWrite("row", row, request.features, conditions.etags, conditions.key)
-    return _acknowledge_features(write, await service.writer.run(write), response)
+    return await _write_features(service, response, FeatureWrite("row", row, request.features, *conditions))
 
 
 @router.delete("/v1/rows/{row:id}/features", tags=["features"])
@@ -438,8 +432,7 @@ async def delete_row_features(
     row: PathId, service: TheService, response: Response, conditions: Conditions
 ) -> WriteFeaturesResponse:
     """Forget the features of a row; a row that came after training and has no entries is no longer known."""
-    write = FeatureWrite("row", row, None, conditions.etags, conditions.key)
-    return _acknowledge_features(write, await service.writer.run(write), response)
+    return await _write_features(service, response, FeatureWrite("row", row, None, *conditions))
 
 
 @router.get("/v1/columns/{column:id}/features", tags=["features"])
@@ -455,8 +448,7 @@ async def put_column_features(
     column: PathId, request: PutFeaturesRequest, service: TheService, response: Response, conditions: Conditions
 ) -> WriteFeaturesResponse:
     """Replace all features of a column, known or new."""
-    write = FeatureWrite("column", column, request.features, conditions.etags, conditions.key)
-    return _acknowledge_features(write, await service.writer.run(write), response)
+    return await _write_features(service, response, FeatureWrite("column", column, request.features, *conditions))
 
 
 @router.delete("/v1/columns/{column:id}/features", tags=["features"])
@@ -464,11 +456,11 @@ async def delete_column_features(
     column: PathId, service: TheService, response: Response, conditions: Conditions
 ) -> WriteFeaturesResponse:
     """Forget the features of a column; a column that came after training and has no entries is no longer known."""
-    write = FeatureWrite("column", column, None, conditions.etags, conditions.key)
-    return _acknowledge_features(write, await service.writer.run(write), response)
+    return await _write_features(service, response, FeatureWrite("column", column, None, *conditions))
 
 
-def _acknowledge_features(write: FeatureWrite, receipt: WriteReceipt, response: Response) -> WriteFeaturesResponse:
+async def _write_features(service: Service, response: Response, write: FeatureWrite) -> WriteFeaturesResponse:
+    receipt: WriteReceipt = await service.writer.run(write)
     return WriteFeaturesResponse(
         axis=write.axis,
         id=receipt.id,

@@ -87,12 +87,16 @@ class Checkpoint:
             raise BadModelFile(f"{self.path} is a checkpoint without the state of a training")
         own = json.loads(json.dumps(self.fingerprint))  # a tuple becomes a list
         if kept != own:
-            differing = [name for name in own | kept if name not in own or name not in kept or own[name] != kept[name]]
             raise BadModelFile(
-                f"{self.path} is the checkpoint of another run (its {', '.join(differing)} differ); "
+                f"{self.path} is the checkpoint of another run (its {', '.join(list_differences(own, kept))} differ); "
                 "delete it to start again, or give another name"
             )
         return state
+
+
+def list_differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """Return the names that only one of two fingerprints has, or that have other values."""
+    return [name for name in one | other if name not in one or name not in other or one[name] != other[name]]
 
 
 def remove_checkpoint(path: Path) -> None:

@@ -123,8 +123,8 @@ class _FoldIn:
         self._used: slice | IndexArray = slice(0, n_others)
         n_used = n_others
         if entries.others.size < n_others:  # few of the columns are needed
-            used, places = np.unique(entries.others, return_inverse=True)
-            entries, self._used, n_used = entries._replace(others=places.astype(np.int64)), used, used.size
+            used, entries = entries.renumber_others()
+            self._used, n_used = used, used.size
         self._own, self._others, self._n_others, self._device = own, others, n_others, device
         self._solver = AxisSolver(entries, units.standardise(entries.values), n_others=n_used, device=device)
         self._inputs = Inputs(entries, None, n_others=n_used, device=device)

@@ -255,8 +255,8 @@ class LinearPart:
         if self.model.n_samples:
             return self.model.encode_columns(entries, rows)
         if entries.others.size < len(rows):  # few of the rows are needed
-            used, places = np.unique(entries.others, return_inverse=True)
-            rows, log_slopes, entries = rows[used], log_slopes[used], entries._replace(others=places)
+            used, entries = entries.renumber_others()
+            rows, log_slopes = rows[used], log_slopes[used]
         return self.model.encode_columns(entries, self.remove_weights(rows, log_slopes))
 
     def balance_columns(self, columns: LatentArray, fields: slice, counts: npt.NDArray[Any]) -> LatentArray:
