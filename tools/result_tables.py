@@ -40,6 +40,7 @@ VALUE = re.compile(r"(<!-- value ([^>]*?) -->)[^<]*(<!-- end -->)")
 OLDER = "† Measured before a later change of the code."
 IMPUTER = "deepmf.sklearn.imputer"
 # Columns and rows that only the tables in results/ show.
+KNOWN_PEERS = {"ml-1m-authors": "MovieLens-1M", "ml-100k-folds": "MovieLens-100K"}  # side by side in one table
 PEER_COLUMNS_LEFT_OUT = ("MAE", "MiB", "recall@20", "recall@10", "precision@10", "MRR@10", "MAP@10", "novelty, bits")
 COLUMNS_LEFT_OUT = {"u1": ("MAE", "RMSE of levels"), "random": ("MAE", "RMSE of levels")}
 SHARES_LEFT_OUT = {"table1": "10%"}
@@ -61,6 +62,7 @@ def block(kind: str, table: str) -> str:
         return f"\n{peers(table)}\n"
     if kind == "benchmark":
         own = {
+            "choosing": choosing_table,
             "defaults": defaults,
             "features": feature_tables,
             "coverage": coverage_table,
@@ -137,22 +139,47 @@ def shorten_peers(shown: str) -> str:
 
 def peers(table: str) -> str:
     """Return a table of the comparison with other libraries, with commits of our rows and the loads that all ran at."""
-    kept = RESULTS / "peers" / f"{table}.md"
-    if not kept.exists():
-        return NOTHING_YET
-    shown = kept.read_text(encoding="utf-8")
+    if table == "known":
+        shown, tasks = known_peers(), list(KNOWN_PEERS)
+    else:
+        kept = RESULTS / "peers" / f"{table}.md"
+        if not kept.exists():
+            return NOTHING_YET
+        shown, tasks = kept.read_text(encoding="utf-8"), ["size-*" if table == "sizes" else table]
     if table == "not-run":
         return shown
-    tasks = "size-*" if table == "sizes" else table
-    runs = [_json(path) for path in sorted((RESULTS / "peers" / "runs").glob(f"{tasks}/*.json"))]
-    runs = [run for run in runs if not run["failure"]]
+    paths = [path for task in tasks for path in sorted((RESULTS / "peers" / "runs").glob(f"{task}/*.json"))]
+    runs = [run for run in map(_json, paths) if not run["failure"]]
     ours, others = ([run for run in runs if run["title"].startswith("deepmf") == own] for own in (True, False))
     older = {run["title"] for run in ours if has_changed_since(run["commit"], _module_of(run))}
     said = footnote(ours, older=bool(older)).replace("Measured", "deepmf: measured", 1)
     said += f"Load of the machine: deepmf {_loads(ours)}; others {_loads(others)}.\n"
-    is_split = shown.startswith("On the first split")
-    shown = shorten_peers(shown) if is_split else drop_columns(shown, lambda name: name.endswith("RMSE"))
+    if table == "sizes":
+        shown = drop_columns(shown, lambda name: name.endswith("RMSE"))
+    elif shown.startswith("On the first split"):
+        shown = shorten_peers(shown)
     return f"{mark_rows(shown, sorted(older))}\n{said}"
+
+
+def known_peers() -> str:
+    """Return the errors of known rows and columns of both data sets, in one table."""
+    million, hundred = (
+        shorten_peers((RESULTS / "peers" / f"{task}.md").read_text(encoding="utf-8")) for task in KNOWN_PEERS
+    )
+    hundred = drop_columns(hundred, lambda name: name in ("log loss", "calibration error"))
+    left, right = (
+        {line.split(" | ")[0]: line.removesuffix(" |").split(" | ")[1:] for line in table.strip().split("\n")}
+        for table in (million, hundred)
+    )
+    lines = []
+    for title in left | right:
+        cells = [table.get(title, ["-"] * len(table["| method"])) for table in (left, right)]
+        if title == "| method":
+            cells = [
+                [f"{names[0]}, {data}", *names[1:]] for names, data in zip(cells, KNOWN_PEERS.values(), strict=True)
+            ]
+        lines.append(" | ".join([title, *cells[0], *cells[1]]) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def _loads(runs: Iterable[Record]) -> str:
@@ -197,6 +224,21 @@ def benchmarks(name: str) -> list[Record]:
     """Return the records of a benchmark, the oldest first."""
     lines = (RESULTS / "benchmarks.jsonl").read_text(encoding="utf-8").splitlines()
     return [record for record in map(json.loads, lines) if record["benchmark"] == name]
+
+
+def choosing_table() -> str:
+    """Return the errors of some models by area: a short form of the first table of the paper."""
+    written = ["| model | area I | II: new rows | III: new columns | IV: both new |", "| --- " * 5 + "|"]
+    for recipe in ("dmf-o", "als", "i-autorec", "dmf", "means"):
+        model = MODELS[recipe]
+        figures = [value(f"table1/{recipe} 20% {area} .3") if area in _areas_of(recipe) else "-" for area in AREAS]
+        written.append(f"| `{model.class_name}` | {' | '.join(figures)} |")
+    return "\n".join(written) + "\n"
+
+
+def _areas_of(recipe: str) -> set[str]:
+    """Return the areas in which a row of the first table has figures."""
+    return {record["area"] for record in table_records("table1") if record["recipe"] == f"table1/{recipe}"}
 
 
 def defaults() -> str:
