@@ -1,17 +1,12 @@
-"""`python -m deepmf`: the same command line under the same name."""
+"""`python -m deepmf`: the command line as a process."""
 
+import signal
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
-
-import deepmf.__main__
-from deepmf.cli.app import main
-
-
-def test_it_is_the_command_line() -> None:
-    assert deepmf.__main__.main is main
 
 
 @pytest.mark.slow
@@ -25,3 +20,21 @@ def test_it_is_the_command_line() -> None:
 def test_as_a_process(arguments: list[str], code: int, out: str, err: str) -> None:
     ended = subprocess.run([sys.executable, "-m", "deepmf", *arguments], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (code, out, err)
+
+
+# A module in the place of another, whose import is interrupted.
+INTERRUPTED = "import os, signal, time\nos.kill(os.getpid(), {signal})\ntime.sleep(20)\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise")
+@pytest.mark.parametrize(
+    ("module", "number"), [("typer", signal.SIGINT), ("torch", signal.SIGINT), ("torch", signal.SIGTERM)]
+)
+def test_an_interrupted_import_ends_quietly(tmp_path: Path, module: str, number: signal.Signals) -> None:
+    (tmp_path / f"{module}.py").write_text(INTERRUPTED.format(signal=int(number)))
+    (tmp_path / "entries.csv").write_text("user,film,stars\n1,a,5\n2,b,3\n")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from deepmf.__main__ import main; main()"
+    command = [sys.executable, "-c", code, "fit", "entries.csv", "-o", "model.safetensors"]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (128 + number, "", "")

@@ -48,7 +48,7 @@ def test_it_says_what_it_is(wheel: zipfile.ZipFile) -> None:
     told = wheel.read(about["METADATA"]).decode()
     assert f"Version: {PROJECT['version']}\n" in told
     assert set(re.findall(r"^Provides-Extra: (.*)$", told, re.MULTILINE)) == EXTRAS.keys()
-    assert "deepmf = deepmf.cli.app:main" in wheel.read(about["entry_points.txt"]).decode()
+    assert "deepmf = deepmf.__main__:main" in wheel.read(about["entry_points.txt"]).decode()
     assert "licenses/LICENSE" in about
 
 

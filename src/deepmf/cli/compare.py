@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from deepmf.models.base import Model
     from deepmf.models.relevance import RankBy
 
-_WORTH_TELLING = 10.0  # seconds
-
 
 @with_reading_options
 def compare(
@@ -166,8 +164,8 @@ def _tell_time(n_models: int, show: Progress) -> Progress:
 
     def tell(n_done: int, n_fits: int | None) -> None:
         show(n_done, n_fits)
-        left = 0.0 if n_fits is None else (time.perf_counter() - start) * (n_fits - n_done) / n_done
-        if n_done == n_models and left > _WORTH_TELLING:
+        if n_done == n_models and n_fits is not None and n_fits > n_done:
+            left = (time.perf_counter() - start) * (n_fits - n_done) / n_done
             say(f"deepmf: {n_done} of {n_fits} fits are done; the others take {describe_duration(left)}", err=True)
 
     return tell

@@ -18,8 +18,8 @@ from types import FrameType
 
 from deepmf.errors import BadSetting
 
-# Polite requests to end; Windows has only the first.
-_ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
+# Requests to end; Windows has no SIGHUP.
+_ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
 _TRUNCATED = (
     b"deepmf: a file that was open was truncated, or its disk can no longer be read; "
@@ -60,14 +60,18 @@ def report_truncated_files() -> Iterator[None]:
 
 @contextmanager
 def interrupt_on_signals() -> Iterator[list[int]]:
-    """Have SIGTERM and SIGHUP raise `KeyboardInterrupt`; yield the list of signals that arrived.
+    """Have signals raise `KeyboardInterrupt`, as Ctrl-C does; yield the list of signals that arrived.
 
-    A signal that is ignored (as by `nohup`) or handled by other code stays as it is.
+    While torch is imported, they end the process at once: an exception there would end in a message of its compiled
+    code, and nothing has been computed yet. A signal that is ignored (as by `nohup`) or handled by other code stays as
+    it is.
     """
     arrived: list[int] = []
     terminals = [stream.fileno() for stream in (sys.stdout, sys.stderr) if stream is not None and stream.isatty()]
 
-    def interrupt(number: int, _: FrameType | None) -> None:
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if _imports_torch(frame):
+            os._exit(128 + number)
         arrived.append(number)
         if signal.Signals(number).name == "SIGHUP":
             _write_to_nowhere(terminals)
@@ -75,14 +79,23 @@ def interrupt_on_signals() -> Iterator[list[int]]:
 
     in_main = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
     numbers = [getattr(signal, name) for name in _ENDING_SIGNALS if in_main and hasattr(signal, name)]
-    taken = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    handlers = {number: signal.getsignal(number) for number in numbers}
+    taken = {n: handler for n, handler in handlers.items() if handler in (signal.SIG_DFL, signal.default_int_handler)}
     for number in taken:
         signal.signal(number, interrupt)
     try:
         yield arrived
     finally:
-        for number in taken:
-            signal.signal(number, signal.SIG_DFL)
+        for number, handler in taken.items():
+            signal.signal(number, handler)
+
+
+def _imports_torch(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_globals.get("__name__") == "torch":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _write_to_nowhere(terminals: list[int]) -> None:
