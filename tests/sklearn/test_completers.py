@@ -10,7 +10,7 @@ import pytest
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.means import Means
-from deepmf.sklearn.completers import WIDTH, ByMeans, ByModel, Gaussian, Gaussians, Neighbours, Stacked
+from deepmf.sklearn.completers import WIDTH, ByMeans, ByModel, Gaps, Gaussian, Gaussians, Neighbours, Stacked
 from deepmf.sklearn.table import TableEntries
 
 TABLE = np.array([[1.0, 2.0], [3.0, np.nan], [5.0, 7.0]])
@@ -52,12 +52,13 @@ def holes(table: Array, share: float) -> Array:
     return np.where(np.random.default_rng(1).random(table.shape) < share, np.nan, table)
 
 
+@pytest.mark.parametrize("n_columns", [6, 12])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.8, 1.0])
-def test_expected_cells_are_conditional_means(share: float) -> None:
-    gaussian = known_gaussian(6)
-    table, weights = holes(np.random.default_rng(2).normal(size=(12, 6)), share), np.linspace(0.5, 1.5, 12)
+def test_expected_cells_are_conditional_means(share: float, n_columns: int) -> None:
+    gaussian = known_gaussian(n_columns)
+    table, weights = holes(np.random.default_rng(2).normal(size=(12, n_columns)), share), np.linspace(0.5, 1.5, 12)
     found = gaussian.expect(table, weights)
-    covariance = np.zeros((6, 6))
+    covariance = np.zeros((n_columns, n_columns))
     for row, cells, log_density, weight in zip(table, found.cells, found.log_densities, weights, strict=True):
         seen = ~np.isnan(row)
         across = gaussian.covariance[np.ix_(~seen, seen)]
@@ -74,9 +75,11 @@ def test_expected_cells_are_conditional_means(share: float) -> None:
 
 
 def test_rows_some_at_a_time_are_as_all_at_once() -> None:
-    gaussian, table = known_gaussian(5), holes(np.random.default_rng(2).normal(size=(40, 5)), 0.4)
+    gaussian, table = known_gaussian(12), holes(np.random.default_rng(2).normal(size=(40, 12)), 0.4)
     whole = gaussian.expect(table, np.ones(40))
-    for found, expected in zip(gaussian.expect(table, np.ones(40), cells_at_a_time=8), whole, strict=True):
+    for found, expected in zip(
+        gaussian.expect(table, np.ones(40), gaps=Gaps(table, cells_at_a_time=8)), whole, strict=True
+    ):
         np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
@@ -172,13 +175,13 @@ def test_expected_cells_without_weights_are_the_same() -> None:
     assert not found.covariance.any()
 
 
-@pytest.mark.parametrize("n_observed", [2, 10])
-def test_draws_have_the_joint_conditional_distribution(n_observed: int) -> None:
-    """Whichever of the observed and the missing cells are fewer."""
-    gaussian = known_gaussian(12)
-    rows = np.full((40_000, 12), np.nan)
+@pytest.mark.parametrize(("n_observed", "n_columns"), [(2, 12), (10, 12), (2, 5)])
+def test_draws_have_the_joint_conditional_distribution(n_observed: int, n_columns: int) -> None:
+    """Whichever of the observed and the missing cells are fewer, and where columns are few."""
+    gaussian = known_gaussian(n_columns)
+    rows = np.full((40_000, n_columns), np.nan)
     rows[:, :n_observed] = np.linspace(-1.0, 1.0, n_observed)
-    drawn = gaussian.draw(rows, np.random.default_rng(0), cells_at_a_time=1 << 22)[:, n_observed:]
+    drawn = gaussian.draw(rows, np.random.default_rng(0), gaps=Gaps(rows, cells_at_a_time=1 << 22))[:, n_observed:]
     one_row = gaussian.expect(rows[:1], np.ones(1))
     spreads = np.sqrt(one_row.covariance.diagonal()[n_observed:])
     np.testing.assert_allclose(drawn.mean(axis=0) / spreads, one_row.cells[0, n_observed:] / spreads, atol=0.03)

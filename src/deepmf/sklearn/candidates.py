@@ -49,10 +49,10 @@ _ROWS_OF_A_PART = 4  # for each column: with fewer, two Gaussians were never bet
 MOST_COLUMNS = 500
 
 # A table of more columns is wide: two Gaussians take too long, and one is as good after a few passes (RMSE on 280
-# columns, of which 260 are categories: .485 after 4, .484 after 10).
+# columns, of which 260 are categories: .485 after 4, .484 after 10), or after a single one from a start.
 _WIDE = 200
 
-_PASSES_OF_WIDE = 5
+_PASSES_OF_WIDE, _PASSES_FROM_START = 5, 1
 
 
 def list_suitable(shape: tuple[int, int]) -> tuple[str, ...]:
@@ -92,14 +92,18 @@ def fit_whole_rows(
     seed: int,
     fitted: Mapping[str, Completer] = MappingProxyType({}),
 ) -> WholeRows:
-    """Fit one of `WHOLE_ROWS` to rows with NaN, and weights (rows,); Gaussians of many rows start from `fitted`."""
+    """Fit one of `WHOLE_ROWS` to rows with NaN, and weights (rows,).
+
+    Gaussians of many rows or columns start from `fitted`.
+    """
     if name == "column-means":
         return ByMeans()
     if name == "neighbours":
         return Neighbours.fit(table, weights=weights, seed=seed)
-    passes = PASSES if table.shape[1] <= _WIDE else _PASSES_OF_WIDE
-    starts = _STARTS[name] if len(table) >= _ROWS_TO_START * table.shape[1] else ()
+    n_rows, n_columns = table.shape
+    starts = _STARTS[name] if n_columns > _WIDE or n_rows >= _ROWS_TO_START * n_columns else ()
     start = next((found for each in starts if isinstance(found := fitted.get(each), Gaussians)), None)
+    passes = PASSES if n_columns <= _WIDE else _PASSES_OF_WIDE if start is None else _PASSES_FROM_START
     return fit_gaussians(name, table, weights=weights, seed=seed, passes=passes, start=start)
 
 
@@ -184,7 +188,7 @@ class TableModels:
             )
         elif self.asked != AUTO:
             self.make_model(self.asked)
-        else:
+        elif self.given:
             known = sorted(
                 {setting.name for name in MODELS for setting in list_settings(model_class(name).settings_class)}
             )

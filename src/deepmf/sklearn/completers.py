@@ -132,7 +132,7 @@ _ROWS_OF_A_COLUMN = 4  # for each column
 # Groups of rows, at most on either side: with more, each takes longer to handle than its smaller blocks save.
 _GROUPS = 4
 
-_FEW_COLUMNS = 10  # are solved for together
+_FEW_COLUMNS = 10  # in which many rows have the same gaps
 
 _CELLS_AT_A_TIME = 1 << 20  # of the inverses of some rows: 8 MB
 
@@ -163,33 +163,49 @@ class Gaussian:
         """The inverse of the covariance."""
         return self._factor.invert()
 
-    def expect(
-        self, table: FloatArray, weights: FloatArray | None = None, *, cells_at_a_time: int = _CELLS_AT_A_TIME
-    ) -> Expected:
-        """Return the expected cells of rows with NaN; `weights` (rows,) weight their covariances; None: they stay 0."""
-        observed = ~np.isnan(table)
-        deviations = np.where(observed, table - self.means, 0.0)
+    def expect(self, table: FloatArray, weights: FloatArray | None = None, *, gaps: Gaps | None = None) -> Expected:
+        """Return the expected cells of rows with NaN.
+
+        `weights` (rows,) weight the covariances of rows; None: these stay 0. `gaps` are those of the table, if known.
+        """
+        gaps = gaps or Gaps(table)
+        deviations = np.where(gaps.observed, table - self.means, 0.0)
+        if gaps.patterns is not None:
+            found = self._solve_patterns(deviations, gaps, weights)
+            return found._replace(cells=self.means + found.cells)
         covariance, log_densities = np.zeros_like(self.covariance), np.zeros(len(table))
-        for rows, few_observed in _groups(observed, cells_at_a_time):
+        for rows, few_observed in gaps.groups:
             solve = self._solve_observed if few_observed else self._solve_missing
-            some = solve(deviations[rows], observed[rows], None if weights is None else weights[rows])
+            some = solve(deviations[rows], gaps.observed[rows], None if weights is None else weights[rows])
             deviations[rows], log_densities[rows] = some.cells, some.log_densities
             covariance += some.covariance
         return Expected(self.means + deviations, covariance, log_densities)
 
-    def draw(
-        self, table: FloatArray, random: np.random.Generator, *, cells_at_a_time: int = _CELLS_AT_A_TIME
-    ) -> FloatArray:
+    def draw(self, table: FloatArray, random: np.random.Generator, *, gaps: Gaps | None = None) -> FloatArray:
         """Return rows with NaN completed by a draw; the missing cells of a row are drawn together."""
-        drawn = table.copy()
-        incomplete = np.flatnonzero(np.isnan(table).any(axis=1))
-        observed = ~np.isnan(table[incomplete])
-        deviations = np.where(observed, table[incomplete] - self.means, 0.0)
-        for rows, few_observed in _groups(observed, cells_at_a_time):
+        gaps = gaps or Gaps(table)
+        deviations = np.where(gaps.observed, table - self.means, 0.0)
+        if gaps.patterns is not None:
+            deviations = self._draw_patterns(deviations, gaps, random)
+        for rows, few_observed in gaps.groups:
             draw = self._draw_given_observed if few_observed else self._draw_missing
-            deviations[rows] = draw(deviations[rows], observed[rows], random)
-        drawn[incomplete] = np.where(observed, table[incomplete], self.means + deviations)
-        return drawn
+            deviations[rows] = draw(deviations[rows], gaps.observed[rows], random)
+        return np.where(gaps.observed, table, self.means + deviations)
+
+    def _solve_patterns(self, deviations: FloatArray, gaps: Gaps, weights: FloatArray | None) -> Expected:
+        """Solve with the covariance of the observed cells of each pattern."""
+        assert gaps.patterns is not None
+        known, of_rows = gaps.patterns
+        both = known[:, :, None] & known[:, None, :]
+        factors = _Factors.of(np.where(both, self.covariance, np.eye(self.means.size)))
+        inverses = factors.invert() * both
+        solved = np.einsum("rij,rj->ri", inverses[of_rows], deviations)
+        covariance = np.zeros_like(self.covariance)
+        if weights is not None:
+            added = np.tensordot(np.bincount(of_rows, weights, minlength=len(known)), inverses, axes=1)
+            covariance = weights.sum() * self.covariance - self.covariance @ added @ self.covariance
+        log_densities = -0.5 * ((solved * deviations).sum(axis=1) - factors.log_determinants[of_rows])
+        return Expected(np.where(gaps.observed, deviations, solved @ self.covariance), covariance, log_densities)
 
     def _solve_observed(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray | None) -> Expected:
         """Solve with the covariance of the observed cells of each row."""
@@ -228,13 +244,23 @@ class Gaussian:
     def _draw_given_observed(
         self, deviations: FloatArray, observed: MaskArray, random: np.random.Generator
     ) -> FloatArray:
-        """Draw whole rows, and correct each by its expected cells given its error in the observed cells.
+        """Draw the missing cells of each row by its observed cells."""
+        noise = self._draw_rows(len(deviations), random)
+        return self._solve_observed(np.where(observed, deviations - noise, 0.0), observed, None).cells + noise
+
+    def _draw_patterns(self, deviations: FloatArray, gaps: Gaps, random: np.random.Generator) -> FloatArray:
+        """Draw the missing cells of rows by the observed cells of their pattern."""
+        noise = self._draw_rows(len(deviations), random)
+        return self._solve_patterns(np.where(gaps.observed, deviations - noise, 0.0), gaps, None).cells + noise
+
+    def _draw_rows(self, n_rows: int, random: np.random.Generator) -> FloatArray:
+        """Draw deviations of whole rows, to be corrected by what their errors in the observed cells let expect.
 
         The deviation of a drawn row from its own expected cells has the conditional distribution of the missing cells
         (Matheron's rule).
         """
-        noise = random.standard_normal(deviations.shape) @ np.linalg.cholesky(self.covariance).T
-        return self._solve_observed(np.where(observed, deviations - noise, 0.0), observed, None).cells + noise
+        drawn: FloatArray = random.standard_normal((n_rows, self.means.size)) @ np.linalg.cholesky(self.covariance).T
+        return drawn
 
     def _draw_missing(self, deviations: FloatArray, observed: MaskArray, random: np.random.Generator) -> FloatArray:
         """Draw the missing cells of each row by the Cholesky factor of their precision."""
@@ -243,6 +269,34 @@ class Gaussian:
         own = blocks.cells(deviations @ self.precision)
         noise = blocks.own_cells(random.standard_normal(own.shape))
         return deviations + blocks.spread(factors.draw(own, noise))
+
+
+class Patterns(NamedTuple):
+    """The different patterns of observed cells (patterns, columns), and the pattern of each row (rows,)."""
+
+    observed: MaskArray
+    of_rows: IndexArray
+
+    @classmethod
+    def of(cls, observed: MaskArray) -> Patterns:
+        """Find the patterns of rows (rows, columns) of few columns."""
+        codes = observed @ (1 << np.arange(observed.shape[1]))
+        _, first, of_rows = np.unique(codes, return_index=True, return_inverse=True)
+        return cls(observed[first], of_rows)
+
+
+class Gaps:
+    """The missing cells of rows, and which rows are solved for together.
+
+    observed: (rows, columns). patterns: those of a table of few columns.
+    groups: of other tables, rows with about equally many cells to solve for, and whether few are observed.
+    """
+
+    def __init__(self, table: FloatArray, *, cells_at_a_time: int = _CELLS_AT_A_TIME) -> None:
+        self.observed: MaskArray = ~np.isnan(table)
+        narrow = table.shape[1] <= _FEW_COLUMNS
+        self.patterns = Patterns.of(self.observed) if narrow else None
+        self.groups = [] if narrow else list(_groups(self.observed, cells_at_a_time))
 
 
 class _Blocks:
@@ -333,7 +387,7 @@ class Gaussians(WholeRows):
         rows = sample_rows(table, seed=seed, most_rows=most_rows, most_work=most_work / n_parts)
         table, counted = table[rows], np.ones(rows.size) if weights is None else weights[rows]
         if start is not None and len(start.parts) == n_parts:
-            chances = start._weights([part.expect(table) for part in start.parts])
+            chances = start._weights(start._expect(table))
             return start._improve(table, chances, counted, shrinkage, passes, still)
         if n_parts == 1:
             observed = ~np.isnan(table)
@@ -351,14 +405,14 @@ class Gaussians(WholeRows):
 
     def complete(self, table: FloatArray) -> FloatArray:
         """Return rows with expected values in place of NaN."""
-        found = [part.expect(table) for part in self.parts]
+        found = self._expect(table)
         return self._mix(found, self._weights(found))
 
     def choose_parts(self, table: FloatArray, random: np.random.Generator) -> IndexArray:
         """Draw the Gaussian of each row, (rows,), given its observed cells."""
         if len(self.parts) == 1:
             return np.zeros(len(table), dtype=np.int64)
-        ends = np.cumsum(self._weights([part.expect(table) for part in self.parts]), axis=1)
+        ends = np.cumsum(self._weights(self._expect(table)), axis=1)
         return np.asarray((ends[:, :-1] < random.random((len(table), 1))).sum(axis=1), dtype=np.int64)
 
     def draw(self, table: FloatArray, parts: IndexArray, random: np.random.Generator) -> FloatArray:
@@ -382,11 +436,11 @@ class Gaussians(WholeRows):
 
         chances: the probability of each Gaussian for each row, (rows, Gaussians). counted: the weight of each row.
         """
-        best, last, total = self, None, counted.sum()
+        best, last, total, gaps = self, None, counted.sum(), Gaps(table)
         for taken in range(passes):
             # Covariances have the weights of the pass before: those of this one are not known before all densities are.
             weights = chances * counted[:, None]
-            found = [part.expect(table, own) for part, own in zip(best.parts, weights.T, strict=True)]
+            found = [part.expect(table, own, gaps=gaps) for part, own in zip(best.parts, weights.T, strict=True)]
             chances = best._weights(found)
             cells = best._mix(found, chances)
             if last is not None and np.sqrt(counted @ np.mean(np.square(cells - last), axis=1) / total) < still:
@@ -394,6 +448,11 @@ class Gaussians(WholeRows):
             better = _maximise(found, chances * counted[:, None], total, shrinkage)
             best, last = replace(better, passes=taken + 1), cells
         return best
+
+    def _expect(self, table: FloatArray) -> list[Expected]:
+        """Return what each Gaussian lets expect of rows with NaN."""
+        gaps = Gaps(table)
+        return [part.expect(table, gaps=gaps) for part in self.parts]
 
     def _weights(self, found: list[Expected]) -> FloatArray:
         """Return the probability of each Gaussian for each row, (rows, Gaussians)."""
@@ -514,7 +573,7 @@ def _groups(observed: MaskArray, cells_at_a_time: int) -> Iterator[tuple[IndexAr
     """Yield rows with about equally many cells to solve for, some of them at a time, and whether few are observed."""
     n_columns = observed.shape[1]
     counts = np.count_nonzero(observed, axis=1)
-    few_observed = (2 * counts < n_columns) & (n_columns > _FEW_COLUMNS)
+    few_observed = 2 * counts < n_columns
     widths = np.where(few_observed, counts, n_columns - counts)
     steps = np.maximum(np.ceil(widths / max(_FEW_COLUMNS, n_columns / _GROUPS)), 1.0)
     for step, few in sorted(set(zip(steps.tolist(), few_observed.tolist(), strict=True))):
