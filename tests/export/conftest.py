@@ -44,6 +44,9 @@ ON_LEVELS: dict[str, Callable[[], Model]] = {
     "dmf-o, columns refined": lambda: OrdinalDMF(**SMALL, **OWN | {"row_penalty": None}),
     "dmf-o, linear": lambda: OrdinalDMF(**SMALL, **OWN | {"linear_size": 4}),
     "dmf-o, sampled": lambda: OrdinalDMF(**SMALL, **OWN | {"linear_size": 4, "linear_iterations": 3}),
+    "dmf-o, projected": lambda: OrdinalDMF(
+        **SMALL, **OWN | {"linear_size": 20, "linear_iterations": 24, "linear_samples": 16}
+    ),
 }
 ON_INTERVAL: dict[str, Callable[[], Model]] = {
     "dmf, interval": lambda: DMF(**SMALL, inputs="raw"),

@@ -37,7 +37,17 @@ REFINED = ["dmf-o, refined", "dmf-o, rows refined", "dmf-o, columns refined"]
 
 LINEAR = ["dmf-o, linear", "dmf-o, linear, interval"]
 
-NAMES = ["dmf", "dmf, interval", "dmf-d", "dmf-o", "dmf-o, interval", *REFINED, *LINEAR, "dmf-o, sampled"]
+NAMES = [
+    "dmf",
+    "dmf, interval",
+    "dmf-d",
+    "dmf-o",
+    "dmf-o, interval",
+    *REFINED,
+    *LINEAR,
+    "dmf-o, sampled",
+    "dmf-o, projected",
+]
 
 
 @pytest.mark.slow
@@ -111,7 +121,8 @@ def test_a_linear_part_is_a_part_of_what_is_exported(models: dict[str, Any], nam
 
 
 def test_samples_of_the_posterior_are_a_part_of_what_is_exported(models: dict[str, Any]) -> None:
-    assert models["dmf-o, sampled"].chosen_on_entries_["linear_samples"] > 0
+    for name in ("dmf-o, sampled", "dmf-o, projected"):
+        assert models[name].chosen_on_entries_["linear_samples"] > 0
 
 
 def test_what_has_no_parts() -> None:

@@ -218,3 +218,16 @@ def test_columns_are_recommended_by_relevance(model: BayesianMF) -> None:
     assert ranking.presence is not None and ranking.liked is not None
     relevance = ranking.presence * ranking.liked ** model.chosen_on_entries_["liking_weight"]
     assert np.all(np.diff(relevance) <= 1e-9)
+
+
+def test_the_latents_of_many_samples_are_narrow_and_are_stored(ratings: Any, tmp_path: Path) -> None:
+    model = BayesianMF(epochs=60, samples=30, latent_size=10, device="cpu").fit(ratings.train)
+    assert model.predictor_.rows.base.shape[1] < 30 * 10
+    model.save(tmp_path / "model.safetensors")
+    train, row = ratings.train, model.row_labels_[3]
+    known = train.row_labels[train.entry_rows] == row
+    columns, values = (each[known] for each in train.entries()[1:])
+    expected = model.predict([row] * 100, model.column_labels_)
+    for each in (model, load(tmp_path / "model.safetensors")):
+        np.testing.assert_allclose(each.predict([row] * 100, model.column_labels_), expected, atol=1e-6)
+        np.testing.assert_allclose(each.fold_in(columns, values).predict(model.column_labels_), expected, atol=1e-3)

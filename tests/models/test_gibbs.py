@@ -13,6 +13,7 @@ from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.gibbs.chain import GibbsSampler, Units, compute_effective_size, compute_r_hat, draw_alpha
 from deepmf.models.gibbs.posterior import AxisSolver
+from deepmf.models.gibbs.prediction import find_projection
 from deepmf.models.gibbs.prior import (
     DenseInputs,
     Inputs,
@@ -247,3 +248,17 @@ def test_diagnostics_know_independent_numbers_from_a_walk() -> None:
     walk = np.cumsum(numbers.standard_normal(500))
     assert compute_effective_size(walk) < 20 and compute_r_hat(walk) > 1.2
     assert compute_effective_size(numbers.standard_normal(500)) > 300
+
+
+@pytest.mark.parametrize(("n_rows", "rank", "most"), [(90, 5, 20), (90, 60, 20), (12, 30, 20), (30, 0, 20)])
+def test_a_projection_keeps_the_products_as_the_best_low_rank_part_does(n_rows: int, rank: int, most: int) -> None:
+    dice = np.random.default_rng(0)
+    rows, columns = (dice.normal(size=(n, rank)) @ dice.normal(size=(rank, 200)) for n in (n_rows, 70))
+    rows *= np.geomspace(1, 100, 200)
+    projection = find_projection(*(torch.from_numpy(each.astype(np.float32)) for each in (rows, columns)), most=most)
+    products = rows @ columns.T
+    values = np.linalg.svd(products, compute_uv=False)
+    left_out = np.sqrt(np.square(values[most:]).sum())
+    found = (rows @ projection.rows) @ (columns @ projection.columns).T
+    assert np.linalg.norm(products - found) <= 1.05 * left_out + 1e-3 * values[0]
+    assert projection.rows.shape[1] == projection.columns.shape[1] <= most

@@ -211,6 +211,7 @@ class SampledSolution(nn.Module):
     """Samples of the posterior: the conditional means of `gibbs/` in each sample, given its draws of the other side.
 
     factor: of the latents of this side; the product of both sides is an average over samples.
+    projection: (samples x latent, projected) of the factors of all samples; None: they stay as they are.
     """
 
     lines: Tensor  # (samples, inputs, latent + 1) the last for the effect
@@ -222,8 +223,19 @@ class SampledSolution(nn.Module):
     precisions: Tensor  # (samples, latent + 1, latent + 1)
     alphas: Tensor  # (samples, 1, 1)
 
-    def __init__(self, model: SampledModel, own: AxisSamples, others: AxisSamples, *, factor: float) -> None:
+    projection: Tensor | None
+
+    def __init__(
+        self,
+        model: SampledModel,
+        own: AxisSamples,
+        others: AxisSamples,
+        *,
+        factor: float,
+        projection: LatentArray | None,
+    ) -> None:
         super().__init__()
+        self.register_buffer("projection", None if projection is None else torch.from_numpy(factor * projection))
         draws = torch.from_numpy(others.draws.astype(np.float32))
         self._units, self._factor = model.encoder.units, factor
         tensors = {
@@ -240,7 +252,7 @@ class SampledSolution(nn.Module):
             self.register_buffer(name, tensor.contiguous())
 
     def forward(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return factors (vectors, samples x latent) and effects (vectors, 1)."""
+        """Return factors (vectors, samples x latent or projected) and effects (vectors, 1)."""
         real = ~torch.isnan(values)
         left = torch.where(real, (values - self._units.mean) / self._units.deviation - self.effects, 0.0)
         seen = real.float()
@@ -259,7 +271,8 @@ class SampledSolution(nn.Module):
         matrices, right = (torch.stack(each, dim=1).flatten(0, 1) for each in zip(*systems, strict=True))
         found = solve(matrices, right[..., None]).reshape(values.shape[0], len(self.alphas), -1)
         effects = self._units.deviation * found[..., -1].mean(1, keepdim=True)
-        return self._factor * found[..., :-1].flatten(1), effects
+        factors = found[..., :-1].flatten(1)
+        return self._factor * factors if self.projection is None else factors @ self.projection, effects
 
 
 class CosineHead(nn.Module):
@@ -367,9 +380,10 @@ def _make_solutions(
     if isinstance(model, SampledModel):
         samples, factor = model.encoder.samples, model.encoder.units.deviation / model.n_samples
         rows, columns = samples.rows, samples.columns
+        projections = model.encoder.projection or (None, None)
         return (
-            SampledSolution(model, rows, columns, factor=factor),
-            SampledSolution(model, columns, rows, factor=1.0),
+            SampledSolution(model, rows, columns, factor=factor, projection=projections[0]),
+            SampledSolution(model, columns, rows, factor=1.0, projection=projections[1]),
         )
     assert isinstance(model, RidgeModel)
     begin = torch.from_numpy(encoder.refinement_columns[:, fields])

@@ -19,6 +19,7 @@ from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.models.fitting import Fitting, split_validation
 from deepmf.models.gibbs.chain import (
+    START_LAMBDA,
     AxisSamples,
     GibbsSampler,
     Iteration,
@@ -115,6 +116,7 @@ class GibbsTask:
             seed=settings.seed,
             device=device,
             ranks=find_ranks(),
+            start_lambda=_LONG_START_LAMBDA if epochs >= _LONG_CHAIN else START_LAMBDA,
         )
         self._seen, self._entries, self._n_bins = seen, entries, settings.bins
         self._last, self._burn_share = epochs - 1, min(1.0, settings.burn_in / settings.epochs)
@@ -272,6 +274,9 @@ class GibbsTask:
         self.sampler.set_entries(self._entries)
         self._has_joined = True
 
+
+# lambda moves slowly from its start. A long chain comes to better factors from its prior mean, a short one from less.
+_LONG_CHAIN, _LONG_START_LAMBDA = 200, 10.0
 
 # Samples whose posterior spreads calibrate intervals in the first part of a chain.
 _CALIBRATION_SAMPLES = 4
@@ -474,7 +479,7 @@ class BayesianMF(Model):
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         size = min(self.settings.latent_size, *entries.train.shape)
         encoder = load_encoder(content, tensors, entries, size=size)
-        latents = unpack_latents(tensors, entries, width=encoder.samples.n_samples * size + N_BESIDE)
+        latents = unpack_latents(tensors, entries, width=encoder.n_factors + N_BESIDE)
         return SamplePredictor(*latents, encoder, load_readout(entries.scale, tensors), N_BESIDE)
 
 
@@ -520,7 +525,7 @@ def choose_settings(train: ObservedMatrix, on_gpu: bool, *, epochs: int | None) 
     return {
         "epochs": epochs,
         "burn_in": burn_in,
-        "samples": max(1, min(16 if n_entries < _MANY_ENTRIES else 8, epochs - burn_in)),
+        "samples": max(1, min((40 if on_gpu else 16) if n_entries < _MANY_ENTRIES else 8, epochs - burn_in)),
         "latent_size": max(_FEWEST_LATENTS, min(32 if on_gpu else 16, round(mean_count))),
         "validate_every": max(1, epochs // 12),
     }

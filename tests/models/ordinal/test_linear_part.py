@@ -15,6 +15,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import calibration_error, rmse_error
 from deepmf.models.als import ALS, ALSSettings
+from deepmf.models.gibbs.prediction import SampleEncoder
 from deepmf.models.ordinal.encoder import load_choices
 from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.linear_part import (
@@ -259,14 +260,16 @@ def test_samples_of_the_posterior_and_als_are_both_fitted_to_a_small_matrix() ->
     assert bound_linear_width(size=0, iterations=30, n_samples=10, is_gpu=False) == 0
 
 
-def test_more_samples_have_a_larger_size() -> None:
-    sizes = []
-    for n_samples in (10, 20):
-        (sampled, _), _, _ = fit_both(size=None, n_samples=n_samples)
-        assert sampled.model.n_samples == n_samples
-        assert sampled.model.width <= bound_linear_width(size=None, iterations=30, n_samples=n_samples, is_gpu=False)
-        sizes.append(sampled.model.size)
-    assert sizes == [16, 25]  # 25: the mean number of entries of rows and columns
+def test_the_factors_of_many_samples_are_projected() -> None:
+    (sampled, _), seen, _ = fit_both(size=None, n_samples=20)  # of 16 latents each
+    assert isinstance(sampled.model, SampledModel)
+    assert (sampled.model.size, sampled.model.n_samples) == (16, 20)
+    assert sampled.model.width < bound_linear_width(size=None, iterations=30, n_samples=20, is_gpu=False) < 20 * 16
+    whole = SampledModel(SampleEncoder(sampled.model.encoder.units, sampled.model.encoder.samples))
+    latents, wide = (model.solve(sampled.columns, seen) for model in (sampled.model, whole))
+    assert wide.rows.shape[1] == 20 * 16 + 3
+    every = np.divmod(np.arange(3000), 50)
+    np.testing.assert_allclose(latents.predict(*every), wide.predict(*every), atol=1e-4)  # 50 columns need no more
 
 
 def test_latents_of_samples_predict_as_the_chain_did() -> None:

@@ -27,7 +27,7 @@ from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS, ALSSettings, RidgeEncoder
 from deepmf.models.fitting import Fitting
 from deepmf.models.gibbs.chain import Units, run_chain
-from deepmf.models.gibbs.prediction import N_BESIDE, SampleEncoder, load_encoder
+from deepmf.models.gibbs.prediction import MOST_FACTORS, N_BESIDE, SampleEncoder, load_encoder
 from deepmf.models.latents import Latents, pair_products
 from deepmf.models.means import NO_WEIGHTS, FeatureWeights, load_feature_weights
 from deepmf.models.ordinal.head import OrdinalHead
@@ -56,10 +56,10 @@ _MOST_CUT, _MOST_PREDICTED = 500, 5_000
 # The linear part is used only if it lowers the error by at least this share.
 _LEAST_GAIN = 2e-4
 
-# Latent sizes of ALS, and of ten samples of the posterior on a CPU and on a GPU. A chain that gives twice as many
-# samples is longer, and has use for twice the size.
+# Latent sizes of ALS, and of a sample of the posterior on a CPU and on a GPU. Large ones need twice as many entries of
+# each row and column.
 _FEWEST_LATENTS, _MOST_LATENTS = 24, 40
-_FEWEST_SAMPLED, _MOST_SAMPLED, _SAMPLES = 4, {False: 16, True: 32}, 10
+_FEWEST_SAMPLED, _LARGE_SAMPLED, _MOST_SAMPLED = 4, 32, {False: 16, True: 64}
 
 # With more entries, as on MovieLens-1M, samples of the posterior are better than ALS, and ALS is not fitted.
 _ALS_UP_TO = 300_000
@@ -143,7 +143,7 @@ class LinearModel(ABC):
     @property
     def width(self) -> int:
         """How many numbers a latent has."""
-        return self.size * max(self.n_samples, 1) + ALS.n_beside
+        return self.size + ALS.n_beside
 
     @abstractmethod
     def encode_rows(self, entries: AxisEntries, columns: LatentArray) -> LatentArray:
@@ -197,13 +197,18 @@ class RidgeModel(LinearModel):
 class SampledModel(LinearModel):
     """Samples of the posterior (`gibbs/`): the conditional means of a row, or a column, in all samples side by side.
 
-    They depend on the samples alone, whatever the latents of the other side are.
+    Many of them are projected. They depend on the samples alone, whatever the latents of the other side are.
     """
 
     def __init__(self, encoder: SampleEncoder) -> None:
         samples = encoder.samples
         self.size, self.n_samples = samples.rows.means.shape[1] - 1, samples.n_samples
         self.mean, self.encoder = encoder.units.mean, encoder
+
+    @property
+    def width(self) -> int:
+        """How many numbers a latent has."""
+        return self.encoder.n_factors + ALS.n_beside
 
     def encode_rows(self, entries: AxisEntries, columns: LatentArray) -> LatentArray:
         """Return the latents of rows."""
@@ -215,7 +220,7 @@ class SampledModel(LinearModel):
 
     def on_cpu(self) -> SampledModel:
         """Return a model that encodes on the CPU."""
-        return SampledModel(SampleEncoder(self.encoder.units, self.encoder.samples))
+        return SampledModel(self.encoder.on_cpu())
 
     def pack(self) -> Packed:
         """Return the size and the samples."""
@@ -454,7 +459,8 @@ def fit_samples(
     train = seen.train
     if size is None:
         mean_count = 2 * train.n_entries // sum(train.shape)
-        size = max(_FEWEST_SAMPLED, min(_find_most_sampled(n_samples, is_gpu=device.type == "cuda"), mean_count))
+        wanted = max(min(mean_count, _LARGE_SAMPLED), mean_count // 2)
+        size = max(_FEWEST_SAMPLED, min(_MOST_SAMPLED[device.type == "cuda"], wanted))
     try:
         units = Units.of(train)
         chain = run_chain(
@@ -474,14 +480,9 @@ def fit_samples(
         return None
     if not np.all(np.isfinite(chain.predictions)):
         return None
-    model = SampledModel(SampleEncoder(units, chain.samples, device))
+    model = SampledModel(SampleEncoder(units, chain.samples, device).narrow(seen))
     columns = np.zeros((train.shape[1], model.width), dtype=np.float32)
     return LinearFit(model, columns, chain.predictions - np.float32(units.mean))
-
-
-def _find_most_sampled(n_samples: int, *, is_gpu: bool) -> int:
-    """Return the largest latent size that is chosen for a sample."""
-    return _MOST_SAMPLED[is_gpu] * max(1, n_samples // _SAMPLES)
 
 
 def bound_linear_width(*, size: int | None, iterations: int, n_samples: int, is_gpu: bool) -> int:
@@ -490,7 +491,7 @@ def bound_linear_width(*, size: int | None, iterations: int, n_samples: int, is_
         return 0
     if iterations == 0:
         return (size or _MOST_LATENTS) + ALS.n_beside
-    return n_samples * (size or _find_most_sampled(n_samples, is_gpu=is_gpu)) + ALS.n_beside
+    return min(n_samples * (size or _MOST_SAMPLED[is_gpu]), MOST_FACTORS) + ALS.n_beside
 
 
 def choose_linear_size(n_rows: int, n_columns: int, n_entries: int) -> int:

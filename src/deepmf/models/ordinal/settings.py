@@ -37,7 +37,6 @@ class Effort(NamedTuple):
     views: int
     landmarks: int
     iterations: int  # of the sampler of the linear part, for `_USUAL_ENTRIES`
-    samples: int = 10  # of the linear part
 
 
 _ON_CPU = {
@@ -48,10 +47,8 @@ _ON_CPU = {
 
 _ON_GPU = {
     "quick": Effort(1, 512, 0.3, passes=15, most_passes=15, most_blocks=50, views=8, landmarks=128, iterations=150),
-    "normal": Effort(4, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=16, landmarks=512, iterations=400),
-    "best": Effort(
-        8, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=32, landmarks=1024, iterations=800, samples=20
-    ),
+    "normal": Effort(4, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=16, landmarks=512, iterations=300),
+    "best": Effort(8, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=32, landmarks=1024, iterations=800),
 }
 
 EFFORTS = tuple(_ON_CPU)
@@ -85,7 +82,8 @@ _MANY_ENTRIES, _FEWEST_VIEWS = 1_000_000, 4
 # between these factors. Of so few entries that a split of them says little, ALS makes the linear part.
 _FEWEST_ITERATIONS, _MOST_ITERATIONS, _FEWEST_SAMPLED = 0.5, 2.0, 5_000
 
-# How often the validation error is computed, on a CPU and on a GPU.
+# Samples of the linear part, and how often the validation error is computed, on a CPU and on a GPU.
+_SAMPLES = {False: 10, True: 20}
 _VALIDATIONS = {False: 4, True: 12}
 
 
@@ -132,7 +130,7 @@ def choose_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> 
         "views": max(_FEWEST_VIEWS, round(views)),
         "landmarks": spent.landmarks,
         "linear_iterations": round(spent.iterations * longer) if facts.n_entries >= _FEWEST_SAMPLED else 0,
-        "linear_samples": spent.samples,
+        "linear_samples": _SAMPLES[facts.on_gpu],
     }
 
 
@@ -206,7 +204,7 @@ class OrdinalDMFSettings(TwoBranchSettings, RecommendationSettings):
     landmarks: int = setting(256, "Number of Nyström landmarks in the refinement of rows.", low=1, high=WIDEST)
     linear_size: int | None = setting(
         None,
-        "Latent size of the linear part (0: no linear part; none: chosen, up to 16, 32 or 64 in each sample).",
+        "Latent size of the linear part (0: no linear part; none: chosen, up to 16 on a CPU, 64 on a GPU).",
         low=0,
         high=WIDEST,
     )
