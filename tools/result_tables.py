@@ -40,10 +40,22 @@ VALUE = re.compile(r"(<!-- value ([^>]*?) -->)[^<]*(<!-- end -->)")
 OLDER = "† Measured before a later change of the code."
 IMPUTER = "deepmf.sklearn.imputer"
 # Columns and rows that only the tables in results/ show.
-KNOWN_PEERS = {"ml-1m-authors": "MovieLens-1M", "ml-100k-folds": "MovieLens-100K"}  # side by side in one table
+# Tasks side by side in one table: what heads their columns, and which columns.
+JOINED_PEERS = {
+    "known": {
+        "ml-1m-authors": ("MovieLens-1M", ("RMSE", "log loss", "calibration error", "processor seconds")),
+        "ml-100k-folds": ("MovieLens-100K", ("RMSE", "processor seconds")),
+    },
+    "rankings": {
+        "ml-100k-ranking-known": ("MovieLens-100K, known rows", ("NDCG@10", "processor seconds")),
+        "ml-100k-ranking-new": ("new rows", ("NDCG@10",)),
+        "ml-1m-ranking-known": ("MovieLens-1M, known rows", ("NDCG@10", "processor seconds")),
+        "ml-1m-ranking-new": ("new rows", ("NDCG@10",)),
+    },
+}
 PEER_COLUMNS_LEFT_OUT = ("MAE", "MiB", "recall@20", "recall@10", "precision@10", "MRR@10", "MAP@10", "novelty, bits")
-COLUMNS_LEFT_OUT = {"u1": ("MAE", "RMSE of levels"), "random": ("MAE", "RMSE of levels")}
-SHARES_LEFT_OUT = {"table1": "10%"}
+COLUMNS_LEFT_OUT = dict.fromkeys(("u1", "random"), ("validation entries", "MAE", "RMSE of levels"))
+ROWS_LEFT_OUT = {"table1": " | 10% | ", "u1": ", median levels | ", "random": ", median levels | "}
 # Of the measurements of what features are worth.
 FEATURE_PICTURE = ROOT / "docs" / "pictures" / "features.svg"
 NAMES = {"means": "means", "als": "ALS", "dmf-o": "OrdinalDMF"}
@@ -114,18 +126,18 @@ def footnote(records: Iterable[Record], *, older: bool = False) -> str:
     return f"Measured with commit{'s' if commits[1:] else ''} {known}.{f' {OLDER}' if older else ''}\n"
 
 
-def drop_columns(table: str, dropped: Callable[[str], bool]) -> str:
-    """Return a Markdown table without some columns, by their names."""
+def keep_columns(table: str, is_kept: Callable[[str], bool]) -> str:
+    """Return a Markdown table with some of its columns, by their names."""
     rows = [line.strip("| ").split(" | ") for line in table.strip().split("\n")]
-    kept = [at for at, name in enumerate(rows[0]) if not dropped(name)]
+    kept = [at for at, name in enumerate(rows[0]) if is_kept(name)]
     return "\n".join(f"| {' | '.join(row[at] for at in kept)} |" for row in rows) + "\n"
 
 
 def shorten_table(table: str, shown: str) -> str:
-    """Leave out columns and shares of new rows and columns that a page does not show."""
-    share = SHARES_LEFT_OUT.get(table)
-    lines = [line for line in shown.strip().split("\n") if share is None or f" | {share} | " not in line]
-    return drop_columns("\n".join(lines), lambda name: name in COLUMNS_LEFT_OUT.get(table, ()))
+    """Leave out rows and columns that a page does not show."""
+    left_out = ROWS_LEFT_OUT.get(table)
+    lines = [line for line in shown.strip().split("\n") if left_out is None or left_out not in line]
+    return keep_columns("\n".join(lines), lambda name: name not in COLUMNS_LEFT_OUT.get(table, ()))
 
 
 def shorten_peers(shown: str) -> str:
@@ -134,13 +146,13 @@ def shorten_peers(shown: str) -> str:
     first, *rest = parts
     complete = [part for part in rest if part.count("\n") == first.count("\n") and "±" in part]
     kept = complete[0] if complete and "area" not in first.split("\n")[0] else first
-    return drop_columns(kept, lambda name: name in PEER_COLUMNS_LEFT_OUT or "level" in name)
+    return keep_columns(kept, lambda name: name not in PEER_COLUMNS_LEFT_OUT and "level" not in name)
 
 
 def peers(table: str) -> str:
     """Return a table of the comparison with other libraries, with commits of our rows and the loads that all ran at."""
-    if table == "known":
-        shown, tasks = known_peers(), list(KNOWN_PEERS)
+    if table in JOINED_PEERS:
+        shown, tasks = join_peers(JOINED_PEERS[table]), list(JOINED_PEERS[table])
     else:
         kept = RESULTS / "peers" / f"{table}.md"
         if not kept.exists():
@@ -155,30 +167,24 @@ def peers(table: str) -> str:
     said = footnote(ours, older=bool(older)).replace("Measured", "deepmf: measured", 1)
     said += f"Load of the machine: deepmf {_loads(ours)}; others {_loads(others)}.\n"
     if table == "sizes":
-        shown = drop_columns(shown, lambda name: name.endswith("RMSE"))
+        shown = keep_columns(shown, lambda name: not name.endswith("RMSE"))
     elif shown.startswith("On the first split"):
         shown = shorten_peers(shown)
     return f"{mark_rows(shown, sorted(older))}\n{said}"
 
 
-def known_peers() -> str:
-    """Return the errors of known rows and columns of both data sets, in one table."""
-    million, hundred = (
-        shorten_peers((RESULTS / "peers" / f"{task}.md").read_text(encoding="utf-8")) for task in KNOWN_PEERS
-    )
-    hundred = drop_columns(hundred, lambda name: name in ("log loss", "calibration error"))
-    left, right = (
-        {line.split(" | ")[0]: line.removesuffix(" |").split(" | ")[1:] for line in table.strip().split("\n")}
-        for table in (million, hundred)
-    )
+def join_peers(tasks: dict[str, tuple[str, tuple[str, ...]]]) -> str:
+    """Return one table of several tasks, with the rows in the order of the first."""
+    tables = []
+    for task, (title, columns) in tasks.items():
+        shown = shorten_peers((RESULTS / "peers" / f"{task}.md").read_text(encoding="utf-8"))
+        header, *rows = keep_columns(shown, {"method", *columns}.__contains__).strip().split("\n")
+        header = header.replace(columns[0], f"{title}: {columns[0]}")
+        tables.append({line.split(" | ")[0]: line.removesuffix(" |").split(" | ")[1:] for line in (header, *rows)})
     lines = []
-    for title in left | right:
-        cells = [table.get(title, ["-"] * len(table["| method"])) for table in (left, right)]
-        if title == "| method":
-            cells = [
-                [f"{names[0]}, {data}", *names[1:]] for names, data in zip(cells, KNOWN_PEERS.values(), strict=True)
-            ]
-        lines.append(" | ".join([title, *cells[0], *cells[1]]) + " |")
+    for name in dict.fromkeys(name for table in tables for name in table):
+        cells = [cell for table in tables for cell in table.get(name, ["-"] * len(table["| method"]))]
+        lines.append(" | ".join([name, *cells]) + " |")
     return "\n".join(lines) + "\n"
 
 
