@@ -19,7 +19,7 @@ from deepmf.errors import BadSetting, suggest_name
 from deepmf.models.registry import model_class
 
 if TYPE_CHECKING:
-    from deepmf.evaluation.comparison import Progress, SplitBy
+    from deepmf.evaluation.comparison import Comparison, Progress, SplitBy
     from deepmf.models.base import Model
     from deepmf.models.relevance import RankBy
 
@@ -108,7 +108,7 @@ def compare(
     matrix = reading.read_matrix(ratings, scale=parse_scale(scale))
     if not matrix.has_values:
         raise BadSetting("every model learns interactions by the same presence part, so there is nothing to compare")
-    described = files.read(matrix)
+    features = files.read(matrix)
     without = [name for name, model in chosen.items() if files.paths and not model.takes_features]
 
     from deepmf.evaluation.comparison import compare as compare_models
@@ -118,8 +118,7 @@ def compare(
         found = compare_models(
             chosen,
             matrix,
-            row_features=described.row_features,
-            column_features=described.column_features,
+            **features._asdict(),
             by=cast("SplitBy", by),
             folds=folds,
             areas=areas,
@@ -139,21 +138,25 @@ def compare(
 
         write_comparison(found, output, title=title or f"Models on {Path(name_file(ratings)).name}")
     if as_json:
-        features = {"without_features": without} if files.paths else {}
-        show_json(found.to_dict() | features | ({} if output is None else {"page": str(output)}))
+        unused = {"without_features": without} if files.paths else {}
+        show_json(found.to_dict() | unused | ({} if output is None else {"page": str(output)}))
     else:
-        show_table(*found.cells())
-        for model in found.models:
-            if model.failure is not None:
-                say(f"{model.label} failed: {model.failure}")
-        if without:
-            say(f"these models do not use features: {', '.join(without)}")
-        say(found.verdict)
-        say(f"{found.plan}; ± is the standard deviation over {found.plan.part}s")
-        if output is not None:
-            say(f"page in {output}")
+        _show_comparison(found, without, output)
     if all(model.failure is not None for model in found.models):
         raise typer.Exit(2)
+
+
+def _show_comparison(found: Comparison, without_features: list[str], page: Path | None) -> None:
+    show_table(*found.cells())
+    for model in found.models:
+        if model.failure is not None:
+            say(f"{model.label} failed: {model.failure}")
+    if without_features:
+        say(f"these models do not use features: {', '.join(without_features)}")
+    say(found.verdict)
+    say(f"{found.plan}; ± is the standard deviation over {found.plan.part}s")
+    if page is not None:
+        say(f"page in {page}")
 
 
 def _tell_time(n_models: int, show: Progress) -> Progress:

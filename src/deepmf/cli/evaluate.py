@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from deepmf.evaluation.ranking import RankingEvaluation
     from deepmf.models.base import Model
     from deepmf.models.pairs import Unknown
-    from deepmf.models.relevance import RankBy
 
 
 @with_reading_options
@@ -91,6 +90,7 @@ def evaluate(
     """
     from deepmf.evaluation.areas import count_seen
     from deepmf.evaluation.areas import evaluate as errors_by_area
+    from deepmf.evaluation.ranking import evaluate_ranking
     from deepmf.models.pairs import check_unknown
 
     files = FeatureFiles(row_features, column_features, feature_label, encoding=reading.encoding)
@@ -108,33 +108,16 @@ def evaluate(
         read = reading.adapt_to(fitted.entries_.train.form).read_held_out(test, fitted.scale_)
         entries = convert_held_out(read, fitted.row_labels_, fitted.column_labels_, test, unknown=unknown)
         errors = errors_by_area(fitted, entries, unknown=wanted) if has_values else []
+    given = {"relevant": relevant, "rank_by": rank_by, "n": n, "candidates": candidates, "min_entries": min_entries}
+    how: dict[str, Any] = {name: option for name, option in given.items() if option is not None}
     ranked = None
-    if (
-        ranking
-        or not has_values
-        or any(option is not None for option in (relevant, rank_by, n, candidates, min_entries))
-    ):
-        from deepmf.evaluation.ranking import evaluate_ranking
-
-        ranked = evaluate_ranking(
-            fitted,
-            entries,
-            n=10 if n is None else n,
-            relevant=relevant,
-            rank_by=cast("RankBy | None", rank_by),
-            candidates=candidates,
-            seed=seed or 0,
-            min_entries=min_entries or 0,
-            unknown=wanted,
-        )
+    if ranking or not has_values or how:
+        ranked = evaluate_ranking(fitted, entries, **how, seed=seed or 0, unknown=wanted)
     n_unknown = 0 if unknown == "error" else warn_unknown(fitted, test, *entries.entries()[:2], unknown)
     n_seen = count_seen(fitted, entries)
     if n_seen:
-        warnings.warn(
-            f"the model has seen {n_seen} of the {entries.n_entries} test entries, so the errors are too small",
-            DeepMFWarning,
-            stacklevel=1,
-        )
+        message = f"the model has seen {n_seen} of the {entries.n_entries} test entries, so the errors are too small"
+        warnings.warn(message, DeepMFWarning, stacklevel=1)
     if report is not None:
         from deepmf.report.page import write_report
 

@@ -227,7 +227,7 @@ class NameFiles:
         """The files that were given."""
         return [path for path in (self.rows, self.columns) if path is not None]
 
-    def read(self, rows: Labels, columns: Labels, form: TableForm) -> dict[str, dict[Any, Any] | None]:
+    def read(self, rows: Labels, columns: Labels, form: TableForm) -> dict[str, Any]:
         """Return the arguments of `fit` with the names of rows and columns."""
         return {
             "row_names": self._read(self.rows, rows, form.row),

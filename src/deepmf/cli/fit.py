@@ -114,14 +114,15 @@ def fit(
     entries = reading.read_matrix(ratings, scale=known_scale if scale is None else parse_scale(scale))
     if start is not None:
         entries = convert_labels(entries, start.row_labels_, start.column_labels_)
-    described = files.read(entries)
+    features = files.read(entries)
     known_names = names.read(entries.rows, entries.columns, entries.form)
+    seed = new_model.settings.seed
     if validation is None and validation_share is None and (new_model.holds_out or not entries.has_values):
         train, held_out = entries, None
     elif start is None or validation is not None:
-        train, held_out = split_validation(entries, validation, validation_share, reading, seed=new_model.settings.seed)
+        train, held_out = split_validation(entries, validation, validation_share, reading, seed=seed)
     else:
-        train, held_out = split_unseen(entries, start, validation_share, seed=new_model.settings.seed)
+        train, held_out = split_unseen(entries, start, validation_share, seed=seed)
     own = held_out if validation is None else None  # validation entries from RATINGS itself
     begin = time.perf_counter()
     in_words = not as_json and str(output) != STANDARD
@@ -133,10 +134,8 @@ def fit(
             new_model.fit(
                 train,
                 held_out,
-                row_features=described.row_features,
-                column_features=described.column_features,
-                row_names=known_names["row_names"],
-                column_names=known_names["column_names"],
+                **features._asdict(),
+                **known_names,
                 start_from=start,
                 callbacks=[*plan, *logged],
                 checkpoint=kept,
@@ -151,7 +150,7 @@ def fit(
     _save_fitted(new_model, output, checkpoint=kept)
     n_left_out = entries.n_entries - new_model.entries_.n_entries
     seconds = time.perf_counter() - begin
-    summary = _summarize(new_model, held_out, n_left_out, described, seconds=seconds, file=output)
+    summary = _summarize(new_model, held_out, n_left_out, features, seconds=seconds, file=output)
     _show_summary(summary, as_json=as_json)
     if new_model.history_.stopped == "interrupted":
         raise typer.Exit(130)
@@ -221,7 +220,7 @@ def _summarize(
     model: Model,
     validation: ObservedMatrix | None,
     n_left_out: int,
-    described: MatrixFeatures,
+    features: MatrixFeatures,
     *,
     seconds: float,
     file: Path,
@@ -235,7 +234,7 @@ def _summarize(
         "validation_entries": 0 if validation is None else validation.n_entries,
         "left_out": n_left_out,  # validation entries of RATINGS that the model does not contain
         "scale": str(known.scale),
-        "features": described.kinds,
+        "features": features.kinds,
         "epochs": len(history),
         "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,  # counted from 1
         "validation_rmse": history.best_error,

@@ -145,22 +145,16 @@ def recommend(
     names, reading = NameFiles(row_names, column_names, encoding), InputOptions(encoding=encoding)
     _check_rows(row, history, features, rows, every, output)
     known = None if features is None else parse_named_values("--features", features)
-    given = {
-        "--safe-csv": safe_csv,
-        "--digits": digits is not None,
-        "--device": device is not None,
-        "--engine": engine is not None,
-    }
-    for name in (name for name, is_given in given.items() if is_given and output is None):
-        raise BadSetting(f"{name} needs -o FILE")
-    if engine is not None and at is not None:
-        raise BadSetting("--engine recommends for the time of the latest entry; leave out --at")
-    if engine is not None:
-        changes = [*(extend or ()), *files.paths, *names.paths]
-        _check_engine(engine, row, output, changes, is_text=safe_csv or digits is not None)
-    elif output is not None:
-        inputs = [model, rows, among, exclude, *(extend or ()), *files.paths, *names.paths]
+    changes = [*(extend or ()), *files.paths, *names.paths]
+    if output is None:
+        of_files = {"--safe-csv": safe_csv or None, "--digits": digits, "--device": device, "--engine": engine}
+        for name in (name for name, given in of_files.items() if given is not None):
+            raise BadSetting(f"{name} needs -o FILE")
+    elif engine is None:
+        inputs = [model, rows, among, exclude, *changes]
         check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
+    else:
+        _check_engine(engine, row, at, output, changes, is_text=safe_csv or digits is not None)
     fitted = load_model(model, extensions=extend, features=files, names=names, reading=reading)
     with hint_at_extension():
         choice: dict[str, Any] = {
@@ -169,22 +163,19 @@ def recommend(
             "min_entries": min_entries,
             "include_observed": include_observed,
             "where": None if where is None else parse_conditions(where, fitted.entries_.column_features),
+            "rerank": rerank,
         }
         order: dict[str, Any] = {"rank_by": rank_by, "relevant": relevant}
         order |= {} if at is None else {"at": parse_moment(at)}
+        label = None if row is None else convert_label(row, fitted.entries_.rows)
         if output is None:
-            chosen = choice | order | {"rerank": rerank}
-            best = _recommend_row(fitted, row, history, known, n=n, choice=chosen, reading=reading)
-            _show_best(best, fitted, row, as_json=as_json)
+            if row is None:
+                best = fold_in_row(fitted, history, known, reading).recommend(n, **choice, **order)
+            else:
+                best = fitted.recommend(label, n=n, **choice, **order)
+            _show_best(best, fitted, label, as_json=as_json)
             return
-        labels = (
-            [_convert_row(fitted, row)]
-            if row is not None
-            else None
-            if rows is None
-            else read_row_list(rows, fitted, reading)
-        )
-        choice["rerank"] = rerank
+        labels = [label] if row is not None else None if rows is None else read_row_list(rows, fitted, reading)
         if engine is not None:
             _recommend_on_ray(
                 model, fitted, labels, output, n=n, device=device, options=choice | order, as_json=as_json
@@ -194,7 +185,8 @@ def recommend(
     with show_share("recommending") as show:
         frames = lines.iterate(show)
         write_frames(frames, lines.found.schema, output, as_json=as_json, safe_csv=safe_csv, digits=digits)
-    _show_summary(lines, output, as_json=as_json)
+    if output != STANDARD:
+        _show_counts(lines.n_rows, lines.n_lines, output, as_json=as_json)
 
 
 def similar(
@@ -260,8 +252,12 @@ def _check_rows(
         )
 
 
-def _check_engine(engine: str, row: str | None, output: str | None, changes: list[Path], *, is_text: bool) -> None:
+def _check_engine(
+    engine: str, row: str | None, at: str | None, output: str, changes: list[Path], *, is_text: bool
+) -> None:
     """Refuse options that workers of an engine could not follow."""
+    if at is not None:
+        raise BadSetting("--engine recommends for the time of the latest entry; leave out --at")
     if engine != "ray":
         raise BadSetting(f"--engine must be ray; got {engine!r}")
     if row is not None or is_text:
@@ -269,7 +265,7 @@ def _check_engine(engine: str, row: str | None, output: str | None, changes: lis
         raise BadSetting(f"--engine is for many rows, in parquet files; leave out {name}")
     if changes:
         raise BadSetting(f"--engine reads the model file as it is; save a model with {changes[0]} first")
-    if output == STANDARD or Path(output or "").suffix:
+    if output == STANDARD or Path(output).suffix:
         raise BadSetting(f"with --engine, -o is a new folder of parquet files, such as -o top; got {output!r}")
 
 
@@ -292,28 +288,8 @@ def _recommend_on_ray(
     _show_counts(wanted.size, n_lines, folder, as_json=as_json)
 
 
-def _recommend_row(
-    model: Model,
-    row: str | None,
-    history: Path | None,
-    features: dict[str, str] | None,
-    *,
-    n: int,
-    choice: dict[str, Any],
-    reading: InputOptions,
-) -> Ranking:
-    """Return the best columns of a known row, or of a new row."""
-    if row is not None:
-        return model.recommend(_convert_row(model, row), n=n, **choice)
-    return fold_in_row(model, history, features, reading).recommend(n, **choice)
-
-
-def _convert_row(model: Model, row: str | None) -> Any:
-    assert row is not None
-    return convert_label(row, model.entries_.rows)
-
-
-def _show_best(best: Ranking, model: Model, row: str | None, *, as_json: bool) -> None:
+def _show_best(best: Ranking, model: Model, row: Any, *, as_json: bool) -> None:
+    """Print the best columns of a known row, or of a new row, which has no label."""
     numbers = {"prediction": best.values, "presence": best.presence, "liked": best.liked}
     known: dict[str, list[Any]] = {name: each.tolist() for name, each in numbers.items() if each is not None}
     features = _read_features(model, best)
@@ -324,7 +300,6 @@ def _show_best(best: Ranking, model: Model, row: str | None, *, as_json: bool) -
                 [{"level": level, "probability": chance} for level, chance in zip(levels, line, strict=True)]
                 for line in best.distribution.tolist()
             ]
-        label = None if row is None else _convert_row(model, row)
         shown = [
             {"column": column, **give_name("column", name), **dict(zip(known, rest, strict=True))}
             | ({"features": own} if own else {})
@@ -332,7 +307,7 @@ def _show_best(best: Ranking, model: Model, row: str | None, *, as_json: bool) -
                 best.labels.tolist(), list_names(best), features, *known.values(), strict=True
             )
         ]
-        show_json({"row": label, **give_name("row", model.row_names_.get(label)), "best": shown})
+        show_json({"row": row, **give_name("row", model.row_names_.get(row)), "best": shown})
         return
     facts = list(dict.fromkeys(name for own in features for name in own))[:_MOST_FEATURES]
     cells = [[_format_feature(own.get(name)) for own in features] for name in facts]
@@ -371,12 +346,6 @@ class _RecommendationLines:
             self.n_lines += frame.height
             show(self.n_lines, self.found.most_lines)
             yield frame
-
-
-def _show_summary(lines: _RecommendationLines, target: str, *, as_json: bool) -> None:
-    """Print the number of recommendations in a file; nothing for standard output."""
-    if target != STANDARD:
-        _show_counts(lines.n_rows, lines.n_lines, target, as_json=as_json)
 
 
 def _show_counts(n_rows: int, n_lines: int, target: str, *, as_json: bool) -> None:

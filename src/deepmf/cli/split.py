@@ -20,17 +20,8 @@ if TYPE_CHECKING:
 
 _FORMATS = ("csv", "tsv", "parquet", "npz", "store")
 _WAYS = ("entries", "rows", "time", "last")
-_PARTS = (
-    "train",
-    "validation",
-    "test",
-    "extension",
-    "test_I",
-    "test_II",
-    "test_III",
-    "test_IV",
-    "given",
-)  # all of any way
+# The parts of all ways to split.
+_PARTS = ("train", "validation", "test", "extension", "test_I", "test_II", "test_III", "test_IV", "given")
 
 
 @with_reading_options
@@ -103,63 +94,71 @@ def split(
             "--validation-share and --test-share must be 0 or more and leave entries for training; "
             f"got {validation_share:g} and {test_share:g}"
         )
-    if by not in _WAYS:
-        raise BadSetting(f"--by must be {' or '.join(_WAYS)}; got {by!r}")
-    if by != "entries" and areas:
-        raise BadSetting(f"--by {by} and --areas are two ways to split; give one of them")
-    if by != "time" and (train_before or validation_before):
-        raise BadSetting(f"--train-before and --validation-before need --by time; got --by {by}")
-    if str(output) == STANDARD:
-        raise BadSetting("a split is a folder and cannot go to standard output; give -o FOLDER")
-    for file in _PARTS:
-        check_distinct(output / f"{file}{ratings.suffix}", [ratings])
-    check_parts(output, is_part=_is_part)
-    from deepmf.data.splits import split_last, split_time
+    _check_way(by, areas=areas, has_dates=bool(train_before or validation_before))
+    _check_target(output, ratings)
+    from deepmf.data.splits import split_last, split_rows, split_time
 
     matrix = reading.read_matrix(ratings)
     if by == "rows":
-        parts = _split_rows(matrix, validation=validation_share, test=test_share, given=given_share, seed=seed or 0)
+        parts = vars(
+            split_rows(matrix, new_rows=test_share, given=given_share, validation=validation_share, seed=seed or 0)
+        )
     elif by == "time":
         dates = {"train_before": parse_moment(train_before), "validation_before": parse_moment(validation_before)}
         parts = vars(split_time(matrix, **dates, validation=validation_share, test=test_share))
     elif by == "last":
         parts = vars(split_last(matrix, n=n, validation=int(validation_share > 0)))
     else:
-        parts = _split_matrix(
-            matrix,
-            validation=validation_share,
-            test=test_share,
-            new=(new_rows, new_columns) if areas else None,
-            seed=seed or 0,
-        )
+        new = (new_rows, new_columns) if areas else None
+        parts = _split_matrix(matrix, validation=validation_share, test=test_share, new=new, seed=seed or 0)
     files = {name: output / f"{name}.{ending}" for name in parts}
+    _write(parts, files, output)
+    if as_json:
+        show_json({"seed": seed or 0, "files": {name: _describe(parts[name], files[name]) for name in parts}})
+        return
+    show_table(
+        ["file", "entries", "rows", "columns"], [[*_describe(parts[name], files[name]).values()] for name in parts]
+    )
+    _show_next_steps(parts, files, [] if ending in ("npz", "store") else _choose_options(matrix, reading))
 
+
+def _check_way(by: str, *, areas: bool, has_dates: bool) -> None:
+    if by not in _WAYS:
+        raise BadSetting(f"--by must be {' or '.join(_WAYS)}; got {by!r}")
+    if by != "entries" and areas:
+        raise BadSetting(f"--by {by} and --areas are two ways to split; give one of them")
+    if by != "time" and has_dates:
+        raise BadSetting(f"--train-before and --validation-before need --by time; got --by {by}")
+
+
+def _check_target(output: Path, ratings: Path) -> None:
+    """Refuse a folder that cannot be written, or that has other files than those of a split."""
+    if str(output) == STANDARD:
+        raise BadSetting("a split is a folder and cannot go to standard output; give -o FOLDER")
+    for file in _PARTS:
+        check_distinct(output / f"{file}{ratings.suffix}", [ratings])
+    check_parts(output, is_part=_is_part)
+
+
+def _write(parts: dict[str, ObservedMatrix], files: dict[str, Path], output: Path) -> None:
     def write(folder: Path) -> None:
         for name, part in parts.items():
             part.write(folder / files[name].name)
 
     write_parts(output, write, is_part=_is_part)
-    if as_json:
-        shown = {
-            name: {
-                "file": str(files[name]),
-                "entries": part.n_entries,
-                "rows": _count_rows(part),
-                "columns": _count_columns(part),
-            }
-            for name, part in parts.items()
-        }
-        show_json({"seed": seed or 0, "files": shown})
-        return
-    lines = [
-        [str(files[name]), part.n_entries, _count_rows(part), _count_columns(part)] for name, part in parts.items()
-    ]
-    show_table(["file", "entries", "rows", "columns"], lines)
-    read_as = [] if ending in ("npz", "store") else _choose_options(matrix, reading)
+
+
+def _describe(part: ObservedMatrix, file: Path) -> dict[str, str | int]:
+    n_rows, n_columns = (int((counts > 0).sum()) for counts in (part.row_counts, part.column_counts))
+    return {"file": str(file), "entries": part.n_entries, "rows": n_rows, "columns": n_columns}
+
+
+def _show_next_steps(parts: dict[str, ObservedMatrix], files: dict[str, Path], read_as: list[str]) -> None:
+    """Print the commands that fit a model to the parts and evaluate it."""
     validated: list[str | Path] = ["--validation", files["validation"]] if parts["validation"].n_entries else []
     described = next((name for name in ("extension", "given") if name in parts), None)
     extended: list[str | Path] = [] if described is None else ["--extend", files[described]]
-    extended += ["--ranking"] if by == "rows" else []
+    extended += ["--ranking"] if "given" in parts else []
     say(f"next: deepmf {_join_words('fit', files['train'], *validated, '-o', 'model.safetensors', *read_as)}")
     if parts["test"].n_entries:
         say(f"then: deepmf {_join_words('evaluate', 'model.safetensors', files['test'], *extended, *read_as)}")
@@ -187,15 +186,6 @@ def _join_words(*words: str | Path) -> str:
     return shlex.join(map(str, words))
 
 
-def _split_rows(
-    matrix: ObservedMatrix, *, validation: float, test: float, given: float, seed: int
-) -> dict[str, ObservedMatrix]:
-    from deepmf.data.splits import split_rows
-
-    found = split_rows(matrix, new_rows=test, given=given, validation=validation, seed=seed)
-    return {"train": found.train, "validation": found.validation, "given": found.given, "test": found.test}
-
-
 def _split_matrix(
     matrix: ObservedMatrix, *, validation: float, test: float, new: tuple[float, float] | None, seed: int
 ) -> dict[str, ObservedMatrix]:
@@ -204,8 +194,7 @@ def _split_matrix(
 
     train = round(1.0 - validation - test, 12)
     if new is None:
-        found = split_entries(matrix, train=train, validation=validation, test=test, seed=seed)
-        return {"train": found.train, "validation": found.validation, "test": found.test}
+        return vars(split_entries(matrix, train=train, validation=validation, test=test, seed=seed))
     new_rows, new_columns = new
     by_area = split_areas(
         matrix, new_rows=new_rows, new_columns=new_columns, train=train, validation=validation, test=test, seed=seed
@@ -238,11 +227,3 @@ def _is_part(file: Path) -> bool:
     """Whether a file may belong to an earlier split; a store is never replaced."""
     ending = file.suffix.removeprefix(".")
     return file.is_file() and file.stem in _PARTS and ending in _FORMATS and ending != "store"
-
-
-def _count_rows(part: ObservedMatrix) -> int:
-    return int((part.row_counts > 0).sum())
-
-
-def _count_columns(part: ObservedMatrix) -> int:
-    return int((part.column_counts > 0).sum())
