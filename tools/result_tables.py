@@ -165,7 +165,7 @@ def peers(table: str) -> str:
     ours, others = ([run for run in runs if run["title"].startswith("deepmf") == own] for own in (True, False))
     older = {run["title"] for run in ours if has_changed_since(run["commit"], _module_of(run))}
     said = footnote(ours, older=bool(older)).replace("Measured", "deepmf: measured", 1)
-    said += f"Load of the machine: deepmf {_loads(ours)}; others {_loads(others)}.\n"
+    said += f"Median load of the machine: deepmf {_loads(ours)}, others {_loads(others)}.\n"
     if table == "sizes":
         shown = keep_columns(shown, lambda name: not name.endswith("RMSE"))
     elif shown.startswith("On the first split"):
@@ -191,7 +191,7 @@ def join_peers(tasks: dict[str, tuple[str, tuple[str, ...]]]) -> str:
 def _loads(runs: Iterable[Record]) -> str:
     """Return the median, the lowest and the highest load that runs began at."""
     loads = [run["load_before"] for run in runs]
-    return f"{statistics.median(loads):.0f} (median; {min(loads):.0f} to {max(loads):.0f})"
+    return f"{statistics.median(loads):.0f} ({min(loads):.0f} to {max(loads):.0f})"
 
 
 def _module_of(run: Record) -> str:

@@ -1,6 +1,9 @@
 """A network on several ranks: each holds some lines of the first layers and computes a share of every batch.
 
-`benchmarks/rank_tables.py` compares this division with DTensor."""
+Why by hand: a step of 600 vectors of 160 entries on a table of 8,000 lines of width 512 takes 0.035 processor seconds
+and 24 MB on two ranks, 0.065 and 117 with FSDP2, 0.075 and 37 with TorchRec 1.8, 0.52 and 699 with DTensor
+(`benchmarks/rank_tables.py`).
+"""
 
 from __future__ import annotations
 
