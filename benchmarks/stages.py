@@ -38,12 +38,12 @@ STAGES = {
     "predictor, encoded": ("encode_all", "gibbs/prediction.py"),
     "predictor, calibrated": ("calibrate", "gibbs/prediction.py"),
     "linear part": ("run_chain", "gibbs/chain.py"),
-    "presence": ("fit_presence", "models/relevance.py"),
+    "presence": ("fit_presence", "models/presence_fit.py"),
     "presence, prepared": ("prepare", "models/presence.py"),
     "presence, fits": ("fit_prepared", "models/presence.py"),
     "presence, scores of candidates": ("score_all", "models/presence.py"),
     "presence, liking of candidates": ("log_exceed_block", "models/predictor.py"),
-    "presence, weights": ("combine", "models/relevance.py"),
+    "presence, weights": ("combine", "models/presence_fit.py"),
     "groups of rows": ("lay_out", "gibbs/posterior.py"),
 }
 
