@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from tests.cli.conftest import Run
-from tests.rank_processes import ROOT, environment
+from tests.forks import FORKS, run_here
+from tests.waiting import PATIENCE
+from torch.distributed import TCPStore
 
 import deepmf
 from deepmf.cli import process
 from deepmf.errors import BadSetting
 from deepmf.models.loading import load
 from deepmf.storage.model_file import read_file
+from deepmf.training.loop import Epoch
+from deepmf.training.trainer import Trainer
 
 CUT = """
 import sys, threading
@@ -59,28 +65,58 @@ def test_a_file_that_is_cut_off_while_it_is_read(tmp_path: Path, where: str) -> 
 
 
 SETTINGS = [
-    *("hidden_sizes=16,", "latent_size=4", "dropout=0.2", "validate_every=5", "epochs=30", "views=4", "linear_size=2"),
-    *("linear_iterations=4", "presence=none"),
-    *("landmarks=8", "block_rows=20", "block_columns=15", "patience=30"),
+    *("hidden_sizes=16,", "latent_size=4", "dropout=0.2", "validate_every=9", "epochs=27", "views=2", "linear_size=2"),
+    *("linear_iterations=4", "presence=none", "landmarks=8", "block_rows=30", "block_columns=20"),
 ]
 
 FIT = [*(word for setting in SETTINGS for word in ("--set", setting)), "--device", "cpu"]
 
-TOLD = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+TOLD = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
 
 
-def torchrun_deepmf(*arguments: object, job: tuple[str, ...] = ("-m", "deepmf")) -> subprocess.CompletedProcess[str]:
-    """Run two processes by torchrun."""
-    return subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *job]
-        + [str(argument) for argument in arguments],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+class Ended(NamedTuple):
+    """What two processes left behind."""
+
+    codes: list[int]
+    out: str
+    err: str
+
+
+def open_store() -> TCPStore:
+    """Open the store that processes meet at, which torchrun holds."""
+    return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+def run_two(folder: Path, store: TCPStore, *arguments: object, attempt: int = 0, dies_in: int | None = None) -> Ended:
+    """Run a command in two processes as torchrun does."""
+    told = TOLD | {"MASTER_PORT": str(store.port), "TORCHELASTIC_RESTART_COUNT": str(attempt)}
+    output, log = folder / f"output {attempt}", folder / f"log {attempt}"
+    words = [str(argument) for argument in arguments]
+    processes = [
+        FORKS.Process(
+            target=fit_and_die, args=(dies_in if rank else None, words, output, log, told | {"RANK": str(rank)})
+        )
+        for rank in (0, 1)
+    ]
+    for each in processes:
+        each.start()
+    for each in processes:
+        each.join(PATIENCE)
+        each.kill()
+    return Ended([each.exitcode for each in processes], output.read_text(), log.read_text())
+
+
+def fit_and_die(epoch: int | None, words: list[str], output: Path, log: Path, environment: dict[str, str]) -> None:
+    """Run `deepmf` in this process, which dies in an epoch, unless that is None."""
+    run_epoch = Trainer.run_epoch
+
+    def run_or_die(trainer: Trainer, number: int) -> Epoch:
+        if number == epoch:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run_epoch(trainer, number)
+
+    Trainer.run_epoch = run_or_die  # type: ignore[method-assign]
+    run_here(words, output, log, environment)
 
 
 def said_by_us(text: str) -> list[str]:
@@ -88,25 +124,25 @@ def said_by_us(text: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def fitted(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
+def fitted(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ended]:
     """A model that two processes have fitted, and what they said."""
-    output = tmp_path_factory.mktemp("torchrun") / "model.safetensors"
-    return output, torchrun_deepmf("fit", folder / "train.csv", "-o", output, *FIT)
+    output = tmp_path_factory.mktemp("two") / "model.safetensors"
+    return output, run_two(
+        tmp_path_factory.mktemp("said"), open_store(), "fit", folder / "train.csv", "-o", output, *FIT
+    )
 
 
 @pytest.mark.slow
-def test_one_process_speaks_and_writes(fitted: tuple[Path, subprocess.CompletedProcess[str]], folder: Path) -> None:
+def test_one_process_speaks_and_writes(fitted: tuple[Path, Ended]) -> None:
     output, ended = fitted
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("fitted OrdinalDMF to") == ended.stdout.count("saved in") == 1
-    assert said_by_us(ended.stderr) == []
+    assert ended.codes == [0, 0], ended.err
+    assert ended.out.count("fitted OrdinalDMF to") == ended.out.count("saved in") == 1
+    assert said_by_us(ended.err) == []
     assert [file.name for file in output.parent.iterdir()] == [output.name]
 
 
 @pytest.mark.slow
-def test_the_model_is_that_of_one_process(
-    fitted: tuple[Path, subprocess.CompletedProcess[str]], folder: Path, tmp_path: Path, run: Run
-) -> None:
+def test_the_model_is_that_of_one_process(fitted: tuple[Path, Ended], folder: Path, tmp_path: Path, run: Run) -> None:
     alone = tmp_path / "alone.safetensors"
     assert run("fit", folder / "train.csv", "-o", alone, *FIT).code == 0
     one, two = load(alone), load(fitted[0])
@@ -116,27 +152,49 @@ def test_the_model_is_that_of_one_process(
 
 @pytest.mark.slow
 def test_a_killed_process_is_started_again_and_ends_with_the_same_weights(
-    fitted: tuple[Path, subprocess.CompletedProcess[str]], folder: Path, tmp_path: Path
+    fitted: tuple[Path, Ended], folder: Path, tmp_path: Path
 ) -> None:
-    output = tmp_path / "model.safetensors"
-    job = "--max-restarts", "1", str(Path(__file__).with_name("torchrun_job.py"))
-    ended = torchrun_deepmf("fit", folder / "train.csv", "-o", output, "--resume", *FIT, job=job)
-    assert ended.returncode == 0, ended.stderr
-    complaints = said_by_us(ended.stderr)
-    assert len(complaints) <= 1 and all("lost each other" in line for line in complaints)
-    assert [file.name for file in tmp_path.iterdir()] == [output.name]  # the checkpoint is gone
+    output = tmp_path / "models" / "model.safetensors"
+    output.parent.mkdir()
+    store = open_store()
+    words = "fit", folder / "train.csv", "-o", output, "--resume", *FIT
+    lost = run_two(tmp_path, store, *words, dies_in=26)  # behind the checkpoint of epoch 25
+    assert lost.codes == [2, -signal.SIGKILL]
+    (said,) = said_by_us(lost.err)
+    assert "lost each other" in said
+    ended = run_two(tmp_path, store, *words, attempt=1)
+    assert ended.codes == [0, 0], ended.err
+    assert said_by_us(ended.err) == []
+    assert [file.name for file in output.parent.iterdir()] == [output.name]  # the checkpoint is gone
     expected, found = (read_file(path, kind="model").tensors for path in (fitted[0], output))
     for name, tensor in expected.items():
         np.testing.assert_array_equal(found[name], tensor, err_msg=name)
 
 
+JOB = """
+import os
+from deepmf.cli.app import main
+assert os.environ["TORCHELASTIC_USE_AGENT_STORE"] == "True" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+main()
+"""
+
+
 @pytest.mark.slow
-def test_errors_are_said_once(folder: Path, tmp_path: Path) -> None:
-    ended = torchrun_deepmf("fit", folder / "train.csv", "-o", tmp_path / "model.safetensors", "--model", "als")
+def test_torchrun_starts_processes_as_these_tests_do_and_errors_are_said_once(folder: Path, tmp_path: Path) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(JOB)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    ended = subprocess.run(
+        [*torchrun, job, "fit", folder / "train.csv", "-o", tmp_path / "model.safetensors", "--model", "als"],
+        env=os.environ | {"PYTHONPATH": str(Path(deepmf.__file__).parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
     assert ended.returncode != 0
     (said,) = said_by_us(ended.stderr)
     assert re.match("deepmf: ALS .*2 .*OrdinalDMF", said)
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [job]
 
 
 @pytest.fixture
@@ -144,7 +202,7 @@ def second(monkeypatch: pytest.MonkeyPatch) -> None:
     """What torchrun tells the second of two processes; nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    for name, value in (TOLD | {"MASTER_PORT": str(port)}).items():
+    for name, value in (TOLD | {"RANK": "1", "MASTER_PORT": str(port)}).items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT", raising=False)
 
@@ -177,11 +235,7 @@ def test_other_commands_are_refused() -> None:
 
 @pytest.mark.usefixtures("second")
 def test_restarts_on_several_machines_need_stores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (
-        ("GROUP_WORLD_SIZE", "2"),
-        ("TORCHELASTIC_MAX_RESTARTS", "1"),
-        ("TORCHELASTIC_USE_AGENT_STORE", "True"),
-    ):
+    for name, value in (("GROUP_WORLD_SIZE", "2"), ("TORCHELASTIC_MAX_RESTARTS", "1")):
         monkeypatch.setenv(name, value)
     with (
         pytest.raises(BadSetting, match="TORCH_DISABLE_SHARE"),

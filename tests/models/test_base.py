@@ -219,9 +219,13 @@ def test_tensors_that_are_missing_or_of_another_shape(saved: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_loading_draws_no_weights_and_imports_no_compiler(saved: Path) -> None:
+def test_loading_draws_no_weights_and_nothing_imports_torchs_compiler(saved: Path) -> None:
     code = (
-        "import sys, torch; from deepmf import load; before = torch.get_rng_state();"
+        "import sys, torch; from deepmf import load, DMF; from deepmf.datasets import generate;"
+        "from deepmf.training.trainer import SGD; weight = torch.ones(2, requires_grad=True);"
+        "SGD([weight], 0.1).step(lambda: (weight.square().sum().backward(), weight.sum())[1].detach());"
+        "DMF(epochs=1, hidden_sizes=(4,), latent_size=2).fit(generate(9, 8, density=0.9, seed=0).matrix);"
+        "before = torch.get_rng_state();"
         f"network = load({str(saved)!r}).network_;"
         "assert all(each.device.type == 'cpu' for each in (*network.parameters(), *network.buffers()));"
         "assert all(each.requires_grad for each in network.parameters()) and not network.training;"

@@ -8,8 +8,6 @@ import os
 import random
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,10 +18,9 @@ from typing import Any, NamedTuple
 
 import httpx2 as httpx
 import pytest
-from tests.forks import FORKS
+from tests.forks import start_deepmf
 from tests.waiting import PATIENCE, wait_until
 
-from deepmf.cli.app import main
 from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
@@ -42,14 +39,6 @@ class Running(NamedTuple):
 Start = Callable[..., Running]
 
 
-def serve_here(arguments: list[str], output: str, log: str) -> None:
-    """Serve in this process, whose standard output and errors go to files."""
-    for number, file, flag in ((1, output, os.O_TRUNC), (2, log, os.O_APPEND)):
-        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | flag), number)
-    sys.stdout = os.fdopen(1, "w", buffering=1)
-    main(arguments)
-
-
 @pytest.fixture
 def start(tmp_path: Path, als: ALS) -> Iterator[Start]:
     """Start services on free ports, in forks of a process that has imported everything: that takes no time."""
@@ -58,9 +47,8 @@ def start(tmp_path: Path, als: ALS) -> Iterator[Start]:
 
     def started(*options: str) -> Running:
         shown = tmp_path / f"shown {len(running)}"
-        arguments = ["serve", str(tmp_path / "model.safetensors"), "--port", "0", "--json", *options]
-        process = FORKS.Process(target=serve_here, args=(arguments, str(shown), str(tmp_path / "log.jsonl")))
-        process.start()
+        arguments = ["serve", tmp_path / "model.safetensors", "--port", "0", "--json", *options]
+        process = start_deepmf(*arguments, output=shown, log=tmp_path / "log.jsonl")
         wait_until(lambda: not process.is_alive() or (shown.exists() and shown.read_text().endswith("\n")))
         assert process.is_alive()
         client = httpx.Client(base_url=json.loads(shown.read_text())["address"], timeout=PATIENCE)
@@ -70,24 +58,11 @@ def start(tmp_path: Path, als: ALS) -> Iterator[Start]:
     yield started
     for process, client in running:
         client.close()
+        if process.is_alive():
+            process.terminate()  # workers end with it
+            process.join(PATIENCE)
         process.kill()
         process.join()
-
-
-@pytest.fixture
-def workers(tmp_path: Path, als: ALS) -> Iterator[Running]:
-    """A service of two workers, with `deepmf serve`; it is killed at the end if it still runs."""
-    als.save(tmp_path / "model.safetensors")
-    command = [sys.executable, "-m", "deepmf", "serve", str(tmp_path / "model.safetensors"), "--port", "0", "--json"]
-    with (tmp_path / "log.jsonl").open("a") as log:
-        process = subprocess.Popen(
-            [*command, "--workers", "2", "--log-level", "error"], stdout=subprocess.PIPE, stderr=log, text=True
-        )
-    assert process.stdout is not None
-    address = json.loads(process.stdout.readline())["address"]
-    with process, httpx.Client(base_url=address, timeout=PATIENCE) as client:
-        yield Running(process, client)
-        process.kill()
 
 
 def write_until_it_ends(client: httpx.Client, writer: int, film: Any, acknowledged: dict[str, float]) -> None:
@@ -179,8 +154,11 @@ def test_a_hangup_that_fails_is_one_line_of_the_log(start: Start, tmp_path: Path
     assert client.get("/v1/model").status_code == 200
 
 
-def test_workers_see_each_others_writes(workers: Running, ratings: ObservedMatrix) -> None:
-    process, client = workers
+TWO_WORKERS = "--workers", "2", "--log-level", "error"
+
+
+def test_workers_see_each_others_writes(start: Start, ratings: ObservedMatrix) -> None:
+    process, client = start(*TWO_WORKERS)
     address, film = client.base_url, ratings.column_labels[0]
     # Each connection stays with one worker: with some, both are asked.
     clients = [httpx.Client(base_url=address, timeout=PATIENCE) for _ in range(6)]
@@ -193,8 +171,9 @@ def test_workers_see_each_others_writes(workers: Running, ratings: ObservedMatri
     assert "deepmf_entries_learned_total 3.0" in client.get("/metrics").text
     for one in clients:
         one.close()
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=PATIENCE) == 0
+    process.terminate()
+    process.join(PATIENCE)
+    assert process.exitcode == 0
 
 
 def workers_of(process: int) -> set[int]:
@@ -208,19 +187,17 @@ def workers_of(process: int) -> set[int]:
 
 
 def test_workers_that_cannot_start_end_with_one_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "broken.safetensors"
+    path, output, log = tmp_path / "broken.safetensors", tmp_path / "output", tmp_path / "log"
     path.write_bytes(b"not a model")
-    command = [sys.executable, "-m", "deepmf", "serve", str(path), "--port", "0", "--workers", "2"]
-    ended = subprocess.run([*command, "--log-level", "error"], capture_output=True, text=True, timeout=300)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "broken.safetensors" in ended.stderr and ended.stderr.count("\n") == 1
+    process = start_deepmf("serve", path, "--port", "0", *TWO_WORKERS, output=output, log=log)
+    process.join(PATIENCE)
+    assert (process.exitcode, output.read_text()) == (2, "")
+    assert "broken.safetensors" in log.read_text() and log.read_text().count("\n") == 1
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are looked for in /proc")
-def test_a_worker_that_dies_is_told_of_and_started_again_while_that_makes_sense(
-    workers: Running, tmp_path: Path
-) -> None:
-    process, client = workers
+def test_a_worker_that_dies_is_told_of_and_started_again_while_that_makes_sense(start: Start, tmp_path: Path) -> None:
+    process, client = start(*TWO_WORKERS)
     first, second = workers_of(process.pid)
     os.kill(first, signal.SIGBUS)
     wait_until(lambda: len(workers_of(process.pid) - {first}) == 2)
@@ -229,7 +206,8 @@ def test_a_worker_that_dies_is_told_of_and_started_again_while_that_makes_sense(
     for worker in workers_of(process.pid):
         with suppress(ProcessLookupError):  # the new one may have failed at the broken file already
             os.kill(worker, signal.SIGBUS)
-    assert process.wait(timeout=300) == 2
+    process.join(PATIENCE)
+    assert process.exitcode == 2
     log = (tmp_path / "log.jsonl").read_text().splitlines()
     deaths = [json.loads(line) for line in log if line.startswith("{")]
     assert {line["process"] for line in deaths if line["by"] == "SIGBUS"} >= {first, second}

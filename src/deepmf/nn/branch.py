@@ -24,8 +24,11 @@ def is_blank() -> bool:
 def make_blank(kind: type[Layer], *sizes: int, **options: Any) -> Layer:
     """Return a layer with uninitialised weights on the default device."""
     layer = kind(*sizes, **options, device="meta")
-    # `torch.nn.utils.skip_init` imports torch's compiler on the "meta" device, which takes seconds.
-    return layer if is_blank() else layer.to_empty(device=torch.get_default_device())
+    if not is_blank():
+        # `torch.nn.utils.skip_init` and `to_empty` import torch's compiler, which takes as long as torch itself.
+        for name, weight in list(layer.named_parameters()):
+            layer.register_parameter(name, nn.Parameter(torch.empty(weight.shape, dtype=weight.dtype)))
+    return layer
 
 
 def normalise_latents(latents: Tensor) -> Tensor:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from deepmf.serve.schemas import RouteStatistics
-from deepmf.serve.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from deepmf.serve.snapshot import Snapshot
 
 # Upper limits in seconds, dense where most requests end.
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
