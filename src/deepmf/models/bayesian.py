@@ -525,7 +525,7 @@ def choose_settings(train: ObservedMatrix, on_gpu: bool, *, epochs: int | None) 
     return {
         "epochs": epochs,
         "burn_in": burn_in,
-        "samples": max(1, min((40 if on_gpu else 16) if n_entries < _MANY_ENTRIES else 8, epochs - burn_in)),
+        "samples": max(1, min((32 if on_gpu else 16) if n_entries < _MANY_ENTRIES else 8, epochs - burn_in)),
         "latent_size": max(_FEWEST_LATENTS, min(32 if on_gpu else 16, round(mean_count))),
         "validate_every": max(1, epochs // 12),
     }

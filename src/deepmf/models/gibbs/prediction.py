@@ -151,7 +151,7 @@ class Projection(NamedTuple):
 # More factors than this are projected to as many. The projection is that of at most some rows and columns, found from
 # random vectors, some of them spare, in a few steps. Singular values below a share of the largest are rounding errors.
 MOST_FACTORS = 256
-_MOST_PROJECTED, _SPARE_VECTORS, _PROJECTION_STEPS, _LEAST_VALUE = 4_096, 16, 3, 1e-6
+_MOST_PROJECTED, _SPARE_VECTORS, _PROJECTION_STEPS, _LEAST_VALUE = 1_024, 16, 3, 1e-6
 
 
 def find_projection(rows: Tensor, columns: Tensor, *, most: int = MOST_FACTORS) -> Projection:
