@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _NUMBER_OF_TABLE = "imputation"  # the column that tells the completed tables of --many apart
 
+_ROWS_AT_A_TIME = 10_000
+
 _EXCLUDE_HINT = "--exclude-columns {} leaves it as it is"
 
 
@@ -97,7 +99,7 @@ def impute(
         imputer.fit(given.inputs)
     with show_share("completing") as show:
         if many is None:
-            frames, schema = iter([given.restore(imputer.transform(given.inputs))]), dict(frame.schema)
+            frames, schema = iter([given.restore(_complete(given.inputs, imputer, show))]), dict(frame.schema)
         else:
             frames = _draw_frames(given, imputer, many, seed or 0, show)
             schema = {_NUMBER_OF_TABLE: _whole_type(), **frame.schema}
@@ -146,11 +148,8 @@ class _GappyTable:
 
     def restore(self, completed: Any) -> pl.DataFrame:
         """Return the whole table with the gaps of these columns filled in, in the types that it has."""
-        import numpy as np
         import polars
 
-        if isinstance(completed, np.ndarray):
-            completed = polars.DataFrame(completed, schema=self.used)
         columns = []
         for name in self.completed:
             own, found = self.frame[name], completed[name]
@@ -199,16 +198,29 @@ def _split_names(frame: pl.DataFrame, text: str | None, option: str) -> list[str
     return names
 
 
+def _complete(inputs: pl.DataFrame, imputer: DMFImputer, show: Callable[[int, int | None], None]) -> pl.DataFrame:
+    """Complete a table, some rows at a time: every row is completed by itself."""
+    import polars
+
+    parts = []
+    for start in range(0, inputs.height, _ROWS_AT_A_TIME):
+        show(start, inputs.height)
+        completed = imputer.transform(inputs[start : start + _ROWS_AT_A_TIME])
+        parts.append(polars.DataFrame(completed, schema=None if hasattr(completed, "columns") else inputs.columns))
+    return polars.concat(parts, how="vertical_relaxed")
+
+
 def _draw_frames(
     given: _GappyTable, imputer: DMFImputer, many: int, seed: int, show: Callable[[int, int | None], None]
 ) -> Iterator[pl.DataFrame]:
     """Yield completed tables, numbered from 1."""
     import polars
 
+    show(0, many)
     for number, completed in enumerate(imputer.impute_many(given.inputs, many, seed=seed), start=1):
         numbered = polars.lit(number, dtype=_whole_type()).alias(_NUMBER_OF_TABLE)
         yield given.restore(completed).select(numbered, polars.all())
-        show(number, many)
+        show(number, many)  # the frame is written by now
 
 
 def _whole_type() -> Any:
