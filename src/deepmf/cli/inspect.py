@@ -32,7 +32,9 @@ def inspect(
     ],
     verified: Annotated[
         bool,
-        typer.Option("--verify", help="Compare a model folder or store with its checksums; a model file always is."),
+        typer.Option(
+            "--verify", help="Compare a model folder or store with its checksums; for model files this is always done."
+        ),
     ] = False,
     as_json: options.Json = False,
 ) -> None:

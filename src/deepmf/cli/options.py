@@ -138,7 +138,7 @@ NoValues = Annotated[
     bool,
     typer.Option(
         "--no-values",
-        help="Read interactions without values, such as clicks; a file of two fields has none.",
+        help="Read interactions without values, such as clicks; default for a file of two fields.",
         rich_help_panel=READING,
     ),
 ]
@@ -178,7 +178,7 @@ At = Annotated[
     typer.Option(
         "--at",
         metavar="DATE",
-        help="Time to answer for, of a model fitted with times; default: that of the latest entry.",
+        help="Time to predict for, if the model was fitted with times; default: the latest entry's.",
     ),
 ]
 
@@ -297,8 +297,8 @@ ValidationShare = Annotated[
     typer.Option(
         "--validation-share",
         metavar="SHARE",
-        help=f"Share of the entries held out for validation, 0 for none; default: {VALIDATION_SHARE:g}, and fit lets "
-        "dmf-o choose.",
+        help=f"Share of the entries held out for validation, 0 for none; default: {VALIDATION_SHARE:g}; in fit, "
+        "dmf-o chooses it.",
         rich_help_panel=TRAINING,
     ),
 ]

@@ -45,11 +45,14 @@ def predict(
         float | None,
         typer.Option(
             metavar="COVERAGE",
-            help="Add lower and upper, the interval with this probability, such as 0.9 (dmf-o only).",
+            help="Add lower and upper, the ends of the interval with this probability, such as 0.9.",
         ),
     ] = None,
     distribution: Annotated[
-        bool, typer.Option("--distribution", help="Add p_LEVEL for each level, its probability (dmf-o only).")
+        bool,
+        typer.Option(
+            "--distribution", help="Add the probability of each level, p_LEVEL; for models with a distribution."
+        ),
     ] = False,
     unknown: options.UnknownIds = "fallback",
     at: options.At = None,

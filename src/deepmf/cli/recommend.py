@@ -203,7 +203,7 @@ def similar(
     encoding: options.Encoding = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show the columns or rows most similar to one.
+    """Show the most similar columns or rows.
 
     Similarity is the cosine of the latent factors.
 

@@ -107,7 +107,7 @@ def compare(
     seed
         Seed of the splits, of sampled candidates, and of the models given by name or class.
     progress
-        Called after each fit with the number of fits done and their total; False, as in `fit`, or None: nothing is.
+        Called after each fit with the number of fits done and their total; False or None: no progress.
 
     >>> from deepmf.datasets import generate
     >>> ratings = generate(60, 40, density=0.3, seed=0).matrix

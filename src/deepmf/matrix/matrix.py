@@ -86,7 +86,7 @@ class Entries(NamedTuple):
 class ObservedMatrix:
     """An immutable matrix with missing entries.
 
-    The structure says whether an entry is observed, never its value: a stored zero is an entry. Entries are held by
+    Whether an entry is observed does not depend on its value: a stored zero is an entry. Entries are held by
     row and by column, in 16 bytes per entry (20 where the values need double precision) and 4 bytes per row and
     column, beside the labels. Dates of entries take 8 bytes more, and weights 4 or 8. A matrix that was read from a
     store is memory-mapped.

@@ -127,7 +127,7 @@ class Scale:
 
     @classmethod
     def interactions(cls) -> Scale:
-        """Return the scale of interactions: entries exist and are counted, but nobody gave them a value.
+        """Return the scale of interactions: entries exist and may be counted, but have no values.
 
         >>> Scale.interactions()
         Scale.interactions()

@@ -56,7 +56,7 @@ class ALSSettings(LoopSettings, RecommendationSettings):
     """The settings of ALS; the defaults were chosen on validation entries of MovieLens-1M.
 
     On MovieLens-1M and on generated matrices of many shapes, the best `penalty` times the width of the scale is 1 to 2
-    standard deviations of the noise. The ends of a scale without levels are outliers; `fit` chooses the penalty there.
+    standard deviations of the noise. On a scale without levels, `fit` chooses the penalty.
 
     A `count_power` of 1 gives the penalty of Zhou et al., "Large-scale parallel collaborative filtering for the Netflix
     prize", 2008. The validation error mostly rises after a few sweeps. With a `patience` of 6, none of the recipes' 50

@@ -291,9 +291,9 @@ def choose_join(epochs: int, burn_share: float) -> int | None:
 class BayesianMF(Model):
     """Mean + row effect + column effect + u_i'v_j, averaged over samples of the posterior; covers all four areas.
 
-    Predictions are distributions: the more is known of a row and a column, the narrower. A new row is the posterior
-    mean of its factors given its entries and features, in each kept sample. Settings are keyword arguments, see
-    `BayesianMFSettings`.
+    Predictions are distributions, which are narrower the more entries the row and the column have. A new row is the
+    posterior mean of its factors given its entries and features, in each kept sample. Settings are keyword arguments,
+    see `BayesianMFSettings`.
 
     Validation entries calibrate the distributions. Without validation entries, `fit` holds out 5 % of the entries for
     the first part of the chain, and samples given all entries afterwards.

@@ -224,7 +224,7 @@ class BranchEncoder(NetworkEncoder):
 
 
 class DMF(NetworkModel):
-    """Deep matrix factorization: the cosine of two branches' latents of a row's and of a column's entries.
+    """Deep matrix factorization: the cosine of two latents, which branches compute from the entries of row and column.
 
     Settings are keyword arguments, see `DMFSettings`. A row or column without any entry is predicted from
     its branch's latent of an empty vector.

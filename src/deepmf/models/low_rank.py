@@ -363,7 +363,7 @@ def find_light_entries(matrix: ObservedMatrix, most: float) -> npt.NDArray[np.bo
 class OptSpace(FactorModel):
     """OptSpace (Keshavan, Montanari and Oh, "Matrix Completion from a Few Entries", 2009) on values less their mean.
 
-    The paper's penalty on coherence is left out: it overflows at the start from MovieLens-1M. Settings are keyword
+    The paper's penalty on coherence is left out: on MovieLens-1M it overflows at the start. Settings are keyword
     arguments, see `OptSpaceSettings`. A row or column without any entry is predicted by the mean.
 
     >>> from deepmf.datasets import checkerboard
@@ -384,10 +384,10 @@ class OptSpace(FactorModel):
 class RankKSettings(LoopSettings):
     """The settings of RankK; the defaults were chosen on validation entries of MovieLens-1M.
 
-    Of several that do as well there (to 0.005), they are those that also see through gross errors. Errors beyond
-    1 / mu count as gross: with a small `penalty` the first sweeps are least squares, from which few find back. As mu
-    grows, X moves less and less: a slow growth needs more sweeps and ends with less error; one of 1.05 and more needs
-    a smaller `penalty` to begin with.
+    Of several settings that do as well there (within 0.005), these are also robust against gross errors. Errors above
+    1 / mu count as gross, so with a small `penalty` the first sweeps are least squares, from which few fits recover. As
+    mu grows, X moves less and less: slow growth needs more sweeps and ends with a lower error, and a growth of 1.05 or
+    more needs a smaller `penalty`.
     """
 
     epochs: int = 300
@@ -507,9 +507,9 @@ class RankK(FactorModel):
 class RDMCSettings(LoopSettings):
     """The settings of RDMC; the defaults were chosen on validation entries of MovieLens-1M.
 
-    Both penalties are in units of 1 / (mean absolute deviation of the entries from their mean). The paper's hard
-    constraint is an infinite nu; ours starts weak and overtakes mu after some 100 sweeps. On MovieLens-1M levels do
-    not help: a `level_penalty` of 0 is as good, and more `epochs` or a larger nu are worse.
+    Both penalties are divided by the mean absolute deviation of the entries. The paper's hard constraint is an infinite
+    nu; ours starts small and exceeds mu after about 100 sweeps. Levels do not help on MovieLens-1M: a `level_penalty`
+    of 0 is as good, and more `epochs` or a larger nu are worse.
     """
 
     epochs: int = 70
@@ -668,11 +668,10 @@ def pull_to_levels(values: FloatArray, scale: Scale, *, share: float) -> FloatAr
 class RDMC(FactorModel):
     """Robust discrete matrix completion (Huang, Nie and Huang, "Robust Discrete Matrix Completion", AAAI 2013).
 
-    Predictions are legal levels, the nearest ones of the scores; rankings go by the scores underneath. For matrices
-    with at least two levels. The paper leaves its solver's details open; ours are in `RDMCSolver`, and differ in that
-    the entries are drawn to levels gradually, with the default number of sweeps a tenth of the way: held to levels from
-    the first sweep, missing entries stick to those they start from. Settings are keyword arguments, see
-    `RDMCSettings`.
+    Predictions are the levels nearest to the scores; rankings use the scores. The scale needs at least two levels. The
+    paper leaves the details of its solver open (`RDMCSolver`). Ours pulls entries towards levels gradually, with the
+    default number of sweeps a tenth of the way: if they are held to levels from the first sweep, missing entries stay
+    at the levels they start from. Settings are keyword arguments, see `RDMCSettings`.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix

@@ -90,7 +90,7 @@ _N_BESIDE = 2  # of a latent: both its numbers, (mean + row effect, 1) and (1, c
 
 
 class EffectEncoder(Encoder):
-    """A column's effect is its shrunk mean above the overall one, a row's that of what is left then.
+    """The effect of a column is its shrunk mean minus the overall mean, that of a row the shrunk mean of its residuals.
 
     With features, effects are shrunk to the predictions from features instead of 0.
     """
@@ -130,7 +130,8 @@ class EffectEncoder(Encoder):
 class Means(Model):
     """Overall mean + column effect + row effect, each shrunk to 0 where there are few entries; covers all four areas.
 
-    A column's effect is the mean of its entries above the overall mean, a row's the mean of what is left then.
+    The effect of a column is the mean of its entries minus the overall mean; the effect of a row is the mean of its
+    residuals.
 
     >>> from deepmf.matrix.matrix import ObservedMatrix
     >>> model = Means(shrinkage=0).fit(ObservedMatrix.from_array([[1, 2], [3, np.nan]]))
