@@ -1,12 +1,14 @@
 """The application: its description, its errors, and the page that documents its routes."""
 
 import re
+from urllib.parse import quote
 
 import pytest
 from fastapi.testclient import TestClient
 from tests.serve.conftest import StartClient
 
 from deepmf.models.als import ALS
+from deepmf.models.base import Model
 from deepmf.serve import KeyRing
 
 
@@ -36,18 +38,24 @@ def test_an_unknown_path_or_method_is_refused(client: TestClient) -> None:
     assert client.get("/swagger/../core.py").status_code == 404
 
 
-def test_examples_of_the_api_page_can_be_tried(start_client: StartClient, als: ALS) -> None:
-    client = start_client(als)
+@pytest.mark.parametrize("method", ["get", "post", "put", "patch"])
+def test_examples_of_the_api_page_can_be_tried(start_client: StartClient, featured: Model, method: str) -> None:
+    client = start_client(featured)
     description = client.get("/openapi.json").json()
-    schemas = description["components"]["schemas"]
-    tried = []
+    schemas, tried = description["components"]["schemas"], 0
     for path, operations in description["paths"].items():
-        body = operations.get("post", {}).get("requestBody", {}).get("content", {}).get("application/json", {})
-        examples = schemas.get(body.get("schema", {}).get("$ref", "").rpartition("/")[2], {}).get("examples", [])
-        for example in examples:
-            assert client.post(path, json=example).status_code == 200, path
-            tried.append(path)
-    assert {"/v1/predict", "/v1/recommend", "/v1/explain", "/v1/similar", "/v1/map"} <= set(tried)
+        if method not in operations or path in ("/v1/rows/{row}/features", "/v1/model"):
+            continue
+        operation = operations[method]
+        for parameter in operation.get("parameters", ()):
+            path = path.replace(f"{{{parameter['name']}}}", quote(parameter.get("example", "")))
+        body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+        (example,) = schemas.get(body.get("schema", {}).get("$ref", "").rpartition("/")[2], {}).get("examples", [None])
+        if "requestBody" not in operation or example is not None:
+            answer = client.request(method, path, json=example)
+            assert answer.status_code == 200, (path, answer.json())
+            tried += 1
+    assert tried >= 3
 
 
 def test_a_missing_content_type_is_named(start_client: StartClient, als: ALS) -> None:

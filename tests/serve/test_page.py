@@ -308,6 +308,7 @@ def test_by_keyboard_in_every_look(browser: Any, live: Callable[..., Live], ordi
             page.set_viewport_size({"width": width, "height": 800})
             assert page.evaluate("document.documentElement.scrollWidth") <= width, (view, width)
     page.locator("#operator tbody tr").first.wait_for()
+    assert "1, 2, 3, 4, 5" in page.locator("#operator .facts").inner_text()  # the levels
     shown = page.locator("#operator .tiles").inner_text()
     assert re.search(r"entries learned\s+1\b|1\s+entries learned", shown)
     page.focus("#tab-operator")

@@ -67,7 +67,7 @@ _FRAME_WRITERS: dict[str, Callable[[Any, BinaryIO], None]] = {
 }
 ENDINGS = (*_FRAME_WRITERS, ".npz", ".store")
 
-NAME_COLUMNS = "set row=, column= and value= (or count=) to choose, which also silences this warning"
+NAME_COLUMNS = "set row=, column= and value= (or count=) to choose"
 
 
 def compute_area_codes(row_is_new: npt.NDArray[np.bool_], column_is_new: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:

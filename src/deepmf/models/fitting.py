@@ -127,7 +127,9 @@ def to_matrix(given: Any, scale: Scale | None = None) -> Any:
         try:
             return ObservedMatrix.from_frame(given, scale=scale)
         except GuessedColumns as error:
-            raise BadEntries(f"the columns of the frame are not clear: {error}") from error
+            raise BadEntries(
+                f"the columns of the frame are not clear: {error}, in ObservedMatrix.from_frame"
+            ) from error
 
 
 def check_matrix(given: Any, taker: str) -> None:

@@ -19,11 +19,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
+from deepmf.matrix.labels import Labels
 from deepmf.serve.auth import Access, KeyRing, RateLimit
+from deepmf.serve.changes import read_features
 from deepmf.serve.errors import STATUS_MEANINGS, ApiError
 from deepmf.serve.guard import LOOPBACK_HOSTS, Guard
 from deepmf.serve.routes import router
-from deepmf.serve.schemas import EXAMPLE_COLUMNS
+from deepmf.serve.schemas import EXAMPLE_COLUMNS, EXAMPLE_ROW
 from deepmf.serve.service import Service
 
 PAGE = Path(__file__).parent / "page"
@@ -100,14 +102,19 @@ def _remove_security(app: FastAPI) -> None:
 
 
 def _fill_examples(app: FastAPI, service: Service) -> None:
-    """Let the examples of the OpenAPI description name columns and values of the model, so that they can be tried."""
+    """Let the examples of the OpenAPI description name ids, values and features of the model: they can be tried.
+
+    What reads gets an id of the model, what writes or deletes a new one: a try overwrites nothing.
+    """
     describe = app.openapi
 
-    def describe_with_columns() -> dict[str, Any]:
-        entries = service.current.model.entries_
+    def describe_with_ids() -> dict[str, Any]:
+        model = service.current.model
+        entries = model.entries_
         popular = np.argsort(-entries.column_counts, kind="stable")[:2]
-        columns = entries.columns[popular].tolist()
-        known = dict(zip(EXAMPLE_COLUMNS, (columns[0], columns[-1]), strict=True))
+        columns, row = entries.columns[popular].tolist(), entries.rows[:1].tolist()[0]
+        known = dict(zip((*EXAMPLE_COLUMNS, EXAMPLE_ROW), (columns[0], columns[-1], row), strict=True))
+        new = {axis: _invent_id(labels) for axis, labels in (("row", entries.rows), ("column", entries.columns))}
         value = 1.0 if entries.scale.is_interactions else entries.scale.high
 
         def fill(item: Any) -> Any:
@@ -119,9 +126,22 @@ def _fill_examples(app: FastAPI, service: Service) -> None:
         for schema in description["components"]["schemas"].values():
             if "examples" in schema:
                 schema["examples"] = fill(schema["examples"])
+        if features := read_features(model, "column", columns[0]) or read_features(model, "row", row):
+            description["components"]["schemas"]["PutFeaturesRequest"]["examples"] = [{"features": features}]
+        for operations in description["paths"].values():
+            for method, operation in operations.items():
+                for parameter in operation.get("parameters", ()):
+                    if parameter["in"] == "path":
+                        ids = {"row": row, "column": columns[0]} if method == "get" else new
+                        parameter["example"] = str(ids[parameter["name"]])
         return description
 
-    app.openapi = describe_with_columns  # type: ignore[method-assign]
+    app.openapi = describe_with_ids  # type: ignore[method-assign]
+
+
+def _invent_id(labels: Labels) -> str:
+    """Return an id that is not among the labels."""
+    return str(labels.array.max() + 1) if labels.array.dtype.kind in "iu" else f"new-{len(labels)}"
 
 
 async def _handle_api_error(_: Request, error: Any) -> JSONResponse:

@@ -61,8 +61,8 @@ class RequestModel(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-# Columns in examples; the service puts columns of its model in their places.
-EXAMPLE_COLUMNS = ("Alien", "Big")
+# Columns and a row in examples; the service puts those of its model in their places.
+EXAMPLE_COLUMNS, EXAMPLE_ROW = ("Alien", "Big"), "ann"
 _HISTORY = [{"column": "Alien", "value": 5}]
 
 
@@ -218,6 +218,8 @@ class PutRowEntriesRequest(RequestModel):
 class PutColumnEntriesRequest(RequestModel):
     """All entries of a column."""
 
+    model_config = _show_example({"entries": [{"row": "ann", "value": 5}]})
+
     entries: Annotated[list[GivenRowValue], Field(max_length=MAX_ENTRIES)]
 
 
@@ -231,6 +233,8 @@ class PatchRowEntriesRequest(RequestModel):
 
 class PatchColumnEntriesRequest(RequestModel):
     """Some entries of a column; the others stay."""
+
+    model_config = _show_example({"entries": [{"row": "ann", "value": 5}]})
 
     entries: Annotated[list[RowChange], Field(max_length=MAX_ENTRIES)]
 

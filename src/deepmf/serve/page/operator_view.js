@@ -143,7 +143,7 @@ function modelPanel(model) {
     ["rows", since(model.n_rows, model.n_trained_rows)],
     ["columns", since(model.n_columns, model.n_trained_columns)],
     ["entries", formatWhole(model.n_entries)],
-    ["scale", levels && levels.length <= 11 ? levels.map(short).join(", ") : `${formatShort(low)} to ${formatShort(high)}${levels ? `, ${levels.length} levels` : ""}`],
+    ["scale", levels && levels.length <= 11 ? levels.map(formatShort).join(", ") : `${formatShort(low)} to ${formatShort(high)}${levels ? `, ${levels.length} levels` : ""}`],
     ["predicts in areas", model.areas.join(", ")],
     ["gives distributions", model.gives_distribution ? "yes" : "no"],
   ];
