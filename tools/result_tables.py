@@ -53,7 +53,17 @@ JOINED_PEERS = {
         "ml-1m-ranking-new": ("new rows", ("NDCG@10",)),
     },
 }
-PEER_COLUMNS_LEFT_OUT = ("MAE", "MiB", "recall@20", "recall@10", "precision@10", "MRR@10", "MAP@10", "novelty, bits")
+PEER_COLUMNS_LEFT_OUT = (
+    "MAE",
+    "MiB",
+    "log loss, area I",
+    "recall@20",
+    "recall@10",
+    "precision@10",
+    "MRR@10",
+    "MAP@10",
+    "novelty, bits",
+)
 COLUMNS_LEFT_OUT = dict.fromkeys(("u1", "random"), ("validation entries", "MAE", "RMSE of levels"))
 ROWS_LEFT_OUT = {"table1": " | 10% | ", "u1": ", median levels | ", "random": ", median levels | "}
 # Of the measurements of what features are worth.
@@ -376,14 +386,10 @@ def reranking_table() -> str:
 def density_table() -> str:
     """Return the NDCG@10 of both orders by the density of a matrix: means over the latest of each seed."""
     records = {(record["data"], record["seed"]): record for record in benchmarks("density")}
-    asked = [(part, order) for part in ("validation", "test") for order in ORDERS[:2]]
-    written = [
-        f"| matrix | density | {' | '.join(f'{part}: {order}' for part, order in asked)} |",
-        "| --- " * (len(asked) + 2) + "|",
-    ]
+    written = ["| matrix | density | relevance | value |", "| --- " * 4 + "|"]
     for title in dict.fromkeys(title for title, _ in records):
         own = [record for (data, _), record in records.items() if data == title]
-        figures = [_show_mean([record[part][order] for record in own]) for part, order in asked]
+        figures = [_show_mean([record["test"][order] for record in own]) for order in ORDERS[:2]]
         density = statistics.mean(record["density"] for record in own)
         written.append(f"| {title.replace('ml-100k', DATA['ml-100k'])} | {density:.0%} | {' | '.join(figures)} |")
     return with_footnote(written, records.values())
@@ -510,10 +516,7 @@ def feature_records(data: str, model: str, *, with_features: bool, split: str = 
 
 def feature_tables() -> str:
     """Return what features are worth: by area, and where nothing is new."""
-    parts = []
-    for data, title in DATA.items():
-        by_area = _feature_table(data, ("I", "II", "III", "IV"), lambda record, at: record["areas"][at])
-        parts.append(f"{title}, RMSE by area:\n\n{by_area}")
+    parts = [f"RMSE by area, MovieLens-1M and MovieLens-100K:\n\n{_feature_table()}"]
     parts.append(f"Known rows and columns, OrdinalDMF:\n\n{_on_known()}")
     shown = "\n".join(parts)
     asked = [(data, model, "areas") for data in DATA for model in NAMES]
@@ -531,16 +534,15 @@ def _mark(records: Iterable[Record]) -> str:
     return " †" if any(is_older(record["commit"], record["model"]) for record in records) else ""
 
 
-def _feature_table(data: str, columns: Iterable[str], figure: Callable[[Record, str], float]) -> str:
-    columns = list(columns)
-    lines = [f"| method | {' | '.join(columns)} |", "| --- " * (len(columns) + 1) + "|"]
+def _feature_table() -> str:
+    titles = [f"{title}: {area}" if area == "I" else area for title in ("1M", "100K") for area in AREAS]
+    lines = [f"| method | {' | '.join(titles)} |", "| --- " * (len(titles) + 1) + "|"]
     for model, name in NAMES.items():
         for with_features in (False, True):
-            own = feature_records(data, model, with_features=with_features)
-            title = (f"{name}, with features" if with_features else name) + _mark(own)
-            lines.append(
-                f"| {title} | {' | '.join(_show_mean([figure(each, at) for each in own]) for at in columns)} |"
-            )
+            runs = [feature_records(data, model, with_features=with_features) for data in DATA]
+            title = (f"{name}, with features" if with_features else name) + _mark([*runs[0], *runs[1]])
+            figures = [_show_mean([each["areas"][area] for each in own]) for own in runs for area in AREAS]
+            lines.append(f"| {title} | {' | '.join(figures)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -30,7 +30,7 @@ class LatentLayout:
     | ------------- | ---------------------------------------- | ------------------------------------------- |
     | direction     | direction times the head's scale         | direction, of length 1 in each view         |
     | landmarks     | refinement steps along the landmarks     | Nyström features                            |
-    | linear        | ALS latent times its weight              | ALS latent                                  |
+    | linear        | latent of the linear part, times weight  | latent of the linear part                   |
     | row_effect    | effect                                   | 1                                           |
     | column_effect | 1                                        | effect                                      |
     | response      | cutpoints and the logarithm of the slope | 0                                           |
