@@ -245,16 +245,14 @@ def benchmarks(name: str) -> list[Record]:
 def choosing_table() -> str:
     """Return the errors of some models by area: a short form of the first table of the paper."""
     written = ["| model | area I | II: new rows | III: new columns | IV: both new |", "| --- " * 5 + "|"]
-    for recipe in ("dmf-o", "als", "i-autorec", "dmf", "means"):
-        model = MODELS[recipe]
-        figures = [value(f"table1/{recipe} 20% {area} .3") if area in _areas_of(recipe) else "-" for area in AREAS]
-        written.append(f"| `{model.class_name}` | {' | '.join(figures)} |")
-    return "\n".join(written) + "\n"
-
-
-def _areas_of(recipe: str) -> set[str]:
-    """Return the areas in which a row of the first table has figures."""
-    return {record["area"] for record in table_records("table1") if record["recipe"] == f"table1/{recipe}"}
+    shown: list[Record] = []
+    for model in ("dmf-o", "als", "i-autorec", "dmf", "means"):
+        own = [record for record in table_records("table1") if record["recipe"] == f"table1/{model}"]
+        areas = {record["area"] for record in own}
+        figures = [value(f"table1/{model} 20% {area} .3") if area in areas else "-" for area in AREAS]
+        written.append(f"| `{MODELS[model].class_name}`{_mark(own)} | {' | '.join(figures)} |")
+        shown += own
+    return with_footnote(written, shown)
 
 
 def defaults() -> str:
