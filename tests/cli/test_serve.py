@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Run
 
+from deepmf import load
+from deepmf.cli.serve import write_demo_model
+from deepmf.data.synthetic import generate
 from deepmf.serve.auth import read_keys
 
 
@@ -36,3 +39,11 @@ def test_a_key_is_shown_once(run: Run, tmp_path: Path) -> None:
     assert key is not None
     assert (key.name, key.role) == ("phone", "write")
     assert run("api-key", tmp_path / "keys.txt", "--name", "phone").code == 2
+
+
+@pytest.mark.slow
+def test_the_demo_knows_all_films_that_were_rated(tmp_path: Path) -> None:
+    sizes = {"n_rows": 60, "n_columns": 40, "density": 0.3}
+    small = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 1, "views": 2}
+    write_demo_model(tmp_path / "m", seed=3, **sizes, **small)
+    assert load(tmp_path / "m").entries_.n_entries == generate(**sizes, noise=0.7, seed=3).matrix.n_entries

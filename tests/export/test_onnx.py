@@ -26,7 +26,9 @@ from deepmf.export.onnx import (
     make_modules,
     make_relevance,
     replace_export,
+    solve,
 )
+from deepmf.export.onnx_solver import conjugate_gradients, list_translations
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
@@ -321,3 +323,30 @@ def test_features_are_no_part_of_the_branches(tmp_path: Path) -> None:
     branch = onnxruntime.InferenceSession(tmp_path / "rows.onnx")
     found = branch.run(None, {"row_values": values_of(model, "row")[:1]})[0]
     np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+@pytest.mark.slow  # importing onnxscript takes seconds
+def test_systems_are_solved_to_rounding() -> None:
+    generator = np.random.default_rng(0)
+    lines = generator.normal(size=(3, 500, 40)) * np.geomspace(0.02, 8, 40)
+    matrices = lines.transpose(0, 2, 1) @ lines + 3.0 * np.eye(40)
+    assert np.linalg.cond(matrices).min() > 5000
+    right = generator.normal(size=(3, 40, 1))
+    right[2] = 0.0
+    session = onnxruntime.InferenceSession(conjugate_gradients.to_model_proto().SerializeToString())
+    (found,) = session.run(None, {"matrices": matrices.astype(np.float32), "right": right.astype(np.float32)})
+    expected = np.linalg.solve(matrices, right)
+    assert np.abs(found - expected).max() < 1e-5 * np.abs(expected).max()
+    (loop,) = (node for node in conjugate_gradients.to_function_proto().node if node.op_type == "Loop")
+    assert len(loop.output) == 1  # of several, the order would be left to chance
+    assert list(list_translations()) == [solve._opoverload]
+
+
+@pytest.mark.slow
+def test_the_loop_carries_one_tensor_and_reads_nothing_else() -> None:
+    graph = conjugate_gradients.to_model_proto().graph
+    (loop,) = (node for node in graph.node if node.op_type == "Loop")
+    (body,) = (attribute.g for attribute in loop.attribute if attribute.name == "body")
+    assert len(loop.output) == 1  # of several, the order hangs on the hashes of their names
+    own = {each.name for each in body.input} | {name for node in body.node for name in node.output}
+    assert {name for node in body.node for name in node.input if name} <= own

@@ -19,7 +19,7 @@ from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.loading import load
 from deepmf.models.means import Means
-from deepmf.storage.features import pack_features, unpack_features
+from deepmf.storage.matrices import pack_features, unpack_features
 from deepmf.storage.model_file import StoredFile, read_file, write_file
 
 MATRIX = ObservedMatrix.from_array(

@@ -26,7 +26,6 @@ from deepmf.cli.impute import impute
 from deepmf.cli.inspect import inspect
 from deepmf.cli.options import GroupedCommand
 from deepmf.cli.output import say
-from deepmf.cli.pack import pack
 from deepmf.cli.predict import complete, predict
 from deepmf.cli.process import (
     check_command,
@@ -41,7 +40,7 @@ from deepmf.cli.recommend import recommend, similar
 from deepmf.cli.reproduce import reproduce
 from deepmf.cli.serve import api_key, serve
 from deepmf.cli.settings import settings
-from deepmf.cli.split import split
+from deepmf.cli.split import pack, split
 from deepmf.cli.tune import tune
 from deepmf.errors import DeepMFError, DeepMFWarning, UserError
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from deepmf.cli import options
 from deepmf.cli.output import say, show_json
-from deepmf.errors import BadSetting, MissingDependency
+from deepmf.errors import BadSetting, DeepMFWarning, MissingDependency
 
 Database = Annotated[
     str | None,
@@ -86,7 +87,6 @@ def serve(
     with ExitStack() as stack:
         if model is None:
             from deepmf.files import temporary_folder
-            from deepmf.serve.demo import write_demo_model
 
             model = stack.enter_context(temporary_folder(Path(gettempdir()))) / "films.safetensors"
             write_demo_model(model, seed=seed or 0)
@@ -146,3 +146,47 @@ def require_serve() -> Iterator[None]:
         raise MissingDependency(
             "the service needs more packages; install them with pip install 'deepmf[serve]'"
         ) from error
+
+
+# A small network that fits in seconds on one core.
+_DEMO_SETTINGS: dict[str, Any] = {
+    "hidden_sizes": (64,),
+    "latent_size": 16,
+    "dropout": 0.2,
+    "mask_rate": 0.5,
+    "views": 8,
+    "epochs": 40,
+    "learning_rate": 1e-2,
+    "block_rows": 150,
+    "block_columns": 150,
+    "validate_every": 10,
+}
+
+
+def write_demo_model(
+    path: Path, *, seed: int, n_rows: int = 600, n_columns: int = 300, density: float = 0.12, **settings: Any
+) -> None:
+    """Fit a model to generated ratings and write its file.
+
+    Parameters
+    ----------
+    settings
+        Settings of `OrdinalDMF` that replace those of the demo.
+    """
+    import torch
+
+    from deepmf.data.synthetic import generate
+    from deepmf.matrix.frames import TableForm
+    from deepmf.models.ordinal.model import OrdinalDMF
+
+    ratings = generate(n_rows, n_columns, density=density, noise=0.7, seed=seed).matrix
+    ratings = ratings.with_form(TableForm("person", "film", "stars"))
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # a network this small is no faster with more
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeepMFWarning)
+            model = OrdinalDMF(**_DEMO_SETTINGS | settings, seed=seed, device="cpu").fit(ratings, progress=False)
+    finally:
+        torch.set_num_threads(n_threads)
+    model.save(path)

@@ -20,8 +20,15 @@ from deepmf.models.predictor import Predictor
 from deepmf.models.presence import Presence
 from deepmf.models.recency import Recency
 from deepmf.models.relevance import RankBy, Rankers
-from deepmf.storage.features import pack_features, unpack_features
-from deepmf.storage.matrices import pack_mapped_matrix, pack_matrix, pack_names, unpack_any_matrix, unpack_names
+from deepmf.storage.matrices import (
+    pack_features,
+    pack_mapped_matrix,
+    pack_matrix,
+    pack_names,
+    unpack_any_matrix,
+    unpack_features,
+    unpack_names,
+)
 from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, read_field, read_numbers, refuse_stored
 
 

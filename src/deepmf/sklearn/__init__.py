@@ -14,10 +14,15 @@ if TYPE_CHECKING:
         imputed_values,
         missing_patterns,
     )
-    from deepmf.sklearn.genotypes import GenotypeScores, genotype_scores
     from deepmf.sklearn.imputer import DMFImputer
     from deepmf.sklearn.pooling import PooledEstimates, pool
-    from deepmf.sklearn.scores import HiddenScore, hidden_entries_score, imputation_scores
+    from deepmf.sklearn.scores import (
+        GenotypeScores,
+        HiddenScore,
+        genotype_scores,
+        hidden_entries_score,
+        imputation_scores,
+    )
     from deepmf.sklearn.splitters import AreaSplitter, EntrySplitter, MaskedTable, mask_entries
 
 __all__ = [
@@ -53,10 +58,15 @@ _get_name, __dir__ = export_names(
             "imputed_values",
             "missing_patterns",
         ],
-        "deepmf.sklearn.genotypes": ["GenotypeScores", "genotype_scores"],
         "deepmf.sklearn.imputer": ["DMFImputer"],
         "deepmf.sklearn.pooling": ["PooledEstimates", "pool"],
-        "deepmf.sklearn.scores": ["HiddenScore", "hidden_entries_score", "imputation_scores"],
+        "deepmf.sklearn.scores": [
+            "GenotypeScores",
+            "HiddenScore",
+            "genotype_scores",
+            "hidden_entries_score",
+            "imputation_scores",
+        ],
         "deepmf.sklearn.splitters": ["AreaSplitter", "EntrySplitter", "MaskedTable", "mask_entries"],
     },
 )
