@@ -177,7 +177,7 @@ def peers(table: str) -> str:
     said = footnote(ours, older=bool(older)).replace("Measured", "deepmf: measured", 1)
     said += f"Median load of the machine: deepmf {_loads(ours)}, others {_loads(others)}.\n"
     if table == "sizes":
-        shown = keep_columns(shown, lambda name: not name.endswith("RMSE"))
+        shown = keep_columns(shown, lambda name: not name.endswith(("RMSE", "seconds")))
     elif shown.startswith("On the first split"):
         shown = shorten_peers(shown)
     return f"{mark_rows(shown, sorted(older))}\n{said}"
