@@ -264,7 +264,9 @@ class FactorDraws(Draws):
         self, table: FloatArray, random: np.random.Generator, *, number: int, features: FeatureVectors | None
     ) -> FloatArray:
         """Return rows completed by a sample; different tables take different samples as far as there are enough."""
-        sample = number % self.encoder.samples.n_samples
+        n_samples = self.encoder.samples.n_samples
+        # Neighbours in the chain are alike, so that the first tables of few would differ too little.
+        sample = int(np.random.default_rng(0).permutation(n_samples)[number % n_samples])
         generator = make_generator(int(random.integers(1 << 62)), "draws")
         column_factors, noise = self._column_factors(sample), self._draw_noise(sample, random)
         completed = np.array(table, dtype=np.float64)
