@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.forks import start_deepmf
 from tests.waiting import PATIENCE, wait_until
 
 from deepmf.cli.app import app
@@ -153,23 +154,24 @@ def test_a_reader_that_has_enough_ends_it_quietly(folder: Path, tmp_path: Path, 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_during_fit(folder: Path, tmp_path: Path, tiny: list[str], number: signal.Signals) -> None:
-    output = tmp_path / "model.safetensors"
-    arguments = ["fit", str(folder / "train.csv"), "-o", str(output), "--resume", *tiny, "--set", "epochs=1000000"]
-    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    output, shown, log = tmp_path / "models" / "model.safetensors", tmp_path / "output", tmp_path / "log"
+    output.parent.mkdir()
+    words = "fit", folder / "train.csv", "-o", output, "--resume", *tiny, "--set", "epochs=1000000"
+    process = start_deepmf(*words, output=shown, log=log)
     try:
-        begun = tmp_path / "model.safetensors.checkpoint"
-        wait_until(lambda: begun.exists() or process.poll() is not None)
-        assert process.poll() is None, process.communicate()
-        process.send_signal(number)
-        out, err = process.communicate(timeout=PATIENCE)
+        begun = output.with_name("model.safetensors.checkpoint")
+        wait_until(lambda: begun.exists() or not process.is_alive())
+        assert process.is_alive(), log.read_text()
+        os.kill(process.pid, number)
+        process.join(PATIENCE)
     finally:
         process.kill()
-    assert process.returncode == 128 + number
-    assert re.match("deepmf: warning: .*epoch ", err)
-    assert err.count("\n") == 1
-    assert f"saved in {output}" in out
+    assert process.exitcode == 128 + number
+    assert re.match("deepmf: warning: .*epoch ", log.read_text())
+    assert log.read_text().count("\n") == 1
+    assert f"saved in {output}" in shown.read_text()
     assert load(output).history_.stopped == "interrupted"
-    assert sorted(path.name for path in tmp_path.iterdir()) == [output.name, f"{output.name}.checkpoint"]
+    assert sorted(path.name for path in output.parent.iterdir()) == [output.name, begun.name]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no such terminals")

@@ -59,7 +59,10 @@ def test_words(run: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_each_beats_the_one_before_in_every_area(run: Any, tmp_path: Path) -> None:
+def test_each_beats_the_one_before_in_every_area(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the ratings of the demo; half the epochs suffice for that."""
+    monkeypatch.setitem(demo.SETTINGS, "epochs", 70)
+    monkeypatch.setitem(demo.ORDINAL, "epochs", 30)
     shown = json.loads(run("demo", "--json", "--report", tmp_path / "report.html").out)
     means, dmf, discrete, ordinal, truth = (method["errors"] for method in shown["methods"])
     for area in ("I", "II", "III", "IV"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections import defaultdict
@@ -66,29 +65,31 @@ def test_data_sets_tables_and_what_does_not_exist() -> None:
     assert list_settings("svd++") == []
 
 
-# Runs the command line with what the shell sets after Tab, and puts out what was loaded too.
-TAB = (
-    "import sys\nfrom deepmf.cli.app import main\n"
-    "try:\n    main()\nexcept SystemExit:\n"
-    "    print(*sorted({'torch', 'numpy', 'scipy', 'polars'} & set(sys.modules)), file=sys.stderr)"
-)
+# Runs the command line with what the shell sets after Tab, for one line after the other; shows what was loaded too.
+TAB = """
+import os, sys
+from deepmf.cli.app import main
+for line in sys.argv[1:]:
+    os.environ.update(_DEEPMF_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(line.split()) - 1))
+    try:
+        main()
+    except SystemExit:
+        print("|", *sorted({"torch", "numpy", "scipy", "polars"} & set(sys.modules)), flush=True)
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("line", "offered", "loaded"),
-    [
-        ("deepmf in", ["inspect"], ""),
-        ("deepmf fit r.csv --model dm", [name for name in MODELS if name.startswith("dm")], ""),
-        ("deepmf fit r.csv --model means --set sh", ["shrinkage="], "numpy scipy torch"),
-        ("deepmf fit r.csv --set latent", ["latent_size="], "numpy scipy torch"),
-        ("deepmf tune r.csv --model dmf-o --set mask", ["mask_rate="], "numpy scipy torch"),
-        ("deepmf settings od", ["odmc"], ""),
-        ("deepmf datasets fetch ml-2", ["ml-20m", "ml-25m"], "numpy scipy"),
-        ("deepmf reproduce tab", ["table1", "table2"], ""),
-    ],
-)
-def test_tab(line: str, offered: list[str], loaded: str) -> None:
-    words = {"_DEEPMF_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
-    ended = subprocess.run([sys.executable, "-c", TAB], capture_output=True, text=True, env=os.environ | words)
-    assert (ended.stdout.split(), ended.stderr) == (offered, f"{loaded}\n")
+def test_tab() -> None:
+    expected = {
+        "deepmf in": (["inspect"], ""),
+        "deepmf fit r.csv --model dm": ([name for name in MODELS if name.startswith("dm")], ""),
+        "deepmf settings od": (["odmc"], ""),
+        "deepmf reproduce tab": (["table1", "table2"], ""),
+        "deepmf datasets fetch ml-2": (["ml-20m", "ml-25m"], "numpy scipy"),
+        "deepmf fit r.csv --model means --set sh": (["shrinkage="], "numpy scipy torch"),
+        "deepmf fit r.csv --set latent": (["latent_size="], "numpy scipy torch"),
+        "deepmf tune r.csv --model dmf-o --set mask": (["mask_rate="], "numpy scipy torch"),
+    }
+    ended = subprocess.run([sys.executable, "-c", TAB, *expected], capture_output=True, text=True)
+    shown = "".join("\n".join([*offered, f"| {loaded}".strip()]) + "\n" for offered, loaded in expected.values())
+    assert (ended.stdout, ended.stderr) == (shown, "")

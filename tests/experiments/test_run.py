@@ -40,6 +40,17 @@ def all_trials() -> list[Trial]:
     return [trial for recipe in read_table("small") for trial in list_trials(recipe)]
 
 
+_RECORDS: dict[str, list[Record]] = {}
+
+
+def run_once(trial: Trial) -> list[Record]:
+    """Run a trial, or give its records again: those of a trial never change."""
+    name = repr(trial)
+    if name not in _RECORDS:
+        _RECORDS[name] = run_trial(trial)
+    return [dict(record) for record in _RECORDS[name]]
+
+
 def test_trials_are_shares_times_seeds(recipes: Path) -> None:
     means, dmfd = read_table("small")
     assert [(trial.seed, trial.new_share) for trial in list_trials(means)] == [(0, 0.2), (1, 0.2), (0, 0.1), (1, 0.1)]
@@ -50,7 +61,7 @@ def test_trials_are_shares_times_seeds(recipes: Path) -> None:
 @pytest.mark.slow
 def test_a_table_is_run_and_kept(recipes: Path, tmp_path: Path) -> None:
     results = Results(tmp_path / "out")
-    steps = list(run(run_trial, all_trials(), results))
+    steps = list(run(run_once, all_trials(), results))
     assert [step.n_done for step in steps] == [1, 2, 3, 4, 5, 6] and steps[-1].seconds_left == 0
     records = results.records(read_table("small"))
     assert len(records) == 4 * 4 + 2
@@ -68,13 +79,13 @@ def test_a_table_is_run_and_kept(recipes: Path, tmp_path: Path) -> None:
     assert last["area"] == "I" and last["new_share"] is None
     assert len(last["boundaries"]) == 4 and sum(last["scores"]["counts"]) == last["n_entries"]
     assert [point[0] for point in last["curve"]] == [1, 3, 5]
-    assert list(run(run_trial, all_trials(), results)) == []  # nothing is run twice
+    assert list(run(run_once, all_trials(), results)) == []  # nothing is run twice
 
 
 @pytest.mark.slow
 def test_a_killed_run_continues_behind_what_is_finished(recipes: Path, tmp_path: Path) -> None:
     results = Results(tmp_path / "out")
-    steps = run(run_trial, all_trials(), results)
+    steps = run(run_once, all_trials(), results)
     next(steps)
     next(steps)
     with (tmp_path / "out" / "small" / "results.jsonl").open("a") as file:  # killed in the middle of a line
@@ -83,7 +94,7 @@ def test_a_killed_run_continues_behind_what_is_finished(recipes: Path, tmp_path:
 
     def work(trial: Trial) -> list[Record]:
         ran.append(trial.key)
-        return run_trial(trial)
+        return run_once(trial)
 
     list(run(work, all_trials(), Results(tmp_path / "out")))
     assert ran == [trial.key for trial in all_trials()[2:]]
@@ -120,11 +131,11 @@ def test_a_killed_fit_does_not_hang_the_rest(recipes: Path, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_how_validation_entries_are_used_is_a_setting_too(recipes: Path, tmp_path: Path) -> None:
     results = Results(tmp_path / "out")
-    list(run(run_trial, all_trials()[-1:], results))
+    list(run(run_once, all_trials()[-1:], results))
     path = recipes / "small" / "2-dmf-d.toml"
     path.write_text(path.read_text().replace("joined = true", "joined = false"))
     with pytest.raises(BadSetting, match=r"settings \(joined\)"):
-        list(run(run_trial, all_trials(), results))
+        list(run(run_once, all_trials(), results))
 
 
 @pytest.mark.slow
@@ -133,7 +144,7 @@ def test_results_of_another_digest_are_not_mixed_whatever_their_commit(
 ) -> None:
     results = Results(tmp_path)
     trials = all_trials()[:1]
-    list(run(run_trial, trials, results))
+    list(run(run_once, trials, results))
     assert results.find_missing(trials) == []
     monkeypatch.setattr("deepmf.experiments.source.digest", lambda: "f" * 64)
     with pytest.raises(BadSetting, match=f"digest {digest()}; .*f+"):
@@ -144,7 +155,7 @@ def test_results_of_another_digest_are_not_mixed_whatever_their_commit(
 def test_results_without_a_digest_go_by_their_commit(recipes: Path, tmp_path: Path) -> None:
     results = Results(tmp_path)
     trials = all_trials()[:1]
-    records = run_trial(trials[0])
+    records = run_once(trials[0])
     results.add([{key: value for key, value in record.items() if key != "digest"} for record in records])
     assert results.find_missing(trials) == []
 
@@ -152,7 +163,7 @@ def test_results_without_a_digest_go_by_their_commit(recipes: Path, tmp_path: Pa
 @pytest.mark.slow
 def test_a_split_that_is_there_twice_is_not_averaged(recipes: Path, tmp_path: Path) -> None:
     results = Results(tmp_path)
-    records = run_trial(all_trials()[0])
+    records = run_once(all_trials()[0])
     results.add(records)
     results.add(records[:1])
     with pytest.raises(UnreadableFile, match="lines 1 and 5 .*area I;"):
@@ -181,27 +192,27 @@ def test_results_of_another_commit_are_not_mixed(
     recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = Results(tmp_path / "out")
-    list(run(run_trial, all_trials()[:1], results))
+    list(run(run_once, all_trials()[:1], results))
     monkeypatch.setenv("DEEPMF_COMMIT", "def")
     with pytest.raises(BadSetting, match="commit abc; .*def"):
-        list(run(run_trial, all_trials(), results))
+        list(run(run_once, all_trials(), results))
     assert len(results.records(read_table("small"))) == 4
 
 
 @pytest.mark.slow
 def test_results_of_other_settings_are_not_mixed(recipes: Path, tmp_path: Path) -> None:
     results = Results(tmp_path / "out")
-    list(run(run_trial, all_trials(), results))
+    list(run(run_once, all_trials(), results))
     path = recipes / "small" / "2-dmf-d.toml"
     path.write_text(path.read_text().replace("latent_size = 4", "latent_size = 5"))
     with pytest.raises(BadSetting, match=r"dmf-d .*\(latent_size\)"):
-        list(run(run_trial, all_trials(), results))
+        list(run(run_once, all_trials(), results))
 
 
 @pytest.mark.slow
 def test_choosing_looks_at_validation_entries_only(recipes: Path) -> None:
     (trial, *_) = all_trials()
-    on_test, on_validation = run_trial(trial), run_choice(trial)
+    on_test, on_validation = run_once(trial), run_choice(trial)
     assert [record["area"] for record in on_validation] == ["I", "II", "III", "IV"]
     for test, validation in zip(on_test, on_validation, strict=True):
         assert test["n_entries"] / validation["n_entries"] == pytest.approx(4, rel=0.1)
@@ -214,7 +225,7 @@ def test_a_trial_that_fails_does_not_stop_the_others(recipes: Path, tmp_path: Pa
     def work(trial: Trial) -> list[Record]:
         if trial.seed == 0:
             raise TrainingDiverged("the loss is not a number")
-        return run_trial(trial)
+        return run_once(trial)
 
     message = "^3 of 6 fits .*small/means, split 0"
     with pytest.raises(TrainingDiverged, match=message):
@@ -247,8 +258,8 @@ def test_a_table_that_includes_another_shares_its_results(recipes: Path, tmp_pat
     wide = read_table("wide")
     assert [recipe.name for recipe in wide] == ["small/means", "small/dmf-d", "wide/own"]
     results = Results(tmp_path / "out")
-    list(run(run_trial, all_trials(), results))
-    rest = list(run(run_trial, [trial for recipe in wide for trial in list_trials(recipe)], results))
+    list(run(run_once, all_trials(), results))
+    rest = list(run(run_once, [trial for recipe in wide for trial in list_trials(recipe)], results))
     assert [step.records[0]["recipe"] for step in rest] == ["wide/own"]
     assert len(results.records(wide)) == 18 + 1
     assert {path.parent.name for path in (tmp_path / "out").rglob("results.jsonl")} == {"small", "wide"}
