@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from deepmf.errors import BadEntries, BadSetting
-from deepmf.matrix.frames import PLAIN, TableForm, choose_columns, is_guess
+from deepmf.matrix.column_roles import choose_columns, is_guess
+from deepmf.matrix.frames import PLAIN, TableForm
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 

@@ -168,7 +168,7 @@ def _show_next_steps(parts: dict[str, ObservedMatrix], files: dict[str, Path], r
 
 def _choose_options(matrix: ObservedMatrix, reading: InputOptions) -> list[str]:
     """Return the options that read the parts as the whole was read."""
-    from deepmf.matrix.frames import COUNT
+    from deepmf.matrix.column_roles import COUNT
 
     form = matrix.form
     if form.wide:

@@ -40,7 +40,7 @@ from deepmf.data.source import (
 )
 from deepmf.errors import BadEntries, MissingDependency, UnreadableFile
 from deepmf.files import import_polars
-from deepmf.matrix.frames import (
+from deepmf.matrix.column_roles import (
     COUNT,
     DETECT,
     Content,

@@ -12,8 +12,8 @@ from deepmf.data.layout import FEATURES, NameOrPosition, TextLayout, recognise_l
 from deepmf.data.source import check_path, translate_polars_errors
 from deepmf.errors import BadEntries, BadFeatures, UnreadableFile
 from deepmf.files import import_polars
+from deepmf.matrix.column_roles import choose_label
 from deepmf.matrix.features import Features
-from deepmf.matrix.frames import choose_label
 
 if TYPE_CHECKING:
     import polars as pl

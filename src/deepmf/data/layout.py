@@ -23,7 +23,7 @@ from deepmf.data.delimited import (
     is_whole,
 )
 from deepmf.errors import BadEntries, Hint, UnreadableFile
-from deepmf.matrix.frames import Content, are_times, choose_columns, has_usual_names, join_roles
+from deepmf.matrix.column_roles import Content, are_times, choose_columns, has_usual_names, join_roles
 
 if TYPE_CHECKING:
     import polars as pl

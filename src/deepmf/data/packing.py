@@ -20,8 +20,9 @@ from deepmf.data.source import check_path, is_folder, translate_polars_errors
 from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, GuessedColumns, UnreadableFile
 from deepmf.files import check_absent, import_polars, temporary_folder, write_folder_atomically
 from deepmf.matrix.arrays import FloatArray, IndexArray, find_codes
+from deepmf.matrix.column_roles import DETECT, ValueColumn
 from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras, check_weights
-from deepmf.matrix.frames import DETECT, PLAIN, TableForm, ValueColumn, read_times
+from deepmf.matrix.frames import PLAIN, TableForm, read_times
 from deepmf.matrix.labels import Labels, find_stored_kind
 from deepmf.matrix.matrix import NAME_COLUMNS, Missing, ObservedMatrix, choose_scale
 from deepmf.matrix.packed import Buckets, StoreWriter, choose_code_table, iterate_entries

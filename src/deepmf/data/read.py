@@ -29,17 +29,9 @@ from deepmf.data.source import (
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns, Hint, OffScale, UnreadableFile
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import iterate_pieces
+from deepmf.matrix.column_roles import DETECT, ValueColumn, check_roles, choose_columns
 from deepmf.matrix.extras import TIME_TYPES, Extras
-from deepmf.matrix.frames import (
-    DETECT,
-    MISSING_HINT,
-    PLAIN,
-    TableForm,
-    ValueColumn,
-    check_excluded,
-    check_roles,
-    choose_columns,
-)
+from deepmf.matrix.frames import MISSING_HINT, PLAIN, TableForm, check_excluded
 from deepmf.matrix.matrix import NAME_COLUMNS, NPZ_EXTRAS, NPZ_FORM, NPZ_LABELS, Missing, ObservedMatrix, choose_scale
 from deepmf.matrix.packed import are_extras_valid, check_entries, open_store
 from deepmf.matrix.scale import Scale

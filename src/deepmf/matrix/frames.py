@@ -5,16 +5,33 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadFeatures, BadSetting, Hint, MissingDependency
+from deepmf.errors import BadEntries, BadFeatures, Hint, MissingDependency
 from deepmf.files import import_polars
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.column_roles import (
+    COUNT,
+    DETECT,
+    Content,
+    ValueColumn,
+    are_times,
+    choose_columns,
+    choose_label,
+    describe_roles,
+    detect_time,
+    find_column,
+    find_extra_columns,
+    find_roles,
+    has_usual_names,
+    is_uncertain,
+    looks_like_ids,
+    pin_column,
+)
 from deepmf.matrix.extras import (
     NO_TIME,
     PLAIN_EXTRAS,
@@ -33,18 +50,6 @@ if TYPE_CHECKING:
     import narwhals as nw
     import polars as pl
 
-
-class Detect(Enum):
-    """The default of `value=`: a column of values is looked for, while None reads interactions."""
-
-    DETECT = "detect"
-
-    def __repr__(self) -> str:
-        return "DETECT"
-
-
-DETECT = Detect.DETECT
-ValueColumn = str | int | Detect | None
 
 MISSING_HINT = Hint("missing='drop' leaves them out", "--missing drop leaves them out")
 
@@ -153,38 +158,6 @@ _MANY_COLUMNS = 5  # this many columns of numbers beside the row ids make a wide
 # Columns with values alike, at least this many and this share, and the widest range of their levels.
 _FEWEST_ALIKE, _SHARE_ALIKE, _WIDEST_LEVELS = 3, 0.6, 20
 
-COUNT = "interactions"  # name of the counts of interactions that came without a name
-
-
-# Usual names of the columns by role, in lower case without separators.
-USUAL_NAMES = {
-    "row": "row rowid user userid uid customer customerid visitor visitorid person respondent sample".split(),
-    "column": (
-        "column columnid col item itemid iid movie movieid film product productid book bookid isbn question marker "
-        "sensor track trackid artist artistid song songid page"
-    ).split(),
-    "value": "value rating ratings score stars level answer response".split(),
-    "count": [COUNT],
-}
-
-
-# Usual names of the labels of features, beside those of rows and of columns.
-_USUAL_LABELS = ("id", "label", "key")
-
-
-_COUNTS = {2: "two", 3: "three"}
-
-# Names of columns that hold neither values nor, if there are others, the ids of rows and columns.
-_TIMES = "time timestamp ts date datetime day month year hour unixtime epoch when created updated".split()
-_TIME_ENDING = re.compile(r"(timestamp|datetime|(?<=[_ .-])(date|at|ts))$", re.I)
-_ID_NAME = re.compile(r"((^|[_ .-])(id|ids|uuid|guid|key)|[a-z0-9](Id|ID))$|^(ID|index)$")
-_WHOLE_TIMES = ((3e8, 4.2e9), (3e11, 4.2e12))  # unix times from 1979 to 2103, in seconds and in milliseconds
-
-VALUE_HINT = Hint(
-    "value= names the column of values, count= a column that counts interactions, value=None reads interactions alone",
-    "--value names the field of values, --count a field that counts interactions, --no-values reads interactions alone",
-)
-
 
 class LongEntries(NamedTuple):
     """The columns of a long frame, and their names.
@@ -209,187 +182,6 @@ class WideTable(NamedTuple):
     row_labels: Sequence[Any] | None
     column_labels: list[Any]
     form: TableForm
-
-
-class Content(NamedTuple):
-    """What the first lines of a table show about its columns.
-
-    has_names: whether the table names its columns; otherwise the first are rows, columns and values.
-    times: names of columns that hold unix times or dates.
-    texts: names of columns that hold other text.
-    """
-
-    has_names: bool = True
-    times: frozenset[str] = frozenset()
-    texts: frozenset[str] = frozenset()
-
-
-UNSEEN = Content()  # of columns of which only the names are known
-
-
-def choose_columns(
-    names: Sequence[str], asked: Mapping[str, str | int | None], content: Content = UNSEEN
-) -> dict[str, str]:
-    """Choose a column for each role: as asked for, by a usual name, or the first columns left.
-
-    With more columns than roles, a column with the usual name of a role that is not needed is not used for another one.
-    Times and ids are never values, and several columns that could hold the values are refused.
-    """
-    roles = list(asked)
-    if len(names) < len(roles):
-        shown = ", ".join(map(str, names))
-        needed = "is needed" if len(roles) == 1 else f"need at least {_COUNTS[len(roles)]} columns"
-        raise BadEntries(f"{join_roles(roles)} {needed}; got {len(names)}: {shown}")
-    chosen = {role: _find_column(names, wanted, role) for role, wanted in asked.items() if wanted is not None}
-    plain = {_normalise(name): name for name in reversed(names)}
-    for role in USUAL_NAMES if len(names) > len(roles) else roles:
-        matches = [plain[word] for word in USUAL_NAMES[role] if word in plain and plain[word] not in chosen.values()]
-        if role not in chosen and matches:
-            chosen[role] = matches[0]
-    open_roles = [role for role in roles if role not in chosen]
-    for at, role in enumerate(open_roles):
-        left = [name for name in names if name not in chosen.values()]
-        n_needed = len(open_roles) - at
-        chosen[role] = _choose_value(left, content) if role == "value" else _choose_id(left, content, n_needed)
-    chosen = {role: chosen[role] for role in roles}
-    if len(set(chosen.values())) < len(roles):
-        listed = join_roles(roles, article="")
-        shown = ", ".join(map(str, chosen.values()))
-        raise BadEntries(f"{listed} must be {_COUNTS[len(roles)]} different columns; got {shown}")
-    return chosen
-
-
-def _choose_id(left: Sequence[str], content: Content, n_needed: int) -> str:
-    """Choose the first column; times are left out if enough others remain."""
-    others = [name for name in left if not (content.has_names and _is_time_name(name))]
-    return (others if len(others) >= n_needed else left)[0]
-
-
-def _choose_value(left: Sequence[str], content: Content) -> str:
-    """Choose the only column that may hold values, or the first in a table without names."""
-    reasons = {name: _explain_unfit(name, content) for name in left}
-    fit = [name for name in left if reasons[name] is None]
-    numbers = [name for name in fit if name not in content.texts] or fit[:1]
-    if not fit:
-        shown = ", ".join(f"{name!r} {reasons[name]}" for name in left) or "no column is left"
-        raise BadEntries(f"there is no column of values: {shown}", hint=VALUE_HINT)
-    if content.has_names and len(numbers) > 1:
-        raise BadEntries(f"several columns could hold the values: {', '.join(map(repr, numbers))}", hint=VALUE_HINT)
-    return numbers[0]
-
-
-def _explain_unfit(name: str, content: Content) -> str | None:
-    """Return why a column cannot hold values; None if it can."""
-    if name in content.times or (content.has_names and _is_time_name(name)):
-        return "looks like a time"
-    return "looks like an id" if content.has_names and _ID_NAME.search(str(name)) else None
-
-
-def _is_time_name(name: str) -> bool:
-    return _normalise(name) in _TIMES or bool(_TIME_ENDING.search(str(name)))
-
-
-def are_times(numbers: npt.NDArray[Any]) -> bool:
-    """Whether all numbers are whole and could be unix times, in seconds or in milliseconds."""
-    if numbers.size == 0:
-        return False
-    lowest, highest = numbers.min(), numbers.max()
-    inside = any(low <= lowest and highest <= high for low, high in _WHOLE_TIMES)
-    return inside and bool(np.all(numbers % 1 == 0))
-
-
-def find_roles(
-    names: Sequence[str],
-    *,
-    row: str | int | None,
-    column: str | int | None,
-    value: ValueColumn,
-    count: str | int | None,
-) -> dict[str, str | int | None]:
-    """Return the roles of a long table with the columns asked for: interactions have a count or nothing but ids.
-
-    A table of two columns holds interactions, and so does one with a column called "interactions" and no values.
-    """
-    check_roles(value, count)
-    asked = {"row": row, "column": column}
-    is_counted = count is not None or (len(names) > 2 and has_usual_names(names, ["count"]))
-    if value is DETECT and count is None:
-        detected = (len(names) == 2 or is_counted) and not has_usual_names(names, ["value"])
-        value = None if detected else DETECT
-    if value is None or count is not None:
-        return asked | ({"count": count} if is_counted else {})
-    return asked | {"value": None if value is DETECT else value}
-
-
-def check_roles(value: ValueColumn, count: str | int | None) -> None:
-    """Refuse a column of values together with a column of counts."""
-    if count is not None and value is not None and value is not DETECT:
-        raise BadSetting(f"entries have values or are counted interactions; got value={value!r} and count={count!r}")
-
-
-def describe_roles(chosen: Mapping[str, str]) -> str:
-    """Return in words which column is taken for which role.
-
-    >>> describe_roles({"row": "'who'", "column": "'what'", "value": "'mark'"})
-    "'who' is taken as the row, 'what' as the column and 'mark' as the value"
-    >>> describe_roles({"row": "'who'", "column": "'what'"})
-    "'who' is taken as the row and 'what' as the column"
-    """
-    verbs = ("is taken as", *["as"] * len(chosen))
-    *before, last = (f"{name} {verb} the {role}" for verb, (role, name) in zip(verbs, chosen.items(), strict=False))
-    return f"{', '.join(before)} and {last}" if before else last
-
-
-def choose_label(names: Sequence[str], label: str | int | None, known_as: Sequence[str] = ()) -> str:
-    """Choose the column of labels: as given, by a name known elsewhere, by a usual name, or the first.
-
-    >>> choose_label(["year", "item_id", "title"], None), choose_label(["title", "year"], None)
-    ('item_id', 'title')
-    """
-    if label is not None:
-        return _find_column(names, label, "labels")
-    plain = {_normalise(name): name for name in reversed(names)}
-    usual = (*USUAL_NAMES["row"], *USUAL_NAMES["column"], *_USUAL_LABELS)
-    found = [name for name in known_as if name in names] or [plain[word] for word in usual if word in plain]
-    return [*found, *names][0]
-
-
-def is_guess(names: Sequence[str], asked: Mapping[str, str | int | None]) -> bool:
-    """Whether a role that was not asked for has none or several columns with a usual name."""
-    plain = list(map(_normalise, names))
-    return any(
-        wanted is None and sum(name in USUAL_NAMES[role] for name in plain) != 1 for role, wanted in asked.items()
-    )
-
-
-def is_uncertain(names: Sequence[str], asked: Mapping[str, str | int | None]) -> bool:
-    """Whether a guess among named columns may well be wrong: of values, or with columns left over.
-
-    >>> is_uncertain(["who", "what", "stars"], dict.fromkeys(("row", "column", "value")))
-    False
-    >>> is_uncertain(["who", "what", "plays"], dict.fromkeys(("row", "column", "value")))
-    True
-    """
-    if all(str(name).isdigit() for name in names):
-        return False
-    of_value = {role: wanted for role, wanted in asked.items() if role == "value"}
-    return is_guess(names, of_value) or (len(names) > len(asked) and is_guess(names, asked))
-
-
-def join_roles(roles: Sequence[str], *, article: str = "a ") -> str:
-    """Join roles as words.
-
-    >>> join_roles(["row", "column", "value"])
-    'a row, a column and a value'
-    """
-    *before, last = (f"{article}{role}" for role in roles)
-    return f"{', '.join(before)} and {last}" if before else last
-
-
-def has_usual_names(names: Sequence[str], roles: Sequence[str]) -> bool:
-    """Whether each role has a column with a usual name."""
-    plain = set(map(_normalise, names))
-    return all(not plain.isdisjoint(USUAL_NAMES[role]) for role in roles)
 
 
 def read_long_frame(
@@ -448,26 +240,6 @@ def read_long_frame(
         else None,
         extras=extras,
     )
-
-
-def find_extra_columns(names: Sequence[str], *, time: ValueColumn, weight: str | int | None) -> dict[str, str]:
-    """Return the columns of times and of weights that were asked for, by role."""
-    asked = {"time": None if time is DETECT else time, "weight": weight}
-    found = {role: _find_column(names, wanted, role) for role, wanted in asked.items() if wanted is not None}
-    if len(set(found.values())) < len(found):
-        raise BadEntries(f"the time and the weight must be two columns; got {found['time']!r} for both")
-    return found
-
-
-def detect_time(names: Sequence[str], taken: Collection[str], content: Content) -> dict[str, str]:
-    """Return the only column left whose name and content are times, by role; nothing where there is none."""
-    found = [name for name in names if name in content.times and _is_time_name(name) and name not in taken]
-    return {"time": found[0]} if content.has_names and len(found) == 1 else {}
-
-
-def pin_column(names: Sequence[str], wanted: Any) -> Any:
-    """Return the name of the column at a position; anything else as it is."""
-    return names[wanted] if isinstance(wanted, int) and 0 <= wanted < len(names) else wanted
 
 
 def _read_extras(table: nw.DataFrame[Any], named: Mapping[str, str]) -> tuple[Extras, str | None]:
@@ -564,7 +336,7 @@ def refuse_long_frame(names: Sequence[Any]) -> None:
             f"the frame looks like a long one, with a line per entry (columns {shown}); from_frame reads it"
         )
     first = names[0] if len(names) else ""
-    if _normalise(first) in (*USUAL_NAMES["row"], *_USUAL_LABELS, "unnamed:0") or _ID_NAME.search(str(first)):
+    if looks_like_ids(first):
         raise BadEntries(
             f"the first column, {first!r}, looks like row ids; row={first!r} takes them, and another name makes it a "
             "column of values"
@@ -630,7 +402,7 @@ def read_wide_frame(frame: Any, *, row: str | None, exclude: Collection[Any] = (
         refuse_long_frame(table.columns)
     labels, row_type = None, None
     if row is not None:
-        ids = table.get_column(_find_column(table.columns, row, "row"))
+        ids = table.get_column(find_column(table.columns, row, "row"))
         labels, row_type = ids.to_list(), _find_integer_type(ids)
         table = table.drop(row)
     elif (index := getattr(frame, "index", None)) is not None:
@@ -796,20 +568,6 @@ def _collect(frame: Any) -> nw.DataFrame[Any]:
     if len(set(names)) < len(names):
         raise BadEntries("the frame has columns of the same name; rename or drop them")
     return table.collect() if isinstance(table, nw.LazyFrame) else table
-
-
-def _find_column(names: Sequence[str], wanted: str | int, role: str) -> str:
-    if isinstance(wanted, int):
-        if not 0 <= wanted < len(names):
-            raise BadEntries(f"{role} column {wanted} does not exist; there are columns 0 to {len(names) - 1}")
-        return names[wanted]
-    if wanted not in names:
-        raise BadEntries(f"there is no column {wanted!r} for the {role}; there are {', '.join(map(repr, names))}")
-    return wanted
-
-
-def _normalise(name: object) -> str:
-    return str(name).lower().replace("_", "").replace(" ", "")
 
 
 def _check_no_null(series: nw.Series[Any], what: str, hint: Hint | None = None) -> None:

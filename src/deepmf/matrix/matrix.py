@@ -15,14 +15,12 @@ import scipy.sparse
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns
 from deepmf.files import write_atomically, write_csv, write_tsv
 from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
+from deepmf.matrix.column_roles import COUNT, DETECT, ValueColumn
 from deepmf.matrix.description import Description, describe
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, check_weights, parse_times
 from deepmf.matrix.frames import (
-    COUNT,
-    DETECT,
     PLAIN,
     TableForm,
-    ValueColumn,
     build_long_frame,
     build_wide_frame,
     read_long_frame,
