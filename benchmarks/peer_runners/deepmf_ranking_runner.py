@@ -13,7 +13,8 @@ from exchange import Entries
 
 import deepmf
 from deepmf.errors import DeepMFWarning
-from deepmf.models.ranking import choose_columns, rank_batches
+from deepmf.models.column_choice import choose_columns
+from deepmf.models.ranking import rank_batches
 
 
 def main() -> None:

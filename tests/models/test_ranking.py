@@ -24,16 +24,15 @@ from deepmf.models import ranking
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.cfnade import NadePredictor
+from deepmf.models.column_choice import ColumnChoice, choose_columns
 from deepmf.models.means import Means
 from deepmf.models.ranking import (
     CELLS_AT_A_TIME,
     WANTED_RECALL,
     BestSoFar,
-    ColumnChoice,
     ColumnNeighbours,
     batches,
     best_positions,
-    choose_columns,
     join_ranked,
     most_similar,
     rank_batches,

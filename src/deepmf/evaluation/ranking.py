@@ -25,8 +25,9 @@ from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import ListScores, score_lists, self_information
 from deepmf.models.base import Model
+from deepmf.models.column_choice import check_min_entries
 from deepmf.models.pairs import Unknown, check_unknown
-from deepmf.models.ranking import BestSoFar, batches, check_min_entries, check_n
+from deepmf.models.ranking import BestSoFar, batches, check_n
 from deepmf.models.relevance import RankBy, Ranker, RelevanceRanker, check_relevant
 
 ROW_METRICS = ListScores._fields  # means over rows

@@ -19,6 +19,7 @@ from deepmf.matrix.extras import parse_time, parse_times
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.names import GivenNames
+from deepmf.models.column_choice import ColumnFilter, choose_columns
 from deepmf.models.distribution import Interval, PredictiveDistribution, check_coverage
 from deepmf.models.drift import Drift, DriftAt
 from deepmf.models.estimator import Estimator
@@ -35,12 +36,10 @@ from deepmf.models.predictor import check_levels
 from deepmf.models.presence import Presence
 from deepmf.models.ranking import (
     FRAME_FIELDS,
-    ColumnFilter,
     ColumnNeighbours,
     Ranking,
     Recommendations,
     check_neighbours,
-    choose_columns,
     is_label,
     most_similar,
     rank_columns,

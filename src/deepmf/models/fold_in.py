@@ -21,21 +21,14 @@ from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import to_numbers
+from deepmf.models.column_choice import ColumnFilter, choose_columns
 from deepmf.models.distribution import Interval, PredictiveDistribution, check_coverage
 from deepmf.models.drift import DriftAt
 from deepmf.models.explanation import Explanation, explain_column, explain_row
 from deepmf.models.latents import Latents
 from deepmf.models.pairs import Axis
 from deepmf.models.predictor import Predictor, check_levels
-from deepmf.models.ranking import (
-    FRAME_FIELDS,
-    ColumnFilter,
-    ColumnNeighbours,
-    Ranking,
-    check_neighbours,
-    choose_columns,
-    rank_columns,
-)
+from deepmf.models.ranking import FRAME_FIELDS, ColumnNeighbours, Ranking, check_neighbours, rank_columns
 from deepmf.models.relevance import RankBy, Rankers
 from deepmf.models.reranking import Rerank, make_reranker
 
