@@ -165,7 +165,7 @@ NO_ENTRIES = {
     "blank.csv": "is empty",
     "header.csv": "holds no entries",
     "one.csv": "a row, a column and a value",
-    "words.csv": "line 2: value 'good'",
+    "words.csv": "value 'good'",
     "binary.csv": "is not UTF-8 text",
     "fake.parquet": "is not a whole Parquet file",
     "fake.npz": "is not a whole .npz file",
@@ -380,10 +380,10 @@ def test_wrong_words(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("fit - -o m", "standard input, line 2: value 'good'"),
-        ("datasets describe -", "standard input, line 2: value 'good'"),
-        ("evaluate {files}/means.safetensors -", "standard input, line 2: value 'good'"),
-        ("predict {files}/means.safetensors {files}/known.csv --extend -", "standard input, line 2: value 'good'"),
+        ("fit - -o m", "standard input, line 2"),
+        ("datasets describe -", "standard input, line 2"),
+        ("evaluate {files}/means.safetensors -", "standard input, line 2"),
+        ("predict {files}/means.safetensors {files}/known.csv --extend -", "standard input, line 2"),
         ("inspect -", "standard input is truncated"),
         ("fit {files}/train.csv -o m --config -", "standard input is not a TOML"),
     ],

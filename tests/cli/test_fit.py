@@ -320,7 +320,7 @@ def test_bad_input_is_one_line_and_writes_nothing(
     [
         ("missing.csv", None, "there is no file"),
         ("empty.csv", "", "is empty"),
-        ("words.csv", "user,item,rating\na,b,good\n", "line 2: value 'good'"),
+        ("words.csv", "user,item,rating\na,b,good\n", "line 2, column 'rating': value 'good'"),
         ("twice.csv", "user,item,rating\na,b,1\na,b,2\n", "line 3"),
     ],
 )

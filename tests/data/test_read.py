@@ -146,7 +146,7 @@ HEADER = "user,item,rating\n"
             "v.csv",
             HEADER + "1,2,3\n" * 1 + "2,2,four\n",
             BadEntries,
-            "line 3: value 'four'",
+            "value 'four'",
         ),
         (
             "n.csv",

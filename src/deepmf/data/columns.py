@@ -442,5 +442,6 @@ def _convert_entries(layout: TextLayout, texts: pl.DataFrame, roles: Mapping[str
                 columns.append(texts[name] if role == "time" or name in layout.quoted else parse_ids(texts[name]))
         except BadEntries as error:
             assert error.position is not None
-            raise error.locate(f"{layout.file.path}, line {error.position + layout.first_line}") from error
+            place = f"line {error.position + layout.first_line}, column {name!r}"
+            raise error.locate(f"{layout.file.path}, {place}") from error
     return _parse_time_column(import_polars().DataFrame(columns), roles)
