@@ -39,6 +39,7 @@ NOTHING_YET = "There are no results yet.\n"
 VALUE = re.compile(r"(<!-- value ([^>]*?) -->)[^<]*(<!-- end -->)")
 OLDER = "† Measured before a later change of the code."
 IMPUTER = "deepmf.sklearn.imputer"
+OURS = ("auto", "gaussian", "neighbours", "als", "dmf-o")  # models of the imputer among imputers
 # Columns and rows that only the tables in results/ show.
 # Tasks side by side in one table: what heads their columns, and which columns.
 JOINED_PEERS = {
@@ -88,14 +89,14 @@ def block(kind: str, table: str) -> str:
             "defaults": defaults,
             "features": feature_tables,
             "coverage": coverage_table,
-            "other_imputers": other_imputers,
+            "imputers": imputers_table,
             "recommending": recommending_table,
             "recommending_areas": recommending_areas,
             "reranking": reranking_table,
             "density": density_table,
             "recommending_latency": ranking_times,
         }
-        return f"\n{own[table]() if table in own else errors_by_table(table)}\n"
+        return f"\n{own[table]()}\n"
     recipes = read_table(table)
     records = Results(RESULTS).records(recipes)
     if not records:
@@ -214,23 +215,6 @@ def _json(path: Path) -> dict[str, Any]:
     return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
-def errors_by_table(benchmark: str) -> str:
-    """Return the errors of a benchmark, the latest of each table and imputer, with the lowest of a line in bold."""
-    by_table: dict[str, dict[str, Record]] = {}
-    for record in benchmarks(benchmark):
-        by_table.setdefault(record["table"], {}).update(dict.fromkeys(record["errors"], record))
-    names = list(next(iter(by_table.values())))
-    written = [f"| table | hidden | {' | '.join(names)} | chosen |", "| --- " * (len(names) + 3) + "|"]
-    for table, latest in by_table.items():
-        errors, newest = {name: latest[name]["errors"][name] for name in names}, latest["auto"]
-        figures = [short_error(error, best=min(errors.values())) for error in errors.values()]
-        size = "" if "generated" in table else ", {} x {}".format(*newest["shape"])
-        chosen = " or ".join(dict.fromkeys(newest["chosen"]))
-        mark = " †" if any(has_changed_since(each["commit"], IMPUTER) for each in latest.values()) else ""
-        written.append(f"| {table}{size}{mark} | {100 * newest['hidden']:.0f} % | {' | '.join(figures)} | {chosen} |")
-    return with_footnote(written, [record for latest in by_table.values() for record in latest.values()])
-
-
 def with_footnote(lines: list[str], records: Iterable[Record]) -> str:
     """Return the lines of a table with its footnote."""
     return "\n".join([*lines, "", footnote(records, older=any(" † |" in line for line in lines))])
@@ -277,62 +261,75 @@ def defaults() -> str:
 
 def coverage_table() -> str:
     """Return how often pooled 95 % intervals hold the truth: the latest of each kind, share, mechanism and method."""
-    records = {_coverage_key(record): record for record in benchmarks("coverage")}
-    head = ["table", "missing", "method", "tables", "repetitions", "means", "correlations", "coefficients"]
-    written = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
-    for key, record in sorted(records.items()):
-        is_complete, model = record["method"] == "complete", record["model"]
-        name = record["kind"] + (" †" if has_changed_since(record["commit"], IMPUTER) is not False else "")
-        missing = "-" if is_complete else f"{100 * key[1]:.0f} % {record['mechanism']}"
-        tables = "-" if is_complete else str(record["tables"])
-        figures = [f"{100 * record['coverage'][sort]:.1f} %" for sort in ("mean", "correlation", "coefficient")]
-        method = record["method"] + f", {model}" * (model != "gaussian")
-        cells = [name, missing, method, tables, str(record["repetitions"]), *figures]
+    latest = {
+        (*_coverage_place(record), record["mechanism"]): record
+        for record in benchmarks("coverage")
+        if record["method"] != "complete"
+    }
+    rows: dict[tuple[Any, ...], dict[str, Record]] = {}
+    for key, record in sorted(latest.items()):
+        rows.setdefault((*key[:-1], record["tables"], record["repetitions"]), {})[record["mechanism"]] = record
+    mechanisms = ("mcar", "mar", "mnar")
+    written = [f"| table | missing | method | drawn | {' | '.join(mechanisms)} |", "| --- " * 7 + "|"]
+    for key, own in rows.items():
+        record = next(iter(own.values()))
+        name = record["kind"] + _mark_imputer(own.values())
+        method = record["method"] + f", {record['model']}" * (record["model"] != "gaussian")
+        cells = [name, f"{100 * key[1]:.0f} %", method, f"{record['repetitions']} x {record['tables']}"]
+        cells += [_show_coverage(own[each]) if each in own else "-" for each in mechanisms]
         written.append(f"| {' | '.join(cells)} |")
-    return with_footnote(written, [records[key] for key in sorted(records)])
+    return with_footnote(written, latest.values())
 
 
-def _coverage_key(record: Record) -> tuple[int, float, int, int, str]:
-    """Return the place of a record in the table: by kind, share, method and mechanism."""
-    methods = ("complete", "impute_many", "refits", "independent", "IterativeImputer", "missForest-like", "miceforest")
-    is_complete = record["method"] == "complete"
+def _coverage_place(record: Record) -> tuple[int, float, int, str]:
+    """Return the place of a record in the table: by kind, share, method and model."""
+    methods = ("impute_many", "refits", "independent", "IterativeImputer", "missForest-like", "miceforest")
+    kinds = ("gaussian", "ordinal", "mixed", "curved")
     return (
-        ("gaussian", "ordinal", "mixed", "curved").index(record["kind"]),
-        0.0 if is_complete else record.get("share", 0.3),
+        kinds.index(record["kind"]),
+        record.get("share", 0.3),
         methods.index(record["method"]),
-        0 if is_complete else ("mcar", "mar", "mnar").index(record["mechanism"]),
         record["model"],
     )
 
 
-def other_imputers() -> str:
-    """Return the errors of imputers of several libraries by table, the latest of each, and their time."""
-    errors: dict[str, dict[str, float]] = {}  # by table and imputer
-    times: dict[str, list[float]] = {}  # by imputer, as multiples of ours in the same run
-    used: dict[tuple[str, str], Record] = {}
+def _show_coverage(record: Record) -> str:
+    """Return the percentages for means, correlations and coefficients."""
+    return ", ".join(f"{100 * record['coverage'][sort]:.1f}" for sort in ("mean", "correlation", "coefficient"))
+
+
+def _mark_imputer(records: Iterable[Record]) -> str:
+    """Return a dagger if the code of the imputer may have changed since a record."""
+    return " †" if any(has_changed_since(each["commit"], IMPUTER) is not False for each in records) else ""
+
+
+def imputers_table() -> str:
+    """Return the errors of imputers by table, the latest of each, and their time as a multiple of ours in one run."""
+    latest: dict[str, dict[str, Record]] = {}  # by imputer and table
     slow: set[tuple[str, str]] = set()
-    for record in benchmarks("other_imputers"):
-        table, own = record["table"].removeprefix("generated, ").removeprefix("generated "), record["errors"]
-        errors.setdefault(table, {}).update(own)
-        used |= {(table, name): record for name in own}
-        slow |= {(table, name) for name in record.get("unfinished", ())}
-    if not used:
-        return NOTHING_YET
-    for (_, name), record in used.items():
-        spent = record["processor_seconds"] if "processor_seconds" in record else record["seconds"]
-        if "auto" in spent:
-            times.setdefault(name, []).append(spent[name] / spent["auto"])
-    names = list(dict.fromkeys(name for _, name in used))
-    written = [f"| imputer | {' | '.join(errors)} | time, times ours |", "| --- " * (len(errors) + 2) + "|"]
-    older = any(has_changed_since(record["commit"], IMPUTER) for record in used.values())
-    for name in names:
+    for record in sorted(benchmarks("imputers") + benchmarks("other_imputers"), key=lambda each: each["time"]):
+        for name in record["errors"]:
+            latest.setdefault(name, {})[record["table"]] = record
+        slow |= {(name, record["table"]) for name in record.get("unfinished", ())}
+    tables = list(latest["auto"])
+    best = {table: min(own[table]["errors"][name] for name, own in latest.items() if table in own) for table in tables}
+    titles = [table.removeprefix("generated, ").removeprefix("generated ") for table in tables]
+    written = [f"| imputer | {' | '.join(titles)} | time |", "| --- " * (len(tables) + 2) + "|"]
+    for name in sorted(latest, key=lambda each: each != "auto"):
+        own, times = latest[name], []
+        for record in own.values():
+            spent = record["processor_seconds"] if "processor_seconds" in record else record["seconds"]
+            times += [spent[name] / spent["auto"]] if spent.get("auto") else []
         cells = [
-            short_error(own[name], best=min(own.values())) if name in own else "slow" if (table, name) in slow else "-"
-            for table, own in errors.items()
+            short_error(own[table]["errors"][name], best=best[table])
+            if table in own
+            else ("slow" if (name, table) in slow else "-")
+            for table in tables
         ]
-        title = f"DMFImputer{' †' * older}" if name == "auto" else name
-        written.append(f"| {title} | {' | '.join(cells)} | {statistics.median(times.get(name, [1.0])):.2g} |")
-    return with_footnote(written, used.values())
+        mark = _mark_imputer(own.values()) if name in OURS else ""
+        title = "**auto**" if name == "auto" else name
+        written.append(f"| {title}{mark} | {' | '.join(cells)} | {statistics.median(times):.2g} |")
+    return with_footnote(written, [record for own in latest.values() for record in own.values()])
 
 
 RANKED = {"als": "ALS", "dmf-o": "OrdinalDMF", "bayesian": "BayesianMF"}
