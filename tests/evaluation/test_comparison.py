@@ -31,7 +31,7 @@ from deepmf.models.dmf import DMF
 from deepmf.models.low_rank import RankK
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.report.comparison_page import comparison_page
+from deepmf.report.comparison_page import render_comparison
 
 
 def test_settings_that_were_not_given_are_chosen_for_the_split(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,6 +271,6 @@ def test_interactions_are_compared_by_ranking_alone() -> None:
     assert found.plan.ranking.relevant is None
     assert found.models[0].mean("ndcg") is not None
     assert "RMSE" not in str(found)
-    assert "interactions" in comparison_page(found)
+    assert "interactions" in render_comparison(found)
     with pytest.raises(BadSetting, match="ndcg"):
         compare(["means"], clicks, folds=2)

@@ -7,7 +7,7 @@ import pytest
 
 from deepmf.datasets import generate
 from deepmf.evaluation.comparison import ComparedModel, Comparison, compare
-from deepmf.report.comparison_page import comparison_page, write_comparison
+from deepmf.report.comparison_page import render_comparison, write_comparison
 
 MATRIX = generate(30, 20, density=0.4, seed=0).matrix
 
@@ -27,7 +27,7 @@ def test_every_number_of_the_table_is_on_the_page(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_areas_and_methods_that_predict_in_one_alone() -> None:
-    page = comparison_page(compare(["means", "rankk"], MATRIX, folds=2, areas=True))
+    page = render_comparison(compare(["means", "rankk"], MATRIX, folds=2, areas=True))
     assert all(f"RMSE, area {area}" in page for area in ("I", "II", "III", "IV"))
     assert "new row, new column" in page and "<td>–</td>" in page
 
@@ -35,15 +35,15 @@ def test_areas_and_methods_that_predict_in_one_alone() -> None:
 def test_what_failed_is_a_caution() -> None:
     plain = compare(["means"], MATRIX, folds=2)
     failed = ComparedModel("als", "ALS", {}, (), failure="it diverged")
-    shown = comparison_page(Comparison((*plain.models, failed), plan=plain.plan, data=plain.data))
+    shown = render_comparison(Comparison((*plain.models, failed), plan=plain.plan, data=plain.data))
     assert re.search("als .*it diverged", shown)
-    nothing = comparison_page(Comparison((failed,), plan=plain.plan, data=plain.data))
+    nothing = render_comparison(Comparison((failed,), plan=plain.plan, data=plain.data))
     assert "errors (no model" in nothing
 
 
 def test_rankings_of_models_and_of_popularity() -> None:
     found = compare(["means", "als"], MATRIX, folds=2, metric="ndcg", n=5, relevant=4)
-    page = comparison_page(found)
+    page = render_comparison(found)
     for model in found.models:
         for metric in ("ndcg", "recall", "precision", "mrr", "map", "hit_rate", "coverage", "novelty"):
             assert f"{model.mean(metric):.4f} ± {model.spread(metric):.4f}" in page

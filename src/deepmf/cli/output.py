@@ -58,17 +58,17 @@ def _is_control(character: str) -> bool:
 
 def show_json(content: dict[str, Any]) -> None:
     """Print one JSON object; numbers that JSON lacks become null."""
-    text = json.dumps(_finite(content), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_clear_infinite(content), ensure_ascii=False, allow_nan=False)
     # Control characters occur only inside strings, which have JSON's own escapes.
     typer.echo("".join(json.dumps(c)[1:-1] if _is_control(c) else c for c in text))
 
 
-def _finite(item: Any) -> Any:
+def _clear_infinite(item: Any) -> Any:
     if isinstance(item, float):
         return item if math.isfinite(item) else None
     if isinstance(item, dict):
-        return {str(key): _finite(value) for key, value in item.items()}
-    return [_finite(value) for value in item] if isinstance(item, list | tuple) else item
+        return {str(key): _clear_infinite(value) for key, value in item.items()}
+    return [_clear_infinite(value) for value in item] if isinstance(item, list | tuple) else item
 
 
 def show_table(names: Sequence[str], lines: Iterable[Sequence[Any]], *, title: str | None = None) -> None:

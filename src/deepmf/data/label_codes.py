@@ -85,7 +85,7 @@ class LabelCodes:
             return CodedLabels("int", array)
         known = self._objects
         if known and array.size and type(array[0]) is not type(next(iter(known))):
-            raise self._mixed_error(array[0], next(iter(known)))
+            raise self._build_mixed_error(array[0], next(iter(known)))
         codes = [known.setdefault(label, len(known)) for label in array]
         return CodedLabels("object", np.fromiter(codes, dtype=np.int64, count=len(codes)))
 
@@ -95,7 +95,7 @@ class LabelCodes:
         if self._objects:
             if ints.size or texts.len():
                 other = ints[0].item() if ints.size else texts[0]
-                raise self._mixed_error(next(iter(self._objects)), other)
+                raise self._build_mixed_error(next(iter(self._objects)), other)
             return self._sort_objects()
         if texts.len() == 0:
             return self._sort_ints(ints)
@@ -126,7 +126,7 @@ class LabelCodes:
         gathered = Labels.gather(list(self._objects), axis=self.axis)
         return SortedLabels(gathered.labels, {"object": gathered.positions.__getitem__})
 
-    def _mixed_error(self, one: Any, other: Any) -> BadEntries:
+    def _build_mixed_error(self, one: Any, other: Any) -> BadEntries:
         shown = " and ".join(sorted(f"{type(item).__name__} {item!r}" for item in (one, other)))
         return BadEntries(f"{self.axis} labels must be of one kind; got {shown}")
 

@@ -201,7 +201,7 @@ def _bound_zstd(path: Path, file: BinaryIO) -> int:
             file.seek(int.from_bytes(_read_exactly(path, file, 4), "little"), 1)
             continue
         if magic != ZSTD:
-            raise _zstd_error(path)
+            raise _build_zstd_error(path)
         descriptor = _read_exactly(path, file, 1)[0]
         single = descriptor >> 5 & 1
         size_bytes = (single, 2, 4, 8)[descriptor >> 6]
@@ -211,7 +211,7 @@ def _bound_zstd(path: Path, file: BinaryIO) -> int:
             header = int.from_bytes(_read_exactly(path, file, 3), "little")
             is_last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
             if kind == 3 or size > _ZSTD_BLOCK:
-                raise _zstd_error(path)
+                raise _build_zstd_error(path)
             bound += size if kind < 2 else _ZSTD_BLOCK
             check_expansion(path, bound)
             _read_exactly(path, file, 1 if kind == 1 else size)
@@ -226,5 +226,5 @@ def _read_exactly(path: Path, file: BinaryIO, n_bytes: int) -> bytes:
     return content
 
 
-def _zstd_error(path: Path) -> UnreadableFile:
+def _build_zstd_error(path: Path) -> UnreadableFile:
     return UnreadableFile(f"{path} is damaged or cut off: it cannot be decompressed (no frame or block of zstd)")

@@ -515,13 +515,13 @@ class _Tally:
             mrr=float(by_row.mrr.mean()),
             map=float(by_row.map.mean()),
             hit_rate=float(by_row.hit_rate.mean()),
-            margins={metric: _margin(values) for metric, values in by_row._asdict().items()},
+            margins={metric: _compute_margin(values) for metric, values in by_row._asdict().items()},
             n_distinct=n_distinct if has_lists else None,
             coverage=n_distinct / n_rankable if n_rankable else None,
             novelty=float(self.counts @ information / n_listed) if has_lists else None,
         )
 
 
-def _margin(numbers: FloatArray) -> float | None:
+def _compute_margin(numbers: FloatArray) -> float | None:
     """Return the standard error of a mean; None for a single number."""
     return float(np.std(numbers, ddof=1) / math.sqrt(numbers.size)) if numbers.size > 1 else None

@@ -193,12 +193,14 @@ class RidgeSolution(nn.Module):
         left = torch.where(real, values - self._model.mean - self.effects, 0.0)
         seen = real.float()
         grams = (self.lines * seen[..., None]).mT @ self.lines
-        ridges = torch.maximum(self._ridges(seen.sum(1, keepdim=True)), LEAST_RIDGE * (seen @ self.lines.square()))
+        ridges = torch.maximum(
+            self._compute_ridges(seen.sum(1, keepdim=True)), LEAST_RIDGE * (seen @ self.lines.square())
+        )
         unit = torch.eye(self.lines.shape[1])
         found = solve(grams + ridges[..., None] * unit, (left @ self.lines)[..., None]).squeeze(-1)
         return found[:, :-1], found[:, -1:]
 
-    def _ridges(self, counts: Tensor) -> Tensor:
+    def _compute_ridges(self, counts: Tensor) -> Tensor:
         """Return the ridges (vectors, latent + 1) of vectors by their numbers of entries (vectors, 1)."""
         settings = self._model.settings
         of_latents = compute_latent_ridges(counts, self._scale, settings).expand(-1, self.lines.shape[1] - 1)

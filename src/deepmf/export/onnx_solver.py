@@ -45,7 +45,7 @@ def conjugate_gradients(matrices: FLOAT[...], right: FLOAT[...]) -> FLOAT[...]:
 def enclose_constants(graph: Any) -> None:
     """Copy the constants that the bodies of loops read from outside into them.
 
-    A graph is cut into files by what its nodes name as inputs, and what the body of a loop reads is none of these.
+    A graph is cut into files by the inputs of its nodes, which do not include the inputs of loop bodies.
     """
     constants = {each.name: each for each in graph.initializer}
     for node in graph.node:

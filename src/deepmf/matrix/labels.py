@@ -111,7 +111,7 @@ class Labels(Sequence[Any]):
         n_more = count_distinct(labels) - 1
         more = " and ".join([f"{n_more} more"] * (n_more > 0) + list(others))
         message = f"{self.axis} {labels.tolist()[0]!r} is not known{f' (and {more})' if more else ''}"
-        return UnknownLabel(f"{message}; there are {self._summary()}")
+        return UnknownLabel(f"{message}; there are {self._summarise()}")
 
     def check_kind(self, array: npt.NDArray[Any]) -> None:
         """Raise an error if labels have another type than these."""
@@ -191,7 +191,7 @@ class Labels(Sequence[Any]):
     def _index(self) -> dict[Any, int]:
         return dict(zip(self.array.tolist(), range(len(self.array)), strict=True))
 
-    def _summary(self) -> str:
+    def _summarise(self) -> str:
         shown = ", ".join(repr(label) for label in self[:3].tolist())
         return f"{len(self)} {self.axis}s: {shown}{', ...' if len(self) > 3 else ''}"
 
@@ -200,7 +200,7 @@ class Labels(Sequence[Any]):
 
     def __getitem__(self, position: Any) -> Any:
         if isinstance(self._labels, range):
-            return _numbers_at(self._labels, position)
+            return _take_numbers(self._labels, position)
         return self._labels[position]
 
     def __contains__(self, item: object) -> bool:
@@ -216,7 +216,7 @@ class Labels(Sequence[Any]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Labels({self._summary()})"
+        return f"Labels({self._summarise()})"
 
 
 class JoinedLabels(Labels):
@@ -362,7 +362,7 @@ def _name_kind(array: npt.NDArray[Any]) -> str:
     return "ints" if array.dtype.kind == "i" else f"{type(array[0]).__name__}s"
 
 
-def _numbers_at(numbers: range, position: Any) -> Any:
+def _take_numbers(numbers: range, position: Any) -> Any:
     """Index a range like an array: by a position, a slice, an array of positions or a mask."""
     if isinstance(position, slice):
         part = numbers[position]

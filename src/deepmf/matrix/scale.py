@@ -387,10 +387,10 @@ def _to_unit(scale: Scale, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return scale.to_unit(values)
 
 
-def _raw(_: Scale, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def _to_floats(_: Scale, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return np.asarray(values, dtype=np.float64)
 
 
 # "scaled" is the paper's footnote 1: a missing entry looks like the middle of the scale, which favours new rows. "raw"
 # is what the authors' code does: the branch can see which entries exist, which favours known rows.
-ENCODINGS = {rule.name: rule for rule in (Encoding("scaled", _to_unit), Encoding("raw", _raw))}
+ENCODINGS = {rule.name: rule for rule in (Encoding("scaled", _to_unit), Encoding("raw", _to_floats))}

@@ -134,7 +134,7 @@ class ALSSolver(Solver):
 
     A sweep improves all (u_i, b_i), then all (v_j, c_j), by a few conjugate gradient steps from their last values.
     With features f_i, the penalty is on the distance of (u_i, b_i) from W f_i, where W is the ridge regression of all
-    (u_i, b_i) of the last sweep on the features; so for columns.
+    (u_i, b_i) of the last sweep on the features; likewise for columns.
     """
 
     def __init__(self, entries: EntryStore, settings: ALSSettings, *, limits: SolverLimits = _LIMITS) -> None:
@@ -657,7 +657,7 @@ def find_minimum(errors: list[float]) -> float:
 class RidgeEncoder(Encoder):
     """The fold-in: a row is the ridge solution of its entries given the trained columns, and a column given the rows.
 
-    The base of either table of latents holds the trained latents, whatever was encoded since.
+    `base` of either table holds the trained latents; latents encoded since do not matter.
     """
 
     def __init__(

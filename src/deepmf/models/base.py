@@ -549,7 +549,7 @@ class Model(Estimator):
         presence = Presence.unpack(content["presence"], tensors, entries) if "presence" in content else None
         drift = Drift.unpack(content["drift"], tensors) if "drift" in content else None
         recency = Recency.from_dict(content["recency"]) if "recency" in content else None
-        fitted = Fitted(entries, predictor, presence, model._default_order(presence), drift, recency)
+        fitted = Fitted(entries, predictor, presence, model._choose_rank_by(presence), drift, recency)
         model._fitted = fitted if given is entries else replace(fitted, given=given)
         return model
 

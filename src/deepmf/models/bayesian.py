@@ -263,7 +263,7 @@ class GibbsTask:
         return (self.units.mean + self.units.deviation * iteration.predict(rows, columns)).cpu()
 
     def _join(self, *, first: bool) -> None:
-        """Sample given all entries from now on; before, predict those that were held out."""
+        """Predict the held-out entries, then sample given all entries."""
         if first:
             assert self._validation is not None
             samples = self.find_samples().take_last(_CALIBRATION_SAMPLES)
@@ -489,7 +489,7 @@ def _align_samples(
     """Return the samples of one side for a matrix with other labels.
 
     own, others: the places of its rows and columns in the samples; -1 is a new label, which has zeros.
-    n_old: the number of columns in the samples. features: weights of features; None where those of the samples stay.
+    n_old: the number of columns in the samples. features: weights of features; None keeps the weights of the samples.
     """
     present = _align_lines(samples.weights[:, :n_old], others)
     weights = np.concatenate([present, samples.weights[:, n_old:] if features is None else features], axis=1)

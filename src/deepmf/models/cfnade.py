@@ -275,10 +275,10 @@ class NadeBlocks(VectorBlocks):
 def _make_readout(scale: Scale) -> Readout:
     """Return the readout of expected values and distributions over levels."""
     levels = scale.require_levels("CF-NADE")
-    return Readout(scale, levels, scale.to_unit(_middles(levels)).astype(np.float32))
+    return Readout(scale, levels, scale.to_unit(_find_middles(levels)).astype(np.float32))
 
 
-def _middles(levels: FloatArray) -> FloatArray:
+def _find_middles(levels: FloatArray) -> FloatArray:
     return (levels[:-1] + levels[1:]) / 2.0
 
 
@@ -309,7 +309,7 @@ class NadePredictor(Predictor):
         """Return the distribution over levels of each pair of positions."""
         probabilities: FloatArray = self._level_scores(rows, columns).double().softmax(1).numpy()
         levels = self.readout.support
-        return PredictiveDistribution.of_probabilities(levels, _middles(levels), probabilities)
+        return PredictiveDistribution.of_probabilities(levels, _find_middles(levels), probabilities)
 
     @torch.no_grad()
     def _level_scores(self, rows: IndexArray, columns: IndexArray) -> Tensor:

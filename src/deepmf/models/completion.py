@@ -53,7 +53,7 @@ def complete_frame(entries: EntryStore, predictor: Predictor, drift: DriftAt | N
     """Return every missing entry as a long polars frame."""
     n_missing = len(entries.rows) * len(entries.columns) - entries.n_entries
     _check_memory(entries, n_missing * _BYTES_A_LINE)
-    return import_polars().concat(_missing_frames(entries, predictor, drift))
+    return import_polars().concat(_iterate_missing(entries, predictor, drift))
 
 
 def complete_to(entries: EntryStore, predictor: Predictor, path: str | Path, drift: DriftAt | None = None) -> int:
@@ -62,11 +62,11 @@ def complete_to(entries: EntryStore, predictor: Predictor, path: str | Path, dri
 
     def count_lines() -> Iterator[Any]:
         nonlocal count
-        for frame in _missing_frames(entries, predictor, drift):
+        for frame in _iterate_missing(entries, predictor, drift):
             count += frame.height
             yield frame
 
-    write_frame_file(count_lines(), _schema(entries), path)
+    write_frame_file(count_lines(), _build_schema(entries), path)
     return count
 
 
@@ -109,9 +109,9 @@ def _check_memory(entries: EntryStore, n_bytes: int) -> None:
         )
 
 
-def _missing_frames(entries: EntryStore, predictor: Predictor, drift: DriftAt | None) -> Iterator[Any]:
+def _iterate_missing(entries: EntryStore, predictor: Predictor, drift: DriftAt | None) -> Iterator[Any]:
     polars = import_polars()
-    schema = _schema(entries)
+    schema = _build_schema(entries)
     for part in complete_rows(entries, predictor, drift=drift):
         row_of, column_of = np.nonzero(~part.observed)
         found = (
@@ -122,7 +122,7 @@ def _missing_frames(entries: EntryStore, predictor: Predictor, drift: DriftAt | 
         yield polars.DataFrame(dict(zip(schema, found, strict=True)), schema=schema)
 
 
-def _schema(entries: EntryStore) -> dict[str, Any]:
+def _build_schema(entries: EntryStore) -> dict[str, Any]:
     """Return the column types of a completed frame, from the types of all labels."""
     form = entries.train.form
     row, column, value = form.names

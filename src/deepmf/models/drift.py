@@ -49,7 +49,7 @@ _ONE_IN = 10
 # Half-lives in the span of a row that are tried for its recent entries.
 _HALVINGS = (3.0, 6.0, 12.0)
 
-# Entries after those of a row that say as much as the means do about the share of its recent entries.
+# Prior weight, in later entries of a row, of the mean share of recent entries.
 _PRIOR_ENTRIES = 100
 
 # Keys are numbered by a table if it has at most this many cells for each.
@@ -73,7 +73,7 @@ class Kind(NamedTuple):
 class Component(NamedTuple):
     """The sums of residuals of some groups in bins of time.
 
-    group: whether all entries, those of a row or those of a column form a group.
+    group: what a group is: all entries, the entries of a row, or the entries of a column.
     width: the seconds of a bin; first: the time at which bin 0 begins; n_bins: how many there are.
     keys: increasing, group * n_bins + bin; sums and counts: of the residuals of each key.
     halvings: half-lives in the span of a row, if older residuals count less.
@@ -251,7 +251,7 @@ class Drift(NamedTuple):
         return np.asarray(evaluate(rows, nobody)[:, None] + of_columns)
 
     def fold_in(self, entries: AxisEntries) -> Drift:
-        """Return the drift of rows that are described by entries alone: of their own components, those that fade."""
+        """Return the drift of folded-in rows: of the components of rows, only those that fade."""
         counts, times = np.diff(entries.starts), entries.extras.times
         rows, values = np.repeat(np.arange(counts.size), counts), entries.values.astype(np.float64)
         residuals = values - np.append(self.column_means, np.nan)[np.minimum(entries.others, self.column_means.size)]
@@ -401,7 +401,7 @@ class DriftAt(NamedTuple):
     """A drift at a time, or at one time for each pair, and the scale within which predictions move.
 
     rounds: whether predictions are levels.
-    known: whether rows, and whether columns, have drifts of their own; those that are folded in have none.
+    known: whether rows, and whether columns, have their own drift; folded-in rows and columns have none.
     """
 
     drift: Drift

@@ -282,7 +282,7 @@ class Estimator(ABC):
         with limit_threads(getattr(self.settings, "device", "cpu")) as threads:
             settings, start = self.settings, fitting.start
             identify = partial(identify_training, type(self).__name__, settings, entries, validation, start)
-            with _refusing_unsolvable():
+            with _refuse_unsolvable():
                 task: Task = (
                     self._make_task(entries, validation)
                     if start is None
@@ -293,7 +293,7 @@ class Estimator(ABC):
             self.history_ = replace(fitting, threads=threads).run(task, settings, identify)  # type: ignore[arg-type]
             if self.history_.best_epoch is None and self.history_.stopped == "diverged":
                 return
-            with _refusing_unsolvable():
+            with _refuse_unsolvable():
                 self._set_fitted(entries, self._make_predictor(task, entries, fitting))
 
     # Internals.
@@ -334,7 +334,7 @@ class Estimator(ABC):
         kind = getattr(settings, "presence", None)
         if fitted is None or kind is None:
             return
-        with limit_threads(getattr(settings, "device", "cpu")), _refusing_unsolvable():
+        with limit_threads(getattr(settings, "device", "cpu")), _refuse_unsolvable():
             found = fit_presence(
                 fitted.entries,
                 fitted.predictor,
@@ -347,7 +347,7 @@ class Estimator(ABC):
         if "presence" not in self._given:
             chosen: dict[str, Any] = {"presence": None if found is None else found.kind}
             self.settings, self.chosen_ = replace(settings, **chosen), self.chosen_ | chosen
-        self._fitted = replace(fitted, presence=found, rank_by=self._default_order(found))
+        self._fitted = replace(fitted, presence=found, rank_by=self._choose_rank_by(found))
 
     def _learn_drift(self, aligned: ValidationEntries | None, validation: ObservedMatrix | None) -> None:
         """Learn how rows and columns drift with time, if the settings ask for it and the entries have dates.
@@ -371,7 +371,7 @@ class Estimator(ABC):
             drift = drift.join(residuals, *pairs, times[some])
         self._fitted = replace(fitted, drift=drift, recency=learn_recency(train, seed=self.settings.seed))
 
-    def _default_order(self, presence: Presence | None) -> RankBy:
+    def _choose_rank_by(self, presence: Presence | None) -> RankBy:
         """Return the order in which columns are ranked unless another is asked for."""
         by_relevance = presence is not None and getattr(self.settings, "rank_by", "value") == "relevance"
         return "relevance" if by_relevance else "value"
@@ -483,7 +483,7 @@ class Estimator(ABC):
 
 
 @contextmanager
-def _refusing_unsolvable() -> Iterator[None]:
+def _refuse_unsolvable() -> Iterator[None]:
     """Raise `TrainingDiverged` if linear algebra finds no solution because the values are too large."""
     try:
         yield

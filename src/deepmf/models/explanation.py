@@ -191,7 +191,9 @@ def explain_targets(
     encoding : the encoding of the features, if the entries have any.
     """
     check_n(n)
-    if targets.size != 1 and _most_candidates(entries, n) < entries.values.size:  # others stand out for each target
+    if (
+        targets.size != 1 and _count_most_candidates(entries, n) < entries.values.size
+    ):  # others stand out for each target
         return [
             explain_targets(predictor, axis, entries, labels, own, targets[[k]], n, encoding=encoding)[0]
             for k in range(targets.size)
@@ -201,7 +203,7 @@ def explain_targets(
     with_all = _predictions(_encode(predictor, axis, entries), axis, np.array([0]), targets)
     effects = with_all - _predictions_without(predictor, axis, entries, candidates, targets)
     best = np.argsort(-np.abs(effects), axis=0, kind="stable")[:n]  # (n, targets)
-    of_features = _feature_effects(predictor, axis, entries, encoding, targets, with_all[0])
+    of_features = _find_feature_effects(predictor, axis, entries, encoding, targets, with_all[0])
     return [
         Explanation(
             labels[entries.others[candidates[chosen]]],
@@ -214,7 +216,7 @@ def explain_targets(
     ]
 
 
-def _feature_effects(
+def _find_feature_effects(
     predictor: Predictor,
     axis: Axis,
     entries: AxisEntries,
@@ -237,13 +239,13 @@ def _feature_effects(
     ]
 
 
-def _most_candidates(entries: AxisEntries, n: int) -> int:
+def _count_most_candidates(entries: AxisEntries, n: int) -> int:
     return max(min(_MOST_CANDIDATES, _MOST_ENTRIES // max(entries.values.size, 1)), n)
 
 
 def _candidates(predictor: Predictor, axis: Axis, entries: AxisEntries, targets: IndexArray, n: int) -> IndexArray:
     """Return the entries that are left out in turn; if these are not all, there is one target."""
-    most = _most_candidates(entries, n)
+    most = _count_most_candidates(entries, n)
     if entries.values.size <= most:
         return np.arange(entries.values.size)
     others = predictor.columns if axis == "row" else predictor.rows

@@ -1,4 +1,4 @@
-"""What a fit checks, chooses and runs: matrices, settings, held-out entries, checkpoints, and how it ended."""
+"""Parts of every fit: checks of matrices, choice of settings, held-out entries, checkpoints and how it ended."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def warn_of_nothing(seen: EntryStore, axis: Literal["row", "column"], positions:
 
 
 class SettingsChoice(NamedTuple):
-    """The settings of a fit, and those of them that were chosen, by name."""
+    """The settings of a fit, and the chosen ones by name."""
 
     settings: Settings
     chosen: dict[str, Any]

@@ -23,7 +23,7 @@ Take = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]  # from positions (pairs,)
 class Latents:
     """A table of latents (positions, latent) that can be changed and lengthened without copying the old one.
 
-    base: those of training, shared by all tables that come of this one.
+    base: the trained latents, shared by all tables made from this one.
     positions: those whose latents were computed since, in increasing order; all behind the base are among them.
     extra: their latents, (positions, latent).
     """

@@ -140,18 +140,18 @@ class RowBlocks(NamedTuple):
     def multiply(self, block: FloatArray) -> FloatArray:
         """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
         product = np.empty((self.shape[0], block.shape[1]))
-        for some in self._slices():
+        for some in self._cut_slices():
             product[some] = self.make(some) @ block
         return product
 
     def multiply_transposed(self, block: FloatArray) -> FloatArray:
         """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
         product = np.zeros((self.shape[1], block.shape[1]))
-        for some in self._slices():
+        for some in self._cut_slices():
             product += self.make(some).T @ block[some]
         return product
 
-    def _slices(self) -> Iterator[slice]:
+    def _cut_slices(self) -> Iterator[slice]:
         n_rows, n_columns = self.shape
         step = max(1, self.cells_at_a_time // max(1, n_columns))
         return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))

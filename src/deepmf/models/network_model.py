@@ -125,7 +125,7 @@ class NetworkModel(Model):
     def _load_network(self, entries: EntryStore, tensors: Tensors) -> Any:
         """Return the network with the stored weights; weights that do not fit the settings raise `BadModelFile`."""
         stored = {name.removeprefix("network."): each for name, each in tensors.items() if name.startswith("network.")}
-        network = self._undrawn_network(entries)
+        network = self._make_undrawn_network(entries)
         wanted = network.state_dict()
         if stored.keys() != wanted.keys():
             differing = sorted(stored.keys() ^ wanted.keys())
@@ -137,7 +137,7 @@ class NetworkModel(Model):
         network.load_state_dict({name: torch.from_numpy(tensor) for name, tensor in stored.items()}, assign=True)
         return network.eval()
 
-    def _undrawn_network(self, entries: EntryStore) -> nn.Module:
+    def _make_undrawn_network(self, entries: EntryStore) -> nn.Module:
         """Return a network without weights: shapes that take neither memory nor time, however large they are."""
         try:
             with torch.device("meta"):

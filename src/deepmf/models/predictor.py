@@ -96,7 +96,7 @@ class Readout:
         raise BadSetting(_NO_DISTRIBUTION)
 
     def lower_ends(self, levels: FloatArray) -> FloatArray:
-        """Return the values from which on scores belong to some levels or higher ones; on a scale without, itself."""
+        """Return the lowest values that round to some levels; on a scale without levels, the levels as given."""
         if self.scale.levels is None:
             return levels
         return self._level_ends[np.searchsorted(self.scale.levels, levels)]
@@ -281,7 +281,7 @@ class Predictor:
     def log_exceed_pairs(
         self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray, *, spread: float
     ) -> npt.NDArray[Any]:
-        """Return the same for columns (rows, n) of each row's own."""
+        """Return the logarithms for n columns of each row, (rows, n)."""
         pairs = np.repeat(rows, columns.shape[1]), columns.ravel()
         if self.readout.gives_distribution:
             products = self._products(*pairs).reshape(columns.shape)
@@ -345,7 +345,7 @@ class Predictor:
         return proper
 
     def directions(self, latents: Latents) -> LatentArray:
-        """Return latents without the numbers beside them, normalised to length 1; those of length 0 as they are."""
+        """Return latents without the numbers beside them, normalised to length 1; zero latents stay zero."""
         proper = self.proper(latents)
         lengths = np.linalg.norm(proper, axis=1, keepdims=True)
         lengths[lengths == 0] = 1
@@ -361,7 +361,7 @@ class Predictor:
         return Packed(packed.content, tensors)
 
     def _block_products(self, rows: IndexArray, columns: Positions) -> LatentArray:
-        """Return the products (rows, columns) of latents; those of a range of columns are read where they lie."""
+        """Return the products (rows, columns) of latents; a range of columns is not copied."""
         row_latents = self.rows.take(rows)
         if isinstance(columns, slice):
             return self.columns.products(row_latents, columns)
@@ -411,7 +411,7 @@ def unpack_latents(
 
 
 def _unpack(tensors: Tensors, axis: str, shape: tuple[int, int], count: int, kind: str) -> Latents:
-    """Return the stored latents of `n` positions, of which those of training have this shape."""
+    """Return the stored latents of `count` positions; `shape` is the shape of the trained ones."""
     base = read_numbers(tensors, f"latents.{axis}.base", kind, shape)
     positions = read_numbers(tensors, f"latents.{axis}.positions", "int64", (None,))
     extra = read_numbers(tensors, f"latents.{axis}.extra", kind, (positions.size, shape[1]))

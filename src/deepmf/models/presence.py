@@ -100,7 +100,7 @@ class PresenceModel(ABC):
     @classmethod
     @abstractmethod
     def narrow(cls, prepared: Any, columns: IndexArray) -> Any:
-        """Return the same for some of the columns, in increasing order."""
+        """Return the prepared data of some columns, in increasing order."""
 
     @classmethod
     @abstractmethod
@@ -201,7 +201,7 @@ class Ease(PresenceModel):
 
     @classmethod
     def narrow(cls, prepared: EaseGram, columns: IndexArray) -> EaseGram:
-        """Return X'DX of some columns; the weights of rows stay those of all columns."""
+        """Return X'DX of some columns; rows keep their weights."""
         at = torch.from_numpy(columns).to(prepared.gram.device)
         return EaseGram(prepared.gram[at[:, None], at], prepared.count_weight)
 
@@ -390,7 +390,7 @@ class DeviceEase(NamedTuple):
 
 @dataclass(frozen=True)
 class WeightedALS(PresenceModel):
-    """Weighted ALS: latents of columns; those of a row are solved for from its entries.
+    """Weighted ALS: latents of columns. The latents of a row are solved for from its entries.
 
     columns: the latents (columns, latent) of trained columns, then those of new columns.
     row_gram: the weighted sum of the outer products of all trained rows' latents, from which new columns are solved.
@@ -426,7 +426,7 @@ class WeightedALS(PresenceModel):
 
     @classmethod
     def narrow(cls, prepared: PreparedALS, columns: IndexArray) -> PreparedALS:
-        """Return the same for some columns of the matrix."""
+        """Return the prepared data of some columns of the matrix."""
         train = prepared.train.take(np.arange(prepared.train.shape[0]), columns)
         return cls.prepare(train, prepared.count_weight, prepared.device)
 
@@ -459,7 +459,7 @@ class WeightedALS(PresenceModel):
         return products
 
     def score_pairs(self, described: LatentArray, columns: IndexArray) -> npt.NDArray[Any]:
-        """Return the products (rows, n) of latents of rows with those of columns (rows, n) of their own."""
+        """Return the products (rows, n) of row latents with the latents of columns (rows, n), n for each row."""
         products = np.empty(columns.shape, dtype=np.float32)
         step = max(_PAIRS_AT_A_TIME // max(len(columns), 1), 1)
         for start in range(0, columns.shape[1], step):
@@ -597,7 +597,7 @@ def _solve_grams(batch: Batch, table: Tensor, diagonals: Tensor) -> Tensor:
 
 
 def _solve_wide(batch: Batch, table: Tensor, diagonals: Tensor) -> Tensor:
-    """Return the same for rows with few entries, by systems the size of a row instead of a latent.
+    """Solve for rows with few entries, by systems the size of a row instead of a latent.
 
     With the diagonal D and the lines sqrt(w) v as V, u = D^-1 V' (1 + V D^-1 V')^-1 sqrt(w).
     """
@@ -620,7 +620,7 @@ def _compute_ridges(entries: AxisEntries, penalty: float, n_others: int) -> Late
 def _solve(
     entries: AxisEntries, others: LatentArray, gram: LatentArray, penalty: float, n_others: int, count_weight: float
 ) -> LatentArray:
-    """Return the latents (rows, latent) of rows with these entries, given those of the columns.
+    """Return the latents (rows, latent) of rows with these entries, given the column latents.
 
     They solve (sum over entries of w v v' + gram + ridge I) u = sum over entries of w v, where w is the weight of an
     entry.
@@ -779,7 +779,7 @@ class Presence:
 
 
 def make_positive(scores: Numbers) -> Numbers:
-    """Return scores as positive numbers in the same order, nearly unchanged where they are not small."""
+    """Return scores as positive numbers in the same order; large scores hardly change."""
     library = _library_of(scores)
     sums = library.sqrt(library.square(scores) + SMALL_SCORE**2) + library.abs(scores)
     positive: Numbers = library.where(scores > 0, sums / 2, SMALL_SCORE**2 / (2 * sums))

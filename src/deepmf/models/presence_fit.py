@@ -68,8 +68,8 @@ def fit_presence(
 ) -> Presence | None:
     """Fit the presence part of a model; None where every cell has an entry.
 
-    Penalty and weights are those of the best rankings of validation entries. If these are few, a fifth of the
-    entries of some rows is hidden from the presence model instead, and these rows are encoded again without them.
+    Penalty and weights are chosen by the NDCG of rankings of validation entries. With few validation entries, a fifth
+    of the entries of some rows is hidden from the presence model instead, and these rows are encoded again without.
 
     Parameters
     ----------
@@ -332,7 +332,7 @@ class _Choice:
         return found
 
     def _calibrate(self, presence: Presence, scores: Tensor) -> Presence:
-        """Return a presence whose probabilities are those of entries, by logistic regression on the log of scores.
+        """Calibrate the probabilities of a presence by logistic regression on the log of its scores.
 
         Of all entries only a share is hidden, so the odds of hidden ones are divided by it.
         """
@@ -366,7 +366,7 @@ class _Choice:
 
 
 class _Lists(NamedTuple):
-    """Columns (rows, n) of each row that may come first: their places, and what is known of them."""
+    """Candidate columns (rows, n) of each row: their places, scores and flags."""
 
     places: Tensor
     scores: Tensor

@@ -121,7 +121,7 @@ class Ranking(_LabelsAndValues):
         return described
 
     def to_frame(self) -> Any:
-        """Return a polars frame with a line for each label: its rank from 1, the label, the value and what is known.
+        """Return a polars frame with a line for each label: its rank from 1, the label, the value and probabilities.
 
         >>> Ranking(np.array(["Alien", "Big"]), np.array([4.5, 3.0])).to_frame().rows()
         [(1, 'Alien', 4.5), (2, 'Big', 3.0)]

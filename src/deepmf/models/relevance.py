@@ -36,7 +36,7 @@ RANK_BY: tuple[RankBy, ...] = ("relevance", "value")
 Observed = Callable[[IndexArray], AxisEntries]  # from positions of rows to their entries
 Omit = Callable[[npt.NDArray[Any]], None]  # gives the columns that are left out the key minus infinity
 
-# The share of observed cells from which on columns are ranked by value by default.
+# With at least this share of cells observed, columns are ranked by value by default.
 MOST_DENSE = 0.5
 
 # Up to this share of candidates in a block, liking is computed for the candidates alone.
@@ -158,7 +158,7 @@ class RelevanceRanker(Ranker):
 
     @property
     def ranks_by_products(self) -> bool:
-        """Whether keys are products of latents: they are not."""
+        """Whether keys are products of latents; always False."""
         return False
 
     def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
@@ -295,7 +295,7 @@ class Relevance:
         return self._log_liked_then(*pairs, np.repeat(thresholds, places.size)).reshape(rows.size, places.size)
 
     def log_liked_pairs(self, rows: IndexArray, lines: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
-        """Return the same for pairs (pairs,) of a line, which counts the rows from 0, and a column."""
+        """Return `log_liked_block` for pairs (pairs,) of a place in `rows` and a column."""
         if rows.size == 1:
             return self.log_liked_block(rows, columns).reshape(-1)
         thresholds, spread = self.describe(rows).thresholds[lines], self.presence.spread
@@ -440,7 +440,7 @@ class Rankers:
 
 @dataclass(frozen=True)
 class DescribedRows:
-    """What the probabilities of some rows are computed from: their entries in trained columns, and thresholds."""
+    """Inputs of the probabilities of some rows: their entries in trained columns, and thresholds."""
 
     model: PresenceModel
     entries: AxisEntries

@@ -45,9 +45,9 @@ class ModelView(NamedTuple):
         """Return the view in a notebook, with learning curves once the model is fitted."""
         if self.entries is None:
             return build_notebook_view(self.name, {"settings": self._settings, "fitted": "not yet"}, {})
-        return build_notebook_view(self.name, self._facts(self.entries), list_curves(self.history))
+        return build_notebook_view(self.name, self._list_facts(self.entries), list_curves(self.history))
 
-    def _facts(self, entries: EntryStore) -> dict[str, str]:
+    def _list_facts(self, entries: EntryStore) -> dict[str, str]:
         """Return the facts about a fitted model by name."""
         facts = {
             "matrix": f"{format_count(len(entries.rows))} rows x {format_count(len(entries.columns))} columns, "

@@ -31,7 +31,7 @@ from deepmf.training.settings import RECOMMENDATION, Settings, StepDecaySettings
 _SHARE = 0.5
 
 
-# What a learned table has a line for: each row, each column, or (None) nothing that a label stands for.
+# The axis of the lines of a learned table: rows, columns, or None for neither.
 LineOf = Literal["row", "column"] | None
 
 # A branch for rows reads the columns of a matrix, one for columns its rows.
@@ -74,7 +74,7 @@ class WarmStart:
     def weights(
         self, fresh: Mapping[str, Tensor], learned: Mapping[str, Tensor], lines: Mapping[str, LineOf]
     ) -> dict[str, Tensor]:
-        """Return a network's weights to start from: the learned ones, those that belong to labels by label.
+        """Return a network's weights to start from; weights of rows and columns are matched by label.
 
         `lines` names the tensors that have a line, or several blocks of lines, for each row or column, and (None) those
         that stay fresh. A label that the model was not trained on keeps its fresh weights.

@@ -33,24 +33,24 @@ def write_comparison(comparison: Comparison, path: str | Path, *, title: str | N
     >>> path.read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    page = comparison_page(comparison, title=title)
+    page = render_comparison(comparison, title=title)
     # A label may hold half of a surrogate pair, which UTF-8 cannot encode.
     write_atomically(path, lambda temporary: temporary.write_bytes(page.encode("utf-8", errors="replace")))
 
 
-def comparison_page(comparison: Comparison, *, title: str | None = None) -> str:
+def render_comparison(comparison: Comparison, *, title: str | None = None) -> str:
     """Return the HTML of the page."""
     data = comparison.data
+    n_entries = format_quantity(data.n_entries, "entry")
     shape = f"{format_quantity(data.n_rows, 'row')} x {format_quantity(data.n_columns, 'column')}"
-    made = [_error_section(comparison), _time_section(comparison), _measurement_section(comparison)]
+    made = [_build_error_section(comparison), _build_time_section(comparison), _build_measurement_section(comparison)]
     if comparison.plan.ranking is not None:
-        made.insert(0, _ranking_section(comparison))
+        made.insert(0, _build_ranking_section(comparison))
     failed = [f"{model.label} could not be fitted: {model.failure}." for model in comparison.models if model.failure]
     return render_template(
         "page.html",
-        title=title
-        or f"{format_quantity(len(comparison.models), 'model')} on {format_quantity(data.n_entries, 'entry')}",
-        summary=f"{_sentence(comparison.verdict)} Measured on {format_quantity(data.n_entries, 'entry')} of {shape}.",
+        title=title or f"{format_quantity(len(comparison.models), 'model')} on {n_entries}",
+        summary=f"{_to_sentence(comparison.verdict)} Measured on {n_entries} of {shape}.",
         cautions=failed,
         tiles=_list_tiles(comparison),
         sections=[part for part in made if isinstance(part, Section)],
@@ -79,7 +79,7 @@ def _list_tiles(comparison: Comparison) -> list[tuple[str, str]]:
     ]
 
 
-def _error_section(comparison: Comparison) -> Section | LeftOut:
+def _build_error_section(comparison: Comparison) -> Section | LeftOut:
     areas = comparison.areas
     if not areas:
         return LeftOut("Errors", "no model could be fitted")
@@ -111,7 +111,7 @@ def _error_section(comparison: Comparison) -> Section | LeftOut:
     )
 
 
-def _ranking_section(comparison: Comparison) -> Section | LeftOut:
+def _build_ranking_section(comparison: Comparison) -> Section | LeftOut:
     """Return the ranking metrics of all models and of popularity, by area."""
     plan, areas = comparison.plan, [area for area in comparison.areas if comparison.popularity("ndcg", area).size]
     if plan.ranking is None or not areas:
@@ -171,12 +171,12 @@ def _describe_areas(comparison: Comparison) -> list[str]:
     best = ", ".join(f"{shorten(label, _LONGEST)} in area {area}" for area, label in comparison.best_by_area.items())
     return [
         f"Best by {comparison.plan.metric_title}: {best}.",
-        _sentence(meanings),
+        _to_sentence(meanings),
         "A dash: the method cannot predict there without training.",
     ]
 
 
-def _time_section(comparison: Comparison) -> Section | LeftOut:
+def _build_time_section(comparison: Comparison) -> Section | LeftOut:
     seconds = {_shorten_label(model.label): model.seconds for model in comparison.models if model.seconds is not None}
     if not seconds:
         return LeftOut("Time", "no model could be fitted")
@@ -195,7 +195,7 @@ def _time_section(comparison: Comparison) -> Section | LeftOut:
     )
 
 
-def _measurement_section(comparison: Comparison) -> Section:
+def _build_measurement_section(comparison: Comparison) -> Section:
     plan, data = comparison.plan, comparison.data
     lines = [
         [shorten(model.label), model.model, ", ".join(f"{name}={value}" for name, value in model.settings.items())]
@@ -203,7 +203,7 @@ def _measurement_section(comparison: Comparison) -> Section:
     ]
     return Section(
         title="How it was measured",
-        how=f"{_sentence(str(plan))} {format_percent(plan.validation)} of the entries, taken from what is left for "
+        how=f"{_to_sentence(str(plan))} {format_percent(plan.validation)} of the entries, taken from what is left for "
         "training, choose the best epoch; test entries are looked at once, at the end.",
         template="comparison.html",
         content={
@@ -237,5 +237,5 @@ def _format_error(model: ComparedModel, metric: str, area: str) -> str:
     return format_amount(mean) if spread is None else f"{mean:.4f} ± {spread:.4f}"
 
 
-def _sentence(text: str) -> str:
+def _to_sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."

@@ -77,11 +77,11 @@ def shorten(text: object, longest: int = 80) -> str:
 
 def render_template(template: str, **content: object) -> str:
     """Fill in a template of this package; text is escaped, and a missing name is an error."""
-    return _environment().get_template(template).render(**content)
+    return _make_environment().get_template(template).render(**content)
 
 
 @cache
-def _environment() -> Environment:
+def _make_environment() -> Environment:
     made = Environment(
         loader=PackageLoader("deepmf.report"),
         autoescape=True,

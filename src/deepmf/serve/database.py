@@ -387,7 +387,7 @@ class Transaction:
         in_file
             Pairs that the model's file has.
         touched
-            What the changes belong to, for other workers.
+            The rows, columns and states that changed, for other workers.
         features_in_file
             Rows and columns whose features the model's file has.
         """
@@ -635,7 +635,7 @@ def _create_sqlite(url: URL, patience: float) -> Engine:
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, record: Any) -> None:
-        record.info["file"] = _inode(file)
+        record.info["file"] = _read_inode(file)
         connection.isolation_level = None  # otherwise sqlite3 begins transactions too late
         cursor = connection.cursor()
         cursor.execute("PRAGMA journal_mode=WAL")
@@ -646,7 +646,7 @@ def _create_sqlite(url: URL, patience: float) -> Engine:
 
     @event.listens_for(engine, "checkout")
     def check(_: Any, record: Any, __: Any) -> None:
-        if record.info["file"] != _inode(file):  # another file took its place: writes would be lost
+        if record.info["file"] != _read_inode(file):  # another file took its place: writes would be lost
             raise InvalidatePoolError
 
     @event.listens_for(engine, "begin")
@@ -669,7 +669,7 @@ def _check_pages(connection: Connection) -> None:
         raise sqlite3.DatabaseError(f"the file is damaged: {found}")
 
 
-def _inode(file: Path) -> tuple[int, int] | None:
+def _read_inode(file: Path) -> tuple[int, int] | None:
     with suppress(OSError):
         found = file.stat()
         return found.st_dev, found.st_ino

@@ -93,7 +93,7 @@ class Guard:
         length = headers.get(b"content-length", b"0")
         max_bytes = self._limits.bulk_bytes if scope["path"] in STREAMED_PATHS else self._limits.body_bytes
         if length.isdigit() and int(length) > max_bytes:
-            raise _too_large(max_bytes)
+            raise _build_size_error(max_bytes)
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         """Count and log a request by the path of its route, since its own path contains ids."""
@@ -143,7 +143,7 @@ async def read_body(receive: Receive, max_bytes: int, seconds: float) -> bytes:
                 pieces.append(message.get("body", b""))
                 size += len(pieces[-1])
                 if size > max_bytes:
-                    raise _too_large(max_bytes)
+                    raise _build_size_error(max_bytes)
                 if not message.get("more_body", False):
                     return b"".join(pieces)
     except TimeoutError as error:
@@ -180,7 +180,7 @@ def _decode_utf8(quoted: bytes) -> str:
         raise ApiError(400, "not_utf8", "the path or the query is not UTF-8") from error
 
 
-def _too_large(limit: int) -> ApiError:
+def _build_size_error(limit: int) -> ApiError:
     return ApiError(413, "too_large", f"the body is longer than {limit:,} bytes")
 
 

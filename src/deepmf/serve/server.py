@@ -158,9 +158,9 @@ def build_worker_app() -> FastAPI:
     try:
         app = build_app(options)
     except UserError as error:
-        _failure_file(folder, os.getpid()).write_text(str(error), encoding="utf-8")
+        _name_failure_file(folder, os.getpid()).write_text(str(error), encoding="utf-8")
         sys.exit(_START_FAILED)
-    _ready_file(folder, os.getpid()).touch()
+    _name_ready_file(folder, os.getpid()).touch()
     return app
 
 
@@ -304,11 +304,11 @@ class _Workers(Multiprocess):
         return worker.process.is_alive()
 
     def _is_ready(self, worker: Process) -> bool:
-        return worker.process.is_alive() and _ready_file(self._folder, worker.pid).exists()
+        return worker.process.is_alive() and _name_ready_file(self._folder, worker.pid).exists()
 
     def _handle_death(self, place: int, worker: Process) -> None:
-        now, ready = time.monotonic(), _ready_file(self._folder, worker.pid)
-        failure = _failure_file(self._folder, worker.pid)
+        now, ready = time.monotonic(), _name_ready_file(self._folder, worker.pid)
+        failure = _name_failure_file(self._folder, worker.pid)
         reason = failure.read_text(encoding="utf-8") if failure.exists() else ""
         if ready.exists():
             ready.unlink()
@@ -330,11 +330,11 @@ class _Workers(Multiprocess):
         self.should_exit.set()
 
 
-def _ready_file(folder: Path, process: int | None) -> Path:
+def _name_ready_file(folder: Path, process: int | None) -> Path:
     return folder / f"{process}.ready"
 
 
-def _failure_file(folder: Path, process: int | None) -> Path:
+def _name_failure_file(folder: Path, process: int | None) -> Path:
     return folder / f"{process}.failure"
 
 
@@ -450,7 +450,7 @@ class LimitedHttp(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Send the error in the format of all errors, and close the connection."""
         if self._error is None and self._n_unparsed > self.max_head_bytes:
-            self._error = self._head_too_large()
+            self._error = self._build_head_error()
         if not self._is_answering():
             self.transport.write(_format(self._error or ApiError(400, "not_http", "this is not an HTTP/1.1 request")))
         self.transport.close()
@@ -458,11 +458,11 @@ class LimitedHttp(HttpToolsProtocol):
     def _count_bytes(self, n_bytes: int) -> None:
         self._n_head += n_bytes
         if self._n_head > self.max_head_bytes:
-            self._fail(self._head_too_large())
+            self._fail(self._build_head_error())
         if len(self.headers) >= self.max_headers:
             self._fail(ApiError(431, "too_many_headers", f"a request may have at most {self.max_headers} headers"))
 
-    def _head_too_large(self) -> ApiError:
+    def _build_head_error(self) -> ApiError:
         message = f"the path and headers of a request may have at most {self.max_head_bytes:,} bytes"
         return ApiError(431, "head_too_large", message)
 

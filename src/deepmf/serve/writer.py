@@ -338,7 +338,7 @@ class StateWrite:
 
 
 def describe_state(state: ColumnState | None) -> dict[str, Any]:
-    """Return the fields of a state; those of a visible column if it has none."""
+    """Return the fields of a state; without a state, a column is visible."""
     return (state or ColumnState())._asdict()
 
 

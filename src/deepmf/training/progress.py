@@ -22,11 +22,11 @@ if TYPE_CHECKING:  # this module stays light: commands that train nothing show p
 
 
 class FitPlan(NamedTuple):
-    """What a fit is going to do, in words, and the figures that its time is estimated from."""
+    """The plan of a fit in words, and the figures that its time is estimated from."""
 
     text: str
     epochs: int
-    share_after: float = 0.0  # time after the epochs, as a share of theirs
+    share_after: float = 0.0  # time after the epochs, as a share of the time of the epochs
     n_slow: int = 0  # first epochs that take longer than others, as when a GPU warms up
 
 

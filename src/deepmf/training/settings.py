@@ -303,7 +303,7 @@ class Settings:
 
     @classmethod
     def drop_removed(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
-        """Return stored settings without those of earlier versions; one without its default raises `BadSetting`."""
+        """Return stored settings without removed ones; a removed setting that was not at its default is refused."""
         removed = cls.collect_removed()
         for name in removed.keys() & stored.keys():
             if stored[name] != removed[name]:

@@ -119,7 +119,7 @@ class Optimiser(ABC):
         for name, slot in self.state().items():
             slot.copy_(state[name])
 
-    def _zeros(self) -> list[Tensor]:
+    def _make_zeros(self) -> list[Tensor]:
         return [torch.zeros_like(parameter) for parameter in self._parameters]
 
 
@@ -129,7 +129,7 @@ class Adam(Optimiser):
     def __init__(self, parameters: Iterable[Tensor], learning_rate: float) -> None:
         super().__init__(parameters, learning_rate)
         steps = [torch.zeros((), dtype=torch.float32, device=parameter.device) for parameter in self._parameters]
-        self._slots = {"step": steps, "exp_avg": self._zeros(), "exp_avg_sq": self._zeros()}
+        self._slots = {"step": steps, "exp_avg": self._make_zeros(), "exp_avg_sq": self._make_zeros()}
 
     def _update(self, gradients: list[Tensor]) -> None:
         adam(
@@ -157,7 +157,7 @@ class SGD(Optimiser):
     def __init__(self, parameters: Iterable[Tensor], learning_rate: float, *, momentum: float = 0.9) -> None:
         super().__init__(parameters, learning_rate)
         self._momentum = momentum
-        self._slots = {"velocity": self._zeros()}
+        self._slots = {"velocity": self._make_zeros()}
 
     def _update(self, gradients: list[Tensor]) -> None:
         # Torch's own function reads a learning rate in a tensor on the host, which no CUDA graph can capture.

@@ -49,10 +49,10 @@ _ROW_SPREAD, _COLUMN_SPREAD = slice(-2, -1), slice(-1, None)
 
 
 class SampleEncoder(Encoder):
-    """The fold-in: the posterior mean of a row given its entries in each kept sample; so for a column.
+    """The fold-in: the posterior mean of a row, or of a column, given its entries in each kept sample.
 
-    A row depends on the drawn columns of the samples, whatever was encoded since. Its prior mean is
-    shrunk to the average row of all entries: few known entries of a row do not make it a row of few entries.
+    A row depends on the sampled columns, not on latents encoded since. Its prior mean is shrunk to the average row of
+    all entries: few known entries of a row do not make it a row of few entries.
     """
 
     def __init__(
@@ -334,7 +334,7 @@ def predict_held_out(predictor: Predictor, held_out: ValidationEntries) -> HeldO
 def calibrate(
     scale: Scale, support: FloatArray, unit_boundaries: npt.NDArray[np.float32], noise: float, held_out: HeldOut | None
 ) -> SampleReadout:
-    """Return the readout whose distributions fit held-out entries best; without any, those of the model.
+    """Return the readout whose distributions fit held-out entries best; without any, the model's own readout.
 
     On levels, cutpoints are placed so that each level is predicted as often as it occurs, for the spread under which
     the held-out entries are most probable. On other scales, cutpoints are the boundaries, and coverages are calibrated.
