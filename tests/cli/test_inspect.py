@@ -57,6 +57,7 @@ def test_as_json(run: Any, model: Path, split: AreaSplit) -> None:
         "entries": split.train.n_entries,
         "dropped": 0,
         "features": {},
+        "names": {"rows": 0, "columns": 0},
         "training": {
             "epochs": 3,
             "best_epoch": (history.best_epoch or 0) + 1,

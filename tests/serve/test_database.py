@@ -2,6 +2,8 @@
 
 import random
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -287,3 +289,20 @@ def test_a_damaged_file_is_refused(tmp_path: Path, at: int) -> None:
     path.write_bytes(content)
     with pytest.raises(UnreadableFile, match="cannot be used"):
         open_database(str(path))
+
+
+@pytest.mark.slow
+def test_a_file_needs_no_postgresql(tmp_path: Path) -> None:
+    code = """
+import sys
+sys.modules["psycopg"] = None
+from deepmf.errors import MissingDependency
+from deepmf.serve import open_database
+open_database("entries.sqlite").close()
+try:
+    open_database("postgresql://localhost/entries")
+except MissingDependency as error:
+    print(error)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "deepmf[postgres]" in ended.stdout

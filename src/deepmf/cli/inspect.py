@@ -102,6 +102,7 @@ def _describe_model(model: Model) -> dict[str, Any]:
             )
             if features is not None
         },
+        "names": {"rows": len(model.row_names_), "columns": len(model.column_names_)},
         "training": {
             "epochs": len(history),
             "best_epoch": None if history.best_epoch is None else history.best_epoch + 1,  # counted from 1
@@ -142,9 +143,10 @@ def _format_model(described: dict[str, Any]) -> list[tuple[str, str]]:
         *([] if described["verified"] else [("", "only lengths and shapes are checked; --verify compares checksums")]),
         ("model", f"{described['model']}, predicts in area {', '.join(described['predicts'])}"),
         ("settings", _format_settings(given)),
-        *((title, _format_settings(described[name])) for title, name in _CHOSEN.items() if described[name]),
+        *((title, text) for title, name in _CHOSEN.items() if (text := _format_settings(described[name], digits=4))),
         ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**described)),
         *((axis, _format_features(features)) for axis, features in described["features"].items()),
+        *((axis, f"{count:,} with names") for axis, count in described["names"].items() if count),
         ("scale", format_scale(described["scale"])),
         ("training", _format_training(described["training"])),
     ]
@@ -172,8 +174,9 @@ def _format_features(features: dict[str, Any]) -> str:
     return f"{features['known']:,} with features, {features['inputs']:,} inputs: {named}"
 
 
-def _format_settings(settings: dict[str, Any]) -> str:
-    return " ".join(f"{name}={format_value(value)}" for name, value in settings.items())
+def _format_settings(settings: dict[str, Any], *, digits: int = 17) -> str:
+    shown = {name: float(f"{v:.{digits}g}") if isinstance(v, float) else v for name, v in settings.items()}
+    return " ".join(f"{name}={format_value(value)}" for name, value in shown.items())
 
 
 def _format_training(training: dict[str, Any]) -> str:

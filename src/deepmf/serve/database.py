@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-import psycopg
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.runtime.environment import EnvironmentContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from psycopg.abc import RV, PQGen
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -60,7 +58,6 @@ from deepmf.serve.schemas import Axis
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _EXPECTED = "give a file, or postgresql://user@host/name"
 _PATIENCE = 5.0  # seconds; less than the timeout of a request
-_STATEMENT_SECONDS = 60  # after which the server ends a statement
 _RECEIPT_SECONDS = 24 * 3600.0
 _LABELS_AT_A_TIME = 500  # of a query
 _CACHE_KIB = 32 << 10  # of a SQLite file, so that a bulk write reads no page twice
@@ -610,6 +607,8 @@ def _create_engine(url: str, patience: float) -> Engine:
 
 
 def _create_postgresql(url: URL, patience: float) -> Engine:
+    from deepmf.serve.postgresql import PatientConnection  # psycopg comes with an extra of its own
+
     engine = create_engine(url, pool_pre_ping=True, pool_timeout=patience, isolation_level="READ COMMITTED")
 
     @event.listens_for(engine, "do_connect")
@@ -697,50 +696,3 @@ def _migrate(connection: Connection) -> None:
 def _name_extra(error: ModuleNotFoundError) -> MissingDependency:
     extra = "postgres" if "psycopg" in str(error) else "serve"
     return MissingDependency(f"{error.name} is not installed; pip install 'deepmf[{extra}]'")
-
-
-class PatientConnection(psycopg.Connection[Any]):
-    """A connection that is given up after some seconds of silence from the server.
-
-    The limits of the server (`statement_timeout`) do not help if the server itself hangs while its operating system
-    still acknowledges packets.
-    """
-
-    patience: float
-
-    @classmethod
-    def open(cls, *given: Any, patience: float, **named: Any) -> PatientConnection:
-        """Connect with limits for the connection and its statements; arguments of the caller take precedence."""
-        named.setdefault("connect_timeout", max(2, round(patience)))
-        named.setdefault("tcp_user_timeout", round(1000 * patience))
-        limits = f"-c statement_timeout={_STATEMENT_SECONDS}s -c lock_timeout={round(800 * patience)}ms"
-        named["options"] = f"{limits} {named.get('options', '')}"
-        connection = cls.connect(*given, **named)
-        connection.patience = patience
-        return connection
-
-    def wait(self, gen: PQGen[RV], *given: Any, **named: Any) -> RV:
-        """Wait for a statement; raise `OperationalError` after too long a silence."""
-        try:
-            return super().wait(_limit_silence(gen, getattr(self, "patience", 10.0)), *given, **named)
-        except TimeoutError as error:
-            self.close()
-            raise psycopg.OperationalError("the database does not answer") from error
-
-
-def _limit_silence(steps: PQGen[RV], seconds: float) -> PQGen[RV]:
-    """Yield what each step waits for; raise `TimeoutError` after some seconds without an event."""
-    since = time.monotonic()
-    try:
-        wanted = next(steps)
-        while True:
-            ready = yield wanted
-            now = time.monotonic()
-            if ready:
-                since = now
-            elif now - since > seconds:
-                raise TimeoutError
-            wanted = steps.send(ready)
-    except StopIteration as end:
-        result: RV = end.value
-        return result
