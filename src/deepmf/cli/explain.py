@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -9,13 +10,13 @@ import typer
 
 from deepmf.cli import options
 from deepmf.cli.feature_files import FeatureFiles, NameFiles, parse_named_values
-from deepmf.cli.inputs import InputOptions, convert_label, hint_at_extension
+from deepmf.cli.inputs import InputOptions, check_one_row, convert_label, fold_in_row, hint_at_extension
 from deepmf.cli.model_file import load_model
-from deepmf.cli.new_row import check_one_row, fold_in_row
 from deepmf.cli.output import check_writable, give_name, list_names, say, show_json, show_named_table, show_table
 from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:
+    from deepmf.models.base import Model
     from deepmf.models.explanation import Explanation
     from deepmf.models.pairs import Axis
 
@@ -67,47 +68,60 @@ def explain(
             found = fitted.explain(at_row, at_column, n, axis=cast("Axis", axis))
         else:
             at_row, found = None, fold_in_row(fitted, history, known, reading).explain(at_column, n)
-    column_name = fitted.column_names_.get(at_column)
+    row_name, column_name = fitted.row_names_.get(at_row), fitted.column_names_.get(at_column)
     if picture is not None:
-        _draw_effects(found, fitted.row_names_.get(at_row, at_row), column_name or at_column, picture)
-    other = "column" if axis == "row" else "row"
-    lines = list(
-        zip(found.labels.tolist(), list_names(found), found.values.tolist(), found.effects.tolist(), strict=True)
-    )
+        _draw_effects(found, at_row if row_name is None else row_name, column_name or at_column, picture)
     if as_json:
-        shown = [
-            {other: label, **give_name(other, name), "value": value, "effect": effect}
-            for label, name, value, effect in lines
-        ]
-        described = {"row": at_row, **give_name("row", fitted.row_names_.get(at_row)), "column": at_column}
-        described |= give_name("column", column_name) | {"prediction": found.prediction, "entries": shown}
-        described["features"] = [effect._asdict() for effect in found.features]
-        described["presence"] = [
-            {"column": each.label, **give_name("column", each.name), "value": each.value, "effect": each.effect}
-            for each in found.presence
-        ]
-        show_json(described | ({} if picture is None else {"picture": str(picture)}))
+        pair = {"row": at_row, **give_name("row", row_name), "column": at_column, **give_name("column", column_name)}
+        shown = pair | _to_json(found, "column" if axis == "row" else "row")
+        show_json(shown | ({} if picture is None else {"picture": str(picture)}))
         return
-    form = fitted.entries_.train.form
-    value = "value" if form.value == "effect" else form.value
-    ids = form.name_ids_beside(["name", value, "effect"])
-    headings = [ids[1] if axis == "row" else ids[0], "name", value, "effect"]
-    what = "prediction" if fitted.entries_.train.has_values else "probability"
-    of = "" if column_name is None else f" of {column_name}"
-    say(f"{what}{of} {found.prediction:.4f}; entries of the {axis} that raised it (above 0) or lowered it:")
-    show_named_table(headings, map(_show_entry, lines))
-    if found.features:
-        say(f"features of the {axis} that raised it (above 0) or lowered it:")
-        show_table(["feature", "value", "effect"], found.features)
-    if found.presence and fitted.entries_.train.has_values:
-        say("entries of the row that raised the probability that it takes the column:")
-        likely = ((each.label, each.name, each.value, each.effect) for each in found.presence)
-        show_named_table(headings, map(_show_entry, likely))
+    _show_effects(found, fitted, axis, column_name)
     if picture is not None:
         say(f"picture in {picture}")
 
 
-def _show_entry(line: tuple[Any, Any, float, float]) -> tuple[Any, Any, float, float]:
+def _to_json(found: Explanation, other: str) -> dict[str, Any]:
+    """Return an explanation as JSON content; `other` is the axis of the labels of its entries."""
+    return {
+        "prediction": found.prediction,
+        "entries": [
+            {other: label, **give_name(other, name), "value": value, "effect": effect}
+            for label, name, value, effect in _list_entries(found)
+        ],
+        "features": [effect._asdict() for effect in found.features],
+        "presence": [
+            {"column": each.label, **give_name("column", each.name), "value": each.value, "effect": each.effect}
+            for each in found.presence
+        ],
+    }
+
+
+def _show_effects(found: Explanation, model: Model, axis: str, column_name: str | None) -> None:
+    """Print the prediction, and the effects of entries and features."""
+    train = model.entries_.train
+    value = "value" if train.form.value == "effect" else train.form.value
+    ids = train.form.name_ids_beside(["name", value, "effect"])
+    headings = [ids[1] if axis == "row" else ids[0], "name", value, "effect"]
+    what = "prediction" if train.has_values else "probability"
+    of = "" if column_name is None else f" of {column_name}"
+    say(f"{what}{of} {found.prediction:.4f}; entries of the {axis} that raised it (above 0) or lowered it:")
+    show_named_table(headings, map(_format_entry, _list_entries(found)))
+    if found.features:
+        say(f"features of the {axis} that raised it (above 0) or lowered it:")
+        show_table(["feature", "value", "effect"], found.features)
+    if found.presence and train.has_values:
+        say("entries of the row that raised the probability that it takes the column:")
+        likely = ((each.label, each.name, each.value, each.effect) for each in found.presence)
+        show_named_table(headings, map(_format_entry, likely))
+
+
+def _list_entries(found: Explanation) -> Iterable[tuple[Any, Any, float, float]]:
+    """Return the label, name, value and effect of each entry."""
+    return zip(found.labels.tolist(), list_names(found), found.values.tolist(), found.effects.tolist(), strict=True)
+
+
+def _format_entry(line: tuple[Any, Any, float, float]) -> tuple[Any, Any, float, float]:
     """Return an entry as a line of a table."""
     label, name, value, effect = line
     return label, name, int(value) if value.is_integer() else value, effect

@@ -1,4 +1,4 @@
-"""Files that commands read: entries, pairs and lists of ids, with ids of the same type as the model's.
+"""Files that commands read: entries, pairs, lists of ids and histories, with ids of the same type as the model's.
 
 `-` is standard input everywhere. What a reader guessed or left out goes to standard error, one line per file.
 """
@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
@@ -25,6 +26,7 @@ from deepmf.errors import (
     BadSetting,
     ConstantValues,
     DeepMFWarning,
+    DuplicateEntries,
     Hint,
     OffScale,
     UnknownLabel,
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
     from deepmf.matrix.scale import Scale
     from deepmf.matrix.sorting import Duplicates
     from deepmf.models.base import Model
+    from deepmf.models.fold_in import FoldedRows
+
 
 _SCALE_HINT = Hint("fit with a scale of all levels", "fit with --scale and all levels")
 _EXTEND_HINT = Hint("extend adds new rows and columns", "--extend adds new rows and columns")
@@ -480,3 +484,85 @@ def warn_unknown(model: Model, path: Path, rows: npt.NDArray[Any], columns: npt.
     if counts.n_pairs:
         counts.warn(path, "the model does not know", f"pairs {_UNKNOWN_OUTCOMES[unknown]}")
     return counts.n_pairs
+
+
+_NAMED_AT_MOST = 5
+
+
+def check_one_row(row: str | None, history: Path | None, features: str | None) -> None:
+    """Refuse a known row together with a new one, and neither."""
+    if (row is None) == (history is None and features is None):
+        raise BadSetting("give either --row ID for a known row, or --history FILE or --features for a new one")
+
+
+def fold_in_row(
+    model: Model, history: Path | None, features: dict[str, str] | None, reading: InputOptions | None = None
+) -> FoldedRows:
+    """Return the new row that a history, features or both describe."""
+    entries = {} if history is None else read_history(history, model, reading or InputOptions())
+    return model.fold_in(list(entries), list(entries.values()), features=features)
+
+
+def read_history(path: Path, model: Model, reading: InputOptions) -> dict[Any, float]:
+    """Read the values of a new row by column; columns that the model does not know are left out with a warning."""
+    from deepmf.data.layout import HISTORY
+
+    if model.scale_.is_interactions:
+        return _read_interactions(path, model, reading)
+    return _collect_values(reading.read_columns(path, HISTORY).frame, name_file(path), model)
+
+
+def _read_interactions(path: Path, model: Model, reading: InputOptions) -> dict[Any, float]:
+    """Read the columns of a new row, one per line, and how often each occurs; further fields are ignored."""
+    from collections import Counter
+
+    from deepmf.data.layout import COLUMNS
+
+    known = {str(label): label for label in model.column_labels_.tolist()}
+    columns = reading.read_columns(path, COLUMNS, is_known=lambda field: field in known).frame.to_series()
+    counts = Counter(map(str, columns.to_list()))
+    _report_unknown([column for column in counts if column not in known], len(counts), name_file(path))
+    return {known[column]: float(count) for column, count in counts.items() if column in known}
+
+
+def _collect_values(frame: pl.DataFrame, source: str, model: Model) -> dict[Any, float]:
+    known = {str(label): label for label in model.column_labels_.tolist()}
+    values: dict[Any, float] = {}
+    unknown = []
+    for column, text in frame.iter_rows():
+        if column is None or text is None:
+            raise BadEntries(f"{source}: each line needs a column and a value; one has {column!r} and {text!r}")
+        value = _parse_value(text, column, source, model)
+        if str(column) not in known:
+            unknown.append(column)
+        elif known[str(column)] in values:
+            raise DuplicateEntries(f"{source}: column {column!r} occurs twice")
+        else:
+            values[known[str(column)]] = value
+    _report_unknown(unknown, len(unknown) + len(values), source)
+    return values
+
+
+def _report_unknown(unknown: list[Any], n_all: int, source: str) -> None:
+    """Warn of the columns of a history that the model does not know; refuse a history of these alone."""
+    shown = ", ".join(map(repr, unknown[:_NAMED_AT_MOST])) + (", ..." if len(unknown) > _NAMED_AT_MOST else "")
+    if len(unknown) == n_all:
+        raise UnknownLabel(f"{source}: the model knows none of the {len(unknown)} columns: {shown}")
+    if unknown:
+        message = f"{source}: the model does not know {len(unknown)} of the columns, which are left out: {shown}"
+        warnings.warn(message, DeepMFWarning, stacklevel=1)
+
+
+def _parse_value(text: Any, column: Any, source: str, model: Model) -> float:
+    if not _is_number(text):
+        raise BadEntries(f"{source}: column {column!r} has the value {text!r}, which is not a number")
+    value = float(text)
+    if not model.scale_.holds(value):
+        raise OffScale(f"{source}: column {column!r} has the value {value:g}; the scale is {model.scale_}")
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    from deepmf.data.delimited import is_number
+
+    return is_number(value) if isinstance(value, str) else isinstance(value, int | float | Decimal)

@@ -13,13 +13,13 @@ from deepmf.cli.feature_files import FeatureFiles, NameFiles, parse_conditions, 
 from deepmf.cli.inputs import (
     InputOptions,
     convert_label,
+    fold_in_row,
     hint_at_extension,
     parse_moment,
     read_column_list,
     read_row_list,
 )
 from deepmf.cli.model_file import load_model
-from deepmf.cli.new_row import fold_in_row
 from deepmf.cli.output import (
     STANDARD,
     check_frame_target,

@@ -126,16 +126,11 @@ def tune(
     )
     interrupted = _run_trials(study, trials, epochs=study.defaults.get("epochs"))
     if study.trials:
-        how = {
-            name.replace("_", "-"): given
-            for name, given in vars(reading).items()
-            if given != getattr(InputOptions(), name)
-        }
         # Always given: without a share or a file, fit lets some models hold out entries themselves.
         share = options.VALIDATION_SHARE if validation_share is None else validation_share
+        how = _list_reading(reading)
         how |= {"validation-share": share} if validation is None else {"validation": validation}
-        how |= {"scale": scale}
-        how |= {"row-features": files.rows, "column-features": files.columns}
+        how |= {"scale": scale, "row-features": files.rows, "column-features": files.columns}
         how |= {"feature-label": files.labels, "feature-kinds": files.kinds}
         command = _build_command(ratings, model, study.best.settings, how)
         summary = _summarize(study, model, file=kept, command=command) | {"features": described.kinds}
@@ -165,6 +160,12 @@ def _run_trials(study: Study, n_trials: int, *, epochs: int | None) -> bool:
                 )
                 return True
     return False
+
+
+def _list_reading(reading: InputOptions) -> dict[str, Any]:
+    """Return the options about reading files that were given, by name."""
+    usual = InputOptions()
+    return {name.replace("_", "-"): given for name, given in vars(reading).items() if given != getattr(usual, name)}
 
 
 def _build_command(ratings: Path, model: str, settings: Mapping[str, Any], options: Mapping[str, Any]) -> str:
