@@ -187,13 +187,10 @@ class Runtime:
         """Return a generator on the device for one purpose of a seed."""
         return make_generator(seed, purpose, self.device)
 
-    def can_record(self, *, static_shapes: bool) -> bool:
-        """Whether steps can be recorded as a CUDA graph."""
-        return self.is_gpu and static_shapes and self.ranks is None
-
     def capture(self, step: Step, generators: Iterable[torch.Generator], *, static_shapes: bool) -> Step:
         """Return the step with the least overhead: on a GPU, the replay of a CUDA graph."""
-        return _GraphStep(step, list(generators)) if self.can_record(static_shapes=static_shapes) else step
+        can_record = self.is_gpu and static_shapes and self.ranks is None
+        return GraphStep(step, list(generators)) if can_record else step
 
     def spread(self, network: nn.Module) -> SpreadNetwork | None:
         """Divide a network over the ranks; return None in a single process."""
@@ -218,7 +215,7 @@ def make_generator(seed: int, purpose: str, device: torch.device | str = "cpu") 
     return torch.Generator(device=device).manual_seed(int(state[0]) >> 1)
 
 
-class _GraphStep:
+class GraphStep:
     """A step as a CUDA graph: after a few plain steps, one launch replays all its kernels."""
 
     def __init__(self, step: Step, generators: list[torch.Generator]) -> None:
@@ -226,6 +223,11 @@ class _GraphStep:
         self._generators = generators
         self._graph: torch.cuda.CUDAGraph | None = None
         self._n_run = 0
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the next step replays the graph."""
+        return self._graph is not None
 
     def __call__(self) -> None:
         if self._graph is None and self._n_run < _WARM_UP_STEPS:
@@ -242,6 +244,7 @@ class _GraphStep:
             self._graph = torch.cuda.CUDAGraph()
             for generator in self._generators:
                 self._graph.register_generator_state(generator)
-            with torch.cuda.graph(self._graph):
+            # Other threads may use the GPU meanwhile: without this, their allocations would spoil the recording.
+            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
                 self._step()
         self._graph.replay()

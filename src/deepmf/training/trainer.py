@@ -16,7 +16,7 @@ from deepmf.nn.branch import use_generator
 from deepmf.nn.parallel import Division, find_divisions
 from deepmf.training.blocks import BlockSource
 from deepmf.training.loop import Epoch, ValidationEntries, select_prefix
-from deepmf.training.runtime import Runtime, make_generator
+from deepmf.training.runtime import GraphStep, Runtime, make_generator
 from deepmf.training.settings import TrainingSettings
 
 
@@ -230,8 +230,12 @@ class Trainer:
         self._validation = None if compared_on is None else compared_on.to(runtime.device)
         self._loss_sum = torch.zeros((), dtype=torch.float32, device=runtime.device)
         self._schedule: Callable[[int], int] | None = None
-        self.records_steps = runtime.can_record(static_shapes=source.dense)
         self._step = runtime.capture(self._train_step, [self._generator], static_shapes=source.dense)
+
+    @property
+    def replays_steps(self) -> bool:
+        """Whether a CUDA graph of a step has been recorded, which all further steps replay."""
+        return isinstance(self._step, GraphStep) and self._step.is_recorded
 
     def run_epoch(self, epoch: int) -> Epoch:
         """Take a step on every block."""

@@ -30,11 +30,12 @@ from deepmf.models.means import Means
 from deepmf.models.ordinal import encoder as encoder_module
 from deepmf.models.ordinal.encoder import OrdinalEncoder
 from deepmf.models.ordinal.linear_part import LinearPart
-from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.models.ordinal.model import OrdinalDMF, OrdinalTrainer
 from deepmf.models.ordinal.refinement import split_by_entries
 from deepmf.nn.inputs import SparseVectors
 from deepmf.storage.model_file import read_file, write_file
 from deepmf.training.history import EpochRecord, History
+from deepmf.training.loop import Epoch
 from deepmf.training.progress import EpochDisplay
 
 SMALL: dict[str, Any] = {
@@ -183,10 +184,24 @@ def validated(split: Split) -> OrdinalDMF:
     ],
 )
 def test_a_linear_part_that_is_fitted_beside_the_network_is_the_same(device: str) -> None:
+    class Replaying(OrdinalTrainer):
+        """One that replays its steps from the second epoch on, as on a GPU where an epoch has a few steps."""
+
+        n_epochs = 0
+
+        @property
+        def replays_steps(self) -> bool:
+            return self.n_epochs > 1
+
+        def run_epoch(self, epoch: int) -> Epoch:
+            assert self.linear_fits is None or self.replays_steps  # nothing disturbs the recording
+            self.n_epochs += 1
+            return super().run_epoch(epoch)
+
     class Beside(OrdinalDMF):
         def _make_trainer(self, *given: Any) -> Any:
             trainer = super()._make_trainer(*given)
-            trainer.records_steps = True  # as on a GPU
+            trainer.__class__ = Replaying
             trainers.append(trainer)
             return trainer
 
@@ -198,6 +213,15 @@ def test_a_linear_part_that_is_fitted_beside_the_network_is_the_same(device: str
     assert linear is not None and linear.model.encoder.samples is sampled.model.encoder.samples
     assert beside.chosen_on_entries_ == after.chosen_on_entries_
     np.testing.assert_allclose(beside.complete(), after.complete(), atol=0.0 if device == "cpu" else 1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_steps_are_recorded_while_another_thread_allocates() -> None:
+    # One step in each epoch: the graph is recorded in the fourth.
+    one_step = {"block_rows": LARGER.shape[0], "block_columns": LARGER.shape[1], "linear_iterations": 20}
+    model = OrdinalDMF(**WITH_LINEAR | one_step | {"device": "cuda", "epochs": 12}).fit(LARGER)
+    assert encoder_of(model).linear is not None
 
 
 @pytest.fixture(scope="module")

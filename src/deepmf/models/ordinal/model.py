@@ -60,9 +60,9 @@ class OrdinalTrainer(Trainer):
         self.linear_fits: Future[list[LinearFit]] | None = None
 
     def run_epoch(self, epoch: int) -> Epoch:
-        """Take a step on every block; the first epoch records the steps, which nothing may disturb."""
+        """Take a step on every block; fit the linear part beside the epochs once no step is left to record."""
         outcome = super().run_epoch(epoch)
-        if self.records_steps and self.linear_fits is None and self._fit_linear is not None:
+        if self.replays_steps and self.linear_fits is None and self._fit_linear is not None:
             device = self.runtime.device
             self.linear_fits = fit_beside(partial(self._fit_linear, device), device)
         return outcome
