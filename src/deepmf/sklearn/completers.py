@@ -387,7 +387,7 @@ class Gaussians(WholeRows):
         rows = sample_rows(table, seed=seed, most_rows=most_rows, most_work=most_work / n_parts)
         table, counted = table[rows], np.ones(rows.size) if weights is None else weights[rows]
         if start is not None and len(start.parts) == n_parts:
-            chances = start._weights(start._expect(table))
+            chances = np.ones((len(table), 1)) if n_parts == 1 else start._weights(start._expect(table))
             return start._improve(table, chances, counted, shrinkage, passes, still)
         if n_parts == 1:
             observed = ~np.isnan(table)
