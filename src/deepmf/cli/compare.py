@@ -97,6 +97,8 @@ def compare(
 
     Example: deepmf compare ratings.csv --models means,als --folds 3 -o comparison.html
     """
+    from deepmf.evaluation.comparison import compare as compare_models
+
     files = FeatureFiles(row_features, column_features, feature_label, feature_kinds, encoding=reading.encoding)
     if metric in ("rmse", "mae") and any(option is not None for option in (relevant, rank_by, n, candidates)):
         raise BadSetting(
@@ -105,14 +107,12 @@ def compare(
     chosen = _build_models(models, assignments, seed=seed or 0, device=device)
     if output is not None:
         check_writable(output, inputs=[ratings, *files.paths])
+
     matrix = reading.read_matrix(ratings, scale=parse_scale(scale))
     if not matrix.has_values:
         raise BadSetting("every model learns interactions by the same presence part, so there is nothing to compare")
     features = files.read(matrix)
     without = [name for name, model in chosen.items() if files.paths and not model.takes_features]
-
-    from deepmf.evaluation.comparison import compare as compare_models
-
     with show_share("comparing") as show:
         tell = _tell_time(len(chosen), show) if not as_json else show
         found = compare_models(
@@ -137,6 +137,7 @@ def compare(
         from deepmf.report.comparison_page import write_comparison
 
         write_comparison(found, output, title=title or f"Models on {Path(name_file(ratings)).name}")
+
     if as_json:
         unused = {"without_features": without} if files.paths else {}
         show_json(found.to_dict() | unused | ({} if output is None else {"page": str(output)}))

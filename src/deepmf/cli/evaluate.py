@@ -104,6 +104,7 @@ def evaluate(
     has_values = fitted.entries_.train.has_values
     if report is not None and not has_values:
         raise BadSetting("a report is about predicted values, and interactions have none; leave out --report")
+
     with locate_unknown(test):
         read = reading.adapt_to(fitted.entries_.train.form).read_held_out(test, fitted.scale_)
         entries = convert_held_out(read, fitted.row_labels_, fitted.column_labels_, test, unknown=unknown)
@@ -113,7 +114,7 @@ def evaluate(
     ranked = None
     if ranking or not has_values or how:
         ranked = evaluate_ranking(fitted, entries, **how, seed=seed or 0, unknown=wanted)
-    n_unknown = 0 if unknown == "error" else warn_unknown(fitted, test, *entries.entries()[:2], unknown)
+    n_unknown = None if unknown == "error" else warn_unknown(fitted, test, *entries.entries()[:2], unknown)
     n_seen = count_seen(fitted, entries)
     if n_seen:
         message = f"the model has seen {n_seen} of the {entries.n_entries} test entries, so the errors are too small"
@@ -125,13 +126,14 @@ def evaluate(
         with hint_at_extension():
             pairs = [] if explain is None else [_convert_pair(fitted, *explain)]
         write_report(fitted, entries, report, title=title, unknown=wanted, ranking=ranked, explain=pairs)
+
     if as_json:
         shown = {"model": type(fitted).__name__, "seen": n_seen, "areas": [asdict(part) for part in errors]}
-        shown |= {} if unknown == "error" else {"unknown": n_unknown}
+        shown |= {} if n_unknown is None else {"unknown": n_unknown}
         shown |= {} if ranked is None else {"ranking": ranked.to_dict()}
         show_json(shown | ({} if report is None else {"report": str(report)}))
         return
-    if has_values:
+    if errors:
         show_errors(errors)
     if ranked is not None:
         show_ranking(ranked)

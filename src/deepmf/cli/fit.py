@@ -105,24 +105,12 @@ def fit(
         raise BadSetting(f"{model!r} does not train in epochs, so --tensorboard has nothing to log")
     files.check_model(new_model)
     inputs = [ratings, validation, config, start_from, *files.paths, *names.paths]
-    if is_first():
-        check_model_target(output, inputs=inputs)
-    kept = _choose_checkpoint(output, checkpoint, resume=resume)
-    if kept is not None and is_first() and not kept.is_dir():
-        check_writable(kept, inputs=[*inputs, output])
-    known_scale = None if start is None else start.scale_
-    entries = reading.read_matrix(ratings, scale=known_scale if scale is None else parse_scale(scale))
-    if start is not None:
-        entries = convert_labels(entries, start.row_labels_, start.column_labels_)
+    kept = _check_targets(output, checkpoint, resume=resume, inputs=inputs)
+
+    entries = _read_entries(ratings, scale, start, reading)
     features = files.read(entries)
     known_names = names.read(entries.rows, entries.columns, entries.form)
-    seed = new_model.settings.seed
-    if validation is None and validation_share is None and (new_model.holds_out or not entries.has_values):
-        train, held_out = entries, None
-    elif start is None or validation is not None:
-        train, held_out = split_validation(entries, validation, validation_share, reading, seed=seed)
-    else:
-        train, held_out = split_unseen(entries, start, validation_share, seed=seed)
+    train, held_out = _hold_out(entries, validation, validation_share, reading, model=new_model, start=start)
     own = held_out if validation is None else None  # validation entries from RATINGS itself
     begin = time.perf_counter()
     in_words = not as_json and str(output) != STANDARD
@@ -148,6 +136,7 @@ def fit(
             raise TrainingDiverged(f"{error}; it is saved in {output}") from error
     new_model = add_held_out(new_model, own)
     _save_fitted(new_model, output, checkpoint=kept)
+
     n_left_out = entries.n_entries - new_model.entries_.n_entries
     seconds = time.perf_counter() - begin
     summary = _summarize(new_model, held_out, n_left_out, features, seconds=seconds, file=output)
@@ -166,14 +155,16 @@ def _copy_settings(start: Model, name: str, settings: dict[str, Any], context: t
     return type(start)(**start.own_settings | settings)
 
 
-def _save_fitted(model: Model, output: Path, *, checkpoint: Path | None) -> None:
-    """Save the model if it is fitted; only then remove its checkpoint."""
-    from deepmf.training.checkpoint import remove_checkpoint
-
-    if model.is_fitted and is_first():
-        save_model(model, output)
-    if checkpoint is not None and model.history_.stopped != "interrupted":
-        remove_checkpoint(checkpoint)
+def _check_targets(
+    output: Path, checkpoint: Path | None, *, resume: bool, inputs: Sequence[Path | None]
+) -> Path | None:
+    """Refuse files that could not be written after training; return the checkpoint file, if any."""
+    if is_first():
+        check_model_target(output, inputs=inputs)
+    kept = _choose_checkpoint(output, checkpoint, resume=resume)
+    if kept is not None and is_first() and not kept.is_dir():
+        check_writable(kept, inputs=[*inputs, output])
+    return kept
 
 
 def _choose_checkpoint(output: Path, checkpoint: Path | None, *, resume: bool) -> Path | None:
@@ -187,6 +178,42 @@ def _choose_checkpoint(output: Path, checkpoint: Path | None, *, resume: bool) -
     if checkpoint.exists() and not (resume or is_restarted()):
         raise BadSetting(f"{checkpoint} exists; continue from it with --resume, or delete it to start from scratch")
     return checkpoint
+
+
+def _read_entries(ratings: Path, scale: str | None, start: Model | None, reading: InputOptions) -> ObservedMatrix:
+    """Read the entries; without --scale, on the scale of the model to start from, and with labels of its types."""
+    if start is None:
+        return reading.read_matrix(ratings, scale=parse_scale(scale))
+    entries = reading.read_matrix(ratings, scale=start.scale_ if scale is None else parse_scale(scale))
+    return convert_labels(entries, start.row_labels_, start.column_labels_)
+
+
+def _hold_out(
+    entries: ObservedMatrix,
+    validation: Path | None,
+    share: float | None,
+    reading: InputOptions,
+    *,
+    model: Model,
+    start: Model | None,
+) -> tuple[ObservedMatrix, ObservedMatrix | None]:
+    """Return the entries to train on and the validation entries; none where `fit` of the model holds out its own."""
+    seed = model.settings.seed
+    if validation is None and share is None and (model.holds_out or not entries.has_values):
+        return entries, None
+    if start is None or validation is not None:
+        return split_validation(entries, validation, share, reading, seed=seed)
+    return split_unseen(entries, start, share, seed=seed)
+
+
+def _save_fitted(model: Model, output: Path, *, checkpoint: Path | None) -> None:
+    """Save the model if it is fitted; only then remove its checkpoint."""
+    from deepmf.training.checkpoint import remove_checkpoint
+
+    if model.is_fitted and is_first():
+        save_model(model, output)
+    if checkpoint is not None and model.history_.stopped != "interrupted":
+        remove_checkpoint(checkpoint)
 
 
 @contextmanager

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from deepmf.models.base import Model
-    from deepmf.models.ranking import Ranking
-    from deepmf.models.relevance import Ranker
+    from deepmf.models.ranking import Ranking, Recommendations
 
 _MOST_FEATURES = 3  # of columns, in a table; JSON has all
 
@@ -155,6 +154,9 @@ def recommend(
         check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
     else:
         _check_engine(engine, row, at, output, changes, is_text=safe_csv or digits is not None)
+
+    from deepmf.models.ranking import Recommendations
+
     fitted = load_model(model, extensions=extend, features=files, names=names, reading=reading)
     with hint_at_extension():
         choice: dict[str, Any] = {
@@ -168,25 +170,20 @@ def recommend(
         order: dict[str, Any] = {"rank_by": rank_by, "relevant": relevant}
         order |= {} if at is None else {"at": parse_moment(at)}
         label = None if row is None else convert_label(row, fitted.entries_.rows)
-        if output is None:
-            if row is None:
-                best = fold_in_row(fitted, history, known, reading).recommend(n, **choice, **order)
-            else:
-                best = fitted.recommend(label, n=n, **choice, **order)
-            _show_best(best, fitted, label, as_json=as_json)
-            return
         labels = [label] if row is not None else None if rows is None else read_row_list(rows, fitted, reading)
-        if engine is not None:
+
+        if output is None and row is None:
+            best = fold_in_row(fitted, history, known, reading).recommend(n, **choice, **order)
+            _show_best(best, fitted, None, as_json=as_json)
+        elif output is None:
+            _show_best(fitted.recommend(label, n=n, **choice, **order), fitted, label, as_json=as_json)
+        elif engine is None:
+            found = Recommendations.of(fitted.entries_, fitted.make_ranker(**order), labels, n, **choice, device=device)
+            _write_recommendations(found, output, as_json=as_json, safe_csv=safe_csv, digits=digits)
+        else:
             _recommend_on_ray(
                 model, fitted, labels, output, n=n, device=device, options=choice | order, as_json=as_json
             )
-            return
-        lines = _RecommendationLines(fitted, fitted.make_ranker(**order), labels, n, choice | {"device": device})
-    with show_share("recommending") as show:
-        frames = lines.iterate(show)
-        write_frames(frames, lines.found.schema, output, as_json=as_json, safe_csv=safe_csv, digits=digits)
-    if output != STANDARD:
-        _show_counts(lines.n_rows, lines.n_lines, output, as_json=as_json)
 
 
 def similar(
@@ -330,22 +327,23 @@ def _format_feature(value: Any) -> str:
     return ", ".join(value) if isinstance(value, list) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-class _RecommendationLines:
-    """The lines of a file of recommendations, counted as they are made."""
+def _write_recommendations(
+    found: Recommendations, output: str, *, as_json: bool, safe_csv: bool, digits: int | None
+) -> None:
+    """Write the recommendations for many rows in batches; print their number, except on standard output."""
+    n_lines = 0
 
-    def __init__(
-        self, model: Model, ranker: Ranker, rows: Iterable[Any] | None, n: int, choice: dict[str, Any]
-    ) -> None:
-        from deepmf.models.ranking import Recommendations
-
-        self.found = Recommendations.of(model.entries_, ranker, rows, n, **choice)
-        self.n_rows, self.n_lines = int(self.found.rows.size), 0
-
-    def iterate(self, show: Callable[[int, int | None], None]) -> Iterator[pl.DataFrame]:
-        for frame in self.found.frames():
-            self.n_lines += frame.height
-            show(self.n_lines, self.found.most_lines)
+    def count_lines(show: Callable[[int, int | None], None]) -> Iterator[pl.DataFrame]:
+        nonlocal n_lines
+        for frame in found.frames():
+            n_lines += frame.height
+            show(n_lines, found.most_lines)
             yield frame
+
+    with show_share("recommending") as show:
+        write_frames(count_lines(show), found.schema, output, as_json=as_json, safe_csv=safe_csv, digits=digits)
+    if output != STANDARD:
+        _show_counts(int(found.rows.size), n_lines, output, as_json=as_json)
 
 
 def _show_counts(n_rows: int, n_lines: int, target: str, *, as_json: bool) -> None:

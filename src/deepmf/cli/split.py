@@ -98,6 +98,7 @@ def split(
         )
     _check_way(by, areas=areas, has_dates=bool(train_before or validation_before))
     _check_target(output, ratings)
+
     from deepmf.data.splits import split_last, split_rows, split_time
 
     matrix = reading.read_matrix(ratings)
@@ -115,6 +116,7 @@ def split(
         parts = _split_matrix(matrix, validation=validation_share, test=test_share, new=new, seed=seed or 0)
     files = {name: output / f"{name}.{ending}" for name in parts}
     _write(parts, files, output)
+
     if as_json:
         show_json({"seed": seed or 0, "files": {name: _describe(parts[name], files[name]) for name in parts}})
         return

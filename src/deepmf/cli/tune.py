@@ -103,6 +103,7 @@ def tune(
     if picture is not None:
         check_picture(picture)
         check_writable(picture, inputs=[*inputs, kept])
+
     entries = reading.read_matrix(ratings, scale=parse_scale(scale))
     if not entries.has_values:
         raise BadSetting("interactions are learned by the presence part, which fit tunes itself; use deepmf fit")
@@ -125,6 +126,7 @@ def tune(
         file=kept,
     )
     interrupted = _run_trials(study, trials, epochs=study.defaults.get("epochs"))
+
     if study.trials:
         # Always given: without a share or a file, fit lets some models hold out entries themselves.
         share = options.VALIDATION_SHARE if validation_share is None else validation_share
