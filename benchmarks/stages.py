@@ -29,8 +29,8 @@ from deepmf.models.ordinal.model import OrdinalDMF
 
 TASKS = ("bayesian", "ordinal", "generated")
 
-# Functions by name, and the end of the file each is in; stages inside others come after these.
-STAGES = {
+# Functions by name, and the end of the files each is in; stages inside others come after these.
+STAGES: dict[str, tuple[str, str | tuple[str, ...]]] = {
     "chosen settings": ("_with_choice", "models/estimator.py"),
     "laid out for training": ("_make_task", "py"),
     "epochs": ("run", "training/loop.py"),
@@ -39,9 +39,9 @@ STAGES = {
     "predictor, calibrated": ("calibrate", "gibbs/prediction.py"),
     "linear part": ("run_chain", "gibbs/chain.py"),
     "presence": ("fit_presence", "models/presence_fit.py"),
-    "presence, prepared": ("prepare", "models/presence.py"),
-    "presence, fits": ("fit_prepared", "models/presence.py"),
-    "presence, scores of candidates": ("score_all", "models/presence.py"),
+    "presence, prepared": ("prepare", ("models/ease.py", "models/weighted_als.py")),
+    "presence, fits": ("fit_prepared", ("models/ease.py", "models/weighted_als.py")),
+    "presence, scores of candidates": ("score_all", "models/presence_model.py"),
     "presence, liking of candidates": ("log_exceed_block", "models/predictor.py"),
     "presence, weights": ("combine", "models/presence_fit.py"),
     "groups of rows": ("lay_out", "gibbs/posterior.py"),

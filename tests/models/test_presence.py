@@ -10,9 +10,10 @@ from deepmf.datasets import generate
 from deepmf.errors import BadModelFile
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.ease import Ease
 from deepmf.models.loading import load
 from deepmf.models.means import Means
-from deepmf.models.presence import Ease, WeightedALS
+from deepmf.models.weighted_als import WeightedALS
 
 N_ROWS, N_COLUMNS = 60, 12
 

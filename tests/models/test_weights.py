@@ -16,12 +16,14 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.scale import ENCODINGS
 from deepmf.models.als import ALSSettings, LeastSquares
+from deepmf.models.ease import Ease
 from deepmf.models.gibbs.posterior import AxisSolver
 from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.refinement import NewtonStep
 from deepmf.models.pairs import Fallback
-from deepmf.models.presence import Ease, PresenceModel, WeightedALS, _solve
+from deepmf.models.presence_model import PresenceModel
 from deepmf.models.registry import MODELS, model_class
+from deepmf.models.weighted_als import WeightedALS, _solve
 from deepmf.nn.ranks import Ranks
 from deepmf.training.blocks import MatrixBlocks
 

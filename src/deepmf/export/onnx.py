@@ -28,6 +28,7 @@ from deepmf.models.als import LEAST_RIDGE, compute_latent_ridges
 from deepmf.models.base import Model
 from deepmf.models.dmf import DMF
 from deepmf.models.dmfd import DMFD, Quantizer
+from deepmf.models.ease import Ease
 from deepmf.models.gibbs.chain import AxisSamples
 from deepmf.models.gibbs.prior import AVERAGE_COUNT, CENTRE_COUNT
 from deepmf.models.ordinal.encoder import OrdinalEncoder
@@ -36,7 +37,7 @@ from deepmf.models.ordinal.linear_part import LinearPart, RidgeModel, SampledMod
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.refinement import PaddedEntries, Refinement, solve_cholesky
 from deepmf.models.predictor import LEAST_PROBABILITY
-from deepmf.models.presence import SMALL_SCORE, Ease, Presence
+from deepmf.models.presence import SMALL_SCORE, Presence
 from deepmf.models.registry import MODELS
 from deepmf.nn.branch import Branch, normalise_latents
 from deepmf.nn.inputs import make_channels

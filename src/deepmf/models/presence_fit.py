@@ -23,7 +23,8 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
 from deepmf.models.latents import Latents
 from deepmf.models.predictor import Predictor
-from deepmf.models.presence import MODELS, Presence, PresenceModel, choose_kind, make_positive
+from deepmf.models.presence import MODELS, Presence, choose_kind, make_positive
+from deepmf.models.presence_model import PresenceModel
 from deepmf.models.relevance import find_thresholds
 
 # Rows on which the parts of relevance are chosen, cells of these, and the most popular columns that are candidates.

@@ -27,7 +27,8 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.drift import Drift, DriftAt
 from deepmf.models.predictor import LEAST_PROBABILITY, KnownProducts, Positions, Predictor
-from deepmf.models.presence import Presence, PresenceModel
+from deepmf.models.presence import Presence
+from deepmf.models.presence_model import PresenceModel
 from deepmf.models.recency import Recency
 
 RankBy = Literal["relevance", "value"]
