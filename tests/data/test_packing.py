@@ -29,9 +29,9 @@ from deepmf.errors import (
     OffScale,
     UnreadableFile,
 )
-from deepmf.matrix import packed
+from deepmf.matrix import packed_writer
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.packed import ArrayFile
+from deepmf.matrix.packed_writer import ArrayFile
 from deepmf.matrix.scale import Scale
 
 # Labels are texts, and sorted, as those of a file are.
@@ -42,7 +42,7 @@ FILMS = ObservedMatrix.from_frame(generate(60, 40, density=0.3, seed=0).matrix.t
 def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file takes several batches, and every matrix several buckets."""
     monkeypatch.setattr(packing, "BATCH_LINES", 100)
-    monkeypatch.setattr(packed, "BUCKET", 90)
+    monkeypatch.setattr(packed_writer, "BUCKET", 90)
     monkeypatch.setattr(packing, "SAMPLE_EVERY", 4)
 
 
@@ -274,7 +274,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
 
 
-@pytest.mark.parametrize("place", ["deepmf.matrix.packed.Buckets._write", "deepmf.data.packing.np.save"])
+@pytest.mark.parametrize("place", ["deepmf.matrix.packed_writer.Buckets._write", "deepmf.data.packing.np.save"])
 def test_a_full_disk_for_what_is_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -301,7 +301,7 @@ except CannotSave as error:
 SLOW = """
 import sys, time
 from deepmf.data import packing
-from deepmf.matrix.packed import StoreWriter
+from deepmf.matrix.packed_writer import StoreWriter
 def slow(self, **_):
     print("half", flush=True)
     time.sleep(60)

@@ -17,10 +17,11 @@ import pytest
 from deepmf.data import read_matrix, split_areas, split_entries
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, CannotSave, OffScale, UnreadableFile
-from deepmf.matrix import matrix, packed
+from deepmf.matrix import matrix, packed, packed_writer
 from deepmf.matrix.frames import TableForm
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.packed import MANIFEST, ArrayFile, Buckets, split_evenly, verify_store
+from deepmf.matrix.packed import MANIFEST, verify_store
+from deepmf.matrix.packed_writer import ArrayFile, Buckets, split_evenly
 from deepmf.matrix.scale import Scale
 from deepmf.models.registry import MODELS, model_class
 
@@ -163,7 +164,7 @@ def test_a_text_that_is_no_label_is_refused_when_it_is_read(store: Path) -> None
 
 @pytest.mark.parametrize("size", [10, 100, 10_000])
 def test_records_come_back_by_rising_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(packed, "BUCKET", size)
+    monkeypatch.setattr(packed_writer, "BUCKET", size)
     generator = np.random.default_rng(0)
     keys, numbers = generator.integers(0, 50, 1000), np.arange(1000)
     found = Buckets(tmp_path / "b", np.bincount(keys, minlength=50), [np.int32, np.int64])
@@ -181,13 +182,13 @@ def test_records_come_back_by_rising_keys(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_ranges_have_about_equal_weight(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed, "BUCKET", 10)
+    monkeypatch.setattr(packed_writer, "BUCKET", 10)
     weights = np.array([1, 1, 50, 1, 1, 9, 8, 7, 0, 0])
     bounds = split_evenly(weights)
     assert (bounds[0], bounds[-1]) == (0, 10)
     assert np.all(np.diff(bounds) > 0)
     assert split_evenly(np.zeros(3, dtype=np.int64)).tolist() == [0, 3]
-    assert split_evenly(np.ones(100_000)).size - 1 == packed.MOST_BUCKETS
+    assert split_evenly(np.ones(100_000)).size - 1 == packed_writer.MOST_BUCKETS
 
 
 FORM = TableForm("who", "what", "stars")
@@ -277,7 +278,8 @@ WHOLE = generate(60, 40, density=0.3, seed=0).matrix
 def mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObservedMatrix:
     monkeypatch.setattr(matrix, "IN_MEMORY", 0)
     monkeypatch.setattr(packed, "PIECE", 50)
-    monkeypatch.setattr(packed, "BUCKET", 40)
+    monkeypatch.setattr(packed_writer, "PIECE", 50)
+    monkeypatch.setattr(packed_writer, "BUCKET", 40)
     WHOLE.write(tmp_path / "r.store")
     return read_matrix(tmp_path / "r.store")
 

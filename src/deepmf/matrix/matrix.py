@@ -28,7 +28,8 @@ from deepmf.matrix.frames import (
     refuse_off_scale_columns,
 )
 from deepmf.matrix.labels import Labelled, Labels
-from deepmf.matrix.packed import MatrixParts, StoreOrigin, take_axes_on_disk, take_entries_on_disk, write_store
+from deepmf.matrix.packed import MatrixParts, StoreOrigin
+from deepmf.matrix.packed_writer import take_axes_on_disk, take_entries_on_disk, write_store
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import (
     ByColumn,
