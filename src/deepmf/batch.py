@@ -24,8 +24,8 @@ from deepmf.models.completion import complete_rows
 from deepmf.models.loading import load
 from deepmf.models.pairs import Unknown, check_unknown
 from deepmf.models.predictor import Predictor
+from deepmf.models.ranker import RankBy
 from deepmf.models.ranking import RankedRows, RankOptions, join_ranked, rank_batches
-from deepmf.models.relevance import RankBy
 from deepmf.models.reranking import Rerank, make_reranker
 from deepmf.training.runtime import limit_blas_threads
 

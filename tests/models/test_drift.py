@@ -17,8 +17,8 @@ from deepmf.export.onnx import make_modules
 from deepmf.matrix.extras import NO_TIME
 from deepmf.metrics import score_lists
 from deepmf.models.drift import Drift, build_component, fade_by_age, learn_drift
+from deepmf.models.ranker import Rankers
 from deepmf.models.recency import Recency, _LaterRows, learn_recency, weigh_times
-from deepmf.models.relevance import Rankers
 
 DAY = 86400
 SCALE = Scale(low=-10, high=10)

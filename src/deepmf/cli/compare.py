@@ -21,7 +21,7 @@ from deepmf.models.registry import model_class
 if TYPE_CHECKING:
     from deepmf.evaluation.comparison import Comparison, Progress, SplitBy
     from deepmf.models.base import Model
-    from deepmf.models.relevance import RankBy
+    from deepmf.models.ranker import RankBy
 
 
 @with_reading_options

@@ -27,8 +27,9 @@ from deepmf.metrics import ListScores, score_lists, self_information
 from deepmf.models.base import Model
 from deepmf.models.column_choice import check_min_entries
 from deepmf.models.pairs import Unknown, check_unknown
+from deepmf.models.ranker import RankBy, Ranker, RelevanceRanker
 from deepmf.models.ranking import BestSoFar, batches, check_n
-from deepmf.models.relevance import RankBy, Ranker, RelevanceRanker, check_relevant
+from deepmf.models.relevance import check_relevant
 
 ROW_METRICS = ListScores._fields  # means over rows
 

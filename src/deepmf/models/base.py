@@ -34,6 +34,7 @@ from deepmf.models.interactions import (
 from deepmf.models.pairs import Axis, LabelPairs, Unknown, find_pairs
 from deepmf.models.predictor import check_levels
 from deepmf.models.presence import Presence
+from deepmf.models.ranker import RankBy, Ranker, Rankers
 from deepmf.models.ranking import (
     FRAME_FIELDS,
     ColumnNeighbours,
@@ -45,7 +46,6 @@ from deepmf.models.ranking import (
     rank_columns,
 )
 from deepmf.models.recency import Recency
-from deepmf.models.relevance import RankBy, Ranker, Rankers
 from deepmf.models.reranking import Rerank, make_reranker
 from deepmf.storage.model_file import read_field, refuse_stored, write_file
 from deepmf.storage.model_folder import LARGEST_FILE, goes_to_folder, write_folder

@@ -14,7 +14,8 @@ from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.models.predictor import Predictor
 from deepmf.models.presence import SMALL_SCORE, Presence
-from deepmf.models.relevance import DescribedRows, InteractionRanker, Ranker, RelevanceRanker
+from deepmf.models.ranker import InteractionRanker, Ranker, RelevanceRanker
+from deepmf.models.relevance import DescribedRows
 from deepmf.training.runtime import Runtime
 
 # Cells scored at a time on a GPU by each thread: 0.25 GB of single precision for each of a few tables.

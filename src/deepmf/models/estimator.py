@@ -45,8 +45,8 @@ from deepmf.models.pairs import PredictedAreas
 from deepmf.models.predictor import Predictor
 from deepmf.models.presence import Presence
 from deepmf.models.presence_fit import fit_presence
+from deepmf.models.ranker import RankBy, choose_order
 from deepmf.models.recency import learn_recency
-from deepmf.models.relevance import RankBy, choose_order
 from deepmf.storage.model_file import Tensors
 from deepmf.training.history import Callback, History
 from deepmf.training.loop import Task, ValidationEntries

@@ -15,8 +15,8 @@ from deepmf.matrix.labels import Labels
 from deepmf.matrix.names import Names
 from deepmf.models.pairs import Axis
 from deepmf.models.predictor import Predictor
+from deepmf.models.ranker import Rankers
 from deepmf.models.ranking import check_n
-from deepmf.models.relevance import Rankers
 
 # The largest number of entries that are left out in turn.
 _MOST_CANDIDATES = 256

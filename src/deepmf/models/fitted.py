@@ -18,8 +18,8 @@ from deepmf.models.fitting import Conflicts
 from deepmf.models.pairs import Fallback, PredictedAreas
 from deepmf.models.predictor import Predictor
 from deepmf.models.presence import Presence
+from deepmf.models.ranker import RankBy, Rankers
 from deepmf.models.recency import Recency
-from deepmf.models.relevance import RankBy, Rankers
 from deepmf.storage.matrices import (
     pack_features,
     pack_mapped_matrix,

@@ -28,8 +28,8 @@ from deepmf.models.explanation import Explanation, explain_column, explain_row
 from deepmf.models.latents import Latents
 from deepmf.models.pairs import Axis
 from deepmf.models.predictor import Predictor, check_levels
+from deepmf.models.ranker import RankBy, Rankers
 from deepmf.models.ranking import FRAME_FIELDS, ColumnNeighbours, Ranking, check_neighbours, rank_columns
-from deepmf.models.relevance import RankBy, Rankers
 from deepmf.models.reranking import Rerank, make_reranker
 
 # Labels, the values that a row (or column) has there, and optionally their times.

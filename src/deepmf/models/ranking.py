@@ -26,7 +26,8 @@ from deepmf.matrix.names import Names
 from deepmf.models.column_choice import ColumnChoice, ColumnFilter, Omitted, choose_columns
 from deepmf.models.device_ranking import MOST_GPU_THREADS, BestColumns, DeviceColumns
 from deepmf.models.predictor import Predictor
-from deepmf.models.relevance import Observed, RankBy, Ranker
+from deepmf.models.ranker import RankBy, Ranker
+from deepmf.models.relevance import Observed
 from deepmf.models.reranking import Rerank, Reranker, make_reranker
 from deepmf.training.runtime import limit_blas_threads
 

@@ -25,8 +25,8 @@ from deepmf.models.interactions import check_has_values
 from deepmf.models.latents import Latents
 from deepmf.models.pairs import Unknown
 from deepmf.models.predictor import Predictor
+from deepmf.models.ranker import RankBy
 from deepmf.models.ranking import Ranking
-from deepmf.models.relevance import RankBy
 from deepmf.serve.changes import Entry, FeatureValues, check_features, compute_etag, read_entries, read_features
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import convert_id, convert_ids, find_label, find_labels, is_visitor, quote_id
