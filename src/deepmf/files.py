@@ -57,7 +57,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], objec
             temporary.replace(target)
     except OSError as error:
         raise _build_error(path, _find_reason(error)) from error
-    _flush_folder(target.parent)
+    flush_folder(target.parent)
 
 
 def write_folder_atomically(
@@ -81,8 +81,8 @@ def write_folder_atomically(
             folder.mkdir()
             write(folder)
             for file in folder.rglob("*"):
-                (_flush_folder if file.is_dir() else _flush)(file)
-            _flush_folder(folder)
+                (flush_folder if file.is_dir() else _flush)(file)
+            flush_folder(folder)
             if is_there:
                 if target.is_dir():
                     folder.chmod(stat.S_IMODE(target.stat().st_mode))
@@ -95,7 +95,7 @@ def write_folder_atomically(
         raise
     except OSError as error:
         raise _build_error(path, _find_reason(error)) from error
-    _flush_folder(target.parent)
+    flush_folder(target.parent)
 
 
 def write_parts(
@@ -167,7 +167,7 @@ def _flush(file: Path) -> None:
         os.fsync(opened.fileno())
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
     """Flush the names in a folder to disk, if the system can."""
     with suppress(OSError):  # the file is in place either way; Windows cannot open a folder
         handle = os.open(folder, os.O_RDONLY)

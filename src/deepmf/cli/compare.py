@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deepmf.models.ranker import RankBy
 
 
-@with_reading_options
+@with_reading_options()
 def compare(
     ratings: options.Ratings,
     models: Annotated[

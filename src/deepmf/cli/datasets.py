@@ -90,7 +90,7 @@ def fetch(
 
 
 @datasets.command()
-@with_reading_options
+@with_reading_options()
 def describe(
     ratings: Annotated[
         Path,

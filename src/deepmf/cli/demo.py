@@ -85,6 +85,7 @@ def demo(
     """
     from deepmf.data.splits import split_areas
     from deepmf.data.synthetic import generate
+    from deepmf.evaluation.comparison import join_tests
     from deepmf.report.page import write_report
 
     check_writable(report, inputs=())
@@ -102,7 +103,7 @@ def demo(
     arrival = time.perf_counter()
     best = best_model.extend(entries).recommend(NEWCOMER, n=N_BEST)
     arrival = time.perf_counter() - arrival
-    write_report(best_model, _join_tests(split), report, title=f"{BEST} on generated ratings")
+    write_report(best_model, join_tests(list(split.test.values())), report, title=f"{BEST} on generated ratings")
     if not as_json:
         _show_errors(contenders)
         _show_newcomer(entries, best, milliseconds=1000 * arrival)
@@ -200,16 +201,6 @@ def _rate_films(train: ObservedMatrix) -> ObservedMatrix:
     popular = np.argsort(-train.column_counts, kind="stable")[: len(NEWCOMER_STARS)]
     films = train.column_labels[popular]
     return ObservedMatrix.from_entries([NEWCOMER] * films.size, films, NEWCOMER_STARS[: films.size], train.scale)
-
-
-def _join_tests(split: AreaSplit) -> ObservedMatrix:
-    """Return the test entries of all areas as one matrix."""
-    import numpy as np
-
-    from deepmf.matrix.matrix import ObservedMatrix
-
-    rows, columns, values = map(np.concatenate, zip(*(test.entries() for test in split.test.values()), strict=True))
-    return ObservedMatrix.from_entries(rows, columns, values, split.train.scale)
 
 
 def _count_entries(split: AreaSplit) -> dict[str, int]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from deepmf.models.pairs import Unknown
 
 
-@with_reading_options
+@with_reading_options()
 def evaluate(
     model: options.ModelFile,
     test: Annotated[Path, typer.Argument(metavar="TEST", help="Test entries, read as by fit.")],

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _N_CHOSEN_SHOWN = 6  # of the settings chosen at fit, in the summary; the first matter most
 
 
-@with_reading_options
+@with_reading_options()
 def fit(
     context: typer.Context,
     ratings: options.Ratings,

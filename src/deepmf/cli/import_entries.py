@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.inputs import InputOptions, name_file, open_input, report_reading, report_time
+from deepmf.cli.inputs import InputOptions, name_file, open_input, report_reading, report_time, with_reading_options
 from deepmf.cli.output import say, show_json, show_share
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ _MOST_SHOWN = 10  # refused entries that are shown
 _MOST_BYTES, _LINE_BYTES = 15 << 20, 90  # of a request, and of a line beside its ids
 
 
+@with_reading_options("row", "column", "value", "time", "weight", "separator", "missing", "decimal", "encoding")
 def import_entries(
     ratings: Annotated[
         Path,
@@ -35,15 +36,8 @@ def import_entries(
         str | None,
         typer.Option("--api-key", metavar="KEY", envvar="DEEPMF_API_KEY", help="API key with the role write."),
     ] = None,
-    row: options.Row = None,
-    column: options.Column = None,
-    value: options.Value = None,
-    time: options.Time = None,
-    weight: options.Weight = None,
-    separator: options.Separator = None,
-    missing: options.MissingValues = "error",
-    decimal: options.DecimalMark = ".",
-    encoding: options.Encoding = None,
+    *,
+    reading: InputOptions,
     batch_size: Annotated[
         int,
         typer.Option("--batch", metavar="N", min=1, max=50_000, help="Entries in one request; fewer if ids are long."),
@@ -60,17 +54,6 @@ def import_entries(
     from deepmf.client import Client
     from deepmf.data.packing import EntryReader
 
-    reading = InputOptions(
-        row,
-        column,
-        value,
-        time=time,
-        weight=weight,
-        separator=separator,
-        missing=missing,
-        decimal=decimal,
-        encoding=encoding,
-    )
     counts = {"entries": 0, "changed": 0, "refused": 0}
     with (
         open_input(ratings) as file,

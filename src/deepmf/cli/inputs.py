@@ -157,22 +157,25 @@ class InputOptions(_ReadingOptions):
             )
 
 
-def with_reading_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options about reading files in the place of its parameter `reading`."""
-    options_of_reading = signature(_ReadingOptions, eval_str=True).parameters.values()
-    shared = [option.replace(kind=Parameter.KEYWORD_ONLY) for option in options_of_reading]
+def with_reading_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command these options about reading files, or all of them, in the place of its parameter `reading`."""
+    known = signature(_ReadingOptions, eval_str=True).parameters
+    shared = [known[name].replace(kind=Parameter.KEYWORD_ONLY) for name in names or known]
 
-    @wraps(command)
-    def run(**given: Any) -> None:
-        reading = InputOptions(**{option.name: given.pop(option.name) for option in shared})
-        command(**given, reading=reading)
+    def expand(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**given: Any) -> None:
+            reading = InputOptions(**{option.name: given.pop(option.name) for option in shared})
+            command(**given, reading=reading)
 
-    own, parameters = signature(command, eval_str=True), list[Parameter]()
-    for parameter in own.parameters.values():
-        parameters += shared if parameter.name == "reading" else [parameter]
-    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
+        own, parameters = signature(command, eval_str=True), list[Parameter]()
+        for parameter in own.parameters.values():
+            parameters += shared if parameter.name == "reading" else [parameter]
+        run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return expand
 
 
 def _parse_field(text: str | None) -> str | int | None:

@@ -11,7 +11,15 @@ import typer
 
 from deepmf.cli import options
 from deepmf.cli.feature_files import FeatureFiles
-from deepmf.cli.inputs import InputOptions, Pairs, locate_unknown, parse_moment, read_pairs, warn_unknown
+from deepmf.cli.inputs import (
+    InputOptions,
+    Pairs,
+    locate_unknown,
+    parse_moment,
+    read_pairs,
+    warn_unknown,
+    with_reading_options,
+)
 from deepmf.cli.model_file import load_model
 from deepmf.cli.output import STANDARD, check_frame_target, say, show_json, show_share, write_frames
 from deepmf.errors import BadSetting
@@ -30,6 +38,7 @@ _CELL_BYTES, _LINE_BYTES, _WORTH_TELLING = 18, 35, 100_000_000
 _RESULTS = ("prediction", "area")  # the columns of a long file beside the ids
 
 
+@with_reading_options("row", "column", "value", "separator", "missing", "decimal", "encoding")
 def predict(
     model: options.ModelFile,
     pairs: Annotated[
@@ -59,13 +68,8 @@ def predict(
     row_features: options.RowFeatures = None,
     column_features: options.ColumnFeatures = None,
     feature_label: options.FeatureLabels = None,
-    row: options.Row = None,
-    column: options.Column = None,
-    value: options.Value = None,
-    separator: options.Separator = None,
-    missing: options.MissingValues = "error",
-    decimal: options.DecimalMark = ".",
-    encoding: options.Encoding = None,
+    *,
+    reading: InputOptions,
     digits: options.Digits = None,
     safe_csv: options.SafeCsv = False,
     as_json: options.FrameJson = False,
@@ -77,8 +81,7 @@ def predict(
 
     Example: deepmf predict model.safetensors pairs.csv -o predictions.csv
     """
-    files = FeatureFiles(row_features, column_features, feature_label, encoding=encoding)
-    reading = InputOptions(row, column, value, separator=separator, missing=missing, decimal=decimal, encoding=encoding)
+    files = FeatureFiles(row_features, column_features, feature_label, encoding=reading.encoding)
     inputs = [model, pairs, *(extend or ()), *files.paths]
     check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
     import numpy as np
@@ -106,11 +109,14 @@ def predict(
     ids = [series.alias(name) for name, series in zip(names, (read.rows.shown, read.columns.shown), strict=True)]
     frame = polars.DataFrame(ids + [polars.Series(name, array.tolist()) for name, array in found.items()])
     frame = frame.with_columns(area=polars.col("area").replace("", None))
-    write_frames([frame], frame.schema, output, as_json=as_json, safe_csv=safe_csv, digits=digits, decimal=decimal)
+    write_frames(
+        [frame], frame.schema, output, as_json=as_json, safe_csv=safe_csv, digits=digits, decimal=reading.decimal
+    )
     counts = dict(zip(*(found.tolist() for found in np.unique(areas[areas != ""], return_counts=True)), strict=True))
     _show_summary(counts, output, as_json=as_json, n_unknown=n_unknown)
 
 
+@with_reading_options("row", "column", "value", "separator", "duplicates", "missing", "decimal", "encoding")
 def complete(
     model: options.ModelFile,
     output: options.FrameFile,
@@ -128,14 +134,8 @@ def complete(
     row_features: options.RowFeatures = None,
     column_features: options.ColumnFeatures = None,
     feature_label: options.FeatureLabels = None,
-    row: options.Row = None,
-    column: options.Column = None,
-    value: options.Value = None,
-    separator: options.Separator = None,
-    duplicates: options.Duplicates = "error",
-    missing: options.MissingValues = "error",
-    decimal: options.DecimalMark = ".",
-    encoding: options.Encoding = None,
+    *,
+    reading: InputOptions,
     digits: options.Digits = None,
     safe_csv: options.SafeCsv = False,
     as_json: options.FrameJson = False,
@@ -147,17 +147,7 @@ def complete(
 
     Example: deepmf complete model.safetensors -o completed.parquet
     """
-    files = FeatureFiles(row_features, column_features, feature_label, encoding=encoding)
-    reading = InputOptions(
-        row,
-        column,
-        value,
-        separator=separator,
-        duplicates=duplicates,
-        missing=missing,
-        decimal=decimal,
-        encoding=encoding,
-    )
+    files = FeatureFiles(row_features, column_features, feature_label, encoding=reading.encoding)
     inputs = [model, *(extend or ()), *files.paths]
     check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
     from deepmf.models.interactions import check_has_values
@@ -184,7 +174,7 @@ def complete(
             value_type=value_type,
             schema_of_table=schema if is_wide else None,
         )
-        write_frames(frames, schema, output, as_json=as_json, safe_csv=safe_csv, digits=digits, decimal=decimal)
+        write_frames(frames, schema, output, as_json=as_json, safe_csv=safe_csv, digits=digits, decimal=reading.decimal)
     _show_summary({area: n for area, n in counts.items() if n}, output, as_json=as_json)
 
 

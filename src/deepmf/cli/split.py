@@ -26,7 +26,7 @@ _WAYS = ("entries", "rows", "time", "last")
 _PARTS = ("train", "validation", "test", "extension", "test_I", "test_II", "test_III", "test_IV", "given")
 
 
-@with_reading_options
+@with_reading_options()
 def split(
     ratings: options.Ratings,
     output: Annotated[
@@ -233,7 +233,7 @@ def _is_part(file: Path) -> bool:
     return file.is_file() and file.stem in _PARTS and ending in _FORMATS and ending != "store"
 
 
-@with_reading_options
+@with_reading_options()
 def pack(
     ratings: Annotated[
         list[Path],

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from deepmf.tuning import Study
 
 
-@with_reading_options
+@with_reading_options()
 def tune(
     ratings: options.Ratings,
     trials: Annotated[

@@ -388,14 +388,14 @@ def measure(
     if ranking is None:
         return SplitErrors(areas, seconds)
     able = {area: test for area, test in problem.test.items() if area in fresh.predicts}
-    found = ranking.evaluate(extended, _join_tests(list(able.values())), seed=seed)
+    found = ranking.evaluate(extended, join_tests(list(able.values())), seed=seed)
     rankings = {} if found is None else found.areas
     if found is not None and able.keys() == problem.test.keys():
         rankings = rankings | {ALL: found.overall}
     return SplitErrors(areas, seconds, rankings)
 
 
-def _join_tests(tests: list[ObservedMatrix]) -> ObservedMatrix:
+def join_tests(tests: list[ObservedMatrix]) -> ObservedMatrix:
     """Return the test entries of several areas as one matrix."""
     if len(tests) == 1:
         return tests[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Sequence
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,6 +44,7 @@ from deepmf.plots import (
 )
 from deepmf.report.content import Figure, LeftOut, Section, Table, shorten
 from deepmf.report.findings import ExplainedPair, Findings
+from deepmf.storage.model_file import find_version
 from deepmf.training.history import History, describe_stages, describe_training, list_curves
 from deepmf.training.runtime import Runtime
 
@@ -711,7 +711,7 @@ def make_settings_section(found: Findings) -> Section:
     ]
     runtime = [
         ["page written", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())],
-        ["deepmf", _read_version()],
+        ["deepmf", find_version()],
         ["Python", platform.python_version()],
         ["torch", str(torch.__version__)],
         ["numpy", np.__version__],
@@ -735,10 +735,3 @@ def _format_setting(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(_format_setting(item) for item in value)
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _read_version() -> str:
-    try:
-        return metadata.version("deepmf")
-    except metadata.PackageNotFoundError:
-        return "unknown"

@@ -163,7 +163,7 @@ class GivenEntry(NamedTuple):
     def resolve(self, known: Entry | None, now: int) -> Entry | None:
         """Return the entry to store.
 
-        Where the value is the known one, time and weight that are left out stay; a new value is of now and weighs 1.
+        If the value is unchanged, a missing time or weight stays as it was; a new value gets the time now and weight 1.
         """
         if self.value is None:
             return None
@@ -175,6 +175,13 @@ class GivenEntry(NamedTuple):
             base.time if self.time is None else self.time,
             base.weight if self.weight is None else self.weight,
         )
+
+
+def _recall(
+    write: EntryWrite | FeatureWrite | StateWrite | DismissalWrite, pending: PendingChanges, answer: bytes
+) -> WriteReceipt:
+    """Return the receipt of an earlier request with the same key."""
+    return WriteReceipt(pending.find_label(write.axis, write.id), *json.loads(answer))
 
 
 @dataclass(frozen=True)
@@ -209,9 +216,7 @@ class EntryWrite:
         """Return a hash that distinguishes this request from others with the same key."""
         return _digest(self.key, [self.axis, self.id, self.method, self.entries])
 
-    def recall(self, pending: PendingChanges, answer: bytes) -> WriteReceipt:
-        """Return the receipt of an earlier request with the same key."""
-        return WriteReceipt(pending.find_label(self.axis, self.id), *json.loads(answer))
+    recall = _recall
 
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the write and add its changes to the transaction."""
@@ -279,9 +284,7 @@ class FeatureWrite:
         """Return a hash that distinguishes this request from others with the same key."""
         return _digest(self.key, [self.axis, self.id, "features", self.features])
 
-    def recall(self, pending: PendingChanges, answer: bytes) -> WriteReceipt:
-        """Return the receipt of an earlier request with the same key."""
-        return WriteReceipt(pending.find_label(self.axis, self.id), *json.loads(answer))
+    recall = _recall
 
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the write and add its changes to the transaction."""
@@ -319,9 +322,7 @@ class StateWrite:
         """Return a hash that distinguishes this request from others with the same key."""
         return _digest(self.key, ["state", self.id, self.state])
 
-    def recall(self, pending: PendingChanges, answer: bytes) -> WriteReceipt:
-        """Return the receipt of an earlier request with the same key."""
-        return WriteReceipt(pending.find_label(self.axis, self.id), *json.loads(answer))
+    recall = _recall
 
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the write and add its changes to the transaction."""
@@ -373,9 +374,7 @@ class DismissalWrite:
         """Return a hash that distinguishes this request from others with the same key."""
         return _digest(self.key, ["dismissals", self.id, self.add, self.remove, self.replaces])
 
-    def recall(self, pending: PendingChanges, answer: bytes) -> WriteReceipt:
-        """Return the receipt of an earlier request with the same key."""
-        return WriteReceipt(pending.find_label(self.axis, self.id), *json.loads(answer))
+    recall = _recall
 
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the write and add its changes to the transaction."""

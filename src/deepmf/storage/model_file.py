@@ -207,7 +207,7 @@ def write_in_place(path: Path, *, kind: str, content: dict[str, Any], tensors: M
 
 def make_header(kind: str, content: dict[str, Any]) -> dict[str, Any]:
     """Return the header of a file, without its checksum."""
-    return {"format": FORMAT, "version": _find_version(), "kind": kind, "content": _make_plain(content)}
+    return {"format": FORMAT, "version": find_version(), "kind": kind, "content": _make_plain(content)}
 
 
 def read_file(path: str | os.PathLike[str], *, kind: str | None = None) -> StoredFile:
@@ -435,7 +435,8 @@ def _make_plain(item: Any) -> Any:
     return item
 
 
-def _find_version() -> str:
+def find_version() -> str:
+    """Return the version of deepmf that is installed."""
     try:
         return metadata.version("deepmf")
     except metadata.PackageNotFoundError:

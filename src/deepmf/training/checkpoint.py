@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor
 
 from deepmf.errors import BadModelFile, BadSetting, CannotSave, DeepMFWarning
-from deepmf.files import temporary_folder
+from deepmf.files import flush_folder, temporary_folder
 from deepmf.nn.parallel import Division
 from deepmf.nn.ranks import find_ranks, report_lost_ranks
 from deepmf.storage.model_file import read_file, write_file
@@ -196,7 +195,7 @@ class ShardedCheckpoint(Checkpoint):
                 tensors={},
             )
             folder.rename(self.path / f"{1 + max(before, default=0):08d}")
-            _flush(self.path)
+            flush_folder(self.path)
         for old in before.values():
             shutil.rmtree(old, ignore_errors=True)
 
@@ -306,13 +305,3 @@ def _make_error(path: Path, error: OSError) -> CannotSave:
 def _compute_checksum(file: Path) -> str:
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def _flush(folder: Path) -> None:
-    """Flush the rename to the disk if the system can."""
-    with suppress(OSError):  # the state is in place anyway
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -41,7 +41,7 @@ class PlanLine:
         self._n_measured = 0
         self._start = time.monotonic()
         self.is_complete = False
-        self._put(plan.text)
+        _put(self._stream, plan.text)
 
     def __call__(self, record: EpochRecord, history: History) -> None:
         """Add the estimated time after an epoch."""
@@ -51,19 +51,20 @@ class PlanLine:
         n_left = self._plan.epochs - record.epoch - 1
         after = self._plan.share_after * self._plan.epochs
         seconds = time.monotonic() - self._start + (record.seconds or 0.0) * (n_left + after)
-        self._put(f"; {describe_duration(seconds)}")
+        _put(self._stream, f"; {describe_duration(seconds)}")
         self.close()
 
     def close(self) -> None:
         """End the line, with or without the time."""
         if not self.is_complete:
             self.is_complete = True
-            self._put("\n")
+            _put(self._stream, "\n")
 
-    def _put(self, text: str) -> None:
-        with suppress(OSError):  # a full standard error must not stop training
-            self._stream.write(text)
-            self._stream.flush()
+
+def _put(stream: TextIO, text: str) -> None:
+    with suppress(OSError):  # a full standard error must not stop training
+        stream.write(text)
+        stream.flush()
 
 
 @contextmanager
@@ -299,20 +300,15 @@ class ProgressLine:
         if self._last != self._written:
             self._show()
         if self._written and self._rewritten:
-            self._put("\n")
+            _put(self._stream, "\n")
 
     def _show(self) -> None:
         if self._rewritten:
             width = shutil.get_terminal_size().columns - 1
-            self._put("\r" + self._last[:width].ljust(min(len(self._written), width)))
+            _put(self._stream, "\r" + self._last[:width].ljust(min(len(self._written), width)))
         else:
-            self._put(f"{self._last}\n")
+            _put(self._stream, f"{self._last}\n")
         self._written = self._last
-
-    def _put(self, text: str) -> None:
-        with suppress(OSError):  # a full standard error must not stop training
-            self._stream.write(text)
-            self._stream.flush()
 
 
 @contextmanager
