@@ -227,7 +227,7 @@ class _Routes:
     ) -> Call[PredictResponse]:
         """Predict pairs of a row and a column, or columns for a history or features that are not stored."""
         listed = None if pairs is None else [{"row": row, "column": column} for row, column in pairs]
-        body = {"pairs": listed, **_new_row(history, features), "columns": columns, "unknown": unknown, "at": at}
+        body = {"pairs": listed, **_describe_row(history, features), "columns": columns, "unknown": unknown, "at": at}
         return Call("POST", "/v1/predict", PredictResponse, body)
 
     @RouteMethod
@@ -252,7 +252,7 @@ class _Routes:
         """Recommend columns to a row, or to a history or features that are not stored."""
         body = {
             "row": row,
-            **_new_row(history, features),
+            **_describe_row(history, features),
             "n": n,
             "among": among,
             "exclude": exclude,
@@ -279,7 +279,7 @@ class _Routes:
         at: Time | None = None,
     ) -> Call[ExplainResponse]:
         """Explain a prediction by the entries and features of the row that raise or lower it."""
-        body = {"row": row, **_new_row(history, features), "column": column, "n": n, "at": at}
+        body = {"row": row, **_describe_row(history, features), "column": column, "n": n, "at": at}
         return Call("POST", "/v1/explain", ExplainResponse, body)
 
     @RouteMethod
@@ -297,7 +297,7 @@ class _Routes:
         self, row: Id | None = None, *, history: Values | None = None, features: FeatureValues | None = None
     ) -> Call[PlaceResponse]:
         """Return the position of a row, or of a history or features that are not stored, on the map."""
-        return Call("POST", "/v1/map", PlaceResponse, {"row": row, **_new_row(history, features)})
+        return Call("POST", "/v1/map", PlaceResponse, {"row": row, **_describe_row(history, features)})
 
     # Columns, entries and features
 
@@ -317,12 +317,12 @@ class _Routes:
     @RouteMethod
     def get_row_entries(self, row: Id, *, offset: int = 0, limit: int = _PAGE) -> Call[RowEntriesResponse]:
         """Return one page of the entries of a row. `iterate_row_entries` reads all pages."""
-        return _list(_path("rows", row, "entries"), RowEntriesResponse, offset, limit)
+        return _list(_to_path("rows", row, "entries"), RowEntriesResponse, offset, limit)
 
     @ListingMethod
     def iterate_row_entries(self, row: Id) -> Listing[ListedColumnValue]:
         """Iterate over the entries of a row, ordered by column."""
-        return Listing(_list(_path("rows", row, "entries"), RowEntriesResponse), lambda page: page.entries)
+        return Listing(_list(_to_path("rows", row, "entries"), RowEntriesResponse), lambda page: page.entries)
 
     @RouteMethod
     def put_row_entries(
@@ -343,17 +343,17 @@ class _Routes:
         self, row: Id, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteEntriesResponse]:
         """Forget all entries and features of a row."""
-        return _write("DELETE", _path("rows", row, "entries"), WriteEntriesResponse, None, if_match, key)
+        return _write("DELETE", _to_path("rows", row, "entries"), WriteEntriesResponse, None, if_match, key)
 
     @RouteMethod
     def get_column_entries(self, column: Id, *, offset: int = 0, limit: int = _PAGE) -> Call[ColumnEntriesResponse]:
         """Return one page of the entries of a column (role rows). `iterate_column_entries` reads all pages."""
-        return _list(_path("columns", column, "entries"), ColumnEntriesResponse, offset, limit)
+        return _list(_to_path("columns", column, "entries"), ColumnEntriesResponse, offset, limit)
 
     @ListingMethod
     def iterate_column_entries(self, column: Id) -> Listing[ListedRowValue]:
         """Iterate over the entries of a column, ordered by row (role rows)."""
-        return Listing(_list(_path("columns", column, "entries"), ColumnEntriesResponse), lambda page: page.entries)
+        return Listing(_list(_to_path("columns", column, "entries"), ColumnEntriesResponse), lambda page: page.entries)
 
     @RouteMethod
     def put_column_entries(
@@ -374,7 +374,7 @@ class _Routes:
         self, column: Id, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteEntriesResponse]:
         """Forget all entries and features of a column (role rows)."""
-        return _write("DELETE", _path("columns", column, "entries"), WriteEntriesResponse, None, if_match, key)
+        return _write("DELETE", _to_path("columns", column, "entries"), WriteEntriesResponse, None, if_match, key)
 
     @RouteMethod
     def write_entries(
@@ -398,7 +398,7 @@ class _Routes:
     @RouteMethod
     def get_row_features(self, row: Id) -> Call[FeaturesResponse]:
         """Return the features of a row as the model encodes them."""
-        return Call("GET", _path("rows", row, "features"), FeaturesResponse)
+        return Call("GET", _to_path("rows", row, "features"), FeaturesResponse)
 
     @RouteMethod
     def put_row_features(
@@ -406,7 +406,7 @@ class _Routes:
     ) -> Call[WriteFeaturesResponse]:
         """Replace all features of a row, known or new."""
         return _write(
-            "PUT", _path("rows", row, "features"), WriteFeaturesResponse, {"features": features}, if_match, key
+            "PUT", _to_path("rows", row, "features"), WriteFeaturesResponse, {"features": features}, if_match, key
         )
 
     @RouteMethod
@@ -414,12 +414,12 @@ class _Routes:
         self, row: Id, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteFeaturesResponse]:
         """Forget the features of a row."""
-        return _write("DELETE", _path("rows", row, "features"), WriteFeaturesResponse, None, if_match, key)
+        return _write("DELETE", _to_path("rows", row, "features"), WriteFeaturesResponse, None, if_match, key)
 
     @RouteMethod
     def get_column_features(self, column: Id) -> Call[FeaturesResponse]:
         """Return the features of a column as the model encodes them."""
-        return Call("GET", _path("columns", column, "features"), FeaturesResponse)
+        return Call("GET", _to_path("columns", column, "features"), FeaturesResponse)
 
     @RouteMethod
     def put_column_features(
@@ -427,7 +427,7 @@ class _Routes:
     ) -> Call[WriteFeaturesResponse]:
         """Replace all features of a column, known or new."""
         return _write(
-            "PUT", _path("columns", column, "features"), WriteFeaturesResponse, {"features": features}, if_match, key
+            "PUT", _to_path("columns", column, "features"), WriteFeaturesResponse, {"features": features}, if_match, key
         )
 
     @RouteMethod
@@ -435,12 +435,12 @@ class _Routes:
         self, column: Id, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteFeaturesResponse]:
         """Forget the features of a column."""
-        return _write("DELETE", _path("columns", column, "features"), WriteFeaturesResponse, None, if_match, key)
+        return _write("DELETE", _to_path("columns", column, "features"), WriteFeaturesResponse, None, if_match, key)
 
     @RouteMethod
     def get_column_state(self, column: Id) -> Call[StateResponse]:
         """Return whether a column can be recommended, and from and until when."""
-        return Call("GET", _path("columns", column, "state"), StateResponse)
+        return Call("GET", _to_path("columns", column, "state"), StateResponse)
 
     @RouteMethod
     def put_column_state(
@@ -456,19 +456,19 @@ class _Routes:
         """Hide a column from recommendations, or show it from and until a time (with a time zone)."""
         times = {"from": from_, "until": until}
         body = {"visible": visible, **{name: at and at.isoformat() for name, at in times.items()}}
-        return _write("PUT", _path("columns", column, "state"), WriteStateResponse, body, if_match, key)
+        return _write("PUT", _to_path("columns", column, "state"), WriteStateResponse, body, if_match, key)
 
     @RouteMethod
     def delete_column_state(
         self, column: Id, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteStateResponse]:
         """Show a column again, at all times."""
-        return _write("DELETE", _path("columns", column, "state"), WriteStateResponse, None, if_match, key)
+        return _write("DELETE", _to_path("columns", column, "state"), WriteStateResponse, None, if_match, key)
 
     @RouteMethod
     def get_dismissed(self, row: Id) -> Call[DismissedResponse]:
         """Return the columns that are never recommended to a row."""
-        return Call("GET", _path("rows", row, "dismissed"), DismissedResponse)
+        return Call("GET", _to_path("rows", row, "dismissed"), DismissedResponse)
 
     @RouteMethod
     def put_dismissed(
@@ -476,7 +476,7 @@ class _Routes:
     ) -> Call[WriteDismissedResponse]:
         """Replace the columns that are never recommended to a row."""
         body = {"columns": columns}
-        return _write("PUT", _path("rows", row, "dismissed"), WriteDismissedResponse, body, if_match, key)
+        return _write("PUT", _to_path("rows", row, "dismissed"), WriteDismissedResponse, body, if_match, key)
 
     @RouteMethod
     def patch_dismissed(
@@ -490,14 +490,14 @@ class _Routes:
     ) -> Call[WriteDismissedResponse]:
         """Stop recommending some columns to a row, or recommend them again."""
         body = {"add": add, "remove": remove}
-        return _write("PATCH", _path("rows", row, "dismissed"), WriteDismissedResponse, body, if_match, key)
+        return _write("PATCH", _to_path("rows", row, "dismissed"), WriteDismissedResponse, body, if_match, key)
 
     @RouteMethod
     def delete_dismissed(
         self, row: Id, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteDismissedResponse]:
         """Recommend all columns to a row again."""
-        return _write("DELETE", _path("rows", row, "dismissed"), WriteDismissedResponse, None, if_match, key)
+        return _write("DELETE", _to_path("rows", row, "dismissed"), WriteDismissedResponse, None, if_match, key)
 
     # The model and the service
 
@@ -732,7 +732,7 @@ class AsyncClient(_Routes):
             offset = page.next_offset
 
 
-def _path(axis: str, given: Id, what: str) -> str:
+def _to_path(axis: str, given: Id, what: str) -> str:
     if str(given) in ("", ".", ".."):
         raise BadSetting(f"the id {str(given)!r} cannot be part of a path; send it in the body of another request")
     return f"/v1/{axis}/{quote(str(given), safe='')}/{what}"
@@ -755,10 +755,10 @@ def _write_entries(
     method: str, axis: str, label: Id, entries: Changes, if_match: str | None, key: str | None
 ) -> Call[WriteEntriesResponse]:
     body = {"entries": _list_entries("column" if axis == "row" else "row", entries)}
-    return _write(method, _path(f"{axis}s", label, "entries"), WriteEntriesResponse, body, if_match, key)
+    return _write(method, _to_path(f"{axis}s", label, "entries"), WriteEntriesResponse, body, if_match, key)
 
 
-def _new_row(history: Values | None, features: FeatureValues | None) -> dict[str, Any]:
+def _describe_row(history: Values | None, features: FeatureValues | None) -> dict[str, Any]:
     return {"history": None if history is None else _list_entries("column", history), "features": features}
 
 

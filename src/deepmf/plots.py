@@ -175,7 +175,7 @@ def make_axes(
 @_apply_style
 def add_legend(ax: Axes, *, note: str = "", above: bool = False) -> None:
     """Add the legend of a plot to its figure, below or above all axes, with a note."""
-    figure = _figure_of(ax)
+    figure = _get_figure(ax)
     handles, labels = ax.get_legend_handles_labels()
     column = 5 + max((len(label) for label in labels), default=0)
     n_columns = max(1, min(len(labels), int(72 * figure.get_figwidth() / (_CHARACTER * 1.15 * column))))
@@ -186,16 +186,16 @@ def add_legend(ax: Axes, *, note: str = "", above: bool = False) -> None:
 
 def add_note(ax: Axes, note: str) -> None:
     """Write a note below all axes of a plot."""
-    _figure_of(ax).supxlabel(_clean(note), fontsize=11, color=_SOFT, parse_math=False)
+    _get_figure(ax).supxlabel(_clean(note), fontsize=11, color=_SOFT, parse_math=False)
 
 
 def add_title(ax: Axes, title: str, *, above_all: bool = False) -> None:
     """Write a title above a plot, or above all plots of its figure."""
-    write = _figure_of(ax).suptitle if above_all else ax.set_title
+    write = _get_figure(ax).suptitle if above_all else ax.set_title
     write(_clean(title), fontsize=11, weight="bold", color=_INK, parse_math=False)
 
 
-def _figure_of(ax: Axes) -> Figure:
+def _get_figure(ax: Axes) -> Figure:
     figure = ax.get_figure(root=True)
     assert figure is not None
     return figure
@@ -217,7 +217,7 @@ def _name_ticks(axis: Axis, places: Sequence[float], names: Sequence[str]) -> No
     """Label ticks with the names of groups; on an x axis, leave out names that do not fit."""
     every = 1
     if axis is axis.axes.xaxis:
-        room = 72 * axis.axes.bbox.width / _figure_of(axis.axes).dpi
+        room = 72 * axis.axes.bbox.width / _get_figure(axis.axes).dpi
         longest = max(len(line) for name in names for line in name.split(_BELOW))
         every = max(1, math.ceil((_CHARACTER * longest + 2) * len(names) / room))
     shown = ["\n".join(map(_clean, name.split(_BELOW))) for name in names]
@@ -246,7 +246,7 @@ def _round_limits(ax: Axes, *, from_zero: bool = False) -> None:
     """Let a y axis, shared or not, end in round numbers with a few ticks in between."""
     from matplotlib.ticker import MaxNLocator
 
-    locator = MaxNLocator(nbins=max(4, round(1.44 * ax.bbox.height / _figure_of(ax).dpi)), steps=[1, 2, 2.5, 5, 10])
+    locator = MaxNLocator(nbins=max(4, round(1.44 * ax.bbox.height / _get_figure(ax).dpi)), steps=[1, 2, 2.5, 5, 10])
     drawn = [own.dataLim for own in ax.get_shared_y_axes().get_siblings(ax) if own.has_data()]
     low = 0.0 if from_zero else min(limits.y0 for limits in drawn)
     high = max(limits.y1 for limits in drawn)
@@ -281,7 +281,7 @@ def _with_margin(text: str, margin: float | None, write: Callable[[float], str])
     return text if margin is None else f"{text} ± {write(margin)}"
 
 
-def _as_floats(numbers: Sequence[float | None]) -> list[float]:
+def _to_floats(numbers: Sequence[float | None]) -> list[float]:
     return [math.nan if number is None else float(number) for number in numbers]
 
 
@@ -310,7 +310,7 @@ def plot_bars(
         drawn = own.bar(places, numbers, 0.92 * width, label=_clean(name), **_fill_bar(order))
         if margins:
             own.errorbar(
-                places, numbers, _as_floats(spreads), fmt="none", ecolor=_INK, elinewidth=1.2, capsize=3, capthick=1.2
+                places, numbers, _to_floats(spreads), fmt="none", ecolor=_INK, elinewidth=1.2, capsize=3, capthick=1.2
             )
         for bar, group, number, spread in zip(drawn, groups, numbers, spreads, strict=True):
             bar.set_gid(_TIP + _clean(_with_margin(f"{group}, {name}: {write(number)}", spread, write)))
@@ -357,11 +357,11 @@ def plot_lines(
     step = min(3.0, 28.0 / len(curves)) if margins else 0.0  # error bars at one place are drawn side by side
     for number, (name, (places, numbers)) in enumerate(curves.items()):
         spreads = (margins or {}).get(name) or [None] * len(numbers)
-        aside = ScaledTranslation(step * (number - (len(curves) - 1) / 2) / 72, 0, _figure_of(own).dpi_scale_trans)
+        aside = ScaledTranslation(step * (number - (len(curves) - 1) / 2) / 72, 0, _get_figure(own).dpi_scale_trans)
         own.errorbar(
             places,
             numbers,
-            _as_floats(spreads) if margins else None,
+            _to_floats(spreads) if margins else None,
             label=_clean(name),
             transform=own.transData + aside,
             elinewidth=1.2,
@@ -369,7 +369,7 @@ def plot_lines(
             markevery=1 if len(numbers) <= 16 else len(numbers) // 10,
             **_style_line(number, len(curves)),
         )
-        ends = [np.array(numbers, dtype=float) + sign * np.nan_to_num(_as_floats(spreads)) for sign in (-1, 1)]
+        ends = [np.array(numbers, dtype=float) + sign * np.nan_to_num(_to_floats(spreads)) for sign in (-1, 1)]
         own.update_datalim(np.column_stack([np.tile(places, 2), np.concatenate(ends)]))  # without the shift
     own.autoscale_view()
     if log_x:
@@ -480,7 +480,7 @@ def plot_calibration(
     own.plot([0, 1], [0, 1], color=_SOFT, linewidth=1, linestyle=(0, (3, 3)))
     own.plot(forecast, observed, color=_ONE)
     if margins:
-        heights, spreads = np.array(observed), np.array(_as_floats(margins))
+        heights, spreads = np.array(observed), np.array(_to_floats(margins))
         inside = np.minimum(spreads, heights), np.minimum(spreads, 1 - heights)
         own.errorbar(forecast, observed, inside, fmt="none", ecolor=_ONE, elinewidth=1.2, capsize=3)
     for x, y, count in zip(forecast, observed, counts, strict=True):
@@ -613,7 +613,7 @@ def plot_boundaries(
     heights = base + 0.9 * scores / max(float(scores.max()), 1.0)
     own.stairs(heights, np.linspace(low, high, scores.size + 1), baseline=base, fill=True, color=_SOFT, alpha=0.3)
     own.text(low, base + 0.92, "scores of the test entries", color=_SOFT, va="bottom")
-    room = 72 * own.bbox.width / _figure_of(own).dpi / (high - low)  # points for each unit of the scale
+    room = 72 * own.bbox.width / _get_figure(own).dpi / (high - low)  # points for each unit of the scale
     for name, boundaries, bottom, colour in (("uniform", uniform, 0.62, _OTHER), ("learned", learned, 0.0, _ONE)):
         own.text(low, bottom + thickness + 0.03, name, color=_SOFT, va="bottom")
         for number, (left, right) in enumerate(pairwise([low, *boundaries, high])):
@@ -793,7 +793,7 @@ def render_svg(ax: Axes, *, title: str, as_file: bool = False) -> str:
     buffer = io.StringIO()
     with _import_matplotlib().rc_context(_STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # the font of the reader may have it
-        _figure_of(ax).savefig(buffer, format="svg", metadata={"Date": None})
+        _get_figure(ax).savefig(buffer, format="svg", metadata={"Date": None})
     root = ElementTree.fromstring(buffer.getvalue())
     title = _clean(title)
     _tidy(root, prefix=f"p{hashlib.sha256((title + buffer.getvalue()).encode()).hexdigest()[:10]}-")

@@ -441,8 +441,8 @@ def _complete(dimension: Dimension, setting: Setting) -> Dimension:
         for option in options:
             setting.check(option)
         return Choice(options)
-    low = _low(setting) if dimension.low == -math.inf else dimension.low
-    high = _high(setting) if dimension.high == math.inf else dimension.high
+    low = _find_lowest(setting) if dimension.low == -math.inf else dimension.low
+    high = _find_highest(setting) if dimension.high == math.inf else dimension.high
     if math.isinf(low) or math.isinf(high) or (low <= 0 and isinstance(dimension, LogRange)):
         example = "above 0, as in LogRange(0.1, 10.0)" if isinstance(dimension, LogRange) else "as in Range(0.0, 10.0)"
         raise BadSetting(f"{setting.name} needs two finite ends to be searched, {example}; got {dimension}")
@@ -451,12 +451,12 @@ def _complete(dimension: Dimension, setting: Setting) -> Dimension:
     return replace(dimension, low=low, high=high)
 
 
-def _low(setting: Setting) -> float:
+def _find_lowest(setting: Setting) -> float:
     """Return the smallest value of a setting; minus infinity where it has none."""
     return setting.low if setting.kind in ("whole", "number") else -math.inf
 
 
-def _high(setting: Setting) -> float:
+def _find_highest(setting: Setting) -> float:
     """Return the largest value of a setting; infinity where its bound only catches typing errors."""
     bounds = {"whole": LARGEST_COUNT, "number": LARGEST}
     return setting.high if setting.high < bounds.get(setting.kind, -math.inf) else math.inf

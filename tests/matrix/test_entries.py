@@ -14,8 +14,8 @@ from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import (
     AddedEntries,
     EntryStore,
-    Forgotten,
     GroupedEntries,
+    ReducedStore,
     forget,
     plan_forget,
     take_column_entries_within,
@@ -222,7 +222,7 @@ def test_a_store_that_was_changed_while_open_is_not_read(tmp_path: Path) -> None
 NEW = ObservedMatrix.from_entries(["c", "c", "d", "d", "b"], ["x", "z", "y", "w", "w"], [5, 4, 3, 2, 1], STARS)
 
 
-def forgotten(**asked: object) -> Forgotten:
+def forgotten(**asked: object) -> ReducedStore:
     store, *_ = EntryStore.of(TRAIN).extend(NEW)
     given = {"rows": None, "columns": None, "entries": None} | asked
     return forget(store, plan_forget(store, **given, missing="error"))  # type: ignore[arg-type]

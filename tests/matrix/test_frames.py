@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from deepmf.errors import BadEntries, BadSetting
-from deepmf.matrix.column_roles import choose_columns, is_guess
+from deepmf.matrix.column_roles import assign_roles, is_guess
 from deepmf.matrix.frames import PLAIN, TableForm
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -52,7 +52,7 @@ def test_text_is_gathered_the_same_from_every_library() -> None:
     ],
 )
 def test_usual_names_are_recognised(names: list[str], expected: list[str]) -> None:
-    chosen = choose_columns(names, dict.fromkeys(("row", "column", "value")))
+    chosen = assign_roles(names, dict.fromkeys(("row", "column", "value")))
     assert [chosen["row"], chosen["column"], chosen["value"]] == expected
 
 
@@ -120,7 +120,7 @@ def test_other_bad_frames() -> None:
     ],
 )
 def test_two_of_the_three_columns(names: list[str], expected: list[str]) -> None:
-    assert list(choose_columns(names, {"row": None, "column": None}).values()) == expected
+    assert list(assign_roles(names, {"row": None, "column": None}).values()) == expected
 
 
 @pytest.mark.parametrize(

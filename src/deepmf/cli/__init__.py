@@ -1,1 +1,1 @@
-"""The command line: thin over the library."""
+"""The command line, a thin layer over the library."""

@@ -139,7 +139,7 @@ def fit(
 
     n_left_out = entries.n_entries - new_model.entries_.n_entries
     seconds = time.perf_counter() - begin
-    summary = _summarize(new_model, held_out, n_left_out, features, seconds=seconds, file=output)
+    summary = _summarise(new_model, held_out, n_left_out, features, seconds=seconds, file=output)
     _show_summary(summary, as_json=as_json)
     if new_model.history_.stopped == "interrupted":
         raise typer.Exit(130)
@@ -243,7 +243,7 @@ def _log_epochs(folder: Path | None) -> Iterator[Sequence[Callback]]:
         yield (log,)
 
 
-def _summarize(
+def _summarise(
     model: Model,
     validation: ObservedMatrix | None,
     n_left_out: int,

@@ -91,9 +91,9 @@ class InputOptions(_ReadingOptions):
         return "\t" if self.separator == "\\t" else self.separator
 
     def adapt_to(self, form: TableForm) -> InputOptions:
-        """Return the options for a file that belongs to a table: beside a wide table, a wide one unless told apart."""
-        told = (self.column, self.value, self.count, self.time, self.weight)
-        wide = self.wide or (form.wide and set(told) == {None} and not self.no_values)
+        """Return the options for a file beside a table; it is read as a wide table if that one is wide, unless set."""
+        fields = (self.column, self.value, self.count, self.time, self.weight)
+        wide = self.wide or (form.wide and set(fields) == {None} and not self.no_values)
         return replace(self, wide=wide, beside=form)
 
     def read_matrix(self, path: Path, *, scale: Scale | None = None) -> ObservedMatrix:
@@ -267,7 +267,7 @@ def hint_at_extension() -> Iterator[None]:
 
 @contextmanager
 def locate_unknown(path: Path) -> Iterator[None]:
-    """Say of an unknown id in which file it is, and which options would accept it."""
+    """Add to an unknown id the file that has it, and the options that would accept it."""
     try:
         yield
     except UnknownLabel as error:
@@ -493,7 +493,7 @@ _NAMED_AT_MOST = 5
 
 
 def check_one_row(row: str | None, history: Path | None, features: str | None) -> None:
-    """Refuse a known row together with a new one, and neither."""
+    """Refuse a known row together with a new one, and a call without either."""
     if (row is None) == (history is None and features is None):
         raise BadSetting("give either --row ID for a known row, or --history FILE or --features for a new one")
 

@@ -232,7 +232,7 @@ def similar(
 def _check_rows(
     row: str | None, history: Path | None, features: str | None, rows: Path | None, every: bool, output: str | None
 ) -> None:
-    """Refuse none and more than one of the ways to name rows, and many rows without a file."""
+    """Require exactly one of the ways to name rows, and a file for many rows."""
     is_new = history is not None or features is not None
     given = [row is not None, is_new, rows is not None, every]
     if sum(given) != 1:

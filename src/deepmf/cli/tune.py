@@ -135,7 +135,7 @@ def tune(
         how |= {"scale": scale, "row-features": files.rows, "column-features": files.columns}
         how |= {"feature-label": files.labels, "feature-kinds": files.kinds}
         command = _build_command(ratings, model, study.best.settings, how)
-        summary = _summarize(study, model, file=kept, command=command) | {"features": described.kinds}
+        summary = _summarise(study, model, file=kept, command=command) | {"features": described.kinds}
         _show_summary(summary, study, as_json=as_json)
         if picture is not None:
             _draw_importances(summary, picture, title=f"importance of the settings of {model} on {ratings.name}")
@@ -181,7 +181,7 @@ def _build_command(ratings: Path, model: str, settings: Mapping[str, Any], optio
     return shlex.join(words)
 
 
-def _summarize(study: Study, model: str, *, file: Path, command: str) -> dict[str, Any]:
+def _summarise(study: Study, model: str, *, file: Path, command: str) -> dict[str, Any]:
     tried, best = study.trials, study.best
     return {
         "model": model,

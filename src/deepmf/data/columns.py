@@ -45,7 +45,7 @@ from deepmf.matrix.column_roles import (
     DETECT,
     Content,
     ValueColumn,
-    choose_columns,
+    assign_roles,
     describe_roles,
     detect_time,
     find_extra_columns,
@@ -65,7 +65,7 @@ _CELL_BYTES = 8
 
 
 @dataclass(frozen=True)
-class ColumnChoice:
+class ColumnRoles:
     """Which column of a file holds which role.
 
     Parameters
@@ -149,7 +149,7 @@ class ReadColumns(NamedTuple):
     """The columns of some roles, in this order, and how they were chosen."""
 
     frame: pl.DataFrame
-    choice: ColumnChoice
+    choice: ColumnRoles
 
 
 class ColumnScan(NamedTuple):
@@ -159,7 +159,7 @@ class ColumnScan(NamedTuple):
     """
 
     lazy: pl.LazyFrame
-    choice: ColumnChoice
+    choice: ColumnRoles
     is_text: bool
     are_typed: tuple[bool, ...]
 
@@ -321,7 +321,7 @@ def _choose_from_text(
     time: ValueColumn,
     usual_count: str | None,
     decimal: str,
-) -> ColumnChoice:
+) -> ColumnRoles:
     path = layout.file.path
     if _may_be_wide(kind, asked, time):
         refuse_wide(path, layout.names if layout.has_header else layout.sample[0], layout.sample)
@@ -344,7 +344,7 @@ def _choose(
     content: Content,
     *,
     first_line: int | None,
-) -> ColumnChoice:
+) -> ColumnRoles:
     try:
         named = find_extra_columns(names, time=time, weight=asked.get("weight"))
     except BadEntries as error:
@@ -360,7 +360,7 @@ def _choose(
         value = DETECT if kind is EITHER else None
         wanted = find_roles(shown, row=asked.get("row"), column=asked.get("column"), value=value, count=count)
     try:
-        chosen = list(choose_columns(left, wanted, content).values())
+        chosen = list(assign_roles(left, wanted, content).values())
     except BadEntries as error:
         raise error.locate(str(path)) from error
     detected = detect_time(names, [*chosen, *named.values()], content) if time is DETECT else {}
@@ -368,7 +368,7 @@ def _choose(
     extra = [role for role in ("time", "weight") if role in named]
     chosen += [named[role] for role in extra]
     roles = (*wanted, *extra)
-    return ColumnChoice(
+    return ColumnRoles(
         roles=roles,
         names=tuple(chosen) if content.has_names else roles,
         places=tuple(map(names.index, chosen)),

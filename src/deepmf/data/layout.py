@@ -23,7 +23,7 @@ from deepmf.data.delimited import (
     is_whole,
 )
 from deepmf.errors import BadEntries, Hint, UnreadableFile
-from deepmf.matrix.column_roles import Content, are_times, choose_columns, has_usual_names, join_roles
+from deepmf.matrix.column_roles import Content, are_times, assign_roles, has_usual_names, join_roles
 
 if TYPE_CHECKING:
     import polars as pl
@@ -223,7 +223,7 @@ def _is_header_of_entries(first: Fields, rest: Sequence[Fields], is_known: IsKno
 def _find_entry(names: Fields) -> list[int]:
     """Return the positions of row, column and value among names, which may repeat where they are fields of an entry."""
     try:
-        chosen = choose_columns(names, dict.fromkeys(ENTRIES.roles)) if len(set(names)) == len(names) else None
+        chosen = assign_roles(names, dict.fromkeys(ENTRIES.roles)) if len(set(names)) == len(names) else None
     except BadEntries:  # the reader says so once it knows which columns hold numbers
         chosen = None
     return [0, 1, 2] if chosen is None else [list(names).index(name) for name in chosen.values()]

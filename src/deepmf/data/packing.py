@@ -316,7 +316,7 @@ class _StoreBuilder:
             )
             row_of += bucket.first
             extras = self._spool.split_extras(stored).take(order)
-            writer.append(*merger.merge(SortedEntries(row_of, column_of, values[order], extras)))
+            writer.append(*merger.merge(CodedEntries(row_of, column_of, values[order], extras)))
             self._progress(2 * n_entries + writer.n_entries, _STEPS * n_entries)
 
     def _infer_final_scale(self, scale: Scale, table: npt.NDArray[np.float64] | None, writer: StoreWriter) -> Scale:
@@ -490,7 +490,7 @@ class Spool:
         with np.errstate(over="ignore"):
             single = values.astype(np.float32)
         self.are_single = self.are_single and np.array_equal(single, values)
-        with self._path(len(self._kinds)).open("wb", buffering=0) as file:
+        with self._name_file(len(self._kinds)).open("wb", buffering=0) as file:
             for array in (_narrow(rows.codes), _narrow(columns.codes), single if self.are_single else values):
                 np.save(file, array, allow_pickle=False)
             extras = extras.simplify()
@@ -505,7 +505,7 @@ class Spool:
     def __iter__(self) -> Iterator[SpooledEntries]:
         """Yield the entries in the order of adding; each file is removed once it is read."""
         for at, (row_kind, column_kind) in enumerate(self._kinds):
-            path = self._path(at)
+            path = self._name_file(at)
             with path.open("rb") as file:
                 rows, columns, values, *fields = (np.load(file, allow_pickle=False) for _ in range(5))
             path.unlink()
@@ -539,7 +539,7 @@ class Spool:
             together = None if levels is None else np.union1d(self._levels, levels)
             self._levels = None if together is None or together.size > MOST_LEVELS else together
 
-    def _path(self, at: int) -> Path:
+    def _name_file(self, at: int) -> Path:
         return self._folder / f"{at}.npy"
 
 
@@ -550,7 +550,7 @@ def _narrow(codes: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return codes.astype(np.int32, copy=False) if fits else codes
 
 
-class SortedEntries(NamedTuple):
+class CodedEntries(NamedTuple):
     """Entries in row order; values are codes where the store has a table of values."""
 
     rows: IndexArray
@@ -576,7 +576,7 @@ class RepeatMerger:
         self._scale, self._table = scale, table
         self.n_moved = 0
 
-    def merge(self, entries: SortedEntries) -> SortedEntries:
+    def merge(self, entries: CodedEntries) -> CodedEntries:
         """Return entries without repeats, given all repeats of each pair."""
         is_repeat = find_repeats(entries.rows, entries.columns)
         if not np.any(is_repeat):
@@ -584,7 +584,7 @@ class RepeatMerger:
         if self._duplicates == "error":
             raise self._error(entries, np.flatnonzero(is_repeat)[:1])
         merged = self._merge_values(entries.values, is_repeat, entries.extras)
-        return SortedEntries(entries.rows[~is_repeat], entries.columns[~is_repeat], *merged)
+        return CodedEntries(entries.rows[~is_repeat], entries.columns[~is_repeat], *merged)
 
     def _merge_values(
         self, values: npt.NDArray[Any], is_repeat: npt.NDArray[np.bool_], extras: Extras
@@ -600,6 +600,6 @@ class RepeatMerger:
         self.n_moved += n_moved
         return levels if self._table is None else find_codes(levels, self._table), extras
 
-    def _error(self, entries: SortedEntries, at: IndexArray) -> DuplicateEntries:
+    def _error(self, entries: CodedEntries, at: IndexArray) -> DuplicateEntries:
         row, column = self._rows[entries.rows[at]].tolist()[0], self._columns[entries.columns[at]].tolist()[0]
         return DuplicateEntries(f"row {row!r}, column {column!r} was given before", hint=DUPLICATES_HINT)

@@ -29,7 +29,7 @@ from deepmf.data.source import (
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns, Hint, OffScale, UnreadableFile
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import iterate_pieces
-from deepmf.matrix.column_roles import DETECT, ValueColumn, check_roles, choose_columns
+from deepmf.matrix.column_roles import DETECT, ValueColumn, assign_roles, check_roles
 from deepmf.matrix.extras import TIME_TYPES, Extras
 from deepmf.matrix.frames import MISSING_HINT, PLAIN, TableForm, check_excluded
 from deepmf.matrix.matrix import NAME_COLUMNS, NPZ_EXTRAS, NPZ_FORM, NPZ_LABELS, Missing, ObservedMatrix, choose_scale
@@ -403,7 +403,7 @@ def _check_excluded(path: Path, names: list[str], exclude: Sequence[str]) -> lis
 
 def _choose_row(path: Path, names: list[str], row: NameOrPosition) -> str:
     try:
-        return choose_columns(names, {"row": 0 if row is None else row})["row"]
+        return assign_roles(names, {"row": 0 if row is None else row})["row"]
     except BadEntries as error:
         raise error.locate(str(path)) from error
 

@@ -431,7 +431,7 @@ class Sampler:
         if self.selection:
             row = rows[position]
             liking = self.truth.signal_at(row, column) - self.truth.row_effects[row]
-            liked = dice.uniforms(position.size) * self._reluctance(liking) < 1.0
+            liked = dice.uniforms(position.size) * self._compute_reluctance(liking) < 1.0
             position, column = position[liked], column[liked]
         known = cells[missing[cells // self._n_columns] > 0]
         return _keep_first_new(position, position * self._n_columns + column, known, missing)
@@ -452,14 +452,14 @@ class Sampler:
             if self.selection:
                 row = rows[piece]
                 liking = self.truth.signal_block(row) - self.truth.row_effects[row, None]
-                times *= self._reluctance(liking)
+                times *= self._compute_reluctance(liking)
             place = np.minimum(np.searchsorted(piece, position), piece.size - 1)
             held = piece[place] == position
             times[place[held], column[held]] = np.inf
             earliest = np.arange(self._n_columns) < missing[piece, None]
             yield np.repeat(piece, missing[piece]) * self._n_columns + np.argsort(times, axis=1)[earliest]
 
-    def _reluctance(self, liking: FloatArray) -> FloatArray:
+    def _compute_reluctance(self, liking: FloatArray) -> FloatArray:
         """Return one over the probability that a drawn cell is accepted."""
         return 1.0 + np.exp(np.minimum(-self.selection * liking, 500.0))  # beyond, exp would overflow
 

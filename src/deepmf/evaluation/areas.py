@@ -119,11 +119,11 @@ def evaluate(
     for area in (*AREAS, UNKNOWN) if unknown == "fallback" else AREAS:
         inside = predictions.areas == area
         if np.any(inside):
-            errors.append(_errors(area, predictions, entries.values, inside))
+            errors.append(_measure(area, predictions, entries.values, inside))
     if not errors:
         raise BadEntries("the model knows the row and column of no test entry, so there is nothing to evaluate on")
     included = (predictions.areas != UNKNOWN) | (unknown == "fallback")
-    return Evaluation([*errors, _errors("all", predictions, entries.values, included)])
+    return Evaluation([*errors, _measure("all", predictions, entries.values, included)])
 
 
 def rmse_margin(rmse: float, n_entries: int) -> float:
@@ -174,7 +174,7 @@ def _predict_entries(
     size = entries.values.size
     areas = np.empty(size, dtype=f"<U{len(UNKNOWN)}")
     values = np.empty(size)
-    levels = {metric: np.empty(size) for metric in _level_metrics(model)}
+    levels = {metric: np.empty(size) for metric in _list_level_metrics(model)}
     for start in range(0, size, batch_size):
         some = slice(start, start + batch_size)
         pairs: tuple[npt.NDArray[Any], npt.NDArray[Any]] = entries.rows[some], entries.columns[some]
@@ -187,14 +187,14 @@ def _predict_entries(
     return _Predictions(areas, values, levels)
 
 
-def _level_metrics(model: Model) -> tuple[str, ...]:
+def _list_level_metrics(model: Model) -> tuple[str, ...]:
     """Return the metrics for which a model predicts different levels."""
     if model.scale_.levels is None:
         return ()
     return ("rmse", "mae") if model.gives_distribution else ("rmse",)
 
 
-def _errors(area: str, predictions: _Predictions, values: FloatArray, inside: npt.NDArray[np.bool_]) -> AreaErrors:
+def _measure(area: str, predictions: _Predictions, values: FloatArray, inside: npt.NDArray[np.bool_]) -> AreaErrors:
     actual = values[inside]
     rounded, median = (
         predictions.levels[metric][inside] if metric in predictions.levels else None for metric in ("rmse", "mae")

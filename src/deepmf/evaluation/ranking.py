@@ -439,7 +439,7 @@ class _Lists:
         information = self_information(self.popularity[columns], self.n_rows)
         n_rankable = None if self.candidates is not None else width - int(np.count_nonzero(is_barred))
         return {
-            each: tallies[each].summarize(name, information, n_rankable) for each, (name, _) in self.rankings.items()
+            each: tallies[each].summarise(name, information, n_rankable) for each, (name, _) in self.rankings.items()
         }
 
 
@@ -503,7 +503,7 @@ class _Tally:
         self.scores.append(score_lists(hits, is_relevant.sum(axis=1), n=self.n))
         self.counts += np.bincount(best.places[is_filled], minlength=self.counts.size)
 
-    def summarize(self, name: str, information: FloatArray, n_rankable: int | None) -> RankingScores:
+    def summarise(self, name: str, information: FloatArray, n_rankable: int | None) -> RankingScores:
         """Return the means over rows; those of all lists together only if the number of columns is given."""
         by_row = ListScores(*(np.concatenate(each) for each in zip(*self.scores, strict=True)))
         n_listed, n_distinct = int(self.counts.sum()), int(np.count_nonzero(self.counts))

@@ -29,7 +29,7 @@ from deepmf.experiments.tables import format_costs, format_markdown, list_notes
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0, or 2 for a user error."""
-    options = _parser().parse_args(arguments)
+    options = _make_parser().parse_args(arguments)
     try:
         recipes = read_table(options.table, only=options.only)
         {"run": _run, "search": _search, "show": _show}[options.command](options, recipes)
@@ -73,7 +73,7 @@ def _say(progress: Progress) -> None:
     )
 
 
-def _parser() -> argparse.ArgumentParser:
+def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m deepmf.experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -27,8 +27,8 @@ def find_commit() -> str:
     """
     if given := os.environ.get("DEEPMF_COMMIT"):
         return given
-    commit = _git("rev-parse", "--short", "HEAD")
-    changed = _git("status", "--porcelain", "--", str(PACKAGE))
+    commit = _run_git("rev-parse", "--short", "HEAD")
+    changed = _run_git("status", "--porcelain", "--", str(PACKAGE))
     return (commit or "unknown") + ("-changed" if changed else "")
 
 
@@ -88,14 +88,14 @@ def _find_file(module: str) -> Path | None:
 @functools.cache
 def list_changed_files(commit: str, folder: Path = PACKAGE) -> frozenset[Path] | None:
     """Return the files that have changed since a commit; None if the commit is not in the history."""
-    if not commit or not _git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}", folder=folder):
+    if not commit or not _run_git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}", folder=folder):
         return None
-    root = Path(_git("rev-parse", "--show-toplevel", folder=folder))
-    lines = _git("diff", "--name-status", "-M", commit, "--", str(folder), folder=folder).splitlines()
+    root = Path(_run_git("rev-parse", "--show-toplevel", folder=folder))
+    lines = _run_git("diff", "--name-status", "-M", commit, "--", str(folder), folder=folder).splitlines()
     changes = [line.split("\t") for line in lines]  # M path; R087 old new; R100 for a file that was only moved
     return frozenset(root / paths[-1] for status, *paths in changes if status != "R100")
 
 
-def _git(*words: str, folder: Path = PACKAGE) -> str:
+def _run_git(*words: str, folder: Path = PACKAGE) -> str:
     shown = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
     return shown.stdout.strip()

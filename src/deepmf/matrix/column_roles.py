@@ -72,7 +72,7 @@ class Content(NamedTuple):
 UNSEEN = Content()  # of columns of which only the names are known
 
 
-def choose_columns(
+def assign_roles(
     names: Sequence[str], asked: Mapping[str, str | int | None], content: Content = UNSEEN
 ) -> dict[str, str]:
     """Choose a column for each role: as asked for, by a usual name, or the first columns left.

@@ -264,7 +264,7 @@ class EntryStore:
         conflicts: str = "error",
         row_features: Features | None = None,
         column_features: Features | None = None,
-    ) -> Extended:
+    ) -> ExtendedStore:
         """Return a store with new entries and features, and the rows and columns that must be encoded again.
 
         With `conflicts="replace"`, new values replace known ones; otherwise a different value of a known entry is an
@@ -277,7 +277,7 @@ class EntryStore:
         if column_features is not None:
             columns = columns.join(Labels(column_features.labels, axis="column"))
         if new is None:
-            grown = Extended(
+            grown = ExtendedStore(
                 self._put(rows, columns, PlacedEntries(NOTHING, NOTHING, np.empty(0))),
                 np.arange(len(self.rows), len(rows)),
                 np.arange(len(self.columns), len(columns)),
@@ -288,13 +288,13 @@ class EntryStore:
         of_rows = _set_features(self.row_features, row_features, grown.entries.rows)
         of_columns = _set_features(self.column_features, column_features, grown.entries.columns)
         store = replace(grown.entries, row_features=of_rows.features, column_features=of_columns.features)
-        return Extended(
+        return ExtendedStore(
             store, np.union1d(grown.rows, of_rows.positions), np.union1d(grown.columns, of_columns.positions)
         )
 
     def _with_entries(
         self, new: ObservedMatrix, rows: Labels, columns: Labels, conflicts: str, *, described: bool
-    ) -> Extended:
+    ) -> ExtendedStore:
         """Return a store with more labels and new entries."""
         _check_scale(self.scale, new)
         rows, columns = rows.join(new.rows), columns.join(new.columns)
@@ -316,7 +316,7 @@ class EntryStore:
         row_of, column_of = row_of[fresh], column_of[fresh]
         store = self._put(rows, columns, PlacedEntries(row_of, column_of, values[fresh], extras.take(fresh)))
         n_rows, n_columns = self.train.shape
-        return Extended(
+        return ExtendedStore(
             store,
             np.union1d(row_of[column_of < n_columns], np.arange(len(self.rows), len(rows))),
             np.union1d(column_of[row_of < n_rows], np.arange(len(self.columns), len(columns))),
@@ -514,7 +514,7 @@ class EntryStore:
         return np.array(AREAS)[codes]
 
 
-class Extended(NamedTuple):
+class ExtendedStore(NamedTuple):
     """A store after an extension, and the rows and columns whose encoding changes."""
 
     entries: EntryStore
@@ -580,7 +580,7 @@ def _build_contradiction(new: ObservedMatrix, known: FloatArray, at: int) -> Bad
 Pairs = ObservedMatrix | tuple[Iterable[Any], Iterable[Any]]  # entries, by their rows and columns
 
 
-class Forgotten(NamedTuple):
+class ReducedStore(NamedTuple):
     """A store after forgetting.
 
     rows, columns: positions in the new store of rows and columns whose encoding changes.
@@ -629,7 +629,7 @@ def plan_forget(
     )
 
 
-def forget(store: EntryStore, plan: ForgetPlan) -> Forgotten:
+def forget(store: EntryStore, plan: ForgetPlan) -> ReducedStore:
     """Return a store without some rows, columns and entries; trained rows and columns stay, without entries."""
     n_rows, n_columns = store.train.shape
     places = _train_places(store, plan)
@@ -661,7 +661,7 @@ def forget(store: EntryStore, plan: ForgetPlan) -> Forgotten:
     rows, columns = (
         np.unique(np.concatenate(parts)) for parts in ((rows, plan.rows, of_rows), (columns, plan.columns, of_columns))
     )
-    return Forgotten(
+    return ReducedStore(
         left_over.replace_entries(row_labels, column_labels, moved, dropped),
         _move_up(np.setdiff1d(rows, gone_rows), gone_rows),
         _move_up(np.setdiff1d(columns, gone_columns), gone_columns),

@@ -20,7 +20,7 @@ from deepmf.matrix.column_roles import (
     Content,
     ValueColumn,
     are_times,
-    choose_columns,
+    assign_roles,
     choose_label,
     describe_roles,
     detect_time,
@@ -204,7 +204,7 @@ def read_long_frame(
     chosen_ids = (pin_column(table.columns, each) for each in (row, column, value, count))
     asked = find_roles(left, **dict(zip(("row", "column", "value", "count"), chosen_ids, strict=True)))
     content = _look_at(table)
-    chosen = choose_columns(left, asked, content)
+    chosen = assign_roles(left, asked, content)
     if time is DETECT:
         named |= detect_time(table.columns, [*chosen.values(), *named.values()], content)
     number = chosen.get("value", chosen.get("count"))
@@ -445,7 +445,7 @@ def read_pair_columns(frame: Any, names: tuple[str, str]) -> tuple[list[Any], li
     """Return the rows and columns of a frame of pairs: in columns with these names, usual names, or the first two."""
     table = _collect(frame)
     asked = {role: name if name in table.columns else None for role, name in zip(("row", "column"), names, strict=True)}
-    chosen = choose_columns(table.columns, asked)
+    chosen = assign_roles(table.columns, asked)
     return table.get_column(chosen["row"]).to_list(), table.get_column(chosen["column"]).to_list()
 
 

@@ -108,21 +108,21 @@ class Nade(nn.Module):
         weight: Tensor = self.last.weight
         bias: Tensor = self.last.bias
         if outputs is not None:
-            places = self._places(outputs).T.flatten()
+            places = self._find_places(outputs).T.flatten()
             weight, bias = weight[places], bias[places]
         steps = functional.linear(hidden, weight).to(bias.dtype) + bias  # also where the product is in half precision
         return steps.view(len(hidden), self.n_levels, -1).cumsum(1)
 
     def level_scores_at(self, hidden: Tensor, outputs: Tensor, starts: Tensor) -> Tensor:
         """Return the scores of some outputs of each vector, (entries, levels); vector k has starts[k]:starts[k + 1]."""
-        steps = self.last.forward_at(hidden, self._places(outputs).flatten(), starts * self.n_levels)
+        steps = self.last.forward_at(hidden, self._find_places(outputs).flatten(), starts * self.n_levels)
         return steps.view(-1, self.n_levels).cumsum(1)
 
     def sum_squared_weights(self) -> Tensor:
         """Return ||W||^2 + ||V||^2: the L2 penalty."""
         return self.first.weight.square().sum() + self.last.weight.square().sum()
 
-    def _places(self, outputs: Tensor) -> Tensor:
+    def _find_places(self, outputs: Tensor) -> Tensor:
         """Return the positions of the weights of all levels of some outputs, (outputs, levels)."""
         return outputs.long()[:, None] + self.n_places * torch.arange(self.n_levels, device=outputs.device)
 
@@ -294,7 +294,7 @@ class NadePredictor(Predictor):
         """Return the expected values (rows, columns) of all pairs of some positions."""
         if isinstance(columns, slice):
             columns = np.arange(columns.start, columns.stop)
-        latents, read, outputs = self._by_role(rows, columns)
+        latents, read, outputs = self._sort_by_role(rows, columns)
         every = outputs.size == self._network.n_places and np.array_equal(outputs, np.arange(outputs.size))
         wanted = None if every else torch.from_numpy(outputs)
         block = np.empty((read.size, outputs.size))
@@ -314,7 +314,7 @@ class NadePredictor(Predictor):
     @torch.no_grad()
     def _level_scores(self, rows: IndexArray, columns: IndexArray) -> Tensor:
         """Return the scores of all levels for each pair of positions, (pairs, levels)."""
-        latents, read, outputs = self._by_role(rows, columns)
+        latents, read, outputs = self._sort_by_role(rows, columns)
         scores = torch.empty(read.size, self._network.n_levels, dtype=torch.float32)
         for start in range(0, read.size, _PAIRS_AT_A_TIME):
             some = slice(start, start + _PAIRS_AT_A_TIME)
@@ -325,7 +325,7 @@ class NadePredictor(Predictor):
             )
         return scores
 
-    def _by_role(self, rows: IndexArray, columns: IndexArray) -> tuple[Latents, IndexArray, IndexArray]:
+    def _sort_by_role(self, rows: IndexArray, columns: IndexArray) -> tuple[Latents, IndexArray, IndexArray]:
         """Return the latents of the axis that the network reads, its positions, and the positions of outputs."""
         return (self.rows, rows, columns) if self._reads_rows else (self.columns, columns, rows)
 

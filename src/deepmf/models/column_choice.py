@@ -54,12 +54,12 @@ def choose_columns(
             barred = entries.column_counts < min_entries
             barred[excluded] = True
             excluded = np.flatnonzero(barred)
-        return _bar(len(labels), excluded, include_observed)
+        return _choose_all_but(len(labels), excluded, include_observed)
     chosen = _find_positions(labels, among, "among")
     chosen = chosen[~np.isin(chosen, excluded)] if excluded.size else chosen
     chosen = chosen[entries.column_counts[chosen] >= min_entries] if min_entries else chosen
     if chosen.size > _LARGE_SHARE * len(labels) and np.all(chosen[1:] > chosen[:-1]):
-        return _bar(len(labels), np.delete(np.arange(len(labels)), chosen), include_observed)
+        return _choose_all_but(len(labels), np.delete(np.arange(len(labels)), chosen), include_observed)
     return ColumnChoice(len(labels), chosen, include_observed=include_observed)
 
 
@@ -104,13 +104,13 @@ class ColumnChoice:
         if self.include_observed:
             return Omitted(NOTHING, NOTHING, self.barred)
         entries = observed(rows)
-        lines, places = np.repeat(np.arange(rows.size), np.diff(entries.starts)), self._places_of(entries.others)
+        lines, places = np.repeat(np.arange(rows.size), np.diff(entries.starts)), self._find_places(entries.others)
         if self.among is not None:
             inside = np.flatnonzero(places >= 0)
             lines, places = lines[inside], places[inside]
         return Omitted(lines, places, self.barred)
 
-    def _places_of(self, columns: IndexArray) -> IndexArray:
+    def _find_places(self, columns: IndexArray) -> IndexArray:
         """Return the places of some columns, -1 for those that have none."""
         if self.among is None:
             return columns
@@ -158,7 +158,7 @@ def _match_features(entries: EntryStore, where: Mapping[str, Any]) -> npt.NDArra
     return entries.column_features.match(where, len(entries.columns))
 
 
-def _bar(n_columns: int, barred: IndexArray, include_observed: bool) -> ColumnChoice:
+def _choose_all_but(n_columns: int, barred: IndexArray, include_observed: bool) -> ColumnChoice:
     """Return all columns but the barred ones."""
     if n_columns - barred.size > _LARGE_SHARE * n_columns:
         return ColumnChoice(n_columns, barred=barred, include_observed=include_observed)

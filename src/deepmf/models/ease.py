@@ -265,7 +265,7 @@ def _read_entries(entries: AxisEntries, count_weight: float) -> LatentArray:
 
 
 def _weigh_entries(train: ObservedMatrix, power: float, count_weight: float) -> scipy.sparse.csr_array:
-    """Return the matrix of all entries, each with the share of entries of its row, relative to the mean, to a power.
+    """Return the matrix of all entries, each weighted by (mean row length / length of its row) to a power.
 
     Counts of interactions and weights of entries are read as EASE reads them.
     """

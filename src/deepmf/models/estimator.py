@@ -35,7 +35,7 @@ from deepmf.models.fitting import (
     fill_settings,
     gather_entries,
     identify_training,
-    removing_checkpoint,
+    remove_checkpoint_when_over,
     report_ending,
     to_matrix,
     warn_of_constant_times,
@@ -174,7 +174,7 @@ class Estimator(ABC):
         start = None if start_from is None else chosen._check_start(start_from, entries, aligned)
         path = None if checkpoint is None else Path(checkpoint)
         with (
-            removing_checkpoint(
+            remove_checkpoint_when_over(
                 None if keep_checkpoint else path, is_over=lambda: self.history_.stopped != "interrupted"
             ),
             self._use_settings_of(chosen),

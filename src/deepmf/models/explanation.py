@@ -198,10 +198,10 @@ def explain_targets(
             explain_targets(predictor, axis, entries, labels, own, targets[[k]], n, encoding=encoding)[0]
             for k in range(targets.size)
         ]
-    predictions = _predictions(predictor, axis, np.array([own]), targets)[0]
-    candidates = _candidates(predictor, axis, entries, targets, n)
-    with_all = _predictions(_encode(predictor, axis, entries), axis, np.array([0]), targets)
-    effects = with_all - _predictions_without(predictor, axis, entries, candidates, targets)
+    predictions = _predict(predictor, axis, np.array([own]), targets)[0]
+    candidates = _choose_candidates(predictor, axis, entries, targets, n)
+    with_all = _predict(_encode(predictor, axis, entries), axis, np.array([0]), targets)
+    effects = with_all - _predict_without(predictor, axis, entries, candidates, targets)
     best = np.argsort(-np.abs(effects), axis=0, kind="stable")[:n]  # (n, targets)
     of_features = _find_feature_effects(predictor, axis, entries, encoding, targets, with_all[0])
     return [
@@ -229,7 +229,7 @@ def _find_feature_effects(
     if not items or entries.features is None:
         return [[] for _ in range(targets.size)]
     without = entries.with_features_of(entries.features.without_inputs([item.inputs for item in items]))
-    effects = with_all - _predictions(_encode(predictor, axis, without), axis, np.arange(len(items)), targets)
+    effects = with_all - _predict(_encode(predictor, axis, without), axis, np.arange(len(items)), targets)
     return [
         sorted(
             (FeatureEffect(item.name, item.text, float(effect)) for item, effect in zip(items, column, strict=True)),
@@ -243,7 +243,9 @@ def _count_most_candidates(entries: AxisEntries, n: int) -> int:
     return max(min(_MOST_CANDIDATES, _MOST_ENTRIES // max(entries.values.size, 1)), n)
 
 
-def _candidates(predictor: Predictor, axis: Axis, entries: AxisEntries, targets: IndexArray, n: int) -> IndexArray:
+def _choose_candidates(
+    predictor: Predictor, axis: Axis, entries: AxisEntries, targets: IndexArray, n: int
+) -> IndexArray:
     """Return the entries that are left out in turn; if these are not all, there is one target."""
     most = _count_most_candidates(entries, n)
     if entries.values.size <= most:
@@ -263,7 +265,7 @@ def _encode(predictor: Predictor, axis: Axis, entries: AxisEntries) -> Predictor
     return predictor.with_rows(entries) if axis == "row" else predictor.with_columns(entries)
 
 
-def _predictions_without(
+def _predict_without(
     predictor: Predictor, axis: Axis, entries: AxisEntries, left_out: IndexArray, targets: IndexArray
 ) -> FloatArray:
     """Return the predictions without each of some entries, (left out, targets)."""
@@ -272,11 +274,11 @@ def _predictions_without(
     for start in range(0, left_out.size, step):
         some = left_out[start : start + step]
         without = predictor.with_rows_without_each if axis == "row" else predictor.with_columns_without_each
-        parts.append(_predictions(without(entries, some), axis, np.arange(some.size), targets))
+        parts.append(_predict(without(entries, some), axis, np.arange(some.size), targets))
     return np.concatenate(parts)
 
 
-def _predictions(predictor: Predictor, axis: Axis, own: IndexArray, targets: IndexArray) -> FloatArray:
+def _predict(predictor: Predictor, axis: Axis, own: IndexArray, targets: IndexArray) -> FloatArray:
     """Return the predictions of some rows (or columns) for the targets, (own, targets)."""
     at = np.repeat(own, targets.size), np.tile(targets, own.size)
     scores = predictor.score_pairs(*(at if axis == "row" else at[::-1]))

@@ -67,7 +67,7 @@ class Fitted:
         row_features: Features | None = None,
         column_features: Features | None = None,
         conflicts: Conflicts = "error",
-    ) -> Extended:
+    ) -> ExtendedState:
         """Return the state with more entries and features, and the rows and columns that were encoded for them."""
         known, given = self.entries, self.given
         more: dict[str, Any] = {"row_features": row_features, "column_features": column_features}
@@ -77,7 +77,7 @@ class Fitted:
         entries, rows, columns = known.extend(new, conflicts=conflicts, **more)
         areas.check_new("row", known.rows, entries.rows)
         areas.check_new("column", known.columns, entries.columns)
-        return Extended(replace(self, given=given).encode_again(entries, rows, columns, areas), rows, columns)
+        return ExtendedState(replace(self, given=given).encode_again(entries, rows, columns, areas), rows, columns)
 
     def encode_again(self, entries: EntryStore, rows: IndexArray, columns: IndexArray, areas: PredictedAreas) -> Fitted:
         """Return the state with other entries, from which some rows and columns are encoded again."""
@@ -100,7 +100,7 @@ class Fitted:
         return parts
 
 
-class Extended(NamedTuple):
+class ExtendedState(NamedTuple):
     """A state with more entries, and the positions of the rows and columns that were encoded for them."""
 
     fitted: Fitted

@@ -135,10 +135,10 @@ def to_matrix(given: Any, scale: Scale | None = None) -> Any:
 def check_matrix(given: Any, taker: str) -> None:
     """Refuse anything but an `ObservedMatrix`, and name the constructor to call."""
     if not isinstance(given, ObservedMatrix):
-        raise BadEntries(f"{taker} takes an ObservedMatrix; got {type(given).__name__} ({_makes_one(given)})")
+        raise BadEntries(f"{taker} takes an ObservedMatrix; got {type(given).__name__} ({_name_constructor(given)})")
 
 
-def _makes_one(given: Any) -> str:
+def _name_constructor(given: Any) -> str:
     """Name the function that makes a matrix from an object."""
     if isinstance(given, str | Path):
         return "read_matrix reads one from a file"
@@ -285,7 +285,7 @@ class Fitting:
 
 
 @contextmanager
-def removing_checkpoint(path: Path | None, *, is_over: Callable[[], bool]) -> Iterator[None]:
+def remove_checkpoint_when_over(path: Path | None, *, is_over: Callable[[], bool]) -> Iterator[None]:
     """Remove a checkpoint when training is over or has diverged; otherwise it stays, to continue from."""
     over = False
     try:

@@ -65,13 +65,13 @@ class Folded(ABC):
 
     def predict(self, labels: Iterable[Any], /, *, at: Any = None) -> FloatArray:
         """Return the predictions for some labels of the other axis, at a time as in `Model.predict`."""
-        pairs, drift = self._pairs(labels), self.drift_at(at)
+        pairs, drift = self._list_pairs(labels), self.drift_at(at)
         predicted = self.predictor.predict(*pairs)
         return self._reshape(predicted if drift is None else drift.move_pairs(predicted, *pairs))
 
     def predict_levels(self, labels: Iterable[Any], /, *, at: Any = None, metric: str = "rmse") -> FloatArray:
         """Return the legal levels that are best by a metric."""
-        pairs, drift = self._pairs(labels), self.drift_at(at)
+        pairs, drift = self._list_pairs(labels), self.drift_at(at)
         if drift is None:
             return self._reshape(self.predictor.levels(*pairs, metric=metric))
         check_levels(self.entries.scale, metric)
@@ -81,12 +81,12 @@ class Folded(ABC):
 
     def predict_distribution(self, labels: Iterable[Any], /, *, at: Any = None) -> FloatArray:
         """Return the probability of each level."""
-        return self._reshape(self._predict_distributions(*self._pairs(labels), self.drift_at(at)).probabilities)
+        return self._reshape(self._predict_distributions(*self._list_pairs(labels), self.drift_at(at)).probabilities)
 
     def predict_interval(self, labels: Iterable[Any], /, *, at: Any = None, coverage: float = 0.9) -> Interval:
         """Return intervals that contain the true value with about this probability."""
         check_coverage(coverage)
-        found = self._predict_distributions(*self._pairs(labels), self.drift_at(at))
+        found = self._predict_distributions(*self._list_pairs(labels), self.drift_at(at))
         return Interval(*(self._reshape(end) for end in found.ends(coverage, self.entries.scale).T))
 
     def drift_at(self, at: Any = None) -> DriftAt | None:
@@ -125,7 +125,7 @@ class Folded(ABC):
     def __len__(self) -> int:
         return int(self.observed.starts.size) - 1
 
-    def _pairs(self, labels: Iterable[Any]) -> tuple[IndexArray, IndexArray]:
+    def _list_pairs(self, labels: Iterable[Any]) -> tuple[IndexArray, IndexArray]:
         positions = self._others.positions(labels)
         return self._order_axes(np.repeat(np.arange(len(self)), positions.size), np.tile(positions, len(self)))
 

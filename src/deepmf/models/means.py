@@ -100,12 +100,12 @@ class EffectEncoder(Encoder):
 
     def rows(self, entries: AxisEntries, columns: Latents) -> Any:
         """Return (mean + effect, 1) of each row."""
-        effects = self._effects(entries, self.row_deviations(entries, columns), self.feature_weights.rows)
+        effects = self._estimate_effects(entries, self.row_deviations(entries, columns), self.feature_weights.rows)
         return np.column_stack([self.mean + effects, np.ones(effects.size)])
 
     def columns(self, entries: AxisEntries, rows: Latents) -> Any:
         """Return (1, effect) of each column, from its own entries alone."""
-        effects = self._effects(entries, entries.values - self.mean, self.feature_weights.columns)
+        effects = self._estimate_effects(entries, entries.values - self.mean, self.feature_weights.columns)
         return np.column_stack([np.ones(effects.size), effects])
 
     def row_deviations(self, entries: AxisEntries, columns: Latents) -> FloatArray:
@@ -118,7 +118,7 @@ class EffectEncoder(Encoder):
         """Return the weights of features."""
         return Packed({}, self.feature_weights.tensors())
 
-    def _effects(self, entries: AxisEntries, deviations: FloatArray, weights: FloatArray | None) -> FloatArray:
+    def _estimate_effects(self, entries: AxisEntries, deviations: FloatArray, weights: FloatArray | None) -> FloatArray:
         prior = compute_prior(entries, weights)
         if prior is None:
             return compute_effects(entries, deviations, self._shrinkage)
@@ -170,15 +170,15 @@ class Means(Model):
         n_rows, n_columns = entries.train.shape
         encoder, no_rows = EffectEncoder(entries.train.mean, self.settings.shrinkage), Latents(np.empty((0, 2)))  # type: ignore[arg-type]
         by_column, by_row = entries.column_entries(np.arange(n_columns)), entries.row_entries(np.arange(n_rows))
-        weights = self._feature_weights(by_column, by_column.values - encoder.mean)
+        weights = self._learn_feature_weights(by_column, by_column.values - encoder.mean)
         encoder.feature_weights = FeatureWeights(columns=weights)
         columns = Latents(encoder.columns(by_column, no_rows))
-        weights = self._feature_weights(by_row, encoder.row_deviations(by_row, columns))
+        weights = self._learn_feature_weights(by_row, encoder.row_deviations(by_row, columns))
         encoder.feature_weights = encoder.feature_weights._replace(rows=weights)
         rows = Latents(encoder.rows(by_row, columns))
         return Predictor(rows, columns, encoder, Readout(entries.scale), _N_BESIDE)
 
-    def _feature_weights(self, entries: AxisEntries, deviations: FloatArray) -> FloatArray | None:
+    def _learn_feature_weights(self, entries: AxisEntries, deviations: FloatArray) -> FloatArray | None:
         """Return the weights (inputs, 1) by which features say what effects are; None where there are none.
 
         Every entry counts the same: a new row or column is predicted at its entries, and there are more of those of

@@ -192,7 +192,7 @@ class Encoder(ABC):
         return self.columns(entries.without_each(left_out), rows)
 
     def pack(self) -> Packed:
-        """Return what it has learned."""
+        """Return the learned tensors by name."""
         return Packed({}, {})
 
 

@@ -121,7 +121,7 @@ class Presence:
 
     def log_probabilities(self, scores: Numbers) -> Numbers:
         """Return the logarithms of the probabilities that entries exist, from scores times powers of popularity."""
-        log_odds: Numbers = self.intercept + self.score_power * _library_of(scores).log(make_positive(scores))
+        log_odds: Numbers = self.intercept + self.score_power * _find_library(scores).log(make_positive(scores))
         if isinstance(log_odds, Tensor):
             return functional.logsigmoid(log_odds)
         found: Numbers = -np.logaddexp(0.0, -log_odds)
@@ -138,13 +138,13 @@ class Presence:
 
 def make_positive(scores: Numbers) -> Numbers:
     """Return scores as positive numbers in the same order; large scores hardly change."""
-    library = _library_of(scores)
+    library = _find_library(scores)
     sums = library.sqrt(library.square(scores) + SMALL_SCORE**2) + library.abs(scores)
     positive: Numbers = library.where(scores > 0, sums / 2, SMALL_SCORE**2 / (2 * sums))
     return positive
 
 
-def _library_of(numbers: Any) -> Any:
+def _find_library(numbers: Any) -> Any:
     """Return numpy for an array, torch for a tensor."""
     return torch if isinstance(numbers, Tensor) else np
 

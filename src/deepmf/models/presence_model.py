@@ -39,7 +39,7 @@ class PresenceModel(ABC):
     @classmethod
     @abstractmethod
     def prepare(cls, train: ObservedMatrix, count_weight: float = 0.0, device: torch.device = CPU) -> Any:
-        """Return what fits to a matrix with several penalties share; the device is the one to fit on."""
+        """Return the data that fits with different penalties share, on the device to fit on."""
 
     @classmethod
     @abstractmethod
@@ -68,7 +68,7 @@ class PresenceModel(ABC):
 
     @abstractmethod
     def describe_rows(self, entries: AxisEntries) -> Any:
-        """Return what the scores of rows with these entries over the trained columns are computed from."""
+        """Return rows with these entries over the trained columns, ready for scoring."""
 
     @abstractmethod
     def score_block(self, described: Any, columns: slice | IndexArray) -> npt.NDArray[Any]:
@@ -100,7 +100,7 @@ class PresenceModel(ABC):
 
     @abstractmethod
     def pack(self) -> dict[str, npt.NDArray[Any]]:
-        """Return what was learned as tensors by name, without new columns: these are described by their entries."""
+        """Return the learned tensors by name; new columns are left out, because their entries describe them."""
 
     @classmethod
     @abstractmethod
@@ -117,7 +117,7 @@ class DevicePresence(Protocol):
 
 
 def weigh_counts(counts: FloatArray, count_weight: float) -> LatentArray:
-    """Return the weights of entries that happened so often."""
+    """Return the weight of each entry by its count."""
     if not count_weight:
         return np.ones(counts.shape, dtype=np.float32)
     return (1.0 + count_weight * np.log(np.maximum(counts, 1.0))).astype(np.float32)

@@ -537,12 +537,12 @@ class Recommendations:
             waiting.append(part)
             n_lines += part.columns.size
             if n_lines >= _LINES_AT_A_TIME:
-                yield self._frame(waiting)
+                yield self._build_frame(waiting)
                 waiting, n_lines = [], 0
         if waiting:
-            yield self._frame(waiting)
+            yield self._build_frame(waiting)
 
-    def _frame(self, parts: list[RankedRows]) -> Any:
+    def _build_frame(self, parts: list[RankedRows]) -> Any:
         """Return the frame of some ranked rows."""
         polars, schema, entries = import_polars(), self.schema, self.entries
         best = join_ranked(parts)

@@ -119,7 +119,7 @@ class Relevance:
         return self.presence.add_popularity(scores, self.popularity[columns], self.factors[columns])
 
     def describe(self, rows: IndexArray) -> DescribedRows:
-        """Return what the probabilities of some rows are computed from; that of the last rows is kept."""
+        """Return the inputs of the probabilities of some rows; those of the last rows are cached."""
         last = self._last
         if last is not None and np.array_equal(last[0], rows):
             return last[1]

@@ -80,7 +80,7 @@ class WarmStart:
         that stay fresh. A label that the model was not trained on keeps its fresh weights.
         """
         return {
-            name: tensor if self._of_other_features(name) else self._weight(name, tensor, learned[name], lines)
+            name: tensor if self._of_other_features(name) else self._match_lines(name, tensor, learned[name], lines)
             for name, tensor in fresh.items()
         }
 
@@ -92,7 +92,7 @@ class WarmStart:
         old, new = getattr(self.entries, axis), getattr(self, axis)
         return old is None or old.encoding != new.encoding
 
-    def _weight(self, name: str, fresh: Tensor, learned: Tensor, lines: Mapping[str, LineOf]) -> Tensor:
+    def _match_lines(self, name: str, fresh: Tensor, learned: Tensor, lines: Mapping[str, LineOf]) -> Tensor:
         line_of = lines.get(name, "all")
         if line_of is None:
             return fresh

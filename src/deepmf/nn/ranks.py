@@ -41,7 +41,7 @@ class Ranks:
 
     def find_lines(self, n_lines: int) -> slice:
         """Return the slice of `n_lines` lines that belongs to this rank; it may be empty."""
-        each = self._each(n_lines)
+        each = self._count_lines(n_lines)
         return slice(min(self.index * each, n_lines), min((self.index + 1) * each, n_lines))
 
     def take_share(self, lines: Tensor) -> Tensor:
@@ -113,11 +113,11 @@ class Ranks:
         decision: Decision = outcome[0]
         return decision
 
-    def _each(self, n_lines: int) -> int:
+    def _count_lines(self, n_lines: int) -> int:
         return -(-n_lines // self.size)
 
     def _reduce_scatter(self, parts: Tensor) -> Tensor:
-        each = self._each(len(parts))
+        each = self._count_lines(len(parts))
         share = parts.new_empty(each, *parts.shape[1:])
         with report_lost_ranks():
             _find_collective("reduce_scatter_single", "reduce_scatter_tensor")(share, _pad(parts, each * self.size))
@@ -125,7 +125,7 @@ class Ranks:
         return share[: lines.stop - lines.start]
 
     def _all_gather(self, share: Tensor, n_lines: int) -> Tensor:
-        each = self._each(n_lines)
+        each = self._count_lines(n_lines)
         return self.stack(_pad(share, each)).flatten(0, 1)[:n_lines]
 
 

@@ -100,13 +100,13 @@ class Batcher(Generic[Job, Result]):
     def _take_batch(self) -> list[tuple[Job, Future[Result]] | None]:
         """Wait for a job; return it with the jobs behind it that fit into the same batch."""
         batch = [self._waiting.get()]
-        cost_left = self._max_cost - self._cost_of(batch[0])
+        cost_left = self._max_cost - self._find_cost(batch[0])
         while len(batch) < MAX_BATCH and self._waiting.queue:
-            cost_left -= self._cost_of(self._waiting.queue[0])  # only this thread takes jobs
+            cost_left -= self._find_cost(self._waiting.queue[0])  # only this thread takes jobs
             if cost_left < 0:
                 break
             batch.append(self._waiting.get())
         return batch
 
-    def _cost_of(self, item: tuple[Job, Future[Result]] | None) -> int:
+    def _find_cost(self, item: tuple[Job, Future[Result]] | None) -> int:
         return 0 if item is None else self._cost(item[0])

@@ -152,7 +152,7 @@ class ShardedCheckpoint(Checkpoint):
     def read(self) -> TrainingState | None:
         """Return the stored state, None if there is none; refuse the state of another run."""
         with report_lost_ranks():
-            found = _decide(self._last_content)
+            found = _decide(self._read_last_content)
             if found is None:
                 return None
             folder, content = found
@@ -199,7 +199,7 @@ class ShardedCheckpoint(Checkpoint):
         for old in before.values():
             shutil.rmtree(old, ignore_errors=True)
 
-    def _last_content(self) -> tuple[Path, dict[str, Any]] | None:
+    def _read_last_content(self) -> tuple[Path, dict[str, Any]] | None:
         """Return the folder of the last state and its content, after checking its shards."""
         if self.path.is_file():
             raise BadModelFile(
@@ -228,7 +228,7 @@ class ShardedCheckpoint(Checkpoint):
         reader = HuggingFaceStorageReader(str(folder))
         try:
             described: Mapping[str, Any] = reader.read_metadata().state_dict_metadata
-            local = {name: self._empty(name, each) for name, each in described.items()}
+            local = {name: self._make_empty(name, each) for name, each in described.items()}
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 placed = {name: self._distribute(name, tensor) for name, tensor in local.items()}
@@ -243,7 +243,7 @@ class ShardedCheckpoint(Checkpoint):
             for name, tensor in local.items()
         }
 
-    def _empty(self, name: str, described: Any) -> Tensor:
+    def _make_empty(self, name: str, described: Any) -> Tensor:
         """Return an empty tensor for the part of a stored tensor that this rank holds."""
         shape, division, ranks = list(described.size), self._find_division(name), find_ranks()
         if division is not None:

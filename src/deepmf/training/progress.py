@@ -188,20 +188,20 @@ class _Bar(EpochDisplay):
         self._status.update(record, history)
         self._progress.start()  # not before: the line of the plan must end first
         done, state = record.epoch + 1, self._status.describe_epoch(record)
-        self._progress.update(self._task, completed=done, epochs=self._epochs(done), state=state)
+        self._progress.update(self._task, completed=done, epochs=self._format_epochs(done), state=state)
 
     def show_stage(self, name: str) -> None:
         """Show a stage by a bar without an end, because its length is unknown."""
         self._progress.start()
         self._progress.remove_task(self._task)
-        epochs, state = self._epochs(self._status.n_epochs), self._status.describe_stage(name)
+        epochs, state = self._format_epochs(self._status.n_epochs), self._status.describe_stage(name)
         self._task = self._progress.add_task(self._title, total=None, epochs=epochs, state=state)
 
     def close(self) -> None:
         """Remove the bar."""
         self._progress.stop()
 
-    def _epochs(self, done: int) -> str:
+    def _format_epochs(self, done: int) -> str:
         return f"{done:{len(str(self._n_epochs))}}/{self._n_epochs}"
 
 
