@@ -105,7 +105,7 @@ def test_the_rows_of_a_matrix_whatever_their_labels(means: Means) -> None:
 def test_every_history_is_checked(means: Means) -> None:
     for wrong, message in (
         ((["column 1", "column 1"], [1, 2]), "'column 1' .*twice"),
-        ((["column 1"], [1, 2]), "of one length; got 1 and 2"),
+        ((["column 1"], [1, 2]), "same length; got 1 and 2"),
         (([], []), "a row needs at least one entry"),
     ):
         with pytest.raises(BadEntries, match=message):

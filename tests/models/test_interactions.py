@@ -87,7 +87,7 @@ def test_folding_in_takes_columns_alone_and_counts_repeats(model: ALS) -> None:
     assert many.recommend(2).labels.shape == (2, 2)
     with pytest.raises(OffScale, match="interactions"):
         model.fold_in(["i0"], [-1])
-    with pytest.raises(BadEntries, match="one length"):
+    with pytest.raises(BadEntries, match="same length"):
         model.fold_in(["i0"], [1, 2])
 
 

@@ -123,7 +123,7 @@ def test_an_extension_that_belongs_to_another_training(file: StoredFile) -> None
     refused(file, {}, text, message="rows of the stored extension")
     for name, each in file.tensors.items():
         if name.endswith(".positions") and each.size:
-            refused(file, {}, {name: each - 1 - each[0]}, message="positions|not all there")
+            refused(file, {}, {name: each - 1 - each[0]}, message="positions|missing")
 
 
 def test_an_extension_by_what_was_trained_on(tmp_path: Path) -> None:

@@ -85,7 +85,9 @@ def impute(
     with open_input(table) as file:
         frame = read_mixed_table(file, separator=reading.field_separator, decimal=decimal, encoding=encoding)
     if many is not None and _NUMBER_OF_TABLE in frame.columns:
-        raise BadEntries(f"{name_file(table)}: a column is called {_NUMBER_OF_TABLE!r}, as that of --many; rename it")
+        raise BadEntries(
+            f"{name_file(table)}: --many writes a column {_NUMBER_OF_TABLE!r}, and the table has one; rename it"
+        )
     features = _split_names(frame, feature_columns, "--feature-columns")
     given = _GappyTable.of(frame, table, _split_names(frame, exclude_columns, "--exclude-columns"), features)
     imputer = DMFImputer(

@@ -108,7 +108,7 @@ def evaluate(
     [('I', 1, 1.0), ('all', 1, 1.0)]
     """
     if test.n_entries == 0:
-        raise BadEntries("the test matrix has no entries to evaluate on")
+        raise BadEntries("the test matrix has no entries to evaluate")
     check_unknown(unknown)
     entries = test.entries()
     _check_on_scale(model.scale_, entries)
@@ -121,7 +121,7 @@ def evaluate(
         if np.any(inside):
             errors.append(_measure(area, predictions, entries.values, inside))
     if not errors:
-        raise BadEntries("the model knows the row and column of no test entry, so there is nothing to evaluate on")
+        raise BadEntries("no test entry has a row and a column that the model knows, so there is nothing to evaluate")
     included = (predictions.areas != UNKNOWN) | (unknown == "fallback")
     return Evaluation([*errors, _measure("all", predictions, entries.values, included)])
 

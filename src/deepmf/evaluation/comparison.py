@@ -118,7 +118,7 @@ def compare(
     unfitted = _build_candidates(models, seed=seed)
     if metric in ERROR_METRICS and not matrix.has_values:
         raise BadSetting(
-            f"interactions have no values to predict, so no {metric.upper()}; set a ranking metric, such as ndcg",
+            f"interactions have no values, so there is no {metric.upper()}; set a ranking metric, such as ndcg",
             hint=Hint("metric='ndcg'", "--metric ndcg"),
         )
     ranking = None if metric in ERROR_METRICS else RankingPlan.of(matrix, metric, n, relevant, rank_by, candidates)

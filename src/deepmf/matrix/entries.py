@@ -747,7 +747,7 @@ def _find_pairs(store: EntryStore, entries: Pairs | None, missing: str) -> tuple
         for labels, items in zip((store.rows, store.columns), given, strict=True)
     )
     if row_of.size != column_of.size:
-        raise BadEntries(f"rows and columns must be of one length; got {row_of.size} and {column_of.size}")
+        raise BadEntries(f"rows and columns must have the same length; got {row_of.size} and {column_of.size}")
     known = (row_of >= 0) & (column_of >= 0)
     row_of, column_of = row_of[known].astype(np.int64), column_of[known].astype(np.int64)
     there = ~np.isnan(store.values_at(row_of, column_of))

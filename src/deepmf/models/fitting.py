@@ -334,7 +334,7 @@ def _check_alike(fingerprint: dict[str, Any]) -> None:
         differing = [name for name in first | other if first.get(name) != other.get(name)]
         if differing:
             raise BadSetting(
-                f"all processes must fit the same, and process {rank} differs from process 0 in its "
+                f"all processes must fit the same model, and process {rank} differs from process 0 in its "
                 f"{', '.join(differing)}; give every process the same files and settings"
             )
 

@@ -335,7 +335,7 @@ def _check_history(
 ) -> None:
     axis = others.axis
     if positions.size != values.size:
-        raise BadEntries(f"{axis}s and values are pairs, so of one length; got {positions.size} and {values.size}")
+        raise BadEntries(f"{axis}s and values must have the same length; got {positions.size} and {values.size}")
     if positions.size == 0:
         raise BadEntries(f"a {of} needs at least one entry{', or features,' if or_features else ''} to be folded in")
     distinct, counts = np.unique(positions, return_counts=True)

@@ -133,7 +133,7 @@ class NetworkModel(Model):
         for name, tensor in wanted.items():
             read_numbers(tensors, f"network.{name}", str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
             if has_values_to_check(tensors) and name.endswith("running_var") and np.any(stored[name] < 0):
-                raise BadModelFile(f"the tensor network.{name} must be of variances; some are below 0")
+                raise BadModelFile(f"the tensor network.{name} holds variances; some are below 0")
         network.load_state_dict({name: torch.from_numpy(tensor) for name, tensor in stored.items()}, assign=True)
         return network.eval()
 
@@ -143,7 +143,7 @@ class NetworkModel(Model):
             with torch.device("meta"):
                 return self._new_network(entries)
         except (RuntimeError, TypeError) as error:  # sizes whose product no number of 64 bits holds
-            raise BadModelFile(f"no network can be of the size that the stored settings ask for ({error})") from error
+            raise BadModelFile(f"a network of the size in the stored settings cannot be built ({error})") from error
 
 
 def sparse_vectors(entries: AxisEntries, inputs: npt.NDArray[Any]) -> SparseVectors:

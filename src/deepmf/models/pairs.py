@@ -112,7 +112,7 @@ def find_pairs(entries: EntryStore, rows: Iterable[Any], columns: Iterable[Any],
     check_unknown(unknown)
     row_array, column_array = build_label_array(rows, axis="row"), build_label_array(columns, axis="column")
     if row_array.size != column_array.size:
-        raise BadEntries(f"rows and columns are pairs, so of one length; got {row_array.size} and {column_array.size}")
+        raise BadEntries(f"rows and columns must have the same length; got {row_array.size} and {column_array.size}")
     pairs = LabelPairs(entries.rows.find(row_array), entries.columns.find(column_array), unknown)
     if unknown == "error" and not np.all(pairs.are_known):
         check_known((entries.rows, row_array), (entries.columns, column_array))

@@ -418,5 +418,5 @@ def _unpack(tensors: Tensors, axis: str, shape: tuple[int, int], count: int, kin
     new = np.arange(shape[0], count)
     rising = np.all(np.diff(positions) > 0) and (positions.size == 0 or 0 <= positions[0] <= positions[-1] < count)
     if not rising or not np.array_equal(positions[positions >= shape[0]], new):
-        raise BadModelFile(f"the stored latents of {axis} are not all there")
+        raise BadModelFile(f"some stored latents of {axis} are missing")
     return Latents(base, positions, extra)

@@ -129,7 +129,7 @@ def find(
     areas = evaluate(model, test, unknown=unknown)
     known = select_known_entries(model, test)
     if known.n_entries == 0:
-        raise BadEntries("the model knows the row and column of no test entry, so there is nothing to report on")
+        raise BadEntries("no test entry has a row and a column that the model knows, so there is nothing to report")
     measured = _measure(model, areas, known, name=type(model).__name__)
     has_levels = model.scale_.levels is not None
     no_ranking = ""

@@ -430,7 +430,7 @@ def _unpack_column(content: Any) -> ColumnEncoding:
         try:
             np.datetime64(latest, "D")
         except ValueError as error:
-            raise BadModelFile(f"the stored date of {name!r} is none: {reprlib.repr(latest)}") from error
+            raise BadModelFile(f"the stored date of {name!r} does not exist: {reprlib.repr(latest)}") from error
         return DateEncoding(
             name, latest, _unpack_number(read_field(content, "year")), _unpack_number(read_field(content, "age"))
         )
@@ -449,7 +449,7 @@ def _unpack_number(content: Any) -> NumberEncoding:
         not (np.isfinite([mean, spread, *places]).all() and spread > 0 and np.all(np.diff(places) > 0))
         or len(knots) == 1
     ):
-        raise BadModelFile(f"the stored numbers of the feature {name!r} cannot be those of one")
+        raise BadModelFile(f"the stored numbers of the feature {name!r} are impossible")
     return NumberEncoding(name, mean, spread, tuple(places))
 
 

@@ -122,7 +122,7 @@ class History:
         if best is not None and (type(best) is not int or not 0 <= best <= len(records)):
             raise BadModelFile(f"the stored history has {len(records)} epochs; its best one cannot be {_shorten(best)}")
         if not isinstance(plain["stopped"], str) or plain["stopped"] not in ENDINGS:
-            raise BadModelFile(f"the stored history cannot have ended by {_shorten(plain['stopped'])}")
+            raise BadModelFile(f"the stored history has an unknown end: {_shorten(plain['stopped'])}")
         threads = plain["threads"]
         if threads is not None and (type(threads) is not int or threads < 1):
             raise BadModelFile(f"the stored number of threads must be at least 1; got {_shorten(threads)}")
@@ -183,7 +183,7 @@ def _read_record(plain: Any, epoch: int) -> EpochRecord:
     """Return the stored record of an epoch."""
     _check_names(plain, EpochRecord, f"record of epoch {epoch}")
     if type(plain["epoch"]) is not int or plain["epoch"] != epoch:
-        raise BadModelFile(f"the stored record of epoch {epoch} cannot be that of {_shorten(plain['epoch'])}")
+        raise BadModelFile(f"the stored record of epoch {epoch} is numbered {_shorten(plain['epoch'])}")
     notes = plain["notes"]
     if not isinstance(notes, dict) or not all(map(_is_note, notes.values())):
         raise BadModelFile(f"the stored notes of an epoch must be numbers or lists of them; got {_shorten(notes)}")
