@@ -10,7 +10,7 @@ import pytest
 from deepmf import Means
 from deepmf import mlflow as flavour
 from deepmf.datasets import generate
-from deepmf.matrix.frames import TableForm
+from deepmf.matrix import TableForm
 
 RATINGS = generate(40, 20, density=0.4, seed=0).matrix.with_form(TableForm("user", "film", "stars"))
 

@@ -10,7 +10,7 @@ import pytest
 from deepmf.cli.app import main
 from deepmf.data import AreaSplit, split_areas
 from deepmf.datasets import generate
-from deepmf.matrix.frames import TableForm
+from deepmf.matrix import TableForm
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.means import Means
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deepmf.data import AreaSplit
-from deepmf.matrix.frames import TableForm
+from deepmf.matrix import TableForm
 from deepmf.models.explanation import Explanation
 from deepmf.models.loading import load
 from deepmf.models.means import Means

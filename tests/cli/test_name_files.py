@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from deepmf.data import AreaSplit
-from deepmf.matrix.frames import TableForm
+from deepmf.matrix import TableForm
 from deepmf.models.als import ALS
 from deepmf.models.loading import load
 

@@ -15,7 +15,7 @@ import pytest
 
 from deepmf.cli.app import main
 from deepmf.data import AreaSplit
-from deepmf.matrix.frames import TableForm
+from deepmf.matrix import TableForm
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.loading import load

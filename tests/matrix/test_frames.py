@@ -12,9 +12,9 @@ import pytest
 
 from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.column_roles import assign_roles, is_guess
-from deepmf.matrix.frames import PLAIN, TableForm
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.matrix.table_form import PLAIN, TableForm
 
 LONG = {"user": ["ann", "bob", "ann"], "item": [7, 7, 9], "rating": [4.0, 2.5, 1.0]}
 

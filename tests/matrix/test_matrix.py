@@ -29,7 +29,7 @@ from deepmf.errors import (
     UnknownLabel,
     UnreadableFile,
 )
-from deepmf.matrix.frames import TableForm
+from deepmf.matrix import TableForm
 from deepmf.matrix.matrix import ENDINGS, ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import sort_by_row

@@ -4,8 +4,8 @@ import polars
 import pytest
 
 from deepmf.errors import BadSetting
+from deepmf.matrix import TableForm
 from deepmf.matrix.features import Features
-from deepmf.matrix.frames import TableForm
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.names import Names, choose_name_field, join_names, read_names, take_names_from
 

@@ -17,8 +17,7 @@ import pytest
 from deepmf.data import read_matrix, split_areas, split_entries
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, CannotSave, OffScale, UnreadableFile
-from deepmf.matrix import matrix, packed, packed_writer
-from deepmf.matrix.frames import TableForm
+from deepmf.matrix import TableForm, matrix, packed, packed_writer
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.packed import MANIFEST, verify_store
 from deepmf.matrix.packed_writer import ArrayFile, Buckets, split_evenly

@@ -15,8 +15,8 @@ from tests.models.test_interactions import make_clicks, own_kind
 from tests.waiting import PATIENCE, wait_until
 
 from deepmf.datasets import generate
+from deepmf.matrix import TableForm
 from deepmf.matrix.features import Features
-from deepmf.matrix.frames import TableForm
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.base import Model

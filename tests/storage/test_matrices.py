@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepmf.errors import BadModelFile, BadSetting
-from deepmf.matrix.frames import TableForm
+from deepmf.matrix import TableForm
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale

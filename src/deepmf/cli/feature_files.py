@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from deepmf.matrix.features import AxisFeatures, Features
-    from deepmf.matrix.frames import TableForm
     from deepmf.matrix.labels import Labels
     from deepmf.matrix.matrix import ObservedMatrix
+    from deepmf.matrix.table_form import TableForm
     from deepmf.models.base import Model
 
 

@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from deepmf.data.columns import ReadColumns
     from deepmf.data.layout import IsKnown, LineKind
     from deepmf.data.read import ReadOptions
-    from deepmf.matrix.frames import TableForm
     from deepmf.matrix.labels import Labels
     from deepmf.matrix.matrix import Missing, ObservedMatrix
     from deepmf.matrix.scale import Scale
     from deepmf.matrix.sorting import Duplicates
+    from deepmf.matrix.table_form import TableForm
     from deepmf.models.base import Model
     from deepmf.models.fold_in import FoldedRows
 

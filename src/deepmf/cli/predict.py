@@ -87,7 +87,7 @@ def predict(
     import numpy as np
     import polars
 
-    from deepmf.matrix.frames import TableForm
+    from deepmf.matrix.table_form import TableForm
     from deepmf.models.pairs import check_unknown
 
     check_unknown(unknown)

@@ -176,7 +176,7 @@ def write_demo_model(
     import torch
 
     from deepmf.data.synthetic import generate
-    from deepmf.matrix.frames import TableForm
+    from deepmf.matrix.table_form import TableForm
     from deepmf.models.ordinal.model import OrdinalDMF
 
     ratings = generate(n_rows, n_columns, density=density, noise=0.7, seed=seed).matrix

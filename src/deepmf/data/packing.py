@@ -22,7 +22,7 @@ from deepmf.files import check_absent, import_polars, temporary_folder, write_fo
 from deepmf.matrix.arrays import FloatArray, IndexArray, find_codes
 from deepmf.matrix.column_roles import DETECT, ValueColumn
 from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras, check_weights
-from deepmf.matrix.frames import PLAIN, TableForm, read_times
+from deepmf.matrix.frames import read_times
 from deepmf.matrix.labels import Labels, find_stored_kind
 from deepmf.matrix.matrix import NAME_COLUMNS, Missing, ObservedMatrix, choose_scale
 from deepmf.matrix.packed import iterate_entries
@@ -42,6 +42,7 @@ from deepmf.matrix.sorting import (
     to_numbers,
     warn_moved,
 )
+from deepmf.matrix.table_form import PLAIN, TableForm
 
 if TYPE_CHECKING:
     import polars as pl

@@ -31,11 +31,12 @@ from deepmf.files import import_polars
 from deepmf.matrix.arrays import iterate_pieces
 from deepmf.matrix.column_roles import DETECT, ValueColumn, assign_roles, check_roles
 from deepmf.matrix.extras import TIME_TYPES, Extras
-from deepmf.matrix.frames import MISSING_HINT, PLAIN, TableForm, check_excluded
+from deepmf.matrix.frames import MISSING_HINT, check_excluded
 from deepmf.matrix.matrix import NAME_COLUMNS, NPZ_EXTRAS, NPZ_FORM, NPZ_LABELS, Missing, ObservedMatrix, choose_scale
 from deepmf.matrix.packed import are_extras_valid, check_entries, open_store
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import Duplicates, check_duplicates
+from deepmf.matrix.table_form import PLAIN, TableForm
 
 if TYPE_CHECKING:
     import polars as pl

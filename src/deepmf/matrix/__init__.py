@@ -7,11 +7,11 @@ from deepmf.lazy import export_names
 if TYPE_CHECKING:
     from deepmf.matrix.description import Description
     from deepmf.matrix.features import Features
-    from deepmf.matrix.frames import TableForm
     from deepmf.matrix.labels import Labels
     from deepmf.matrix.matrix import AREAS, Entries, ObservedMatrix
     from deepmf.matrix.packed import verify_store
     from deepmf.matrix.scale import Scale
+    from deepmf.matrix.table_form import TableForm
 
 __all__ = [
     "AREAS",
@@ -30,10 +30,10 @@ __getattr__, __dir__ = export_names(
     {
         "deepmf.matrix.description": ["Description"],
         "deepmf.matrix.features": ["Features"],
-        "deepmf.matrix.frames": ["TableForm"],
         "deepmf.matrix.labels": ["Labels"],
         "deepmf.matrix.matrix": ["AREAS", "Entries", "ObservedMatrix"],
         "deepmf.matrix.packed": ["verify_store"],
         "deepmf.matrix.scale": ["Scale"],
+        "deepmf.matrix.table_form": ["TableForm"],
     },
 )

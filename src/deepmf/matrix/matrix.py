@@ -19,8 +19,6 @@ from deepmf.matrix.column_roles import COUNT, DETECT, ValueColumn
 from deepmf.matrix.description import Description, describe
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, check_weights, parse_times
 from deepmf.matrix.frames import (
-    PLAIN,
-    TableForm,
     build_long_frame,
     build_wide_frame,
     read_long_frame,
@@ -46,6 +44,7 @@ from deepmf.matrix.sorting import (
     to_numbers,
     warn_moved,
 )
+from deepmf.matrix.table_form import PLAIN, TableForm
 
 AREAS = ("I", "II", "III", "IV")
 

@@ -28,10 +28,10 @@ from deepmf.matrix.arrays import (
     iterate_pieces,
 )
 from deepmf.matrix.extras import FIRST_TIME, LAST_TIME, NO_TIME, PLAIN_EXTRAS, Extras
-from deepmf.matrix.frames import TableForm
 from deepmf.matrix.labels import AS_TEXT, Labels
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import ByColumn, ByRow, are_positions
+from deepmf.matrix.table_form import TableForm
 from deepmf.matrix.text_labels import TextLabels
 
 MANIFEST = "manifest.json"

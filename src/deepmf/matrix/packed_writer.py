@@ -21,7 +21,6 @@ from deepmf.errors import CannotSave, UserError
 from deepmf.files import temporary_folder, write_folder_atomically
 from deepmf.matrix.arrays import MOST_CODES, CodedValues, IndexArray, count_codes, find_codes, iterate_pieces
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras
-from deepmf.matrix.frames import TableForm
 from deepmf.matrix.labels import Labels, find_stored_kind
 from deepmf.matrix.packed import (
     NUMBERED,
@@ -37,6 +36,7 @@ from deepmf.matrix.packed import (
     open_store,
 )
 from deepmf.matrix.scale import Scale
+from deepmf.matrix.table_form import TableForm
 from deepmf.matrix.text_labels import TextLabels
 
 BUCKET = 1 << 23  # records of a bucket

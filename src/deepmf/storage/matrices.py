@@ -27,13 +27,13 @@ from deepmf.matrix.feature_encoding import (
     NumberEncoding,
 )
 from deepmf.matrix.features import AxisFeatures
-from deepmf.matrix.frames import PLAIN, TableForm
 from deepmf.matrix.labels import AS_TEXT, ENCODING, Labelled, Labels, TextKind, find_stored_kind
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.names import Names
 from deepmf.matrix.packed import MatrixParts, are_extras_valid
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import ByColumn, ByRow, are_positions
+from deepmf.matrix.table_form import PLAIN, TableForm
 from deepmf.matrix.text_labels import TextLabels, has_lone_surrogates
 from deepmf.storage.model_file import (
     Packed,

@@ -1,0 +1,108 @@
+"""The form of a table: the names and types of its fields, and whether it is long or wide."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Any, NamedTuple
+
+from deepmf.matrix.extras import TIME_TYPES
+
+# Types of integer ids that labels hold as int64.
+WHOLE_TYPES = ("Int8", "Int16", "Int32", "UInt8", "UInt16", "UInt32", "UInt64")
+
+
+class TableForm(NamedTuple):
+    """How a matrix is written as a table; it does not affect equality of matrices.
+
+    Parameters
+    ----------
+    row, column, value
+        Names of the fields.
+    wide
+        Whether there is one line per row instead of one per entry.
+    row_type, column_type
+        One of `WHOLE_TYPES` for integer ids of another type than int64; otherwise None.
+    time, weight
+        Names of the fields of times and weights; None for "time" and "weight".
+    time_type
+        One of `TIME_TYPES`; None for Unix seconds.
+    """
+
+    row: str = "row"
+    column: str = "column"
+    value: str = "value"
+    wide: bool = False
+    row_type: str | None = None
+    column_type: str | None = None
+    time: str | None = None
+    time_type: str | None = None
+    weight: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the form as JSON content, without types that are None."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, content: Any) -> TableForm | None:
+        """Return the form of JSON content; None if the content is wrong."""
+        if not isinstance(content, dict):
+            return None
+        kinds = {"row": str, "column": str, "value": str, "wide": bool}
+        types = {name: content[name] for name in content.keys() & {"row_type", "column_type"}}
+        extra = {name: content[name] for name in content.keys() & {"time", "weight", "time_type"}}
+        if not all(isinstance(each, str) for each in extra.values()):
+            return None
+        if extra.get("time_type", TIME_TYPES[0]) not in TIME_TYPES:
+            return None
+        named = content.keys() - types.keys() - extra.keys() == kinds.keys()
+        if not named or not all(isinstance(content[name], kind) for name, kind in kinds.items()):
+            return None
+        return cls(**content) if all(each in WHOLE_TYPES for each in types.values()) else None
+
+    @property
+    def names(self) -> tuple[str, str, str]:
+        """Distinct names of row, column and value in a long table."""
+        return *self.name_ids_beside([self.value]), self.value
+
+    @property
+    def nouns(self) -> tuple[str, str]:
+        """Words for a row and a column, from the names of their fields.
+
+        >>> TableForm("userId", "movie_id").nouns, TableForm("id", "Film title").nouns, TableForm("0", "1").nouns
+        (('user', 'movie'), ('row', 'film title'), ('row', 'column'))
+        """
+        return _make_noun(self.row) or "row", _make_noun(self.column) or "column"
+
+    def name_extras(self) -> tuple[str, str]:
+        """Return names of times and weights that are not those of other fields."""
+        taken = self.names
+        time = self.time if self.time is not None and self.time not in taken else "time"
+        weight = self.weight if self.weight is not None and self.weight not in (*taken, time) else "weight"
+        return time, weight
+
+    def has_names_of(self, other: TableForm | None) -> bool:
+        """Whether another form has the same names and layout; types of ids may differ."""
+        return other is not None and self[:4] == other[:4]
+
+    def name_ids_beside(self, taken: Collection[str]) -> tuple[str, str]:
+        """Return names of row and column ids that are not taken by other fields of a table.
+
+        >>> TableForm("user", "area").name_ids_beside(["prediction", "area"])
+        ('user', 'column')
+        """
+        row = "row" if self.row in taken else self.row
+        column = "column" if self.column in taken else self.column
+        return (row, column) if row != column else ("row", "column")
+
+
+_ID_ENDING = re.compile(r"([_ .-]+(id|ids|uuid|key)|(?<=[a-z])I[Dd]|(?<=user|item|film|book)id)$")
+
+
+def _make_noun(name: str) -> str | None:
+    """Return the noun in the name of a field of ids; None if it has none."""
+    words = re.sub(r"[_.-]+", " ", _ID_ENDING.sub("", name.strip())).strip().lower()
+    return words if words.replace(" ", "").isalpha() and words not in ("id", "index", "key", "col") else None
+
+
+PLAIN = TableForm()
