@@ -16,8 +16,8 @@ from deepmf.cli.inputs import InputOptions
 from deepmf.cli.options import list_datasets, list_settings, list_tables
 from deepmf.data import datasets
 from deepmf.experiments import recipe
-from deepmf.models.ordinal.settings import EFFORTS
 from deepmf.models.registry import MODELS, model_class
+from deepmf.training.settings import EFFORTS
 
 GROUP: Any = typer.main.get_command(app)
 COMMANDS: dict[str, Any] = {**GROUP.commands, **GROUP.commands["datasets"].commands}

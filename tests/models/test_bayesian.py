@@ -15,10 +15,11 @@ from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
-from deepmf.models.bayesian import BayesianMF
+from deepmf.models.bayesian import BayesianMF, choose_settings
 from deepmf.models.gibbs.prediction import HeldOut, SampleEncoder, SampleReadout, calibrate
 from deepmf.models.loading import load
 from deepmf.models.predictor import Readout
+from deepmf.training.settings import EFFORTS
 
 
 class TestBayesianMF(ModelContract):
@@ -231,3 +232,21 @@ def test_the_latents_of_many_samples_are_narrow_and_are_stored(ratings: Any, tmp
     for each in (model, load(tmp_path / "model.safetensors")):
         np.testing.assert_allclose(each.predict([row] * 100, model.column_labels_), expected, atol=1e-6)
         np.testing.assert_allclose(each.fold_in(columns, values).predict(model.column_labels_), expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize("n_entries", [1_000, 80_000, 700_000])
+def test_more_effort_runs_a_longer_chain(n_entries: int, on_gpu: bool) -> None:
+    train = generate(2_000, 1_500, n_entries=n_entries, named=False, seed=0).matrix
+    chosen = [choose_settings(train, on_gpu, effort, epochs=None) for effort in EFFORTS]
+    epochs, samples = ([each[name] for each in chosen] for name in ("epochs", "samples"))
+    assert epochs[0] <= epochs[1] < epochs[2]
+    assert samples[0] <= samples[1] < samples[2]
+    assert all(each["samples"] <= each["epochs"] - each["burn_in"] for each in chosen)
+
+
+def test_given_epochs_are_kept_whatever_the_effort() -> None:
+    train = generate(60, 40, density=0.3, named=False, seed=0).matrix
+    assert BayesianMF(effort="quick", epochs=9, device="cpu").fit(train).settings.epochs == 9
+    with pytest.raises(BadSetting, match="effort"):
+        BayesianMF(effort="hasty")

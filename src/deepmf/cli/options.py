@@ -258,7 +258,7 @@ Effort = Annotated[
     typer.Option(
         "--effort",
         metavar="quick|normal|best",
-        help="Training time to spend on accuracy, for dmf-o; default: normal.",
+        help="Training time to spend on accuracy, for dmf-o and bayesian; default: normal.",
         rich_help_panel=TRAINING,
     ),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,7 @@ from deepmf.training.loop import Epoch, ValidationEntries
 from deepmf.training.memory import FitBytes, check_memory
 from deepmf.training.runtime import Runtime, make_generator
 from deepmf.training.settings import (
+    EFFORTS,
     RECOMMENDATION,
     WIDEST,
     LoopSettings,
@@ -75,6 +76,9 @@ class BayesianMFSettings(LoopSettings, RecommendationSettings):
         *RECOMMENDATION,
     )
 
+    effort: str = setting(
+        "normal", "Time to spend on accuracy; it decides the length of the chain and the samples.", choices=EFFORTS
+    )
     epochs: int = setting(300, "Number of iterations of the sampler.", low=1)
     validate_every: int = 10
     burn_in: int = setting(100, "Number of iterations before the first sample that predictions use.", low=0)
@@ -398,7 +402,8 @@ class BayesianMF(Model):
         return f"{epochs} iterations, {self.settings.samples} samples of {self.settings.latent_size} latents"
 
     def _choose_settings(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
-        return choose_settings(train, self._on_gpu, epochs=self.settings.epochs if "epochs" in self._given else None)
+        epochs = self.settings.epochs if "epochs" in self._given else None
+        return choose_settings(train, self._on_gpu, self.settings.effort, epochs=epochs)
 
     def _check_memory(self, entries: EntryStore) -> None:
         train, settings = entries.train, self.settings
@@ -510,27 +515,45 @@ _BYTES_PER_ENTRY = 2 * (4 + 4)
 _BYTES_PER_LATENT = 2 * (2 + 2) + 4
 
 
-def choose_settings(train: ObservedMatrix, on_gpu: bool, *, epochs: int | None) -> dict[str, Any]:
+class Effort(NamedTuple):
+    """What an effort spends, on a CPU and on a GPU: iterations for the usual number of entries, and samples kept.
+
+    Matrices with fewer entries take more iterations, up to `most`; those with many take half, and fewer samples.
+    """
+
+    iterations: tuple[int, int]
+    most: int
+    samples: tuple[int, int]
+
+
+_EFFORTS = {
+    "quick": Effort((25, 100), most=400, samples=(16, 32)),
+    "normal": Effort((120, 300), most=400, samples=(16, 32)),
+    "best": Effort((360, 900), most=1200, samples=(40, 64)),
+}
+_USUAL_ENTRIES, _MANY_ENTRIES, _FEWEST_SAMPLES = 300_000, 3_000_000, 8
+
+_FEWEST_LATENTS, _MOST_LATENTS = 4, (16, 32)
+
+
+def choose_settings(train: ObservedMatrix, on_gpu: bool, effort: str, *, epochs: int | None) -> dict[str, Any]:
     """Return the settings for a matrix on a machine; the others suit the epochs where these are given.
 
     Few entries for each row and column need few latents and, since they start farther from the posterior, more
     iterations, which cost little there.
     """
     n_entries, mean_count = train.n_entries, 2 * train.n_entries / sum(train.shape)
+    spent, has_many = _EFFORTS[effort], n_entries >= _MANY_ENTRIES
     if epochs is None:
-        usual = 300 if on_gpu else 120
         fewer = math.sqrt(_USUAL_ENTRIES / max(n_entries, 1))
-        epochs = round(min(_MOST_EPOCHS, usual * max(1.0, fewer))) if n_entries < _MANY_ENTRIES else usual // 2
+        usual = spent.iterations[on_gpu]
+        epochs = usual // 2 if has_many else round(min(spent.most, usual * max(1.0, fewer)))
     burn_in = epochs // 3
+    samples = _FEWEST_SAMPLES if has_many else spent.samples[on_gpu]
     return {
         "epochs": epochs,
         "burn_in": burn_in,
-        "samples": max(1, min((32 if on_gpu else 16) if n_entries < _MANY_ENTRIES else 8, epochs - burn_in)),
-        "latent_size": max(_FEWEST_LATENTS, min(32 if on_gpu else 16, round(mean_count))),
+        "samples": max(1, min(samples, epochs - burn_in)),
+        "latent_size": max(_FEWEST_LATENTS, min(_MOST_LATENTS[on_gpu], round(mean_count))),
         "validate_every": max(1, epochs // 12),
     }
-
-
-# Matrices with fewer entries than usual take more iterations, those with many take fewer.
-_USUAL_ENTRIES, _MANY_ENTRIES, _MOST_EPOCHS = 300_000, 3_000_000, 400
-_FEWEST_LATENTS = 4

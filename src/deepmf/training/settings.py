@@ -20,6 +20,8 @@ LARGEST = 1e38  # a larger number overflows float32
 WIDEST = 10**6  # of a layer or a latent
 MOST_LAYERS = 100
 
+EFFORTS = "quick", "normal", "best"  # how much time a model spends whose settings are chosen at fit
+
 Kind = Literal["whole", "number", "choice", "sizes", "epochs"]
 
 _KINDS: dict[frozenset[Any], Kind] = {

@@ -13,9 +13,10 @@ from deepmf.errors import BadModelFile, BadSetting
 from deepmf.models.als import ALS
 from deepmf.models.loading import load
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.models.ordinal.settings import EFFORTS, Facts, OrdinalDMFSettings, choose_settings
+from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
 from deepmf.storage.model_file import read_file, write_file
 from deepmf.training.history import EpochRecord, History
+from deepmf.training.settings import EFFORTS
 
 
 @pytest.mark.parametrize("name", ["row_penalty", "column_penalty"])

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, ClassVar, NamedTuple
 
 from deepmf.training.settings import (
+    EFFORTS,
     RECOMMENDATION,
     WIDEST,
     RecommendationSettings,
@@ -50,8 +51,6 @@ _ON_GPU = {
     "normal": Effort(4, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=16, landmarks=512, iterations=200),
     "best": Effort(8, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=32, landmarks=1024, iterations=800),
 }
-
-EFFORTS = tuple(_ON_CPU)
 
 # Up to this many entries there are most passes, above ever fewer.
 _FEW_ENTRIES = 100_000
