@@ -139,6 +139,7 @@ def test_bad_input_is_named(model: Means, asked: dict[str, Any], key: str) -> No
 
 def test_a_model_without_presence_ranks_by_value_alone() -> None:
     model = Means(presence=None).fit(choosy())
+    assert model.chosen_["rank_by"] == "value"
     best = model.recommend(0)
     assert best.presence is None and best.liked is None and np.all(np.diff(best.values) <= 0)
     with pytest.raises(BadSetting, match="presence"):

@@ -416,7 +416,8 @@ class Estimator(ABC):
             self.settings, self._given, self._choose_settings(train, earlier), earlier
         )
         if hasattr(model.settings, "presence"):
-            order: dict[str, Any] = {"presence": "auto", "rank_by": choose_order(train)}
+            has_presence = "presence" not in self._given or model.settings.presence is not None
+            order = {"presence": "auto", "rank_by": choose_order(train) if has_presence else "value"}
             chosen = {name: value for name, value in order.items() if name not in self._given}
             model.settings, model.chosen_ = replace(model.settings, **chosen), model.chosen_ | chosen
         return model
