@@ -21,18 +21,24 @@ class Fitted(NamedTuple):
 
 def unfitted(settings: exchange.Settings) -> Any:
     """Return the model that the settings name, which imports it."""
-    options = {name: value for name, value in settings.items() if name not in ("model", "features")}
+    options = {name: value for name, value in settings.items() if name not in ("model", "features", "all_entries")}
+    options |= {"presence": None} if options.get("presence") == "none" else {}  # a file of settings has no null
     return getattr(deepmf, settings["model"])(**options)
 
 
 def fit(task: exchange.Task, settings: exchange.Settings) -> Fitted:
-    """Fit to training entries, validation entries choosing; these describe rows and columns in the end."""
+    """Fit to training entries, validation entries choosing; these describe rows and columns in the end.
+
+    With `all_entries`, fit to both; a model that needs held-out entries chooses its own.
+    """
     warnings.simplefilter("ignore", DeepMFWarning)  # rows and columns without entries are asked for on purpose
     with_features = bool(settings.get("features"))
     model = unfitted(settings)
     known = task.known
     rows, columns = np.unique(known.rows), np.unique(known.columns)
     train, validation = (_matrix(task, part, rows, columns) for part in (task.train, task.validation))
+    if settings.get("all_entries"):
+        train, validation = _matrix(task, known, rows, columns), validation.take_entries(np.empty(0, dtype=np.int64))
     given = _features(task, rows, columns) if with_features else {}
     model.fit(train, validation if validation.n_entries else None, progress=False, **given)
     if validation.n_entries:

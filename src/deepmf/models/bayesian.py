@@ -516,20 +516,20 @@ _BYTES_PER_LATENT = 2 * (2 + 2) + 4
 
 
 class Effort(NamedTuple):
-    """What an effort spends, on a CPU and on a GPU: iterations for the usual number of entries, and samples kept.
+    """What an effort spends: iterations on a CPU and on a GPU, for the usual number of entries, and samples kept.
 
     Matrices with fewer entries take more iterations, up to `most`; those with many take half, and fewer samples.
     """
 
     iterations: tuple[int, int]
     most: int
-    samples: tuple[int, int]
+    samples: int
 
 
 _EFFORTS = {
-    "quick": Effort((25, 100), most=400, samples=(16, 32)),
-    "normal": Effort((120, 300), most=400, samples=(16, 32)),
-    "best": Effort((360, 900), most=1200, samples=(40, 64)),
+    "quick": Effort((40, 100), most=400, samples=32),
+    "normal": Effort((120, 300), most=400, samples=32),
+    "best": Effort((360, 900), most=1200, samples=64),
 }
 _USUAL_ENTRIES, _MANY_ENTRIES, _FEWEST_SAMPLES = 300_000, 3_000_000, 8
 
@@ -549,7 +549,7 @@ def choose_settings(train: ObservedMatrix, on_gpu: bool, effort: str, *, epochs:
         usual = spent.iterations[on_gpu]
         epochs = usual // 2 if has_many else round(min(spent.most, usual * max(1.0, fewer)))
     burn_in = epochs // 3
-    samples = _FEWEST_SAMPLES if has_many else spent.samples[on_gpu]
+    samples = _FEWEST_SAMPLES if has_many else spent.samples
     return {
         "epochs": epochs,
         "burn_in": burn_in,
