@@ -37,7 +37,7 @@ from deepmf.models.ordinal.linear_part import LinearPart, RidgeModel, SampledMod
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.refinement import PaddedEntries, Refinement, solve_cholesky
 from deepmf.models.predictor import LEAST_PROBABILITY
-from deepmf.models.presence import SMALL_SCORE, Presence
+from deepmf.models.presence import Presence, make_positive
 from deepmf.models.registry import MODELS
 from deepmf.nn.branch import Branch, normalise_latents
 from deepmf.nn.inputs import make_channels
@@ -682,9 +682,7 @@ class RelevanceModule(nn.Module):
         scores = scores + self._presence.popularity_share * self.popularity
         if self._presence.popularity_power:
             scores = scores * self.raised
-        sums = (scores.square() + SMALL_SCORE**2).sqrt() + scores.abs()
-        positive = torch.where(scores > 0, sums / 2, SMALL_SCORE**2 / (2 * sums))
-        return torch.sigmoid(self._presence.intercept + self._presence.score_power * positive.log())
+        return torch.sigmoid(self._presence.intercept + self._presence.score_power * make_positive(scores).log())
 
     def _find_thresholds(self, values: Tensor, taken: Tensor) -> Tensor:
         """Return from which values on each row likes a column, (rows, 1): its mean, rounded up to a level."""

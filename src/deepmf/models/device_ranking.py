@@ -13,7 +13,7 @@ from torch.nn import functional
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.models.predictor import Predictor
-from deepmf.models.presence import SMALL_SCORE, Presence
+from deepmf.models.presence import Presence
 from deepmf.models.ranker import InteractionRanker, Ranker, RelevanceRanker
 from deepmf.models.relevance import DescribedRows
 from deepmf.training.runtime import Runtime
@@ -78,7 +78,7 @@ class DeviceColumns:
             described, presence = relevance.describe(rows), relevance.presence
             scores = self._score(presence, described)
             if isinstance(ranker, RelevanceRanker):
-                keys = _log_probabilities(presence, scores)
+                keys = presence.log_probabilities(scores)
                 if presence.liking_weight and self._has_values:
                     log_liked = self._log_liked(ranker.predictor, presence, products, rows, described.thresholds)
                     keys = keys + presence.liking_weight * log_liked
@@ -95,9 +95,7 @@ class DeviceColumns:
         """Return the scores (rows, columns) of presence, times powers of popularity."""
         scores = self._presence.score(described.entries)
         scores[self._send(described.are_empty)] = self._popularity
-        if presence.popularity_share:
-            scores += presence.popularity_share * self._popularity
-        return scores * self._factors if presence.popularity_power else scores
+        return presence.add_popularity(scores, self._popularity, self._factors)
 
     def _log_liked(
         self, predictor: Predictor, presence: Presence, products: Tensor, rows: IndexArray, thresholds: FloatArray
@@ -117,13 +115,6 @@ class DeviceColumns:
 
     def _send(self, array: npt.NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)
-
-
-def _log_probabilities(presence: Presence, scores: Tensor) -> Tensor:
-    """Return the logarithms of the probabilities that entries exist, as `Presence.log_probabilities` does."""
-    sums = (scores.square() + SMALL_SCORE**2).sqrt() + scores.abs()
-    positive = torch.where(scores > 0, sums / 2, SMALL_SCORE**2 / (2 * sums))
-    return functional.logsigmoid(presence.intercept + presence.score_power * positive.log())
 
 
 def _find_largest(keys: Tensor, n: int) -> Tensor:

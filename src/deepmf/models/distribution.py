@@ -16,11 +16,11 @@ from deepmf.matrix.scale import Scale
 # Added to the count of every value, so that one that never occurs still has a probability above 0.
 _PRIOR_COUNT = 0.5
 
-# How often the outermost bins of an interval are halved at most.
+# The outermost bins of an interval are halved at most this often.
 _MOST_HALVED = 5
 
-# Between how many coverages, evenly spaced from 0 to 1, calibration interpolates; how many values that lie as the
-# distributions state are added to held-out ones; and by which part of a step stated coverages rise at least.
+# Calibration: the steps of coverage from 0 to 1, the number of perfectly calibrated values that are added to those held
+# out, and the smallest rise of stated coverages as a share of a step.
 _COVERAGE_STEPS, _STATED_COUNT, _LEAST_RISE = 20, 100, 1e-6
 
 # Shifted distributions: the largest change of log-odds, the steps in which it is found, and how near their means come
@@ -31,8 +31,8 @@ _MOST_LOG_ODDS, _SHIFT_STEPS, _END_MARGIN = 40.0, 40, 0.01
 class OrdinalSupport(NamedTuple):
     """The values of a distribution, in increasing order: levels, or the means of bins.
 
-    boundaries: between neighbours, in units of [-1, 1]; what lies above one belongs to the values above it.
-    exceedance: for each boundary the share of entries above it.
+    boundaries: between neighbours, in units of [-1, 1]; numbers above a boundary belong to the next value.
+    exceedance: the share of entries above each boundary.
     """
 
     values: list[float]
@@ -69,7 +69,7 @@ def find_support(matrix: ObservedMatrix, *, n_bins: int) -> OrdinalSupport:
 def _shares_below(n_bins: int) -> FloatArray:
     """Return the share of entries below each boundary of bins: of equal frequency, and halved towards both ends.
 
-    Of bins that are all as frequent, the mean of the outermost would stand for a whole tail.
+    If all bins were equally frequent, the mean of the outermost bin would stand for a whole tail.
 
     >>> _shares_below(4).tolist()
     [0.25, 0.5, 0.75]
@@ -95,7 +95,7 @@ class PredictiveDistribution:
 
     support: the values, in increasing order.
     boundaries: between neighbouring values, in their units.
-    exceedance: (pairs, values - 1) the probability of more than each value but the last.
+    exceedance: (pairs, values - 1) the probability of exceeding each value but the last.
     """
 
     support: FloatArray
@@ -153,7 +153,7 @@ class PredictiveDistribution:
     def exceed(self, thresholds: FloatArray) -> FloatArray:
         """Return the probability that the value of each pair is at least a threshold (pairs,).
 
-        Within a bin, all values are as likely.
+        Within a bin, all values are equally likely.
         """
         if self.support.size == 1:
             return np.asarray(self.support[0] >= thresholds, dtype=np.float64)
@@ -168,8 +168,9 @@ class PredictiveDistribution:
     def interval(self, coverage: float) -> tuple[FloatArray, FloatArray]:
         """Return the ends of the interval of values whose probability is nearest to a coverage.
 
-        It grows from the likeliest value, each time to the likelier neighbour. A few values cannot add up to the
-        coverage exactly; the least that reaches it would be far more on average, the nearest is right on average.
+        It grows from the likeliest value, each time to the likelier neighbour. The probabilities of a few values cannot
+        add up to the coverage exactly. The smallest interval that reaches it would be too wide; the nearest one has the
+        right coverage on average.
         """
         chances = np.pad(self.probabilities, ((0, 0), (1, 1)), constant_values=-1.0)  # nothing lies beyond the ends
         pairs = np.arange(len(chances))
@@ -186,9 +187,9 @@ class PredictiveDistribution:
         return self.support[best_first - 1], self.support[best_last - 1]
 
     def measure_coverages(self, values: FloatArray, *, seed: int) -> FloatArray:
-        """Return which coverages central intervals state that hold the shares 0, .05, ... 1 of values (pairs,), (21,).
+        """Return the stated coverages, (21,), of central intervals that hold the shares 0, .05, ... 1 of the values.
 
-        A value that has a probability of its own lies at a random place in it, drawn with the seed.
+        A value with a probability of its own, such as a level, gets a random place within it, drawn with the seed.
         """
         edges, pairs = self.edges, np.arange(values.size)
         bin_of = np.searchsorted(self.boundaries, values)
@@ -207,7 +208,7 @@ class PredictiveDistribution:
     def calibrate(self, stated: FloatArray) -> PredictiveDistribution:
         """Return distributions with the same medians, whose central intervals state the shares of values they hold.
 
-        stated: which coverages were stated by intervals that hold evenly spaced shares, from 0 to 1, of other values.
+        stated: the result of `measure_coverages` for held-out values.
         """
         from_median = 2.0 * self.exceedance - 1.0
         held = np.interp(np.abs(from_median), stated, np.linspace(0.0, 1.0, stated.size))
@@ -221,14 +222,14 @@ class PredictiveDistribution:
         return scale.clip(np.stack(tails, axis=1))
 
     def sample(self, shares: FloatArray, scale: Scale) -> FloatArray:
-        """Return a value of each distribution: that of a share (pairs,), which is drawn evenly between 0 and 1."""
+        """Return a value of each distribution: its quantile at a share (pairs,), drawn uniformly from 0 to 1."""
         if scale.levels is None:
             return scale.clip(self.quantiles(shares))
         levels: FloatArray = self.support[(1.0 - self.exceedance < shares[:, None]).sum(axis=1)]
         return levels
 
     def quantiles(self, share: float | FloatArray) -> FloatArray:
-        """Return the value that each distribution exceeds with probability 1 - share; within a bin all are as likely.
+        """Return the value that each distribution exceeds with probability 1 - share; a bin is uniform.
 
         The outermost bins are taken to lie around their means.
         """
@@ -243,12 +244,12 @@ class PredictiveDistribution:
 
     @property
     def edges(self) -> FloatArray:
-        """The edges of bins, (values + 1,): the boundaries, and as far from the outermost means on their other side."""
+        """The edges of bins, (values + 1,): the boundaries, and the outermost ones mirrored at the outermost means."""
         inner, support = self.boundaries, self.support
         return np.concatenate([[2 * support[0] - inner[0]], inner, [2 * support[-1] - inner[-1]]])
 
 
 def check_coverage(coverage: float) -> None:
-    """Refuse what is no probability between 0 and 1."""
+    """Refuse a coverage that is not between 0 and 1."""
     if not isinstance(coverage, int | float) or not 0.0 < coverage < 1.0:
         raise BadSetting(f"coverage must be between 0 and 1; got {coverage!r}")

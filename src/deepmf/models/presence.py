@@ -29,7 +29,7 @@ from deepmf.storage.model_file import Packed, Tensors, read_field
 MOST_EASE_COLUMNS = 6000
 
 # Scores of EASE may be negative; below this size they are smoothly turned into small positive numbers.
-SMALL_SCORE = 0.01
+_SMALL_SCORE = 0.01
 
 
 @dataclass(frozen=True)
@@ -132,15 +132,15 @@ class Presence:
         with np.errstate(divide="ignore", over="ignore"):
             log_odds = log_probability - np.log(-np.expm1(log_probability))
             positive = np.exp((log_odds - self.intercept) / self.score_power)
-            found: npt.NDArray[Any] = positive - SMALL_SCORE**2 / (4 * positive)
+            found: npt.NDArray[Any] = positive - _SMALL_SCORE**2 / (4 * positive)
         return found
 
 
 def make_positive(scores: Numbers) -> Numbers:
     """Return scores as positive numbers in the same order; large scores hardly change."""
     library = _find_library(scores)
-    sums = library.sqrt(library.square(scores) + SMALL_SCORE**2) + library.abs(scores)
-    positive: Numbers = library.where(scores > 0, sums / 2, SMALL_SCORE**2 / (2 * sums))
+    sums = library.sqrt(library.square(scores) + _SMALL_SCORE**2) + library.abs(scores)
+    positive: Numbers = library.where(scores > 0, sums / 2, _SMALL_SCORE**2 / (2 * sums))
     return positive
 
 

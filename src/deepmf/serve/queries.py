@@ -98,18 +98,7 @@ def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows
     entries = snapshot.model.entries_
     moment = find_moment(request.at, snapshot)
     rank_by: RankBy = request.rank_by or snapshot.model.rankers_.rank_by
-    choice: dict[str, Any] = {
-        "among": None if request.among is None else find_labels(request.among, entries.columns),
-        "exclude": _find_omitted(request, snapshot),
-        "min_entries": request.min_entries,
-        "include_observed": request.include_observed,
-        "where": None if request.where is None else _read_conditions(request.where, snapshot),
-        "rank_by": rank_by,
-        "relevant": request.relevant,
-        "rerank": request.rerank,
-        "at": moment,
-        "neighbours": snapshot.neighbours if rank_by == "value" else None,
-    }
+    choice = _read_choice(request, snapshot, rank_by, moment)
     if new_row is not None:
         row = None
         best: Ranking = new_row.recommend(request.n, **choice)
@@ -146,6 +135,23 @@ def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows
         )
     ]
     return RecommendResponse(row=row, rank_by=rank_by, best=recommended, version=snapshot.version)
+
+
+def _read_choice(request: RecommendRequest, snapshot: Snapshot, rank_by: RankBy, moment: int | None) -> dict[str, Any]:
+    """Return the arguments of `Model.recommend`: the columns to rank, and their order."""
+    columns = snapshot.model.entries_.columns
+    return {
+        "among": None if request.among is None else find_labels(request.among, columns),
+        "exclude": _find_omitted(request, snapshot),
+        "min_entries": request.min_entries,
+        "include_observed": request.include_observed,
+        "where": None if request.where is None else _read_conditions(request.where, snapshot),
+        "rank_by": rank_by,
+        "relevant": request.relevant,
+        "rerank": request.rerank,
+        "at": moment,
+        "neighbours": snapshot.neighbours if rank_by == "value" else None,
+    }
 
 
 def find_moment(at: int | None, snapshot: Snapshot) -> int | None:

@@ -467,39 +467,19 @@ class BulkWrite:
         is_written = np.array([one.value is not None for one in self.entries], dtype=bool)
         is_weighted = np.array([one.weight not in (None, 1.0) for one in self.entries], dtype=bool)
         row_at, column_at = store.rows.find(rows), store.columns.find(columns)
-        is_new_row, is_new_column = row_at < 0, column_at < 0
-        name, kinds = (
-            type(model).__name__,
-            ["integers" if are_numbers(labels) else "text" for labels in (store.rows, store.columns)],
+        is_new_row, is_new_column = is_written & (row_at < 0), is_written & (column_at < 0)
+        row_kind, column_kind = (
+            "integers" if are_numbers(labels) else "text" for labels in (store.rows, store.columns)
         )
+        name, scale, areas = type(model).__name__, model.scale_, model.predicts
         failing = (
-            ("bad_id", f"this row is not an id: rows are {kinds[0]} here", ~row_fits),
-            ("bad_id", f"this column is not an id: columns are {kinds[1]} here", ~column_fits),
-            (
-                "off_scale",
-                f"this value is not on the scale, which is {model.scale_}",
-                is_written & ~model.scale_.holds(numbers),
-            ),
-            (
-                "no_weights",
-                f"{name} does not use weights of entries",
-                is_weighted & (not model.takes_weights),
-            ),
-            (
-                "cannot_extend",
-                f"{name} cannot learn entries without training",
-                np.full(lines.size, model.predicts == ("I",)),
-            ),
-            (
-                "cannot_extend",
-                f"{name} cannot predict for new rows",
-                is_written & is_new_row & ("II" not in model.predicts),
-            ),
-            (
-                "cannot_extend",
-                f"{name} cannot predict for new columns",
-                is_written & is_new_column & ("III" not in model.predicts),
-            ),
+            ("bad_id", f"this row is not an id: rows are {row_kind} here", ~row_fits),
+            ("bad_id", f"this column is not an id: columns are {column_kind} here", ~column_fits),
+            ("off_scale", f"this value is not on the scale, which is {scale}", is_written & ~scale.holds(numbers)),
+            ("no_weights", f"{name} does not use weights of entries", is_weighted & (not model.takes_weights)),
+            ("cannot_extend", f"{name} cannot learn entries without training", np.full(lines.size, areas == ("I",))),
+            ("cannot_extend", f"{name} cannot predict for new rows", is_new_row & ("II" not in areas)),
+            ("cannot_extend", f"{name} cannot predict for new columns", is_new_column & ("III" not in areas)),
         )
         fits = np.ones(lines.size, dtype=bool)
         for code, message, fails in failing:
