@@ -115,9 +115,9 @@ app.add_typer(datasets, name="datasets")
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit.
 
-    Exit codes: 0 success; 1 a bug; 2 wrong input, reported in one line; 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. A reader
-    that closes the pipe has what it wanted: the command ends quietly with 0. Of several processes that torchrun
-    started, signals end each at once, and one reports the error.
+    Exit codes: 0 success; 1 a bug; 2 wrong input, reported in one line; 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. If the
+    reader closes the pipe, the command ends quietly with 0. If torchrun started several processes, signals end each at
+    once, and one of them reports the error.
     """
     signals = nullcontext(list[int]()) if is_one_of_several() else interrupt_on_signals()
     with warnings.catch_warnings(), report_truncated_files(), signals as arrived:

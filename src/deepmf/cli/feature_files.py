@@ -42,7 +42,7 @@ class FeatureFiles:
     """The options of a command about features.
 
     labels: names of id columns. kinds: kinds by name, as text; each applies to the files that have the feature.
-    named: files of names, of which the field of names is no feature.
+    named: files of names, whose field of names is not a feature.
     """
 
     rows: Path | None = None

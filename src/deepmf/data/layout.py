@@ -120,7 +120,7 @@ def recognise_layout(
 ) -> TextLayout:
     """Recognise separator and header from the first lines, unless they are given.
 
-    A column that is asked for by name makes the first line a header; an id that `is_known` there makes it none.
+    If a column is asked for by name, the first line is a header; if it has an id that `is_known`, it is not.
     """
     file = DelimitedFile(path, encoding)
     lines, n_blank = file.read_head()
@@ -204,7 +204,7 @@ def _is_header(kind: LineKind, lines: list[list[str]], is_known: IsKnown, decima
 def _is_header_of_entries(first: Fields, rest: Sequence[Fields], is_known: IsKnown) -> bool:
     """Whether two of the names are usual, or there is no number and something else for the value.
 
-    Otherwise the ids decide: both are headings, or neither is a whole number where all that follow are.
+    Otherwise the ids decide: both are headings, or neither is a whole number although all ids below are.
     """
     if sum(has_usual_names(first, [role]) for role in ("row", "column", "value")) >= 2:
         return True

@@ -312,9 +312,9 @@ def _find_time_ends(times: TimeArray, validation: float, test: float) -> tuple[i
 def split_last(matrix: ObservedMatrix, *, n: int = 1, validation: int = 0) -> Split:
     """Split off the last entries of each row by time; every part keeps all rows and columns.
 
-    The question is what a row does next. Other rows' later entries stay in training, so that a model knows more of the
-    future than it would in use; `split_time` does not allow that. A row keeps at least one entry for training. An entry
-    without a date counts as earlier than all others.
+    This tests what a row does next. Later entries of other rows stay in training, so that a model knows more of the
+    future than it would in use; `split_time` avoids that. A row keeps at least one entry for training. An entry without
+    a date counts as earlier than all others.
 
     Parameters
     ----------

@@ -346,8 +346,8 @@ class PowerLaw:
 def spread_entries(activity: FloatArray, *, n_columns: int, n_entries: int) -> IndexArray:
     """Return the number of entries of each row, (rows,): at most `n_columns`, together exactly `n_entries`.
 
-    A row's share of the columns is 1 - exp(-time * activity), with the time at which all shares make `n_entries`:
-    proportional to the activity as long as it is small.
+    A row's share of the columns is 1 - exp(-time * activity), where the time is such that all shares add up to
+    `n_entries`. Small shares are proportional to the activity.
 
     >>> spread_entries(np.array([4.0, 1.0, 1.0]), n_columns=10, n_entries=9)
     array([5, 2, 2])

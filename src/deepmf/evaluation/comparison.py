@@ -445,8 +445,8 @@ class SplitErrors:
     """The errors of a model on one split, and the seconds its fit took.
 
     `areas` maps each area the model predicts to its errors; the last key, "all", holds the errors on all test entries
-    and is missing where the model cannot predict every area. `rankings` does so with the ranking metrics, if these
-    were asked for.
+    and is missing where the model cannot predict every area. `rankings` maps areas to ranking metrics in the same way,
+    if these were asked for.
     """
 
     areas: dict[str, AreaErrors]

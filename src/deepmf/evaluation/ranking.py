@@ -174,10 +174,10 @@ def evaluate_ranking(
 ) -> RankingEvaluation:
     """Measure how relevant the n columns are that a model ranks first for each row of a test.
 
-    The candidates of a row are the columns for which the model has no entry of it. Ties go to the column that came
-    first, as in `recommend`. Rows without a relevant test entry are left out, and so are test entries that the model
-    has seen. Popularity ranks columns by their number of entries. A model that has learned from times ranks the columns
-    of a row for the day of its first test entry.
+    The candidates of a row are the columns in which the model knows no entry of this row. Ties go to the column that
+    came first, as in `recommend`. Rows without a relevant test entry are left out, and so are test entries that the
+    model has seen. Popularity ranks columns by their number of entries. A model that has learned from times ranks the
+    columns of a row for the day of its first test entry.
 
     Parameters
     ----------

@@ -310,7 +310,7 @@ class DistributionHead(nn.Module):
     """The head of OrdinalDMF: the expected value, and the probability of each value.
 
     linear: the linear part, where there is one.
-    coverages: those stated by intervals that hold evenly spaced shares of held-out values; None: the shares.
+    coverages: the stated coverages of `PredictiveDistribution.measure_coverages`; None: without calibration.
     """
 
     linear_cutpoints: Tensor

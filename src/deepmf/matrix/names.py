@@ -67,7 +67,7 @@ def join_names(known: Names | None, given: GivenNames | None, labels: Labels) ->
     ----------
     known : the names so far.
     given : a dict of names by id, a frame with a column of ids and a column of names, or features with such a column.
-    labels : the labels of the axis; names of which none belongs to one of them are refused.
+    labels : the labels of the axis; at least one name must belong to one of them.
     """
     if given is None:
         return known

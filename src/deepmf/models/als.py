@@ -100,7 +100,7 @@ class SolverLimits(NamedTuple):
         A row's steps end when a step lowers the squared errors by less than this share: the next step would gain a
         tenth of that, and validation errors stay the same to 1e-4 in every sweep (docs/log.md).
     entries_at_a_time
-        Number of entries whose factors are gathered at a time: 42 numbers each take 2.6 MB.
+        Number of entries whose factors are gathered at a time; with 42 factors they take 2.6 MB.
     piece
         Number of entries of a row that are multiplied at a time: numpy's BLAS would cut larger products for threads of
         its own, which wait for the threads that solve groups.
@@ -170,7 +170,7 @@ class ALSSolver(Solver):
     def finish(self) -> None:
         """Solve for the side that has features, so that a fold-in of the same entries and features gives its factors.
 
-        This holds for one side only while sweeps still change the other: for rows, where both have features.
+        If both sides have features, only the rows are solved for, because each side depends on the other.
         """
         row_prior, column_prior = self._compute_priors()
         if row_prior is not None:
@@ -287,8 +287,8 @@ class FeatureRegression:
         """Return the regression of a side with weights of 0; None without features.
 
         In the regression of latents, a row (or column) counts by the penalty of its latents, `latent_ridges`. In the
-        regression of effects, every entry counts the same: a new row or column is predicted at its entries, and popular
-        ones, whose effects are larger, have more of them.
+        regression of effects, every entry counts the same, because a new row or column is evaluated at its entries, and
+        popular ones have more entries and larger effects.
         """
         if features is None:
             return None
@@ -416,9 +416,10 @@ class LeastSquares:
     def _run_in_threads(self, solve: Callable[[Group, LatentArray], float], width: int) -> float:
         """Solve the groups in as many threads as torch uses, and return the sum of the objectives.
 
-        The threads gather, multiply and eliminate without the interpreter. Each works alone: by default they would cut
-        every small product into pieces for further threads and mostly wait for each other. Each reuses one buffer of a
-        width for the factors that it gathers, since fresh memory for every group can take four times as long to fill.
+        The threads release the interpreter while they gather, multiply and eliminate. torch is limited to one thread in
+        each: by default it would cut every small product into pieces for further threads, which mostly wait for each
+        other. Each thread reuses one buffer for the factors that it gathers, since filling fresh memory can take four
+        times as long.
         """
 
         def solve_all(groups: list[Group]) -> float:
@@ -605,10 +606,10 @@ def _divide(some: Array, others: Array) -> Array:
 def choose_penalty(train: ObservedMatrix, settings: ALSSettings) -> float:
     """Return the penalty that predicts held-out entries best; that of the settings, where there are too few.
 
-    Penalties are halved until the error rises. The second one is what pure noise would need. Squared errors and
-    penalties together keep of each singular value what exceeds the penalty (in the units of `start_columns`). The
-    largest singular value of noise with standard deviation s is s times the root of the entry count of a row plus that
-    of a column; the units divide it by both counts to the power of `count_power` / 2.
+    Penalties are halved until the error rises. The second one is the penalty that suppresses pure noise: at the
+    optimum, every singular value is lowered by the penalty (in the units of `start_columns`). The largest singular
+    value of noise with standard deviation s is s times the root of the entry count of a row plus that of a column; the
+    units divide it by both counts to the power of `count_power` / 2.
     """
     seen, held_out = split_validation(train, seed=settings.seed, one_in=_ONE_IN)
     noise = float(np.std(subtract_effects(seen, settings.effect_penalty).residuals))

@@ -126,7 +126,7 @@ class PredictiveDistribution:
     def shift(self, amounts: FloatArray) -> PredictiveDistribution:
         """Return distributions whose means are larger by some amounts (pairs,), up to just before the ends.
 
-        The log-odds of exceeding each value move by one number for each pair, as if its score were another one.
+        The log-odds of exceeding each value move by one number for each pair, as if its score had changed.
         """
         some = np.flatnonzero(amounts)
         if some.size == 0 or self.support.size == 1:

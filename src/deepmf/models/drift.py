@@ -7,15 +7,15 @@ and by bins of time. Its value for a group at a time is the mean of the group's 
 
 with the kernel k(d) = 2^-d over at most three bins to each side. Far from all entries of a group the value goes to 0.
 
-One component of rows has no bins. Its residuals count by their age relative to the span of the row's entries, older
-ones less: it is how the row goes on after its last entry, whatever the time asked for. Shrinkage and half-life are
-chosen on the last tenth of the entries of each row, and it joins after them alone.
+One component of rows has no bins. Its residuals are weighted by their age relative to the span of the row's entries,
+older ones less. It extrapolates the row beyond its last entry, at any time. Its shrinkage and half-life are chosen on
+the last tenth of the entries of each row, and it is used only after the last entry.
 
-The shrinkage of each other component is chosen on held-out entries of the means, and the share with which a component
-joins a model on entries that this model has not seen, where there are any. After known entries, a component has at most
-the share that is best for entries which are later than the others: for components of rows within a day, the last tenth
-of each row, and then as for all others the latest tenth of all entries. A component that helps between entries may
-mislead after them.
+The shrinkage of each other component is chosen by the error of the means on held-out entries. The share with which a
+component is added to a model is chosen on entries that the model has not seen, if there are any. After known entries, a
+component has at most the share that is best for entries which are later than the others: for components of rows within
+a day, the last tenth of each row, and then as for all others the latest tenth of all entries. A component that helps
+between entries may mislead after them.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Kind(NamedTuple):
 class Component(NamedTuple):
     """The sums of residuals of some groups in bins of time.
 
-    group: what a group is: all entries, the entries of a row, or the entries of a column.
-    width: the seconds of a bin; first: the time at which bin 0 begins; n_bins: how many there are.
+    group: the entries of a group: all, those of a row, or those of a column.
+    width: the seconds of a bin; first: the time at which bin 0 begins; n_bins: the number of bins.
     keys: increasing, group * n_bins + bin; sums and counts: of the residuals of each key.
     halvings: half-lives in the span of a row, if older residuals count less.
     """
@@ -202,7 +202,7 @@ class Drift(NamedTuple):
     later_shares: of components of rows after this day; of the others from the latest entry of all on. After known
     entries, a component has at most its share between them, unless it fades.
     latest: the time of the latest entry; ends: the time of the latest entry of each row, NO_TIME without one.
-    column_means: the means of columns, from which the residuals of other rows are counted.
+    column_means: the means of columns, which are subtracted from the entries of rows that are added later.
     """
 
     components: tuple[Component, ...]

@@ -6,7 +6,7 @@ same regression. The diagonal matrix D weighs rows by the inverse root of their 
 not outweigh all others.
 
 An entry with the count c and the weight w is read as sqrt(w) (1 + count_weight * log(c)) instead of 1, so that a row
-whose entries all have the weight 2 counts as the row twice. The length of a row is then (sum of w)^2 / (sum of w^2).
+whose entries all have the weight 2 counts twice. The length of a row is then (sum of w)^2 / (sum of w^2).
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ def _invert(equations: Tensor) -> Tensor:
 class EaseRows:
     """Rows as EASE reads them.
 
-    own: what each entry counts.
+    own: the number that each entry is read as.
     """
 
     entries: AxisEntries

@@ -352,8 +352,8 @@ class Estimator(ABC):
     def _learn_drift(self, aligned: ValidationEntries | None, validation: ObservedMatrix | None) -> None:
         """Learn how rows and columns drift with time, if the settings ask for it and the entries have dates.
 
-        Validation entries, which the model has not learned from, decide how much of it joins the predictions; without
-        any, training entries do, whose residuals are smaller.
+        Validation entries decide how much of the drift is added to predictions; without any, training entries decide,
+        although their residuals are too small.
         """
         fitted = self._fitted
         if fitted is None or getattr(self.settings, "times", None) is None:

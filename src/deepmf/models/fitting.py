@@ -64,7 +64,7 @@ def split_validation(
     one_in : hold out one entry in this many.
     most : hold out no more entries than this.
     start : a warm start; entries are then held out among those that it was not trained on, at most half of them. If too
-        few are new to it, they are taken from all entries, with a warning.
+        few entries are new to it, they are held out from all entries, with a warning.
     """
     n_held_out = min(train.n_entries // one_in, most)
     if n_held_out < _FEWEST:

@@ -1,7 +1,7 @@
 """Models of interactions: entries without values, which only the presence part of a model can rank.
 
-Such a model has no latents: its predictor answers every question about values with one sentence, and similar rows or
-columns are those with many entries in common.
+Such a model has no latents. Its predictor refuses every question about values, and rows or columns are similar if they
+have many entries in common.
 """
 
 from __future__ import annotations

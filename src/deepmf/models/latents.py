@@ -24,7 +24,7 @@ class Latents:
     """A table of latents (positions, latent) that can be changed and lengthened without copying the old one.
 
     base: the trained latents, shared by all tables made from this one.
-    positions: those whose latents were computed since, in increasing order; all behind the base are among them.
+    positions: the positions whose latents were computed since, in increasing order, including all beyond the base.
     extra: their latents, (positions, latent).
     """
 
@@ -71,7 +71,7 @@ class Latents:
     def products(self, vectors: LatentArray, some: slice) -> LatentArray:
         """Return the products (vectors, positions) of vectors with the latents of a range of positions.
 
-        The table of training is read where it lies; only the latents that were computed since are gathered.
+        The trained table is read in place; only latents that were computed since are copied.
         """
         if self.positions.size == 0:
             unchanged: LatentArray = vectors @ self.base[some].T
@@ -124,7 +124,7 @@ def pair_products(
 ) -> LatentArray:
     """Return the inner product of the latents of each pair of positions.
 
-    Gathering latents is bound by memory: pairs are taken in the order of their rows, which then stay in the cache.
+    Gathering latents is limited by memory bandwidth, so pairs are sorted by row, and a row's latents stay in the cache.
     """
     order = np.argsort(rows, kind="stable")
     products = np.empty(rows.size, dtype=row_latents.base.dtype)
@@ -146,8 +146,7 @@ def _products(
 ) -> npt.NDArray[Any]:
     """Return the inner product of the latents of each pair, which have the width and the type of a table's.
 
-    Some pairs at a time, by as many threads as torch uses (numpy lets go of the interpreter while it gathers and
-    multiplies).
+    Batches of pairs are computed by as many threads as torch uses; numpy releases the interpreter lock.
     """
     products = np.empty(rows.size, dtype=like.dtype)
     pairs_at_a_time = max(1, _GATHERED_AT_A_TIME // max(1, like.shape[1]))

@@ -160,9 +160,9 @@ class RowBlocks(NamedTuple):
 def compute_truncated_svd(matrix: Products, *, start: Vectors, steps: int) -> LowRank:
     """Return the part of a matrix with its largest singular values, by subspace iteration.
 
-    `start` (columns, rank) sets the rank, and with the matrix the precision. Warm from the vectors of a similar matrix,
-    one or two steps are enough, and a few from random ones give a rough part; the error falls in a step by the square
-    of the ratio of the first value left out to the last kept.
+    `start` (columns, rank) sets the rank. Starting from the vectors of a similar matrix, one or two steps are enough;
+    from random vectors, a few steps give a rough approximation. Each step reduces the error by the squared ratio of the
+    first singular value left out to the last one kept.
     """
     column_vectors = start
     for _ in range(steps):
@@ -174,9 +174,9 @@ def compute_truncated_svd(matrix: Products, *, start: Vectors, steps: int) -> Lo
 def compute_krylov_svd(matrix: Products, *, start: Vectors, powers: int) -> LowRank:
     """Return the part of a matrix with its largest singular values, by Rayleigh-Ritz in a block Krylov space.
 
-    `start` (columns, rank) sets the rank. From random vectors it is right to many digits where subspace iteration would
-    take hundreds of steps, as it keeps the blocks of all powers of the Gram matrix. ARPACK restarts at random where the
-    rank of the matrix is small; this gives the same vectors every time.
+    `start` (columns, rank) sets the rank. From random vectors it is accurate to many digits where subspace iteration
+    would take hundreds of steps, because it keeps the blocks of all powers of the Gram matrix. Unlike ARPACK, which
+    restarts at random where the rank of the matrix is small, it gives the same vectors every time.
     """
     rank = start.shape[1]
     blocks = [start]
@@ -384,10 +384,10 @@ class OptSpace(FactorModel):
 class RankKSettings(LoopSettings):
     """The settings of RankK; the defaults were chosen on validation entries of MovieLens-1M.
 
-    Of several settings that do as well there (within 0.005), these are also robust against gross errors. Errors above
-    1 / mu count as gross, so with a small `penalty` the first sweeps are least squares, from which few fits recover. As
-    mu grows, X moves less and less: slow growth needs more sweeps and ends with a lower error, and a growth of 1.05 or
-    more needs a smaller `penalty`.
+    Of several settings that do as well there (within 0.005), these are also robust against gross errors. Errors above 1
+    / mu count as gross, so with a small `penalty` the first sweeps are least squares, from which few fits recover. As
+    mu grows, X changes less. Slow growth needs more sweeps and reaches a lower error; a growth of 1.05 or more needs a
+    smaller `penalty`.
     """
 
     epochs: int = 300

@@ -69,7 +69,7 @@ def compute_prior(entries: AxisEntries, weights: npt.NDArray[Any] | None) -> npt
 class FeatureRidge:
     """The ridge regression of numbers of rows (or columns) on their features, laid out once.
 
-    precisions: how much the numbers of each vector count, (vectors,). penalty: as many vectors of average precision.
+    precisions: the weight of each vector, (vectors,). penalty: in vectors of average weight.
     """
 
     def __init__(self, features: FeatureVectors, precisions: FloatArray, penalty: float) -> None:
@@ -181,8 +181,8 @@ class Means(Model):
     def _learn_feature_weights(self, entries: AxisEntries, deviations: FloatArray) -> FloatArray | None:
         """Return the weights (inputs, 1) by which features say what effects are; None where there are none.
 
-        Every entry counts the same: a new row or column is predicted at its entries, and there are more of those of
-        popular ones.
+        Every entry counts the same, because a new row or column is evaluated at its entries, and popular ones have
+        more.
         """
         if entries.features is None:
             return None

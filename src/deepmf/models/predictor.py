@@ -34,7 +34,7 @@ class Readout:
     This plain readout takes products as scores in the scale's units, and clips them to predictions. With a `support`,
     it belongs to a model that predicts distributions.
 
-    row_fields: the numbers of a row's latent that are no factors of the product, but parameters of the readout.
+    row_fields: the numbers of a row's latent that are parameters of the readout instead of factors.
     predicts_levels: whether predictions are levels.
     ranks_by_products: whether rankings use products, which order columns as scores do and are faster to compute.
     """
@@ -212,8 +212,8 @@ class NoEncoder(Encoder):
 class Predictor:
     """The latents of all rows and of all columns, the encoder they come from, and the readout of their products.
 
-    n_beside: the number of a latent's last numbers that are no factors, but means, effects, constants or parameters of
-    the readout.
+    n_beside: how many of a latent's last numbers are means, effects, constants or parameters of the readout instead of
+    factors.
     """
 
     rows: Latents
@@ -271,7 +271,7 @@ class Predictor:
     ) -> npt.NDArray[Any]:
         """Return the logarithms (rows, columns) of the probabilities that values are at least a threshold (rows,).
 
-        Where the model predicts values alone, these have errors of a normal distribution with the given spread.
+        If the model predicts only values, their errors are taken as normal with the given spread.
         """
         if self.readout.gives_distribution:
             products = self._block_products(rows, columns)

@@ -70,7 +70,7 @@ def fit_presence(
     """Fit the presence part of a model; None where every cell has an entry.
 
     Penalty and weights are chosen by the NDCG of rankings of validation entries. With few validation entries, a fifth
-    of the entries of some rows is hidden from the presence model instead, and these rows are encoded again without.
+    of the entries of some rows is hidden instead, and these rows are encoded again without them.
 
     Parameters
     ----------
@@ -132,8 +132,9 @@ class HeldOut:
     def from_training(cls, entries: EntryStore, predictor: Predictor, seed: int) -> HeldOut | None:
         """Hide a share of the entries of some rows, and encode these from the others; None if there are too few.
 
-        Where hidden entries are a large part of all, all rows and columns are encoded again without them. Latents that
-        were learned from hidden entries know which columns their rows like: the weight of liking would be too large.
+        If the hidden entries are a large share of all entries, all rows and columns are encoded again without them:
+        latents that were learned from hidden entries reveal which columns their rows like, and the weight of liking
+        would be too large.
         """
         train = entries.train
         rows = _draw(np.flatnonzero(train.row_counts > 1), _count_rows(train), seed)
@@ -335,7 +336,7 @@ class _Choice:
     def _calibrate(self, presence: Presence, scores: Tensor) -> Presence:
         """Calibrate the probabilities of a presence by logistic regression on the log of its scores.
 
-        Of all entries only a share is hidden, so the odds of hidden ones are divided by it.
+        Only a share of the entries is hidden, so the odds are divided by this share.
         """
         n_rows, n_all = max(_CALIBRATION_CELLS // scores.shape[1], 1), len(scores)
         n_rows = min(n_rows, n_all)

@@ -266,7 +266,7 @@ class Rankers:
     ) -> Ranker:
         """Return the ranker of a predictor's rows, whose entries `observed` returns; None is the default order.
 
-        at: the time for which columns are ranked, by their popularity then; None: the time of the latest entry.
+        at: the time whose popularity of columns is used; None: the time of the latest entry.
         drift: moves values to this time.
         """
         are_interactions = self.entries.scale.is_interactions
@@ -308,7 +308,7 @@ class Rankers:
     def _raise_popularity(self, recent: LatentArray) -> LatentArray:
         """Return the popularity of all columns to its power.
 
-        A negative power takes back what the presence model adds to columns with many entries, whatever their age.
+        A negative power corrects for the presence model, which favours columns with many entries of any age.
         """
         assert self.presence is not None
         if self.recency is not None and self.presence.popularity_power < 0:

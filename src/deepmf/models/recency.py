@@ -31,7 +31,7 @@ class Recency(NamedTuple):
     def count_entries(self, entries: EntryStore, at: int | None = None) -> FloatArray:
         """Return the entries of each column by their age at a time (default: of the latest entry).
 
-        The counts add up to the number of all entries, so that they compare to those without ages.
+        The counts add up to the number of all entries, as they do without ages.
         """
         train, added = entries.train, entries.added
         kept = np.delete(np.arange(train.n_entries), entries.dropped) if entries.dropped.size else slice(None)
@@ -72,7 +72,7 @@ def weigh_times(times: TimeArray, at: int, half_life: float) -> FloatArray:
 def learn_recency(train: ObservedMatrix, *, seed: int = 0) -> Recency | None:
     """Choose the half-life with which earlier entries rank the columns of the latest tenth best, by NDCG@10.
 
-    None if entries have no dates, or if no half-life ranks better, by a standard error, than all entries alike.
+    None if entries have no dates, or if no half-life ranks better than equal weights by a standard error.
     """
     times = train.times
     if times is None:

@@ -62,7 +62,7 @@ class WarmStart:
     def schedule(self, settings: TrainingSettings) -> Callable[[int], int]:
         """Return which epoch of the whole schedule each epoch of a warm fit of a network stands for.
 
-        They begin where the step size has fallen to half, in the middle at the latest, and go on to the end.
+        They begin where the learning rate has fallen to half, in the middle at the latest, and run to the end.
         """
         n_epochs, whole = self.shorten(settings).epochs, settings.epochs
         fallen = bisect_left(
@@ -121,7 +121,7 @@ class WarmStart:
     def latents(self, *, rank: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
         """Return the latents of rows and of columns by label, `rank` of them and what follows.
 
-        Lines of unknown labels are zeros, also where the known have a constant; so are latents that the model has not.
+        Unknown labels get zeros, even where known ones have a constant; so do latents that the model lacks.
         """
         rows, columns = (
             self._align(latents, places, rank)

@@ -8,8 +8,8 @@ al., "Revisiting the performance of iALS", 2021: latents u_i, v_j that minimise
 
 where a_i is the number of entries of a row plus unobserved_weight times the number of columns, b_j likewise.
 
-The squared error of an entry with the count c and the weight w has the weight w (1 + count_weight * log(c)). w also
-counts instead of 1 in a_i and b_j: an entry of weight 2 counts as the entry twice.
+The squared error of an entry with the count c and the weight w has the weight w (1 + count_weight * log(c)). In a_i and
+b_j, too, an entry counts w, so that an entry of weight 2 counts twice.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def _weigh_gram(latents: Numbers) -> Numbers:
 def _make_solver(entries: AxisEntries, n_others: int, count_weight: float, device: torch.device) -> LatentSolver:
     """Return a function that does what `_solve` does, for many rows again and again, on a device.
 
-    Latents are turned to the eigenvectors of the gram, so that it is a diagonal matrix like the ridges.
+    Latents are rotated to the eigenvectors of the gram, which makes it diagonal like the ridges.
     """
     units = torch.from_numpy(_compute_ridges(entries, 1.0, n_others)).to(device)
     weights = _weigh_errors(entries, count_weight) if count_weight or entries.extras.weights is not None else None

@@ -44,7 +44,7 @@ class SparseVectors:
     """Vectors as their entries, 8 or 12 bytes each, with optional features.
 
     `counts` has the number of all entries of each vector, if other ranks hold some of them, and `roots` the square
-    roots of the weights of entries, if these have any; they are targets' weights, not inputs.
+    roots of the weights of entries, if these have any; the weights belong to targets, not to inputs.
     """
 
     def __init__(

@@ -91,8 +91,7 @@ class Masking(RandomModule):
 class MaskHashes(NamedTuple):
     """The hashes of rows and columns in a step, as 32-bit integers.
 
-    The product of two hashes, modulo 2^32, is as good as a random number of the pair; products below a threshold are
-    masked.
+    The product of two hashes, modulo 2^32, serves as a random number of the pair; pairs below a threshold are masked.
     """
 
     rows: Tensor
@@ -132,8 +131,8 @@ def _hash(numbers: Tensor) -> Tensor:
 def draw_views(n_views: int, n_inputs: int, *, mask_rate: float, generator: torch.Generator) -> Tensor:
     """Draw the inputs that each view sees, (views, inputs).
 
-    A view masks about the share that a training step masks. The same number of views sees every input, so that their
-    average leaves nothing out. All vectors share the views, so that equal vectors have equal latents.
+    A view masks about the share that a training step masks. Every input is seen by the same number of views, so that
+    their average covers all inputs. All vectors share the views, so that equal vectors have equal latents.
     """
     if is_blank():
         return torch.empty(n_views, n_inputs, dtype=torch.bool)

@@ -104,7 +104,8 @@ def _remove_security(app: FastAPI) -> None:
 def _fill_examples(app: FastAPI, service: Service) -> None:
     """Let the examples of the OpenAPI description name ids, values and features of the model: they can be tried.
 
-    What reads gets an id of the model, what writes or deletes a new one: a try overwrites nothing.
+    Routes that read get an id of the model. Routes that write or delete get a new id, so that trying them overwrites
+    nothing.
     """
     describe = app.openapi
 
