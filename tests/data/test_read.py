@@ -540,7 +540,10 @@ def test_the_column_of_row_ids_is_noted_where_it_was_guessed(tmp_path: Path) -> 
     [
         ("id,a,b\n1,2,good\n", {}, BadEntries, "line 2, .*'b': .*'good'"),
         ("id,a,b\n1,2,3\n,3,4\n", {}, BadEntries, "line 3: .*row id"),
-        ("id,a,b\n1,2,3\n1,3,4\n", {}, BadEntries, "t.csv: .*1"),
+        ("id,a,b\n1,2,3\n1,3,4\n", {}, BadEntries, "t.csv: .*1 of 2.*first column, 'id'"),
+        ("a,b,c\n1.5,2,3\n2,3,4\n", {}, BadEntries, "1.5.*first column, 'a'.*row="),
+        ("a,b,c\n1,2,3\n,3,4\n", {}, BadEntries, "line 3: .*first column, 'a'"),
+        ("id,a,b\n1,2,3\n1,3,4\n", {"row": "id"}, BadEntries, "1 of 2 are repeats$"),
         ("id,a,b\n1,,\n2,NA,\n", {}, UnreadableFile, "no entries"),
         ("id,a,b\n1,2,3\n", {"row": "x"}, BadEntries, "'x'"),
         ("id,a,b\n1,2,3\n", {"column": "a"}, BadSetting, "column 'a'"),
@@ -553,6 +556,13 @@ def test_what_does_not_fit(
     (tmp_path / "t.csv").write_text(content)
     with pytest.raises(error, match=message):
         read_matrix(tmp_path / "t.csv", wide=True, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ids", [[1, 1], [1, None], [0.5, 1.0], ["1.5", "2"]])
+def test_a_typed_table_without_ids_is_refused(tmp_path: Path, ids: list[object]) -> None:
+    pl.DataFrame({"a": ids, "b": [1, 2], "c": [2, 2]}).write_parquet(tmp_path / "t.parquet")
+    with pytest.raises(BadEntries, match="first column, 'a'"):
+        read_matrix(tmp_path / "t.parquet", wide=True)
 
 
 def test_arrays_and_utf_16(tmp_path: Path) -> None:

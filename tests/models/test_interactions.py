@@ -11,6 +11,7 @@ import pytest
 
 from deepmf import load
 from deepmf.errors import BadEntries, BadSetting, OffScale
+from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.autorec import UAutoRec
@@ -201,3 +202,6 @@ def test_models_without_a_presence_part_refuse_interactions() -> None:
         assert not unable.is_fitted
     with pytest.raises(BadSetting, match="start_from"):
         ALS().fit(make_clicks(), start_from=ALS().fit(make_clicks()))
+    with pytest.raises(BadSetting, match="leave out column_features;") as error:
+        ALS().fit(make_clicks(), column_features=Features(["a"], {"year": [1990]}))
+    assert error.value.hint is not None and "--column-features" in error.value.hint.command

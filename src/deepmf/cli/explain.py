@@ -104,7 +104,7 @@ def _show_effects(found: Explanation, model: Model, axis: str, column_name: str 
     ids = train.form.name_ids_beside(["name", value, "effect"])
     headings = [ids[1] if axis == "row" else ids[0], "name", value, "effect"]
     what = "prediction" if train.has_values else "probability"
-    of = "" if column_name is None else f" of {column_name}"
+    of = "" if column_name is None else f" of {column_name}:"
     say(f"{what}{of} {found.prediction:.4f}; entries of the {axis} that raised it (above 0) or lowered it:")
     show_named_table(headings, map(_format_entry, _list_entries(found)))
     if found.features:

@@ -306,6 +306,8 @@ def _show_best(best: Ranking, model: Model, row: Any, *, as_json: bool) -> None:
         ]
         show_json({"row": row, **give_name("row", model.row_names_.get(row)), "best": shown})
         return
+    if not model.entries_.train.has_values:
+        del known["prediction"]  # of interactions it is the presence
     facts = list(dict.fromkeys(name for own in features for name in own))[:_MOST_FEATURES]
     cells = [[_format_feature(own.get(name)) for own in features] for name in facts]
     _, heading = model.entries_.train.form.name_ids_beside(["name", *known, *facts])

@@ -350,6 +350,8 @@ def _read_wide(path: Path, options: ReadOptions) -> EntryFile:
         frame = frame.drop(_check_excluded(path, frame.columns, options.exclude))
     else:
         frame, row = _read_wide_text(path, options)
+    if options.row is None:
+        _refuse_no_ids(path, frame[row])
     values = frame.drop(row).get_columns()
     if sum(series.len() - series.null_count() for series in values) == 0:
         raise UnreadableFile(f"{path} holds no entries")
@@ -377,7 +379,8 @@ def _read_wide_text(path: Path, options: ReadOptions) -> tuple[pl.DataFrame, str
         texts = drop_blank_end(layout.scan().select(layout.names).drop(excluded).collect())
     if texts[row].null_count():
         line = int(texts[row].is_null().arg_true()[0]) + layout.first_line
-        raise BadEntries(f"{path}, line {line}: the row id is missing")
+        hint = None if options.row is not None else _hint_at_ids(row)
+        raise BadEntries(f"{path}, line {line}: the row id is missing", hint=hint)
     columns = [texts[row] if row in layout.quoted else parse_ids(texts[row])]
     for series in texts.drop(row).get_columns():
         try:
@@ -392,6 +395,27 @@ def _read_wide_text(path: Path, options: ReadOptions) -> tuple[pl.DataFrame, str
             located = BadEntries(error.message, position=error.position, hint=error.hint or hint)
             raise located.locate(f"{path}, {place}") from error
     return import_polars().DataFrame(columns), row
+
+
+def _refuse_no_ids(path: Path, column: pl.Series) -> None:
+    """Refuse a first column that cannot be the row ids: some are missing, repeat others, or have decimal places."""
+    hint = _hint_at_ids(column.name)
+    if column.null_count():
+        raise BadEntries(f"{path}: {column.null_count():,} of {column.len():,} row ids are missing", hint=hint)
+    if not (column.dtype.is_numeric() or column.dtype == import_polars().String):
+        return
+    if (n_repeats := column.len() - column.n_unique()) > 0:
+        raise BadEntries(f"{path}: row ids must differ; {n_repeats:,} of {column.len():,} are repeats", hint=hint)
+    numbers = column.cast(import_polars().Float64, strict=False)
+    if column.len() and not numbers.null_count() and (numbers % 1 != 0).any():
+        raise BadEntries(f"{path}: row ids cannot be numbers with decimal places such as {column[0]}", hint=hint)
+
+
+def _hint_at_ids(row: str) -> Hint:
+    return Hint(
+        f"the first column, {row!r}, is taken as the row ids; row= names another, and DMFImputer needs none",
+        f"the first column, {row!r}, is taken as the row ids; --row names another, and deepmf impute needs none",
+    )
 
 
 def _check_excluded(path: Path, names: list[str], exclude: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadSetting
+from deepmf.errors import BadSetting, Hint
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.axis_entries import NOTHING
 from deepmf.matrix.entries import EntryStore
@@ -154,7 +154,12 @@ class Omitted(NamedTuple):
 def _match_features(entries: EntryStore, where: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
     """Return which columns have features that meet the conditions."""
     if entries.column_features is None:
-        raise BadSetting(f"the model was fitted without column features; where needs those of {', '.join(where)}")
+        raise BadSetting(
+            f"the model was fitted without column features, and cannot filter by {', '.join(where)}",
+            hint=Hint("among= filters by ids", "--among FILE filters by ids")
+            if not entries.train.has_values
+            else Hint("fit it with column_features", "fit it with --column-features"),
+        )
     return entries.column_features.match(where, len(entries.columns))
 
 

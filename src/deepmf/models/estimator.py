@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from deepmf.errors import BadEntries, BadSetting, NotFitted, TrainingDiverged
+from deepmf.errors import BadEntries, BadSetting, Hint, NotFitted, TrainingDiverged
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import PlacedEntries
 from deepmf.matrix.entries import EntryStore, weigh_by_age
@@ -151,10 +151,7 @@ class Estimator(ABC):
         row_features, row_names = take_names_from(row_features, row_names)
         column_features, column_names = take_names_from(column_features, column_names)
         if not train.has_values:
-            if start_from is not None or row_features is not None or column_features is not None:
-                raise BadSetting(
-                    "interactions are learned from their positions alone; leave out start_from and features"
-                )
+            _refuse_for_interactions(start_from=start_from, row_features=row_features, column_features=column_features)
             return self._fit_interactions(train, validation, row_names, column_names)
         if isinstance(start_from, Estimator) and start_from.is_fitted and not start_from.scale_.is_bounded:
             train = train if train.scale.is_bounded else train.with_scale(start_from.scale_)
@@ -481,6 +478,20 @@ class Estimator(ABC):
     def _measure_means(self, validation: ValidationEntries) -> float:
         """Return the root mean squared error of the means on validation entries."""
         return rmse_error(self._predict_by_means(validation.rows, validation.columns), validation.values)
+
+
+def _refuse_for_interactions(**given: Any) -> None:
+    """Refuse arguments of `fit` that need values."""
+    names = [name for name, argument in given.items() if argument is not None]
+    if names:
+        options = " and ".join(f"--{name.replace('_', '-')}" for name in names)
+        raise BadSetting(
+            "interactions are learned from their positions alone",
+            hint=Hint(
+                f"leave out {' and '.join(names)}; column_names= shows names, recommend(among=) filters columns",
+                f"leave out {options}; --column-names shows names, recommend --among FILE filters columns",
+            ),
+        )
 
 
 @contextmanager
