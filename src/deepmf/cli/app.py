@@ -88,27 +88,28 @@ for _command in (
     demo,
     pack,
     split,
-    compare,
     fit,
     settings,
     tune,
-    predict,
+    compare,
     evaluate,
+    inspect,
+    predict,
     recommend,
     explain,
     similar,
     complete,
     impute,
-    inspect,
-    export,
     serve,
+    import_entries,
     export_entries,
     api_key,
+    export,
     reproduce,
 ):
-    app.command(_command.__name__.replace("_", "-"), cls=GroupedCommand)(_command)
+    _name = "import" if _command is import_entries else _command.__name__.replace("_", "-")
+    app.command(_name, cls=GroupedCommand)(_command)
 
-app.command("import", cls=GroupedCommand)(import_entries)  # no name of a function
 app.add_typer(datasets, name="datasets")
 
 

@@ -44,10 +44,10 @@ def import_entries(
     ] = 50_000,  # each row and column is computed once a request, however many entries of it there are
     as_json: options.Json = False,
 ) -> None:
-    """Send entries to a service, which writes them without training.
+    """Send entries to a service.
 
-    Known entries are replaced, and of repeated pairs the last stays. If the service refuses some entries, it writes the
-    others, and the exit status is 2. Sending a file again changes nothing.
+    The service writes them without training. Known entries are replaced, and of repeated pairs the last stays. If the
+    service refuses some entries, it writes the others, and the exit status is 2. Sending a file again changes nothing.
 
     Example: deepmf import ratings.csv --url http://127.0.0.1:8000
     """

@@ -77,10 +77,11 @@ def tune(
     reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
-    """Search for the settings with the lowest validation error, or the best ranking of validation entries.
+    """Search for the best settings of a model.
 
-    Settings given by --set or --config are fixed. Unpromising trials stop early. Ctrl-C keeps all finished trials (exit
-    status 130); run the command again to continue, or with more --trials.
+    The best settings have the lowest validation error, or the best ranking of validation entries (--metric). Settings
+    given by --set or --config are fixed. Unpromising trials stop early. Ctrl-C keeps all finished trials (exit status
+    130); run the command again to continue, or with more --trials.
 
     Example: deepmf tune ratings.csv --model als --trials 30
     """
