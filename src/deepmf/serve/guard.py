@@ -96,12 +96,13 @@ class Guard:
             raise _build_size_error(max_bytes)
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
-        """Count and log a request by the path of its route, since its own path contains ids."""
+        """Count and log a request by the path of its route, since its own path contains ids; files of pages are silent."""
         route = getattr(scope.get("route"), "path_format", None)
         name = f"{scope['method']} {route}" if route else "(none)"
         self._metrics.count_request(name, status, seconds)
         fields = {"route": name, "status": status, "ms": round(1000 * seconds, 2), "key": scope.get("deepmf.key")}
-        logger.info("request", extra={"fields": fields})
+        level = logging.DEBUG if scope["path"].startswith(_STATIC_FILES) and status < 400 else logging.INFO
+        logger.log(level, "request", extra={"fields": fields})
 
 
 class _Response:

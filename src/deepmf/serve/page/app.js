@@ -31,7 +31,7 @@ async function start() {
 
 async function show(model) {
   learnNouns(model.nouns);
-  tellNouns();
+  tellNouns(model);
   const scale = new Scale({ ...model.scale, interactions: !model.has_values });
   const person = new Person(model.ids.row);
   const search = new SearchView(scale, person);
@@ -55,26 +55,35 @@ async function show(model) {
   tell();
   tellVersions(model, model.version);
   entries.draw();
-  await Promise.all([person.load(), map.draw()]);
+  await Promise.all([person.load(), model.has_values ? map.draw() : hideMap()]);
   document.querySelector(".views").classList.toggle("returning", person.count > 0); // on a phone, their list comes first
   await search.search();
 }
 
-/** Use the words of the table from which the model was fitted. */
-function tellNouns() {
+/** Use the words of the table from which the model was fitted; interactions are picked, not rated. */
+function tellNouns(model) {
   const [rows, columns] = ["row", "column"].map((axis) => nounOf(axis, 2));
   const search = `Search ${columns}`;
   byId("search").placeholder = search;
   byId("search-label").textContent = search;
-  byId("best-hint").textContent = `Best first, without the ${columns} that you have rated.`;
+  byId("best-hint").textContent = `Best first, without the ${columns} that you have${model.has_values ? " rated" : ""}.`;
   byId("map-hint").textContent = `${rows.charAt(0).toUpperCase()}${rows.slice(1)} and ${columns} in the two dimensions in which they differ most.`;
+  if (model.has_values) return;
+  byId("title").textContent = "Pick a few, see the rest.";
+  byId("search-title").textContent = "Pick";
+}
+
+/** Interactions have no latents and so no map; one's own entries stand in its place. */
+function hideMap() {
+  for (const id of ["self-title", "map-hint", "map"]) byId(id).hidden = true;
+  document.querySelector(".self").setAttribute("aria-labelledby", "own-title");
 }
 
 function tellLead(model, person) {
   const others = Math.max(0, model.n_columns - person.count);
   byId("lead").textContent = person.count
-    ? `From ${formatCount(person.count, "entry")} of yours, ${model.model} predicts the other ${formatWhole(others)} ${nounOf("column", others)}. It was not trained again.`
-    : `${model.model} was trained on ${formatCount(model.n_trained_rows, nounOf("row"))} and ${formatCount(model.n_trained_columns, nounOf("column"))}, and has never seen you. Rate a few ${nounOf("column", 2)}: it predicts the others at once, without training.`;
+    ? `From ${formatCount(person.count, "entry")} of yours, ${model.model} ${model.has_values ? "predicts" : "ranks"} the other ${formatWhole(others)} ${nounOf("column", others)}. It was not trained again.`
+    : `${model.model} was trained on ${formatCount(model.n_trained_rows, nounOf("row"))} and ${formatCount(model.n_trained_columns, nounOf("column"))}, and has never seen you. ${model.has_values ? "Rate" : "Pick"} a few ${nounOf("column", 2)}: it ${model.has_values ? "predicts" : "ranks"} the others at once, without training.`;
   byId("status").textContent = person.count ? formatCount(person.count, "entry") : "";
 }
 

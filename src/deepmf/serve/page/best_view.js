@@ -92,7 +92,7 @@ export class BestView extends EventTarget {
     this.order.hidden = true;
     this.filter.show(false);
     this.state.replaceChildren(
-      element("div", { class: "invitation" }, preview(), emptyState("Your list begins with your first rating.", `Rate one or two ${nounOf("column", 2)}. The list appears at once, is based on your entries only, and changes with each of them.`)),
+      element("div", { class: "invitation" }, preview(), emptyState(`Your list begins with your first ${this.scale.interactions ? nounOf("column") : "rating"}.`, `${this.scale.interactions ? "Pick" : "Rate"} one or two ${nounOf("column", 2)}. The list appears at once, is based on your entries only, and changes with each of them.`)),
     );
     this.dispatchEvent(new CustomEvent("drawn"));
   }
@@ -121,7 +121,7 @@ export class BestView extends EventTarget {
     if (focused >= 0) this.#keepFocus(active, focused);
     this.dispatchEvent(new CustomEvent("drawn"));
     if (best.length) say(`Recommendations are new. First: ${nameOf(best[0].column)}, predicted ${this.scale.expectedText(best[0].expected)}`);
-    else this.state.replaceChildren(emptyState("Nothing is left to recommend.", `You have rated or dismissed every ${this.filter.where ? "such " : ""}${nounOf("column")}.`));
+    else this.state.replaceChildren(emptyState("Nothing is left to recommend.", `You have ${this.scale.interactions ? "picked" : "rated"} or dismissed every ${this.filter.where ? "such " : ""}${nounOf("column")}.`));
   }
 
   #newCard(column) {

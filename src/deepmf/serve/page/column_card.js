@@ -23,7 +23,8 @@ export class ColumnCard {
     this.rank = element("span", { class: "rank", "aria-hidden": "true" });
     this.note = element("span", { class: "note" });
     this.words = element("span", { class: "unseen" });
-    this.expected = element("span", { class: "number" }, "–");
+    this.expected = element("span", { class: "number" }, scale.interactions ? "" : "–");
+    this.drawing.node.toggleAttribute("hidden", scale.interactions); // those found by a search are not predicted
     this.range = element("span", { class: "range" });
     const skip = dismiss && element("button", { type: "button", class: "skip-column", "aria-label": `Not interested in ${name}`, click: dismiss }, "Not interested");
     this.node = element(
@@ -63,6 +64,7 @@ export class ColumnCard {
     if (typeof presence === "number" && typeof liked === "number") {
       this.showFacts(features, `taken with ${formatPercent(presence)}, then liked with ${formatPercent(liked)}`);
     } else if (features) this.showFacts(features);
+    this.drawing.node.removeAttribute("hidden");
     this.drawing.show(prediction);
     this.rating.suggest(prediction.expected);
     this.why.renew();

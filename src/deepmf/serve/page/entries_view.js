@@ -35,7 +35,7 @@ export class EntriesView {
     byId("own-title").textContent = values.size ? `Your entries (${values.size})` : "Your entries";
     this.forgetButton.hidden = values.size === 0;
     this.state.replaceChildren();
-    if (!values.size) this.state.append(emptyState("None yet.", "The service keeps your ratings under a random id until you delete them."));
+    if (!values.size) this.state.append(emptyState("None yet.", "The service keeps your entries under a random id until you delete them."));
   }
 
   #line(column) {

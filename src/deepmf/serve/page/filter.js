@@ -17,7 +17,7 @@ export class ColumnFilter extends EventTarget {
     const names = [...this.features.keys()].map((name) => element("option", { value: name }, name));
     this.chosen = element("select", { "aria-label": "Feature", change: () => this.#choose() }, element("option", { value: "" }, `all ${nounOf("column", 2)}`), ...names);
     this.place = element("span");
-    this.node.replaceChildren("Among ", this.chosen, " ", this.place);
+    this.node.replaceChildren("Among", this.chosen, this.place);
   }
 
   /** The conditions as `/v1/recommend` takes them; undefined if there are none. */

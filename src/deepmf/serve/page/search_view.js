@@ -93,7 +93,7 @@ export class SearchView {
     this.more.hidden = next === null;
     byId("search-hint").textContent = text ? `${formatCount(total, nounOf("column"))} found` : `The ${nounOf("column", 2)} with the most entries.`;
     this.state.replaceChildren();
-    if (!this.cards.length) this.state.append(text ? nothingFound(text) : emptyState("You have rated them all.", `There is no ${nounOf("column")} left.`));
+    if (!this.cards.length) this.state.append(text ? nothingFound(text) : emptyState(`You have ${this.scale.interactions ? "picked" : "rated"} them all.`, `There is no ${nounOf("column")} left.`));
     this.predict();
   }
 }
