@@ -96,7 +96,10 @@ class Guard:
             raise _build_size_error(max_bytes)
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
-        """Count and log a request by the path of its route, since its own path contains ids; files of pages are silent."""
+        """Count and log a request by the path of its route, since its own path contains ids.
+
+        Files of the page, two dozen at a visit, are logged at level debug only.
+        """
         route = getattr(scope.get("route"), "path_format", None)
         name = f"{scope['method']} {route}" if route else "(none)"
         self._metrics.count_request(name, status, seconds)
