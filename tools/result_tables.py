@@ -39,6 +39,7 @@ NOTHING_YET = "There are no results yet.\n"
 VALUE = re.compile(r"(<!-- value ([^>]*?) -->)[^<]*(<!-- end -->)")
 OLDER = "† Measured before a later change of the code."
 IMPUTER = "deepmf.sklearn.imputer"
+OUR_DRAWS = ("impute_many", "refits", "independent")  # methods of multiple imputation with models of the imputer
 OURS = ("auto", "gaussian", "neighbours", "als", "dmf-o")  # models of the imputer among imputers
 # Columns and rows that only the tables in results/ show.
 # Tasks side by side in one table: what heads their columns, and which columns.
@@ -273,8 +274,9 @@ def coverage_table() -> str:
     written = [f"| table | missing | method | drawn | {' | '.join(mechanisms)} |", "| --- " * 7 + "|"]
     for key, own in rows.items():
         record = next(iter(own.values()))
-        name = record["kind"] + _mark_imputer(own.values())
-        method = record["method"] + f", {record['model']}" * (record["model"] != "gaussian")
+        ours = record["method"] in OUR_DRAWS
+        name = record["kind"] + (_mark_imputer(own.values()) if ours else "")
+        method = record["method"] + f", {record['model']}" * ours
         cells = [name, f"{100 * key[1]:.0f} %", method, f"{record['repetitions']} x {record['tables']}"]
         cells += [_show_coverage(own[each]) if each in own else "-" for each in mechanisms]
         written.append(f"| {' | '.join(cells)} |")
@@ -283,7 +285,7 @@ def coverage_table() -> str:
 
 def _coverage_place(record: Record) -> tuple[int, float, int, str]:
     """Return the place of a record in the table: by kind, share, method and model."""
-    methods = ("impute_many", "refits", "independent", "IterativeImputer", "missForest-like", "miceforest")
+    methods = (*OUR_DRAWS, "IterativeImputer", "missForest-like", "miceforest")
     kinds = ("gaussian", "ordinal", "mixed", "curved")
     return (
         kinds.index(record["kind"]),

@@ -17,11 +17,23 @@ PUBLISHED = {
 }
 PUBLISHED_MISSING = (0.461277, 0.141444)  # by the degrees of freedom of a large sample
 
+# What R's mice prints for `pool(with(mice(airquality, m = 50), lm(Temp ~ Ozone + Solar.R + Wind)))`, 148 degrees of
+# freedom: intercept, Ozone, Solar.R, Wind.
+OF_MICE = {
+    "estimate": (72.6409950, 0.1636463, 0.0115144, -0.3357630),
+    "within": (6.805400, 5.224431e-04, 4.461246e-05, 4.024084e-02),
+    "between": (1.082784, 1.390522e-04, 7.239493e-06, 6.924729e-03),
+    "total": (7.909840, 6.642763e-04, 5.199674e-05, 4.730407e-02),
+    "degrees of freedom": (119.6660, 103.7690, 119.1549, 117.5870),
+    "missing information": (0.1536564, 0.2282479, 0.1560619, 0.1634244),
+    "p value": (9.143086e-51, 5.800127e-09, 1.129568e-01, 1.253302e-01),
+}
 
-def spread(between: float) -> np.ndarray:
-    """Return five estimates around 3 whose variance is `between`."""
-    pattern = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
-    return 3.0 + pattern * np.sqrt(between / pattern.var(ddof=1))
+
+def spread(between: float, *, around: float = 3.0, n_tables: int = 5) -> np.ndarray:
+    """Return estimates of tables whose variance is `between`."""
+    pattern = np.arange(n_tables) - (n_tables - 1) / 2
+    return around + pattern * np.sqrt(between / pattern.var(ddof=1))
 
 
 def test_published_example() -> None:
@@ -32,6 +44,16 @@ def test_published_example() -> None:
     np.testing.assert_allclose(pooled.variance, PUBLISHED["total"], rtol=1e-5)
     np.testing.assert_allclose(pooled.degrees_of_freedom, PUBLISHED["degrees of freedom"], rtol=1e-4)
     np.testing.assert_allclose(pool(estimates, variances).missing_information, PUBLISHED_MISSING, rtol=1e-4)
+
+
+def test_the_figures_of_mice() -> None:
+    places = zip(OF_MICE["between"], OF_MICE["estimate"], strict=True)
+    estimates = np.stack([spread(between, around=each, n_tables=50) for between, each in places], axis=1)
+    pooled = pool(estimates, np.tile(OF_MICE["within"], (50, 1)), complete_df=148)
+    np.testing.assert_allclose(pooled.variance, OF_MICE["total"], rtol=1e-6)
+    np.testing.assert_allclose(pooled.degrees_of_freedom, OF_MICE["degrees of freedom"], rtol=1e-5)
+    np.testing.assert_allclose(pooled.missing_information, OF_MICE["missing information"], rtol=1e-5)
+    np.testing.assert_allclose(pooled.p_value(), OF_MICE["p value"], rtol=1e-4)
 
 
 def test_intervals_and_p_values_are_those_of_a_t_distribution() -> None:
