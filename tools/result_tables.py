@@ -330,8 +330,16 @@ def imputers_table() -> str:
         ]
         mark = _mark_imputer(own.values()) if name in OURS else ""
         title = "**auto**" if name == "auto" else name
-        written.append(f"| {title}{mark} | {' | '.join(cells)} | {statistics.median(times):.2g} |")
+        written.append(f"| {title}{mark} | {' | '.join(cells)} | {_show_times(times)} |")
     return with_footnote(written, [record for own in latest.values() for record in own.values()])
+
+
+def _show_times(times: list[float]) -> str:
+    """Return the median, the lowest and the highest of multiples of a time."""
+    median, lowest, highest = (
+        f"{each:.0f}" if each >= 10 else f"{each:.2g}" for each in (statistics.median(times), min(times), max(times))
+    )
+    return median if lowest == highest else f"{median} ({lowest} to {highest})"
 
 
 RANKED = {"als": "ALS", "dmf-o": "OrdinalDMF", "bayesian": "BayesianMF"}
