@@ -62,8 +62,10 @@ def imports(tree: ast.AST, *, inside_functions: bool, for_types: bool = False) -
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test) and not for_types:
             continue
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) and not inside_functions:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not inside_functions:
             continue
+        if isinstance(node, ast.expr):
+            continue  # most nodes, and none of them holds a statement
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

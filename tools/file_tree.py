@@ -1,6 +1,7 @@
 """Every source file with its role, as lists in Markdown: docs/conf.py puts them on the page of source files."""
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "src" / "deepmf"
 
 
+@functools.cache
 def role(path: Path) -> str:
     """Return the first line of a file's docstring; a package's is in its __init__.py."""
     file = path / "__init__.py" if path.is_dir() else path

@@ -52,14 +52,21 @@ def address(app: FastAPI) -> Iterator[str]:
     thread.join()
 
 
+@pytest.fixture(scope="module")
+def schema(address: str) -> Any:
+    """The description of the application, as schemathesis reads it."""
+    import schemathesis  # slow to import
+
+    schemathesis.serializer.alias("application/x-ndjson", "text/plain")
+    return schemathesis.openapi.from_url(f"{address}/openapi.json")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "path"), list_routes())
-def test_requests_get_documented_answers(address: str, method: str, path: str) -> None:
-    import schemathesis  # slow to import
+def test_requests_get_documented_answers(schema: Any, method: str, path: str) -> None:
     from schemathesis.checks import not_a_server_error
     from schemathesis.specs.openapi import checks
 
-    schemathesis.serializer.alias("application/x-ndjson", "text/plain")
     expected = [
         not_a_server_error,
         checks.status_code_conformance,
@@ -69,7 +76,7 @@ def test_requests_get_documented_answers(address: str, method: str, path: str) -
         checks.negative_data_rejection,
         checks.ignored_auth,
     ]
-    operation = schemathesis.openapi.from_url(f"{address}/openapi.json")[path][method]
+    operation = schema[path][method]
 
     @settings(max_examples=25, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy())
