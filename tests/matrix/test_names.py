@@ -55,7 +55,7 @@ def test_the_field_of_names() -> None:
     assert choose_name_field(("what",)) == "what"
     assert choose_name_field(("field 1", "field 2")) == "field 1"
     for fields in (("year", "director"), ()):
-        with pytest.raises(BadSetting, match="not clear"):
+        with pytest.raises(BadSetting, match="clear"):
             choose_name_field(fields)
 
 

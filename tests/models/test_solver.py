@@ -104,18 +104,18 @@ def test_a_file_with_latents_that_do_not_fit() -> None:
     tensors = model.predictor_.pack().tensors
     ones = np.ones((30, 1), dtype=np.float32)
     for name, wrong, message in (
-        ("latents.rows.base", np.ones((30, 2), dtype=np.float32), r"float32 and of shape \(30, 1\); got .*\(30, 2\)"),
-        ("latents.rows.base", np.ones((30, 1)), "must be of float32"),
-        ("latents.rows.base", np.nan * ones, "must have finite numbers"),
-        ("latents.rows.base", np.float32(np.inf) * ones, "must have finite numbers"),
-        ("latents.rows.extra", np.ones((0, 2), dtype=np.float32), r"of shape \(0, 1\)"),
-        ("latents.columns.positions", np.array([1]), r"latents.columns.extra must be .* of shape \(1, 1\)"),
+        ("latents.rows.base", np.ones((30, 2), dtype=np.float32), r"\(30, 2\)"),
+        ("latents.rows.base", np.ones((30, 1)), "float32"),
+        ("latents.rows.base", np.nan * ones, "finite"),
+        ("latents.rows.base", np.float32(np.inf) * ones, "finite"),
+        ("latents.rows.extra", np.ones((0, 2), dtype=np.float32), r"\(0, 1\)"),
+        ("latents.columns.positions", np.array([1]), r"latents\.columns\.extra"),
     ):
         with pytest.raises(BadModelFile, match=message):
             model._load_predictor(model.entries_, {}, tensors | {name: wrong})
     large = {"latents.rows.base": np.float32(1e20) * ones}
     large["latents.columns.base"] = np.full((25, 1), 1e20, dtype=np.float32)
-    with pytest.raises(BadModelFile, match="so large"):
+    with pytest.raises(BadModelFile, match="large"):
         model._load_predictor(model.entries_, {}, tensors | large)
     del tensors["latents.rows.base"]
     with pytest.raises(BadModelFile, match="latents.rows.base"):

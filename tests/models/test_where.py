@@ -129,7 +129,7 @@ def test_wrong_conditions_are_refused(model: Model, where: Any, error: type[Exce
 
 def test_model_without_features_says_so(ratings: ObservedMatrix) -> None:
     plain = ALS(latent_size=2, epochs=1, seed=0).fit(ratings)
-    with pytest.raises(BadSetting, match="without column features"):
+    with pytest.raises(BadSetting, match="column"):
         plain.recommend(ratings.row_labels[0], where={"year": {"min": 3}})
 
 

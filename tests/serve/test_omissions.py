@@ -196,7 +196,7 @@ def test_a_restart_another_process_and_another_model_keep_them(
 def test_states_of_another_models_columns_are_refused(start_client: StartClient) -> None:
     put_state(start_client(), "Premiere", visible=False)
     numbers = ObservedMatrix.from_entries([1, 1, 2, 2], [1, 2, 1, 3], [1, 2, 3, 4])
-    with pytest.raises(BadSetting, match="belong together"):
+    with pytest.raises(BadSetting, match="together"):
         start_client(ALS(latent_size=1, epochs=1, seed=0).fit(numbers))
 
 

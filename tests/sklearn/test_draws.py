@@ -159,7 +159,7 @@ def test_shared_levels_stay_legal() -> None:
 def test_draws_that_are_not_joint_are_told() -> None:
     table = pd.DataFrame(draw_table(60), columns=list("abc")).assign(kind=["x", "y"] * 30)
     imputer = DMFImputer("means", feature_columns=["kind"], sample=True, random_state=0).fit(table)
-    with pytest.warns(DeepMFWarning, match="feature columns"):
+    with pytest.warns(DeepMFWarning, match="feature"):
         completed = next(imputer.impute_many(table, 1))
     assert not completed.isna().any(axis=None)
 
@@ -167,7 +167,7 @@ def test_draws_that_are_not_joint_are_told() -> None:
 @pytest.mark.parametrize("m", [0, 1.5, True])
 def test_a_wrong_number_of_tables_is_refused_at_once(m: Any) -> None:
     imputer = DMFImputer("gaussian", random_state=0).fit(draw_table(30))
-    with pytest.raises(BadSetting, match="m must"):
+    with pytest.raises(BadSetting, match="^m "):
         imputer.impute_many(draw_table(30), m)
 
 

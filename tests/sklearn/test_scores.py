@@ -122,14 +122,14 @@ def test_as_a_scorer_of_new_rows() -> None:
 
 
 def test_what_cannot_be_scored() -> None:
-    with pytest.raises(BadSetting, match="^cv .*got 5 "):
+    with pytest.raises(BadSetting, match="^cv"):
         imputation_scores(SimpleImputer(), TABLE, cv=5)  # type: ignore[arg-type]
     with pytest.raises(BadEntries, match="differ"):
         hidden_entries_score(SimpleImputer().fit(TABLE), np.ones((5, 4)))
     lost = np.column_stack([TABLE, np.full(60, np.nan)])
     with (
-        pytest.warns(UserWarning, match="Skipping features"),
-        pytest.raises(BadEntries, match="60 x 4, .*60 x 5"),
+        pytest.warns(UserWarning, match="Skipping"),
+        pytest.raises(BadEntries, match="60 x 4"),
     ):
         hidden_entries_score(SimpleImputer().fit(lost), lost)
     kept = SimpleImputer(keep_empty_features=True)

@@ -50,9 +50,9 @@ def test_stored_zeros_are_split_too() -> None:
 
 def test_what_cannot_be_split() -> None:
     for hidden in (0.0, 1.0, -0.1):
-        with pytest.raises(BadSplit, match=f"^hidden .*got {hidden}"):
+        with pytest.raises(BadSplit, match="^hidden"):
             next(EntrySplitter(hidden=hidden).split(TABLE))
-    with pytest.raises(BadSplit, match="^new_rows=20 .*has 20"):
+    with pytest.raises(BadSplit, match="^new_rows=20"):
         next(AreaSplitter(new_rows=20).split(TABLE))
     with pytest.raises(BadEntries, match="2 x 3"):
         next(EntrySplitter().split(np.full((2, 3), np.nan)))

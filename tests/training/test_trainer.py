@@ -662,7 +662,7 @@ def test_the_setting() -> None:
     assert DMFSettings().averaging == 0.0
     assert TrainingSettings(averaging=1.0).averaging == 1.0
     for bad in (-0.1, 1.1, "0.9", None, True):
-        with pytest.raises(BadSetting, match="^averaging .*got"):
+        with pytest.raises(BadSetting, match="^averaging"):
             TrainingSettings(averaging=bad)  # type: ignore[arg-type]
 
 

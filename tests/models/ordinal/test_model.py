@@ -209,7 +209,7 @@ def test_asking_for_distributions_before_fitting() -> None:
         lambda: model.predict_interval([1], [1]),
         lambda: model.predict_levels([1], [1], metric="mae"),
     ):
-        with pytest.raises(NotFitted, match="not fitted"):
+        with pytest.raises(NotFitted, match="fitted"):
             ask()
 
 
