@@ -33,7 +33,8 @@ from deepmf.models.column_choice import choose_columns
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.settings import Facts, choose_settings
 from deepmf.models.ranker import RANK_BY
-from deepmf.models.ranking import Recommendations, rank_batches
+from deepmf.models.ranking import rank_batches
+from deepmf.models.recommendations import Recommendations
 
 ALL_ROWS, N_COLUMNS, ENTRIES_A_ROW, N = 480_000, 17_770, 208, 10
 

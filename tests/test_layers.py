@@ -41,7 +41,7 @@ ON_DEMAND = {
     "matrix/frames.py": {"narwhals", "polars"},
     "files.py": {"polars"},
     "plots.py": {"matplotlib"},
-    "models/ranking.py": {"faiss"},
+    "models/neighbours.py": {"faiss"},
     "training/progress.py": {"rich"},
     "training/runtime.py": {"threadpoolctl"},
 }

@@ -34,8 +34,8 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.fitting import check_features, digest
 from deepmf.models.ranker import RankBy, check_rank_by
-from deepmf.models.ranking import check_n
 from deepmf.models.registry import model_class
+from deepmf.models.top_n import check_n
 from deepmf.training.checkpoint import list_differences
 from deepmf.training.history import Callback, EpochRecord, History
 from deepmf.training.settings import LARGEST, LARGEST_COUNT, Setting, list_settings

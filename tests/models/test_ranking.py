@@ -26,18 +26,10 @@ from deepmf.models.base import Model
 from deepmf.models.cfnade import NadePredictor
 from deepmf.models.column_choice import ColumnChoice, choose_columns
 from deepmf.models.means import Means
+from deepmf.models.neighbours import WANTED_RECALL, ColumnNeighbours
 from deepmf.models.ranker import RankBy
-from deepmf.models.ranking import (
-    CELLS_AT_A_TIME,
-    WANTED_RECALL,
-    BestSoFar,
-    ColumnNeighbours,
-    batches,
-    best_positions,
-    join_ranked,
-    most_similar,
-    rank_batches,
-)
+from deepmf.models.ranking import CELLS_AT_A_TIME, batches, join_ranked, most_similar, rank_batches
+from deepmf.models.top_n import BestSoFar, best_positions
 
 
 @given(st.lists(st.lists(st.integers(0, 4), min_size=6, max_size=6), min_size=1, max_size=4), st.integers(1, 8))

@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from deepmf.models.base import Model
-    from deepmf.models.ranking import Ranking, Recommendations
+    from deepmf.models.ranking import Ranking
+    from deepmf.models.recommendations import Recommendations
 
 _MOST_FEATURES = 3  # of columns, in a table; JSON has all
 
@@ -155,7 +156,7 @@ def recommend(
     else:
         _check_engine(engine, row, at, output, changes, is_text=safe_csv or digits is not None)
 
-    from deepmf.models.ranking import Recommendations
+    from deepmf.models.recommendations import Recommendations
 
     fitted = load_model(model, extensions=extend, features=files, names=names, reading=reading)
     with hint_at_extension():

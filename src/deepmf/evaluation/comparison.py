@@ -30,8 +30,8 @@ from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.models.fitting import check_features
 from deepmf.models.ranker import RankBy, check_rank_by
-from deepmf.models.ranking import check_n
 from deepmf.models.registry import MODELS, model_class
+from deepmf.models.top_n import check_n
 
 if TYPE_CHECKING:
     import polars as pl

@@ -28,8 +28,9 @@ from deepmf.models.base import Model
 from deepmf.models.column_choice import check_min_entries
 from deepmf.models.pairs import Unknown, check_unknown
 from deepmf.models.ranker import RankBy, Ranker, RelevanceRanker
-from deepmf.models.ranking import BestSoFar, batches, check_n
+from deepmf.models.ranking import batches
 from deepmf.models.relevance import check_relevant
+from deepmf.models.top_n import BestSoFar, check_n
 
 ROW_METRICS = ListScores._fields  # means over rows
 

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from deepmf.models.explanation import Explanation
     from deepmf.models.fold_in import FoldedColumns, FoldedRows
     from deepmf.models.loading import load, verify
-    from deepmf.models.ranking import ColumnNeighbours, Ranking
+    from deepmf.models.neighbours import ColumnNeighbours
+    from deepmf.models.ranking import Ranking
 
 __all__ = [
     "ColumnNeighbours",
@@ -32,6 +33,7 @@ __getattr__, __dir__ = export_names(
         "deepmf.models.explanation": ["Explanation"],
         "deepmf.models.fold_in": ["FoldedColumns", "FoldedRows"],
         "deepmf.models.loading": ["load", "verify"],
-        "deepmf.models.ranking": ["ColumnNeighbours", "Ranking"],
+        "deepmf.models.neighbours": ["ColumnNeighbours"],
+        "deepmf.models.ranking": ["Ranking"],
     },
 )

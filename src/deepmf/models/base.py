@@ -31,21 +31,14 @@ from deepmf.models.interactions import (
     find_similar_columns,
     find_similar_rows,
 )
+from deepmf.models.neighbours import ColumnNeighbours, check_neighbours
 from deepmf.models.pairs import Axis, LabelPairs, Unknown, find_pairs
 from deepmf.models.predictor import check_levels
 from deepmf.models.presence import Presence
 from deepmf.models.ranker import RankBy, Ranker, Rankers
-from deepmf.models.ranking import (
-    FRAME_FIELDS,
-    ColumnNeighbours,
-    Ranking,
-    Recommendations,
-    check_neighbours,
-    is_label,
-    most_similar,
-    rank_columns,
-)
+from deepmf.models.ranking import FRAME_FIELDS, Ranking, is_label, most_similar, rank_columns
 from deepmf.models.recency import Recency
+from deepmf.models.recommendations import Recommendations
 from deepmf.models.reranking import Rerank, make_reranker
 from deepmf.storage.model_file import read_field, refuse_stored, write_file
 from deepmf.storage.model_folder import LARGEST_FILE, goes_to_folder, write_folder

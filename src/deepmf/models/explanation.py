@@ -16,7 +16,7 @@ from deepmf.matrix.names import Names
 from deepmf.models.pairs import Axis
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranker import Rankers
-from deepmf.models.ranking import check_n
+from deepmf.models.top_n import check_n
 
 # The largest number of entries that are left out in turn.
 _MOST_CANDIDATES = 256

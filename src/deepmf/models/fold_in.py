@@ -26,10 +26,11 @@ from deepmf.models.distribution import Interval, PredictiveDistribution, check_c
 from deepmf.models.drift import DriftAt
 from deepmf.models.explanation import Explanation, explain_column, explain_row
 from deepmf.models.latents import Latents
+from deepmf.models.neighbours import ColumnNeighbours, check_neighbours
 from deepmf.models.pairs import Axis
 from deepmf.models.predictor import Predictor, check_levels
 from deepmf.models.ranker import RankBy, Rankers
-from deepmf.models.ranking import FRAME_FIELDS, ColumnNeighbours, Ranking, check_neighbours, rank_columns
+from deepmf.models.ranking import FRAME_FIELDS, Ranking, rank_columns
 from deepmf.models.reranking import Rerank, make_reranker
 
 # Labels, the values that a row (or column) has there, and optionally their times.

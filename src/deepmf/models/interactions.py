@@ -19,7 +19,8 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.distribution import PredictiveDistribution
 from deepmf.models.latents import Latents
 from deepmf.models.predictor import Encoder, Positions, Predictor, Readout
-from deepmf.models.ranking import Ranking, best_positions
+from deepmf.models.ranking import Ranking
+from deepmf.models.top_n import best_positions
 from deepmf.storage.model_file import Packed
 
 _NO_VALUES = "the model was fitted to interactions, which have no values to predict; recommend ranks columns"

@@ -1,0 +1,79 @@
+"""The n largest of many numbers in each row, largest first; ties go to the earlier place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadSetting
+from deepmf.matrix.arrays import FloatArray, IndexArray
+
+# If more than this share of a block is above the n-th best so far, the block is partitioned, which costs less than
+# merging that many keys.
+_MANY = 1 / 16
+
+
+class BestSoFar:
+    """The n largest keys of each row so far, largest first, and their places; ties go to the earlier place.
+
+    keys: (rows, n), -inf where there is no key yet. Blocks are added in the order of their places; once there are n
+    keys, a block costs little more than a comparison with the smallest of them.
+    """
+
+    def __init__(self, n_rows: int, n: int) -> None:
+        self.keys: npt.NDArray[Any] = np.full((n_rows, n), -np.inf, dtype=np.float32)
+        self.places: IndexArray = np.zeros((n_rows, n), dtype=np.int64)
+
+    def add(self, keys: npt.NDArray[Any], start: int) -> None:
+        """Add a block of keys (rows, places), whose first place is `start`; keys of -inf are skipped."""
+        if self.keys.dtype != keys.dtype:
+            self.keys = self.keys.astype(keys.dtype)
+        lines = np.flatnonzero(keys.max(axis=1) > self.keys[:, -1])
+        if lines.size:
+            some = keys if lines.size == len(keys) else keys[lines]
+            which, places = np.divmod(np.flatnonzero(self._are_candidates(some, lines)), keys.shape[1])
+            self.merge(lines[which], places + start, some[which, places])
+
+    def _are_candidates(self, keys: npt.NDArray[Any], lines: IndexArray) -> npt.NDArray[np.bool_]:
+        """Return which keys (lines, places) of some rows may be among their n best."""
+        n, width = self.keys.shape[1], keys.shape[1]
+        above: npt.NDArray[np.bool_] = keys > self.keys[lines, -1:]
+        if width > n and np.count_nonzero(above) > _MANY * keys.size:
+            above &= keys >= np.partition(keys, width - n, axis=1)[:, width - n, None]
+        return above
+
+    def merge(self, lines: IndexArray, places: IndexArray, keys: npt.NDArray[Any]) -> None:
+        """Keep the n best of each row among the old and the new keys."""
+        n_rows, n = self.keys.shape
+        every_line = np.concatenate([np.repeat(np.arange(n_rows), n), lines])
+        every_place = np.concatenate([self.places.ravel(), places])
+        every_key = np.concatenate([self.keys.ravel(), keys])
+        order = np.lexsort((every_place, -every_key, every_line))
+        counts = n + np.bincount(lines, minlength=n_rows)
+        firsts = np.cumsum(counts) - counts
+        kept = order[firsts[:, None] + np.arange(n)]
+        self.keys, self.places = every_key[kept], every_place[kept]
+
+
+def best_positions(scores: FloatArray, n: int) -> tuple[IndexArray, FloatArray]:
+    """Return the places and the values of the n largest scores of each line, largest first; ties go by place."""
+    check_n(n)
+    n = min(int(n), scores.shape[1])
+    if n < scores.shape[1]:
+        # All scores above the n-th largest of the line are chosen, then ties with it by place.
+        threshold = -np.partition(-scores, n - 1, axis=1)[:, n - 1 : n]
+        rank = np.where(scores > threshold, 0, np.where(scores == threshold, 1, 2))
+        chosen = np.sort(np.argsort(rank, axis=1, kind="stable")[:, :n], axis=1)
+    else:
+        chosen = np.broadcast_to(np.arange(n), scores.shape)
+    taken = np.take_along_axis(scores, chosen, axis=1)
+    order = np.argsort(-taken, axis=1, kind="stable")
+    return np.take_along_axis(chosen, order, axis=1), np.take_along_axis(taken, order, axis=1)
+
+
+def check_n(n: int) -> None:
+    """Refuse an `n` that is not a whole number of at least 1."""
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise BadSetting(f"n must be a whole number of at least 1; got {n!r}")
