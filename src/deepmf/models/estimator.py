@@ -414,7 +414,10 @@ class Estimator(ABC):
         )
         if hasattr(model.settings, "presence"):
             has_presence = "presence" not in self._given or model.settings.presence is not None
-            order = {"presence": "auto", "rank_by": choose_order(train) if has_presence else "value"}
+            order: dict[str, Any] = {
+                "presence": "auto",
+                "rank_by": choose_order(train) if has_presence else "value",
+            }
             chosen = {name: value for name, value in order.items() if name not in self._given}
             model.settings, model.chosen_ = replace(model.settings, **chosen), model.chosen_ | chosen
         return model
