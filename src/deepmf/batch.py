@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from deepmf.errors import BadEntries, BadSetting, MissingDependency
+from deepmf.errors import BadEntries, BadSetting, MissingDependency, check_count
 from deepmf.files import write_folder_atomically
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
@@ -105,8 +105,7 @@ class Scorer:
             raise BadSetting(f"task must be one of {', '.join(get_args(Task))}; got {task!r}")
         if options and task != "recommend":
             raise BadSetting(f"{', '.join(options)} are for recommendations; the task is {task!r}")
-        if threads < 1:
-            raise BadSetting(f"threads must be 1 or more; got {threads}")
+        check_count("threads", threads)
         check_unknown(unknown)
         self.path = Path(model)
         self.task = task

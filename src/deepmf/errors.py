@@ -35,6 +35,7 @@ DeepMFWarning (UserWarning)
 
 import difflib
 from collections.abc import Iterable
+from numbers import Integral
 from typing import NamedTuple, Self
 
 
@@ -188,6 +189,12 @@ class GuessedColumns(DeepMFWarning):
 
 class ConstantValues(DeepMFWarning):
     """All entries are equal: every prediction will be that value."""
+
+
+def check_count(name: str, given: object, *, least: int = 1) -> None:
+    """Refuse an argument that is not a whole number of at least `least`."""
+    if isinstance(given, bool) or not isinstance(given, Integral) or given < least:
+        raise BadSetting(f"{name} must be a whole number of at least {least}; got {given!r}")
 
 
 def suggest_name(given: object, known: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, OffScale
+from deepmf.errors import BadEntries, BadSetting, OffScale, check_count
 
 __all__ = [
     "calibration_error",
@@ -150,7 +150,7 @@ def calibration_error(
     >>> calibration_error([[0.75, 0.25]] * 4, [1, 1, 2, 2], scale_levels=[1, 2])
     0.25
     """
-    _check_count(bins, "bins")
+    check_count("bins", bins)
     probabilities, positions = _check_forecasts(distributions, levels, scale_levels)
     outcomes = positions[:, None] == np.arange(probabilities.shape[1])
     bin_of_each = np.minimum((probabilities * bins).astype(np.intp), bins - 1)
@@ -186,7 +186,7 @@ def ndcg_score(relevances: npt.ArrayLike, predictions: npt.ArrayLike, *, n: int)
     >>> round(ndcg_score([[3, 0, 1], [0, 0, 2]], [[0.9, 0.1, 0.5], [0.9, 0.1, 0.5]], n=2), 4)
     0.8155
     """
-    _check_count(n, "n")
+    check_count("n", n)
     gains, predicted = _check_lists(relevances=relevances, predictions=predictions)
     _check_none(np.isinf(gains) | (gains < 0), gains, "relevances", "relevances must be finite and at least 0")
     gains, predicted = np.atleast_2d(gains, predicted)
@@ -266,7 +266,7 @@ def coverage_score(recommended: npt.ArrayLike, *, n_columns: int) -> float:
     >>> coverage_score([[0, 1], [1, -1]], n_columns=4)
     0.5
     """
-    _check_count(n_columns, "n_columns")
+    check_count("n_columns", n_columns)
     positions = _check_positions(recommended, n_columns)
     return float(np.unique(positions).size / n_columns)
 
@@ -280,7 +280,7 @@ def novelty_score(recommended: npt.ArrayLike, column_counts: npt.ArrayLike, *, n
     >>> novelty_score([[0, 1]], [8, 2], n_rows=8)
     1.0
     """
-    _check_count(n_rows, "n_rows")
+    check_count("n_rows", n_rows)
     counts = _to_numbers(column_counts, "column_counts")
     _check_none((counts < 0) | (counts > n_rows), counts, "column_counts", f"there are {n_rows} rows")
     return float(np.mean(self_information(counts, n_rows)[_check_positions(recommended, counts.size)]))
@@ -335,7 +335,7 @@ def score_lists(hits: npt.NDArray[np.bool_], n_relevant: npt.NDArray[np.integer]
 
 def _score_ranked_lists(relevant: npt.ArrayLike, predictions: npt.ArrayLike, n: int) -> ListScores:
     """Return the scores of the lists that have a relevant item."""
-    _check_count(n, "n")
+    check_count("n", n)
     flags, predicted = _check_lists(relevant=relevant, predictions=predictions)
     _check_none((flags != 0) & (flags != 1), flags, "relevant", "give booleans, as in relevant=values >= 4")
     flags, predicted = np.atleast_2d(flags, predicted)
@@ -449,11 +449,6 @@ def _check_scale(scale_levels: npt.ArrayLike) -> FloatArray:
     if scale.ndim != 1 or scale.size == 0 or not np.all(np.isfinite(scale)) or np.any(np.diff(scale) <= 0):
         raise BadSetting(wanted)
     return scale
-
-
-def _check_count(count: int, name: str) -> None:
-    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
-        raise BadSetting(f"{name} must be a whole number of at least 1; got {count!r}")
 
 
 def _check_none(

@@ -25,6 +25,7 @@ from deepmf.errors import (
     TrainingInterrupted,
     UnreadableFile,
     UserError,
+    check_count,
     suggest_name,
 )
 from deepmf.evaluation.ranking import ROW_METRICS, evaluate_ranking, find_relevant
@@ -35,7 +36,6 @@ from deepmf.metrics import rmse_error
 from deepmf.models.fitting import check_features, digest
 from deepmf.models.ranker import RankBy, check_rank_by
 from deepmf.models.registry import model_class
-from deepmf.models.top_n import check_n
 from deepmf.training.checkpoint import list_differences
 from deepmf.training.history import Callback, EpochRecord, History
 from deepmf.training.settings import LARGEST, LARGEST_COUNT, Setting, list_settings
@@ -299,7 +299,7 @@ def _check_metric(
         raise BadSetting(f"there is no metric {metric!r} to tune for; {suggest_name(str(metric), known)}")
     if metric == "rmse":
         return {}
-    check_n(n)
+    check_count("n", n)
     if rank_by is not None:
         check_rank_by(rank_by)
     return {"n": int(n), "relevant": find_relevant(train, relevant), "rank_by": rank_by}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from deepmf.data.splits import AreaSplit, Split, iterate_folds, split_areas, split_last, split_time
-from deepmf.errors import BadEntries, BadSetting, BadSplit, DeepMFWarning, Hint, UserError, suggest_name
+from deepmf.errors import BadEntries, BadSetting, BadSplit, DeepMFWarning, Hint, UserError, check_count, suggest_name
 from deepmf.evaluation.areas import AreaErrors, evaluate, ignore_empty_lines
 from deepmf.evaluation.ranking import (
     ROW_METRICS,
@@ -31,7 +31,6 @@ from deepmf.models.base import Model
 from deepmf.models.fitting import check_features
 from deepmf.models.ranker import RankBy, check_rank_by
 from deepmf.models.registry import MODELS, model_class
-from deepmf.models.top_n import check_n
 
 if TYPE_CHECKING:
     import polars as pl
@@ -222,7 +221,7 @@ class RankingPlan:
         known = [*ERROR_METRICS, *ROW_METRICS]
         if metric not in known:
             raise BadSetting(f"there is no metric {metric!r} to order models by; {suggest_name(str(metric), known)}")
-        check_n(n)
+        check_count("n", n)
         check_candidates(candidates)
         if rank_by is not None:
             check_rank_by(rank_by)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, Hint
+from deepmf.errors import BadEntries, BadSetting, Hint, check_count
 from deepmf.evaluation.areas import check_test_known, ignore_empty_lines, select_known_entries
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray
@@ -25,12 +25,11 @@ from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import ListScores, score_lists, self_information
 from deepmf.models.base import Model
-from deepmf.models.column_choice import check_min_entries
 from deepmf.models.pairs import Unknown, check_unknown
 from deepmf.models.ranker import RankBy, Ranker, RelevanceRanker
 from deepmf.models.ranking import batches
 from deepmf.models.relevance import check_relevant
-from deepmf.models.top_n import BestSoFar, check_n
+from deepmf.models.top_n import BestSoFar
 
 ROW_METRICS = ListScores._fields  # means over rows
 
@@ -216,8 +215,8 @@ def evaluate_ranking(
     >>> evaluation.model.precision, evaluation.n_rows
     (1.0, 1)
     """
-    check_n(n)
-    check_min_entries(min_entries)
+    check_count("n", n)
+    check_count("min_entries", min_entries, least=0)
     check_candidates(candidates)
     check_unknown(unknown)
     level = find_relevant(model.entries_.train, relevant)

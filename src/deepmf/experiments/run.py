@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from deepmf.data.datasets import DATASETS
-from deepmf.errors import BadSetting, CannotSave, UnreadableFile, UserError
+from deepmf.errors import BadSetting, CannotSave, UnreadableFile, UserError, check_count
 from deepmf.evaluation.areas import (
     confusion_matrix,
     evaluate,
@@ -426,8 +426,7 @@ def run(work: Work, trials: Sequence[Trial], results: Results, *, jobs: int = 1)
 
     A trial that fails does not stop the others; the first failure is raised at the end.
     """
-    if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1:
-        raise BadSetting(f"jobs must be a whole number of at least 1; got {jobs!r}")
+    check_count("jobs", jobs)
     missing = results.find_missing(trials)
     results.check_writable(missing)
     start = time.perf_counter()

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadSetting, Hint
+from deepmf.errors import BadSetting, Hint, check_count
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.axis_entries import NOTHING
 from deepmf.matrix.entries import EntryStore
@@ -42,7 +42,7 @@ def choose_columns(
     where: Mapping[str, Any] | None = None,
 ) -> ColumnChoice:
     """Return the columns to rank (see `ColumnFilter`)."""
-    check_min_entries(min_entries)
+    check_count("min_entries", min_entries, least=0)
     labels = entries.columns
     excluded = NOTHING if exclude is None else np.sort(_find_positions(labels, exclude, "exclude"))
     if where:
@@ -179,9 +179,3 @@ def _find_positions(labels: Labels, given: Iterable[Any], name: str) -> IndexArr
     if mask.shape != (len(labels),):
         raise BadSetting(f"{name} is a mask of shape {mask.shape}; one over all columns has the shape ({len(labels)},)")
     return np.flatnonzero(mask)
-
-
-def check_min_entries(min_entries: Any) -> None:
-    """Refuse a `min_entries` that is not a whole number of at least 0."""
-    if isinstance(min_entries, bool) or not isinstance(min_entries, int | np.integer) or min_entries < 0:
-        raise BadSetting(f"min_entries must be a whole number of at least 0; got {min_entries!r}")

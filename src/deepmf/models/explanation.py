@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadSetting
+from deepmf.errors import BadSetting, check_count
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.feature_encoding import FeatureEncoding
@@ -16,7 +16,6 @@ from deepmf.matrix.names import Names
 from deepmf.models.pairs import Axis
 from deepmf.models.predictor import Predictor
 from deepmf.models.ranker import Rankers
-from deepmf.models.top_n import check_n
 
 # The largest number of entries that are left out in turn.
 _MOST_CANDIDATES = 256
@@ -94,7 +93,7 @@ def explain_row(
 
     own: the position of the row in the predictor.
     """
-    check_n(n)
+    check_count("n", n)
     labels, features = rankers.entries.columns, rankers.entries.row_features
     if rankers.entries.scale.is_interactions:
         return [_explain_interaction(rankers, entries, column, n) for column in columns.tolist()]
@@ -190,7 +189,7 @@ def explain_targets(
     n : the largest number of entries and of features in an explanation.
     encoding : the encoding of the features, if the entries have any.
     """
-    check_n(n)
+    check_count("n", n)
     if (
         targets.size != 1 and _count_most_candidates(entries, n) < entries.values.size
     ):  # others stand out for each target

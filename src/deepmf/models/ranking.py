@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self, TypedDict, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from deepmf.errors import check_count
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import NOTHING
@@ -26,7 +27,7 @@ from deepmf.models.predictor import Predictor
 from deepmf.models.ranker import RankBy, Ranker
 from deepmf.models.relevance import Observed
 from deepmf.models.reranking import Rerank, Reranker
-from deepmf.models.top_n import BestSoFar, best_positions, check_n
+from deepmf.models.top_n import BestSoFar, best_positions
 from deepmf.training.runtime import limit_blas_threads
 
 T = TypeVar("T")
@@ -202,7 +203,7 @@ def rank_batches(
     device: where keys are computed and compared by torch, in more memory; None for numpy.
     threads: the number of batches that are ranked at the same time; on a device, a few at most.
     """
-    check_n(n)
+    check_count("n", n)
     n_rows = max(CELLS_AT_A_TIME // max(choice.n_places, 1), _ROWS_AT_A_TIME)
     on_device = None
     if device is not None:
@@ -306,7 +307,7 @@ def _rank_near(
     reranker: Reranker | None,
 ) -> RankedRows:
     """Rank the columns near a row, or all columns if too few of these are left."""
-    check_n(n)
+    check_count("n", n)
     n = min(int(n), choice.size)
     n_left_out = min(choice.barred.size, _MOST_LEFT_OUT) + (0 if choice.include_observed else observed(row).others.size)
     n_near = n if reranker is None else reranker.count_candidates(n)
@@ -321,7 +322,7 @@ def _rank_near(
 
 def most_similar(directions: npt.NDArray[np.float32], labels: Labels, label: Any, n: int) -> Ranking:
     """Return the n labels whose directions have the largest cosines with the direction of a label, without itself."""
-    check_n(n)
+    check_count("n", n)
     position = labels.positions([label])[0]
     cosines = (directions @ directions[position]).astype(np.float64)[None]
     cosines[0, position] = -np.inf

@@ -10,6 +10,7 @@ from typing import Any, Self, Unpack
 import numpy as np
 import torch
 
+from deepmf.errors import check_count
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.entries import EntryStore
@@ -18,7 +19,6 @@ from deepmf.models.column_choice import ColumnChoice, ColumnFilter, choose_colum
 from deepmf.models.ranker import Ranker
 from deepmf.models.ranking import RankedRows, join_ranked, rank_batches
 from deepmf.models.reranking import Rerank, Reranker, make_reranker
-from deepmf.models.top_n import check_n
 
 _MOST_THREADS = 16  # that rank rows for a file; with more, they would wait for Python's lock
 
@@ -51,7 +51,7 @@ class Recommendations:
         **columns: Unpack[ColumnFilter],
     ) -> Self:
         """Return the recommendations for some row labels, each once, or for all rows (None)."""
-        check_n(n)
+        check_count("n", n)
         positions = np.arange(len(entries.rows)) if rows is None else entries.rows.find_distinct(rows)
         reranker = make_reranker(rerank, entries, ranker.predictor)
         return cls(entries, ranker, positions, choose_columns(entries, **columns), n, reranker, device)

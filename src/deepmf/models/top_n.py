@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadSetting
+from deepmf.errors import check_count
 from deepmf.matrix.arrays import FloatArray, IndexArray
 
 # If more than this share of a block is above the n-th best so far, the block is partitioned, which costs less than
@@ -59,7 +59,7 @@ class BestSoFar:
 
 def best_positions(scores: FloatArray, n: int) -> tuple[IndexArray, FloatArray]:
     """Return the places and the values of the n largest scores of each line, largest first; ties go by place."""
-    check_n(n)
+    check_count("n", n)
     n = min(int(n), scores.shape[1])
     if n < scores.shape[1]:
         # All scores above the n-th largest of the line are chosen, then ties with it by place.
@@ -71,9 +71,3 @@ def best_positions(scores: FloatArray, n: int) -> tuple[IndexArray, FloatArray]:
     taken = np.take_along_axis(scores, chosen, axis=1)
     order = np.argsort(-taken, axis=1, kind="stable")
     return np.take_along_axis(chosen, order, axis=1), np.take_along_axis(taken, order, axis=1)
-
-
-def check_n(n: int) -> None:
-    """Refuse an `n` that is not a whole number of at least 1."""
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise BadSetting(f"n must be a whole number of at least 1; got {n!r}")

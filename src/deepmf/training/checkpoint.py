@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from deepmf.errors import BadModelFile, BadSetting, CannotSave, DeepMFWarning
+from deepmf.errors import BadModelFile, BadSetting, CannotSave, DeepMFWarning, check_count
 from deepmf.files import flush_folder, temporary_folder
 from deepmf.nn.parallel import Division
 from deepmf.nn.ranks import find_ranks, report_lost_ranks
@@ -40,8 +40,7 @@ class Checkpoint:
         The final state is written too, so that a process killed before it has saved the model loses nothing. If a state
         cannot be written, training continues with one warning for each cause.
         """
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise BadSetting(f"checkpoint_every must be a whole number of at least 1; got {every!r}")
+        check_count("checkpoint_every", every)
         if not self.path.parent.is_dir():  # noticed now and not after the first epochs
             raise BadSetting(f"the checkpoint {self.path} needs a folder {self.path.parent}, which does not exist")
         state = self.read()
