@@ -21,7 +21,8 @@ import pytest
 import scipy.sparse
 
 from deepmf.data import datasets
-from deepmf.data.datasets import DATASETS, Checksum, download, extract
+from deepmf.data.datasets import DATASETS
+from deepmf.data.download import Checksum, download, extract
 from deepmf.datasets import Dataset
 from deepmf.errors import BadSetting, BadSplit, DatasetUnavailable, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix

@@ -155,7 +155,8 @@ def _dataset_to_json(dataset: Dataset) -> dict[str, Any]:
 
 def _unpack_archive(archive: Path, dataset: Dataset) -> None:
     """Unpack the user's archive, and store a copy of it as if it had been downloaded."""
-    from deepmf.data.datasets import extract, folder
+    from deepmf.data.datasets import folder
+    from deepmf.data.download import extract
     from deepmf.files import write_atomically
 
     if archive.is_dir():
