@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from tests.waiting import PATIENCE, wait_until
 
-from deepmf.serve.server import LimitedHttp
+from deepmf.serve.http import LimitedHttp
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: localhost\r\n"
 HEADERS = b"".join(b"h%d: v\r\n" % number for number in range(99))
