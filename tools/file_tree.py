@@ -1,7 +1,5 @@
 """Every source file with its role, as lists in Markdown: docs/conf.py puts them on the page of source files."""
 
-import ast
-import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -10,12 +8,12 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "src" / "deepmf"
 
 
-@functools.cache
 def role(path: Path) -> str:
     """Return the first line of a file's docstring; a package's is in its __init__.py."""
     file = path / "__init__.py" if path.is_dir() else path
-    text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    return re.sub(r"\.$", "", text.split("\n")[0])
+    with file.open(encoding="utf-8") as lines:
+        found = re.match(r'r?"""(.*?)\.?(?:""")?$', next(lines, ""))
+    return found[1] if found else ""
 
 
 def list_files(folder: Path = PACKAGE) -> Iterator[str]:

@@ -182,6 +182,7 @@ def test_set_wins_over_the_config_and_seed_and_device_over_both(
     assert (settings.epochs, settings.latent_size, settings.seed, settings.device) == (3, 4, 2, "cpu")
 
 
+@pytest.mark.slow
 def test_ordinal_dmf_is_fitted_by_default_with_settings_for_the_file(run: Any, folder: Path, tmp_path: Path) -> None:
     quick, best = (
         summary_of(run, folder / "train.csv", "-o", tmp_path / name, "--effort", name, *ONE_EPOCH)
@@ -211,6 +212,7 @@ def test_a_model_to_start_from_hands_on_what_was_chosen_for_it(run: Any, folder:
     assert after.chosen_ == before.chosen_ and "hidden_sizes" in after.chosen_
 
 
+@pytest.mark.slow
 def test_what_was_chosen_and_what_followed_is_told(run: Any, folder: Path, tmp_path: Path) -> None:
     fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--effort", "quick", "--validation-share", 0.05]
     fit += ONE_EPOCH

@@ -21,6 +21,7 @@ def test_a_table_is_shown_and_written(run: Any, recipes: Path, tmp_path: Path) -
     assert len((out / "small" / "results.jsonl").read_text().splitlines()) == 18
 
 
+@pytest.mark.slow
 def test_rows_splits_and_json(run: Any, recipes: Path, tmp_path: Path) -> None:
     arguments = ["reproduce", "small", "--only", "dmf-d", "--splits", 1, "-o", tmp_path / "out", "--no-pictures"]
     code, shown, err = run(*arguments, "--json")

@@ -11,6 +11,7 @@ import pytest
 from deepmf.experiments.__main__ import main
 
 
+@pytest.mark.slow
 def test_run_then_show(recipes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "out")
     assert main(["run", "small", "--only", "means", "--splits", "1", "--out", out]) == 0

@@ -81,7 +81,17 @@ def relevance_of(model: Any) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("name", ["dmf", "dmf, interval", "dmf-d", "dmf-o", "dmf-o, interval", "dmf-o, linear"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dmf",
+        "dmf, interval",
+        "dmf-d",
+        "dmf-o",
+        "dmf-o, interval",
+        pytest.param("dmf-o, linear", marks=pytest.mark.slow),
+    ],
+)
 def test_relevance_is_that_of_the_model(models: dict[str, Any], name: str) -> None:
     model = models[name]
     module = make_relevance(model, make_modules(model).outputs)
@@ -122,6 +132,7 @@ def test_a_linear_part_is_a_part_of_what_is_exported(models: dict[str, Any], nam
     assert not linear[:-2].any() and linear[-2] > 0 and linear[-1] == 0
 
 
+@pytest.mark.slow
 def test_samples_of_the_posterior_are_a_part_of_what_is_exported(models: dict[str, Any]) -> None:
     for name in ("dmf-o, sampled", "dmf-o, projected"):
         assert models[name].chosen_on_entries_["linear_samples"] > 0

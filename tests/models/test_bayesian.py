@@ -225,6 +225,7 @@ def test_columns_are_recommended_by_relevance(model: BayesianMF) -> None:
     assert np.all(np.diff(relevance) <= 1e-9)
 
 
+@pytest.mark.slow
 def test_the_latents_of_many_samples_are_narrow_and_are_stored(ratings: Any, tmp_path: Path) -> None:
     model = BayesianMF(epochs=60, samples=30, latent_size=10, device="cpu").fit(ratings.train)
     assert model.predictor_.rows.base.shape[1] < 30 * 10

@@ -371,7 +371,9 @@ def test_a_model_that_reads_entries_alone_says_so(name: str) -> None:
         small_model(name).fit(matrix(), column_features=column_features())
 
 
-@every_taker
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in (*_SLOW, "bayesian"))) for name in TAKERS]
+)
 def test_what_is_refused_changes_nothing(name: str) -> None:
     plain, model = fitted(name, "rows"), fitted(name)
     before = model.complete()

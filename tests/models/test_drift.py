@@ -63,8 +63,18 @@ def test_weights_count_in_a_component() -> None:
     [
         lambda times: Means(times=times),
         lambda times: ALS(latent_size=2, epochs=4, times=times),
-        lambda times: OrdinalDMF(
-            hidden_sizes=(16,), latent_size=4, epochs=8, views=2, bins=8, linear_iterations=4, device="cpu", times=times
+        pytest.param(
+            lambda times: OrdinalDMF(
+                hidden_sizes=(16,),
+                latent_size=4,
+                epochs=8,
+                views=2,
+                bins=8,
+                linear_iterations=4,
+                device="cpu",
+                times=times,
+            ),
+            marks=pytest.mark.slow,
         ),
     ],
     ids=["means", "als", "dmf-o"],

@@ -112,6 +112,7 @@ def test_rows_with_few_entries_solve_the_same_equations() -> None:
         np.testing.assert_allclose(latents[row], solved, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_weighted", [False, True])
 def test_a_fit_is_that_of_sweeps_in_double_precision(is_weighted: bool) -> None:
     """Short and long rows, rows and columns without entries, and weights of entries."""

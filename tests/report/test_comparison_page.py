@@ -41,6 +41,7 @@ def test_what_failed_is_a_caution() -> None:
     assert "errors (no model" in nothing
 
 
+@pytest.mark.slow
 def test_rankings_of_models_and_of_popularity() -> None:
     found = compare(["means", "als"], MATRIX, folds=2, metric="ndcg", n=5, relevant=4)
     page = render_comparison(found)

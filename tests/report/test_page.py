@@ -152,6 +152,7 @@ def test_pictures_and_tables_are_told_to_those_who_do_not_see_them(page: Outline
     assert next(attributes for tag, attributes in page.tags if tag == "html") == {"lang": "en"}
 
 
+@pytest.mark.slow
 def test_labels_stay_text(split: AreaSplit) -> None:
     evil = {
         0: "<script>alert(1)</script>",

@@ -108,6 +108,7 @@ bodies = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(name=ids, body=bodies, route=st.sampled_from(list_routes()))
 def test_no_body_and_no_id_makes_a_fault(client: TestClient, name: object, body: Any, route: tuple[str, str]) -> None:

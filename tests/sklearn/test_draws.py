@@ -92,6 +92,7 @@ def test_draws_of_factors_are_joint_and_have_the_noise_of_each_column() -> None:
     assert len(np.unique(drawn[:, 0, 0])) == 10
 
 
+@pytest.mark.slow
 def test_draws_of_factors_read_features_and_give_legal_levels_and_categories() -> None:
     frame = pd.DataFrame(draw_table(60), columns=list("abc")).assign(kind=["x", "y"] * 30)
     known = frame["kind"].mask(np.arange(60) < 20)

@@ -181,6 +181,7 @@ def test_absent_is_missing_and_a_stored_zero_is_an_entry(table: Array) -> None:
         np.testing.assert_array_equal(completed, expected)
 
 
+@pytest.mark.slow
 def test_frames(table: Array) -> None:
     counts = np.round(np.where(np.isnan(table), np.nan, np.arange(6)))
     for values in (table, counts):

@@ -287,7 +287,7 @@ def counts_with_entries(array: Array) -> tuple[int, int]:
     return int(observed.any(axis=1).sum()), int(observed.any(axis=0).sum())
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(array=matrices, data=st.data())
 def test_targets_and_vectors_are_those_of_the_matrix(array: Array, data: st.DataObject) -> None:
     n_rows, n_columns = array.shape

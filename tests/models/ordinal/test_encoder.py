@@ -173,6 +173,7 @@ def validated(split: Split) -> OrdinalDMF:
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "device",
     [

@@ -101,7 +101,7 @@ def test_the_least_that_it_must_gain_is_a_share_of_the_error(unit: float) -> Non
 
     helps, is_noise = 0.1, 1000.0
     assert blended(helps)[0] is not None and blended(is_noise)[0] is None
-    for _ in range(40):
+    for _ in range(25):
         middle = (helps + is_noise) / 2
         helps, is_noise = (helps, middle) if blended(middle)[0] is None else (middle, is_noise)
     _, alone, together = blended(helps)
@@ -260,6 +260,7 @@ def test_samples_of_the_posterior_and_als_are_both_fitted_to_a_small_matrix() ->
     assert bound_linear_width(size=0, iterations=30, n_samples=10, is_gpu=False) == 0
 
 
+@pytest.mark.slow
 def test_the_factors_of_many_samples_are_projected() -> None:
     (sampled, _), seen, _ = fit_both(size=None, n_samples=20)  # of 16 latents each
     assert isinstance(sampled.model, SampledModel)

@@ -350,6 +350,7 @@ def test_one_level() -> None:
     assert [end.tolist() for end in model.predict_interval([0], [1])] == [[3], [3]]
 
 
+@pytest.mark.slow
 def test_a_level_nobody_used_is_unlikely() -> None:
     matrix = additive()
     spread = with_values(matrix, matrix.values + (matrix.values > 2), Scale([1, 2, 3, 4, 5, 6]))  # no 3
@@ -463,6 +464,7 @@ def test_a_file_without_some_of_its_latents_is_refused(stars: HeldOut, tmp_path:
             load(path)
 
 
+@pytest.mark.slow
 def test_the_best_epoch_is_kept_and_its_error_is_that_of_the_model() -> None:
     split = split_entries(additive(), train=0.6, validation=0.4, test=0, seed=0)
     model = OrdinalDMF(**QUICK | {"validate_every": 5, "views": 12}).fit(split.train, split.validation)
