@@ -1,8 +1,10 @@
 """BayesianMF with its defaults: errors, coverage and seconds on MovieLens-1M and generated matrices.
 
-`python benchmarks/bayesian.py authors areas random generated` prints a line of JSON for each fit. Nothing is chosen
-here; test entries are only measured. "authors" is the split of the authors of DMF-D, "random" 90/10 splits, "areas" has
-20 % new rows and columns, "generated" has rank 12 and noise 1.
+    python benchmarks/bayesian.py authors areas random generated
+    python benchmarks/bayesian.py authors --effort quick --device cpu
+
+Prints a line of JSON for each fit. Nothing is chosen here; test entries are only measured. "authors" is the split of
+the authors of DMF-D, "random" 90/10 splits, "areas" has 20 % new rows and columns, "generated" has rank 12 and noise 1.
 """
 
 import argparse
@@ -21,6 +23,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.models.bayesian import BayesianMF
+from deepmf.training.settings import EFFORTS
 
 COVERAGE = 0.9
 GENERATED = {1_000_000: (6040, 3706), 10_000_000: (70_000, 10_700)}
@@ -36,38 +39,39 @@ def measure(model: Model, test: ObservedMatrix) -> dict[str, float]:
     }
 
 
-def fit(train: ObservedMatrix, validation: ObservedMatrix | None, device: str) -> tuple[BayesianMF, float]:
+def fit(
+    train: ObservedMatrix, validation: ObservedMatrix | None, settings: dict[str, Any]
+) -> tuple[BayesianMF, dict[str, float]]:
     """Return a fitted model, and the seconds it took."""
-    start = time.perf_counter()
-    model = BayesianMF(device=device).fit(train, validation)
-    return model, round(time.perf_counter() - start, 1)
+    start, processor = time.perf_counter(), time.process_time()
+    model = BayesianMF(**settings).fit(train, validation)
+    seconds = {"seconds": time.perf_counter() - start, "processor_seconds": time.process_time() - processor}
+    return model, {name: round(each, 1) for name, each in seconds.items()}
 
 
-def run(task: str, seeds: int, device: str) -> Iterator[dict[str, Any]]:
+def run(task: str, seeds: int, settings: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the results of one protocol."""
     if task == "authors":
         split = load_split("ml-1m")
-        model, seconds = fit(split.train, split.validation, device)
-        yield {"seconds": seconds, **measure(model, split.test)}
+        model, seconds = fit(split.train, split.validation, settings)
+        yield {**seconds, **measure(model, split.test)}
     elif task == "random":
         for seed in range(seeds):
             parts = split_entries(load("ml-1m"), train=0.9, validation=0.0, test=0.1, seed=seed)
-            model, seconds = fit(parts.train, None, device)
-            yield {"seed": seed, "seconds": seconds, **measure(model, parts.test)}
+            model, seconds = fit(parts.train, None, settings)
+            yield {"seed": seed, **seconds, **measure(model, parts.test)}
     elif task == "areas":
         for seed in range(seeds):
             areas = split_areas(load("ml-1m"), seed=seed)
-            model, seconds = fit(areas.train, None, device)
+            model, seconds = fit(areas.train, None, settings)
             extended = model.extend(areas.extension)
-            yield {"seed": seed, "seconds": seconds} | {
-                area: measure(extended, test) for area, test in areas.test.items()
-            }
+            yield {"seed": seed, **seconds} | {area: measure(extended, test) for area, test in areas.test.items()}
     else:
         for n_entries, shape in GENERATED.items():
             matrix = generate(*shape, n_entries=n_entries, rank=12, noise=1.0, named=False, seed=5).matrix
             parts = split_entries(matrix, train=0.88, validation=0.02, test=0.1, seed=0)
-            model, seconds = fit(parts.train, parts.validation, device)
-            yield {"entries": n_entries, "seconds": seconds, **measure(model, parts.test)}
+            model, seconds = fit(parts.train, parts.validation, settings)
+            yield {"entries": n_entries, **seconds, **measure(model, parts.test)}
 
 
 def main() -> None:
@@ -75,13 +79,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="+", choices=("authors", "random", "areas", "generated"))
     parser.add_argument("--seeds", type=int, default=3, help="number of splits")
+    parser.add_argument("--effort", default="normal", choices=EFFORTS)
     parser.add_argument("--device", default="auto")
     arguments = parser.parse_args()
     if torch.cuda.is_available() and arguments.device != "cpu":  # the libraries underneath start before the clock
         BayesianMF(epochs=2).fit(generate(named=False).matrix)
+    settings = {"effort": arguments.effort, "device": arguments.device}
     for task in arguments.tasks:
-        for result in run(task, arguments.seeds, arguments.device):
-            print(json.dumps({"benchmark": "bayesian", "task": task} | result | machine()), flush=True)
+        for result in run(task, arguments.seeds, settings):
+            print(json.dumps({"benchmark": "bayesian", "task": task} | settings | result | machine()), flush=True)
 
 
 if __name__ == "__main__":
