@@ -15,7 +15,7 @@ from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
-from deepmf.models.bayesian import BayesianMF, choose_settings
+from deepmf.models.bayesian import BayesianMF, choose_settings, choose_start_lambda
 from deepmf.models.gibbs.prediction import HeldOut, SampleEncoder, SampleReadout, calibrate
 from deepmf.models.loading import load
 from deepmf.models.predictor import Readout
@@ -248,6 +248,14 @@ def test_more_effort_runs_a_longer_chain(n_entries: int, on_gpu: bool) -> None:
     assert epochs[0] <= epochs[1] < epochs[2]
     assert samples[0] <= samples[1] < samples[2]
     assert all(each["samples"] <= each["epochs"] - each["burn_in"] for each in chosen)
+
+
+@pytest.mark.parametrize(
+    ("n_entries", "epochs", "start"), [(80_000, 400, 2.0), (700_000, 120, 2.0), (700_000, 300, 10.0)]
+)
+def test_long_chains_over_many_entries_start_from_a_larger_lambda(n_entries: int, epochs: int, start: float) -> None:
+    train = generate(2_000, 1_500, n_entries=n_entries, named=False, seed=0).matrix
+    assert choose_start_lambda(train, epochs) == start
 
 
 def test_given_epochs_are_kept_whatever_the_effort() -> None:

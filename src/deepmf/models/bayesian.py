@@ -120,7 +120,7 @@ class GibbsTask:
             seed=settings.seed,
             device=device,
             ranks=find_ranks(),
-            start_lambda=_LONG_START_LAMBDA if epochs >= _LONG_CHAIN else START_LAMBDA,
+            start_lambda=choose_start_lambda(seen.train, epochs),
         )
         self._seen, self._entries, self._n_bins = seen, entries, settings.bins
         self._last, self._burn_share = epochs - 1, min(1.0, settings.burn_in / settings.epochs)
@@ -278,9 +278,6 @@ class GibbsTask:
         self.sampler.set_entries(self._entries)
         self._has_joined = True
 
-
-# lambda moves slowly from its start. A long chain comes to better factors from its prior mean, a short one from less.
-_LONG_CHAIN, _LONG_START_LAMBDA = 200, 10.0
 
 # Samples whose posterior spreads calibrate intervals in the first part of a chain.
 _CALIBRATION_SAMPLES = 4
@@ -533,7 +530,17 @@ _EFFORTS = {
 }
 _USUAL_ENTRIES, _MANY_ENTRIES, _FEWEST_SAMPLES = 300_000, 3_000_000, 8
 
+# lambda moves slowly from its start. A long chain over many entries comes to better factors from the prior mean of
+# lambda, any other from less.
+_LONG_CHAIN, _LONG_START_LAMBDA = 200, 10.0
+
 _FEWEST_LATENTS, _MOST_LATENTS = 4, (16, 32)
+
+
+def choose_start_lambda(train: ObservedMatrix, epochs: int) -> float:
+    """Return the lambda from which a chain starts."""
+    is_long = epochs >= _LONG_CHAIN and train.n_entries >= _USUAL_ENTRIES
+    return _LONG_START_LAMBDA if is_long else START_LAMBDA
 
 
 def choose_settings(train: ObservedMatrix, on_gpu: bool, effort: str, *, epochs: int | None) -> dict[str, Any]:
