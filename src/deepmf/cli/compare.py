@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import FeatureFiles
-from deepmf.cli.inputs import InputOptions, name_file, with_reading_options
+from deepmf.cli.feature_files import TrainingFeatureFiles
+from deepmf.cli.inputs import InputOptions, name_file
 from deepmf.cli.output import check_writable, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_assignment, parse_scale
 from deepmf.errors import BadSetting, suggest_name
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deepmf.models.ranker import RankBy
 
 
-@with_reading_options()
+@options.with_option_groups()
 def compare(
     ratings: options.Ratings,
     models: Annotated[
@@ -81,11 +81,8 @@ def compare(
     scale: options.ScaleText = None,
     seed: options.Seed = None,
     device: options.Device = None,
-    row_features: options.RowFeatures = None,
-    column_features: options.ColumnFeatures = None,
-    feature_label: options.FeatureLabels = None,
-    feature_kinds: options.FeatureKinds = None,
     *,
+    files: TrainingFeatureFiles,
     reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
@@ -99,7 +96,6 @@ def compare(
     """
     from deepmf.evaluation.comparison import compare as compare_models
 
-    files = FeatureFiles(row_features, column_features, feature_label, feature_kinds, encoding=reading.encoding)
     if metric in ("rmse", "mae") and any(option is not None for option in (relevant, rank_by, n, candidates)):
         raise BadSetting(
             f"--relevant, --rank-by, -n and --candidates need a ranking metric, such as --metric ndcg; got {metric}"
@@ -111,7 +107,7 @@ def compare(
     matrix = reading.read_matrix(ratings, scale=parse_scale(scale))
     if not matrix.has_values:
         raise BadSetting("every model learns interactions by the same presence part, so there is nothing to compare")
-    features = files.read(matrix)
+    features = files.read(matrix, reading.encoding)
     without = [name for name, model in chosen.items() if files.paths and not model.takes_features]
     with show_share("comparing") as show:
         tell = _tell_time(len(chosen), show) if not as_json else show

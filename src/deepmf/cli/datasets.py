@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.inputs import InputOptions, with_reading_options
+from deepmf.cli.inputs import InputOptions
 from deepmf.cli.output import STANDARD, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_scale
 from deepmf.errors import FileAbsent, UnreadableFile
@@ -90,7 +90,7 @@ def fetch(
 
 
 @datasets.command()
-@with_reading_options()
+@options.with_option_groups()
 def describe(
     ratings: Annotated[
         Path,

@@ -19,7 +19,6 @@ from deepmf.cli.inputs import (
     locate_unknown,
     name_file,
     warn_unknown,
-    with_reading_options,
 )
 from deepmf.cli.model_file import load_model
 from deepmf.cli.output import check_writable, say, show_json, show_table
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from deepmf.models.pairs import Unknown
 
 
-@with_reading_options()
+@options.with_option_groups()
 def evaluate(
     model: options.ModelFile,
     test: Annotated[Path, typer.Argument(metavar="TEST", help="Test entries, read as by fit.")],
@@ -70,10 +69,8 @@ def evaluate(
     ] = None,
     unknown: options.UnknownIds = "fallback",
     seed: options.Seed = None,
-    row_features: options.RowFeatures = None,
-    column_features: options.ColumnFeatures = None,
-    feature_label: options.FeatureLabels = None,
     *,
+    files: FeatureFiles,
     reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
@@ -93,7 +90,6 @@ def evaluate(
     from deepmf.evaluation.ranking import evaluate_ranking
     from deepmf.models.pairs import check_unknown
 
-    files = FeatureFiles(row_features, column_features, feature_label, encoding=reading.encoding)
     check_unknown(unknown)
     if report is not None:
         check_writable(report, inputs=[model, test, *(extend or ()), *files.paths])

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from deepmf.models.pairs import Axis
 
 
+@options.with_option_groups(reading=("encoding",))
 def explain(
     model: options.ModelFile,
     column: Annotated[str, typer.Option("--column", metavar="ID", help="Column whose prediction is explained.")],
@@ -32,12 +33,10 @@ def explain(
         str, typer.Option("--axis", metavar="row|column", help="Explain by the entries of the row or of the column.")
     ] = "row",
     extend: options.Extend = None,
-    row_features: options.RowFeatures = None,
-    column_features: options.ColumnFeatures = None,
-    feature_label: options.FeatureLabels = None,
-    row_names: options.RowNames = None,
-    column_names: options.ColumnNames = None,
-    encoding: options.Encoding = None,
+    *,
+    files: FeatureFiles,
+    names: NameFiles,
+    reading: InputOptions,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw a bar for each entry: an .svg file.")
     ] = None,
@@ -50,8 +49,6 @@ def explain(
 
     Example: deepmf explain model.safetensors --row ann --column Alien
     """
-    files = FeatureFiles(row_features, column_features, feature_label, encoding=encoding)
-    names, reading = NameFiles(row_names, column_names, encoding), InputOptions(encoding=encoding)
     check_one_row(row, history, features)
     _check_axis(axis, row)
     known = None if features is None else parse_named_values("--features", features)

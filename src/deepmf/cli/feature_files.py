@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from deepmf.cli import options
 from deepmf.cli.inputs import locate_errors, name_file, open_input
 from deepmf.cli.output import say
 from deepmf.errors import BadFeatures, BadSetting, DeepMFWarning
@@ -39,32 +40,26 @@ class MatrixFeatures(NamedTuple):
 
 @dataclass(frozen=True)
 class FeatureFiles:
-    """The options of a command about features.
+    """The options of a command about features; `feature_label` names the id columns."""
 
-    labels: names of id columns. kinds: kinds by name, as text; each applies to the files that have the feature.
-    named: files of names, whose field of names is not a feature.
-    """
-
-    rows: Path | None = None
-    columns: Path | None = None
-    labels: list[str] | None = None
-    kinds: str | None = None
-    named: Sequence[Path] = ()
-    encoding: str | None = None
+    row_features: options.RowFeatures = None
+    column_features: options.ColumnFeatures = None
+    feature_label: options.FeatureLabels = None
+    feature_kinds: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.paths and (self.labels or self._kinds):
-            option = "--feature-label" if self.labels else "--feature-kinds"
+        if not self.paths and (self.feature_label or self._kinds):
+            option = "--feature-label" if self.feature_label else "--feature-kinds"
             raise BadSetting(f"{option} needs --row-features or --column-features")
 
     @property
     def paths(self) -> list[Path]:
         """The files that were given."""
-        return [path for path in (self.rows, self.columns) if path is not None]
+        return [path for path in (self.row_features, self.column_features) if path is not None]
 
     @cached_property
     def _kinds(self) -> dict[str, str]:
-        return {} if self.kinds is None else parse_named_values("--feature-kinds", self.kinds)
+        return {} if self.feature_kinds is None else parse_named_values("--feature-kinds", self.feature_kinds)
 
     def check_model(self, model: Model) -> None:
         """Refuse features for a model that cannot use them."""
@@ -72,57 +67,63 @@ class FeatureFiles:
             able = ", ".join(name for name in MODELS if model_class(name).takes_features)
             raise BadFeatures(f"{type(model).__name__} does not use features; these models do: {able}")
 
-    def read(self, matrix: ObservedMatrix) -> MatrixFeatures:
-        """Read the features of the rows and columns of a matrix, and check that a model can learn from them."""
+    def read(self, matrix: ObservedMatrix, encoding: str | None, named: Sequence[Path] = ()) -> MatrixFeatures:
+        """Read the features of the rows and columns of a matrix, and check that a model can learn from them.
+
+        named: files of names, whose field of names is not a feature.
+        """
         from deepmf.matrix.features import AxisFeatures
 
-        found = self._read(matrix.rows, matrix.columns, matrix.form.row, matrix.form.column)
-        for path, features, labels in zip((self.rows, self.columns), found, (matrix.rows, matrix.columns), strict=True):
+        found = self._read(matrix.rows, matrix.columns, matrix.form, encoding, named)
+        paths, axes = (self.row_features, self.column_features), (matrix.rows, matrix.columns)
+        for path, features, labels in zip(paths, found, axes, strict=True):
             if path is not None and features is not None:
                 with locate_errors(path):
                     AxisFeatures.of(labels, features)
         return found
 
-    def extend(self, model: Model) -> Model:
+    def extend(self, model: Model, encoding: str | None) -> Model:
         """Return the model extended by the features, with the kinds that the model was fitted with."""
         if not self.paths:
             return model
-        known = model.entries_
-        found = self._read(known.rows, known.columns, known.train.form.row, known.train.form.column)
-        for path, name, features in zip((self.rows, self.columns), found._fields, found, strict=True):
+        found = self._read(model.entries_.rows, model.entries_.columns, model.entries_.train.form, encoding)
+        paths = (self.row_features, self.column_features)
+        for path, name, features in zip(paths, found._fields, found, strict=True):
             if path is not None and features is not None:
                 with locate_errors(path):
                     model = model.extend(**{name: features})  # type: ignore[arg-type]
         return model
 
-    def _read(self, rows: Labels, columns: Labels, row_name: str, column_name: str) -> MatrixFeatures:
+    def _read(
+        self, rows: Labels, columns: Labels, form: TableForm, encoding: str | None, named: Sequence[Path] = ()
+    ) -> MatrixFeatures:
         found: list[Features | None] = []
         used: set[str] = set()
-        for path, labels, name in ((self.rows, rows, row_name), (self.columns, columns, column_name)):
+        for path, labels, name in ((self.row_features, rows, form.row), (self.column_features, columns, form.column)):
             if path is None:
                 found.append(None)
                 continue
-            features, label = self._read_file(path, name)
+            features, label = self._read_file(path, name, encoding, has_names=path in named)
             used.add(label)
             with locate_errors(path):
                 found.append(convert_feature_labels(features, labels, path))
         self._check_names(used, [name for features in found if features is not None for name in features.names])
         return MatrixFeatures(*found)
 
-    def _read_file(self, path: Path, name: str) -> tuple[Features, str]:
+    def _read_file(self, path: Path, name: str, encoding: str | None, *, has_names: bool) -> tuple[Features, str]:
         """Return the features of a file, and the name of its id column."""
         from deepmf.data.features import read_feature_file
 
         with open_input(path) as file:
             features, label, guessed = read_feature_file(
-                file, known_as=(*(self.labels or ()), name), encoding=self.encoding
+                file, known_as=(*(self.feature_label or ()), name), encoding=encoding
             )
         if guessed:
             say(
                 f"deepmf: {name_file(path)}: {label!r} is taken as the id (set --feature-label to change this)",
                 err=True,
             )
-        if path in self.named:
+        if has_names:
             from deepmf.matrix.names import choose_name_field
 
             with locate_errors(path):
@@ -137,7 +138,7 @@ class FeatureFiles:
     def _check_names(self, labels: set[str], names: list[str]) -> None:
         """Refuse an id column or a feature that no file has."""
         files = " and ".join(map(name_file, self.paths))
-        for label in self.labels or ():
+        for label in self.feature_label or ():
             if label not in labels:
                 raise BadFeatures(f"--feature-label {label}: there is no such column in {files}")
         for name in self._kinds:
@@ -145,6 +146,13 @@ class FeatureFiles:
                 raise BadFeatures(
                     f"--feature-kinds {name}: there is no such feature in {files}; it has {', '.join(names)}"
                 )
+
+
+@dataclass(frozen=True)
+class TrainingFeatureFiles(FeatureFiles):
+    """The options about features of a command that fits models, which may set the kinds of features."""
+
+    feature_kinds: options.FeatureKinds = None
 
 
 def parse_named_values(option: str, text: str) -> dict[str, str]:
@@ -218,43 +226,42 @@ def convert_feature_labels(features: Features, labels: Labels, path: Path) -> Fe
 class NameFiles:
     """The options of a command about names."""
 
-    rows: Path | None = None
-    columns: Path | None = None
-    encoding: str | None = None
+    row_names: options.RowNames = None
+    column_names: options.ColumnNames = None
 
     @property
     def paths(self) -> list[Path]:
         """The files that were given."""
-        return [path for path in (self.rows, self.columns) if path is not None]
+        return [path for path in (self.row_names, self.column_names) if path is not None]
 
-    def read(self, rows: Labels, columns: Labels, form: TableForm) -> dict[str, Any]:
+    def read(self, matrix: ObservedMatrix, encoding: str | None) -> dict[str, Any]:
         """Return the arguments of `fit` with the names of rows and columns."""
         return {
-            "row_names": self._read(self.rows, rows, form.row),
-            "column_names": self._read(self.columns, columns, form.column),
+            "row_names": self._read(self.row_names, matrix.rows, matrix.form.row, encoding),
+            "column_names": self._read(self.column_names, matrix.columns, matrix.form.column, encoding),
         }
 
-    def add_to(self, model: Model) -> Model:
+    def add_to(self, model: Model, encoding: str | None) -> Model:
         """Return a model with the names."""
         if not self.paths:
             return model
         known = model.entries_
         for path, axis, labels, field in (
-            (self.rows, "rows", known.rows, known.train.form.row),
-            (self.columns, "columns", known.columns, known.train.form.column),
+            (self.row_names, "rows", known.rows, known.train.form.row),
+            (self.column_names, "columns", known.columns, known.train.form.column),
         ):
             if path is not None:
                 with locate_errors(path):
-                    model = model.with_names(**{axis: self._read(path, labels, field)})
+                    model = model.with_names(**{axis: self._read(path, labels, field, encoding)})
         return model
 
-    def _read(self, path: Path | None, labels: Labels, field: str) -> dict[Any, Any] | None:
+    def _read(self, path: Path | None, labels: Labels, field: str, encoding: str | None) -> dict[Any, Any] | None:
         if path is None:
             return None
         from deepmf.data.features import read_feature_file
         from deepmf.matrix.names import read_names
 
         with open_input(path) as file:
-            features = read_feature_file(file, known_as=[field], encoding=self.encoding).features
+            features = read_feature_file(file, known_as=[field], encoding=encoding).features
         with locate_errors(path):
             return dict(read_names(convert_feature_labels(features, labels, path), labels.axis))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import FeatureFiles, MatrixFeatures, NameFiles
-from deepmf.cli.inputs import InputOptions, convert_labels, with_reading_options
+from deepmf.cli.feature_files import MatrixFeatures, NameFiles, TrainingFeatureFiles
+from deepmf.cli.inputs import InputOptions, convert_labels
 from deepmf.cli.model_file import check_model_target, load_model, save_model
 from deepmf.cli.output import STANDARD, check_writable, say, show_json
 from deepmf.cli.process import is_first, is_restarted
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _N_CHOSEN_SHOWN = 6  # of the settings chosen at fit, in the summary; the first matter most
 
 
-@with_reading_options()
+@options.with_option_groups()
 def fit(
     context: typer.Context,
     ratings: options.Ratings,
@@ -73,13 +73,9 @@ def fit(
     tensorboard: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Log epochs for TensorBoard; each run gets its own folder.")
     ] = None,
-    row_features: options.RowFeatures = None,
-    column_features: options.ColumnFeatures = None,
-    feature_label: options.FeatureLabels = None,
-    feature_kinds: options.FeatureKinds = None,
-    row_names: options.RowNames = None,
-    column_names: options.ColumnNames = None,
     *,
+    files: TrainingFeatureFiles,
+    names: NameFiles,
     reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
@@ -92,10 +88,6 @@ def fit(
 
     Example: deepmf fit ratings.csv -o model.safetensors --effort quick
     """
-    names = NameFiles(row_names, column_names, reading.encoding)
-    files = FeatureFiles(
-        row_features, column_features, feature_label, feature_kinds, names.paths, encoding=reading.encoding
-    )
     settings = gather_settings(config, assignments, seed=seed, device=device, effort=effort)
     start = None if start_from is None else load_model(start_from)
     if effort is not None and start is None:
@@ -108,8 +100,8 @@ def fit(
     kept = _check_targets(output, checkpoint, resume=resume, inputs=inputs)
 
     entries = _read_entries(ratings, scale, start, reading)
-    features = files.read(entries)
-    known_names = names.read(entries.rows, entries.columns, entries.form)
+    features = files.read(entries, reading.encoding, named=names.paths)
+    known_names = names.read(entries, reading.encoding)
     train, held_out = _hold_out(entries, validation, validation_share, reading, model=new_model, start=start)
     own = held_out if validation is None else None  # validation entries from RATINGS itself
     begin = time.perf_counter()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.inputs import InputOptions, name_file, open_input, report_reading, report_time, with_reading_options
+from deepmf.cli.inputs import InputOptions, name_file, open_input, report_reading, report_time
 from deepmf.cli.output import say, show_json, show_share
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ _MOST_SHOWN = 10  # refused entries that are shown
 _MOST_BYTES, _LINE_BYTES = 15 << 20, 90  # of a request, and of a line beside its ids
 
 
-@with_reading_options("row", "column", "value", "time", "weight", "separator", "missing", "decimal", "encoding")
+@options.with_option_groups(
+    reading=("row", "column", "value", "time", "weight", "separator", "missing", "decimal", "encoding")
+)
 def import_entries(
     ratings: Annotated[
         Path,

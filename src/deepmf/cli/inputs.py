@@ -9,12 +9,10 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import wraps
-from inspect import Parameter, signature
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -55,7 +53,9 @@ _EXTEND_HINT = Hint("extend adds new rows and columns", "--extend adds new rows 
 
 
 @dataclass(frozen=True)
-class _ReadingOptions:
+class InputOptions:
+    """The options of a command about its files of entries; a field given as digits is a position."""
+
     row: options.Row = None
     column: options.Column = None
     value: options.Value = None
@@ -70,12 +70,6 @@ class _ReadingOptions:
     encoding: options.Encoding = None
     wide: options.Wide = False
     exclude_columns: options.ExcludeColumns = None
-
-
-@dataclass(frozen=True)
-class InputOptions(_ReadingOptions):
-    """The options of a command about its files of entries; a field given as digits is a position."""
-
     beside: TableForm | None = None  # the table that this file belongs to: the same field names need no remark
 
     @property
@@ -155,27 +149,6 @@ class InputOptions(_ReadingOptions):
             return read_columns(
                 file, kind, asked=asked, separator=self.field_separator, is_known=is_known, encoding=self.encoding
             )
-
-
-def with_reading_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command these options about reading files, or all of them, in the place of its parameter `reading`."""
-    known = signature(_ReadingOptions, eval_str=True).parameters
-    shared = [known[name].replace(kind=Parameter.KEYWORD_ONLY) for name in names or known]
-
-    def expand(command: Callable[..., None]) -> Callable[..., None]:
-        @wraps(command)
-        def run(**given: Any) -> None:
-            reading = InputOptions(**{option.name: given.pop(option.name) for option in shared})
-            command(**given, reading=reading)
-
-        own, parameters = signature(command, eval_str=True), list[Parameter]()
-        for parameter in own.parameters.values():
-            parameters += shared if parameter.name == "reading" else [parameter]
-        run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return run
-
-    return expand
 
 
 def _parse_field(text: str | None) -> str | int | None:

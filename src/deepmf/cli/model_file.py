@@ -33,14 +33,14 @@ def load_model(
 
     with open_input(path) as file:
         model = load(file)
-    if features is not None:
-        model = features.extend(model)
     reading = reading or InputOptions()
+    if features is not None:
+        model = features.extend(model, reading.encoding)
     for extension in extensions or ():
         entries = reading.adapt_to(model.entries_.train.form).read_matrix(extension, scale=model.scale_)
         with locate_errors(extension):
             model = model.extend(convert_labels(entries, model.row_labels_, model.column_labels_))
-    return model if names is None else names.add_to(model)
+    return model if names is None else names.add_to(model, reading.encoding)
 
 
 def check_model_target(path: Path, *, inputs: Iterable[Path | None]) -> None:

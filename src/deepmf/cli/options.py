@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
+from functools import wraps
 from importlib.util import find_spec
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,6 +46,49 @@ class GroupedCommand(TyperCommand):
             if records:
                 with formatter.section(name):
                     formatter.write_dl(records, col_max=_FLAGS_WIDTH)
+
+
+# Groups of options that several commands take together
+
+
+def with_option_groups(**only: Sequence[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Replace each parameter of a command that is a dataclass of options by these options.
+
+    only: the options of a group that the command takes, by the name of the parameter; default: all.
+    """
+
+    def expand(command: Callable[..., None]) -> Callable[..., None]:
+        own, parameters = signature(command, eval_str=True), list[Parameter]()
+        groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
+        for name, parameter in own.parameters.items():
+            if is_dataclass(parameter.annotation):
+                known = _list_options(parameter.annotation)
+                groups[name] = parameter.annotation, list(only.get(name, known))
+                parameters += [known[option] for option in groups[name][1]]
+            else:
+                parameters.append(parameter)
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            for name, (group, taken) in groups.items():
+                given[name] = group(**{option: given.pop(option) for option in taken})
+            command(**given)
+
+        run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return expand
+
+
+def _list_options(group: Any) -> dict[str, Parameter]:
+    """Return the options of a group by name: its fields whose types are options of this module."""
+    types = {field: str(field.type).removeprefix("options.") for field in fields(group)}
+    return {
+        field.name: Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=globals()[declared])
+        for field, declared in types.items()
+        if declared != field.type
+    }
 
 
 # Words that the shell completes after Tab

@@ -18,7 +18,6 @@ from deepmf.cli.inputs import (
     parse_moment,
     read_pairs,
     warn_unknown,
-    with_reading_options,
 )
 from deepmf.cli.model_file import load_model
 from deepmf.cli.output import STANDARD, check_frame_target, say, show_json, show_share, write_frames
@@ -38,7 +37,7 @@ _CELL_BYTES, _LINE_BYTES, _WORTH_TELLING = 18, 35, 100_000_000
 _RESULTS = ("prediction", "area")  # the columns of a long file beside the ids
 
 
-@with_reading_options("row", "column", "value", "separator", "missing", "decimal", "encoding")
+@options.with_option_groups(reading=("row", "column", "value", "separator", "missing", "decimal", "encoding"))
 def predict(
     model: options.ModelFile,
     pairs: Annotated[
@@ -65,10 +64,8 @@ def predict(
     ] = False,
     unknown: options.UnknownIds = "fallback",
     at: options.At = None,
-    row_features: options.RowFeatures = None,
-    column_features: options.ColumnFeatures = None,
-    feature_label: options.FeatureLabels = None,
     *,
+    files: FeatureFiles,
     reading: InputOptions,
     digits: options.Digits = None,
     safe_csv: options.SafeCsv = False,
@@ -81,7 +78,6 @@ def predict(
 
     Example: deepmf predict model.safetensors pairs.csv -o predictions.csv
     """
-    files = FeatureFiles(row_features, column_features, feature_label, encoding=reading.encoding)
     inputs = [model, pairs, *(extend or ()), *files.paths]
     check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
     import numpy as np
@@ -116,7 +112,9 @@ def predict(
     _show_summary(counts, output, as_json=as_json, n_unknown=n_unknown)
 
 
-@with_reading_options("row", "column", "value", "separator", "duplicates", "missing", "decimal", "encoding")
+@options.with_option_groups(
+    reading=("row", "column", "value", "separator", "duplicates", "missing", "decimal", "encoding")
+)
 def complete(
     model: options.ModelFile,
     output: options.FrameFile,
@@ -131,10 +129,8 @@ def complete(
     levels: options.Levels = False,
     at: options.At = None,
     extend: options.Extend = None,
-    row_features: options.RowFeatures = None,
-    column_features: options.ColumnFeatures = None,
-    feature_label: options.FeatureLabels = None,
     *,
+    files: FeatureFiles,
     reading: InputOptions,
     digits: options.Digits = None,
     safe_csv: options.SafeCsv = False,
@@ -147,7 +143,6 @@ def complete(
 
     Example: deepmf complete model.safetensors -o completed.parquet
     """
-    files = FeatureFiles(row_features, column_features, feature_label, encoding=reading.encoding)
     inputs = [model, *(extend or ()), *files.paths]
     check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
     from deepmf.models.interactions import check_has_values

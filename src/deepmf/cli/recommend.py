@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _MOST_FEATURES = 3  # of columns, in a table; JSON has all
 
 
+@options.with_option_groups(reading=("encoding",))
 def recommend(
     model: options.ModelFile,
     row: options.RowId = None,
@@ -59,11 +60,6 @@ def recommend(
     ),
     n: Annotated[int, typer.Option("-n", metavar="N", help="Number of columns.")] = 10,
     extend: options.Extend = None,
-    row_features: options.RowFeatures = None,
-    column_features: options.ColumnFeatures = None,
-    feature_label: options.FeatureLabels = None,
-    row_names: options.RowNames = None,
-    column_names: options.ColumnNames = None,
     among: Annotated[
         Path | None,
         typer.Option(
@@ -111,7 +107,10 @@ def recommend(
         ),
     ] = None,
     at: options.At = None,
-    encoding: options.Encoding = None,
+    *,
+    files: FeatureFiles,
+    names: NameFiles,
+    reading: InputOptions,
     output: Annotated[
         str | None,
         typer.Option(
@@ -141,8 +140,6 @@ def recommend(
 
     Example: deepmf recommend model.safetensors --all -n 10 --min-entries 20 -o top.parquet
     """
-    files = FeatureFiles(row_features, column_features, feature_label, encoding=encoding)
-    names, reading = NameFiles(row_names, column_names, encoding), InputOptions(encoding=encoding)
     _check_rows(row, history, features, rows, every, output)
     known = None if features is None else parse_named_values("--features", features)
     changes = [*(extend or ()), *files.paths, *names.paths]
@@ -187,18 +184,17 @@ def recommend(
             )
 
 
+@options.with_option_groups(reading=("encoding",))
 def similar(
     model: options.ModelFile,
     column: Annotated[str | None, typer.Option("--column", metavar="ID", help="Column that the model knows.")] = None,
     row: options.RowId = None,
     n: Annotated[int, typer.Option("-n", metavar="N", help="Number of columns or rows.")] = 10,
     extend: options.Extend = None,
-    row_features: options.RowFeatures = None,
-    column_features: options.ColumnFeatures = None,
-    feature_label: options.FeatureLabels = None,
-    row_names: options.RowNames = None,
-    column_names: options.ColumnNames = None,
-    encoding: options.Encoding = None,
+    *,
+    files: FeatureFiles,
+    names: NameFiles,
+    reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
     """Show the most similar columns or rows.
@@ -207,8 +203,6 @@ def similar(
 
     Example: deepmf similar model.safetensors --column Alien
     """
-    files = FeatureFiles(row_features, column_features, feature_label, encoding=encoding)
-    names, reading = NameFiles(row_names, column_names, encoding), InputOptions(encoding=encoding)
     if (row is None) == (column is None):
         raise BadSetting("give either --column ID or --row ID")
     fitted = load_model(model, extensions=extend, features=files, names=names, reading=reading)

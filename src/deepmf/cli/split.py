@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.inputs import InputOptions, open_input, parse_moment, report_reading, report_time, with_reading_options
+from deepmf.cli.inputs import InputOptions, open_input, parse_moment, report_reading, report_time
 from deepmf.cli.output import STANDARD, check_distinct, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_scale
 from deepmf.errors import BadSetting
@@ -26,7 +26,7 @@ _WAYS = ("entries", "rows", "time", "last")
 _PARTS = ("train", "validation", "test", "extension", "test_I", "test_II", "test_III", "test_IV", "given")
 
 
-@with_reading_options()
+@options.with_option_groups()
 def split(
     ratings: options.Ratings,
     output: Annotated[
@@ -233,7 +233,7 @@ def _is_part(file: Path) -> bool:
     return file.is_file() and file.stem in _PARTS and ending in _FORMATS and ending != "store"
 
 
-@with_reading_options()
+@options.with_option_groups()
 def pack(
     ratings: Annotated[
         list[Path],

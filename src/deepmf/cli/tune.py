@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.feature_files import FeatureFiles
-from deepmf.cli.inputs import InputOptions, with_reading_options
+from deepmf.cli.feature_files import TrainingFeatureFiles
+from deepmf.cli.inputs import InputOptions
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.settings import check_effort, format_value, gather_settings, parse_scale
 from deepmf.cli.validation import split_validation
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from deepmf.tuning import Study
 
 
-@with_reading_options()
+@options.with_option_groups()
 def tune(
     ratings: options.Ratings,
     trials: Annotated[
@@ -69,11 +69,8 @@ def tune(
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the importance of the settings: an .svg file.")
     ] = None,
-    row_features: options.RowFeatures = None,
-    column_features: options.ColumnFeatures = None,
-    feature_label: options.FeatureLabels = None,
-    feature_kinds: options.FeatureKinds = None,
     *,
+    files: TrainingFeatureFiles,
     reading: InputOptions,
     as_json: options.Json = False,
 ) -> None:
@@ -88,7 +85,6 @@ def tune(
     from deepmf.plots import check_picture
     from deepmf.tuning import Study
 
-    files = FeatureFiles(row_features, column_features, feature_label, feature_kinds, encoding=reading.encoding)
     if metric == "rmse" and any(option is not None for option in (relevant, rank_by, n)):
         raise BadSetting("--relevant, --rank-by and -n need a ranking metric, such as --metric ndcg; got rmse")
     if trials < 1:
@@ -108,7 +104,7 @@ def tune(
     entries = reading.read_matrix(ratings, scale=parse_scale(scale))
     if not entries.has_values:
         raise BadSetting("interactions are learned by the presence part, which fit tunes itself; use deepmf fit")
-    described = files.read(entries)
+    described = files.read(entries, reading.encoding)
     train, held_out = split_validation(
         entries, validation, validation_share, reading, seed=new_model.settings.seed, by=by
     )
@@ -133,8 +129,8 @@ def tune(
         share = options.VALIDATION_SHARE if validation_share is None else validation_share
         how = _list_reading(reading)
         how |= {"validation-share": share} if validation is None else {"validation": validation}
-        how |= {"scale": scale, "row-features": files.rows, "column-features": files.columns}
-        how |= {"feature-label": files.labels, "feature-kinds": files.kinds}
+        how |= {"scale": scale, "row-features": files.row_features, "column-features": files.column_features}
+        how |= {"feature-label": files.feature_label, "feature-kinds": files.feature_kinds}
         command = _build_command(ratings, model, study.best.settings, how)
         summary = _summarise(study, model, file=kept, command=command) | {"features": described.kinds}
         _show_summary(summary, study, as_json=as_json)
