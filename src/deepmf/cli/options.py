@@ -59,7 +59,7 @@ def with_option_groups(**only: Sequence[str]) -> Callable[[Callable[..., None]],
 
     def expand(command: Callable[..., None]) -> Callable[..., None]:
         own, parameters = signature(command, eval_str=True), list[Parameter]()
-        groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
+        groups: dict[str, tuple[Any, list[str]]] = {}
         for name, parameter in own.parameters.items():
             if is_dataclass(parameter.annotation):
                 known = _list_options(parameter.annotation)
