@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -127,10 +127,8 @@ def tune(
     if study.trials:
         # Always given: without a share or a file, fit lets some models hold out entries themselves.
         share = options.VALIDATION_SHARE if validation_share is None else validation_share
-        how = _list_reading(reading)
-        how |= {"validation-share": share} if validation is None else {"validation": validation}
-        how |= {"scale": scale, "row-features": files.row_features, "column-features": files.column_features}
-        how |= {"feature-label": files.feature_label, "feature-kinds": files.feature_kinds}
+        held_out_by = {"validation-share": share} if validation is None else {"validation": validation}
+        how = _list_given(reading) | held_out_by | {"scale": scale} | _list_given(files)
         command = _build_command(ratings, model, study.best.settings, how)
         summary = _summarise(study, model, file=kept, command=command) | {"features": described.kinds}
         _show_summary(summary, study, as_json=as_json)
@@ -161,10 +159,10 @@ def _run_trials(study: Study, n_trials: int, *, epochs: int | None) -> bool:
     return False
 
 
-def _list_reading(reading: InputOptions) -> dict[str, Any]:
-    """Return the options about reading files that were given, by name."""
-    usual = InputOptions()
-    return {name.replace("_", "-"): given for name, given in vars(reading).items() if given != getattr(usual, name)}
+def _list_given(group: InputOptions | TrainingFeatureFiles) -> dict[str, Any]:
+    """Return the options of a group that were given, by name."""
+    values = ((field, getattr(group, field.name)) for field in fields(group))
+    return {field.name.replace("_", "-"): value for field, value in values if value != field.default}
 
 
 def _build_command(ratings: Path, model: str, settings: Mapping[str, Any], options: Mapping[str, Any]) -> str:
