@@ -42,7 +42,7 @@ def test_each_column_is_regressed_on_all_others() -> None:
     x = mark(matrix)
     d = weigh(x)
     ease = Ease.fit(matrix, penalty=7.0)
-    scores = ease.score_block(ease.describe_rows(Means().fit(matrix).entries_.row_entries(np.arange(5))), slice(0, 12))
+    scores = ease.score_block(ease.encode_rows(Means().fit(matrix).entries_.row_entries(np.arange(5))), slice(0, 12))
     for column in range(N_COLUMNS):
         others = np.delete(x, column, axis=1)
         weights = np.linalg.solve(others.T @ d @ others + 7.0 * np.eye(N_COLUMNS - 1), others.T @ d @ x[:, column])
@@ -64,7 +64,7 @@ def test_a_new_column_is_regressed_on_the_trained_ones() -> None:
     target = np.zeros(N_ROWS)
     target[fans] = 1.0
     weights = np.linalg.solve(x.T @ d @ x + ease.penalty * np.eye(N_COLUMNS), x.T @ d @ target)
-    scores = ease.score_block(ease.describe_rows(more.entries_.row_entries(np.arange(6))), slice(12, 13))
+    scores = ease.score_block(ease.encode_rows(more.entries_.row_entries(np.arange(6))), slice(12, 13))
     np.testing.assert_allclose(scores[:, 0], x[:6] @ weights, atol=2e-3)
     assert scores[::2].mean() > scores[1::2].mean()
     left = more.forget(columns=[99])
@@ -76,7 +76,7 @@ def test_weighted_als_solves_each_row_and_column() -> None:
     x = mark(matrix)
     model = WeightedALS.fit(matrix, penalty=0.02)
     entries = EntryStore.of(matrix)
-    latents = model.describe_rows(entries.row_entries(np.arange(40)))
+    latents = model.encode_rows(entries.row_entries(np.arange(40)))
     v = model.columns.astype(np.float64)
     for row in (0, 7):
         own = v[x[row] > 0]
@@ -101,7 +101,7 @@ def test_rows_with_few_entries_solve_the_same_equations() -> None:
     matrix = ObservedMatrix.from_interactions(rows, columns, counts[rows, columns], column_labels=range(50))
     model = WeightedALS.fit(matrix, 0.05, 2.0)
     entries = EntryStore.of(matrix).row_entries(np.arange(matrix.shape[0]))
-    latents, v = model.describe_rows(entries), model.columns.astype(np.float64)
+    latents, v = model.encode_rows(entries), model.columns.astype(np.float64)
     short = np.flatnonzero(np.diff(entries.starts) <= v.shape[1] / 4)
     assert short.size > 40 and np.bincount(np.diff(entries.starts)).max() > 16
     for row in short:
@@ -152,7 +152,7 @@ def test_counts_weigh_entries() -> None:
     d = weigh(counts > 0)
     entries = EntryStore.of(matrix).row_entries(np.arange(5))
     ease = Ease.fit(matrix, 1.5, 2.0)
-    scores = ease.score_block(ease.describe_rows(entries), slice(0, 4))
+    scores = ease.score_block(ease.encode_rows(entries), slice(0, 4))
     others = weights[:, 1:]
     solved = np.linalg.solve(others.T @ d @ others + 1.5 * np.eye(3), others.T @ d @ weights[:, 0])
     np.testing.assert_allclose(scores[:, 0], others @ solved, atol=5e-3)
@@ -160,10 +160,10 @@ def test_counts_weigh_entries() -> None:
     v = als.columns.astype(np.float64)
     ridge = 0.1 * (2 + 0.3 * 4) * np.eye(v.shape[1])  # of the first row, which has two entries in four columns
     equations = v.T @ np.diag(weights[0]) @ v + 0.3 * v.T @ v + ridge
-    np.testing.assert_allclose(als.describe_rows(entries)[0], np.linalg.solve(equations, v.T @ weights[0]), rtol=1e-3)
+    np.testing.assert_allclose(als.encode_rows(entries)[0], np.linalg.solve(equations, v.T @ weights[0]), rtol=1e-3)
     for model in (ease, als):
         effects = model.find_effects(entries.take(np.array([1])), 3)
-        score = model.score_block(model.describe_rows(entries), slice(0, 4))[1, 3]
+        score = model.score_block(model.encode_rows(entries), slice(0, 4))[1, 3]
         np.testing.assert_allclose(effects.sum(), score, atol=1e-4)
 
 
@@ -176,7 +176,7 @@ def test_effects_of_entries_add_up_to_the_score(kind: str) -> None:
     assert presence is not None and presence.presence.kind == kind
     entries = model.entries_.row_entries(np.array([5]))
     ease = presence.presence.model
-    scores = ease.score_block(ease.describe_rows(entries), np.array([3, 12]))[0]
+    scores = ease.score_block(ease.encode_rows(entries), np.array([3, 12]))[0]
     for column, score in zip((3, 12), scores, strict=True):
         np.testing.assert_allclose(ease.find_effects(entries, column).sum(), score, atol=1e-4)
 
@@ -204,7 +204,7 @@ def test_a_gpu_fits_the_same_models() -> None:
     entries = EntryStore.of(matrix).row_entries(np.arange(300))
     for model_class, penalty in ((Ease, 40.0), (WeightedALS, 0.01)):
         models = [model_class.fit(matrix, penalty, device=torch.device(name)) for name in ("cpu", "cuda")]
-        scores = [model.score_block(model.describe_rows(entries), slice(0, 200)) for model in models]
+        scores = [model.score_block(model.encode_rows(entries), slice(0, 200)) for model in models]
         np.testing.assert_allclose(*scores, atol=2e-3)
         on_gpu = models[1].score_all(entries, np.arange(200), torch.device("cuda")).cpu().numpy()
         np.testing.assert_allclose(on_gpu, scores[1], atol=1e-4)

@@ -194,7 +194,7 @@ def test_presence_counts_weights(kind: type[PresenceModel], penalty: float) -> N
     entries = by_row(build())
 
     def score(model: PresenceModel) -> Any:
-        return model.score_block(model.describe_rows(entries), slice(0, 20))
+        return model.score_block(model.encode_rows(entries), slice(0, 20))
 
     plain, ones, weighted = (score(kind.fit(build(each), penalty)) for each in (None, np.ones(CELLS.size), whole))
     assert np.array_equal(plain, ones)
@@ -212,7 +212,7 @@ def test_a_weight_of_two_is_the_entry_twice_in_weighted_als() -> None:
     model = WeightedALS(others, np.eye(4, dtype=np.float32), 0.1, 30, 20)
     entries = by_row(build(WEIGHTS))
     repeated = repeat(entries)
-    solved = model.describe_rows(entries)
+    solved = model.encode_rows(entries)
     assert np.allclose(solved, _solve(repeated, others, model._column_gram, 0.1, 20, 0.0), atol=1e-5)
     own = entries.take(np.array([3]))
     assert model.find_effects(own, 7).sum() == pytest.approx(float(solved[3] @ others[7]), abs=1e-5)
@@ -225,7 +225,7 @@ def test_new_columns_of_a_presence_count_weights() -> None:
         for weight in (1.0, 9.0):
             new = ObservedMatrix.from_entries([0, 1], [99, 99], [5, 5], SCALE, weights=[1.0, weight])
             grown, _, columns = store.extend(new)
-            scores.append(model.extend(grown, columns).score_block(model.describe_rows(by_row(build())), slice(20, 21)))
+            scores.append(model.extend(grown, columns).score_block(model.encode_rows(by_row(build())), slice(20, 21)))
         assert not np.allclose(*scores, atol=1e-4)
 
 

@@ -133,33 +133,33 @@ def _describe_features(features: AxisFeatures, count: int) -> dict[str, Any]:
     }
 
 
-def _format_model(described: dict[str, Any]) -> list[tuple[str, str]]:
+def _format_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Return the title and text of each line."""
     from deepmf.training.history import describe_stages
 
-    given = {name: value for name, value in described["settings"].items() if name not in described["chosen"]}
+    given = {name: value for name, value in facts["settings"].items() if name not in facts["chosen"]}
     lines = [
-        ("file", "{file}, {bytes:,} bytes, format {format}, written by deepmf {version}".format(**described)),
-        *([] if described["verified"] else [("", "only lengths and shapes are checked; --verify compares checksums")]),
-        ("model", f"{described['model']}, predicts in area {', '.join(described['predicts'])}"),
+        ("file", "{file}, {bytes:,} bytes, format {format}, written by deepmf {version}".format(**facts)),
+        *([] if facts["verified"] else [("", "only lengths and shapes are checked; --verify compares checksums")]),
+        ("model", f"{facts['model']}, predicts in area {', '.join(facts['predicts'])}"),
         ("settings", _format_settings(given)),
-        *((title, text) for title, name in _CHOSEN.items() if (text := _format_settings(described[name], digits=4))),
-        ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**described)),
-        *((axis, _format_features(features)) for axis, features in described["features"].items()),
-        *((axis, f"{count:,} with names") for axis, count in described["names"].items() if count),
-        ("scale", format_scale(described["scale"])),
-        ("training", _format_training(described["training"])),
+        *((title, text) for title, name in _CHOSEN.items() if (text := _format_settings(facts[name], digits=4))),
+        ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**facts)),
+        *((axis, _format_features(features)) for axis, features in facts["features"].items()),
+        *((axis, f"{count:,} with names") for axis, count in facts["names"].items() if count),
+        ("scale", format_scale(facts["scale"])),
+        ("training", _format_training(facts["training"])),
     ]
-    if described["training"]["stages"]:
-        lines.append(("stages", f"validation RMSE {describe_stages(described['training']['stages'])}"))
-    if described["boundaries"] is not None:
-        lines.append(("boundaries", " ".join(f"{boundary:.4f}" for boundary in described["boundaries"])))
-    if described["dropped"]:
+    if facts["training"]["stages"]:
+        lines.append(("stages", f"validation RMSE {describe_stages(facts['training']['stages'])}"))
+    if facts["boundaries"] is not None:
+        lines.append(("boundaries", " ".join(f"{boundary:.4f}" for boundary in facts["boundaries"])))
+    if facts["dropped"]:
         shown = (
             "{dropped:,} of the {entries:,} training entries were replaced or forgotten; the file still contains them"
         )
-        lines.append(("dropped", shown.format(**described)))
-    added = described["extension"]
+        lines.append(("dropped", shown.format(**facts)))
+    added = facts["extension"]
     if added is not None:
         is_new = added["new_rows"] or added["new_columns"]
         shown = "{new_rows:,} new rows, {new_columns:,} new columns, {entries:,} entries"

@@ -160,8 +160,8 @@ def _describe(part: ObservedMatrix, file: Path) -> dict[str, str | int]:
 def _show_next_steps(parts: dict[str, ObservedMatrix], files: dict[str, Path], read_as: list[str]) -> None:
     """Print the commands that fit a model to the parts and evaluate it."""
     validated: list[str | Path] = ["--validation", files["validation"]] if parts["validation"].n_entries else []
-    described = next((name for name in ("extension", "given") if name in parts), None)
-    extended: list[str | Path] = [] if described is None else ["--extend", files[described]]
+    added = next((name for name in ("extension", "given") if name in parts), None)
+    extended: list[str | Path] = [] if added is None else ["--extend", files[added]]
     extended += ["--ranking"] if "given" in parts else []
     say(f"next: deepmf {_join_words('fit', files['train'], *validated, '-o', 'model.safetensors', *read_as)}")
     if parts["test"].n_entries:

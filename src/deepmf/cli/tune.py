@@ -104,7 +104,7 @@ def tune(
     entries = reading.read_matrix(ratings, scale=parse_scale(scale))
     if not entries.has_values:
         raise BadSetting("interactions are learned by the presence part, which fit tunes itself; use deepmf fit")
-    described = files.read(entries, reading.encoding)
+    features = files.read(entries, reading.encoding)
     train, held_out = split_validation(
         entries, validation, validation_share, reading, seed=new_model.settings.seed, by=by
     )
@@ -114,7 +114,7 @@ def tune(
         model,
         train,
         held_out,
-        **described._asdict(),
+        **features._asdict(),
         settings=settings,
         metric=metric,
         n=10 if n is None else n,
@@ -130,7 +130,7 @@ def tune(
         held_out_by = {"validation-share": share} if validation is None else {"validation": validation}
         how = _list_given(reading) | held_out_by | {"scale": scale} | _list_given(files)
         command = _build_command(ratings, model, study.best.settings, how)
-        summary = _summarise(study, model, file=kept, command=command) | {"features": described.kinds}
+        summary = _summarise(study, model, file=kept, command=command) | {"features": features.kinds}
         _show_summary(summary, study, as_json=as_json)
         if picture is not None:
             _draw_importances(summary, picture, title=f"importance of the settings of {model} on {ratings.name}")

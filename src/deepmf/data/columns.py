@@ -223,9 +223,9 @@ def scan_columns(
     if is_typed_file(path):
         with translate_polars_errors(path, name_format(path)):
             return _scan_typed_columns(path, kind, asked, time, usual_count)
-    told = [*asked.values(), *_list_asked(time)]
+    named = [*asked.values(), *_list_asked(time)]
     layout = recognise_layout(
-        path, kind, asked=told, separator=separator, header=header, decimal=decimal, encoding=encoding
+        path, kind, asked=named, separator=separator, header=header, decimal=decimal, encoding=encoding
     )
     choice = _choose_from_text(layout, kind, asked, time, usual_count, decimal)
     chosen = [layout.names[place] for place in choice.places]
@@ -330,8 +330,8 @@ def _choose_from_text(
 
 
 def _may_be_wide(kind: LineKind, asked: Mapping[str, NameOrPosition], time: ValueColumn) -> bool:
-    told = [*(asked.get(role) for role in ("column", "value", "count", "weight")), *_list_asked(time)]
-    return kind.defines_ids and all(each is None for each in told)
+    named = [*(asked.get(role) for role in ("column", "value", "count", "weight")), *_list_asked(time)]
+    return kind.defines_ids and all(each is None for each in named)
 
 
 def _choose(

@@ -59,8 +59,8 @@ def _search(options: argparse.Namespace, recipes: list[Recipe]) -> None:
 
 def _show(options: argparse.Namespace, recipes: list[Recipe]) -> None:
     records = Results(options.out).records(recipes)
-    said = "".join(f"- {note}\n" for note in list_notes(options.table, records))
-    sys.stdout.write(f"{format_markdown(options.table, records)}\n{said}\n{format_costs(records)}")
+    notes = "".join(f"- {note}\n" for note in list_notes(options.table, records))
+    sys.stdout.write(f"{format_markdown(options.table, records)}\n{notes}\n{format_costs(records)}")
 
 
 def _say(progress: Progress) -> None:

@@ -215,10 +215,10 @@ def list_remarks(table: str, records: Sequence[Record]) -> list[str]:
 def list_notes(table: str, records: Sequence[Record]) -> list[str]:
     """Return the notes that every table needs: its use of validation entries, kind of levels, and source."""
     uses = set(list_validation_uses(table, records).values())
-    said = [ALIKE.get(use, USES) for use in uses] if len(uses) < 2 else [USES]
+    notes = [ALIKE.get(use, USES) for use in uses] if len(uses) < 2 else [USES]
     if any(cell.mean is not None for cell in compute_cells(table, records) if cell.metric in COLUMN_OF):
-        said.append(MEDIANS)
-    return said + _describe_sources(table, records)
+        notes.append(MEDIANS)
+    return notes + _describe_sources(table, records)
 
 
 def _describe_sources(table: str, records: Sequence[Record]) -> list[str]:

@@ -283,8 +283,8 @@ class EntryStore:
                 np.arange(len(self.columns), len(columns)),
             )
         else:
-            described = row_features is not None or column_features is not None
-            grown = self._with_entries(new, rows, columns, conflicts, described=described)
+            has_features = row_features is not None or column_features is not None
+            grown = self._with_entries(new, rows, columns, conflicts, has_features=has_features)
         of_rows = _set_features(self.row_features, row_features, grown.entries.rows)
         of_columns = _set_features(self.column_features, column_features, grown.entries.columns)
         store = replace(grown.entries, row_features=of_rows.features, column_features=of_columns.features)
@@ -293,7 +293,7 @@ class EntryStore:
         )
 
     def _with_entries(
-        self, new: ObservedMatrix, rows: Labels, columns: Labels, conflicts: str, *, described: bool
+        self, new: ObservedMatrix, rows: Labels, columns: Labels, conflicts: str, *, has_features: bool
     ) -> ExtendedStore:
         """Return a store with more labels and new entries."""
         _check_scale(self.scale, new)
@@ -311,7 +311,7 @@ class EntryStore:
         fresh = known != values  # also for unknown entries, which are NaN
         if held is not None:
             fresh |= _are_changed(held, extras)
-        if not described and rows is self.rows and columns is self.columns and not np.any(fresh):
+        if not has_features and rows is self.rows and columns is self.columns and not np.any(fresh):
             raise BadEntries("there is nothing to add: all rows, columns and entries are known already")
         row_of, column_of = row_of[fresh], column_of[fresh]
         store = self._put(rows, columns, PlacedEntries(row_of, column_of, values[fresh], extras.take(fresh)))

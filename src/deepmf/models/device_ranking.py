@@ -15,7 +15,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.models.predictor import Predictor
 from deepmf.models.presence import Presence
 from deepmf.models.ranker import InteractionRanker, Ranker, RelevanceRanker
-from deepmf.models.relevance import DescribedRows
+from deepmf.models.relevance import EncodedRows
 from deepmf.training.runtime import Runtime
 
 # Cells scored at a time on a GPU by each thread: 0.25 GB of single precision for each of a few tables.
@@ -75,12 +75,12 @@ class DeviceColumns:
         products = self._send(ranker.predictor.rows.take(rows)) @ self._latents.T
         keys, scores, relevance = products, None, ranker.relevance
         if relevance is not None:
-            described, presence = relevance.describe(rows), relevance.presence
-            scores = self._score(presence, described)
+            encoded, presence = relevance.encode_rows(rows), relevance.presence
+            scores = self._score(presence, encoded)
             if isinstance(ranker, RelevanceRanker):
                 keys = presence.log_probabilities(scores)
                 if presence.liking_weight and self._has_values:
-                    log_liked = self._log_liked(ranker.predictor, presence, products, rows, described.thresholds)
+                    log_liked = self._log_liked(ranker.predictor, presence, products, rows, encoded.thresholds)
                     keys = keys + presence.liking_weight * log_liked
         keys[self._send(lines), self._send(places)] = -torch.inf
         keys[:, self._send(everywhere)] = -torch.inf
@@ -91,10 +91,10 @@ class DeviceColumns:
         )
         return BestColumns(largest, of_best, of_products, at_best)
 
-    def _score(self, presence: Presence, described: DescribedRows) -> Tensor:
+    def _score(self, presence: Presence, encoded: EncodedRows) -> Tensor:
         """Return the scores (rows, columns) of presence, times powers of popularity."""
-        scores = self._presence.score(described.entries)
-        scores[self._send(described.are_empty)] = self._popularity
+        scores = self._presence.score(encoded.entries)
+        scores[self._send(encoded.are_empty)] = self._popularity
         return presence.add_popularity(scores, self._popularity, self._factors)
 
     def _log_liked(

@@ -92,26 +92,26 @@ class Ease(PresenceModel):
         """Return penalties in proportion to the number of rows."""
         return [max(train.shape[0] * share, 0.5) for share in _PENALTY_SHARES]
 
-    def describe_rows(self, entries: AxisEntries) -> EaseRows:
+    def encode_rows(self, entries: AxisEntries) -> EaseRows:
         """Return the entries of the rows, and the weights of these."""
         return EaseRows(entries, _read_entries(entries, self.count_weight), self.weights)
 
-    def score_block(self, described: EaseRows, columns: slice | IndexArray) -> npt.NDArray[Any]:
-        """Return the scores (rows, columns) of described rows."""
-        scores: npt.NDArray[Any] = described.scores
+    def score_block(self, encoded: EaseRows, columns: slice | IndexArray) -> npt.NDArray[Any]:
+        """Return the scores (rows, columns) of encoded rows."""
+        scores: npt.NDArray[Any] = encoded.scores
         if self.co_counts.shape[0]:
             # x P = (x - x B) diag(P), so a new column with the counts X'c has the score x P X'c.
-            projected = (described.as_matrix().toarray() - scores) * self.diagonal
+            projected = (encoded.as_matrix().toarray() - scores) * self.diagonal
             scores = np.hstack([scores, (self.co_counts @ projected.T).T])
         found = scores[:, columns]
         return found.copy() if isinstance(columns, slice) else found
 
-    def score_pairs(self, described: EaseRows, columns: IndexArray) -> npt.NDArray[Any]:
-        """Return the scores (rows, n) of described rows for columns (rows, n) of their own."""
-        if "scores" in vars(described) or np.any(columns >= len(self.weights)):
+    def score_pairs(self, encoded: EaseRows, columns: IndexArray) -> npt.NDArray[Any]:
+        """Return the scores (rows, n) of encoded rows for columns (rows, n) of their own."""
+        if "scores" in vars(encoded) or np.any(columns >= len(self.weights)):
             every = slice(0, len(self.weights) + self.co_counts.shape[0])
-            return np.take_along_axis(self.score_block(described, every), columns, axis=1)
-        others, starts = described.entries.others, described.entries.starts
+            return np.take_along_axis(self.score_block(encoded, every), columns, axis=1)
+        others, starts = encoded.entries.others, encoded.entries.starts
         counts = np.diff(starts)
         filled = np.flatnonzero(counts)
         scores = np.zeros(columns.shape, dtype=np.float32)
@@ -119,7 +119,7 @@ class Ease(PresenceModel):
         for start in range(0, columns.shape[1] if filled.size else 0, step):
             some = slice(start, start + step)
             weights = self.weights[others[:, None], np.repeat(columns[:, some], counts, axis=0)]
-            scores[filled, some] = np.add.reduceat(weights * described.own[:, None], starts[filled], axis=0)
+            scores[filled, some] = np.add.reduceat(weights * encoded.own[:, None], starts[filled], axis=0)
         return scores
 
     def send(self, columns: IndexArray, device: torch.device) -> DeviceEase:

@@ -221,8 +221,8 @@ def fold_in_rows(
     half_life: the age at which an entry counts half.
     """
     entries = rankers.entries
-    described = _encode_features(entries.row_features, features, len(histories), of="row")
-    observed = _read_histories(entries.columns, entries.scale, histories, described, of="row")
+    encoded = _encode_features(entries.row_features, features, len(histories), of="row")
+    observed = _read_histories(entries.columns, entries.scale, histories, encoded, of="row")
     observed = observed._replace(extras=weigh_new(observed.extras, half_life, entries.train.extras))
     return _fold_in_rows(rankers, predictor, observed, single=single)
 
@@ -237,12 +237,12 @@ def fold_in_column(
 ) -> FoldedColumns:
     """Return the column that has these entries over known rows, and these features."""
     entries = rankers.entries
-    given = _encode_features(entries.column_features, None if features is None else [features], 1, of="column")
-    observed = _read_histories(entries.rows, entries.scale, [history], given, of="column")
+    encoded = _encode_features(entries.column_features, None if features is None else [features], 1, of="column")
+    observed = _read_histories(entries.rows, entries.scale, [history], encoded, of="column")
     observed = observed._replace(extras=weigh_new(observed.extras, half_life, entries.train.extras))
-    described = observed.below(entries.train.shape[0])  # as in an extension, trained rows alone describe a column
-    _warn_of_nothing(described, "column", "rows", stacklevel=4)
-    return FoldedColumns(entries, predictor.with_columns(described), observed, single=True, rankers=rankers)
+    inputs = observed.below(entries.train.shape[0])  # as in an extension, a column is encoded from trained rows alone
+    _warn_of_nothing(inputs, "column", "rows", stacklevel=4)
+    return FoldedColumns(entries, predictor.with_columns(inputs), observed, single=True, rankers=rankers)
 
 
 def fold_in_matrix(
@@ -259,13 +259,13 @@ def fold_in_matrix(
 
 def _fold_in_rows(rankers: Rankers, predictor: Predictor, observed: AxisEntries, *, single: bool) -> FoldedRows:
     entries = rankers.entries
-    described = observed.below(entries.train.shape[1])  # as in an extension, trained columns alone describe a row
-    _warn_of_nothing(described, "row", "columns", stacklevel=6)
-    return FoldedRows(entries, predictor.with_rows(described), observed, single=single, rankers=rankers)
+    inputs = observed.below(entries.train.shape[1])  # as in an extension, a row is encoded from trained columns alone
+    _warn_of_nothing(inputs, "row", "columns", stacklevel=6)
+    return FoldedRows(entries, predictor.with_rows(inputs), observed, single=single, rankers=rankers)
 
 
-def _warn_of_nothing(described: AxisEntries, axis: str, others: str, *, stacklevel: int) -> None:
-    n_empty = np.count_nonzero(described.are_empty)
+def _warn_of_nothing(inputs: AxisEntries, axis: str, others: str, *, stacklevel: int) -> None:
+    n_empty = np.count_nonzero(inputs.are_empty)
     if n_empty:
         warnings.warn(
             f"{n_empty} {axis}(s) have no entry over the trained {others}: "
@@ -296,15 +296,15 @@ def _read_histories(
     others: Labels, scale: Scale, histories: Sequence[History], features: FeatureVectors | None, *, of: str
 ) -> AxisEntries:
     """Return the entries of some histories by position on the other axis, with features."""
-    described = np.zeros(len(histories), dtype=bool) if features is None else features.are_known
+    have_features = np.zeros(len(histories), dtype=bool) if features is None else features.are_known
     position_parts, value_parts, extra_parts, counts = [], [], [], []
-    for (labels, given_values, *given_times), is_described in zip(histories, described.tolist(), strict=True):
+    for (labels, given_values, *given_times), has_features in zip(histories, have_features.tolist(), strict=True):
         positions, values = others.positions(labels), to_numbers(given_values)
         dated = bool(given_times) and given_times[0] is not None
         times = parse_times(given_times[0], positions.size).seconds if dated else None
         if scale.is_interactions:
             positions, values, times = _count_interactions(positions, values, times)
-        if positions.size or values.size or not is_described:
+        if positions.size or values.size or not has_features:
             _check_history(others, scale, positions, values, of=of, or_features=features is not None)
         order = np.argsort(positions)  # as in a matrix: sums come out the same to the bit
         position_parts.append(positions[order])

@@ -67,16 +67,16 @@ class PresenceModel(ABC):
         """The number of trained columns."""
 
     @abstractmethod
-    def describe_rows(self, entries: AxisEntries) -> Any:
+    def encode_rows(self, entries: AxisEntries) -> Any:
         """Return rows with these entries over the trained columns, ready for scoring."""
 
     @abstractmethod
-    def score_block(self, described: Any, columns: slice | IndexArray) -> npt.NDArray[Any]:
-        """Return the scores (rows, columns) of described rows; larger is likelier."""
+    def score_block(self, encoded: Any, columns: slice | IndexArray) -> npt.NDArray[Any]:
+        """Return the scores (rows, columns) of encoded rows; larger is likelier."""
 
     @abstractmethod
-    def score_pairs(self, described: Any, columns: IndexArray) -> npt.NDArray[Any]:
-        """Return the scores (rows, n) of described rows for columns (rows, n) of their own."""
+    def score_pairs(self, encoded: Any, columns: IndexArray) -> npt.NDArray[Any]:
+        """Return the scores (rows, n) of encoded rows for columns (rows, n) of their own."""
 
     def score_all(self, entries: AxisEntries, columns: IndexArray, device: torch.device) -> Tensor:
         """Return the scores (rows, columns) of rows with these entries, on a device."""

@@ -96,10 +96,10 @@ class Ranking(_LabelsAndValues):
         self, names: Names | None, fields: tuple[str, str, str], rows: npt.NDArray[Any] | None = None
     ) -> Ranking:
         """Return the ranking with the names of its labels, and with the fields and rows of its frame."""
-        described = copy.copy(self)
-        described.names = None if names is None else names.find_array(self.labels)
-        described.fields, described.rows = fields, rows
-        return described
+        named = copy.copy(self)
+        named.names = None if names is None else names.find_array(self.labels)
+        named.fields, named.rows = fields, rows
+        return named
 
     def to_frame(self) -> Any:
         """Return a polars frame with a line for each label: its rank from 1, the label, the value and probabilities.

@@ -57,7 +57,7 @@ class Relevance:
         self.predictor, self.presence, self.relevant, self.drift = predictor, presence, relevant, drift
         self.popularity, self.factors = popularity, factors
         self._observed, self._mean = observed, mean
-        self._last: tuple[IndexArray, DescribedRows] | None = None
+        self._last: tuple[IndexArray, EncodedRows] | None = None
         self._scores: npt.NDArray[Any] | None = None
 
     def with_known(self, predictor: Predictor, scores: npt.NDArray[Any] | None) -> Relevance:
@@ -68,15 +68,15 @@ class Relevance:
 
     def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return the scores (rows, columns) of presence, times powers of popularity."""
-        described = self.describe(rows)
-        scores = self.presence.model.score_block(described.presence, columns)
-        if described.are_empty.any():
-            scores[described.are_empty] = self.popularity[columns]
+        encoded = self.encode_rows(rows)
+        scores = self.presence.model.score_block(encoded.presence, columns)
+        if encoded.are_empty.any():
+            scores[encoded.are_empty] = self.popularity[columns]
         return self.presence.add_popularity(scores, self.popularity[columns], self.factors[columns])
 
     def log_liked_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return the logarithms (rows, columns) of the probabilities that values are at least the relevant one."""
-        thresholds = self.describe(rows).thresholds
+        thresholds = self.encode_rows(rows).thresholds
         if self.drift is None:
             return self.predictor.log_exceed_block(rows, columns, thresholds, spread=self.presence.spread)
         places = list_positions(columns)
@@ -87,7 +87,7 @@ class Relevance:
         """Return `log_liked_block` for pairs (pairs,) of a place in `rows` and a column."""
         if rows.size == 1:
             return self.log_liked_block(rows, columns).reshape(-1)
-        thresholds, spread = self.describe(rows).thresholds[lines], self.presence.spread
+        thresholds, spread = self.encode_rows(rows).thresholds[lines], self.presence.spread
         if self.drift is not None:
             return self._log_liked_then(rows[lines], columns, thresholds)
         found = self.predictor.log_exceed_pairs(rows[lines], columns[:, None], thresholds, spread=spread)
@@ -113,20 +113,20 @@ class Relevance:
 
     def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         """Return the scores of presence for the columns (rows, n) of each row, times powers of popularity."""
-        described = self.describe(rows)
-        scores = self.presence.model.score_pairs(described.presence, columns)
-        scores[described.are_empty] = self.popularity[columns[described.are_empty]]
+        encoded = self.encode_rows(rows)
+        scores = self.presence.model.score_pairs(encoded.presence, columns)
+        scores[encoded.are_empty] = self.popularity[columns[encoded.are_empty]]
         return self.presence.add_popularity(scores, self.popularity[columns], self.factors[columns])
 
-    def describe(self, rows: IndexArray) -> DescribedRows:
+    def encode_rows(self, rows: IndexArray) -> EncodedRows:
         """Return the inputs of the probabilities of some rows; those of the last rows are cached."""
         last = self._last
         if last is not None and np.array_equal(last[0], rows):
             return last[1]
         entries, model = self._observed(rows), self.presence.model
-        described = DescribedRows(model, entries.below(model.n_trained), self._find_thresholds(entries))
-        self._last = rows, described
-        return described
+        encoded = EncodedRows(model, entries.below(model.n_trained), self._find_thresholds(entries))
+        self._last = rows, encoded
+        return encoded
 
     def _find_thresholds(self, entries: AxisEntries) -> FloatArray:
         """Return the smallest liked value of each row."""
@@ -137,7 +137,7 @@ class Relevance:
 
 
 @dataclass(frozen=True)
-class DescribedRows:
+class EncodedRows:
     """Inputs of the probabilities of some rows: their entries in trained columns, and thresholds."""
 
     model: PresenceModel
@@ -151,8 +151,8 @@ class DescribedRows:
 
     @cached_property
     def presence(self) -> Any:
-        """The rows as the presence model describes them."""
-        return self.model.describe_rows(self.entries)
+        """The rows as the presence model encodes them."""
+        return self.model.encode_rows(self.entries)
 
 
 def list_positions(columns: Positions) -> IndexArray:

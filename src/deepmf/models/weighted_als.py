@@ -109,23 +109,23 @@ class WeightedALS(PresenceModel):
         """Return penalties for each entry."""
         return [0.01, 0.003]
 
-    def describe_rows(self, entries: AxisEntries) -> LatentArray:
+    def encode_rows(self, entries: AxisEntries) -> LatentArray:
         """Return the latents (rows, latent) of rows with these entries over the trained columns."""
         trained = self.columns[: self.n_columns]
         return _solve(entries, trained, self._column_gram, self.penalty, self.n_columns, self.count_weight)
 
-    def score_block(self, described: LatentArray, columns: slice | IndexArray) -> npt.NDArray[Any]:
+    def score_block(self, encoded: LatentArray, columns: slice | IndexArray) -> npt.NDArray[Any]:
         """Return the products (rows, columns) of latents."""
-        products: npt.NDArray[Any] = described @ self.columns[columns].T
+        products: npt.NDArray[Any] = encoded @ self.columns[columns].T
         return products
 
-    def score_pairs(self, described: LatentArray, columns: IndexArray) -> npt.NDArray[Any]:
+    def score_pairs(self, encoded: LatentArray, columns: IndexArray) -> npt.NDArray[Any]:
         """Return the products (rows, n) of row latents with the latents of columns (rows, n), n for each row."""
         products = np.empty(columns.shape, dtype=np.float32)
         step = max(PAIRS_AT_A_TIME // max(len(columns), 1), 1)
         for start in range(0, columns.shape[1], step):
             some = slice(start, start + step)
-            np.einsum("rd,rnd->rn", described, self.columns[columns[:, some]], out=products[:, some])
+            np.einsum("rd,rnd->rn", encoded, self.columns[columns[:, some]], out=products[:, some])
         return products
 
     def send(self, columns: IndexArray, device: torch.device) -> DeviceALS:
@@ -149,7 +149,7 @@ class WeightedALS(PresenceModel):
         used, found = entries.column_entries(changed).renumber_others()
         extras = Extras(weights=entries.train.weights)
         of_rows = group(used.size, gather(used, *entries.train.by_row, entries.train.values, extras=extras))
-        rows = self.describe_rows(of_rows)
+        rows = self.encode_rows(of_rows)
         solved = _solve(found, rows, self.row_gram, self.penalty, self.n_rows, self.count_weight)
         table = np.zeros((len(entries.columns), self.columns.shape[1]), dtype=np.float32)
         table[: len(self.columns)] = self.columns

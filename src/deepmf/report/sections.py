@@ -366,7 +366,7 @@ def make_calibration_section(found: Findings) -> Section | LeftOut:
 
 def _make_interval_section(title: str, held: Sequence[IntervalCoverage]) -> Section:
     """Return the section on the share of real values inside prediction intervals."""
-    told = "; ".join(f"{format_percent(each.wanted, digits=0)}: {format_percent(each.coverage)}" for each in held)
+    listed = "; ".join(f"{format_percent(each.wanted, digits=0)}: {format_percent(each.coverage)}" for each in held)
     shown = Figure(
         "Coverage of prediction intervals",
         plot_calibration(
@@ -377,7 +377,7 @@ def _make_interval_section(title: str, held: Sequence[IntervalCoverage]) -> Sect
             x_label="nominal coverage",
             y_label="share of values inside",
         ),
-        f"Share of test values inside intervals, by nominal coverage: {told}",
+        f"Share of test values inside intervals, by nominal coverage: {listed}",
     )
     lines = [
         [
@@ -485,13 +485,13 @@ def make_ranking_section(found: Findings) -> Section | LeftOut:
     scores = {each.name: [getattr(each, metric) for metric in ROW_METRICS] for each in both}
     margins = {each.name: [keep_margin(each.margins[metric], ranked.n_rows) for metric in ROW_METRICS] for each in both}
     names = [TITLES[metric] for metric in ROW_METRICS]
-    told = "; ".join(
+    listed = "; ".join(
         f"{name} {format_amount(score)}" for name, score in zip(names, scores[ranked.model.name], strict=True)
     )
     shown = Figure(
         f"The first {ranked.n} columns of each row",
         plot_bars(names, scores, margins=margins, y_label="score"),
-        f"Scores of the first {ranked.n} columns of each row, ranked by {ranked.model.name}: {told}",
+        f"Scores of the first {ranked.n} columns of each row, ranked by {ranked.model.name}: {listed}",
     )
     lines = [
         [name, *(_format_score(scores[model][at], margins[model][at]) for model in scores)]

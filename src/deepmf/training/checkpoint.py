@@ -226,8 +226,8 @@ class ShardedCheckpoint(Checkpoint):
 
         reader = HuggingFaceStorageReader(str(folder))
         try:
-            described: Mapping[str, Any] = reader.read_metadata().state_dict_metadata
-            local = {name: self._make_empty(name, each) for name, each in described.items()}
+            stored: Mapping[str, Any] = reader.read_metadata().state_dict_metadata
+            local = {name: self._make_empty(name, each) for name, each in stored.items()}
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 placed = {name: self._distribute(name, tensor) for name, tensor in local.items()}
@@ -242,16 +242,16 @@ class ShardedCheckpoint(Checkpoint):
             for name, tensor in local.items()
         }
 
-    def _make_empty(self, name: str, described: Any) -> Tensor:
+    def _make_empty(self, name: str, stored: Any) -> Tensor:
         """Return an empty tensor for the part of a stored tensor that this rank holds."""
-        shape, division, ranks = list(described.size), self._find_division(name), find_ranks()
+        shape, division, ranks = list(stored.size), self._find_division(name), find_ranks()
         if division is not None:
             if tuple(shape[:2]) != (division.n_channels, division.n_inputs):
                 raise BadModelFile(f"{self.path} holds {name} of shape {tuple(shape)}, which does not fit; delete it")
             if ranks is not None:
                 own = ranks.find_lines(division.n_inputs)
                 shape[1] = own.stop - own.start
-        return torch.empty(shape, dtype=described.properties.dtype)
+        return torch.empty(shape, dtype=stored.properties.dtype)
 
     def _by_channel(self, name: str, tensor: Tensor) -> Tensor:
         """Return a tensor in the shape that is stored."""
