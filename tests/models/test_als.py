@@ -240,8 +240,7 @@ class TestALS(ModelContract):
         np.testing.assert_allclose(wide, 10 * scores - 30, atol=2e-3)
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("unit", [1.0, 1e-3])
-    @pytest.mark.parametrize("noise", [0.3, 1.0])
+    @pytest.mark.parametrize("noise, unit", [(0.3, 1.0), (1.0, 1e-3)])
     def test_the_default_is_as_good_on_real_values_as_a_penalty_that_was_searched(
         self, noise: float, unit: float
     ) -> None:

@@ -5,6 +5,7 @@ import os
 import pickle
 import time
 import warnings
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ from deepmf.models.registry import find_class
 from deepmf.storage.model_file import StoredFile, write_file
 from deepmf.training.history import History
 
-A_CLASS = 24  # how many files of each class
-A_TRAINING = 10  # how many checkpoints
+A_CLASS = 12  # how many files of each class; test_fuzz.py and `make fuzz` open more
+A_TRAINING = 6  # how many checkpoints
 
 pytestmark = pytest.mark.slow
 
@@ -72,16 +73,15 @@ def test_what_is_loaded_answers_and_everything_else_is_refused(name: str, file: 
 
 
 def test_learned_numbers_that_are_not_finite(file: StoredFile) -> None:
-    for key, tensor in file.tensors.items():
+    for number, (key, tensor) in zip(cycle((np.nan, np.inf, -np.inf)), file.tensors.items(), strict=False):
         if tensor.dtype.kind == "f" and tensor.size and not key.startswith(("train.", "extension.")):
-            for number in (np.nan, np.inf, -np.inf):
-                wrong = tensor.copy()
-                wrong.reshape(-1)[-1] = number
-                refused(file, {}, {key: wrong}, message=key)
+            wrong = tensor.copy()
+            wrong.reshape(-1)[-1] = number
+            refused(file, {}, {key: wrong}, message=key)
 
 
 def test_every_tensor_is_needed_and_of_its_shape_and_type(file: StoredFile) -> None:
-    for key, tensor in file.tensors.items():
+    for number, (key, tensor) in enumerate(file.tensors.items()):
         if key.endswith(("entries.columns", "entries.values", ".text")) and not tensor.size:
             continue
         rest = {name: each for name, each in file.tensors.items() if name != key}
@@ -89,7 +89,8 @@ def test_every_tensor_is_needed_and_of_its_shape_and_type(file: StoredFile) -> N
         other = np.float32 if tensor.dtype == np.float16 else np.float16
         wrongs: list[npt.NDArray[Any]] = [tensor[..., None], tensor.astype(np.complex64).real.astype(other)]
         wrongs += [np.concatenate([tensor, tensor[:1]])] if tensor.ndim and len(tensor) else []
-        for wrong in wrongs:
+        # Weights of a network are all read by one function: one mistake for each of them.
+        for wrong in [wrongs[number % len(wrongs)]] if key.startswith("network.") else wrongs:
             if key.endswith(".extra") and wrong.shape != tensor.shape and wrong.ndim == tensor.ndim:
                 continue  # one more latent that nothing points to
             refused(file, {}, {key: wrong})
@@ -166,7 +167,8 @@ HISTORIES: list[Any] = [
 ]
 
 
-def test_a_history_that_never_was(file: StoredFile) -> None:
+def test_a_history_that_never_was(tmp_path: Path) -> None:
+    file = stored("als", tmp_path)  # all classes read it alike
     for history in HISTORIES:
         refused(file, {"history": history}, message="history|record|threads")
 
