@@ -416,7 +416,7 @@ def test_nothing_known_is_told(name: str) -> None:
     empty = ObservedMatrix.from_entries(
         ["new"], ["another"], [3.0], model.scale_
     )  # an entry that describes nothing: both are new
-    with pytest.warns(NothingObserved, match="entry"), pytest.warns(NothingObserved, match="column.s."):
+    with pytest.warns(NothingObserved, match="entry"), pytest.warns(NothingObserved, match="1 column"):
         model.extend(empty)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

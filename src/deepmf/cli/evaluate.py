@@ -162,6 +162,7 @@ def show_errors(errors: list[AreaErrors]) -> None:
 def show_ranking(found: RankingEvaluation) -> None:
     """Print the ranking scores of a model and of popularity, and the number of rows."""
     from deepmf.evaluation.ranking import TITLES
+    from deepmf.formatting import format_quantity
 
     both = found.model, found.popularity
     shown = [metric for metric in TITLES if getattr(found.model, metric) is not None]
@@ -180,8 +181,8 @@ def show_ranking(found: RankingEvaluation) -> None:
         ]
         heads = ["area", "rows", "NDCG", "of popularity", "recall", "of popularity"]
         show_table(heads, by_area, title="By area, among its own columns")
-    counted = f"{found.n_rows:,} row{'s' * (found.n_rows != 1)} with {found.n_relevant:,} relevant test entries"
-    say(f"{counted}; {found.n_without:,} rows without one are left out")
+    counted = f"{format_quantity(found.n_rows, 'row')} with {format_quantity(found.n_relevant, 'relevant test entry')}"
+    say(f"{counted}; {found.n_without:,} rows without one are left out" if found.n_without else counted)
     if found.candidates is not None:
         say(f"relevant columns are ranked among {found.candidates:,} others, drawn at random for each row")
     if found.min_entries:

@@ -458,7 +458,8 @@ def warn_unknown(model: Model, path: Path, rows: npt.NDArray[Any], columns: npt.
     """Warn of the pairs of a file whose row or column the model does not know, and return their number."""
     counts = UnknownCounts.count(model.entries_.rows, model.entries_.columns, rows, columns)
     if counts.n_pairs:
-        counts.warn(path, "the model does not know", f"pairs {_UNKNOWN_OUTCOMES[unknown]}")
+        outcome = _UNKNOWN_OUTCOMES[unknown] if model.entries_.train.has_values else "are not ranked"
+        counts.warn(path, "the model does not know", f"pairs {outcome}")
     return counts.n_pairs
 
 

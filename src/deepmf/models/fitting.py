@@ -25,6 +25,7 @@ from deepmf.errors import (
     TrainingDiverged,
     TrainingInterrupted,
 )
+from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import IndexArray, iterate_pieces
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import NO_TIME, format_time
@@ -200,8 +201,8 @@ def warn_of_nothing(seen: EntryStore, axis: Literal["row", "column"], positions:
         other = "columns" if axis == "row" else "rows"
         shown = ", ".join(map(repr, labels)) + (", ..." if empty.size > 3 else "")
         warnings.warn(
-            f"{empty.size} {axis}(s) have no entry over the trained {other} ({shown}): "
-            "they are predicted from an empty description",
+            f"{format_quantity(empty.size, axis)} without an entry over the trained {other} ({shown}), "
+            "predicted from an empty description",
             NothingObserved,
             stacklevel=3,
         )

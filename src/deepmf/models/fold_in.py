@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 
 from deepmf.errors import BadEntries, BadFeatures, BadSetting, NothingObserved, OffScale
+from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -265,11 +266,11 @@ def _fold_in_rows(rankers: Rankers, predictor: Predictor, observed: AxisEntries,
 
 
 def _warn_of_nothing(inputs: AxisEntries, axis: str, others: str, *, stacklevel: int) -> None:
-    n_empty = np.count_nonzero(inputs.are_empty)
+    n_empty = int(np.count_nonzero(inputs.are_empty))
     if n_empty:
         warnings.warn(
-            f"{n_empty} {axis}(s) have no entry over the trained {others}: "
-            "they are predicted from an empty description",
+            f"{format_quantity(n_empty, axis)} without an entry over the trained {others}, "
+            "predicted from an empty description",
             NothingObserved,
             stacklevel=stacklevel,
         )

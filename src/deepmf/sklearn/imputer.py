@@ -16,6 +16,7 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import _check_feature_names_in, _num_samples, check_is_fitted, validate_data
 
 from deepmf.errors import BadEntries, BadSetting, DeepMFWarning, NothingObserved
+from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.extras import check_weights
 from deepmf.matrix.feature_encoding import FeatureVectors
@@ -661,7 +662,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if empty and not self.keep_empty_features:
             shown = ", ".join(map(repr, empty[:3])) + (", ..." if len(empty) > 3 else "")
             warnings.warn(
-                f"{len(empty)} column(s) without any entry are left out ({shown}); keep_empty_features=True keeps them",
+                f"left out {format_quantity(len(empty), 'column')} without any entry ({shown}); "
+                "keep_empty_features=True keeps them",
                 NothingObserved,
                 stacklevel=3,
             )
