@@ -19,6 +19,9 @@ from typing import Any, Literal
 
 from deepmf.errors import CannotSave, MissingDependency, UserError
 
+# Called with the amount done and the total, such as bytes or entries; None if the total is not known.
+Progress = Callable[[int, int | None], None]
+
 # Holder of a lock after an attempt to take it; "unknown" if the system has no such locks.
 Holder = Literal["ours", "another's", "unknown"]
 

@@ -19,7 +19,8 @@ from deepmf.errors import BadSetting, suggest_name
 from deepmf.models.registry import model_class
 
 if TYPE_CHECKING:
-    from deepmf.evaluation.comparison import Comparison, Progress, SplitBy
+    from deepmf.evaluation.comparison import Comparison, SplitBy
+    from deepmf.files import Progress
     from deepmf.models.base import Model
     from deepmf.models.ranker import RankBy
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,7 @@ from deepmf.errors import BadEntries, BadSetting, Hint
 if TYPE_CHECKING:
     import polars as pl
 
+    from deepmf.files import Progress
     from deepmf.sklearn import DMFImputer
 
 _NUMBER_OF_TABLE = "imputation"  # the column that tells the completed tables of --many apart
@@ -200,7 +201,7 @@ def _split_names(frame: pl.DataFrame, text: str | None, option: str) -> list[str
     return names
 
 
-def _complete(inputs: pl.DataFrame, imputer: DMFImputer, show: Callable[[int, int | None], None]) -> pl.DataFrame:
+def _complete(inputs: pl.DataFrame, imputer: DMFImputer, show: Progress) -> pl.DataFrame:
     """Complete a table, some rows at a time: every row is completed by itself."""
     import polars
 
@@ -213,7 +214,7 @@ def _complete(inputs: pl.DataFrame, imputer: DMFImputer, show: Callable[[int, in
 
 
 def _draw_frames(
-    given: _GappyTable, imputer: DMFImputer, many: int, seed: int, show: Callable[[int, int | None], None]
+    given: _GappyTable, imputer: DMFImputer, many: int, seed: int, show: Progress
 ) -> Iterator[pl.DataFrame]:
     """Yield completed tables, numbered from 1."""
     import polars

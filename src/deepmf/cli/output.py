@@ -23,6 +23,7 @@ from deepmf.errors import BadSetting, CannotSave
 if TYPE_CHECKING:
     import polars as pl
 
+    from deepmf.files import Progress
     from deepmf.matrix.scale import Scale
 
 STANDARD = "-"  # standard input or output
@@ -119,7 +120,7 @@ def _format_cell(cell: Any) -> str:
 
 
 @contextmanager
-def show_share(title: str) -> Iterator[Callable[[int, int | None], None]]:
+def show_share(title: str) -> Iterator[Progress]:
     """Yield a function that shows how much is done of a total (None: unknown); it does nothing off a terminal."""
     from deepmf.training.progress import is_terminal
 
@@ -127,9 +128,9 @@ def show_share(title: str) -> Iterator[Callable[[int, int | None], None]]:
         yield lambda done, total: None
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress as Bar
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Bar(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
+    from deepmf.files import Progress
     from deepmf.models.base import Model
     from deepmf.models.drift import DriftAt
     from deepmf.models.pairs import Unknown
@@ -205,7 +206,7 @@ def _tell_size(model: Model, *, is_wide: bool) -> None:
 def _iterate_frames(
     model: Model,
     counts: Counter[str],
-    show: Callable[[int, int | None], None],
+    show: Progress,
     *,
     predict: Callable[[npt.NDArray[Any]], npt.NDArray[Any]],
     value_type: Any,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +36,7 @@ from deepmf.errors import BadSetting
 if TYPE_CHECKING:
     import polars as pl
 
+    from deepmf.files import Progress
     from deepmf.models.base import Model
     from deepmf.models.ranking import Ranking
     from deepmf.models.recommendations import Recommendations
@@ -330,7 +331,7 @@ def _write_recommendations(
     """Write the recommendations for many rows in batches; print their number, except on standard output."""
     n_lines = 0
 
-    def count_lines(show: Callable[[int, int | None], None]) -> Iterator[pl.DataFrame]:
+    def count_lines(show: Progress) -> Iterator[pl.DataFrame]:
         nonlocal n_lines
         for frame in found.frames():
             n_lines += frame.height

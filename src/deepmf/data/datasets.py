@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.data.download import Checksum, Progress, download, extract
+from deepmf.data.download import Checksum, download, extract
 from deepmf.data.read import read_matrix, read_npz
 from deepmf.data.splits import Split, split_from_masks
 from deepmf.errors import BadSetting, BadSplit, DatasetUnavailable, UnknownLabel, UnreadableFile
+from deepmf.files import Progress
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import Duplicates

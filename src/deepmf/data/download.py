@@ -8,7 +8,6 @@ import shutil
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -18,8 +17,7 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 
 from deepmf.errors import DatasetUnavailable, UnreadableFile
-
-Progress = Callable[[int, int | None], None]  # bytes done; bytes in all, None where the server does not say
+from deepmf.files import Progress
 
 _PIECE = 1 << 18  # bytes copied at a time
 _NOT_AN_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnicodeDecodeError)

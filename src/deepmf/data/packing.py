@@ -18,7 +18,7 @@ from deepmf.data.layout import EITHER, NameOrPosition
 from deepmf.data.read import ReadOptions, keep_complete_lines, read_entry_file, read_matrix
 from deepmf.data.source import check_path, is_folder, translate_polars_errors
 from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, GuessedColumns, UnreadableFile
-from deepmf.files import check_absent, import_polars, temporary_folder, write_folder_atomically
+from deepmf.files import Progress, check_absent, import_polars, temporary_folder, write_folder_atomically
 from deepmf.matrix.arrays import FloatArray, IndexArray, find_codes
 from deepmf.matrix.column_roles import DETECT, ValueColumn
 from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras, check_weights
@@ -46,8 +46,6 @@ from deepmf.matrix.table_form import PLAIN, TableForm
 
 if TYPE_CHECKING:
     import polars as pl
-
-Progress = Callable[[int, int | None], None]  # entries done, entries in all (None: not yet known)
 
 BATCH_LINES = 1 << 22  # lines read at a time
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -22,7 +22,7 @@ from deepmf.evaluation.ranking import (
     evaluate_ranking,
     find_relevant,
 )
-from deepmf.files import import_polars
+from deepmf.files import Progress, import_polars
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.description import Description
 from deepmf.matrix.features import AxisFeatures, Features
@@ -47,9 +47,6 @@ WORSE = "(worse than means)"  # behind a model in the table
 
 Candidate = str | Model | type[Model]
 SplitBy = Literal["entries", "time", "last"]
-
-# Called after each fit with the number of fits done and their total.
-Progress = Callable[[int, int | None], None]
 
 
 def compare(
