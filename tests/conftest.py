@@ -34,23 +34,29 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     return argname if isinstance(val, bytes) and not val.isascii() else None
 
 
-# Files of few but long tests. They come first, so that no worker is busy with one while the other has nothing to do.
+# Files that take ten seconds of a core and more, the longest first: no worker is busy with one at the end, while the
+# other has nothing to do.
 LONG_FILES = [
     "test_docs.py",
-    "serve/test_server.py",
-    "cli/test_demo.py",
+    "nn/test_parallel.py",
     "sklearn/test_imputer.py",
+    "serve/test_server.py",
+    "models/ordinal/test_model.py",
+    "models/test_autorec.py",
     "cli/test_process.py",
+    "models/test_bayesian.py",
+    "cli/test_demo.py",
+    "cli/test_app.py",
     "serve/test_page.py",
+    "models/test_loading.py",
+    "export/test_onnx.py",
+    "models/test_described_models.py",
     "test_wheel.py",
     "serve/test_schemas.py",
-    "nn/test_parallel.py",
-    "nn/test_ranks.py",
     "test_fuzz.py",
-    "test_examples.py",
-    "cli/test_app.py",
-    "export/test_onnx.py",
+    "serve/test_routes.py",
     "experiments/test_run.py",
+    "report/test_page.py",
     "report/test_browser.py",
 ]
 
