@@ -133,14 +133,13 @@ def test_exit_codes_of_the_process(arguments: list[str], code: int) -> None:
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.slow
-def test_a_reader_that_has_enough_ends_it_quietly(folder: Path, tmp_path: Path, unbuffered: str) -> None:
+def test_a_reader_that_has_enough_ends_it_quietly(folder: Path, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.csv"
     header, *lines = (folder / "known.csv").read_text().splitlines()
     pairs.write_text("\n".join([header, *lines * 100]) + "\n")  # far more than a pipe holds
     command = [*COMMAND, "predict", str(folder / "means.safetensors"), str(pairs)]
-    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    environment = os.environ | {"PYTHONUNBUFFERED": ""}  # so that something is left to write at the end
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
