@@ -127,6 +127,11 @@ def test_excel_files(tmp_path: Path) -> None:
         book.active.append(line)
     book.save(tmp_path / "x.xlsx")
     assert read_matrix(tmp_path / "x.xlsx").entries().values.tolist() == [5, 2]
+    book.active.title = "Ann & Bob"
+    book.create_sheet("Notes")
+    book.save(tmp_path / "x.xlsx")
+    with pytest.warns(DeepMFWarning, match="2 sheets.*'Ann & Bob'"):
+        assert read_matrix(tmp_path / "x.xlsx").n_entries == 2
 
 
 def test_a_damaged_excel_file_is_refused(tmp_path: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from zipfile import BadZipFile, ZipFile
@@ -38,7 +41,7 @@ from deepmf.data.source import (
     summarise,
     translate_polars_errors,
 )
-from deepmf.errors import BadEntries, MissingDependency, UnreadableFile
+from deepmf.errors import BadEntries, DeepMFWarning, MissingDependency, UnreadableFile
 from deepmf.files import import_polars
 from deepmf.matrix.column_roles import (
     COUNT,
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
 _PARQUET = (".parquet", ".pq")
 _JSON_LINES = (".jsonl", ".ndjson")
 _EXCEL = (".xlsx", ".xlsm")
+_SHEET_NAME = re.compile(r'<(?:\w+:)?sheet\s[^>]*?\bname="([^"]*)"')  # in xl/workbook.xml
 _CELL_BYTES = 8
 
 
@@ -293,10 +297,14 @@ def _scan_typed_file(path: Path) -> pl.LazyFrame:
 
 
 def _read_excel(path: Path) -> pl.DataFrame:
-    """Read the first sheet of an Excel file."""
+    """Read the first sheet of an Excel file; warn if there are others."""
     try:
         with ZipFile(path) as archive:
             check_expansion(path, sum(part.file_size for part in archive.infolist()))
+            sheets = _SHEET_NAME.findall(archive.read("xl/workbook.xml").decode())
+        if len(sheets) > 1:
+            message = f"{path}: of its {len(sheets)} sheets, the first is read ({unescape(sheets[0])!r})"
+            warnings.warn(message, DeepMFWarning, stacklevel=1)
         frame: pl.DataFrame = import_polars().read_excel(path, engine="openpyxl", infer_schema_length=None)
     except ModuleNotFoundError as error:
         raise MissingDependency("Excel files need openpyxl: pip install 'deepmf[xlsx]'") from error

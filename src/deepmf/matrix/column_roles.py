@@ -46,6 +46,7 @@ _COUNTS = {2: "two", 3: "three"}
 
 # Names of columns that hold neither values nor, if there are others, the ids of rows and columns.
 _TIMES = "time timestamp ts date datetime day month year hour unixtime epoch when created updated".split()
+_LINE_NUMBERS = ("", "index", "unnamed:0", "indexlevel0", "level0")  # as pandas and R write an index without a name
 _TIME_ENDING = re.compile(r"(timestamp|datetime|(?<=[_ .-])(date|at|ts))$", re.I)
 _ID_NAME = re.compile(r"((^|[_ .-])(id|ids|uuid|guid|key)|[a-z0-9](Id|ID))$|^(ID|index)$")
 _WHOLE_TIMES = ((3e8, 4.2e9), (3e11, 4.2e12))  # unix times from 1979 to 2103, in seconds and in milliseconds
@@ -105,8 +106,8 @@ def assign_roles(
 
 
 def _choose_id(left: Sequence[str], content: Content, n_needed: int) -> str:
-    """Choose the first column; times are left out if enough others remain."""
-    others = [name for name in left if not (content.has_names and _is_time_name(name))]
+    """Choose the first column; times and line numbers are left out if enough others remain."""
+    others = [name for name in left if not (content.has_names and (_is_time_name(name) or _is_line_number(name)))]
     return (others if len(others) >= n_needed else left)[0]
 
 
@@ -127,11 +128,17 @@ def _explain_unfit(name: str, content: Content) -> str | None:
     """Return why a column cannot hold values; None if it can."""
     if name in content.times or (content.has_names and _is_time_name(name)):
         return "looks like a time"
+    if content.has_names and _is_line_number(name):
+        return "looks like line numbers"
     return "looks like an id" if content.has_names and _ID_NAME.search(str(name)) else None
 
 
 def _is_time_name(name: str) -> bool:
     return _normalise(name) in _TIMES or bool(_TIME_ENDING.search(str(name)))
+
+
+def _is_line_number(name: str) -> bool:
+    return _normalise(name) in _LINE_NUMBERS
 
 
 def are_times(numbers: npt.NDArray[Any]) -> bool:
