@@ -170,7 +170,7 @@ def test_a_resumed_chain_ends_with_the_same_bits(ratings: Any, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_warm_start_continues_from_known_factors(ratings: Any, model: BayesianMF, validated: BayesianMF) -> None:
-    warm = BayesianMF(epochs=60, latent_size=4, device="cpu", burn_in=20, samples=16).fit(
+    warm = BayesianMF(epochs=60, latent_size=4, device="cpu", burn_in=20, samples=32).fit(
         ratings.train, ratings.validation, start_from=model
     )
     assert len(warm.history_) == 30

@@ -25,8 +25,8 @@ _ENTRIES_AT_A_TIME = {False: 1 << 14, True: 1 << 20}
 _LEAST_WIDTH = {False: 32, True: 64}
 _LEAST_FILLED = 0.75
 
-# Rows that a GPU solves for at once.
-_ROWS_AT_A_TIME = 1 << 15
+# Rows that are solved for at once, on a CPU and on a GPU.
+_ROWS_AT_A_TIME = {False: 1 << 9, True: 1 << 15}
 
 
 class Group(NamedTuple):
@@ -177,13 +177,10 @@ def _group_rows(
 
 def _batch_groups(groups: Iterator[Group], device: torch.device) -> Iterator[Batch]:
     """Yield batches of groups."""
-    if device.type != "cuda":
-        yield from (Batch(group.positions, [group]) for group in groups)
-        return
     batch: list[Group] = []
     for group in groups:
         batch.append(group)
-        if sum(each.positions.numel() for each in batch) >= _ROWS_AT_A_TIME:
+        if sum(each.positions.numel() for each in batch) >= _ROWS_AT_A_TIME[device.type == "cuda"]:
             yield Batch(torch.cat([each.positions for each in batch]), batch)
             batch = []
     if batch:
@@ -212,24 +209,24 @@ def make_table(factors: Tensor) -> Tensor:
 
 def compute_grams(batch: Batch, table: Tensor) -> Tensor:
     """Return the Gram matrices (rows, D + 1, D + 1) of (v_j, 1, x_ij - c_j) over each row's entries."""
-    if table.device.type == "cuda":
-        grams = table.new_empty(batch.positions.numel(), table.shape[1], table.shape[1])
-        first = 0
-        for group in batch.groups:
+    grams = table.new_empty(batch.positions.numel(), table.shape[1], table.shape[1])
+    on_gpu, first = table.device.type == "cuda", 0
+    for group in batch.groups:
+        own = grams[first : first + group.positions.numel()]
+        first += group.positions.numel()
+        if on_gpu:
             gathered = table.index_select(0, group.others.view(-1)).view(*group.others.shape, -1)
             gathered[..., -1] += group.values
             if group.roots is not None:
                 gathered *= group.roots[..., None]
-            torch.bmm(gathered.mT, gathered, out=grams[first : first + len(gathered)])
-            first += len(gathered)
-        return grams
-    (group,) = batch.groups
-    # On a CPU, numpy's products of a matrix with its own transpose take half the time.
-    lines = table.numpy().take(group.others.numpy(), axis=0)
-    lines[..., -1] += group.values.numpy()
-    if group.roots is not None:
-        lines *= group.roots.numpy()[..., None]
-    return torch.from_numpy(lines.swapaxes(1, 2) @ lines)
+            torch.bmm(gathered.mT, gathered, out=own)
+        else:  # numpy's products of a matrix with its own transpose take half the time
+            lines = table.numpy().take(group.others.numpy(), axis=0)
+            lines[..., -1] += group.values.numpy()
+            if group.roots is not None:
+                lines *= group.roots.numpy()[..., None]
+            np.matmul(lines.swapaxes(1, 2), lines, out=own.numpy())
+    return grams
 
 
 class GroupPosterior(NamedTuple):

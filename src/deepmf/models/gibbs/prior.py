@@ -46,7 +46,7 @@ _LEADING, _LEADING_STEPS = 48, 4
 _LARGEST_DENSE, _LARGEST_TABLE = 6144, 1 << 29
 
 # The grid of log lambda at which these systems are inverted, and the steps of refinement from there.
-_LAMBDA_STEP, _REFINEMENTS = 0.2, 3
+_LAMBDA_STEP, _REFINEMENTS = 0.2, 4
 
 Product = Callable[[Tensor], Tensor]
 
