@@ -61,6 +61,14 @@ LONG_FILES = [
 ]
 
 
+# Examples in docstrings that take half a second of a core.
+SLOW_EXAMPLES = {
+    "deepmf.models.autorec.DeepUAutoRec",
+    "deepmf.models.odmc.ODMC",
+    "deepmf.models.ordinal.model.OrdinalDMF",
+    "deepmf.report.page.write_report",
+}
+
 # Tests of whole services and browsers, where a machine that is busy for seconds can decide: they may run again.
 # Tests of numbers never do.
 WITH_PROCESSES = [
@@ -85,12 +93,14 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files first, and let tests of whole services and browsers run up to three times."""
+    """Put the longest files first, mark slow examples, and let tests of services and browsers run up to three times."""
     places, again = (
         {TESTS / name: place for place, name in enumerate(names)} for names in (LONG_FILES, WITH_PROCESSES)
     )
     items.sort(key=lambda item: places.get(item.path, len(places)))
     for item in items:
+        if item.name in SLOW_EXAMPLES:
+            item.add_marker(pytest.mark.slow)
         if item.path in again:
             item.add_marker(pytest.mark.flaky(reruns=2))
 

@@ -58,6 +58,7 @@ class TestIAutoRec(ModelContract):
     permutation_error = 0.27
 
 
+@pytest.mark.slow  # it is IAutoRec of the transposed matrix
 class TestUAutoRec(ModelContract):
     model = UAutoRec
     settings: ClassVar[dict[str, Any]] = QUICK
