@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from deepmf.errors import BadEntries, BadSetting
+from deepmf.errors import BadEntries, BadSetting, DeepMFWarning
 from deepmf.matrix.column_roles import assign_roles, is_guess
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -200,3 +200,20 @@ def test_lines_without_a_value_are_dropped_on_request(library: Any) -> None:
     assert ObservedMatrix.from_frame(frame, missing="drop").values.tolist() == [1, 3]
     with pytest.raises(BadSetting, match="missing"):
         ObservedMatrix.from_frame(frame, missing="skip")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("code", [99.0, -99.0])
+def test_a_code_for_missing_values_is_suspected(code: float) -> None:
+    ratings = np.tile([-10.0, -3.5, 0.0, 4.5, 10.0, 7.0], (8, 1))
+    ratings[::2, :4] = code
+    with pytest.warns(DeepMFWarning, match=f"33.3% .* {code:g}, .*-10 and 10"):
+        ObservedMatrix.from_table(pd.DataFrame(ratings))
+    with pytest.warns(DeepMFWarning, match="missing value"):
+        ObservedMatrix.from_table(pl.DataFrame(ratings))
+
+
+@pytest.mark.parametrize(("code", "n_columns"), [(99.0, 2), (40.0, 6)])  # in few columns; near the others
+def test_a_value_that_may_be_real_is_not_called_a_code(code: float, n_columns: int) -> None:
+    ratings = np.tile([-10.0, -3.3, 0.1, 4.7, 10.0, 7.2], (8, 1))
+    ratings[::2, :n_columns] = code
+    assert ObservedMatrix.from_table(pl.DataFrame(ratings)).n_entries == ratings.size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadFeatures, Hint, MissingDependency
+from deepmf.errors import BadEntries, BadFeatures, DeepMFWarning, Hint, MissingDependency
 from deepmf.files import import_polars
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import IndexArray
@@ -57,6 +58,7 @@ _MANY_COLUMNS = 5  # this many columns of numbers beside the row ids make a wide
 
 # Columns with values alike, at least this many and this share, and the widest range of their levels.
 _FEWEST_ALIKE, _SHARE_ALIKE, _WIDEST_LEVELS = 3, 0.6, 20
+_CODE_DISTANCE = 3  # ranges of the other values between them and a code for missing ones
 
 
 class LongEntries(NamedTuple):
@@ -284,6 +286,28 @@ def refuse_off_scale_columns(array: npt.NDArray[np.float64], labels: Sequence[An
             f"--exclude-columns {','.join(map(str, named[:5]))} leaves them out, --scale LOW:HIGH keeps them",
         ),
     )
+
+
+def warn_of_codes(array: npt.NDArray[np.float64]) -> None:
+    """Warn of a value that may stand for a missing one, such as 99 beside ratings from -10 to 10.
+
+    It is the lowest or the highest, lies further from the others than three times their range, and is in most columns.
+    """
+    known = array[np.isfinite(array)]
+    for code in (known.min(), known.max()) if known.size else ():
+        are_coded = array == code
+        others = known[known != code]
+        if others.size == 0 or np.mean(are_coded.any(axis=0)) <= 0.5:
+            continue
+        low, high = others.min(), others.max()
+        if max(low - code, code - high) > _CODE_DISTANCE * (high - low) > 0:
+            share = np.count_nonzero(are_coded) / known.size
+            warnings.warn(
+                f"{share:.1%} of the values are {code:g}, and all others lie between {low:g} and {high:g}; if {code:g} "
+                "stands for a missing value, leave these cells empty",
+                DeepMFWarning,
+                stacklevel=3,
+            )
 
 
 def check_excluded(names: Sequence[Any], exclude: Collection[Any]) -> None:

@@ -24,6 +24,7 @@ from deepmf.matrix.frames import (
     read_long_frame,
     read_wide_frame,
     refuse_off_scale_columns,
+    warn_of_codes,
 )
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.packed import MatrixParts, StoreOrigin
@@ -359,6 +360,7 @@ class ObservedMatrix:
         table = read_wide_frame(frame, row=row, exclude=exclude)
         if scale is None:
             refuse_off_scale_columns(table.array, table.column_labels)
+            warn_of_codes(table.array)
         matrix = cls.from_array(
             table.array, scale=scale, row_labels=table.row_labels, column_labels=table.column_labels
         )
