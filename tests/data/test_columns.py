@@ -95,10 +95,10 @@ def test_a_known_id_makes_the_first_line_no_header(tmp_path: Path) -> None:
 def test_an_index_that_was_written_along_is_no_id_and_no_value(tmp_path: Path, name: str) -> None:
     path = tmp_path / "t.csv"
     path.write_text(f"{name},Name,Title,Mark\n0,ann,Alien,5\n1,ann,Big,3\n2,bob,Big,4\n")
-    with pytest.warns(GuessedColumns, match="'Name' is taken as the row, 'Title' .* and 'Mark' as the value"):
+    with pytest.warns(GuessedColumns, match="'Mark'"):
         assert read_matrix(path).shape == (2, 2)
     path.write_text(f"{name},user,item\n0,ann,Alien\n1,ann,Big\n")
-    with pytest.raises(BadEntries, match="line numbers.*value=None"):
+    with pytest.raises(BadEntries, match="value=None"):
         read_matrix(path)
     path.write_text(f"{name},item,rating\nann,Alien,5\nbob,Big,3\n")  # nothing else can be the row
     assert read_matrix(path, row=0).row_labels.tolist() == ["ann", "bob"]

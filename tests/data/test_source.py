@@ -130,7 +130,7 @@ def test_excel_files(tmp_path: Path) -> None:
     book.active.title = "Ann & Bob"
     book.create_sheet("Notes")
     book.save(tmp_path / "x.xlsx")
-    with pytest.warns(DeepMFWarning, match="2 sheets.*'Ann & Bob'"):
+    with pytest.warns(DeepMFWarning, match="'Ann & Bob'"):
         assert read_matrix(tmp_path / "x.xlsx").n_entries == 2
 
 
