@@ -218,6 +218,8 @@ def _make_solver(entries: AxisEntries, n_others: int, count_weight: float, devic
     weights = _weigh_errors(entries, count_weight) if count_weight or entries.extras.weights is not None else None
     weighted = entries._replace(extras=Extras(weights=weights))
     batches = lay_out(weighted, np.ones(entries.others.size), n_others=n_others, device=device)
+    if device.type == "cpu":  # the width of a group decides how it is solved
+        batches = [Batch(group.positions, [group]) for batch in batches for group in batch.groups]
 
     def solve(others: Tensor, penalty: float) -> Tensor:
         values, turns = torch.linalg.eigh(_weigh_gram(others.double()))
