@@ -264,6 +264,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 both = pytest.mark.parametrize("model_class", [ICFNADE, UCFNADE])
 
 
+@pytest.mark.slow
 class TestICFNADE(ModelContract):
     model = ICFNADE
     settings: ClassVar[dict[str, Any]] = QUICK

@@ -21,6 +21,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.dmfd import DMFD, SHARPEST, Quantizer, find_sharpness
 
 
+@pytest.mark.slow
 class TestDMFD(ModelContract):
     permutation_error = 0.2
     model = DMFD
