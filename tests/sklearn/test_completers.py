@@ -9,9 +9,10 @@ import numpy.typing as npt
 import pytest
 
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.models.means import Means
 from deepmf.sklearn.completers import WIDTH, ByMeans, ByModel, Gaps, Gaussian, Gaussians, Neighbours, Stacked
-from deepmf.sklearn.table import TableEntries
+from deepmf.sklearn.table import ColumnUnits, TableEntries
 
 TABLE = np.array([[1.0, 2.0], [3.0, np.nan], [5.0, 7.0]])
 
@@ -31,11 +32,13 @@ def test_a_model_predicts_for_rows_that_are_folded_in() -> None:
     )
 
 
-def test_a_stack_is_the_weighted_mean_of_its_parts() -> None:
+@pytest.mark.parametrize("highest", [9.0, 1.5])
+def test_a_stack_is_the_weighted_mean_of_its_parts_each_in_the_range_of_the_column(highest: float) -> None:
     completer, entries = by_model(), TableEntries.of(TABLE[:2])
     asked = entries, np.array([0, 1]), np.array([1, 1]), None
-    stacked = Stacked((completer, ByMeans()), np.array([0.25, 0.75]))
-    expected = 0.25 * completer.predict(*asked) + 0.75 * np.array([2.0, 0.0])
+    units = ColumnUnits.from_shared_scale(entries, Scale(low=-9.0, high=highest))
+    stacked = Stacked((completer, ByMeans()), np.array([0.25, 0.75]), units)
+    expected = 0.25 * completer.predict(*asked).clip(None, highest) + 0.75 * np.array([2.0, 0.0]).clip(None, highest)
     np.testing.assert_allclose(stacked.predict(*asked), expected)
 
 

@@ -17,7 +17,7 @@ from deepmf.models import registry
 from deepmf.models.base import Model
 from deepmf.models.registry import model_class
 from deepmf.sklearn.completers import PASSES, ByMeans, Completer, Gaussians, Neighbours, WholeRows
-from deepmf.sklearn.table import MaskArray, TableEntries
+from deepmf.sklearn.table import ColumnUnits, MaskArray, TableEntries
 from deepmf.training.settings import list_settings
 
 # Models, from the simplest on; DMF was better than all of these on no table that was measured.
@@ -49,10 +49,8 @@ _ROWS_OF_A_PART = 4  # for each column: with fewer, two Gaussians were never bet
 MOST_COLUMNS = 500
 
 # A table of more columns is wide: two Gaussians take too long, and one is as good after a few passes (RMSE on 280
-# columns, of which 260 are categories: .485 after 4, .484 after 10), or after a single one from a start.
-_WIDE = 200
-
-_PASSES_OF_WIDE, _PASSES_FROM_START = 5, 1
+# columns, of which 260 are categories: .485 after 4, .484 after 10).
+_WIDE, _PASSES_OF_WIDE = 200, 5
 
 
 def list_suitable(shape: tuple[int, int]) -> tuple[str, ...]:
@@ -94,16 +92,16 @@ def fit_whole_rows(
 ) -> WholeRows:
     """Fit one of `WHOLE_ROWS` to rows with NaN, and weights (rows,).
 
-    Gaussians of many rows or columns start from `fitted`.
+    Gaussians of many rows start from `fitted`.
     """
     if name == "column-means":
         return ByMeans()
     if name == "neighbours":
         return Neighbours.fit(table, weights=weights, seed=seed)
     n_rows, n_columns = table.shape
-    starts = _STARTS[name] if n_columns > _WIDE or n_rows >= _ROWS_TO_START * n_columns else ()
+    starts = _STARTS[name] if n_rows >= _ROWS_TO_START * n_columns else ()
     start = next((found for each in starts if isinstance(found := fitted.get(each), Gaussians)), None)
-    passes = PASSES if n_columns <= _WIDE else _PASSES_OF_WIDE if start is None else _PASSES_FROM_START
+    passes = PASSES if n_columns <= _WIDE else _PASSES_OF_WIDE
     return fit_gaussians(name, table, weights=weights, seed=seed, passes=passes, start=start)
 
 
@@ -232,9 +230,11 @@ _FEW_CELLS = 200
 
 _MOST_TURNS = 5
 
-_MANY_CELLS = 10_000  # of which a tenth, rather than a fifth, tells enough
+# Hidden cells make a table emptier than it is, so that no more are hidden than tell enough: a fifth of few cells; of
+# many, a tenth or, if these are more than enough, at least a fiftieth.
+_MANY_CELLS, _ENOUGH_CELLS, _ENOUGH_OF_A_COLUMN, _LEAST_SHARE = 10_000, 5_000, 25, 0.02
 
-_MOST_HIDDEN = 50_000  # cells, in a turn of few rows; more would not tell more, and all of their rows are predicted
+_MOST_HIDDEN = 10_000  # cells, in a turn of few rows; more would not tell more, and all of their rows are predicted
 
 _CELLS_FOR_WEIGHTS = 1_000  # hidden in as many turns as that takes: several weights are to be told from each other
 
@@ -315,19 +315,20 @@ def choose(
     sources: IndexArray,
     fit: Fit,
     *,
+    units: ColumnUnits | None = None,
     seed: int,
     show: Show = lambda name, done, total: None,
 ) -> ModelChoice:
     """Fit each candidate without some cells of a table, and choose the one that predicts these best.
 
     `entries` are in the units of the model; `sources` says of each column which cell of a row it belongs to: the
-    columns of one cell are hidden together.
+    columns of one cell are hidden together. With `units`, predictions are clipped to the range of their column.
     """
     n_cells = _count_cells(entries, sources)
     few = n_cells < _FEW_CELLS
     tried = [name for name in candidates if not few or name != "dmf-o"] or list(candidates)
     hidden = _predict_hidden(
-        tried, entries, sources, fit, _draw_masks(entries, sources, _MOST_TURNS if few else 1, seed=seed), show
+        tried, entries, sources, fit, _draw_masks(entries, sources, _MOST_TURNS if few else 1, seed=seed), units, show
     )
     if hidden is None:
         return ModelChoice({tried[-1]: 1.0}, {})
@@ -341,6 +342,7 @@ def blend(
     sources: IndexArray,
     fit: Fit,
     *,
+    units: ColumnUnits | None = None,
     seed: int,
     show: Show = lambda name, done, total: None,
 ) -> ModelChoice:
@@ -348,10 +350,16 @@ def blend(
 
     Weights are not negative, and their sum is 1 (Breiman, Stacked regressions, 1996).
     """
-    share = _choose_share(_count_cells(entries, sources))
+    share = _choose_share(entries, sources)
     n_turns = math.ceil(_CELLS_FOR_WEIGHTS / (share * _count_cells(entries, sources)))
     hidden = _predict_hidden(
-        candidates, entries, sources, fit, _draw_masks(entries, sources, min(n_turns, _MOST_TURNS), seed=seed), show
+        candidates,
+        entries,
+        sources,
+        fit,
+        _draw_masks(entries, sources, min(n_turns, _MOST_TURNS), seed=seed),
+        units,
+        show,
     )
     if hidden is None:
         return ModelChoice({candidates[0]: 1.0}, {})
@@ -389,9 +397,13 @@ def _number_cells(entries: TableEntries, sources: IndexArray) -> IndexArray:
     return cells
 
 
-def _choose_share(n_cells: int) -> float:
+def _choose_share(entries: TableEntries, sources: IndexArray) -> float:
     """Return the share of cells to hide in a turn."""
-    return 0.2 if n_cells < _MANY_CELLS else 0.1
+    n_cells = _count_cells(entries, sources)
+    if n_cells < _MANY_CELLS:
+        return 0.2
+    enough = max(_ENOUGH_CELLS, _ENOUGH_OF_A_COLUMN * np.unique(sources).size)
+    return min(max(enough / n_cells, _LEAST_SHARE), 0.1)
 
 
 def _draw_masks(entries: TableEntries, sources: IndexArray, n_turns: int, *, seed: int) -> Iterator[MaskArray]:
@@ -400,7 +412,7 @@ def _draw_masks(entries: TableEntries, sources: IndexArray, n_turns: int, *, see
     Of a large table, they are entries of some rows, so that these are all that is predicted.
     """
     random, n_cells = np.random.default_rng(seed), _count_cells(entries, sources)
-    share = _choose_share(n_cells)
+    share = _choose_share(entries, sources)
     among = np.arange(entries.rows.size)
     if share * n_cells > _MOST_HIDDEN:
         among = np.flatnonzero((random.random(entries.shape[0]) < _MOST_HIDDEN / (share * n_cells))[entries.rows])
@@ -423,6 +435,7 @@ def _predict_hidden(
     sources: IndexArray,
     fit: Fit,
     turns: Iterator[MaskArray],
+    units: ColumnUnits | None,
     show: Show,
 ) -> _Hidden | None:
     """Fit each candidate without the hidden cells of each turn and predict them; None without turns."""
@@ -441,6 +454,8 @@ def _predict_hidden(
     predictions = {name: np.concatenate(parts) for name, parts in found.items()}
     asked = [entries.where(hidden) for hidden in masks]
     columns = np.concatenate([each.columns for each in asked])
+    if units is not None:
+        predictions = {name: units.clip(each, columns) for name, each in predictions.items()}
     shares = 1.0 / np.bincount(sources)[sources[columns]]
     if entries.row_weights is not None:
         shares *= entries.row_weights[np.concatenate([each.rows for each in asked])]

@@ -15,7 +15,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.models.base import Model
 from deepmf.models.fold_in import FoldedRows, fold_in_matrix
-from deepmf.sklearn.table import MaskArray, TableEntries
+from deepmf.sklearn.table import ColumnUnits, MaskArray, TableEntries
 
 
 class Completer(ABC):
@@ -99,16 +99,18 @@ class ByMeans(WholeRows):
 
 @dataclass(frozen=True, eq=False)
 class Stacked(Completer):
-    """Completes by the weighted mean of several completers."""
+    """Completes by the weighted mean of several completers, each clipped to the range of the column."""
 
     parts: tuple[Completer, ...]
     weights: FloatArray
+    units: ColumnUnits
 
     def predict(
         self, entries: TableEntries, rows: IndexArray, columns: IndexArray, features: FeatureVectors | None
     ) -> FloatArray:
         """Return the weighted mean of all predictions."""
-        found = np.stack([part.predict(entries, rows, columns, features) for part in self.parts])
+        every = [part.predict(entries, rows, columns, features) for part in self.parts]
+        found = np.stack([self.units.clip(each, columns) for each in every])
         mean: FloatArray = self.weights @ found
         return mean
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -573,19 +574,20 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._seen = seen = self.units_.standardise(entries)
         if min(np.unique(seen.rows).size, self._known.size) < 2:
             return
-        choosing = blend if candidates[0] in WHOLE_ROWS else choose
+        choosing = partial(blend if candidates[0] in WHOLE_ROWS else choose, units=self.units_, seed=self._seed)
         choice = ModelChoice({candidates[0]: 1.0}, {})
         with show_fits(None if self.verbose is None else bool(self.verbose)) as show:
             if len(candidates) > 1:
-                choice = choosing(candidates, seen, sources, self._fit_candidate, seed=self._seed, show=show)
+                choice = choosing(candidates, seen, sources, self._fit_candidate, show=show)
             self.weights_, self.chosen_model_ = dict(choice.weights), next(iter(choice.weights))
             parts = tuple(self._fit_candidate(name, seen, choice.fitted) for name in choice.weights)
-        self._completer = parts[0] if len(parts) == 1 else Stacked(parts, np.array([*choice.weights.values()]))
+        weights = np.array([*choice.weights.values()])
+        self._completer = parts[0] if len(parts) == 1 else Stacked(parts, weights, self.units_)
         self.model_ = self._completer.model if isinstance(self._completer, ByModel) else self._completer
         # A distribution is learned over all columns together: of columns that differ, it would say the same.
         own = self.scale != "columns" and self._completer.gives_distribution
         if self.sample and not own and len(candidates) == 1:
-            choice = choosing(candidates, seen, sources, self._fit_candidate, seed=self._seed)
+            choice = choosing(candidates, seen, sources, self._fit_candidate)
         self.hidden_errors_, self._residuals = dict(choice.errors), None if own else choice.residuals
         shares = self._are_shares
         if choice.residuals is not None:

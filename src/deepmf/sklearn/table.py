@@ -559,6 +559,10 @@ class ColumnUnits:
         values: FloatArray = self.centres[columns] + self.spreads[columns] * units
         return np.clip(values, lows[columns], highs[columns])
 
+    def clip(self, units: npt.NDArray[np.floating], columns: IndexArray) -> FloatArray:
+        """Return predictions in the units of the model, clipped to the range of their column."""
+        return (self.values(units, columns) - self.centres[columns]) / self.spreads[columns]
+
     def levels(self, values: FloatArray, columns: IndexArray) -> FloatArray:
         """Return the nearest level of each value in columns that have levels, the value itself in others."""
         nearest = np.empty_like(values)
