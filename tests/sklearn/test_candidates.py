@@ -132,7 +132,7 @@ def test_no_row_or_column_is_hidden_whole() -> None:
 
 @pytest.mark.slow
 def test_a_large_table_hides_cells_of_some_rows() -> None:
-    """A tenth of the cells of these rows, and no more of them than tells enough."""
+    """A fiftieth of the cells of these rows, and no more of them than tells enough."""
     entries, hidden = TableEntries.of(low_rank(20_000, 50)), []
 
     def noting(name: str, left: TableEntries, fitted: Any = None) -> Completer:
@@ -141,9 +141,21 @@ def test_a_large_table_hides_cells_of_some_rows() -> None:
 
     choose(("means",), entries, np.arange(50), noting, seed=0)
     (counts,) = hidden
-    assert counts.sum() == pytest.approx(50_000, rel=0.05)
-    assert counts[counts > 0].size < 10_500  # all rows have 50 cells, so half of them
-    assert counts[counts > 0].mean() == pytest.approx(5, rel=0.1)
+    assert counts.sum() == pytest.approx(10_000, rel=0.05)
+    # Half of the rows lose a cell on average, and .98^50 of these lose none.
+    assert counts[counts > 0].size == pytest.approx(10_000 * (1 - 0.98**50), rel=0.05)
+
+
+def test_fewer_cells_of_larger_tables_are_hidden() -> None:
+    shares = []
+
+    def noting(name: str, left: TableEntries, fitted: Any = None) -> Completer:
+        shares.append(1.0 - left.rows.size / np.prod(left.shape))
+        return ByMeans()
+
+    for shape in ((40, 20), (1_000, 20), (2_000, 50)):
+        choose(("means",), TableEntries.of(low_rank(*shape)), np.arange(shape[1]), noting, seed=0)
+    assert shares == pytest.approx([0.2, 0.1, 0.05], rel=0.05)
 
 
 class Noisy(WholeRows):

@@ -697,6 +697,19 @@ def test_many_categories_leave_the_default_as_good_as_its_own_gaussian() -> None
 
 
 @pytest.mark.slow
+def test_columns_of_zeros_and_ones_leave_the_default_as_good_as_its_own_gaussian() -> None:
+    """Each group of seven has a single one: with few missing cells, most of them follow from the others."""
+    frame = wide_mixed_frame(400, n_numbers=1, n_texts=30, n_categories=7)
+    whole = pd.get_dummies(frame.iloc[:, 1:]).to_numpy(dtype=float)
+    hidden = np.random.default_rng(1).random(whole.shape) < 0.1
+    table, errors = np.where(hidden, np.nan, whole), {}
+    for model in ("gaussian", "auto"):
+        completed = DMFImputer(model, random_state=0).fit_transform(table)
+        errors[model] = np.sqrt(np.mean(((completed - whole) / whole.std(axis=0))[hidden] ** 2))
+    assert errors["auto"] < 1.02 * errors["gaussian"]
+
+
+@pytest.mark.slow
 def test_a_category_counts_as_one_cell_among_hidden_ones() -> None:
     """Numbers that follow from each other; categories, of many columns each, that follow from nothing."""
     whole = wide_mixed_frame(200, n_numbers=8, n_texts=0, n_categories=0)
