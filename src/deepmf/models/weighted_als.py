@@ -217,9 +217,9 @@ def _make_solver(entries: AxisEntries, n_others: int, count_weight: float, devic
     units = torch.from_numpy(_compute_ridges(entries, 1.0, n_others)).to(device)
     weights = _weigh_errors(entries, count_weight) if count_weight or entries.extras.weights is not None else None
     weighted = entries._replace(extras=Extras(weights=weights))
-    batches = lay_out(weighted, np.ones(entries.others.size), n_others=n_others, device=device)
-    if device.type == "cpu":  # the width of a group decides how it is solved
-        batches = [Batch(group.positions, [group]) for batch in batches for group in batch.groups]
+    one_group = 1 if device.type == "cpu" else None  # whose width decides how it is solved
+    ones = np.ones(entries.others.size)
+    batches = lay_out(weighted, ones, n_others=n_others, device=device, rows_at_a_time=one_group)
 
     def solve(others: Tensor, penalty: float) -> Tensor:
         values, turns = torch.linalg.eigh(_weigh_gram(others.double()))

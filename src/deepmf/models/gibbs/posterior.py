@@ -137,10 +137,20 @@ class AxisSolver:
 
 
 def lay_out(
-    entries: AxisEntries, values: FloatArray, *, n_others: int, device: torch.device, ranks: Ranks | None = None
+    entries: AxisEntries,
+    values: FloatArray,
+    *,
+    n_others: int,
+    device: torch.device,
+    ranks: Ranks | None = None,
+    rows_at_a_time: int | None = None,
 ) -> list[Batch]:
-    """Return the rows that have entries in batches, the longest rows first; those of this rank."""
-    return list(_batch_groups(_group_rows(entries, values, n_others, device, ranks), device))
+    """Return the rows that have entries in batches, the longest rows first; those of this rank.
+
+    rows_at_a_time: rows that end a batch, 1 for one group in each; default: as many as the device solves for at once.
+    """
+    groups = _group_rows(entries, values, n_others, device, ranks)
+    return list(_batch_groups(groups, rows_at_a_time or _ROWS_AT_A_TIME[device.type == "cuda"]))
 
 
 def _group_rows(
@@ -175,12 +185,12 @@ def _group_rows(
         )
 
 
-def _batch_groups(groups: Iterator[Group], device: torch.device) -> Iterator[Batch]:
-    """Yield batches of groups."""
+def _batch_groups(groups: Iterator[Group], rows_at_a_time: int) -> Iterator[Batch]:
+    """Yield batches of groups with at least some rows."""
     batch: list[Group] = []
     for group in groups:
         batch.append(group)
-        if sum(each.positions.numel() for each in batch) >= _ROWS_AT_A_TIME[device.type == "cuda"]:
+        if sum(each.positions.numel() for each in batch) >= rows_at_a_time:
             yield Batch(torch.cat([each.positions for each in batch]), batch)
             batch = []
     if batch:
