@@ -107,6 +107,8 @@ def _write_text(pieces: Iterable[bytes], path: Path) -> None:
 def _write_parquet(frames: Iterable[Any], schema: Mapping[str, Any], path: Path) -> None:
     polars = import_polars()
     try:
-        polars.io.plugins.register_io_source(lambda *_: iter(frames), schema=schema).sink_parquet(path)
+        # An open file: after an error, polars may still create a file at a path.
+        with path.open("wb") as file:
+            polars.io.plugins.register_io_source(lambda *_: iter(frames), schema=schema).sink_parquet(file)
     except polars.exceptions.PolarsError as error:
         raise OSError(str(error)) from error  # a full disk, for example
