@@ -6,7 +6,7 @@ import gc
 import os
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from deepmf.models.als import ALS
 from deepmf.training import runtime
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.runtime import (
+    GraphFunction,
     Runtime,
     count_free_bytes,
     count_free_cores,
@@ -96,8 +97,9 @@ def test_the_graph_of_an_earlier_training_does_not_spoil_the_next_recording() ->
     runtime, total = Runtime("cuda"), torch.zeros((), device="cuda")
 
     def step() -> None:
-        if torch.cuda.is_current_stream_capturing():
-            gc.collect()  # as it may happen at any time
+        cycles: list[list[object]] = [[] for _ in range(100)]  # enough for the collector to run
+        for cycle in cycles:
+            cycle.append(cycle)
         total.add_(1)
 
     def record() -> None:
@@ -107,13 +109,54 @@ def test_the_graph_of_an_earlier_training_does_not_spoil_the_next_recording() ->
         kept: list[object] = [replayed]
         kept.append(kept)  # only the collector finds it
 
-    gc.disable()
+    before = gc.get_threshold()
+    gc.set_threshold(10, 1, 1)
     try:
         record()
         record()
     finally:
-        gc.enable()
-    assert float(total) == 2 * 5
+        gc.set_threshold(*before)
+    assert float(total) == 2 * 5 and gc.isenabled()
+
+
+def test_a_recorded_function_copies_its_arguments_and_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Graph:
+        """Runs the step again where a GPU would replay its kernels."""
+
+        def __init__(self, step: Callable[[], None]) -> None:
+            step()
+            self.replay = step
+
+    monkeypatch.setattr(runtime, "record_graph", Graph)
+    calls = []
+
+    def add(one: torch.Tensor, other: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        calls.append((one.data_ptr(), other.data_ptr()))
+        return one + other, one - other
+
+    recorded = GraphFunction(add)
+    one = torch.ones(2)
+    found = [recorded(one * number, one) for number in range(6)]
+    assert [[float(each[0]) for each in results] for results in found] == [[n + 1.0, n - 1.0] for n in range(6)]
+    assert len(set(calls[3:])) == 1  # the recorded kernels read the same memory every time
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_recorded_function_returns_what_the_function_does() -> None:
+    table = torch.randn(40, 30, generator=make_generator(0, "table", "cuda"), device="cuda")
+
+    def solve(target: torch.Tensor, strength: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        system = table.mT @ table + strength * torch.eye(30, device="cuda")
+        lower = torch.linalg.cholesky_ex(system.repeat(5, 1, 1)).L
+        return torch.linalg.solve_triangular(lower, target, upper=False), strength.sum(dtype=torch.float64)
+
+    recorded = GraphFunction(solve)
+    for number in range(8):
+        target = torch.full((5, 30, 2), float(number), device="cuda")
+        strength = torch.tensor(1.0 + number, device="cuda")
+        for one, other in zip(recorded(target, strength), solve(target, strength), strict=True):
+            torch.testing.assert_close(one, other)
 
 
 @pytest.fixture(autouse=True)

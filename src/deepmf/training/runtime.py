@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from deepmf.errors import DeviceUnavailable
 from deepmf.nn.ranks import find_ranks
@@ -239,12 +239,51 @@ class GraphStep:
             torch.cuda.current_stream().wait_stream(side)
             return
         if self._graph is None:
-            # If the collector freed the graph of an earlier fit during this recording, the recording would fail.
-            gc.collect()
-            self._graph = torch.cuda.CUDAGraph()
-            for generator in self._generators:
-                self._graph.register_generator_state(generator)
-            # Other threads may use the GPU meanwhile: without this, their allocations would spoil the recording.
-            with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
-                self._step()
+            self._graph = record_graph(self._step, self._generators)
         self._graph.replay()
+
+
+class GraphFunction:
+    """A function of tensors as a CUDA graph: after a few plain calls, one launch replays all its kernels.
+
+    Arguments have the same shapes in every call. Results are copies.
+    """
+
+    def __init__(self, function: Callable[..., tuple[Tensor, ...]]) -> None:
+        self._function = function
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._arguments: list[Tensor] = []
+        self._results: tuple[Tensor, ...] = ()
+        self._n_run = 0
+
+    def __call__(self, *arguments: Tensor) -> tuple[Tensor, ...]:
+        if self._n_run < _WARM_UP_STEPS:
+            self._n_run += 1
+            return self._function(*arguments)
+        if self._graph is None:
+            self._arguments = [argument.clone() for argument in arguments]
+            self._graph = record_graph(self._run)
+        for own, argument in zip(self._arguments, arguments, strict=True):
+            own.copy_(argument)
+        self._graph.replay()
+        return tuple(result.clone() for result in self._results)
+
+    def _run(self) -> None:
+        self._results = self._function(*self._arguments)
+
+
+def record_graph(step: Step, generators: Iterable[torch.Generator] = ()) -> torch.cuda.CUDAGraph:
+    """Return the kernels of a step as a CUDA graph; nothing is computed yet."""
+    graph = torch.cuda.CUDAGraph()
+    for generator in generators:
+        graph.register_generator_state(generator)
+    is_collecting = gc.isenabled()
+    gc.disable()  # if it freed the graph of an earlier fit during this recording, the recording would fail
+    try:
+        # Other threads may use the GPU meanwhile: without this mode, their allocations would spoil the recording.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            step()
+    finally:
+        if is_collecting:
+            gc.enable()
+    return graph

@@ -67,13 +67,25 @@ def test_every_choice_is_a_legal_one(effort: str, on_gpu: bool) -> None:
 
 @every_machine
 @every_effort
-def test_more_entries_never_take_more_dropout_or_views(effort: str, on_gpu: bool) -> None:
+def test_more_entries_never_take_more_dropout_views_landmarks_or_samples(effort: str, on_gpu: bool) -> None:
     for shape in SHAPES:
         chosen = [choose_settings(Facts(*shape, count, on_gpu), effort) for count in counts_of(shape)]
-        for name in ("dropout", "views"):
+        for name in ("dropout", "views", "landmarks", "linear_samples"):
             values = [each[name] for each in chosen]
             assert values == sorted(values, reverse=True), (name, shape)
         assert all(0.0 <= each["dropout"] <= 0.6 and each["views"] >= 4 for each in chosen)
+
+
+@every_machine
+@every_effort
+def test_chains_are_longer_for_few_entries_and_shorter_for_many(effort: str, on_gpu: bool) -> None:
+    few, usual, many, large = (
+        choose_settings(Facts(6040, 3706, count, on_gpu), effort) for count in (100_000, 700_000, 2_000_000, 4_000_000)
+    )
+    lengths = [each["linear_iterations"] for each in (few, usual, many)]
+    assert lengths == sorted(lengths, reverse=True) and lengths[0] <= max(400, lengths[1])
+    assert large["landmarks"] <= 512 and large["linear_samples"] <= 20  # for the memory of many rows and columns
+    assert choose_settings(Facts(80, 60, 4_000, on_gpu), effort)["linear_iterations"] == 0
 
 
 @every_machine

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.axis_entries import NOTHING, AxisEntries
 from deepmf.nn.ranks import Ranks
+from deepmf.training.runtime import GraphFunction
 
 # Padded entries that are gathered at a time on a CPU, where caches hold them, and on a GPU; rows with fewer entries
 # count as `_LEAST_WIDTH`, so that the Gram matrices of a group are bounded, too. A group ends where rows have less than
@@ -27,6 +29,9 @@ _LEAST_FILLED = 0.75
 
 # Rows that are solved for at once, on a CPU and on a GPU.
 _ROWS_AT_A_TIME = {False: 1 << 9, True: 1 << 15}
+
+# On a GPU, up to this many entries are solved for by a CUDA graph: their kernels take less time than launching them.
+_MOST_RECORDED = 1 << 22
 
 
 class Group(NamedTuple):
@@ -75,6 +80,8 @@ class AxisSolver:
         self._batches = lay_out(entries, values, n_others=n_others, device=device, ranks=ranks)
         without = np.flatnonzero(np.diff(entries.starts) == 0) if ranks is None or ranks.index == 0 else NOTHING
         self._own = [torch.from_numpy(without).to(device), *(batch.positions for batch in self._batches)]
+        is_recorded = device.type == "cuda" and entries.others.size <= _MOST_RECORDED
+        self._recorded = GraphFunction(partial(_draw_all, self._batches)) if is_recorded else None
 
     def draw(
         self,
@@ -102,24 +109,15 @@ class AxisSolver:
         with_error
             Compute the squared error.
         """
-        table = make_table(others)
-        means, draws = prior_means.clone(), prior_means.clone()
-        root = None if moment is None else torch.linalg.cholesky(_add_jitter(moment))
-        variances = means.new_empty(0) if root is None else _compute_traces(precision[None], root).repeat(len(means))
-        if noise is not None:
-            lower = torch.linalg.cholesky(precision)
-            draws += torch.linalg.solve_triangular(lower.mT, noise.mT, upper=True).mT
-
-        def solve(batch: Batch) -> Tensor | None:
-            grams, at = compute_grams(batch, table), batch.positions
-            found = solve_grams(grams, prior_means[at], precision, alpha, None if noise is None else noise[at])
-            means[at], draws[at] = found.means, found.draws
-            if root is not None:
-                variances[at] = _compute_traces(alpha * grams[:, :-1, :-1] + precision, root)
-            return _sum_squared_errors(grams, found.draws) if with_error else None
-
-        errors = run_batches(solve, self._batches, self.device)
-        error = sum(map(float, errors)) if with_error else None
+        prior_draws = prior_means if noise is None else prior_means + noise @ invert_root(precision)
+        if self._recorded is not None and noise is not None and moment is None:
+            strength = torch.tensor(alpha, dtype=others.dtype, device=others.device)
+            found = self._recorded(others, prior_means, prior_draws, precision, strength, noise)
+        else:
+            given = others, prior_means, prior_draws, precision, alpha, noise
+            found = _draw_all(self._batches, *given, moment=moment, with_error=with_error)
+        means, draws, variances, squared_error = found
+        error = float(squared_error) if with_error else None
         if self._ranks is not None:
             means, draws, variances = (self._join(each, self._ranks) for each in (means, draws, variances))
             if error is not None:
@@ -134,6 +132,48 @@ class AxisSolver:
         for own in self._own:
             joined[own] = lines[own]
         return ranks.sum_(joined)
+
+
+def _draw_all(
+    batches: Sequence[Batch],
+    others: Tensor,
+    prior_means: Tensor,
+    prior_draws: Tensor,
+    precision: Tensor,
+    alpha: float | Tensor,
+    noise: Tensor | None,
+    *,
+    moment: Tensor | None = None,
+    with_error: bool = True,
+) -> tuple[Tensor, ...]:
+    """Return means, draws, variances and the squared error, as `AxisSolver.draw` does; 0 for what is not asked for."""
+    table = make_table(others)
+    means, draws = prior_means.clone(), prior_draws.clone()
+    root = None if moment is None else torch.linalg.cholesky(_add_jitter(moment))
+    variances = means.new_empty(0) if root is None else _compute_traces(precision[None], root).repeat(len(means))
+
+    def solve(batch: Batch) -> Tensor | None:
+        grams, at = compute_grams(batch, table), batch.positions
+        found = solve_grams(grams, prior_means[at], precision, alpha, None if noise is None else noise[at])
+        means[at], draws[at] = found.means, found.draws
+        if root is not None:
+            variances[at] = _compute_traces(alpha * grams[:, :-1, :-1] + precision, root)
+        return _sum_squared_errors(grams, found.draws) if with_error else None
+
+    errors = run_batches(solve, batches, table.device)
+    nothing = torch.zeros((), dtype=torch.float64, device=table.device)
+    return means, draws, variances, sum(errors, nothing) if with_error else nothing
+
+
+def invert_root(precision: Tensor) -> Tensor:
+    """Return L^-1 of the Cholesky factor L of a precision: rows of `noise @ L^-1` have it. NaN where there is none.
+
+    Nothing waits for a GPU.
+    """
+    lower, info = torch.linalg.cholesky_ex(precision)
+    identity = torch.eye(len(lower), dtype=lower.dtype, device=lower.device)
+    inverse: Tensor = torch.linalg.solve_triangular(lower, identity, upper=False)
+    return inverse.masked_fill(info != 0, torch.nan)
 
 
 def lay_out(
@@ -247,7 +287,7 @@ class GroupPosterior(NamedTuple):
 
 
 def solve_grams(
-    grams: Tensor, prior_means: Tensor, precision: Tensor, alpha: float, noise: Tensor | None
+    grams: Tensor, prior_means: Tensor, precision: Tensor, alpha: float | Tensor, noise: Tensor | None
 ) -> GroupPosterior:
     """Return the posterior means A^-1 r, and draws A^-1 r + L'^-1 noise, where A = LL'.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,8 +19,9 @@ from torch.nn import functional
 
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.models.gibbs.posterior import invert_root
 from deepmf.nn.ranks import Ranks
-from deepmf.training.runtime import make_generator
+from deepmf.training.runtime import GraphFunction, make_generator
 
 # Normal-Wishart prior of (mean, precision) in units of the values' standard deviation: the mean counts as this many
 # rows at 0; the precision has D degrees of freedom and the identity as its scale (Salakhutdinov and Mnih, 2008).
@@ -68,6 +70,7 @@ class Inputs:
         ranks: Ranks | None = None,
     ) -> None:
         self.ranks = ranks
+        self.dense: DenseInputs | None = None
         counts = np.diff(entries.starts)
         shares = counts / (counts + AVERAGE_COUNT)
         self.centre_shares = _to_single(CENTRE_COUNT / (counts + CENTRE_COUNT)).to(device)[:, None]
@@ -86,12 +89,15 @@ class Inputs:
             back = table.T.tocsr()
             self._features_back = make_product(back.indptr, back.indices, back.data, self.n_vectors, device)
             self._feature_sizes = np.asarray(table.power(2).sum(axis=0)).ravel()
+        block_of_input = np.repeat(np.arange(len(self.blocks)), self.blocks)
+        self._block_of_input = torch.from_numpy(block_of_input).to(device)
         if mirrored is not None:  # only the weights need these
             self._present_back = make_product(mirrored.starts, mirrored.others, None, self.n_vectors, device)
             roots = _to_single(np.sqrt(counts) / max(1, counts.sum())).to(device)[:, None]
             self._average = self._present_back(roots)  # (columns, 1), of the rows of all entries
             self.sizes = self._compute_sizes()
-            self.dense = self._make_dense(device)
+            if self._is_dense(device):
+                self.make_dense()
             n_leading = _LEADING if n_leading is None and min(self.n_vectors, n_others) >= 4 * _LEADING else n_leading
             self._leading = None if self.dense is not None or not n_leading else self._find_leading(n_leading, device)
 
@@ -107,6 +113,8 @@ class Inputs:
 
     def multiply(self, weights: Tensor, average: Tensor | None = None) -> Tensor:
         """Return F weights, (rows, D); `average` is that of all training rows, where these are others."""
+        if self.dense is not None:
+            return self.dense.multiply(weights)
         average = self.average(weights) if average is None else average
         found = self._present(weights[: self.blocks[0]]) * self.scales.to(weights.dtype)
         found = found + self.average_shares.to(weights.dtype) * average
@@ -116,9 +124,33 @@ class Inputs:
 
     def multiply_back(self, factors: Tensor) -> Tensor:
         """Return F' factors, (inputs, D)."""
+        if self.dense is not None:
+            return self.dense.multiply_back(factors)
         present = self._present_back(factors * self.scales.to(factors.dtype))
         present = present + self._average.to(factors.dtype) @ (self.average_shares.to(factors.dtype).mT @ factors)
         return present if self._features_back is None else torch.cat([present, self._features_back(factors)])
+
+    def sum_products(self, factors: Tensor, weights: Tensor, lambdas: Tensor) -> FloatArray:
+        """Return the mean and the sum of outer products of factors less F weights, and the sum of lambda w w'.
+
+        They are one below the other, (1 + 2D, D).
+        """
+        if self.dense is not None:
+            (sums,) = self._recorded_sums(factors, weights, lambdas)
+        else:
+            (sums,) = _sum_products(self.multiply, factors, weights, lambdas)
+        found: FloatArray = sums.double().cpu().numpy()
+        return found
+
+    def solve_densely(self, target: Tensor, lambdas: Tensor) -> Tensor:
+        """Return W with (F'F + lambda) W = target, by the dense table."""
+        assert self.dense is not None
+        (weights,) = self._recorded_solve(self.dense.invert_near(lambdas), target, lambdas)
+        return weights
+
+    def repeat_lambdas(self, lambdas: Tensor) -> Tensor:
+        """Return the lambda of each input, (inputs, 1), from those of the blocks."""
+        return lambdas[self._block_of_input, None]
 
     def precondition(self, residual: Tensor, lambdas: Tensor) -> Tensor:
         """Return about (F'F + lambda)^-1 residual: by leading eigenvectors if there are any, or by the diagonal."""
@@ -147,19 +179,24 @@ class Inputs:
             eigenvectors, vectors = vectors @ turns, images
         return eigenvectors, values.clamp_min(0.0)
 
-    def _make_dense(self, device: torch.device) -> DenseInputs | None:
-        """Return F as a dense table, where that is the fastest."""
+    def _is_dense(self, device: torch.device) -> bool:
+        """Whether a dense table of the inputs is the fastest."""
         n_inputs = sum(self.blocks)
         is_small = min(self.n_vectors, n_inputs) <= _LARGEST_DENSE and self.n_vectors * n_inputs <= _LARGEST_TABLE
-        if device.type != "cuda" or not is_small:
-            return None
+        return device.type == "cuda" and is_small
+
+    def make_dense(self) -> None:
+        """Make a dense table of the inputs, and use it from now on; its kernels are recorded as CUDA graphs."""
+        n_inputs, device = sum(self.blocks), self.scales.device
         table = torch.empty(self.n_vectors, n_inputs, dtype=torch.float32, device=device)
         for first in range(0, n_inputs, 1024):  # F times a part of the identity
             size = min(1024, n_inputs - first)
             part = torch.zeros(n_inputs, size, dtype=torch.float32, device=device)
             part[first : first + size].fill_diagonal_(1.0)
             table[:, first : first + size] = self.multiply(part)
-        return DenseInputs(table, self.blocks)
+        self.dense = DenseInputs(table, self.blocks)
+        self._recorded_sums = GraphFunction(partial(_sum_products, self.dense.multiply))
+        self._recorded_solve = GraphFunction(self.dense.solve)
 
     def _compute_sizes(self) -> Tensor:
         """Return the diagonal (inputs, 1) of F'F."""
@@ -170,7 +207,7 @@ class Inputs:
 
 
 class DenseInputs:
-    """F as a dense table (rows, inputs), which solves (F'F + lambda) W = target.
+    """F as a dense `table` (rows, inputs), which solves (F'F + lambda) W = target.
 
     With more inputs than rows, the system is (F lambda^-1 F' + 1), by Woodbury's identity. Inverting it takes about a
     tenth of an iteration, and lambda hardly changes from one iteration to the next. So the inverse is that of the
@@ -179,37 +216,45 @@ class DenseInputs:
     """
 
     def __init__(self, table: Tensor, blocks: Sequence[int]) -> None:
-        self._table, self._is_wide = table, table.shape[1] > table.shape[0]
+        self.table, self._is_wide = table, table.shape[1] > table.shape[0]
         self._first = [sum(blocks[:block]) for block in range(len(blocks))]
         self._sizes = torch.tensor(blocks, device=table.device)
         parts = table.split(list(blocks), dim=1) if self._is_wide else [table]  # type: ignore[no-untyped-call]
         self._grams = [part @ part.mT if self._is_wide else part.mT @ part for part in parts]
         self._inverses: dict[tuple[int, ...], Tensor] = {}
 
-    def solve(self, target: Tensor, lambdas: Tensor) -> Tensor:
-        """Return W (inputs, D) for the lambda (inputs, 1) of each input."""
-        of_blocks = lambdas[self._first, 0]
-        inverse = self._invert_near(of_blocks.double().cpu().numpy())
-        wanted = self._table @ (target / lambdas) if self._is_wide else target
+    def multiply(self, weights: Tensor) -> Tensor:
+        """Return F weights, (rows, D)."""
+        return self.table @ weights
+
+    def multiply_back(self, factors: Tensor) -> Tensor:
+        """Return F' factors, (inputs, D)."""
+        return self.table.mT @ factors
+
+    def solve(self, inverse: Tensor, target: Tensor, lambdas: Tensor) -> tuple[Tensor]:
+        """Return W (inputs, D) for the lambda (inputs, 1) of each input, given the inverse by `invert_near`."""
+        of_blocks = [lambdas[first, 0] for first in self._first]
+        wanted = self.table @ (target / lambdas) if self._is_wide else target
         solution = inverse @ wanted
         for _ in range(_REFINEMENTS):
             solution = solution + inverse @ (wanted - self._multiply(solution, of_blocks, lambdas))
-        return (target - self._table.mT @ solution) / lambdas if self._is_wide else solution
+        return ((target - self.table.mT @ solution) / lambdas if self._is_wide else solution,)
 
-    def _multiply(self, vectors: Tensor, of_blocks: Tensor, lambdas: Tensor) -> Tensor:
+    def _multiply(self, vectors: Tensor, of_blocks: Sequence[Tensor], lambdas: Tensor) -> Tensor:
         """Return the system's matrix times vectors."""
         if not self._is_wide:
             return self._grams[0] @ vectors + lambdas * vectors
         products = (gram @ vectors / own for gram, own in zip(self._grams, of_blocks, strict=True))
         return sum(products, vectors)
 
-    def _invert_near(self, of_blocks: FloatArray) -> Tensor:
+    def invert_near(self, lambdas: Tensor) -> Tensor:
         """Return the inverse of the system's matrix at the nearest lambda on the grid; the last two are kept."""
+        of_blocks = lambdas[self._first, 0].double().cpu().numpy()
         place = tuple(map(int, np.rint(np.log(of_blocks) / _LAMBDA_STEP)))
         if place not in self._inverses:
-            near = torch.from_numpy(np.exp(_LAMBDA_STEP * np.array(place))).to(self._table)
+            near = torch.from_numpy(np.exp(_LAMBDA_STEP * np.array(place))).to(self.table)
             if self._is_wide:
-                system = torch.eye(len(self._table), dtype=near.dtype, device=near.device)
+                system = torch.eye(len(self.table), dtype=near.dtype, device=near.device)
                 for gram, own in zip(self._grams, near, strict=True):
                     system = system + gram / own
             else:
@@ -274,15 +319,10 @@ def draw_prior(
 
     noise: returns standard normal numbers (n, D); without it, weights and lambda stay as they are.
     """
-    residuals = factors - inputs.multiply(prior.weights)
-    of_inputs = _repeat_lambdas(prior.lambdas, inputs)
+    of_inputs = inputs.repeat_lambdas(prior.lambdas)
+    size, sums = factors.shape[1], inputs.sum_products(factors, prior.weights, of_inputs)
     mean, precision = draw_mean_and_precision(
-        residuals.shape[0],
-        residuals.mean(0).double().cpu().numpy(),
-        (residuals.mT @ residuals).double().cpu().numpy(),
-        ((prior.weights * of_inputs).mT @ prior.weights).double().cpu().numpy(),
-        prior.weights.shape[0],
-        numbers,
+        factors.shape[0], sums[0], sums[1 : 1 + size], sums[1 + size :], prior.weights.shape[0], numbers
     )
     new = prior._replace(mean=_to_like(mean, factors), precision=_to_like(precision, factors))
     if noise is None:
@@ -305,9 +345,10 @@ def _to_like(array: FloatArray, like: Tensor) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array)).to(like.device, like.dtype)
 
 
-def _repeat_lambdas(lambdas: Tensor, inputs: Inputs) -> Tensor:
-    """Return the lambda of each input, (inputs, 1)."""
-    return torch.repeat_interleave(lambdas, torch.tensor(inputs.blocks, device=lambdas.device))[:, None]
+def _sum_products(multiply: Product, factors: Tensor, weights: Tensor, lambdas: Tensor) -> tuple[Tensor]:
+    residuals = factors - multiply(weights)
+    moments = residuals.mT @ residuals, (weights * lambdas).mT @ weights
+    return (torch.cat([residuals.mean(0, keepdim=True), *moments]),)
 
 
 def draw_mean_and_precision(
@@ -366,17 +407,14 @@ def draw_weights(
     precision^-1), which has the posterior's mean and covariance. The solution starts from E2 / sqrt(lambda), which is
     exact where inputs say nothing, and takes some conjugate gradient steps; small systems on a GPU are solved directly.
     """
-    lower = torch.linalg.cholesky(precision)
-    row_noise, input_noise = (
-        torch.linalg.solve_triangular(lower, each, upper=False, left=False) for each in (row_noise, input_noise)
-    )
-    roots = lambdas.sqrt()
-    target = inputs.multiply_back(deviations + row_noise) + roots * input_noise
+    spread = invert_root(precision)
+    row_noise, input_noise = row_noise @ spread, input_noise @ spread
+    target = inputs.multiply_back(deviations + row_noise) + lambdas.sqrt() * input_noise
     if inputs.dense is not None:
-        return inputs.dense.solve(target, lambdas)
+        return inputs.solve_densely(target, lambdas)
 
     def solve(factors: slice) -> Tensor:
-        start = input_noise[:, factors] / roots
+        start = input_noise[:, factors] / lambdas.sqrt()
         return _solve_weights(inputs, target[:, factors], lambdas, start, steps=steps, tolerance=tolerance)
 
     if inputs.ranks is None:

@@ -48,7 +48,7 @@ _ON_CPU = {
 
 _ON_GPU = {
     "quick": Effort(1, 512, 0.3, passes=15, most_passes=15, most_blocks=50, views=8, landmarks=128, iterations=150),
-    "normal": Effort(4, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=16, landmarks=512, iterations=200),
+    "normal": Effort(4, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=16, landmarks=1024, iterations=300),
     "best": Effort(8, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=32, landmarks=1024, iterations=800),
 }
 
@@ -77,12 +77,17 @@ _MOST_BYTES, _BYTES_A_WEIGHT = {False: 512 << 20, True: 2 << 30}, 16
 # Above this many entries, ever fewer views.
 _MANY_ENTRIES, _FEWEST_VIEWS = 1_000_000, 4
 
+# Above this many entries, which come with many rows and columns to store, landmarks and samples of the linear part are
+# fewer: at most these.
+_LARGE, _MOST_LANDMARKS, _MOST_SAMPLES = 3_000_000, 512, 20
+
 # Fewer entries than usual take more iterations of the sampler, which cost less, and more entries fewer, by the root;
-# between these factors. Of so few entries that a split of them says little, ALS makes the linear part.
-_FEWEST_ITERATIONS, _MOST_ITERATIONS, _FEWEST_SAMPLED = 0.5, 2.0, 5_000
+# between these factors. More than `_ENOUGH_ITERATIONS` gain nothing there. Of so few entries that a split of them says
+# little, ALS makes the linear part.
+_LEAST_FACTOR, _LARGEST_FACTOR, _ENOUGH_ITERATIONS, _FEWEST_SAMPLED = 0.5, 2.0, 400, 5_000
 
 # Samples of the linear part, and how often the validation error is computed, on a CPU and on a GPU.
-_SAMPLES = {False: 10, True: 20}
+_SAMPLES = {False: 10, True: 32}
 _VALIDATIONS = {False: 4, True: 12}
 
 
@@ -91,7 +96,7 @@ def choose_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> 
 
     A pass over the entries costs the less the fewer blocks it is cut into, as every block reads all entries of its rows
     and columns. Few entries are passed over often, as steps on them cost little. More entries need less dropout, and
-    fewer views of each row and column. Very long rows and columns are read by fewer and narrower networks, so that
+    fewer views, landmarks and samples. Very long rows and columns are read by fewer and narrower networks, so that
     memory is bounded.
 
     >>> chosen = choose_settings(Facts(6040, 3706, 712_648, on_gpu=True), "normal")
@@ -114,7 +119,11 @@ def choose_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> 
     dropout = spent.dropout * (_USUAL_ENTRIES / facts.n_entries) ** _DROPOUT_POWER
     step_size = _STEP_SIZE * (_STEPS / (epochs * steps_an_epoch)) ** _STEP_POWER
     views = spent.views * math.sqrt(_MANY_ENTRIES / max(facts.n_entries, _MANY_ENTRIES))
-    longer = min(max(math.sqrt(_USUAL_ENTRIES / facts.n_entries), _FEWEST_ITERATIONS), _MOST_ITERATIONS)
+    factor = min(max(math.sqrt(_USUAL_ENTRIES / facts.n_entries), _LEAST_FACTOR), _LARGEST_FACTOR)
+    iterations = min(round(spent.iterations * factor), max(spent.iterations, _ENOUGH_ITERATIONS))
+    landmarks, samples = spent.landmarks, _SAMPLES[facts.on_gpu]
+    if facts.n_entries > _LARGE:
+        landmarks, samples = min(landmarks, _MOST_LANDMARKS), min(samples, _MOST_SAMPLES)
     return {
         "hidden_sizes": (width,),
         "latent_size": min(64, width),
@@ -127,9 +136,9 @@ def choose_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> 
         "patience": max(1, epochs // 3),
         "learning_rate": round(min(step_size, _LARGEST_STEP), 5),
         "views": max(_FEWEST_VIEWS, round(views)),
-        "landmarks": spent.landmarks,
-        "linear_iterations": round(spent.iterations * longer) if facts.n_entries >= _FEWEST_SAMPLED else 0,
-        "linear_samples": _SAMPLES[facts.on_gpu],
+        "landmarks": landmarks,
+        "linear_iterations": iterations if facts.n_entries >= _FEWEST_SAMPLED else 0,
+        "linear_samples": samples,
     }
 
 
