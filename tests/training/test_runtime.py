@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 
 from deepmf.datasets import generate
 from deepmf.errors import DeviceUnavailable
@@ -24,6 +25,7 @@ from deepmf.training.runtime import (
     Runtime,
     count_free_bytes,
     count_free_cores,
+    keep_numpy_to_one_thread,
     limit_threads,
     make_generator,
 )
@@ -117,6 +119,18 @@ def test_the_graph_of_an_earlier_training_does_not_spoil_the_next_recording() ->
     finally:
         gc.set_threshold(*before)
     assert float(total) == 2 * 5 and gc.isenabled()
+
+
+def test_numpy_keeps_to_one_thread_and_torch_does_not() -> None:
+    def read_threads() -> list[int]:
+        return [pool["num_threads"] for pool in threadpool_info() if pool.get("threading_layer") == "pthreads"]
+
+    before = read_threads()
+    if not before:
+        pytest.skip("numpy uses no OpenBLAS with threads of its own")
+    with keep_numpy_to_one_thread():
+        assert set(read_threads()) == {1} and torch.get_num_threads() == 8
+    assert read_threads() == before
 
 
 def test_a_recorded_function_copies_its_arguments_and_results(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ from deepmf.storage.model_file import Tensors
 from deepmf.training.history import Callback, History
 from deepmf.training.loop import Task, ValidationEntries
 from deepmf.training.progress import FitPlan, show_epochs
-from deepmf.training.runtime import Runtime, limit_threads
+from deepmf.training.runtime import Runtime, keep_numpy_to_one_thread, limit_threads
 from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings
 
 if TYPE_CHECKING:  # imported by the methods that use it: most models are never warm-started
@@ -276,7 +276,7 @@ class Estimator(ABC):
 
     def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> None:
         """Run the training loop, and set the history and the predictor."""
-        with limit_threads(getattr(self.settings, "device", "cpu")) as threads:
+        with limit_threads(getattr(self.settings, "device", "cpu")) as threads, keep_numpy_to_one_thread():
             settings, start = self.settings, fitting.start
             identify = partial(identify_training, type(self).__name__, settings, entries, validation, start)
             with _refuse_unsolvable():
