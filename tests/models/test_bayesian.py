@@ -64,6 +64,31 @@ def test_entries_that_a_fit_holds_out_join_the_others(model: BayesianMF, validat
 
 
 @pytest.mark.slow
+def test_noisy_rows_and_columns_are_less_reliable() -> None:
+    dice = np.random.default_rng(0)
+    means = dice.normal(size=(80, 3)) @ dice.normal(size=(3, 60))
+    deviations = np.where(np.arange(80) < 20, 2.0, 0.5)[:, None] * np.where(np.arange(60) < 15, 2.0, 0.5)
+    values = np.where(dice.random(means.shape) < 0.6, means + deviations * dice.normal(size=means.shape), np.nan)
+    model = BayesianMF(epochs=60, latent_size=3, device="cpu").fit(ObservedMatrix.from_array(values))
+    encoder = model.predictor_.encoder
+    assert isinstance(encoder, SampleEncoder)
+    for axis, n_noisy in ((encoder.samples.rows, 20), (encoder.samples.columns, 15)):
+        reliabilities = axis.reliabilities.astype(float).mean(axis=0)
+        assert reliabilities[:n_noisy].mean() < 0.8 * reliabilities[n_noisy:].mean()
+    # Entries are drawn with the noise of their row and column.
+    spreads = [
+        np.std(
+            model.draw([row] * 30, np.arange(30, 60), 60) - model.draw([row] * 30, np.arange(30, 60), 60, of="means")
+        )
+        for row in (*range(10), *range(40, 50))
+    ]
+    assert np.mean(spreads[:10]) > 1.1 * np.mean(spreads[10:])
+    # Those of a new row have the noise of an average one.
+    new = model.extend(ObservedMatrix.from_entries([80, 80], [30, 31], [1.0, -1.0], model.scale_))
+    assert np.isfinite(new.draw([80] * 5, [40, 41, 42, 43, 44], 20)).all()
+
+
+@pytest.mark.slow
 def test_draws_agree_with_the_distribution_and_are_joint(ratings: Any, model: BayesianMF) -> None:
     rows, columns, values = ratings.test.entries()
     draws = model.draw(rows, columns, 100, seed=1)

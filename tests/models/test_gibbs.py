@@ -11,8 +11,15 @@ from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.gibbs.chain import GibbsSampler, Units, compute_effective_size, compute_r_hat, draw_alpha
-from deepmf.models.gibbs.posterior import AxisSolver
+from deepmf.models.gibbs.chain import (
+    GibbsSampler,
+    Units,
+    compute_effective_size,
+    compute_r_hat,
+    draw_alpha,
+    draw_reliabilities,
+)
+from deepmf.models.gibbs.posterior import AxisSolver, RowFit
 from deepmf.models.gibbs.prediction import find_projection
 from deepmf.models.gibbs.prior import (
     DenseInputs,
@@ -64,6 +71,7 @@ def test_a_row_has_the_posterior_of_a_bayesian_regression() -> None:
     columns, priors = generator.standard_normal((3, 3)), generator.standard_normal((4, 3))
     precision, alpha = random_precision(3), 2.5
     moment = columns.T @ columns
+    reliabilities, own_reliabilities = np.array([0.5, 2.0, 1.3]), np.array([1.0, 0.4, 3.0, 1.0])
     solver = AxisSolver(by_row(), VALUES, n_others=3, device=CPU)
 
     def draw(noise: Any) -> Any:
@@ -74,25 +82,27 @@ def test_a_row_has_the_posterior_of_a_bayesian_regression() -> None:
             alpha,
             noise=None if noise is None else torch.from_numpy(noise),
             moment=torch.from_numpy(moment),
-            with_error=True,
+            reliabilities=torch.from_numpy(own_reliabilities),
+            other_reliabilities=torch.from_numpy(reliabilities),
         )
 
     found = draw(np.zeros((4, 3)))
     # The draws are linear in the noise: their covariance is that of the images of unit vectors.
     steps = [draw(np.tile(unit, (4, 1))).draws.numpy() - found.means.numpy() for unit in np.eye(3)]
-    squared_error = 0.0
     for row in range(4):
         own = row == ROWS
         table = np.column_stack([columns[COLUMNS[own], :-1], np.ones(own.sum())])
-        targets = VALUES[own] - columns[COLUMNS[own], -1]
-        covariance = np.linalg.inv(alpha * table.T @ table + precision)
-        mean = covariance @ (alpha * table.T @ targets + precision @ priors[row])
+        targets, of_entries = VALUES[own] - columns[COLUMNS[own], -1], reliabilities[COLUMNS[own]]
+        strengths = alpha * own_reliabilities[row] * of_entries[:, None]
+        covariance = np.linalg.inv(table.T @ (strengths * table) + precision)
+        mean = covariance @ (table.T @ (strengths[:, 0] * targets) + precision @ priors[row])
         np.testing.assert_allclose(found.means[row], mean, rtol=1e-6)
         images = np.stack([step[row] for step in steps], axis=1)
         np.testing.assert_allclose(images @ images.T, covariance, rtol=1e-6, atol=1e-9)
         np.testing.assert_allclose(found.variances[row], np.trace(covariance @ moment), rtol=1e-4)
-        squared_error += float(np.square(targets - table @ mean).sum())
-    np.testing.assert_allclose(found.squared_error, squared_error, rtol=1e-6)
+        squared_error = float((of_entries * np.square(targets - table @ mean)).sum())
+        np.testing.assert_allclose(found.fit.squared_errors[row], squared_error, rtol=1e-5, atol=1e-9)
+        np.testing.assert_allclose(found.fit.totals[row], of_entries.sum(), rtol=1e-6)
     np.testing.assert_allclose(draw(None).means, found.means, rtol=1e-12)
 
 
@@ -183,6 +193,11 @@ def test_alpha_and_lambda_follow_their_gamma_posteriors() -> None:
     numbers = np.random.default_rng(7)
     alphas = np.array([draw_alpha(30, 12.0, numbers) for _ in range(4000)])
     assert scipy.stats.kstest(alphas, scipy.stats.gamma(1 + 15, scale=1 / (1 + 6.0)).cdf).pvalue > 1e-3
+    fit = RowFit(torch.tensor([3.0, 0.0]), torch.ones(2))
+    reliabilities = np.stack([draw_reliabilities(fit, np.array([8.0, 0.0]), 2.0, numbers) for _ in range(2000)])
+    for row, (count, error) in enumerate(((8, 3.0), (0, 0.0))):
+        expected = scipy.stats.gamma((100 + count) / 2, scale=2 / (100 + 2.0 * error))
+        assert scipy.stats.kstest(reliabilities[:, row], expected.cdf).pvalue > 1e-3
     weights, precision = torch.randn(6, 2, generator=torch.Generator().manual_seed(0)).double(), random_precision(2)
     drawn = np.stack([draw_lambdas(weights, torch.from_numpy(precision), [4, 2], numbers).numpy() for _ in range(2000)])
     for block, part in enumerate((weights[:4].numpy(), weights[4:].numpy())):
@@ -208,15 +223,17 @@ def simulate(
         factors.append(mean + inputs @ weights + numbers.standard_normal((len(inputs), size)) @ root)
         of_rows = of_rows or [np.linalg.inv(precision)[-1, -1], strength, mean[-1]]
     alpha = numbers.gamma(1.0, 1.0)
+    of_row, of_column = (numbers.gamma(50.0, 1 / 50.0, n) for n in present.shape)
     (u, b), (v, c) = ((each[:, :-1], each[:, -1]) for each in factors)
     means = u @ v.T + b[:, None] + c
-    values = means + numbers.standard_normal(present.shape) / np.sqrt(alpha)
-    return ObservedMatrix.from_array(np.where(present, values, np.nan)), [alpha, *of_rows, means[0, 0], means[-1, -1]]
+    values = means + numbers.standard_normal(present.shape) / np.sqrt(alpha * of_row[:, None] * of_column)
+    truth = [alpha, *of_rows, of_row[0], of_column[-1], means[0, 0], means[-1, -1]]
+    return ObservedMatrix.from_array(np.where(present, values, np.nan)), truth
 
 
 def quantities(sampler: GibbsSampler) -> list[float]:
-    """Return alpha, the variance of row effects, lambda and the mean effect of rows, and the means of two pairs."""
-    rows, _, alpha = sampler.parameters
+    """Return alpha, the variance of row effects, lambda and mean effect of rows, two reliabilities, and two means."""
+    rows, _, alpha, of_rows, of_columns = sampler.parameters
     p, q = sampler.row_factors, sampler.column_factors
     pairs = [float(p[at, :-1] @ q[at, :-1] + p[at, -1] + q[at, -1]) for at in (0, -1)]
     return [
@@ -224,6 +241,8 @@ def quantities(sampler: GibbsSampler) -> list[float]:
         float(torch.linalg.inv(rows.precision)[-1, -1]),
         float(rows.lambdas[0]),
         float(rows.mean[-1]),
+        float(of_rows[0]),
+        float(of_columns[-1]),
         *pairs,
     ]
 
@@ -231,15 +250,15 @@ def quantities(sampler: GibbsSampler) -> list[float]:
 @pytest.mark.slow
 def test_true_quantities_have_uniform_ranks_among_the_draws_of_the_sampler() -> None:
     # Simulation-based calibration (Talts et al., 2018): parameters come from the prior.
-    numbers, ranks = np.random.default_rng(8), []
+    numbers, ranks = np.random.default_rng(9), []
     for number in range(24):
         matrix, truth = simulate(numbers, 8, 7, 2)
         sampler = GibbsSampler(EntryStore.of(matrix), Units(0.0, 1.0), latent_size=1, seed=number, device=CPU)
         sampler.start()
         drawn = []
-        for epoch in range(54):
+        for epoch in range(120):
             sampler.iterate(epoch)
-            drawn += [quantities(sampler)] if epoch >= 18 and epoch % 3 == 0 else []
+            drawn += [quantities(sampler)] if epoch >= 40 and epoch % 3 == 0 else []
         ranks.append((np.array(drawn) < truth).mean(axis=0))
     assert min(scipy.stats.kstest(each, "uniform").pvalue for each in np.array(ranks).T) > 1e-3
 

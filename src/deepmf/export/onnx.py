@@ -216,7 +216,8 @@ class SampledSolution(nn.Module):
     projection: (samples x latent, projected) of the factors of all samples; None: they stay as they are.
     """
 
-    lines: Tensor  # (samples, inputs, latent + 1) the last for the effect
+    lines: Tensor  # (samples, inputs, latent + 1) the last for the effect; times the root of the reliability
+    roots: Tensor  # (samples, 1, inputs) these roots
     effects: Tensor  # (samples, 1, inputs)
     weights: Tensor  # (samples, inputs, latent + 1)
     means: Tensor  # (samples, 1, latent + 1)
@@ -239,9 +240,11 @@ class SampledSolution(nn.Module):
         super().__init__()
         self.register_buffer("projection", None if projection is None else torch.from_numpy(factor * projection))
         draws = torch.from_numpy(others.draws.astype(np.float32))
+        roots = torch.from_numpy(others.reliabilities.astype(np.float32)).sqrt()
         self._units, self._factor = model.encoder.units, factor
         tensors = {
-            "lines": functional.pad(draws[..., :-1], (0, 1), value=1.0),
+            "lines": functional.pad(draws[..., :-1], (0, 1), value=1.0) * roots[..., None],
+            "roots": roots[:, None],
             "effects": draws[:, None, :, -1],
             "weights": torch.from_numpy(own.weights[:, : draws.shape[1]].astype(np.float32)),
             "means": torch.from_numpy(own.means)[:, None],
@@ -265,9 +268,12 @@ class SampledSolution(nn.Module):
         priors = self.means + present + (1.0 - shares) * self.averages + centred
         # Of one sample after another: a table of all would have as many times the size.
         systems = [
-            (alpha * ((lines * seen[..., None]).mT @ lines) + precision, (alpha * rest) @ lines + prior @ precision)
-            for alpha, lines, precision, rest, prior in zip(
-                self.alphas, self.lines, self.precisions, left, priors, strict=True
+            (
+                alpha * ((lines * seen[..., None]).mT @ lines) + precision,
+                (alpha * rest * roots) @ lines + prior @ precision,
+            )
+            for alpha, lines, roots, precision, rest, prior in zip(
+                self.alphas, self.lines, self.roots, self.precisions, left, priors, strict=True
             )
         ]
         matrices, right = (torch.stack(each, dim=1).flatten(0, 1) for each in zip(*systems, strict=True))

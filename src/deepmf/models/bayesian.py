@@ -156,7 +156,7 @@ class GibbsTask:
         self._counts[1] = epoch + 1
         if epoch in (0, self._join_at) or (self._last - epoch) % self._thinning == 0:
             self._keep(epoch, iteration)
-        rows, columns, alpha = self.sampler.parameters
+        rows, columns, alpha, *_ = self.sampler.parameters
         notes = {
             "alpha": alpha,
             "row_lambda": float(rows.lambdas[0]),
@@ -201,12 +201,14 @@ class GibbsTask:
     def state(self) -> dict[str, Tensor]:
         """Return the current factors and parameters of the chain."""
         sampler = self.sampler
-        rows, columns, alpha = sampler.parameters
+        rows, columns, alpha, *reliabilities = sampler.parameters
         return {
             "row_factors": sampler.row_factors,
             "column_factors": sampler.column_factors,
             **{f"rows.{name}": tensor for name, tensor in rows._asdict().items()},
             **{f"columns.{name}": tensor for name, tensor in columns._asdict().items()},
+            "row_reliabilities": reliabilities[0],
+            "column_reliabilities": reliabilities[1],
             "alpha": torch.tensor(alpha, dtype=torch.float64),
             "predicted": self._predicted,
         }
@@ -220,7 +222,8 @@ class GibbsTask:
             Prior(*(state[f"{axis}.{name}"].to(device, copy=True) for name in Prior._fields))
             for axis in ("rows", "columns")
         )
-        sampler.parameters = Parameters(rows, columns, float(state["alpha"]))
+        reliabilities = (state[f"{axis}_reliabilities"].to(device, copy=True) for axis in ("row", "column"))
+        sampler.parameters = Parameters(rows, columns, float(state["alpha"]), *reliabilities)
         self._predicted.copy_(state["predicted"])
 
     def find_samples(self) -> Samples:
@@ -349,10 +352,14 @@ class BayesianMF(Model):
         column_draws = self._draw_columns(column_at, which, generator)
         found = np.empty((n, pairs.rows.size))
         noise = np.random.default_rng([seed, 1]).standard_normal(found.shape) if of == "entries" else np.zeros((n, 1))
+        samples = encoder.samples
         for number, sample in enumerate(which):
             own, other = row_draws[number].numpy()[row_of], column_draws[number].numpy()[column_of]
             products = np.einsum("pd,pd->p", own[:, :-1], other[:, :-1]) + own[:, -1] + other[:, -1]
-            deviation = float(encoder.samples.alphas[sample]) ** -0.5
+            reliabilities = _take_known(samples.rows.reliabilities[sample], pairs.rows) * _take_known(
+                samples.columns.reliabilities[sample], pairs.columns
+            )
+            deviation = (samples.alphas[sample] * reliabilities) ** -0.5
             found[number] = encoder.units.mean + encoder.units.deviation * (products + deviation * noise[number])
         if of == "means":
             return found
@@ -469,9 +476,9 @@ class BayesianMF(Model):
         except RuntimeError as error:
             raise np.linalg.LinAlgError(str(error)) from error
         held_out = task.find_held_out(predictor)
-        means_error = task.find_means_error()
-        if held_out is not None and means_error is not None:
+        if held_out is not None:
             self.history_.best_error = rmse_error(entries.scale.clip(held_out.means), held_out.values)
+        if (means_error := task.find_means_error()) is not None:
             self.history_.means_error = means_error
         plain = predictor.readout
         assert isinstance(plain, SampleReadout)
@@ -485,6 +492,12 @@ class BayesianMF(Model):
         return SamplePredictor(*latents, encoder, load_readout(entries.scale, tensors), N_BESIDE)
 
 
+def _take_known(reliabilities: npt.NDArray[Any], at: IndexArray) -> FloatArray:
+    """Return the reliabilities at some places; 1 for places after the last, which are those of new labels."""
+    known = at < reliabilities.size
+    return np.where(known, reliabilities[np.where(known, at, 0)].astype(np.float64), 1.0)
+
+
 def _align_samples(
     samples: AxisSamples, own: IndexArray, others: IndexArray, *, n_old: int, features: npt.NDArray[Any] | None
 ) -> AxisSamples:
@@ -494,8 +507,10 @@ def _align_samples(
     n_old: the number of columns in the samples. features: weights of features; None keeps the weights of the samples.
     """
     present = _align_lines(samples.weights[:, :n_old], others)
+    reliabilities = _align_lines(samples.reliabilities[..., None], own)[..., 0]
+    reliabilities[:, own < 0] = 1.0
     weights = np.concatenate([present, samples.weights[:, n_old:] if features is None else features], axis=1)
-    return samples._replace(draws=_align_lines(samples.draws, own), weights=weights)
+    return samples._replace(draws=_align_lines(samples.draws, own), reliabilities=reliabilities, weights=weights)
 
 
 def _align_lines(table: npt.NDArray[Any], places: IndexArray) -> npt.NDArray[Any]:

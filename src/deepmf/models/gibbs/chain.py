@@ -2,7 +2,9 @@
 
 The model. With m the mean of all values and s their standard deviation,
 
-    x_ij = m + s (b_i + c_j + u_i'v_j + noise),   noise ~ Normal(0, 1 / alpha).
+    x_ij = m + s (b_i + c_j + u_i'v_j + noise),   noise ~ Normal(0, 1 / (alpha g_i h_j)).
+
+Entries of some rows and columns are more reliable than others: g_i and h_j ~ Gamma with mean 1.
 
 Let p_i = (u_i, b_i) be the D = d + 1 factors of a row, and q_j = (v_j, c_j) those of a column. Their priors are
 
@@ -19,7 +21,8 @@ conjugate priors:
     lambda ~ Gamma, alpha ~ Gamma
 
 One iteration draws each of them given all others: (mean, precision), W, lambda of both sides (`prior.py`), then all
-rows given the columns and all columns given the rows (`posterior.py`), then alpha. Some iterations are kept as samples.
+rows given the columns and all columns given the rows, with their reliabilities (`posterior.py`), then alpha. Some
+iterations are kept as samples.
 """
 
 from __future__ import annotations
@@ -33,16 +36,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.gibbs.posterior import AxisPosterior, AxisSolver
+from deepmf.models.gibbs.posterior import AxisPosterior, AxisSolver, RowFit
 from deepmf.models.gibbs.prior import LINK_EVERY, Inputs, Prior, draw_prior
 from deepmf.nn.ranks import Ranks
 from deepmf.training.runtime import make_generator
 
 # Shape and rate of the Gamma prior of alpha, whose mean of 1 explains nothing.
 _ALPHA_SHAPE, _ALPHA_RATE = 1.0, 1.0
+
+# The prior of a reliability counts as so many entries of usual noise.
+_RELIABILITY_COUNT = 100.0
 
 # Sweeps of ridge regressions from which a chain starts, with this precision and noise, in standard deviations; and the
 # lambda that it starts from. Lambda moves slowly. From 2 instead of its prior mean of 10, held-out errors after 30
@@ -56,12 +62,21 @@ def draw_alpha(n_entries: float, squared_error: float, numbers: np.random.Genera
     return float(numbers.gamma(_ALPHA_SHAPE + n_entries / 2.0, 1.0 / (_ALPHA_RATE + squared_error / 2.0)))
 
 
+def draw_reliabilities(fit: RowFit, totals: FloatArray, alpha: float, numbers: np.random.Generator) -> Tensor:
+    """Draw the reliabilities (rows,) of rows with some numbers of entries from their Gamma posteriors."""
+    drawn = numbers.standard_gamma((_RELIABILITY_COUNT + totals) / 2.0)
+    errors = fit.squared_errors
+    return torch.from_numpy(drawn).to(errors) / ((_RELIABILITY_COUNT + alpha * errors) / 2.0)
+
+
 class Parameters(NamedTuple):
     """The parameters of a chain that the next iteration depends on."""
 
     rows: Prior
     columns: Prior
     alpha: float
+    row_reliabilities: Tensor  # (rows,)
+    column_reliabilities: Tensor  # (columns,)
 
 
 class GibbsSampler:
@@ -97,13 +112,14 @@ class GibbsSampler:
         rows, columns = (
             _start_prior(inputs, size, start_lambda, device) for inputs in (self.row_inputs, self.column_inputs)
         )
-        self.parameters = Parameters(rows, columns, _START_ALPHA)
+        reliabilities = self.row_factors.new_ones(n_rows), self.row_factors.new_ones(n_columns)
+        self.parameters = Parameters(rows, columns, _START_ALPHA, *reliabilities)
 
     def set_entries(self, entries: EntryStore) -> None:
         """Sample given these entries from now on."""
         n_rows, n_columns = entries.train.shape
         by_row, by_column = entries.row_entries(np.arange(n_rows)), entries.column_entries(np.arange(n_columns))
-        self.n_entries = float(by_row.totals.sum())
+        self._row_totals, self._column_totals = by_row.totals, by_column.totals
         where: dict[str, Any] = {"device": self._device, "ranks": self._ranks}
         self.rows = AxisSolver(by_row, self.units.standardise(by_row.values), n_others=n_columns, **where)
         self.columns = AxisSolver(by_column, self.units.standardise(by_column.values), n_others=n_rows, **where)
@@ -112,7 +128,7 @@ class GibbsSampler:
 
     def start(self) -> None:
         """Move from random factors to ridge regressions of all rows and columns in turn."""
-        rows, columns, alpha = self.parameters
+        rows, columns, alpha, *_ = self.parameters
         for _ in range(_START_SWEEPS):
             zeros = torch.zeros_like(self.row_factors), torch.zeros_like(self.column_factors)
             self.row_factors = self.rows.draw(self.column_factors, zeros[0], rows.precision, alpha).means
@@ -130,7 +146,8 @@ class GibbsSampler:
         )
         self.row_factors = samples["rows.draws"][slot].float()
         self.column_factors = samples["columns.draws"][slot].float()
-        self.parameters = Parameters(rows, columns, float(samples["alphas"][slot]))
+        reliabilities = (samples[f"{axis}.reliabilities"][slot].float() for axis in ("rows", "columns"))
+        self.parameters = Parameters(rows, columns, float(samples["alphas"][slot]), *reliabilities)
 
     def iterate(self, epoch: int) -> Iteration:
         """Draw everything once."""
@@ -142,26 +159,37 @@ class GibbsSampler:
             return torch.randn(count, size, generator=generator, dtype=torch.float32, device=self._device)
 
         has_link = epoch % LINK_EVERY[self._device.type == "cuda"] == 0
-        rows, columns, alpha = self.parameters
+        rows, columns, alpha, own, others = self.parameters
         rows = draw_prior(rows, self.row_factors, self.row_inputs, numbers, noise if has_link else None)
         columns = draw_prior(columns, self.column_factors, self.column_inputs, numbers, noise if has_link else None)
         given = self.column_factors
         averages = self.row_inputs.average(rows.weights), self.column_inputs.average(columns.weights)
         row_means = rows.mean + self.row_inputs.multiply(rows.weights, averages[0])
-        drawn = self.rows.draw(given, row_means, rows.precision, alpha, noise=noise(len(row_means)))
+        drawn = self.rows.draw(
+            *(given, row_means, rows.precision, alpha),
+            other_reliabilities=others,
+            reliabilities=own,
+            noise=noise(len(row_means)),
+        )
+        own = draw_reliabilities(drawn.fit, self._row_totals, alpha, numbers)
+        used = Parameters(rows, columns, alpha, own, others)
         column_means = columns.mean + self.column_inputs.multiply(columns.weights, averages[1])
         other = self.columns.draw(
-            drawn.draws, column_means, columns.precision, alpha, noise=noise(len(column_means)), with_error=True
+            *(drawn.draws, column_means, columns.precision, alpha),
+            other_reliabilities=own,
+            reliabilities=others,
+            noise=noise(len(column_means)),
         )
-        assert other.squared_error is not None
+        others = draw_reliabilities(other.fit, self._column_totals, alpha, numbers)
+        error, total = (float((others.double() * each).sum()) for each in other.fit)
         self.row_factors, self.column_factors = drawn.draws.contiguous(), other.draws.contiguous()
-        self.parameters = Parameters(rows, columns, draw_alpha(self.n_entries, other.squared_error, numbers))
+        alpha = draw_alpha(float(self._row_totals.sum()), error, numbers)
+        self.parameters = Parameters(rows, columns, alpha, own, others)
         centres = (
             self.row_inputs.find_centre(drawn.draws, rows, averages[0]),
             self.column_inputs.find_centre(given, columns, averages[1]),
         )
-        used = Parameters(rows, columns, alpha)
-        return Iteration(drawn, other, given, used, averages, centres, other.squared_error / self.n_entries)
+        return Iteration(drawn, other, given, used, averages, centres, error / total)
 
 
 class Iteration(NamedTuple):
@@ -173,7 +201,7 @@ class Iteration(NamedTuple):
     parameters: Parameters
     averages: tuple[Tensor, Tensor]  # the average inputs of rows, and of columns, times their weights
     centres: tuple[Tensor, Tensor]  # by `Inputs.find_centre`
-    mean_squared_error: float
+    mean_squared_error: float  # in which entries count by their reliability
 
     def predict(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Return the products of conditional means of pairs of positions, in units of the chain."""
@@ -220,6 +248,7 @@ class AxisSamples(NamedTuple):
     """The kept samples of one side: draws of all rows, and what the posterior of a row depends on."""
 
     draws: npt.NDArray[Any]  # (samples, rows, D) in half precision
+    reliabilities: npt.NDArray[Any]  # (samples, rows) in half precision
     weights: npt.NDArray[Any]  # W, (samples, inputs, D) in half precision
     means: npt.NDArray[Any]  # (samples, D)
     averages: npt.NDArray[Any]  # (samples, D) the average inputs times W
@@ -261,6 +290,7 @@ class SampleRing:
         for axis, inputs in (("rows", rows), ("columns", columns)):
             self.tensors |= {
                 f"{axis}.draws": torch.zeros(n_samples, inputs.n_vectors, size, dtype=torch.float16, device=device),
+                f"{axis}.reliabilities": torch.ones(n_samples, inputs.n_vectors, dtype=torch.float16, device=device),
                 f"{axis}.weights": torch.zeros(n_samples, sum(inputs.blocks), size, dtype=torch.float16, device=device),
                 f"{axis}.means": torch.zeros(n_samples, size, dtype=torch.float32, device=device),
                 f"{axis}.averages": torch.zeros(n_samples, size, dtype=torch.float32, device=device),
@@ -273,14 +303,24 @@ class SampleRing:
         """Store an iteration: the rows it drew, and the columns that they were drawn given."""
         parameters = iteration.parameters
         self.tensors["alphas"][slot] = parameters.alpha
-        for axis, factors, prior, average, centre in (
-            ("rows", iteration.rows.draws, parameters.rows, iteration.averages[0], iteration.centres[0]),
-            ("columns", iteration.given, parameters.columns, iteration.averages[1], iteration.centres[1]),
+        for at, (axis, factors, prior, reliabilities) in enumerate(
+            (
+                ("rows", iteration.rows.draws, parameters.rows, parameters.row_reliabilities),
+                ("columns", iteration.given, parameters.columns, parameters.column_reliabilities),
+            )
         ):
             inputs = torch.cat([factors[:, :-1], torch.ones_like(factors[:, :1])], dim=1)
-            moment = inputs.mT @ inputs / len(inputs)
-            kept = factors, prior.weights, prior.mean, average, centre, prior.precision, moment
-            for name, tensor in zip(AxisSamples._fields, kept, strict=True):
+            kept = {
+                "draws": factors,
+                "reliabilities": reliabilities,
+                "weights": prior.weights,
+                "means": prior.mean,
+                "averages": iteration.averages[at],
+                "centres": iteration.centres[at],
+                "precisions": prior.precision,
+                "moments": inputs.mT @ inputs / len(inputs),
+            }
+            for name, tensor in kept.items():
                 self.tensors[f"{axis}.{name}"][slot] = tensor
 
     def take(self, slots: Tensor) -> Samples:
@@ -292,45 +332,29 @@ class SampleRing:
         return Samples(rows, columns, arrays["alphas"])
 
 
-class Chain(NamedTuple):
-    """The kept samples of a chain, and its predictions of some pairs in the units of the values."""
-
-    samples: Samples
-    predictions: LatentArray  # (pairs,)
-
-
 def run_chain(
     entries: EntryStore,
     units: Units,
-    row_at: IndexArray,
-    column_at: IndexArray,
     *,
     latent_size: int,
     iterations: int,
     n_samples: int,
     seed: int,
     device: torch.device,
-) -> Chain:
-    """Run a chain, and keep samples that are evenly spaced in its last two thirds, the last iteration among them.
-
-    row_at, column_at: the positions of the pairs to predict.
-    """
+) -> Samples:
+    """Run a chain; return samples that are evenly spaced in its last two thirds, the last iteration among them."""
     sampler = GibbsSampler(entries, units, latent_size=latent_size, seed=seed, device=device)
     n_usable = iterations - iterations // 3
     thinning = -(-n_usable // n_samples)
     n_kept, size = -(-n_usable // thinning), sampler.row_factors.shape[1]
     ring = SampleRing(n_kept, size, rows=sampler.row_inputs, columns=sampler.column_inputs, device=device)
-    rows, columns = (torch.from_numpy(each).to(device) for each in (row_at, column_at))
-    products = torch.zeros(rows.numel(), dtype=torch.float32, device=device)
     sampler.start()
     for epoch in range(iterations):
         iteration = sampler.iterate(epoch)
         slot, is_other = divmod(iterations - 1 - epoch, thinning)
         if slot < n_kept and not is_other:
             ring.keep(n_kept - 1 - slot, iteration)
-            products += iteration.predict(rows, columns)
-    predictions: LatentArray = (units.mean + units.deviation / n_kept * products).cpu().numpy()
-    return Chain(ring.take(torch.arange(n_kept)), predictions)
+    return ring.take(torch.arange(n_kept))
 
 
 def compute_effective_size(series: FloatArray) -> float:

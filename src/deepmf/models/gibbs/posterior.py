@@ -56,7 +56,14 @@ class AxisPosterior(NamedTuple):
     means: Tensor  # (rows, D)
     draws: Tensor  # (rows, D)
     variances: Tensor  # (rows,) of products with columns, averaged over these; empty unless asked for
-    squared_error: float | None  # of all entries, by the draws; None unless asked for
+    fit: RowFit
+
+
+class RowFit(NamedTuple):
+    """How well draws fit the entries of each row, which count by the reliability of their columns."""
+
+    squared_errors: Tensor  # (rows,) the weighted sum of squared errors
+    totals: Tensor  # (rows,) the sum of the weights
 
 
 class AxisSolver:
@@ -64,7 +71,8 @@ class AxisSolver:
 
     With the table G of (v_j, 1) of a row's entries, and t their values less the effects c_j, the posterior of p_i is
     normal with precision A = alpha G'G + precision and mean A^-1 (alpha G't + precision prior_i). An entry of weight w
-    counts as w entries: its line of G and of t is multiplied by the root of w. Ranks that are given divide the rows.
+    counts as w entries, times the reliability of its column: its line of G and of t is multiplied by the root of both.
+    Ranks that are given divide the rows.
     """
 
     def __init__(
@@ -90,9 +98,10 @@ class AxisSolver:
         precision: Tensor,
         alpha: float,
         *,
+        other_reliabilities: Tensor | None = None,
+        reliabilities: Tensor | None = None,
         noise: Tensor | None = None,
         moment: Tensor | None = None,
-        with_error: bool = False,
     ) -> AxisPosterior:
         """Return the posterior of every row given the factors of the columns.
 
@@ -100,29 +109,28 @@ class AxisSolver:
         ----------
         others
             Factors (columns, D).
+        other_reliabilities, reliabilities
+            Those of the columns, and of the rows, whose alpha is multiplied by them; default: 1.
         prior_means
             (rows, D); rows without entries have their prior.
         noise
             Standard normal numbers (rows, D) that make the draws; default: the draws are the means.
         moment
             Mean (D, D) of (v_j, 1)(v_j, 1)' over columns. With it, variances are computed: tr(A^-1 moment).
-        with_error
-            Compute the squared error.
         """
         prior_draws = prior_means if noise is None else prior_means + noise @ invert_root(precision)
+        ones = others.new_ones(max(len(others), len(prior_means)))
+        roots = ones[: len(others)] if other_reliabilities is None else other_reliabilities.sqrt()
+        strengths = alpha * (ones[: len(prior_means)] if reliabilities is None else reliabilities)
+        given = others, roots, prior_means, prior_draws, precision, strengths
         if self._recorded is not None and noise is not None and moment is None:
-            strength = torch.tensor(alpha, dtype=others.dtype, device=others.device)
-            found = self._recorded(others, prior_means, prior_draws, precision, strength, noise)
+            found = self._recorded(*given, noise)
         else:
-            given = others, prior_means, prior_draws, precision, alpha, noise
-            found = _draw_all(self._batches, *given, moment=moment, with_error=with_error)
-        means, draws, variances, squared_error = found
-        error = float(squared_error) if with_error else None
+            found = _draw_all(self._batches, *given, noise, moment)
         if self._ranks is not None:
-            means, draws, variances = (self._join(each, self._ranks) for each in (means, draws, variances))
-            if error is not None:
-                error = float(self._ranks.sum_(torch.tensor(error, dtype=torch.float64, device=self.device)))
-        return AxisPosterior(means, draws, variances, error)
+            found = tuple(self._join(each, self._ranks) for each in found)
+        means, draws, variances, squared_errors, totals = found
+        return AxisPosterior(means, draws, variances, RowFit(squared_errors, totals))
 
     def _join(self, lines: Tensor, ranks: Ranks) -> Tensor:
         """Return the lines (rows, ...) of all ranks; the first has the rows without entries."""
@@ -137,32 +145,35 @@ class AxisSolver:
 def _draw_all(
     batches: Sequence[Batch],
     others: Tensor,
+    roots: Tensor,
     prior_means: Tensor,
     prior_draws: Tensor,
     precision: Tensor,
-    alpha: float | Tensor,
+    strengths: Tensor,
     noise: Tensor | None,
-    *,
     moment: Tensor | None = None,
-    with_error: bool = True,
 ) -> tuple[Tensor, ...]:
-    """Return means, draws, variances and the squared error, as `AxisSolver.draw` does; 0 for what is not asked for."""
-    table = make_table(others)
+    """Return means, draws, variances, squared errors and totals, as `AxisSolver.draw` does.
+
+    roots: of the reliabilities of columns, (columns,). strengths: the alpha of each row times its reliability, (rows,).
+    """
+    table, padded_roots = make_table(others, roots), torch.cat([roots, roots.new_zeros(1)])
     means, draws = prior_means.clone(), prior_draws.clone()
     root = None if moment is None else torch.linalg.cholesky(_add_jitter(moment))
     variances = means.new_empty(0) if root is None else _compute_traces(precision[None], root).repeat(len(means))
+    errors, totals = torch.zeros_like(strengths), torch.zeros_like(strengths)
 
-    def solve(batch: Batch) -> Tensor | None:
-        grams, at = compute_grams(batch, table), batch.positions
-        found = solve_grams(grams, prior_means[at], precision, alpha, None if noise is None else noise[at])
+    def solve(batch: Batch) -> None:
+        grams, at = compute_grams(batch, table, padded_roots), batch.positions
+        own = strengths[at, None, None]
+        found = solve_grams(grams, prior_means[at], precision, own, None if noise is None else noise[at])
         means[at], draws[at] = found.means, found.draws
         if root is not None:
-            variances[at] = _compute_traces(alpha * grams[:, :-1, :-1] + precision, root)
-        return _sum_squared_errors(grams, found.draws) if with_error else None
+            variances[at] = _compute_traces(own * grams[:, :-1, :-1] + precision, root)
+        errors[at], totals[at] = _sum_squared_errors(grams, found.draws), grams[:, -2, -2]
 
-    errors = run_batches(solve, batches, table.device)
-    nothing = torch.zeros((), dtype=torch.float64, device=table.device)
-    return means, draws, variances, sum(errors, nothing) if with_error else nothing
+    run_batches(solve, batches, table.device)
+    return means, draws, variances, errors, totals
 
 
 def invert_root(precision: Tensor) -> Tensor:
@@ -250,29 +261,36 @@ def run_batches(solve: Callable[[Batch], Any], batches: Sequence[Batch], device:
         torch.set_num_threads(before)
 
 
-def make_table(factors: Tensor) -> Tensor:
-    """Return (v_j, 1, -c_j) for each column, and zeros for padding: (columns + 1, D + 1)."""
+def make_table(factors: Tensor, roots: Tensor) -> Tensor:
+    """Return (v_j, 1, -c_j) times a root for each column, and zeros for padding: (columns + 1, D + 1)."""
     table = factors.new_zeros(factors.shape[0] + 1, factors.shape[1] + 1)
     table[:-1, :-2], table[:-1, -2], table[:-1, -1] = factors[:, :-1], 1.0, -factors[:, -1]
+    table[:-1] *= roots[:, None]
     return table
 
 
-def compute_grams(batch: Batch, table: Tensor) -> Tensor:
-    """Return the Gram matrices (rows, D + 1, D + 1) of (v_j, 1, x_ij - c_j) over each row's entries."""
+def compute_grams(batch: Batch, table: Tensor, roots: Tensor | None = None) -> Tensor:
+    """Return the Gram matrices (rows, D + 1, D + 1) of (v_j, 1, x_ij - c_j) over each row's entries.
+
+    roots: (columns + 1,) those that the lines of `table` are multiplied by; default: 1.
+    """
     grams = table.new_empty(batch.positions.numel(), table.shape[1], table.shape[1])
     on_gpu, first = table.device.type == "cuda", 0
     for group in batch.groups:
         own = grams[first : first + group.positions.numel()]
         first += group.positions.numel()
+        values = group.values
+        if roots is not None:
+            values = values * roots.index_select(0, group.others.view(-1)).view_as(values)
         if on_gpu:
             gathered = table.index_select(0, group.others.view(-1)).view(*group.others.shape, -1)
-            gathered[..., -1] += group.values
+            gathered[..., -1] += values
             if group.roots is not None:
                 gathered *= group.roots[..., None]
             torch.bmm(gathered.mT, gathered, out=own)
         else:  # numpy's products of a matrix with its own transpose take half the time
             lines = table.numpy().take(group.others.numpy(), axis=0)
-            lines[..., -1] += group.values.numpy()
+            lines[..., -1] += values.numpy()
             if group.roots is not None:
                 lines *= group.roots.numpy()[..., None]
             np.matmul(lines.swapaxes(1, 2), lines, out=own.numpy())
@@ -287,9 +305,9 @@ class GroupPosterior(NamedTuple):
 
 
 def solve_grams(
-    grams: Tensor, prior_means: Tensor, precision: Tensor, alpha: float | Tensor, noise: Tensor | None
+    grams: Tensor, prior_means: Tensor, precision: Tensor, alpha: Tensor, noise: Tensor | None
 ) -> GroupPosterior:
-    """Return the posterior means A^-1 r, and draws A^-1 r + L'^-1 noise, where A = LL'.
+    """Return the posterior means A^-1 r, and draws A^-1 r + L'^-1 noise, where A = LL'; alpha is (rows, 1, 1).
 
     The last line of the Cholesky factor of the matrix with the blocks A and r is L^-1 r.
     """
@@ -313,9 +331,9 @@ def solve_grams(
 
 
 def _sum_squared_errors(grams: Tensor, factors: Tensor) -> Tensor:
-    """Return the sum of |t - Gp|^2 over rows, from their Gram matrices."""
+    """Return |t - Gp|^2 of each row, from its Gram matrix."""
     weights = torch.cat([-factors, torch.ones_like(factors[:, :1])], dim=1)
-    return ((grams @ weights[..., None])[..., 0] * weights).sum(dtype=torch.float64)
+    return ((grams @ weights[..., None])[..., 0] * weights).sum(1).clamp_min(0.0)
 
 
 def _compute_traces(matrices: Tensor, root: Tensor) -> Tensor:

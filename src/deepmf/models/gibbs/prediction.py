@@ -27,6 +27,7 @@ from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.distribution import PredictiveDistribution, find_support
 from deepmf.models.gibbs.chain import AxisSamples, Samples, Units
@@ -206,6 +207,7 @@ class _FoldIn:
             means,
             self._copy(own.precisions[sample]),
             alpha,
+            other_reliabilities=self._copy(others.reliabilities[sample][self._used]),
             noise=noise,
             moment=self._copy(others.moments[sample]) if noise is None else None,
         )
@@ -301,11 +303,19 @@ def encode_all(
     encoder = SampleEncoder(units, samples, device).narrow(entries)
     rows = Latents(encoder.rows(entries.row_entries(np.arange(n_rows))))
     columns = Latents(encoder.columns(entries.column_entries(np.arange(n_columns))))
-    noise = float(np.sqrt((1.0 / samples.alphas.astype(np.float64)).mean())) * units.deviation
+    noise = _find_noise(samples, entries.train) * units.deviation
     support = find_support(entries.train, n_bins=n_bins)
     unit_boundaries = np.array(support.boundaries, dtype=np.float32)
     readout = calibrate(entries.scale, np.array(support.values), unit_boundaries, noise, None)
     return SamplePredictor(rows, columns, encoder.on_cpu(), readout, N_BESIDE)
+
+
+def _find_noise(samples: Samples, train: ObservedMatrix) -> float:
+    """Return the standard deviation of the noise of an average entry, in units of the chain."""
+    variances = 1.0 / samples.alphas.astype(np.float64)
+    for axis, counts in ((samples.rows, train.row_counts), (samples.columns, train.column_counts)):
+        variances *= np.average(1.0 / axis.reliabilities.astype(np.float64), axis=1, weights=counts)
+    return float(np.sqrt(variances.mean()))
 
 
 class HeldOut(NamedTuple):
@@ -414,6 +424,7 @@ def _load_axis(tensors: Tensors, axis: str, n_samples: int, n_vectors: int, n_in
     """Return the stored samples of one side; raise `BadModelFile` for anything else."""
     shapes: dict[str, tuple[str, tuple[int, ...]]] = {
         "draws": ("float16", (n_samples, n_vectors, size)),
+        "reliabilities": ("float16", (n_samples, n_vectors)),
         "weights": ("float16", (n_samples, n_inputs, size)),
         "means": ("float32", (n_samples, size)),
         "averages": ("float32", (n_samples, size)),
@@ -424,6 +435,8 @@ def _load_axis(tensors: Tensors, axis: str, n_samples: int, n_vectors: int, n_in
     found = AxisSamples(
         *(read_numbers(tensors, f"samples.{axis}.{name}", kind, shape) for name, (kind, shape) in shapes.items())
     )
+    if not np.all(found.reliabilities > 0):
+        raise BadModelFile(f"the stored reliabilities of {axis} must be above 0")
     for name, matrices in (("precisions", found.precisions), ("moments", found.moments)):
         if np.linalg.eigvalsh(matrices.astype(np.float64)).min() < (1e-12 if name == "precisions" else -1e-4):
             raise BadModelFile(f"the stored {name} of {axis} must be positive definite")

@@ -463,26 +463,18 @@ def fit_samples(
         size = max(_FEWEST_SAMPLED, min(_MOST_SAMPLED[device.type == "cuda"], wanted))
     try:
         units = Units.of(train)
-        chain = run_chain(
-            seen,
-            units,
-            held_out.rows,
-            held_out.columns,
-            latent_size=size,
-            iterations=iterations,
-            n_samples=n_samples,
-            seed=seed,
-            device=device,
+        samples = run_chain(
+            seen, units, latent_size=size, iterations=iterations, n_samples=n_samples, seed=seed, device=device
         )
+        model = SampledModel(SampleEncoder(units, samples, device).narrow(seen))
+        columns = np.zeros((train.shape[1], model.width), dtype=np.float32)
+        latents = model.solve(columns, seen)
     except torch.OutOfMemoryError:
         raise
     except (np.linalg.LinAlgError, RuntimeError, ValueError):  # a posterior that single precision cannot draw from
         return None
-    if not np.all(np.isfinite(chain.predictions)):
-        return None
-    model = SampledModel(SampleEncoder(units, chain.samples, device).narrow(seen))
-    columns = np.zeros((train.shape[1], model.width), dtype=np.float32)
-    return LinearFit(model, columns, chain.predictions - np.float32(units.mean))
+    predictions = latents.predict(held_out.rows, held_out.columns)
+    return LinearFit(model, columns, predictions, latents) if np.all(np.isfinite(predictions)) else None
 
 
 def bound_linear_width(*, size: int | None, iterations: int, n_samples: int, is_gpu: bool) -> int:
