@@ -41,9 +41,9 @@ class Effort(NamedTuple):
 
 
 _ON_CPU = {
-    "quick": Effort(1, 128, 0.1, passes=3, most_passes=10, most_blocks=100, views=4, landmarks=64, iterations=30),
-    "normal": Effort(1, 128, 0.1, passes=20, most_passes=25, most_blocks=25, views=8, landmarks=128, iterations=60),
-    "best": Effort(1, 512, 0.3, passes=45, most_passes=45, most_blocks=50, views=16, landmarks=256, iterations=150),
+    "quick": Effort(1, 128, 0.1, passes=3, most_passes=10, most_blocks=100, views=4, landmarks=64, iterations=60),
+    "normal": Effort(1, 128, 0.1, passes=20, most_passes=25, most_blocks=25, views=8, landmarks=128, iterations=120),
+    "best": Effort(1, 512, 0.3, passes=45, most_passes=45, most_blocks=50, views=16, landmarks=256, iterations=300),
 }
 
 _ON_GPU = {
@@ -87,7 +87,7 @@ _LARGE, _MOST_LANDMARKS, _MOST_SAMPLES = 3_000_000, 512, 20
 _LEAST_FACTOR, _LARGEST_FACTOR, _ENOUGH_ITERATIONS, _FEWEST_SAMPLED = 0.5, 2.0, 400, 5_000
 
 # Samples of the linear part, and how often the validation error is computed, on a CPU and on a GPU.
-_SAMPLES = {False: 10, True: 32}
+_SAMPLES = {False: 20, True: 32}
 _VALIDATIONS = {False: 4, True: 12}
 
 
