@@ -198,6 +198,9 @@ def test_alpha_and_lambda_follow_their_gamma_posteriors() -> None:
     for row, (count, error) in enumerate(((8, 3.0), (0, 0.0))):
         expected = scipy.stats.gamma((100 + count) / 2, scale=2 / (100 + 2.0 * error))
         assert scipy.stats.kstest(reliabilities[:, row], expected.cdf).pvalue > 1e-3
+    extremes = RowFit(torch.tensor([1e9, 0.0]), torch.ones(2))
+    found = draw_reliabilities(extremes, np.array([5.0, 1e7]), 2.0, numbers).half()
+    assert found.tolist() == pytest.approx([1e-3, 1e3], rel=1e-3)
     weights, precision = torch.randn(6, 2, generator=torch.Generator().manual_seed(0)).double(), random_precision(2)
     drawn = np.stack([draw_lambdas(weights, torch.from_numpy(precision), [4, 2], numbers).numpy() for _ in range(2000)])
     for block, part in enumerate((weights[:4].numpy(), weights[4:].numpy())):

@@ -47,8 +47,8 @@ from deepmf.training.runtime import make_generator
 # Shape and rate of the Gamma prior of alpha, whose mean of 1 explains nothing.
 _ALPHA_SHAPE, _ALPHA_RATE = 1.0, 1.0
 
-# The prior of a reliability counts as so many entries of usual noise.
-_RELIABILITY_COUNT = 100.0
+# The prior of a reliability counts as so many entries of usual noise. Half precision holds the smallest and largest.
+_RELIABILITY_COUNT, _RELIABILITIES = 100.0, (1e-3, 1e3)
 
 # Sweeps of ridge regressions from which a chain starts, with this precision and noise, in standard deviations; and the
 # lambda that it starts from. Lambda moves slowly. From 2 instead of its prior mean of 10, held-out errors after 30
@@ -66,7 +66,8 @@ def draw_reliabilities(fit: RowFit, totals: FloatArray, alpha: float, numbers: n
     """Draw the reliabilities (rows,) of rows with some numbers of entries from their Gamma posteriors."""
     drawn = numbers.standard_gamma((_RELIABILITY_COUNT + totals) / 2.0)
     errors = fit.squared_errors
-    return torch.from_numpy(drawn).to(errors) / ((_RELIABILITY_COUNT + alpha * errors) / 2.0)
+    reliabilities = torch.from_numpy(drawn).to(errors) / ((_RELIABILITY_COUNT + alpha * errors) / 2.0)
+    return reliabilities.clamp(*_RELIABILITIES)
 
 
 class Parameters(NamedTuple):

@@ -109,10 +109,10 @@ class AxisSolver:
         ----------
         others
             Factors (columns, D).
-        other_reliabilities, reliabilities
-            Those of the columns, and of the rows, whose alpha is multiplied by them; default: 1.
         prior_means
             (rows, D); rows without entries have their prior.
+        other_reliabilities, reliabilities
+            Those of the columns, and of the rows, whose alpha is multiplied by them; default: 1.
         noise
             Standard normal numbers (rows, D) that make the draws; default: the draws are the means.
         moment
@@ -177,7 +177,7 @@ def _draw_all(
 
 
 def invert_root(precision: Tensor) -> Tensor:
-    """Return L^-1 of the Cholesky factor L of a precision: rows of `noise @ L^-1` have it. NaN where there is none.
+    """Return L^-1, by which standard normal numbers get a precision LL': `noise @ L^-1`; NaN where there is no L.
 
     Nothing waits for a GPU.
     """
