@@ -228,7 +228,7 @@ def test_steps_are_recorded_while_another_thread_allocates() -> None:
 @pytest.fixture(scope="module")
 def sampled() -> OrdinalDMF:
     """One whose linear part has samples of the posterior."""
-    model = OrdinalDMF(**WITH_LINEAR | {"linear_iterations": 20}).fit(LARGER)
+    model = OrdinalDMF(**WITH_LINEAR | {"linear_iterations": 20, "linear_samples": 10}).fit(LARGER)
     assert model.chosen_on_entries_["linear_samples"] == 7
     return model
 

@@ -47,7 +47,7 @@ from deepmf.training.runtime import make_generator
 # Shape and rate of the Gamma prior of alpha, whose mean of 1 explains nothing.
 _ALPHA_SHAPE, _ALPHA_RATE = 1.0, 1.0
 
-# The prior of a reliability counts as so many entries of usual noise. Half precision holds the smallest and largest.
+# The prior of a reliability counts as this many entries of usual noise. Half precision holds the smallest and largest.
 _RELIABILITY_COUNT, _RELIABILITIES = 100.0, (1e-3, 1e3)
 
 # Sweeps of ridge regressions from which a chain starts, with this precision and noise, in standard deviations; and the
