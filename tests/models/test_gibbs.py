@@ -253,7 +253,7 @@ def quantities(sampler: GibbsSampler) -> list[float]:
 @pytest.mark.slow
 def test_true_quantities_have_uniform_ranks_among_the_draws_of_the_sampler() -> None:
     # Simulation-based calibration (Talts et al., 2018): parameters come from the prior.
-    numbers, ranks = np.random.default_rng(9), []
+    numbers, ranks = np.random.default_rng(8), []
     for number in range(24):
         matrix, truth = simulate(numbers, 8, 7, 2)
         sampler = GibbsSampler(EntryStore.of(matrix), Units(0.0, 1.0), latent_size=1, seed=number, device=CPU)
