@@ -11,12 +11,13 @@ from tests.models.contract import ModelContract
 from deepmf.data import split_entries
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, NotBetterThanMeans
+from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.models.bayesian import BayesianMF, choose_settings, choose_start_lambda
-from deepmf.models.gibbs.prediction import HeldOut, SampleEncoder, SampleReadout, calibrate
+from deepmf.models.gibbs.prediction import N_BESIDE, HeldOut, SampleEncoder, SampleReadout, calibrate
 from deepmf.models.loading import load
 from deepmf.models.predictor import Readout
 from deepmf.training.settings import EFFORTS
@@ -83,9 +84,20 @@ def test_noisy_rows_and_columns_are_less_reliable() -> None:
         for row in (*range(10), *range(40, 50))
     ]
     assert np.mean(spreads[:10]) > 1.1 * np.mean(spreads[10:])
-    # Those of a new row have the noise of an average one.
-    new = model.extend(ObservedMatrix.from_entries([80, 80], [30, 31], [1.0, -1.0], model.scale_))
-    assert np.isfinite(new.draw([80] * 5, [40, 41, 42, 43, 44], 20)).all()
+
+    # Their intervals are wider, too, also those of a new row with the entries of a noisy one.
+    def measure_width(fitted: BayesianMF, row: int, columns: IndexArray) -> float:
+        lower, upper = fitted.predict_interval([row] * len(columns), columns)
+        return float(np.mean(upper - lower))
+
+    noisy, usual = np.arange(15), np.arange(15, 60)
+    widths = [np.mean([measure_width(model, row, usual) for row in rows]) for rows in (range(20), range(20, 80))]
+    assert widths[0] > 1.3 * widths[1]
+    of_columns = [np.mean([measure_width(model, row, each) for row in range(20, 80)]) for each in (noisy, usual)]
+    assert of_columns[0] > 1.3 * of_columns[1]
+    known = np.flatnonzero(~np.isnan(values[0]))
+    copied = ObservedMatrix.from_entries([80] * known.size, known, values[0, known], model.scale_)
+    assert measure_width(model.extend(copied), 80, usual) == pytest.approx(measure_width(model, 0, usual), rel=1e-3)
 
 
 @pytest.mark.slow
@@ -114,7 +126,7 @@ def test_intervals_hold_what_they_state_and_widen_where_little_is_known(ratings:
     assert 0.7 < np.mean((lower <= values) & (values <= upper)) < 0.9
     new = model.extend(ObservedMatrix.from_entries(["new"], columns[:1], [5], model.scale_))
     known, unknown = (
-        each.predictor_.rows.take(np.array([at]))[0, -2] for each, at in ((model, 0), (new, len(model.row_labels_)))
+        each.predictor_.rows.take(np.array([at]))[0, -4] for each, at in ((model, 0), (new, len(model.row_labels_)))
     )
     assert unknown > 1.3 * known
 
@@ -160,7 +172,7 @@ def test_a_column_without_entries_is_the_average_column_of_all_entries(ratings: 
     assert isinstance(encoder, SampleEncoder)
     nothing = entries.column_entries(np.array([0]))._replace(starts=np.zeros(2, dtype=np.int64))
     nothing = nothing._replace(others=nothing.others[:0], values=nothing.values[:0], features=None)
-    found = encoder.columns(nothing)[0, :-5].reshape(-1, 3)
+    found = encoder.columns(nothing)[0, :-N_BESIDE].reshape(-1, 3)
     columns, shares = encoder.samples.columns, train.column_counts / train.n_entries
     if featured:
         table = entries.column_entries(np.arange(train.shape[1])).features.to_sparse().toarray()  # type: ignore[union-attr]
@@ -219,10 +231,11 @@ def test_cutpoints_predict_levels_as_often_as_they_occur(model: BayesianMF) -> N
     means = generator.normal(3.4, 0.6, 4000)
     shown = np.searchsorted([1.2, 2.0, 3.5, 4.8], means + 0.9 * generator.standard_normal(4000)) + 1.0
     readout = model.predictor_.readout
-    held_out = HeldOut(means, np.zeros(4000), shown)
+    spreads = np.column_stack([np.zeros(4000), np.ones(4000)])
+    held_out = HeldOut(means, spreads, shown)
     fitted = calibrate(model.scale_, readout.support, readout.unit_boundaries, 0.7, held_out)
     assert isinstance(fitted, SampleReadout)
-    chances = fitted.distribution(means, np.zeros((4000, 1))).probabilities.mean(axis=0)
+    chances = fitted.distribution(means, spreads).probabilities.mean(axis=0)
     np.testing.assert_allclose(chances, [np.mean(shown == level) for level in range(1, 6)], atol=1e-3)
     np.testing.assert_allclose(fitted.cutpoints, [1.2, 2.0, 3.5, 4.8], atol=0.15)
     assert abs(fitted.spread * 0.7 - 0.9) < 0.08
@@ -237,7 +250,7 @@ def test_diagnostics_name_the_chain_and_are_stored(model: BayesianMF, tmp_path: 
 
 def test_chances_of_liking_are_those_of_the_distribution(ratings: Any, model: BayesianMF) -> None:
     readout = model.predictor_.readout
-    products, spreads = np.array([[2.0, 3.4, 4.9], [1.1, 3.0, 4.2]]), np.array([[0.1], [0.6]])
+    products, spreads = np.array([[2.0, 3.4, 4.9], [1.1, 3.0, 4.2]]), np.array([[0.1, 1.2], [0.6, 0.8]])
     for thresholds in (np.array([4.0, 3.0]), np.array([1.0, 5.0])):
         found = readout.log_exceedance(products, spreads, thresholds)
         np.testing.assert_allclose(found, Readout.log_exceedance(readout, products, spreads, thresholds), atol=1e-9)

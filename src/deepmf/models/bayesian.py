@@ -134,9 +134,8 @@ class GibbsTask:
         self._kept_at = torch.zeros(n_samples, dtype=torch.int64)
         self._counts = torch.zeros(2, dtype=torch.int64)  # samples kept so far, and iterations
         n_validation = 0 if validation is None else validation.values.size
-        self._held_out = torch.zeros(
-            2, n_validation, dtype=torch.float32
-        )  # means and spreads by the first part of the chain
+        # Means and spreads by the first part of the chain.
+        self._held_out = torch.zeros(3, n_validation, dtype=torch.float32)
         self._predicted = torch.zeros(n_samples, n_validation, dtype=torch.float32)
         self.has_started = False
 
@@ -231,14 +230,14 @@ class GibbsTask:
         slots = self._find_usable()
         return self._ring.take(slots[torch.argsort(self._kept_at[slots])])
 
-    def find_held_out(self, predictor: Predictor) -> HeldOut | None:
+    def find_held_out(self, predictor: SamplePredictor) -> HeldOut | None:
         """Return predictions of entries that the chain was not given: of the validation, or by its first part."""
         validation = self._validation
         if validation is None:
             return None
         if self._join_at is not None and int(self._counts[1]) > self._join_at:
-            means, spreads = self._held_out.double().numpy()
-            return HeldOut(means, spreads, validation.values)
+            means, *spreads = self._held_out.double().numpy()
+            return HeldOut(means, np.column_stack(spreads), validation.values)
         return predict_held_out(predictor, validation)
 
     def find_means_error(self) -> float | None:
@@ -276,7 +275,7 @@ class GibbsTask:
             samples = self.find_samples().take_last(_CALIBRATION_SAMPLES)
             predictor = encode_all(self._seen, self.units, samples, self._device, n_bins=self._n_bins)
             held_out = predict_held_out(predictor, self._validation)
-            self._held_out.copy_(torch.from_numpy(np.stack([held_out.means, held_out.spreads])))
+            self._held_out.copy_(torch.from_numpy(np.stack([held_out.means, *held_out.spreads.T])))
             self._counts[0] = 0
         self.sampler.set_entries(self._entries)
         self._has_joined = True
@@ -341,7 +340,8 @@ class BayesianMF(Model):
             raise BadSetting(f"n must be a whole number of at least 1; got {n!r}")
         entries, predictor = self.entries_, self.predictor_
         encoder, readout = predictor.encoder, predictor.readout
-        assert isinstance(encoder, SampleEncoder) and isinstance(readout, SampleReadout)
+        assert isinstance(predictor, SamplePredictor) and isinstance(readout, SampleReadout)
+        assert isinstance(encoder, SampleEncoder)
         pairs = find_pairs(entries, rows, columns, "error")
         generator = make_generator(seed, "draws")
         which = [int(each) for each in torch.randperm(encoder.samples.n_samples, generator=generator)]
@@ -351,15 +351,14 @@ class BayesianMF(Model):
         row_draws = encoder.draw_rows(entries.row_entries(row_at), which, generator)
         column_draws = self._draw_columns(column_at, which, generator)
         found = np.empty((n, pairs.rows.size))
-        noise = np.random.default_rng([seed, 1]).standard_normal(found.shape) if of == "entries" else np.zeros((n, 1))
-        samples = encoder.samples
+        noise = (
+            np.random.default_rng([seed, 1]).standard_normal(found.shape) if of == "entries" else np.zeros(found.shape)
+        )
+        noise *= predictor.find_spreads(pairs.rows, pairs.columns)[:, 1]
         for number, sample in enumerate(which):
             own, other = row_draws[number].numpy()[row_of], column_draws[number].numpy()[column_of]
             products = np.einsum("pd,pd->p", own[:, :-1], other[:, :-1]) + own[:, -1] + other[:, -1]
-            reliabilities = _take_known(samples.rows.reliabilities[sample], pairs.rows) * _take_known(
-                samples.columns.reliabilities[sample], pairs.columns
-            )
-            deviation = (samples.alphas[sample] * reliabilities) ** -0.5
+            deviation = float(encoder.samples.alphas[sample]) ** -0.5
             found[number] = encoder.units.mean + encoder.units.deviation * (products + deviation * noise[number])
         if of == "means":
             return found
@@ -490,12 +489,6 @@ class BayesianMF(Model):
         encoder = load_encoder(content, tensors, entries, size=size)
         latents = unpack_latents(tensors, entries, width=encoder.n_factors + N_BESIDE)
         return SamplePredictor(*latents, encoder, load_readout(entries.scale, tensors), N_BESIDE)
-
-
-def _take_known(reliabilities: npt.NDArray[Any], at: IndexArray) -> FloatArray:
-    """Return the reliabilities at some places; 1 for places after the last, which are those of new labels."""
-    known = at < reliabilities.size
-    return np.where(known, reliabilities[np.where(known, at, 0)].astype(np.float64), 1.0)
 
 
 def _align_samples(

@@ -27,7 +27,6 @@ from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.distribution import PredictiveDistribution, find_support
 from deepmf.models.gibbs.chain import AxisSamples, Samples, Units
@@ -43,10 +42,13 @@ _SPREADS = np.geomspace(0.6, 1.7, 27)
 _CUTPOINT_TOLERANCE = 1e-7
 _MOST_CALIBRATED = 8192
 
-# What follows the factors in a latent: of a row (b, 1, m, r, 0), of a column (1, c, 1, 0, r), where r is the standard
-# deviation that the posterior of the row, or the column, adds to a prediction.
-N_BESIDE = 5
-_ROW_SPREAD, _COLUMN_SPREAD = slice(-2, -1), slice(-1, None)
+# What follows the factors in a latent: of a row (b, 1, m, r, s, 0, 0), of a column (1, c, 1, 0, 0, r, s). The posterior
+# of the row, or the column, adds the standard deviation r to a prediction, and s multiplies that of the noise.
+N_BESIDE = 7
+_ROW_SPREADS, _COLUMN_SPREADS = slice(-4, -2), slice(-2, None)
+
+# The prior of a factor on the noise counts as this many entries.
+_NOISE_COUNT = 20.0
 
 
 class SampleEncoder(Encoder):
@@ -74,18 +76,18 @@ class SampleEncoder(Encoder):
         return n_factors
 
     def rows(self, entries: AxisEntries, columns: Latents | None = None) -> LatentArray:
-        """Return the latents of rows: (u of all samples or their projection, b, 1, m, r, 0)."""
+        """Return the latents of rows: (u of all samples or their projection, b, 1, m, r, s, 0, 0)."""
         factors, effects, spreads = self._encode(self._lay_out_rows(entries, self._device))
         ones = np.ones_like(effects)
-        beside = effects, ones, np.float32(self.units.mean) * ones, spreads, np.zeros_like(ones)
+        beside = effects, ones, np.float32(self.units.mean) * ones, spreads, np.zeros_like(spreads)
         factors *= np.float32(self.units.deviation / self.samples.n_samples)
         return np.column_stack([factors if self.projection is None else factors @ self.projection.rows, *beside])
 
     def columns(self, entries: AxisEntries, rows: Latents | None = None) -> LatentArray:
-        """Return the latents of columns: (v of all samples or their projection, 1, c, 1, 0, r)."""
+        """Return the latents of columns: (v of all samples or their projection, 1, c, 1, 0, 0, r, s)."""
         factors, effects, spreads = self._encode(self._lay_out_columns(entries, self._device))
         ones = np.ones_like(effects)
-        beside = ones, effects, ones, np.zeros_like(ones), spreads
+        beside = ones, effects, ones, np.zeros_like(spreads), spreads
         return np.column_stack([factors if self.projection is None else factors @ self.projection.columns, *beside])
 
     def narrow(self, entries: EntryStore) -> SampleEncoder:
@@ -132,14 +134,17 @@ class SampleEncoder(Encoder):
         return torch.stack([each.draws for each in found])
 
     def _encode(self, problem: _FoldIn) -> tuple[LatentArray, LatentArray, LatentArray]:
-        """Return the factors of all samples side by side, the mean effects, and the spreads."""
-        found = [problem.solve(sample, float(alpha)) for sample, alpha in enumerate(self.samples.alphas)]
-        variances = torch.stack([each.variances for each in found]).mean(0)
+        """Return the factors of all samples side by side, the mean effects, and r and s of the spreads."""
+        alphas = [float(alpha) for alpha in self.samples.alphas]
+        found = [problem.solve(sample, alpha) for sample, alpha in enumerate(alphas)]
         means = torch.stack([each.means for each in found])
         factors = means[..., :-1].transpose(0, 1).reshape(means.shape[1], -1).cpu().numpy()
         deviation = np.float32(self.units.deviation)
         effects = means[..., -1].mean(0).cpu().numpy() * deviation
-        return factors, effects, variances.clamp_min(0.0).sqrt().cpu().numpy() * deviation
+        variances = torch.stack([each.variances for each in found]).mean(0).clamp_min(0.0)
+        noises = torch.stack([problem.compare_noise(each, alpha) for each, alpha in zip(found, alphas, strict=True)])
+        spreads = torch.stack([self.units.deviation * variances.sqrt(), noises.mean(0).sqrt()], dim=1)
+        return factors, effects, spreads.cpu().numpy()
 
 
 class Projection(NamedTuple):
@@ -191,6 +196,7 @@ class _FoldIn:
             used, entries = entries.renumber_others()
             self._used, n_used = used, used.size
         self._own, self._others, self._n_others, self._device = own, others, n_others, device
+        self._totals = torch.from_numpy(entries.totals.astype(np.float32)).to(device)
         self._solver = AxisSolver(entries, units.standardise(entries.values), n_others=n_used, device=device)
         self._inputs = Inputs(entries, None, n_others=n_used, device=device)
 
@@ -212,6 +218,14 @@ class _FoldIn:
             moment=self._copy(others.moments[sample]) if noise is None else None,
         )
 
+    def compare_noise(self, found: AxisPosterior, alpha: float) -> Tensor:
+        """Return the variance of the noise of each row divided by the usual 1 / alpha.
+
+        Squared errors are those expected under the posterior: those of its means, and its own variance.
+        """
+        errors = found.fit.squared_errors + found.fit.totals * found.variances
+        return (_NOISE_COUNT + alpha * errors) / (_NOISE_COUNT + self._totals)
+
     def _copy(self, array: npt.NDArray[Any]) -> Tensor:
         """Return an array, which may be memory-mapped, as a tensor in single precision.
 
@@ -228,14 +242,14 @@ class SampleReadout(Readout):
     cutpoints
         Boundaries between neighbouring values of the support, in the scale's units, as held-out entries place them.
     noise
-        Standard deviation of the noise.
+        Standard deviation of the usual noise.
     spread
         Factor on the standard deviation of predictions, chosen on held-out entries.
     coverages
         Calibration of intervals on a scale without levels, see `PredictiveDistribution.calibrate`.
     """
 
-    row_fields = _ROW_SPREAD
+    row_fields = _ROW_SPREADS
 
     def __init__(
         self,
@@ -252,8 +266,8 @@ class SampleReadout(Readout):
         self.cutpoints, self.noise, self.spread, self.coverages = cutpoints, noise, spread, coverages
 
     def distribution(self, products: npt.NDArray[Any], row_fields: npt.NDArray[Any]) -> PredictiveDistribution:
-        """Return the distribution of each product, of which `row_fields` (pairs, 1) is the posterior's spread."""
-        deviations = self.spread * np.hypot(self.noise, row_fields[:, :1].astype(np.float64))
+        """Return the distribution of each product, with spreads of its row, or of its row and column, (pairs, 2)."""
+        deviations = self.spread * combine_spreads(self.noise, row_fields)[:, None]
         exceedance = scipy.special.ndtr((products[:, None].astype(np.float64) - self.cutpoints) / deviations)
         boundaries = self.scale.from_unit(self.unit_boundaries)
         found = PredictiveDistribution(self.support, boundaries, exceedance)
@@ -265,7 +279,7 @@ class SampleReadout(Readout):
         """Return the logarithms of P(value >= threshold) for products (rows, columns), by one cutpoint a row."""
         if self.scale.levels is None or self.coverages is not None:
             return super().log_exceedance(products, row_fields, thresholds)
-        deviations = self.spread * np.hypot(self.noise, row_fields[:, :1].astype(np.float64))
+        deviations = self.spread * combine_spreads(self.noise, row_fields)[:, None]
         ends = np.concatenate([[-np.inf], self.cutpoints, [np.inf]])
         own = ends[np.searchsorted(self.scale.levels, thresholds)]
         margins = torch.from_numpy((products - own[:, None]) / deviations)
@@ -284,13 +298,23 @@ class SampleReadout(Readout):
         }
 
 
+def combine_spreads(noise: float, spreads: npt.NDArray[Any]) -> FloatArray:
+    """Return standard deviations of values: of the noise times s, and of the posterior r, for spreads (..., 2)."""
+    deviations: FloatArray = np.hypot(noise * spreads[..., 1].astype(np.float64), spreads[..., 0].astype(np.float64))
+    return deviations
+
+
 class SamplePredictor(Predictor):
-    """A predictor whose distributions are wider for rows and columns of which little is known."""
+    """A predictor whose distributions are wider for rows and columns that are noisy, or of which little is known."""
 
     def distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
         """Return the distribution over the support of each pair of positions."""
-        spreads = np.hypot(self.rows.take(rows, _ROW_SPREAD), self.columns.take(columns, _COLUMN_SPREAD))
-        return self.readout.distribution(self._products(rows, columns), spreads)
+        return self.readout.distribution(self._products(rows, columns), self.find_spreads(rows, columns))
+
+    def find_spreads(self, rows: IndexArray, columns: IndexArray) -> LatentArray:
+        """Return r and s of each pair of positions, (pairs, 2)."""
+        own, other = self.rows.take(rows, _ROW_SPREADS), self.columns.take(columns, _COLUMN_SPREADS)
+        return np.column_stack([np.hypot(own[:, 0], other[:, 0]), own[:, 1] * other[:, 1]])
 
 
 def encode_all(
@@ -303,26 +327,18 @@ def encode_all(
     encoder = SampleEncoder(units, samples, device).narrow(entries)
     rows = Latents(encoder.rows(entries.row_entries(np.arange(n_rows))))
     columns = Latents(encoder.columns(entries.column_entries(np.arange(n_columns))))
-    noise = _find_noise(samples, entries.train) * units.deviation
+    noise = units.deviation * float(np.sqrt(np.mean(1.0 / samples.alphas.astype(np.float64))))
     support = find_support(entries.train, n_bins=n_bins)
     unit_boundaries = np.array(support.boundaries, dtype=np.float32)
     readout = calibrate(entries.scale, np.array(support.values), unit_boundaries, noise, None)
     return SamplePredictor(rows, columns, encoder.on_cpu(), readout, N_BESIDE)
 
 
-def _find_noise(samples: Samples, train: ObservedMatrix) -> float:
-    """Return the standard deviation of the noise of an average entry, in units of the chain."""
-    variances = 1.0 / samples.alphas.astype(np.float64)
-    for axis, counts in ((samples.rows, train.row_counts), (samples.columns, train.column_counts)):
-        variances *= np.average(1.0 / axis.reliabilities.astype(np.float64), axis=1, weights=counts)
-    return float(np.sqrt(variances.mean()))
-
-
 class HeldOut(NamedTuple):
-    """Predictions of held-out entries: their means and spreads, and the true values, in the scale's units."""
+    """Predictions of held-out entries, and their true values."""
 
     means: FloatArray
-    spreads: FloatArray
+    spreads: npt.NDArray[Any]  # (pairs, 2), by `find_spreads`
     values: FloatArray
 
     def sample(self, most: int) -> HeldOut:
@@ -333,12 +349,10 @@ class HeldOut(NamedTuple):
         return HeldOut(*(array[chosen] for array in self))
 
 
-def predict_held_out(predictor: Predictor, held_out: ValidationEntries) -> HeldOut:
+def predict_held_out(predictor: SamplePredictor, held_out: ValidationEntries) -> HeldOut:
     """Return the predictions of held-out entries."""
     means = predictor.score_pairs(held_out.rows, held_out.columns).astype(np.float64)
-    row_spreads = predictor.rows.take(held_out.rows, _ROW_SPREAD)[:, 0]
-    spreads = np.hypot(row_spreads, predictor.columns.take(held_out.columns, _COLUMN_SPREAD)[:, 0])
-    return HeldOut(means, spreads.astype(np.float64), held_out.values)
+    return HeldOut(means, predictor.find_spreads(held_out.rows, held_out.columns), held_out.values)
 
 
 def calibrate(
@@ -359,18 +373,18 @@ def calibrate(
     def place(spread: float) -> SampleReadout:
         cutpoints = boundaries
         if scale.levels is not None:
-            deviations = spread * np.hypot(noise, held_out.spreads)
+            deviations = spread * combine_spreads(noise, held_out.spreads)
             cutpoints = np.array([_place_cutpoint(held_out.means, deviations, n) for n in above.sum(axis=0)])
         return SampleReadout(scale, support, unit_boundaries, cutpoints=cutpoints, noise=noise, spread=spread)
 
     def surprise(candidate: SampleReadout) -> float:
-        chances = candidate.distribution(held_out.means, held_out.spreads[:, None]).probabilities
+        chances = candidate.distribution(held_out.means, held_out.spreads).probabilities
         own = chances[np.arange(len(chances)), above.sum(axis=1)]
         return float(-np.log(np.maximum(own, 1e-12)).mean())
 
     best = min(map(place, _SPREADS), key=surprise)
     if scale.levels is None:
-        found = best.distribution(held_out.means, held_out.spreads[:, None])
+        found = best.distribution(held_out.means, held_out.spreads)
         best.coverages = found.measure_coverages(held_out.values, seed=0)
     return best
 

@@ -228,7 +228,7 @@ class SampledModel(LinearModel):
         return Packed({"kind": "samples", "size": self.size} | packed.content, packed.tensors)
 
 
-# Latents of a sampled model end with the spreads of a row and a column, which the linear part does not use.
+# Latents of a sampled model end with the spreads of rows and columns, which the linear part does not use.
 _BEFORE_SPREADS = ALS.n_beside - N_BESIDE
 
 

@@ -27,29 +27,28 @@ class Facts(NamedTuple):
 
 
 class Effort(NamedTuple):
-    """What an effort spends on a machine; passes are those of training over all entries, for many entries and few."""
+    """What an effort spends on a machine; passes and iterations are those for many entries, and the most for few."""
 
     networks: int
     width: int  # of each
     dropout: float  # for `_USUAL_ENTRIES`
-    passes: float
-    most_passes: float
+    passes: tuple[int, int]  # of training over all entries
     most_blocks: int  # the steps of a pass, so long as each has `_ENTRIES_A_STEP`
     views: int
     landmarks: int
-    iterations: int  # of the sampler of the linear part, for `_USUAL_ENTRIES`
+    iterations: tuple[int, int]  # of the sampler of the linear part, for `_USUAL_ENTRIES` and fewer
 
 
 _ON_CPU = {
-    "quick": Effort(1, 128, 0.1, passes=3, most_passes=10, most_blocks=100, views=4, landmarks=64, iterations=60),
-    "normal": Effort(1, 128, 0.1, passes=20, most_passes=25, most_blocks=25, views=8, landmarks=128, iterations=120),
-    "best": Effort(1, 512, 0.3, passes=45, most_passes=45, most_blocks=50, views=16, landmarks=256, iterations=300),
+    "quick": Effort(1, 128, 0.1, passes=(3, 10), most_blocks=100, views=4, landmarks=64, iterations=(120, 120)),
+    "normal": Effort(1, 128, 0.1, passes=(20, 25), most_blocks=25, views=8, landmarks=128, iterations=(120, 240)),
+    "best": Effort(1, 512, 0.3, passes=(45, 45), most_blocks=50, views=16, landmarks=256, iterations=(300, 400)),
 }
 
 _ON_GPU = {
-    "quick": Effort(1, 512, 0.3, passes=15, most_passes=15, most_blocks=50, views=8, landmarks=128, iterations=150),
-    "normal": Effort(4, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=16, landmarks=1024, iterations=300),
-    "best": Effort(8, 512, 0.4, passes=50, most_passes=50, most_blocks=64, views=32, landmarks=1024, iterations=800),
+    "quick": Effort(1, 512, 0.3, passes=(15, 15), most_blocks=50, views=8, landmarks=128, iterations=(150, 300)),
+    "normal": Effort(4, 512, 0.4, passes=(50, 50), most_blocks=64, views=16, landmarks=1024, iterations=(300, 400)),
+    "best": Effort(8, 512, 0.4, passes=(50, 50), most_blocks=64, views=32, landmarks=1024, iterations=(800, 800)),
 }
 
 # Up to this many entries there are most passes, above ever fewer.
@@ -81,10 +80,9 @@ _MANY_ENTRIES, _FEWEST_VIEWS = 1_000_000, 4
 # fewer: at most these.
 _LARGE, _MOST_LANDMARKS, _MOST_SAMPLES = 3_000_000, 512, 20
 
-# Fewer entries than usual take more iterations of the sampler, which cost less, and more entries fewer, by the root;
-# between these factors. More than `_ENOUGH_ITERATIONS` gain nothing there. Of so few entries that a split of them says
-# little, ALS makes the linear part.
-_LEAST_FACTOR, _LARGEST_FACTOR, _ENOUGH_ITERATIONS, _FEWEST_SAMPLED = 0.5, 2.0, 400, 5_000
+# Iterations of the sampler are inverse to the root of the entries, but no fewer than this share of the effort's. Of so
+# few entries that a split of them says little, ALS makes the linear part.
+_LEAST_SHARE, _FEWEST_SAMPLED = 0.5, 5_000
 
 # Samples of the linear part, and how often the validation error is computed, on a CPU and on a GPU.
 _SAMPLES = {False: 20, True: 32}
@@ -114,13 +112,13 @@ def choose_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> 
     block_rows, block_columns = _block(facts, blocks)
     steps_an_epoch = max(-(-facts.n_rows // block_rows), -(-facts.n_columns // block_columns))
     fewer = _FEW_ENTRIES / max(facts.n_entries, _FEW_ENTRIES)
-    passes = max(spent.passes, fewer * spent.most_passes)
+    passes = max(spent.passes[0], fewer * spent.passes[1])
     epochs = epochs or max(1, round(passes * blocks / steps_an_epoch))
     dropout = spent.dropout * (_USUAL_ENTRIES / facts.n_entries) ** _DROPOUT_POWER
     step_size = _STEP_SIZE * (_STEPS / (epochs * steps_an_epoch)) ** _STEP_POWER
     views = spent.views * math.sqrt(_MANY_ENTRIES / max(facts.n_entries, _MANY_ENTRIES))
-    factor = min(max(math.sqrt(_USUAL_ENTRIES / facts.n_entries), _LEAST_FACTOR), _LARGEST_FACTOR)
-    iterations = min(round(spent.iterations * factor), max(spent.iterations, _ENOUGH_ITERATIONS))
+    share = max(math.sqrt(_USUAL_ENTRIES / facts.n_entries), _LEAST_SHARE)
+    iterations = min(round(share * spent.iterations[0]), spent.iterations[1])
     landmarks, samples = spent.landmarks, _SAMPLES[facts.on_gpu]
     if facts.n_entries > _LARGE:
         landmarks, samples = min(landmarks, _MOST_LANDMARKS), min(samples, _MOST_SAMPLES)
