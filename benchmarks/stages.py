@@ -2,11 +2,12 @@
 
     python benchmarks/stages.py
     python benchmarks/stages.py --tasks generated --device cuda
+    python benchmarks/stages.py --tasks ordinal --effort quick
 
 "bayesian" and "ordinal" fit the authors' split of MovieLens-1M, or generated entries of its size; "generated" has 10^7
-entries of rank 12 with noise 1. Every model is fitted twice with its defaults: `seconds` are those of the first fit,
-stages are those of the second, under a profiler, which adds little. Work on a GPU counts for the stage that waits for
-it. Prints a JSON line for each task; it needs torch, numpy and scipy alone.
+entries of rank 12 with noise 1. Every model is fitted twice with the defaults of its effort: `seconds` are those of the
+first fit, stages are those of the second, under a profiler, which adds little. Work on a GPU counts for the stage that
+waits for it. Prints a JSON line for each task; it needs torch, numpy and scipy alone.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.models.bayesian import BayesianMF
 from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.training.settings import EFFORTS
 
 TASKS = ("bayesian", "ordinal", "generated")
 
@@ -58,7 +60,7 @@ def read_stages(profile: cProfile.Profile) -> dict[str, float]:
     return {stage: found[stage] for stage in STAGES if stage in found}
 
 
-def run(task: str, device: str) -> dict[str, Any]:
+def run(task: str, settings: dict[str, str]) -> dict[str, Any]:
     """Fit twice; return the seconds, the stages and the error."""
     if task == "generated":
         matrix = generate(70_000, 10_700, n_entries=10_000_000, rank=12, noise=1.0, named=False, seed=5).matrix
@@ -70,10 +72,10 @@ def run(task: str, device: str) -> dict[str, Any]:
         split = split_entries(matrix, seed=0)
     kind: type[Model] = OrdinalDMF if task == "ordinal" else BayesianMF
     start, work = time.perf_counter(), time.process_time()
-    model = kind(device=device).fit(split.train, split.validation)
+    model = kind(**settings).fit(split.train, split.validation)
     seconds, work = time.perf_counter() - start, time.process_time() - work
     profile = cProfile.Profile()
-    profile.runcall(kind(device=device).fit, split.train, split.validation)
+    profile.runcall(kind(**settings).fit, split.train, split.validation)
     return {
         "entries": split.train.n_entries,
         "seconds": round(seconds, 2),
@@ -96,12 +98,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--effort", default="normal", choices=EFFORTS)
     arguments = parser.parse_args()
     if torch.cuda.is_available() and arguments.device != "cpu":  # the libraries underneath start before the clock
         for presence in ("ease", "weighted-als"):
             BayesianMF(epochs=2, presence=presence).fit(generate(named=False).matrix)
+    settings = {"effort": arguments.effort, "device": arguments.device}
     for task in arguments.tasks:
-        print(json.dumps({"benchmark": "stages", "task": task} | run(task, arguments.device) | machine()), flush=True)
+        about = {"benchmark": "stages", "task": task, "effort": arguments.effort}
+        print(json.dumps(about | run(task, settings) | machine()), flush=True)
 
 
 if __name__ == "__main__":
