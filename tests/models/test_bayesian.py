@@ -1,22 +1,27 @@
 """BayesianMF: predictions, intervals, fold-in, draws, contract."""
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import scipy.special
 from tests.models.contract import ModelContract
 
 from deepmf.data import split_entries
 from deepmf.datasets import generate
-from deepmf.errors import BadSetting, NotBetterThanMeans
+from deepmf.errors import BadModelFile, BadSetting, NotBetterThanMeans
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.models.bayesian import BayesianMF, choose_settings, choose_start_lambda
+from deepmf.models.distribution import PredictiveDistribution
+from deepmf.models.gibbs.level_intervals import CalibratedDistribution, choose_targets, load_calibrated
 from deepmf.models.gibbs.prediction import N_BESIDE, HeldOut, SampleEncoder, SampleReadout, calibrate
 from deepmf.models.loading import load
 from deepmf.models.predictor import Readout
@@ -239,6 +244,39 @@ def test_cutpoints_predict_levels_as_often_as_they_occur(model: BayesianMF) -> N
     np.testing.assert_allclose(chances, [np.mean(shown == level) for level in range(1, 6)], atol=1e-3)
     np.testing.assert_allclose(fitted.cutpoints, [1.2, 2.0, 3.5, 4.8], atol=0.15)
     assert abs(fitted.spread * 0.7 - 0.9) < 0.08
+
+
+def test_intervals_of_levels_hold_what_they_state() -> None:
+    generator = np.random.default_rng(13)
+    means, levels = generator.normal(3.4, 0.7, 8000), np.arange(1.0, 6.0)
+    values = np.clip(np.rint(means + 0.7 * generator.standard_normal(8000)), 1, 5)
+    exceedance = scipy.special.ndtr((means[:, None] - levels[:-1] - 0.5) / 0.9)  # wider than the values are
+    plain = PredictiveDistribution(levels, levels[:-1] + 0.5, exceedance)
+
+    def measure_held(found: PredictiveDistribution, of: slice, coverage: float) -> float:
+        lower, upper = replace(found, exceedance=found.exceedance[of]).ends(coverage, Scale(levels=levels)).T
+        return float(np.mean((lower <= values[of]) & (values[of] <= upper)))
+
+    chosen = choose_targets(replace(plain, exceedance=exceedance[:4000]), values[:4000])
+    calibrated = CalibratedDistribution(plain.support, plain.boundaries, plain.exceedance, chosen)
+    assert measure_held(plain, slice(4000, None), 0.9) > 0.94
+    for coverage in (0.8, 0.85, 0.9, 0.95):
+        assert measure_held(calibrated, slice(4000, None), coverage) == pytest.approx(coverage, abs=0.02)
+    # A few entries say little: targets stay near the coverages.
+    few = choose_targets(replace(plain, exceedance=exceedance[:5]), values[:5])
+    np.testing.assert_allclose(few, np.linspace(0.0, 1.0, 21), atol=0.06)
+
+
+def test_targets_of_intervals_are_stored_and_checked(ratings: Any, model: BayesianMF) -> None:
+    tensors = dict(model.predictor_.pack().tensors)
+    rows, columns = ratings.test.entries()[:2]
+    loaded = replace(model.predictor_, readout=load_calibrated(model.scale_, tensors))
+    at = model.entries_.rows.find(rows), model.entries_.columns.find(columns)
+    expected = np.stack(model.predict_interval(rows, columns, coverage=0.8), axis=1)
+    np.testing.assert_array_equal(loaded.distribution(*at).ends(0.8, model.scale_), expected)
+    for wrong in (np.linspace(1, 0, 21), np.linspace(-0.1, 1, 21), np.linspace(0, 1.1, 21), np.linspace(0, 1, 20)):
+        with pytest.raises(BadModelFile, match="targets"):
+            load_calibrated(model.scale_, tensors | {"readout.targets": wrong})
 
 
 def test_diagnostics_name_the_chain_and_are_stored(model: BayesianMF, tmp_path: Path) -> None:

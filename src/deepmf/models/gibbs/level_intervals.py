@@ -1,0 +1,96 @@
+"""Intervals of levels that hold as many values as they state.
+
+The probabilities of a few levels cannot add up to a coverage exactly, and tails of real entries are not quite normal.
+So an interval aims at another probability than its coverage: the one with which intervals of held-out entries hold the
+stated share of them. Distributions stay the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadModelFile
+from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.scale import Scale
+from deepmf.models.distribution import PredictiveDistribution
+from deepmf.models.gibbs.prediction import HeldOut, SampleReadout, load_readout
+from deepmf.storage.model_file import Tensors, read_numbers
+
+# Coverages with a target each, and how many probabilities are tried as targets.
+_COVERAGES = np.linspace(0.0, 1.0, 21)
+_N_TRIED = 101
+
+# Held-out entries count as much as their number, and targets equal to the coverage as this many.
+_PRIOR_COUNT = 100
+
+
+def choose_targets(found: PredictiveDistribution, values: FloatArray) -> FloatArray:
+    """Return the target of each of `_COVERAGES`, at which intervals hold that share of values (pairs,)."""
+    tried = np.linspace(0.0, 1.0, _N_TRIED)
+    held = np.empty(_N_TRIED)
+    for at, target in enumerate(tried):
+        lower, upper = found.interval(float(target))
+        held[at] = np.mean((lower <= values) & (values <= upper))
+    held = (values.size * held + _PRIOR_COUNT * tried) / (values.size + _PRIOR_COUNT)
+    targets: FloatArray = np.interp(_COVERAGES, np.maximum.accumulate(held), tried)
+    return targets
+
+
+@dataclass(frozen=True)
+class CalibratedDistribution(PredictiveDistribution):
+    """A distribution over levels whose intervals aim at targets, those of `choose_targets`."""
+
+    targets: FloatArray
+
+    def ends(self, coverage: float, scale: Scale) -> FloatArray:
+        """Return both ends of prediction intervals on a scale, (pairs, 2)."""
+        return super().ends(float(np.interp(coverage, _COVERAGES, self.targets)), scale)
+
+
+class CalibratedReadout(SampleReadout):
+    """The readout of levels with targets of intervals; default: targets are the coverages."""
+
+    def __init__(self, plain: SampleReadout, targets: FloatArray | None = None) -> None:
+        super().__init__(
+            plain.scale,
+            plain.support,
+            plain.unit_boundaries,
+            cutpoints=plain.cutpoints,
+            noise=plain.noise,
+            spread=plain.spread,
+        )
+        self.targets = _COVERAGES if targets is None else targets
+
+    def distribution(self, products: npt.NDArray[Any], row_fields: npt.NDArray[Any]) -> PredictiveDistribution:
+        """Return the distribution of each product, with spreads of its row, or of its row and column, (pairs, 2)."""
+        found = super().distribution(products, row_fields)
+        return CalibratedDistribution(found.support, found.boundaries, found.exceedance, self.targets)
+
+    def pack(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the readout and the targets."""
+        return super().pack() | {"readout.targets": self.targets}
+
+
+def calibrate_intervals(readout: SampleReadout, held_out: HeldOut | None) -> SampleReadout:
+    """Return a readout whose intervals of levels hold the stated shares of held-out entries."""
+    if readout.scale.levels is None:
+        return readout
+    if held_out is None:
+        return CalibratedReadout(readout)
+    found = readout.distribution(held_out.means, held_out.spreads)
+    return CalibratedReadout(readout, choose_targets(found, held_out.values))
+
+
+def load_calibrated(scale: Scale, tensors: Tensors) -> SampleReadout:
+    """Return the readout that `pack` described; raise `BadModelFile` for anything else."""
+    readout = load_readout(scale, tensors)
+    if scale.levels is None:
+        return readout
+    targets = read_numbers(tensors, "readout.targets", "float64", _COVERAGES.shape)
+    if targets[0] < 0.0 or targets[-1] > 1.0 or np.any(np.diff(targets) < 0):
+        raise BadModelFile("the stored targets of intervals must be shares in increasing order")
+    return CalibratedReadout(readout, targets)
