@@ -20,23 +20,27 @@ from deepmf.models.distribution import PredictiveDistribution
 from deepmf.models.gibbs.prediction import HeldOut, SampleReadout, load_readout
 from deepmf.storage.model_file import Tensors, read_numbers
 
-# Coverages with a target each, and how many probabilities are tried as targets.
+# Coverages with a target each, and the steps in which the least target of an entry is found.
 _COVERAGES = np.linspace(0.0, 1.0, 21)
-_N_TRIED = 101
+_BISECTIONS = 12
 
-# Held-out entries count as much as their number, and targets equal to the coverage as this many.
-_PRIOR_COUNT = 100
+# The most held-out entries that are used, and how many entries count as held by intervals of just their coverage.
+_MOST_HELD_OUT, _PRIOR_COUNT = 8192, 100
 
 
 def choose_targets(found: PredictiveDistribution, values: FloatArray) -> FloatArray:
-    """Return the target of each of `_COVERAGES`, at which intervals hold that share of values (pairs,)."""
-    tried = np.linspace(0.0, 1.0, _N_TRIED)
-    held = np.empty(_N_TRIED)
-    for at, target in enumerate(tried):
-        lower, upper = found.interval(float(target))
-        held[at] = np.mean((lower <= values) & (values <= upper))
-    held = (values.size * held + _PRIOR_COUNT * tried) / (values.size + _PRIOR_COUNT)
-    targets: FloatArray = np.interp(_COVERAGES, np.maximum.accumulate(held), tried)
+    """Return the target of each of `_COVERAGES`, at which intervals hold that share of values (pairs,).
+
+    It is the quantile of the least targets at which intervals hold each value.
+    """
+    low, high = np.zeros(values.size), np.ones(values.size)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2.0
+        lower, upper = found.interval(middle)  # type: ignore[arg-type]  # a coverage for each pair
+        holds = (lower <= values) & (values <= upper)
+        low, high = np.where(holds, low, middle), np.where(holds, middle, high)
+    as_stated = (np.arange(_PRIOR_COUNT) + 0.5) / _PRIOR_COUNT
+    targets: FloatArray = np.quantile(np.concatenate([high, as_stated]), _COVERAGES)
     return targets
 
 
@@ -81,6 +85,7 @@ def calibrate_intervals(readout: SampleReadout, held_out: HeldOut | None) -> Sam
         return readout
     if held_out is None:
         return CalibratedReadout(readout)
+    held_out = held_out.sample(_MOST_HELD_OUT)
     found = readout.distribution(held_out.means, held_out.spreads)
     return CalibratedReadout(readout, choose_targets(found, held_out.values))
 
