@@ -22,7 +22,7 @@ from deepmf.models.base import Model
 from deepmf.models.bayesian import BayesianMF, choose_settings, choose_start_lambda
 from deepmf.models.distribution import PredictiveDistribution
 from deepmf.models.gibbs.level_intervals import CalibratedDistribution, choose_targets, load_calibrated
-from deepmf.models.gibbs.prediction import N_BESIDE, HeldOut, SampleEncoder, SampleReadout, calibrate
+from deepmf.models.gibbs.prediction import N_BESIDE, HeldOut, SampleEncoder, SamplePredictor, SampleReadout, calibrate
 from deepmf.models.loading import load
 from deepmf.models.predictor import Readout
 from deepmf.training.settings import EFFORTS
@@ -103,6 +103,20 @@ def test_noisy_rows_and_columns_are_less_reliable() -> None:
     known = np.flatnonzero(~np.isnan(values[0]))
     copied = ObservedMatrix.from_entries([80] * known.size, known, values[0, known], model.scale_)
     assert measure_width(model.extend(copied), 80, usual) == pytest.approx(measure_width(model, 0, usual), rel=1e-3)
+
+
+@pytest.mark.slow
+def test_rows_and_columns_of_the_same_noise_have_a_factor_of_one() -> None:
+    # Factors that are fitted to few entries make their errors smaller than the noise is, which the factor allows for.
+    dice = np.random.default_rng(1)
+    means = dice.normal(size=(200, 4)) @ dice.normal(size=(4, 150))
+    values = np.where(dice.random(means.shape) < 0.15, means + dice.normal(size=means.shape), np.nan)
+    model = BayesianMF(epochs=60, latent_size=4, device="cpu").fit(ObservedMatrix.from_array(values))
+    predictor = model.predictor_
+    assert isinstance(predictor, SamplePredictor)
+    factors = predictor.find_spreads(np.repeat(np.arange(200), 150), np.tile(np.arange(150), 200))[:, 1]
+    assert np.mean(factors) == pytest.approx(1.0, abs=0.05)
+    assert np.std(factors) < 0.25
 
 
 @pytest.mark.slow
