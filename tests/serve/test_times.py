@@ -17,7 +17,6 @@ from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.serve.database import open_database
 
 DAY = 86400
 START = 1_700_000_000
@@ -218,20 +217,3 @@ def test_bulk_lines_have_times_and_weights(start_client: StartClient, als: ALS) 
     exported = [text for text in client.get("/v1/export").text.splitlines() if "Wilma" in text]
     assert [json.loads(text) for text in exported] == [line]
     assert client.post("/v1/entries/bulk", content=exported[0]).json()["n_changed"] == 0
-
-
-def test_an_older_database_gets_the_columns(tmp_path: Any) -> None:
-    import sqlite3
-
-    file = tmp_path / "old.sqlite"
-    open_database(str(file)).close()
-    with sqlite3.connect(file) as connection:  # as it was before
-        connection.execute("INSERT INTO entries VALUES (X'73', X'73', 5, 1, 1, NULL, NULL)")
-        connection.execute("ALTER TABLE entries DROP COLUMN time")
-        connection.execute("ALTER TABLE entries DROP COLUMN weight")
-        connection.execute("UPDATE alembic_version SET version_num = '0004'")
-    connection.close()
-    database = open_database(str(file))
-    with database.begin_read() as transaction:
-        assert [tuple(entry or ()) for entry in transaction.read_entries().values()] == [(5.0, -(2**63), 1.0)]
-    database.close()

@@ -111,9 +111,7 @@ def compute_etag(entries: Mapping[Any, Any]) -> str:
     """Return the ETag of entries or features; equal entries have equal ETags."""
     digest = hashlib.sha256()
     for label, content in sorted(entries.items()):
-        # Entries without dates and weights have the ETags that they had before there were any.
-        value = content if not isinstance(content, Entry) else content.value if content.is_plain else tuple(content)
-        digest.update(repr((label, value)).encode("utf-8", "surrogatepass"))
+        digest.update(repr((label, content)).encode("utf-8", "surrogatepass"))
     return f'"{digest.hexdigest()[:32]}"'
 
 

@@ -1,4 +1,4 @@
-"""Create the first tables: state, models, entries, changes, receipts, live errors."""
+"""Create the first tables; `deepmf.serve.database` says what they hold."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -31,8 +31,30 @@ def upgrade() -> None:
         sa.Column("value", sa.Double, nullable=True),
         sa.Column("version", sa.BigInteger, nullable=False),
         sa.Column("first_version", sa.BigInteger, nullable=False),
+        sa.Column("time", sa.BigInteger, nullable=True),
+        sa.Column("weight", sa.Double, nullable=True),
     )
     op.create_index("entries_by_column", "entries", ["column_id"])
+    op.create_table(
+        "features",
+        sa.Column("axis", sa.String(6), primary_key=True),
+        sa.Column("label", sa.LargeBinary, primary_key=True),
+        sa.Column("content", sa.LargeBinary, nullable=True),
+        sa.Column("version", sa.BigInteger, nullable=False),
+        sa.Column("first_version", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
+        "column_states",
+        sa.Column("column_id", sa.LargeBinary, primary_key=True),
+        sa.Column("visible", sa.Boolean, nullable=False),
+        sa.Column("start", sa.Double, nullable=True),
+        sa.Column("stop", sa.Double, nullable=True),
+    )
+    op.create_table(
+        "dismissals",
+        sa.Column("row_id", sa.LargeBinary, primary_key=True),
+        sa.Column("column_id", sa.LargeBinary, primary_key=True),
+    )
     op.create_table(
         "changes",
         sa.Column("version", sa.BigInteger, primary_key=True),
@@ -55,9 +77,3 @@ def upgrade() -> None:
         sa.Column("squared_error", sa.Double, nullable=False),
         sa.Column("absolute_error", sa.Double, nullable=False),
     )
-
-
-def downgrade() -> None:
-    """Drop the tables with all entries."""
-    for table in ("live_errors", "receipts", "changes", "entries", "models", "state"):
-        op.drop_table(table)
