@@ -366,39 +366,6 @@ def use_text(_: Any, target: Path) -> None:
     learn(next(target.parent.glob(f"{target.name}.*")))
 
 
-# --- studies
-
-
-def make_study(folder: Path) -> Any:
-    from deepmf.data import split_entries
-    from deepmf.tuning import Study
-
-    split = split_entries(some_matrix(), seed=0)
-    Study("means", split.train, split.validation, file=folder / "means.study").run(3)
-    return split, (folder / "means.study").read_bytes()
-
-
-def change_study(made: Any, target: Path, dice: Dice) -> None:
-    from tests.models.lies import changed_content
-
-    content = made[1]
-    if dice.integers(4) == 0:
-        target.write_bytes(damaged(content, dice))
-        return
-    lines = [json.loads(line) for line in content.splitlines()]
-    at = int(dice.integers(len(lines)))
-    lines[at] = changed_content(lines[at], dice)
-    target.write_bytes(b"".join(json.dumps(line, separators=(",", ":")).encode() + b"\n" for line in lines))
-
-
-def use_study(made: Any, target: Path) -> None:
-    from deepmf.tuning import Study
-
-    split = made[0]
-    study = Study("means", split.train, split.validation, file=target).run(4)
-    assert study.best.error is not None
-
-
 KINDS = {
     "model file": Kind(make_models, change_model, use_model),
     "model folder": Kind(make_folders, change_folder, use_folder),
@@ -407,7 +374,6 @@ KINDS = {
     "store": Kind(make_stores, change_store, use_store),
     "npz": Kind(make_npz, change_npz, use_npz),
     "text": Kind(make_texts, change_text, use_text),
-    "study": Kind(make_study, change_study, use_study),
 }
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
-import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -18,7 +16,6 @@ from deepmf.errors import (
     BadFeatures,
     BadSetting,
     CannotSave,
-    DeepMFWarning,
     MissingDependency,
     NotBetterThanMeans,
     TrainingDiverged,
@@ -38,7 +35,7 @@ from deepmf.models.ranker import RankBy, check_rank_by
 from deepmf.models.registry import model_class
 from deepmf.training.checkpoint import list_differences
 from deepmf.training.history import Callback, EpochRecord, History
-from deepmf.training.settings import LARGEST, LARGEST_COUNT, Setting, list_settings
+from deepmf.training.settings import list_settings
 
 if TYPE_CHECKING:
     import optuna
@@ -46,15 +43,11 @@ if TYPE_CHECKING:
 # With fewer completed trials, importances are noise.
 FEWEST_FOR_IMPORTANCE = 10
 
-_STUDY_NAME = "deepmf"  # the only study in a file
-
 # User attributes of the study and of a trial.
 _FINGERPRINT = "made for"
 _DIVERGED = "diverged"
 
-# First bytes of a study file, and of one written before optuna's own file backend was used.
-_FIRST_BYTES = b'{"op_code":0,'
-_OLD_FIRST_BYTES = b'{"check":"'
+_FIRST_BYTES = b'{"op_code":0,'  # of optuna's journals
 
 
 @dataclass(frozen=True)
@@ -132,13 +125,12 @@ class Study:
             raise BadFeatures(f"{model!r} reads entries alone, no features; tune it without, or another model")
         self.fixed = dict(settings or {})
         self.defaults = self._model_class(**self.fixed).settings_for(train).to_dict()
-        own = search_space(model, with_features=bool(self.features)) if space is None else complete_space(space, model)
+        own = search_space(model, with_features=bool(self.features)) if space is None else space
         free = _drop_fixed(own, self.defaults, self.fixed, model)
-        self.space = include_values(free, self.defaults) if space is None else free
-        self._file = None if file is None else _StudyFile(Path(file))
+        self.space = _include_values(free, self.defaults) if space is None else free
+        self._distributions = {name: self._make_distribution(name, each) for name, each in self.space.items()}
+        self._file = None if file is None else Path(file)
         self._study = _open_study(self._file, self._make_fingerprint(model))
-        if self._file is not None:
-            self._check_trials(self._file)
 
     def run(self, n_trials: int, *, callbacks: Sequence[Callback] = ()) -> Self:
         """Run trials until there are n in all, those in the file included; the first tries the defaults.
@@ -147,14 +139,10 @@ class Study:
         and another `run` continues to the same result as without the pause. Raises `CannotSave` while another process
         runs trials of the same file.
         """
-        with self.lock():
+        with nullcontext() if self._file is None else _lock(self._file):
             for number in range(len(self.trials), n_trials):
                 self._run_trial(number, callbacks)
         return self
-
-    def lock(self) -> AbstractContextManager[None]:
-        """Keep other processes from running trials of the same file, as `run` does."""
-        return nullcontext() if self._file is None else self._file.lock()
 
     @property
     def trials(self) -> list[Trial]:
@@ -185,30 +173,14 @@ class Study:
             return {}
         return get_param_importances(self._study, evaluator=PedAnovaImportanceEvaluator())
 
-    def _check_trials(self, file: _StudyFile) -> None:
-        """Raise `UnreadableFile` for trials that this search cannot have made."""
+    def _make_distribution(self, name: str, dimension: Dimension) -> optuna.distributions.BaseDistribution:
+        """Return the values of a setting for optuna, after the model has checked the ends or options."""
+        for value in dimension.options if isinstance(dimension, Choice) else (dimension.low, dimension.high):
+            self._model_class(**self.fixed | {name: value})
         try:
-            fit = all(map(self._fits_space, self._study.get_trials(deepcopy=False)))
-        except Exception as error:  # values of a damaged file may be anything
-            raise file.make_error() from error
-        if not fit:
-            raise file.make_error()
-
-    def _fits_space(self, trial: optuna.trial.FrozenTrial) -> bool:
-        searched = {name: _make_distribution(dimension) for name, dimension in self.space.items()}
-        asked = trial.system_attrs.get("fixed_params", {})
-        for name, value in [*asked.items(), *trial.params.items()]:
-            if not searched[name]._contains(searched[name].to_internal_repr(value)):
-                return False
-        if any(searched[name] != each for name, each in trial.distributions.items()):
-            return False
-        reported = trial.intermediate_values.items()
-        if not all(isinstance(step, int) and isinstance(error, int | float) for step, error in reported):
-            return False
-        if trial.state.name not in ("COMPLETE", "PRUNED"):
-            return True
-        error = self._read_trial(trial).error
-        return trial.distributions.keys() == searched.keys() and (error is None or math.isfinite(error))
+            return dimension.make_distribution()
+        except ValueError as error:
+            raise BadSetting(f"{name} cannot be searched in {dimension}: {error}") from error
 
     def _run_trial(self, number: int, callbacks: Sequence[Callback]) -> None:
         """Run the next trial; its settings depend on the seed and on the finished trials, not on pauses."""
@@ -220,8 +192,11 @@ class Study:
         self._study.sampler = TPESampler(seed=int(state[0]))
         self._study.pruner = _make_pruner(self.defaults.get("epochs", 1))
         if number == 0 and not self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-            self._study.enqueue_trial(_encode_defaults(self.space, self.defaults))
-        trial = self._study.ask({name: _make_distribution(dimension) for name, dimension in self.space.items()})
+            inside = {
+                name: self.defaults[name] for name in self.space if self.space[name].contains(self.defaults[name])
+            }
+            self._study.enqueue_trial({name: self.space[name].encode(value) for name, value in inside.items()})
+        trial = self._study.ask(self._distributions)
         try:
             error = self._fit_trial(trial, callbacks)
         except TrialPruned:
@@ -261,7 +236,7 @@ class Study:
         return rmse_error(model.predict(rows, columns), values)
 
     def _decode_settings(self, stored: Mapping[str, Any]) -> dict[str, Any]:
-        return self.fixed | {name: _decode(dimension, stored[name]) for name, dimension in self.space.items()}
+        return self.fixed | {name: dimension.decode(stored[name]) for name, dimension in self.space.items()}
 
     def _read_trial(self, trial: optuna.trial.FrozenTrial) -> Trial:
         completed = trial.state.name == "COMPLETE"
@@ -317,32 +292,6 @@ def _drop_fixed(space: Space, defaults: Mapping[str, Any], fixed: Mapping[str, A
     return free
 
 
-def _encode_defaults(space: Space, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the defaults that lie in the space, as optuna stores them."""
-    inside = {name: dimension for name, dimension in space.items() if dimension.contains(defaults[name])}
-    return {
-        name: repr(defaults[name]) if isinstance(dimension, Choice) else defaults[name]
-        for name, dimension in inside.items()
-    }
-
-
-def _make_distribution(dimension: Dimension) -> optuna.distributions.BaseDistribution:
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    if isinstance(dimension, Choice):
-        return CategoricalDistribution(tuple(map(repr, dimension.options)))  # optuna stores no tuples
-    if dimension.is_whole:
-        return IntDistribution(int(dimension.low), int(dimension.high), log=isinstance(dimension, LogRange))
-    return FloatDistribution(dimension.low, dimension.high, log=isinstance(dimension, LogRange))
-
-
-def _decode(dimension: Dimension, stored: Any) -> Any:
-    """Return the value of a setting; real numbers have four digits, so that they can be typed."""
-    if isinstance(dimension, Choice):
-        return next(option for option in dimension.options if repr(option) == stored)
-    return stored if dimension.is_whole else float(f"{stored:.4g}")
-
-
 def _make_pruner(epochs: int) -> optuna.pruners.BasePruner:
     """Return a pruner that stops a trial whose best error is above the median of five or more others at that epoch."""
     from optuna.pruners import MedianPruner
@@ -352,13 +301,10 @@ def _make_pruner(epochs: int) -> optuna.pruners.BasePruner:
 
 @dataclass(frozen=True)
 class Range:
-    """All numbers between two ends, both included; only whole numbers where both ends are integers.
+    """All numbers between two ends, both included; only whole numbers where both ends are integers."""
 
-    An end that is not given is the bound of the setting itself.
-    """
-
-    low: float = -math.inf
-    high: float = math.inf
+    low: float
+    high: float
 
     @property
     def is_whole(self) -> bool:
@@ -369,6 +315,27 @@ class Range:
         """Return whether a value lies in the range."""
         return isinstance(value, int if self.is_whole else int | float) and self.low <= value <= self.high
 
+    def include(self, value: Any) -> Self:
+        """Return the range, widened to include a value."""
+        return replace(self, low=min(self.low, value), high=max(self.high, value))
+
+    def make_distribution(self) -> optuna.distributions.BaseDistribution:
+        """Return the range as optuna's distribution."""
+        from optuna.distributions import FloatDistribution, IntDistribution
+
+        is_log = isinstance(self, LogRange)
+        if self.is_whole:
+            return IntDistribution(int(self.low), int(self.high), log=is_log)
+        return FloatDistribution(self.low, self.high, log=is_log)
+
+    def encode(self, value: Any) -> Any:
+        """Return a value as optuna stores it."""
+        return value
+
+    def decode(self, stored: Any) -> Any:
+        """Return a value of the setting; real numbers have four digits, so that they can be typed."""
+        return stored if self.is_whole else float(f"{stored:.4g}")
+
 
 @dataclass(frozen=True)
 class LogRange(Range):
@@ -377,13 +344,31 @@ class LogRange(Range):
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several values; without options, any of the choices of the setting."""
+    """One of several values."""
 
-    options: tuple[Any, ...] = ()
+    options: tuple[Any, ...]
 
     def contains(self, value: Any) -> bool:
         """Return whether a value is one of the options."""
         return value in self.options
+
+    def include(self, value: Any) -> Self:
+        """Return the choice with one more option."""
+        return replace(self, options=(*self.options, value))
+
+    def make_distribution(self) -> optuna.distributions.BaseDistribution:
+        """Return the choice as optuna's distribution."""
+        from optuna.distributions import CategoricalDistribution
+
+        return CategoricalDistribution(tuple(map(self.encode, self.options)))
+
+    def encode(self, value: Any) -> str:
+        """Return a value as optuna stores it, which stores no tuples."""
+        return repr(value)
+
+    def decode(self, stored: Any) -> Any:
+        """Return a value of the setting."""
+        return next(option for option in self.options if repr(option) == stored)
 
 
 Dimension = Range | Choice
@@ -397,69 +382,19 @@ def search_space(model: str, *, with_features: bool = False) -> Space:
     >>> search_space("als")["count_power"]
     Range(low=0.0, high=1.0)
     """
-    space = dict(SEARCHED.get(model, {}))
+    space = dict(SEARCHED[model])
     if with_features:
         names = {setting.name for setting in list_settings(model_class(model).settings_class)}
         space |= {name: dimension for name, dimension in _OF_FEATURES.items() if name in names}
-    return complete_space(space, model)
+    return space
 
 
-def complete_space(space: Space, model: str) -> Space:
-    """Fill in the ends and options that a space leaves open from the bounds of the settings, and check the others.
-
-    Names that are no settings of the model stay as they are.
-    """
-    settings = {setting.name: setting for setting in list_settings(model_class(model).settings_class)}
+def _include_values(space: Space, values: Mapping[str, Any]) -> Space:
+    """Widen a space to include some values: settings that were chosen for a matrix may lie outside."""
     return {
-        name: _complete(dimension, settings[name]) if name in settings else dimension
-        for name, dimension in space.items()
+        name: each if values[name] is None or each.contains(values[name]) else each.include(values[name])
+        for name, each in space.items()
     }
-
-
-def include_values(space: Space, values: Mapping[str, Any]) -> Space:
-    """Widen a space to include some values: settings that were chosen for a matrix may lie outside.
-
-    >>> include_values({"width": Choice((512,)), "rate": Range(0.1, 0.5)}, {"width": 128, "rate": 0.7})
-    {'width': Choice(options=(512, 128)), 'rate': Range(low=0.1, high=0.7)}
-    """
-    return {name: _include_value(dimension, values[name]) for name, dimension in space.items()}
-
-
-def _include_value(dimension: Dimension, value: Any) -> Dimension:
-    if value is None or dimension.contains(value):
-        return dimension
-    if isinstance(dimension, Choice):
-        return Choice((*dimension.options, value))
-    return replace(dimension, low=min(dimension.low, value), high=max(dimension.high, value))
-
-
-def _complete(dimension: Dimension, setting: Setting) -> Dimension:
-    if isinstance(dimension, Choice):
-        options = dimension.options or setting.choices
-        if not options:
-            raise BadSetting(f"{setting.name} has no choices of its own; give values, as in Choice((1, 2))")
-        for option in options:
-            setting.check(option)
-        return Choice(options)
-    low = _find_lowest(setting) if dimension.low == -math.inf else dimension.low
-    high = _find_highest(setting) if dimension.high == math.inf else dimension.high
-    if math.isinf(low) or math.isinf(high) or (low <= 0 and isinstance(dimension, LogRange)):
-        example = "above 0, as in LogRange(0.1, 10.0)" if isinstance(dimension, LogRange) else "as in Range(0.0, 10.0)"
-        raise BadSetting(f"{setting.name} needs two finite ends to be searched, {example}; got {dimension}")
-    for end in (low, high):
-        setting.check(end)
-    return replace(dimension, low=low, high=high)
-
-
-def _find_lowest(setting: Setting) -> float:
-    """Return the smallest value of a setting; minus infinity where it has none."""
-    return setting.low if setting.kind in ("whole", "number") else -math.inf
-
-
-def _find_highest(setting: Setting) -> float:
-    """Return the largest value of a setting; infinity where its bound only catches typing errors."""
-    bounds = {"whole": LARGEST_COUNT, "number": LARGEST}
-    return setting.high if setting.high < bounds.get(setting.kind, -math.inf) else math.inf
 
 
 # No space holds the number of epochs, since early stopping chooses it. None holds `inputs`: validation entries are of
@@ -467,7 +402,7 @@ def _find_highest(setting: Setting) -> float:
 _BRANCHES: Space = {
     "hidden_sizes": Choice(((128,), (512,), (2048,), (512, 256))),
     "latent_size": LogRange(16, 1024),
-    "dropout": Range(high=0.9),
+    "dropout": Range(0.0, 0.9),
 }
 
 _DMF: Space = {**_BRANCHES, "learning_rate": LogRange(1e-3, 3e-2), "decay_every": LogRange(10, 100)}
@@ -483,20 +418,20 @@ _CFNADE: Space = {
     "hidden_size": LogRange(50, 1000),
     "gamma": LogRange(1e-3, 0.3),
     "learning_rate": LogRange(3e-4, 2e-2),
-    "normalise": Choice(),
+    "normalise": Choice(("none", "root", "count")),
 }
 
 
 _OF_FEATURES: Space = {"feature_penalty": LogRange(0.3, 300.0)}
 
 
-# By the registered names; `search_space` fills in the open ends from the bounds of the settings.
+# By the registered names.
 SEARCHED: Mapping[str, Space] = {
     "dmf": _DMF,
     "dmf-d": {
         **_DMF,
         "sharpness": LogRange(0.03, 3.0),
-        "sharpness_growth": Range(high=1.05),
+        "sharpness_growth": Range(1.0, 1.05),
         "gamma_boundaries": LogRange(1e-2, 1.0),
     },
     # Penalties are chosen on held-out entries in every fit.
@@ -510,38 +445,38 @@ SEARCHED: Mapping[str, Space] = {
     "u-autorec": _AUTOREC,
     "deep-u-autorec": {
         "hidden_sizes": Choice(((64, 64, 128), (128, 128, 256), (256, 256, 512), (512, 512, 1024))),
-        "dropout": Range(high=0.9),
+        "dropout": Range(0.0, 0.9),
         "learning_rate": LogRange(2e-3, 0.1),
         "batch_size": LogRange(32, 512),
-        "refeeds": Range(high=2),
+        "refeeds": Range(0, 2),
     },
     "i-cf-nade": _CFNADE,
     "u-cf-nade": _CFNADE,
-    "optspace": {"latent_size": LogRange(high=50), "trimming": Range(high=5.0)},
+    "optspace": {"latent_size": LogRange(1, 50), "trimming": Range(1.0, 5.0)},
     "rankk": {
-        "latent_size": LogRange(high=50),
+        "latent_size": LogRange(1, 50),
         "penalty": LogRange(0.01, 10.0),
-        "penalty_growth": Range(high=1.1),
+        "penalty_growth": Range(1.0, 1.1),
     },
     "rdmc": {
         "latent_size": LogRange(2, 50),
         "gamma": LogRange(0.05, 3.0),
         "penalty": LogRange(0.03, 3.0),
-        "penalty_growth": Range(high=1.1),
+        "penalty_growth": Range(1.0, 1.1),
         "level_penalty": LogRange(1e-5, 1e-2),
-        "level_penalty_growth": Range(high=1.2),
+        "level_penalty_growth": Range(1.0, 1.2),
     },
     "odmc": {
         "latent_size": LogRange(2, 100),
         "gamma": LogRange(0.3, 30.0),
         "alpha": LogRange(0.1, 10.0),
-        "margin": Range(),
+        "margin": Range(0.0, 0.5),
         "learning_rate": LogRange(1e-3, 3e-2),
     },
     "als": {
         "latent_size": LogRange(2, 200),
         "penalty": LogRange(0.03, 3.0),
-        "count_power": Range(),
+        "count_power": Range(0.0, 1.0),
         "effect_penalty": LogRange(0.3, 30.0),
     },
     "bayesian": {"latent_size": LogRange(2, 100)},
@@ -549,131 +484,34 @@ SEARCHED: Mapping[str, Space] = {
 }
 
 
-class _StudyFile:
-    """The file of a study: optuna's journal, whose errors become ours, and a lock for the process that runs trials."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._handle: int | None = None  # while this process holds the lock
-        try:
-            content = path.read_bytes() if path.exists() else b""
-        except OSError as error:
-            raise CannotSave(f"{path} cannot hold a study ({error.strerror})") from error
-        if content.startswith(_OLD_FIRST_BYTES):
-            raise UnreadableFile(
-                f"{path} is a study of an earlier version of deepmf; start a new one in another file, or delete it"
-            )
-        if not content.startswith(_FIRST_BYTES) and not _FIRST_BYTES.startswith(content):
-            raise self.make_error()
-        whole_lines = content.split(b"\n")[:-1]
-        try:
-            json.loads(whole_lines[-1] if whole_lines else b"0")  # optuna would overlook damage in the last line
-        except (ValueError, RecursionError) as error:
-            raise self.make_error() from error
-
-    def make_error(self) -> UnreadableFile:
-        """Return the error of a file that is damaged or no study."""
-        return UnreadableFile(f"{self.path} is not a study of deepmf, or is damaged; give another file")
-
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Lock the file for this process, and cut off a last line that a killed process left incomplete."""
-        if self._handle is not None:
-            yield
-            return
-        try:
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise CannotSave(f"{self.path} cannot hold a study ({error.strerror})") from error
-        try:
-            if try_lock(handle) == "another's":
-                raise CannotSave(
-                    f"{self.path} is in use: another process runs trials of this study; "
-                    "wait until it ends, or give another file"
-                )
-            if self._cut_off_rest(handle):
-                warnings.warn(
-                    f"the last line of {self.path} was incomplete and is cut off; the trials before it are kept",
-                    DeepMFWarning,
-                    stacklevel=4,
-                )
-            self._handle = handle
-            yield
-        finally:
-            self._handle = None
-            os.close(handle)
-
-    def _cut_off_rest(self, handle: int) -> bool:
-        content = self.path.read_bytes()
-        end = content.rfind(b"\n") + 1
-        os.ftruncate(handle, end)
-        return end < len(content)
-
-    def open_storage(self) -> optuna.storages.JournalStorage:
-        """Return optuna's storage on this file."""
-        from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-
-        try:
-            self._backend = JournalFileBackend(str(self.path), JournalFileOpenLock(str(self.path)))
-        except OSError as error:
-            raise CannotSave(f"{self.path} cannot hold a study ({error.strerror})") from error
-        return JournalStorage(cast("Any", self))
-
-    def read_logs(self, log_number_from: int) -> Iterator[dict[str, Any]]:
-        """Yield all steps from a number on, for optuna."""
-        try:
-            yield from self._backend.read_logs(log_number_from)
-        except OSError as error:
-            raise UnreadableFile(f"{self.path} cannot be read ({error.strerror})") from error
-
-    def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Append steps, for optuna."""
-        with self.lock():
-            assert self._handle is not None
-            if os.fstat(self._handle).st_nlink == 0:
-                raise CannotSave(f"{self.path} was deleted while the study ran")
-            try:
-                self._backend.append_logs(logs)
-            except OSError as error:
-                self._cut_off_rest(self._handle)
-                raise CannotSave(
-                    f"{self.path} could not be written ({error.strerror}); the trials before this one are kept"
-                ) from error
-
-
-def _open_study(file: _StudyFile | None, fingerprint: dict[str, Any]) -> optuna.Study:
+def _open_study(path: Path | None, fingerprint: dict[str, Any]) -> optuna.Study:
     """Return a new study, or the study in the file if it is the same search."""
     try:
         import optuna
+        from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
     except ImportError as error:
         raise MissingDependency("tuning needs optuna: pip install 'deepmf[tune]'") from error
-    if file is None:
-        return _load_or_create(optuna.storages.InMemoryStorage(), None, fingerprint)
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # says that it creates or continues a study
     try:
-        return _load_or_create(file.open_storage(), file.path, fingerprint)
-    except UserError:
-        raise
+        content = path.read_bytes() if path is not None and path.exists() else b""
+        if content and not content.startswith(_FIRST_BYTES):
+            raise ValueError("a journal begins with the creation of its study")
+        storage: Any = None
+        if path is not None:
+            storage = optuna.storages.JournalStorage(JournalFileBackend(str(path), JournalFileOpenLock(str(path))))
+        open_study = optuna.load_study if content else optuna.create_study
+        study = open_study(study_name="deepmf", storage=storage)
+    except OSError as error:
+        raise CannotSave(f"{path} cannot hold a study ({error.strerror})") from error
     except Exception as error:  # optuna may raise anything for lines that make no study
-        raise file.make_error() from error
-
-
-def _load_or_create(
-    storage: optuna.storages.BaseStorage, path: Path | None, fingerprint: dict[str, Any]
-) -> optuna.Study:
-    import optuna
-
-    if _STUDY_NAME in optuna.get_all_study_names(storage):
-        study = optuna.load_study(study_name=_STUDY_NAME, storage=storage)
-    else:
-        with _silence_optuna():
-            study = optuna.create_study(study_name=_STUDY_NAME, storage=storage)
+        raise UnreadableFile(f"{path} is not a study of deepmf, or is damaged; give another file") from error
+    finally:
+        optuna.logging.set_verbosity(verbosity)
     own = json.loads(json.dumps(fingerprint))  # tuples become lists, as in the file
     stored = study.user_attrs.get(_FINGERPRINT)
     if stored is None:
         study.set_user_attr(_FINGERPRINT, own)
-    elif not isinstance(stored, dict):
-        raise TypeError(f"the fingerprint of a study must be a dict; got {type(stored).__name__}")
     elif stored != own:
         raise BadSetting(
             f"{path} is the study of another search (its {', '.join(list_differences(own, stored))} differ); "
@@ -683,13 +521,15 @@ def _load_or_create(
 
 
 @contextmanager
-def _silence_optuna() -> Iterator[None]:
-    """Suppress optuna's message about a new study."""
-    import optuna
-
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+def _lock(path: Path) -> Iterator[None]:
+    """Keep other processes from running trials of the same file."""
     try:
-        yield
-    finally:
-        optuna.logging.set_verbosity(before)
+        with path.open("r+b") as handle:
+            if try_lock(handle.fileno()) == "another's":
+                raise CannotSave(f"{path} is in use: another process runs trials of this study; give another file")
+            handle.truncate(handle.read().rfind(b"\n") + 1)  # without a line that a killed process left incomplete
+            yield
+    except OSError as error:
+        if isinstance(error, UserError):
+            raise
+        raise CannotSave(f"{path} could not be written ({error.strerror}); finished trials are kept") from error

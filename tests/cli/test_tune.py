@@ -16,7 +16,7 @@ from tests.cli.conftest import write_entries
 from deepmf.data import read_matrix, split_entries
 from deepmf.datasets import generate
 from deepmf.models.loading import load
-from deepmf.tuning import Study, _StudyFile
+from deepmf.tuning import Study, _lock
 
 QUICK = ["--model", "als", "--set", "epochs=3", "--set", "latent_size=3"]
 
@@ -173,7 +173,7 @@ def test_the_study_of_another_search_is_refused(run: Any, folder: Path) -> None:
 def test_a_study_that_is_running_elsewhere_is_refused_at_once(run: Any, folder: Path, here: Path) -> None:
     tune = ["tune", folder / "train.csv", *QUICK, "-o", "kept.study"]
     assert run(*tune, "--trials", 1).code == 0
-    with _StudyFile(here / "kept.study").lock():
+    with _lock(here / "kept.study"):
         code, out, err = run(*tune, "--trials", 2)
     assert (code, out) == (2, "")
     assert "kept.study is in use" in err

@@ -142,20 +142,16 @@ def _run_trials(study: Study, n_trials: int, *, epochs: int | None) -> bool:
     """Run trials with a progress bar each; return whether Ctrl-C ended them."""
     from deepmf.training.progress import show_epochs
 
-    with study.lock():
-        for number in range(len(study.trials), n_trials):
-            errors = [trial.error for trial in study.trials if trial.error is not None]
-            best = f", best {_convert_error(study.metric, min(errors)):.4f}" if errors else ""
-            try:
-                with show_epochs(f"trial {number + 1} of {n_trials}{best}", epochs) as callbacks:
-                    study.run(number + 1, callbacks=callbacks)
-            except KeyboardInterrupt:
-                warnings.warn(
-                    f"interrupted in trial {number + 1} of {n_trials}; run the command again to continue",
-                    TrainingInterrupted,
-                    stacklevel=1,
-                )
-                return True
+    for number in range(len(study.trials), n_trials):
+        errors = [trial.error for trial in study.trials if trial.error is not None]
+        best = f", best {_convert_error(study.metric, min(errors)):.4f}" if errors else ""
+        try:
+            with show_epochs(f"trial {number + 1} of {n_trials}{best}", epochs) as callbacks:
+                study.run(number + 1, callbacks=callbacks)
+        except KeyboardInterrupt:
+            message = f"interrupted in trial {number + 1} of {n_trials}; run the command again to continue"
+            warnings.warn(message, TrainingInterrupted, stacklevel=1)
+            return True
     return False
 
 
