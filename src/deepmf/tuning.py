@@ -30,7 +30,7 @@ from deepmf.files import try_lock
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
-from deepmf.models.fitting import check_features, digest
+from deepmf.models.fitting import check_features, digest, keep_known
 from deepmf.models.ranker import RankBy, check_rank_by
 from deepmf.models.registry import model_class
 from deepmf.training.checkpoint import list_differences
@@ -118,7 +118,7 @@ class Study:
         self.metric, self._ranking = metric, _check_metric(metric, train, n, relevant, rank_by)
         if not validation.n_entries:
             raise BadSetting("settings are compared on validation entries; there are none")
-        self.train, self.validation = train, validation
+        self.train, self.validation = train, keep_known(train, validation)
         given = {"row_features": row_features, "column_features": column_features}
         self.features: dict[str, Any] = {name: each for name, each in given.items() if each is not None}
         if self.features and not self._model_class.takes_features:

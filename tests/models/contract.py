@@ -1000,8 +1000,8 @@ class ModelContract:
             self.new().fit(matrix.take_entries(np.zeros(matrix.n_entries, dtype=bool)))
         with pytest.raises(BadEntries, match="ndarray"):
             self.new().fit(matrix.to_array())  # type: ignore[arg-type]
-        stranger = ObservedMatrix.from_entries(["row 1", "x"], ["column 1", "column 2"], [1, 2], matrix.scale)
-        with pytest.raises(UnknownLabel, match="'x'"):
+        stranger = ObservedMatrix.from_entries(["row 1", "x"], ["y", "column 2"], [1, 2], matrix.scale)
+        with pytest.raises(UnknownLabel, match="'y'"):
             self.new().fit(matrix, validation=stranger)
         with pytest.raises(BadEntries, match="validation"):
             self.new().fit(matrix, validation=[1])  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import pytest
 from tests.models.contract import additive
 from tests.models.lies import small_model
 
-from deepmf.data import read_matrix, split_entries
+from deepmf.data import read_matrix, split_entries, split_time
 from deepmf.errors import BadModelFile, DeepMFWarning, NotBetterThanMeans, TrainingDiverged, TrainingInterrupted
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
@@ -35,6 +35,7 @@ from deepmf.models.registry import MODELS
 from deepmf.models.warm_start import WarmStart
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.settings import LoopSettings, TrainingSettings
+from deepmf.tuning import Study
 
 SETTINGS = ALSSettings(latent_size=2, epochs=4)
 
@@ -48,6 +49,30 @@ def run(fitting: Fitting, fingerprint: dict[str, Any]) -> list[float]:
 def stop(record: EpochRecord, _: History) -> None:
     if record.epoch == 1:
         raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("are_interactions", [False, True])
+def test_validation_entries_of_unknown_rows_and_columns_are_left_out(are_interactions: bool, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    rows, columns = np.nonzero(random.random((12, 10)) < 0.8)
+    days = np.where(rows == 11, 255, np.where(columns == 9, 252, random.integers(100, 270, rows.size)))
+    matrix = ObservedMatrix.from_entries(rows, columns, 1 + (rows + columns) % 5, times=days * 86_400)
+    split = split_time(matrix, train_before=250 * 86_400, validation_before=260 * 86_400)
+    for name in ("train", "validation"):  # a file holds the rows and columns that have entries
+        getattr(split, name).write(tmp_path / f"{name}.csv")
+    options: dict[str, Any] = {"value": None} if are_interactions else {}
+    train, validation = (read_matrix(tmp_path / f"{name}.csv", **options) for name in ("train", "validation"))
+    known = validation.take_known(train.rows, train.columns)
+    assert 0 < known.n_entries < validation.n_entries
+    with pytest.warns(DeepMFWarning) as given:
+        model = ALS(epochs=4, latent_size=2).fit(train, validation)
+        expected = ALS(epochs=4, latent_size=2).fit(train, known)
+    assert [each.filename for each in given if "left out" in str(each.message)] == [__file__]
+    assert model.history_.best_error == expected.history_.best_error
+    assert model.recommend(0, n=9).values.tolist() == expected.recommend(0, n=9).values.tolist()
+    if not are_interactions:
+        with pytest.warns(DeepMFWarning, match="left out"):
+            assert Study("means", train, validation).run(1).best.error is not None
 
 
 def test_a_checkpoint_of_the_same_fingerprint_is_taken_up(tmp_path: Path) -> None:

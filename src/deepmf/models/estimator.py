@@ -27,7 +27,6 @@ from deepmf.models.drift import learn_drift, sample_places
 from deepmf.models.fitted import Fitted
 from deepmf.models.fitting import (
     Fitting,
-    check_matrix,
     check_ranks,
     check_trainable,
     check_weighted,
@@ -35,6 +34,7 @@ from deepmf.models.fitting import (
     fill_settings,
     gather_entries,
     identify_training,
+    keep_known,
     remove_checkpoint_when_over,
     report_ending,
     to_matrix,
@@ -115,7 +115,8 @@ class Estimator(ABC):
         ----------
         train : the entries to learn from: a matrix, or a long frame with usual names (user, item, rating).
         validation : entries that are used only for early stopping. With them, `history_` also has the validation error
-            of the shrunk means (`Means`), and a model that does not beat it warns (`NotBetterThanMeans`).
+            of the shrunk means (`Means`), and a model that does not beat it warns (`NotBetterThanMeans`). Entries of
+            rows and columns that `train` lacks, as after `split_time`, are left out with a warning.
         row_features, column_features : features of rows and of columns; some rows and columns may have none. Labels
             that have features but no entries become known rows and columns, as after `extend`. Models that cannot use
             features raise `BadFeatures`.
@@ -147,7 +148,8 @@ class Estimator(ABC):
         check_trainable(train)
         check_weighted(name, train, able=self.takes_weights)
         warn_of_constant_times(train, self.settings)
-        validation = to_matrix(validation, train.scale)
+        if validation is not None:
+            validation = keep_known(train, to_matrix(validation, train.scale))
         row_features, row_names = take_names_from(row_features, row_names)
         column_features, column_names = take_names_from(column_features, column_names)
         if not train.has_values:
@@ -157,8 +159,6 @@ class Estimator(ABC):
             train = train if train.scale.is_bounded else train.with_scale(start_from.scale_)
         given, train = train, weigh_by_age(train, self._half_life)
         check_ranks(name, train, self.settings, able=self.fits_on_ranks)
-        if validation is not None:
-            check_matrix(validation, "validation")
         aligned = ValidationEntries.of(train, validation)
         entries = gather_entries(train, row_features, column_features, method=name, takes_features=self.takes_features)
         if isinstance(start_from, Estimator) and start_from.is_fitted:
@@ -310,8 +310,6 @@ class Estimator(ABC):
             )
         if train.n_entries == train.shape[0] * train.shape[1]:
             raise BadEntries("there is nothing to learn: every row has an entry in every column")
-        if validation is not None:
-            check_matrix(validation, "validation")
         model, given, train = copy.copy(self), train, weigh_by_age(train, self._half_life)
         aligned = ValidationEntries.of(train, validation)
         entries = EntryStore.of(train).with_names(row_names, column_names)

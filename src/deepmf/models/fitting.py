@@ -24,13 +24,14 @@ from deepmf.errors import (
     NothingObserved,
     TrainingDiverged,
     TrainingInterrupted,
+    UnknownLabel,
 )
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import IndexArray, iterate_pieces
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import NO_TIME, format_time
 from deepmf.matrix.features import AxisFeatures, Features
-from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.matrix import ObservedMatrix, check_unchanged
 from deepmf.matrix.scale import Scale
 from deepmf.nn.ranks import find_ranks
 from deepmf.storage.matrices import check_storable
@@ -88,6 +89,24 @@ def split_validation(
     values = train.values[chosen].astype(np.float64)
     held_out = ValidationEntries(train.entry_rows[chosen], train.by_row.columns[chosen], values)
     return seen, held_out
+
+
+def keep_known(train: ObservedMatrix, validation: Any) -> ObservedMatrix:
+    """Return the validation entries whose row and column are in training; warn of the others, refuse if none is left.
+
+    The rows of a later period are often new, and without training entries every epoch predicts them alike.
+    """
+    check_matrix(validation, "validation")
+    check_unchanged(train, validation)
+    known: ObservedMatrix = validation.take_known(train.rows, train.columns)
+    n_all, n_unknown = validation.n_entries, validation.n_entries - known.n_entries
+    if n_unknown:
+        message = f"{n_unknown:,} of {n_all:,} validation entries are in rows or columns without training entries"
+        if n_unknown == n_all:
+            row, column, _ = (each[0] for each in validation.entries())
+            raise UnknownLabel(f"{message}, such as row {row!r}, column {column!r}; at least one is needed")
+        warnings.warn(f"{message}; they are left out", DeepMFWarning, stacklevel=3)
+    return known
 
 
 def check_weighted(name: str, entries: ObservedMatrix, *, able: bool) -> None:
