@@ -31,7 +31,7 @@ from deepmf.models.ordinal import encoder as encoder_module
 from deepmf.models.ordinal.encoder import OrdinalEncoder
 from deepmf.models.ordinal.linear_part import LinearPart
 from deepmf.models.ordinal.model import OrdinalDMF, OrdinalTrainer
-from deepmf.models.ordinal.refinement import split_by_entries
+from deepmf.models.ordinal.refinement import Refinement, split_by_entries
 from deepmf.nn.inputs import SparseVectors
 from deepmf.storage.model_file import read_file, write_file
 from deepmf.training.history import EpochRecord, History
@@ -109,6 +109,20 @@ def test_each_row_is_encoded_alone(model: OrdinalDMF) -> None:
         alone = encoder.rows(entries.take(np.array([row])), predictor.columns)
         np.testing.assert_allclose(alone[0], together[row], atol=1e-5)
     assert encoder.rows(entries.take(np.array([], dtype=int)), predictor.columns).shape == (0, together.shape[1])
+
+
+def test_columns_without_entries_are_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    refine = Refinement.refine
+    monkeypatch.setattr(Refinement, "refine", lambda own, vectors: sizes.append(len(vectors)) or refine(own, vectors))
+    rows, columns, values = MATRIX.entries()
+    model = OrdinalDMF(**SMALL).fit(
+        ObservedMatrix.from_entries(rows, columns, values, column_labels=[*MATRIX.column_labels, *map(str, range(500))])
+    )
+    assert max(sizes) == 20 and 16 in sizes
+    entries, predictor = model.entries_.column_entries(np.array([300])), model.predictor_
+    alone = encoder_of(model).columns(entries, predictor.rows)
+    np.testing.assert_allclose(predictor.columns.base[15:], alone.repeat(500, axis=0), atol=1e-6)
 
 
 def test_encoding_changes_and_draws_nothing(model: OrdinalDMF) -> None:

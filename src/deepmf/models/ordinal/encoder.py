@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from scipy.special import expit
 from torch import Tensor
@@ -210,8 +211,9 @@ class OrdinalEncoder(NetworkEncoder):
         return Packed(packed.content | content, packed.tensors | learned | ({} if linear is None else linear.tensors))
 
     def _refine(self, refinement: Refinement, entries: AxisEntries) -> LatentArray:
-        """Return latents without the linear part."""
-        return to_numpy(refinement.refine(self.read_vectors(entries).to(self.device)))
+        """Return latents without the linear part; all vectors without entries and features share one."""
+        kept, places = share_empty(entries.are_empty)
+        return to_numpy(refinement.refine(self.read_vectors(entries.take(kept)).to(self.device)))[places]
 
     def _refine_without_each(self, refinement: Refinement, entries: AxisEntries, left_out: IndexArray) -> LatentArray:
         vectors = self.read_vectors(entries).to(self.device)
@@ -239,6 +241,19 @@ class OrdinalEncoder(NetworkEncoder):
 
     def _to_device(self, latents: LatentArray) -> Tensor:
         return torch.from_numpy(latents).to(self.device)
+
+
+def share_empty(are_empty: npt.NDArray[np.bool_]) -> tuple[IndexArray, IndexArray]:
+    """Return the vectors to encode, the first empty one among them, and the place of each vector's latent there.
+
+    >>> share_empty(np.array([False, True, False, True]))
+    (array([0, 1, 2]), array([0, 1, 2, 1]))
+    """
+    kept, first = ~are_empty, np.flatnonzero(are_empty)[:1]
+    kept[first] = True
+    places = np.cumsum(kept) - 1
+    places[are_empty] = places[first]
+    return np.flatnonzero(kept), places
 
 
 def to_numpy(latents: Tensor) -> LatentArray:
@@ -378,11 +393,13 @@ def _start_encoder(
     network: OrdinalNetwork, source: MatrixBlocks, entries: EntryStore, settings: OrdinalDMFSettings
 ) -> OrdinalEncoder:
     """Return an encoder with landmarks chosen among the columns, which are not refined yet."""
-    encoded = network.encode_column_views(source.columns)
+    column_counts = source.matrix.column_counts
+    shared = share_empty((column_counts == 0) & (entries.column_features is None))
+    counts, kept, places = (torch.from_numpy(each).to(network.head.scale.device) for each in (column_counts, *shared))
+    encoded = network.encode_column_views(source.columns, kept)[places]
     directions = encoded[:, network.layout.direction]
     landmarks = directions[choose_landmarks(directions, settings.landmarks)]
     layout = replace(network.layout, n_landmarks=len(landmarks))
-    counts = torch.from_numpy(source.matrix.column_counts).to(encoded.device)
     columns = column_side(network, Landmarks(landmarks), layout).add_landmarks(encoded, counts)
     return OrdinalEncoder(
         network,
