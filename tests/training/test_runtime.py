@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from deepmf.datasets import generate
 from deepmf.errors import DeviceUnavailable
@@ -26,6 +26,7 @@ from deepmf.training.runtime import (
     count_free_bytes,
     count_free_cores,
     keep_numpy_to_one_thread,
+    limit_blas_threads,
     limit_threads,
     make_generator,
 )
@@ -122,15 +123,20 @@ def test_the_graph_of_an_earlier_training_does_not_spoil_the_next_recording() ->
 
 
 def test_numpy_keeps_to_one_thread_and_torch_does_not() -> None:
-    def read_threads() -> list[int]:
-        return [pool["num_threads"] for pool in threadpool_info() if pool.get("threading_layer") == "pthreads"]
+    def read_threads() -> set[int]:
+        return {pool["num_threads"] for pool in threadpool_info() if pool.get("threading_layer") == "pthreads"}
 
-    before = read_threads()
-    if not before:
+    if not read_threads():
         pytest.skip("numpy uses no OpenBLAS with threads of its own")
-    with keep_numpy_to_one_thread():
-        assert set(read_threads()) == {1} and torch.get_num_threads() == 8
-    assert read_threads() == before
+    with threadpool_limits(2, user_api="blas"):
+        with keep_numpy_to_one_thread():
+            assert read_threads() == {1} and torch.get_num_threads() == 8
+        assert read_threads() == {2}
+        first, second = keep_numpy_to_one_thread(), limit_blas_threads(1)  # as two threads may enter and leave them
+        first.__enter__(), second.__enter__(), first.__exit__(None, None, None)
+        assert read_threads() == {1}
+        second.__exit__(None, None, None)
+        assert read_threads() == {2}
 
 
 def test_a_recorded_function_copies_its_arguments_and_results(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 import gc
 import os
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -56,31 +57,55 @@ def limit_threads(device: str = "cpu") -> Iterator[Threads]:
 
 @contextmanager
 def limit_blas_threads(number: int) -> Iterator[None]:
-    """Limit numpy to some threads, if threadpoolctl is there."""
-    try:
-        from threadpoolctl import threadpool_limits
-    except ModuleNotFoundError:
-        yield
-        return
-    with threadpool_limits(number):
-        yield
-
-
-@contextmanager
-def keep_numpy_to_one_thread() -> Iterator[None]:
-    """Keep numpy and scipy to one thread each, if threadpoolctl is there; torch keeps its threads.
-
-    Fits call them for many small matrices. The threads of OpenBLAS wait for each other there, and take the cores from
-    torch: with them, sweeps of ALS and iterations of BayesianMF on two cores take 1.4 times as long.
-    """
+    """Limit numpy and torch to some threads, if threadpoolctl is there."""
     try:
         from threadpoolctl import ThreadpoolController
     except ModuleNotFoundError:
         yield
         return
-    own = ThreadpoolController().select(threading_layer="pthreads")  # torch's BLAS uses OpenMP
-    with own.limit(limits=1):
+    others = ThreadpoolController().select(user_api="openmp", threading_layer=["openmp", "intel", "gnu", "tbb"])
+    with others.limit(limits=number), _limit_shared_threads(number):
         yield
+
+
+def keep_numpy_to_one_thread() -> AbstractContextManager[None]:
+    """Keep numpy and scipy to one thread each, if threadpoolctl is there; torch, whose BLAS uses OpenMP, keeps its own.
+
+    Fits call them for many small matrices. The threads of OpenBLAS wait for each other there, and take the cores from
+    torch: with them, sweeps of ALS and iterations of BayesianMF on two cores take 1.4 times as long.
+    """
+    return _limit_shared_threads(1)
+
+
+# OpenBLAS has one number of threads for the whole process: the first limit keeps the number from before, and the last
+# one to end restores it, whichever thread that is.
+_SHARED_LOCK = threading.Lock()
+_shared_limits: list[int] = []
+_shared_before: list[Any] = []
+
+
+@contextmanager
+def _limit_shared_threads(number: int) -> Iterator[None]:
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ModuleNotFoundError:
+        yield
+        return
+    own = ThreadpoolController().select(threading_layer="pthreads")
+    with _SHARED_LOCK:
+        if not _shared_limits:
+            _shared_before[:] = [own.limit(limits=None)]
+        _shared_limits.append(number)
+        own.limit(limits=min(_shared_limits))
+    try:
+        yield
+    finally:
+        with _SHARED_LOCK:
+            _shared_limits.remove(number)
+            if _shared_limits:
+                own.limit(limits=min(_shared_limits))
+            else:
+                _shared_before.pop().restore_original_limits()
 
 
 def count_free_cores() -> int:
