@@ -71,6 +71,13 @@ def test_equal_estimates_lose_no_information() -> None:
     np.testing.assert_allclose(pooled.interval(0.95).upper, [1.0 + 0.5 * scipy.stats.norm.ppf(0.975), 0.0])
 
 
+def test_zero_variances_leave_the_degrees_of_freedom_of_the_tables() -> None:
+    pooled = pool([[1.0, 0.0, 1.0], [1.0, 0.0, 2.0]], np.zeros((2, 3)), complete_df=10)
+    np.testing.assert_array_equal(pooled.degrees_of_freedom, [np.inf, np.inf, 1.0])
+    np.testing.assert_allclose(pooled.interval(0.9).upper, [1.0, 0.0, 1.5 + scipy.stats.t.ppf(0.95, 1) * np.sqrt(0.75)])
+    np.testing.assert_array_equal(pooled.p_value()[:2], [0.0, 1.0])  # a certain estimate is the null or not
+
+
 def test_a_complete_sample_bounds_the_degrees_of_freedom() -> None:
     assert float(pool(spread(1e-9), np.ones(5), complete_df=10).degrees_of_freedom) < 10
     assert float(pool(spread(1e-9), np.ones(5)).degrees_of_freedom) > 1e9

@@ -100,7 +100,8 @@ def pool(estimates: Any, variances: Any, *, complete_df: float | None = None) ->
         freedom = (n_tables - 1) / np.square(share)
         if complete_df is not None:
             observed = (complete_df + 1.0) / (complete_df + 3.0) * complete_df * (1.0 - share)
-            freedom = 1.0 / (1.0 / freedom + 1.0 / observed)
+            # Without variance inside tables, the size of the sample says nothing.
+            freedom = np.where(within > 0, 1.0 / (1.0 / freedom + 1.0 / observed), freedom)
         increase = added / within
         lost = np.where(within > 0, (increase + 2.0 / (freedom + 3.0)) / (1.0 + increase), share)
     return PooledEstimates(*map(np.asarray, (found.mean(axis=0), within, between, total, freedom, lost)))
