@@ -72,9 +72,11 @@ def test_a_long_table_is_completed_in_pieces(run: Any, tmp_path: Path) -> None:
 def test_the_report_says_how_sure_each_column_is(run: Any, plants: Path, tmp_path: Path) -> None:
     found = json.loads(run("impute", plants, "-o", tmp_path / "completed.parquet", "--json").out)
     assert {name: column["imputed"] for name, column in found["columns"].items()} == {
+        "id": 0,
         "leaves": 24,
         "height": 24,
         "light": 24,
+        "name": 0,
     }
     assert 0.8 < found["columns"]["height"]["score"] <= 1.0
     assert 0.0 < found["columns"]["height"]["error"] < 5.0 and found["columns"]["light"]["error"] is None
@@ -108,6 +110,33 @@ def test_levels_are_values_of_the_column(run: Any, tmp_path: Path) -> None:
     gappy.write_csv(tmp_path / "survey.csv")
     run("impute", tmp_path / "survey.csv", "-o", tmp_path / "out.csv", "--levels", "--model", "gaussian")
     assert set(pl.read_csv(tmp_path / "out.csv")["a"]) <= {1.0, 2.5, 5.0}
+
+
+def test_marks_are_missing_in_every_column(run: Any, plants: Path, tmp_path: Path) -> None:
+    frame = pl.read_csv(plants).with_columns(pl.col("light").fill_null("NA"), pl.col("leaves").fill_null(-99))
+    frame.write_csv(tmp_path / "marked.csv")
+    options = ["--model", "gaussian", "--missing-values", "unknown,-99"]
+    outcome = run("impute", tmp_path / "marked.csv", "-o", tmp_path / "out.csv", *options)
+    after = pl.read_csv(tmp_path / "out.csv")
+    assert set(after["light"]) == {"sun", "shade"} and after["leaves"].min() > 0
+    assert "72 imputed values" in outcome.out and all(name in outcome.out for name in frame.columns)
+
+
+def test_types_stay_and_gaps_of_dates_too(run: Any, tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    size = random.normal(size=80)
+    frame = pl.DataFrame({"size": size, "tall": size > 0, "leaves": np.round(9 * size).astype(int)})
+    gaps = pl.Series(np.arange(80) % 4 == 0)
+    known = [pl.when(~gaps).then(pl.col(name)).alias(name) for name in ("tall", "leaves", "day")]
+    frame = frame.with_columns(day=pl.date(2024, 5, 1)).with_columns(known)
+    frame.write_parquet(tmp_path / "table.parquet")
+    for more in ([], ["--many", "2"]):
+        output = tmp_path / "out.parquet"
+        outcome = run("impute", tmp_path / "table.parquet", "-o", output, "--model", "gaussian", *more)
+        assert outcome.code == 0 and "'day'" in outcome.err
+        after = pl.read_parquet(output).select(frame.columns)
+        assert after.schema == frame.schema
+        assert [after[name].null_count() for name in after.columns] == [0, 0, 0, 20 * (len(more) or 1)]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from deepmf.data import read_features
-from deepmf.data.features import read_feature_file
+from deepmf.data.features import read_feature_file, read_mixed_table
 from deepmf.errors import BadFeatures, DeepMFWarning, FileAbsent, UnreadableFile, UserError
 
 FILMS = """film,year,genres,seen,length,code
@@ -43,9 +43,20 @@ def test_kinds_can_be_given(films: Path) -> None:
     np.testing.assert_array_equal(found.values("code"), [7, 12, np.nan])
 
 
-def test_words_for_gaps_are_categories_among_texts(tmp_path: Path) -> None:
+def test_marks_of_gaps_are_missing_among_texts_and_words_are_not(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,country\n1,NA\n2,none\n3,\n4,DE\n")
-    assert read_features(tmp_path / "a.csv").values("country").tolist() == ["NA", "none", None, "DE"]
+    assert read_features(tmp_path / "a.csv").values("country").tolist() == [None, "none", None, "DE"]
+
+
+def test_further_marks_are_gaps_in_columns_of_any_type(tmp_path: Path) -> None:
+    rows = [("sun", 1.5, 3), ("Unknown", -99.0, -99), ("n/a", 2.0, 4)]
+    frame = pl.DataFrame(rows, schema=["light", "height", "leaves"], orient="row")
+    frame.write_parquet(tmp_path / "a.parquet")
+    frame.write_csv(tmp_path / "a.csv")
+    for path in (tmp_path / "a.parquet", tmp_path / "a.csv"):
+        found = read_mixed_table(path, missing_values=["unknown", "-99"])
+        assert found.rows() == [rows[0], (None, None, None), (None, 2.0, 4)]
+        assert found.schema["leaves"] == pl.Int64
 
 
 @pytest.mark.parametrize("kind", ["tsv", "gz", "parquet", "jsonl", "semicolon"])

@@ -48,6 +48,14 @@ def impute(
             help="Columns that help to predict others and are not filled in: numbers, categories, lists, dates.",
         ),
     ] = None,
+    missing_values: Annotated[
+        str | None,
+        typer.Option(
+            "--missing-values",
+            metavar="TEXT,TEXT",
+            help="Further marks of missing cells, such as unknown,-99; empty cells, NA, null, ?, - and . always are.",
+        ),
+    ] = None,
     model: Annotated[
         str, typer.Option("--model", metavar="NAME", help="auto, gaussian, neighbours, als, dmf-o and others.")
     ] = "auto",
@@ -71,10 +79,11 @@ def impute(
 ) -> None:
     """Fill in the gaps of a table of numbers and text.
 
-    Observed cells stay as they are, and whole numbers stay whole. The score of a column is measured on cells that were
-    hidden: 1 is perfect, 0 is no better than the mean.
+    Observed cells and the types of columns stay as they are. Ids, dates, and texts that are nearly all different are
+    not filled in. The summary has a line for each column: the number of imputed cells, and the score on cells that were
+    hidden (1 is perfect, 0 is no better than the mean) with its standard error.
 
-    Example: deepmf impute survey.csv -o completed.csv
+    Example: deepmf impute survey.csv -o completed.csv --missing-values unknown,-99
     """
     check_frame_target(output, inputs=[table], safe_csv=safe_csv, as_json=as_json)
     if many is not None and many < 2:
@@ -84,7 +93,10 @@ def impute(
 
     reading = InputOptions(separator=separator, decimal=decimal)
     with open_input(table) as file:
-        frame = read_mixed_table(file, separator=reading.field_separator, decimal=decimal, encoding=encoding)
+        marks = [] if missing_values is None else missing_values.split(",")
+        frame = read_mixed_table(
+            file, separator=reading.field_separator, decimal=decimal, encoding=encoding, missing_values=marks
+        )
     if many is not None and _NUMBER_OF_TABLE in frame.columns:
         raise BadEntries(
             f"{name_file(table)}: --many writes a column {_NUMBER_OF_TABLE!r}, and the table has one; rename it"
@@ -130,7 +142,7 @@ class _GappyTable:
                 continue
             if reason is None:
                 used.append(name)
-            elif series.null_count() == 0:
+            elif series.null_count() == 0 or series.dtype.is_temporal():
                 say(f"deepmf: {name_file(path)}: column {name!r} {reason} and stays as it is", err=True)
             else:
                 raise BadEntries(
@@ -166,8 +178,8 @@ class _GappyTable:
         return self.frame.with_columns(columns)
 
     def count_gaps(self) -> dict[str, int]:
-        """Return the number of gaps of each column that has any."""
-        return {name: gaps for name in self.completed if (gaps := self.frame[name].null_count())}
+        """Return the number of cells that are filled in for each column."""
+        return {name: self.frame[name].null_count() * (name in self.completed) for name in self.frame.columns}
 
 
 def _count_decimals(series: pl.Series) -> int | None:
@@ -233,7 +245,7 @@ def _whole_type() -> Any:
 
 
 def _report(given: _GappyTable, imputer: DMFImputer, output: str, many: int | None, *, as_json: bool) -> None:
-    """Print the number of gaps of each column, the score of its predictions, and the model."""
+    """Print the number of imputed cells of each column, the score of its predictions, and the model."""
     gaps, score = given.count_gaps(), imputer.score_
     places = {} if score is None else {name: place for place, name in enumerate(score.columns.tolist())}
     columns: dict[str, dict[str, Any]] = {}
@@ -249,12 +261,11 @@ def _report(given: _GappyTable, imputer: DMFImputer, output: str, many: int | No
         summary = {"imputed": n_imputed, "rows": given.frame.height, "columns": columns, "weights": imputer.weights_}
         show_json(summary | ({} if many is None else {"tables": many}) | {"file": output})
         return
-    if columns:
-        lines = [
-            [name, found["imputed"], *(_drop_nan(found[key]) for key in ("score", "margin", "error"))]
-            for name, found in columns.items()
-        ]
-        show_table(["column", "imputed", "score", "±", "typical error"], lines)
+    lines = [
+        [name, found["imputed"], *(_drop_nan(found[key]) for key in ("score", "margin", "error"))]
+        for name, found in columns.items()
+    ]
+    show_table(["column", "imputed", "score", "±", "typical error"], lines)
     weights = ", ".join(f"{name} {weight:.0%}" for name, weight in imputer.weights_.items())
     tables = "" if many is None else f"{many} tables with "
     say(f"{tables}{n_imputed:,} imputed values in {output} ({weights})")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _NUMBER = r"^[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(?i:inf|infinity)$"
 _NUMBER_WITH_COMMA = r"^[+-]?[0-9]+(,[0-9]+)?$"
 _WHOLE_NUMBER = r"^[+-]?[0-9]{1,18}$"
+_WORDS = {"none", "nil"}  # which mark a missing number, and are answers among texts
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?$"
 
 
@@ -37,9 +38,9 @@ def read_features(
 ) -> Features:
     """Read features from a file with a line per label: delimited text (also `.gz`, `.zst`), Parquet, JSON lines.
 
-    A text column that holds only numbers becomes a column of numbers, where NA, null and the like are missing; numbers
-    with leading zeros are codes. In other columns only empty fields are missing. Fields of a file without a header are
-    called `field 1`, `field 2` and so on, counted from 0.
+    A text column that holds only numbers becomes a column of numbers; numbers with leading zeros are codes. NA, null
+    and the like are missing; among texts, "none" and "nil" are not. Fields of a file without a header are called
+    `field 1`, `field 2` and so on, counted from 0.
 
     Parameters
     ----------
@@ -67,12 +68,18 @@ def read_features(
 
 
 def read_mixed_table(
-    path: str | Path, *, separator: str | None = None, decimal: str = ".", encoding: str | None = None
+    path: str | Path,
+    *,
+    separator: str | None = None,
+    decimal: str = ".",
+    encoding: str | None = None,
+    missing_values: Sequence[str] = (),
 ) -> pl.DataFrame:
     """Read a table from delimited text (also `.gz`, `.zst`), Parquet or JSON lines, with null for gaps.
 
     A text column that holds only numbers becomes a column of numbers, of whole numbers if it has no decimals; numbers
-    with leading zeros are text. Fields of a file without a header are called `field 1`, `field 2` and so on, from 0.
+    with leading zeros are text. NA, null and the like are gaps in every column; among texts, "none" and "nil" are not.
+    Fields of a file without a header are called `field 1`, `field 2` and so on, from 0.
 
     Parameters
     ----------
@@ -84,14 +91,16 @@ def read_mixed_table(
         Decimal mark of numbers, a point or a comma.
     encoding
         Encoding of text; recognised by default.
+    missing_values
+        Further texts and numbers that mark a gap, in any column.
 
     Examples
     --------
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp(), "plants.csv")
-    >>> _ = path.write_text("light,height,leaves\\nsun,1.5,3\\n,NA,4\\n")
-    >>> read_mixed_table(path).rows()
-    [('sun', 1.5, 3), (None, None, 4)]
+    >>> _ = path.write_text("light,height,leaves\\nsun,1.5,3\\nNA,NA,-99\\n")
+    >>> read_mixed_table(path, missing_values=["-99"]).rows()
+    [('sun', 1.5, 3), (None, None, None)]
     """
     path = check_path(path)
     check_decimal(decimal)
@@ -102,7 +111,8 @@ def read_mixed_table(
         texts = read_texts(layout)
         if not layout.has_header:
             texts = texts.rename({name: f"field {name}" for name in layout.names})
-        frame = texts.select(infer_type(series, decimal=decimal) for series in texts.get_columns())
+        frame = texts.select(infer_type(series, decimal, missing_values) for series in texts.get_columns())
+    frame = frame.select(_remove_marks(series, missing_values) for series in frame.get_columns())
     if frame.height == 0 or frame.width == 0:
         raise UnreadableFile(f"{path} holds no rows")
     return frame
@@ -181,11 +191,12 @@ def _check_labels(labels: pl.Series, first_line: int | None) -> None:
         raise BadFeatures(f"{place}: the label is missing")
 
 
-def infer_type(texts: pl.Series, *, decimal: str = ".") -> pl.Series:
+def infer_type(texts: pl.Series, decimal: str = ".", missing_values: Sequence[str] = ()) -> pl.Series:
     """Return texts as numbers or dates with gaps if all other texts are such; otherwise as text."""
     polars = import_polars()
     plain = texts.str.strip_chars()
-    is_gap = plain.str.to_lowercase().is_in(MISSING_WORDS).fill_null(True)
+    marks = (*MISSING_WORDS, *(mark.strip().lower() for mark in missing_values))
+    is_gap = plain.str.to_lowercase().is_in(marks).fill_null(True)
     if decimal == "," and plain.filter(~is_gap).str.contains(_NUMBER_WITH_COMMA).all():
         plain = plain.str.replace(",", ".", literal=True)
     known = plain.filter(~is_gap)
@@ -196,4 +207,16 @@ def infer_type(texts: pl.Series, *, decimal: str = ".") -> pl.Series:
         return plain.set(is_gap, None).cast(polars.Int64 if is_whole else polars.Float64)
     if known.str.contains(_DATE).all():
         return plain.set(is_gap, None)
-    return plain.set((plain == "").fill_null(False), None)
+    return _remove_marks(plain, missing_values)
+
+
+def _remove_marks(column: pl.Series, missing_values: Sequence[str]) -> pl.Series:
+    """Return a column with null in place of the marks of missing values: texts in any case, or numbers."""
+    polars = import_polars()
+    if column.dtype == polars.String:
+        marks = {*MISSING_WORDS} - _WORDS | {mark.strip().lower() for mark in missing_values}
+        return column.set(column.str.strip_chars().str.to_lowercase().is_in(list(marks)).fill_null(False), None)
+    if not column.dtype.is_numeric() or not missing_values:
+        return column
+    numbers = polars.Series(list(missing_values)).cast(polars.Float64, strict=False).drop_nulls()
+    return column.set(column.cast(polars.Float64).is_in(numbers.implode()).fill_null(False), None)
