@@ -114,6 +114,17 @@ def test_what_was_acknowledged_survives(start: Start, ratings: ObservedMatrix) -
     assert lost(start("--log-level", "warning").client, acknowledged) == []
 
 
+@pytest.mark.parametrize("start_of_head", [b"GET / HTTP/1.1\r\na: ", b"GET /"])
+def test_a_head_that_never_ends_is_cut_off(start: Start, start_of_head: bytes) -> None:
+    address, n_sent = start().client.base_url, 0
+    with socket.create_connection((address.host, address.port), timeout=PATIENCE) as connection:
+        connection.sendall(start_of_head)
+        with pytest.raises(ConnectionError):
+            while n_sent < 50_000_000:
+                n_sent += connection.send(b"v" * 10_000)
+    assert n_sent < 20_000_000  # in the buffers on the way
+
+
 def test_a_model_is_replaced_without_a_dropped_request(start: Start, tmp_path: Path, ratings: ObservedMatrix) -> None:
     process, client = start("--log-level", "warning")
     film = ratings.column_labels[0]

@@ -71,6 +71,7 @@ def create_app(service: Service, *, keys: KeyRing | None = None, rate: float | N
         _fill_examples(app, service)  # with keys, a description that needs none must not name columns
     app.add_middleware(
         Guard,
+        access=app.state.access,
         metrics=service.metrics,
         limits=service.limits,
         hosts=LOOPBACK_HOSTS if keys is None else None,

@@ -172,20 +172,31 @@ class Access:
         self.keys = keys
         self._rate = rate
 
-    def check(self, text: str | None, role: KeyRole) -> ApiKey:
-        """Return the key of a request; raise `ApiError` if it is unknown, over its rate limit, or lacks the role."""
+    def identify(self, text: str | None) -> ApiKey:
+        """Return the key with a text; raise `ApiError` if it is unknown."""
         if self.keys is None:
             return _ANYONE
         key = self.keys.find(text) if text else None
         if key is None:
             message = "this API key is not known" if text else "an API key is needed: Authorization: Bearer ..."
             raise ApiError(401, "no_key", message)
-        if self._rate is not None and not self._rate.take(key.name):
+        return key
+
+    def check(self, text: str | None, role: KeyRole) -> ApiKey:
+        """Return the key of a request; raise `ApiError` if it is unknown, over its rate limit, or lacks the role."""
+        key = self.identify(text)
+        if key is not _ANYONE and self._rate is not None and not self._rate.take(key.name):
             wait = self._rate.retry_seconds
             message = f"too many requests with this API key; try again in {wait} second{'s' * (wait > 1)}"
             raise ApiError(429, "too_often", message, retry_after=wait)
         check_role(key, role)
         return key
+
+
+def read_bearer(header: str) -> str | None:
+    """Return the API key of an Authorization header."""
+    scheme, _, text = header.partition(" ")
+    return text.strip() if scheme.lower() == "bearer" else None
 
 
 def check_role(key: ApiKey, role: KeyRole) -> None:

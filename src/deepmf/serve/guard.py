@@ -1,4 +1,4 @@
-"""The middleware around all routes: checks hosts, origins and bodies, sets headers, counts, logs, and hides faults."""
+"""The middleware around all routes: checks hosts, origins, keys and bodies, sets headers, counts, hides faults."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import json
 import logging
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from deepmf.serve.auth import Access, read_bearer
 from deepmf.serve.errors import ApiError
 from deepmf.serve.metrics import ServiceMetrics
 from deepmf.serve.service import ServiceLimits
@@ -33,7 +36,7 @@ HEADERS = {
 }
 _RAW_HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 _STATIC_FILES = ("/page/", "/swagger/")
-# Paths whose routes read the body themselves, after they have checked the API key, since it may be long.
+# Paths whose routes read the body themselves, after they have checked the role of the API key, since it may be long.
 STREAMED_PATHS = ("/v1/entries/bulk",)
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
@@ -41,8 +44,13 @@ _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 class Guard:
     """An ASGI middleware around the whole application.
 
+    FastAPI reads a body before it checks anything else. So the guard looks up the API key of a request with a body
+    first, and limits the bytes of all bodies that are read or answered at the same time.
+
     Parameters
     ----------
+    access
+        The API keys.
     hosts
         Host names that requests may use; None for any. This protects a service without API keys from web pages whose
         own host name resolves to this machine. Starlette's TrustedHostMiddleware responds with plain text and 400, not
@@ -50,12 +58,20 @@ class Guard:
     """
 
     def __init__(
-        self, app: ASGIApp, *, metrics: ServiceMetrics, limits: ServiceLimits, hosts: tuple[str, ...] | None = None
+        self,
+        app: ASGIApp,
+        *,
+        access: Access,
+        metrics: ServiceMetrics,
+        limits: ServiceLimits,
+        hosts: tuple[str, ...] | None = None,
     ) -> None:
         self._app = app
+        self._access = access
         self._metrics = metrics
         self._limits = limits
         self._hosts = hosts
+        self._n_bytes = 0  # of all bodies in flight
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -63,15 +79,17 @@ class Guard:
             await self._app(scope, receive, send)
             return
         start, response = time.perf_counter(), _Response(send, is_static=scope["path"].startswith(_STATIC_FILES))
+        is_http_1 = scope.get("http_version", "1.1").startswith("1")
         try:
-            self._check(scope)
             scope["path"] = _decode_path(scope)
-            if scope["path"] not in STREAMED_PATHS:
-                body = await read_body(receive, self._limits.body_bytes, self._limits.seconds)
-                receive = _Request(body, receive)
-            await self._app(scope, receive, response)
+            size = self._check(scope, is_http_1)
+            with self._reserve(size):
+                if size:
+                    receive = _Request(await read_body(receive, size, self._limits.seconds), receive)
+                await self._app(scope, receive, response)
         except ApiError as error:
-            await _send_error(response, error)
+            # The rest of the body is not waited for.
+            await _send_error(response, error, **{"connection": "close"} if is_http_1 else {})
         except Exception as error:  # noqa: BLE001 (clients see no more than one sentence of any fault)
             _log_fault(error)
             if not response.status:
@@ -79,8 +97,12 @@ class Guard:
         finally:
             self._record(scope, response.status or 499, time.perf_counter() - start)
 
-    def _check(self, scope: Scope) -> None:
-        """Raise `ApiError` for a wrong host or origin, a query that is not UTF-8, or a body that is too large."""
+    def _check(self, scope: Scope, is_http_1: bool) -> int:
+        """Return the largest size of the body to read, 0 if the routes need none of it.
+
+        Raises `ApiError` for a wrong host or origin, a query that is not UTF-8, a body without a known API key, or one
+        that is too large.
+        """
         headers = dict(scope["headers"])
         if self._hosts is not None:
             host = headers.get(b"host", b"").decode("latin-1").lower()
@@ -90,10 +112,28 @@ class Guard:
         if scope["method"] not in _SAFE_METHODS and not _is_same_origin(headers):
             raise ApiError(403, "origin", "pages of other origins may not send this request")
         _decode_utf8(scope.get("query_string") or b"")
-        length = headers.get(b"content-length", b"0")
-        max_bytes = self._limits.bulk_bytes if scope["path"] in STREAMED_PATHS else self._limits.body_bytes
-        if length.isdigit() and int(length) > max_bytes:
+        if scope["method"] in _SAFE_METHODS:
+            return 0
+        self._access.identify(read_bearer(headers.get(b"authorization", b"").decode("latin-1")))
+        is_streamed = scope["path"] in STREAMED_PATHS
+        max_bytes = self._limits.bulk_bytes if is_streamed else self._limits.body_bytes
+        # Without these headers, HTTP/1.1 has no body; HTTP/2 may have one.
+        length = headers.get(b"content-length", b"" if b"transfer-encoding" in headers or not is_http_1 else b"0")
+        size = int(length) if length.isdigit() else max_bytes
+        if size > max_bytes:
             raise _build_size_error(max_bytes)
+        return 0 if is_streamed else size
+
+    @contextmanager
+    def _reserve(self, size: int) -> Iterator[None]:
+        """Count the bytes of a body in flight; raise `ApiError` if there are too many."""
+        if size and self._n_bytes + size > self._limits.all_bodies_bytes:
+            raise ApiError(503, "busy", "other requests with long bodies are in progress; try again", retry_after=1)
+        self._n_bytes += size
+        try:
+            yield
+        finally:
+            self._n_bytes -= size
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
         """Count and log a request by the path of its route, since its own path contains ids.
@@ -154,9 +194,9 @@ async def read_body(receive: Receive, max_bytes: int, seconds: float) -> bytes:
         raise ApiError(400, "too_slow", "the body of the request arrived too slowly") from error
 
 
-async def _send_error(send: Send, error: ApiError) -> None:
+async def _send_error(send: Send, error: ApiError, **more: str) -> None:
     body = json.dumps({"error": {"code": error.code, "message": str(error)}}).encode()
-    headers = {"content-type": "application/json", "content-length": str(len(body)), **error.headers}
+    headers = {"content-type": "application/json", "content-length": str(len(body)), **error.headers, **more}
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": error.status, "headers": raw})
     await send({"type": "http.response.body", "body": body})

@@ -31,7 +31,6 @@ from deepmf.errors import BadSetting, UserError
 from deepmf.serve.app import create_app
 from deepmf.serve.auth import read_keys
 from deepmf.serve.database import open_database
-from deepmf.serve.http import LimitedHttp
 from deepmf.serve.kinds import read_kinds
 from deepmf.serve.metrics import SHARED_FOLDER
 from deepmf.serve.service import Service, load_with_digest
@@ -41,6 +40,8 @@ logger = logging.getLogger("deepmf.serve")
 LOG_LEVELS = ("info", "warning", "error")
 
 _OPTIONS = "DEEPMF_SERVE_OPTIONS"  # the variable by which worker processes receive their options
+_HEAD_BYTES = 32 << 10  # of the path and all headers of a request
+_MAX_CONNECTIONS = 2_000  # of a worker; with more, requests are refused
 _GRACE_SECONDS = 30  # for requests to finish after SIGTERM
 _START_FAILED = 3  # the exit status of a worker that cannot start, as in uvicorn
 _MAX_DEATHS = 10  # of workers per minute
@@ -179,7 +180,9 @@ def _listen(options: ServeOptions) -> Iterator[socket.socket]:
 def _configure_uvicorn(app: Any, **settings: Any) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=LimitedHttp,
+        http="h11",  # limits the size of what comes before a body, unlike httptools
+        h11_max_incomplete_event_size=_HEAD_BYTES,
+        limit_concurrency=_MAX_CONNECTIONS,
         ws="none",
         log_config=None,
         access_log=False,

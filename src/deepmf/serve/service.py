@@ -52,8 +52,8 @@ class ServiceLimits:
         Timeout of a request.
     database_seconds
         Timeout of a request that only reads the database.
-    body_bytes
-        Largest request body.
+    body_bytes, all_bodies_bytes
+        Largest request body, and largest sum of the bodies of all requests in progress.
     bulk_bytes, bulk_seconds
         Largest body of a bulk write, also after it is decompressed, and its timeout.
     staleness
@@ -68,6 +68,7 @@ class ServiceLimits:
     seconds: float = 10.0
     database_seconds: float = 2.0
     body_bytes: int = 1 << 20
+    all_bodies_bytes: int = 64 << 20
     bulk_bytes: int = 16 << 20
     bulk_seconds: float = 60.0
     staleness: float = 0.1
