@@ -32,9 +32,9 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS, RidgeEncoder
 from deepmf.models.fitted import Fitted
-from deepmf.models.latents import Latents
 from deepmf.models.loading import load, verify
-from deepmf.models.predictor import Predictor, Readout
+from deepmf.scoring.latents import Latents
+from deepmf.scoring.predictor import Predictor, Readout
 
 LATENTS, ENTRIES_A_ROW, HISTORY = 42, 10, 20
 REPEATS = 41

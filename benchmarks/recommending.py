@@ -32,8 +32,8 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
 from deepmf.models.base import Model
 from deepmf.models.registry import model_class
-from deepmf.models.relevance import find_thresholds
-from deepmf.models.reranking import Rerank
+from deepmf.recommend.relevance import find_thresholds
+from deepmf.recommend.reranking import Rerank
 
 RELEVANT, LENGTH, ROWS_AT_A_TIME = 4, 10, 512
 

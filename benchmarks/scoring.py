@@ -29,12 +29,12 @@ from workload import machine
 from deepmf.datasets import generate
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
-from deepmf.models.column_choice import choose_columns
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.settings import Facts, choose_settings
-from deepmf.models.ranker import RANK_BY
-from deepmf.models.ranking import rank_batches
-from deepmf.models.recommendations import Recommendations
+from deepmf.recommend.column_choice import choose_columns
+from deepmf.recommend.ranker import RANK_BY
+from deepmf.recommend.ranking import rank_batches
+from deepmf.recommend.recommendations import Recommendations
 
 ALL_ROWS, N_COLUMNS, ENTRIES_A_ROW, N = 480_000, 17_770, 208, 10
 

@@ -40,12 +40,12 @@ STAGES: dict[str, tuple[str, str | tuple[str, ...]]] = {
     "predictor, encoded": ("encode_all", "gibbs/prediction.py"),
     "predictor, calibrated": ("calibrate", "gibbs/prediction.py"),
     "linear part": ("run_chain", "gibbs/chain.py"),
-    "presence": ("fit_presence", "models/presence_fit.py"),
-    "presence, prepared": ("prepare", ("models/ease.py", "models/weighted_als.py")),
-    "presence, fits": ("fit_prepared", ("models/ease.py", "models/weighted_als.py")),
-    "presence, scores of candidates": ("score_all", "models/presence_model.py"),
-    "presence, liking of candidates": ("log_exceed_block", "models/predictor.py"),
-    "presence, weights": ("combine", "models/presence_fit.py"),
+    "presence": ("fit_presence", "recommend/presence_fit.py"),
+    "presence, prepared": ("prepare", ("recommend/ease.py", "recommend/weighted_als.py")),
+    "presence, fits": ("fit_prepared", ("recommend/ease.py", "recommend/weighted_als.py")),
+    "presence, scores of candidates": ("score_all", "recommend/presence_model.py"),
+    "presence, liking of candidates": ("log_exceed_block", "scoring/predictor.py"),
+    "presence, weights": ("combine", "recommend/presence_fit.py"),
     "groups of rows": ("lay_out", "gibbs/posterior.py"),
 }
 

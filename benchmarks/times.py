@@ -35,8 +35,8 @@ from deepmf.evaluation import evaluate, evaluate_ranking
 from deepmf.matrix.entries import EntryStore
 from deepmf.metrics import score_lists
 from deepmf.models.base import Model
-from deepmf.models.recency import learn_recency
 from deepmf.models.registry import model_class
+from deepmf.recommend.recency import learn_recency
 
 FOLD = 20_000  # lines of u.data
 

@@ -42,7 +42,7 @@ LONG_FILES = [
     "sklearn/test_imputer.py",
     "serve/test_server.py",
     "models/ordinal/test_model.py",
-    "models/test_autorec.py",
+    "models/paper/test_autorec.py",
     "cli/test_process.py",
     "models/test_bayesian.py",
     "cli/test_demo.py",
@@ -63,8 +63,8 @@ LONG_FILES = [
 
 # Examples in docstrings that take half a second of a core.
 SLOW_EXAMPLES = {
-    "deepmf.models.autorec.DeepUAutoRec",
-    "deepmf.models.odmc.ODMC",
+    "deepmf.models.paper.autorec.DeepUAutoRec",
+    "deepmf.models.paper.odmc.ODMC",
     "deepmf.models.ordinal.model.OrdinalDMF",
     "deepmf.report.page.write_report",
 }

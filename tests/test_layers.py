@@ -24,6 +24,9 @@ LAYERS = [
     ["nn"],
     ["storage"],
     ["training"],
+    ["linalg"],
+    ["scoring"],
+    ["recommend"],
     ["models"],
     ["evaluation"],
     ["experiments"],
@@ -41,7 +44,7 @@ ON_DEMAND = {
     "matrix/frames.py": {"narwhals", "polars"},
     "files.py": {"polars"},
     "plots.py": {"matplotlib"},
-    "models/neighbours.py": {"faiss"},
+    "recommend/neighbours.py": {"faiss"},
     "training/progress.py": {"rich"},
     "training/runtime.py": {"threadpoolctl"},
 }

@@ -13,8 +13,8 @@ from exchange import Entries
 
 import deepmf
 from deepmf.errors import DeepMFWarning
-from deepmf.models.column_choice import choose_columns
-from deepmf.models.ranking import rank_batches
+from deepmf.recommend.column_choice import choose_columns
+from deepmf.recommend.ranking import rank_batches
 
 
 def main() -> None:

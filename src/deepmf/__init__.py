@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.matrix.scale import Scale
     from deepmf.models.als import ALS, ALSSettings
-    from deepmf.models.autorec import (
+    from deepmf.models.bayesian import BayesianMF, BayesianMFSettings
+    from deepmf.models.dmf import DMF, DMFSettings
+    from deepmf.models.dmfd import DMFD, DMFDSettings
+    from deepmf.models.loading import load
+    from deepmf.models.means import Means, MeansSettings
+    from deepmf.models.ordinal.model import OrdinalDMF
+    from deepmf.models.ordinal.settings import OrdinalDMFSettings
+    from deepmf.models.paper.autorec import (
         AutoRecSettings,
         DeepAutoRecSettings,
         DeepUAutoRec,
@@ -30,16 +37,9 @@ if TYPE_CHECKING:
         UAutoRec,
         UAutoRecSettings,
     )
-    from deepmf.models.bayesian import BayesianMF, BayesianMFSettings
-    from deepmf.models.cfnade import ICFNADE, UCFNADE, CFNADESettings, UCFNADESettings
-    from deepmf.models.dmf import DMF, DMFSettings
-    from deepmf.models.dmfd import DMFD, DMFDSettings
-    from deepmf.models.loading import load
-    from deepmf.models.low_rank import RDMC, OptSpace, OptSpaceSettings, RankK, RankKSettings, RDMCSettings
-    from deepmf.models.means import Means, MeansSettings
-    from deepmf.models.odmc import ODMC, ODMCSettings
-    from deepmf.models.ordinal.model import OrdinalDMF
-    from deepmf.models.ordinal.settings import OrdinalDMFSettings
+    from deepmf.models.paper.cfnade import ICFNADE, UCFNADE, CFNADESettings, UCFNADESettings
+    from deepmf.models.paper.low_rank import RDMC, OptSpace, OptSpaceSettings, RankK, RankKSettings, RDMCSettings
+    from deepmf.models.paper.odmc import ODMC, ODMCSettings
 
 __version__ = "0.1.0"
 
@@ -111,7 +111,7 @@ __getattr__, __dir__ = export_names(
         "deepmf.matrix.matrix": ["ObservedMatrix"],
         "deepmf.matrix.scale": ["Scale"],
         "deepmf.models.als": ["ALS", "ALSSettings"],
-        "deepmf.models.autorec": [
+        "deepmf.models.paper.autorec": [
             "AutoRecSettings",
             "DeepAutoRecSettings",
             "DeepUAutoRec",
@@ -120,13 +120,20 @@ __getattr__, __dir__ = export_names(
             "UAutoRecSettings",
         ],
         "deepmf.models.bayesian": ["BayesianMF", "BayesianMFSettings"],
-        "deepmf.models.cfnade": ["ICFNADE", "UCFNADE", "CFNADESettings", "UCFNADESettings"],
+        "deepmf.models.paper.cfnade": ["ICFNADE", "UCFNADE", "CFNADESettings", "UCFNADESettings"],
         "deepmf.models.dmf": ["DMF", "DMFSettings"],
         "deepmf.models.dmfd": ["DMFD", "DMFDSettings"],
         "deepmf.models.loading": ["load"],
-        "deepmf.models.low_rank": ["RDMC", "OptSpace", "OptSpaceSettings", "RankK", "RankKSettings", "RDMCSettings"],
+        "deepmf.models.paper.low_rank": [
+            "RDMC",
+            "OptSpace",
+            "OptSpaceSettings",
+            "RankK",
+            "RankKSettings",
+            "RDMCSettings",
+        ],
         "deepmf.models.means": ["Means", "MeansSettings"],
-        "deepmf.models.odmc": ["ODMC", "ODMCSettings"],
+        "deepmf.models.paper.odmc": ["ODMC", "ODMCSettings"],
         "deepmf.models.ordinal.model": ["OrdinalDMF"],
         "deepmf.models.ordinal.settings": ["OrdinalDMFSettings"],
     },

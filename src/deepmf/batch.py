@@ -19,14 +19,14 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.labels import Labels
 from deepmf.models.base import Model
-from deepmf.models.column_choice import ColumnFilter, choose_columns
 from deepmf.models.completion import complete_rows
 from deepmf.models.loading import load
-from deepmf.models.pairs import Unknown, check_unknown
-from deepmf.models.predictor import Predictor
-from deepmf.models.ranker import RankBy
-from deepmf.models.ranking import RankedRows, RankOptions, join_ranked, rank_batches
-from deepmf.models.reranking import Rerank, make_reranker
+from deepmf.recommend.column_choice import ColumnFilter, choose_columns
+from deepmf.recommend.ranker import RankBy
+from deepmf.recommend.ranking import RankedRows, RankOptions, join_ranked, rank_batches
+from deepmf.recommend.reranking import Rerank, make_reranker
+from deepmf.scoring.pairs import Unknown, check_unknown
+from deepmf.scoring.predictor import Predictor
 from deepmf.training.runtime import limit_blas_threads
 
 if TYPE_CHECKING:

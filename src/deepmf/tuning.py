@@ -31,8 +31,8 @@ from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.fitting import check_features, digest, keep_known
-from deepmf.models.ranker import RankBy, check_rank_by
 from deepmf.models.registry import model_class
+from deepmf.recommend.ranker import RankBy, check_rank_by
 from deepmf.training.checkpoint import list_differences
 from deepmf.training.history import Callback, EpochRecord, History
 from deepmf.training.settings import list_settings

@@ -10,9 +10,9 @@ import polars
 import pytest
 
 from deepmf.data import AreaSplit
-from deepmf.models import ranking
 from deepmf.models.loading import load
 from deepmf.models.means import Means
+from deepmf.recommend import ranking
 
 READERS = {
     "csv": polars.read_csv,

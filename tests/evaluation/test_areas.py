@@ -31,7 +31,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.means import Means
-from deepmf.models.pairs import Unknown
+from deepmf.scoring.pairs import Unknown
 
 STARS = Scale([1, 2, 3, 4, 5])
 

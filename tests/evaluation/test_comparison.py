@@ -28,9 +28,9 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.dmf import DMF
-from deepmf.models.low_rank import RankK
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.models.paper.low_rank import RankK
 from deepmf.report.comparison_page import render_comparison
 
 

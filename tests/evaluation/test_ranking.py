@@ -13,11 +13,11 @@ from deepmf.evaluation.ranking import ROW_METRICS, choose_relevant, evaluate_ran
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import hit_rate_score, map_score, mrr_score, ndcg_score, precision_score, recall_score
-from deepmf.models import ranking
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
-from deepmf.models.low_rank import OptSpace
 from deepmf.models.means import Means
+from deepmf.models.paper.low_rank import OptSpace
+from deepmf.recommend import ranking
 
 HALF_STARS = np.arange(0.5, 5.5, 0.5)
 

@@ -20,11 +20,11 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.models.bayesian import BayesianMF, choose_settings, choose_start_lambda
-from deepmf.models.distribution import PredictiveDistribution
 from deepmf.models.gibbs.level_intervals import CalibratedDistribution, choose_targets, load_calibrated
 from deepmf.models.gibbs.prediction import N_BESIDE, HeldOut, SampleEncoder, SamplePredictor, SampleReadout, calibrate
 from deepmf.models.loading import load
-from deepmf.models.predictor import Readout
+from deepmf.scoring.distribution import PredictiveDistribution
+from deepmf.scoring.predictor import Readout
 from deepmf.training.settings import EFFORTS
 
 

@@ -12,9 +12,10 @@ from tests.models.contract import additive
 
 from deepmf.errors import BadSetting, CannotSave, NotEnoughMemory
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models import completion, ranking
+from deepmf.models import completion
 from deepmf.models.loading import load
 from deepmf.models.means import Means
+from deepmf.recommend import ranking
 
 
 def test_frame_and_file_hold_every_missing_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

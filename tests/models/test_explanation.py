@@ -4,14 +4,14 @@ import time
 
 import numpy as np
 import pytest
-from tests.models.test_presence import choosy
+from tests.recommend.test_presence import choosy
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.explanation import explain_targets
 from deepmf.models.means import Means
-from deepmf.models.pairs import Axis
+from deepmf.scoring.pairs import Axis
 
 
 def wide(n_columns: int) -> ObservedMatrix:

@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 import torch
 
+from deepmf.linalg.ridge import AxisSolver, RowFit
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import Features
@@ -19,7 +20,6 @@ from deepmf.models.gibbs.chain import (
     draw_alpha,
     draw_reliabilities,
 )
-from deepmf.models.gibbs.posterior import AxisSolver, RowFit
 from deepmf.models.gibbs.prediction import find_projection
 from deepmf.models.gibbs.prior import (
     DenseInputs,

@@ -14,11 +14,11 @@ from deepmf.errors import BadEntries, BadSetting, OffScale
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
-from deepmf.models.autorec import UAutoRec
 from deepmf.models.base import Model
 from deepmf.models.dmf import DMF
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.models.paper.autorec import UAutoRec
 
 N_ROWS, N_COLUMNS = 30, 20
 

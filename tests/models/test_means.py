@@ -22,7 +22,7 @@ from deepmf.models.means import (
     compute_prior,
     load_feature_weights,
 )
-from deepmf.models.pairs import SHRINKAGE
+from deepmf.scoring.pairs import SHRINKAGE
 
 
 class TestMeans(ModelContract):

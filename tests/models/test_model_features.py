@@ -12,11 +12,11 @@ from deepmf.errors import BadEntries, BadFeatures, BadModelFile, DeepMFWarning
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
-from deepmf.models.autorec import UAutoRec
 from deepmf.models.base import Model
 from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.models.paper.autorec import UAutoRec
 from deepmf.storage.model_file import read_file, write_file
 
 ZOE = Features(["Zoe"], {"age": [31], "occupation": ["nurse"]})

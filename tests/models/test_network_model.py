@@ -10,12 +10,12 @@ import torch
 from tests.models.contract import additive
 
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.autorec import DeepUAutoRec, IAutoRec
-from deepmf.models.cfnade import UCFNADE
 from deepmf.models.dmf import DMF
 from deepmf.models.dmfd import DMFD
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.models.paper.autorec import DeepUAutoRec, IAutoRec
+from deepmf.models.paper.cfnade import UCFNADE
 from deepmf.nn.branch import RandomModule
 
 SMALL: dict[str, Any] = {"hidden_sizes": (6,), "latent_size": 4, "epochs": 2, "device": "cpu", "presence": None}

@@ -11,20 +11,20 @@ import torch
 
 from deepmf import ALS, DMF, BayesianMF, Means, ObservedMatrix, OrdinalDMF, Scale, UAutoRec, load
 from deepmf.errors import BadEntries, BadSetting
+from deepmf.linalg.ridge import AxisSolver
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.scale import ENCODINGS
 from deepmf.models.als import ALSSettings, LeastSquares
-from deepmf.models.ease import Ease
-from deepmf.models.gibbs.posterior import AxisSolver
 from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.refinement import NewtonStep
-from deepmf.models.pairs import Fallback
-from deepmf.models.presence_model import PresenceModel
 from deepmf.models.registry import MODELS, model_class
-from deepmf.models.weighted_als import WeightedALS, _solve
 from deepmf.nn.ranks import Ranks
+from deepmf.recommend.ease import Ease
+from deepmf.recommend.presence_model import PresenceModel
+from deepmf.recommend.weighted_als import WeightedALS, _solve
+from deepmf.scoring.pairs import Fallback
 from deepmf.training.blocks import MatrixBlocks
 
 SCALE = Scale(levels=[1, 2, 3, 4, 5])

@@ -11,7 +11,7 @@ from tests.serve.conftest import StartClient
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
-from deepmf.models.low_rank import RankK
+from deepmf.models.paper.low_rank import RankK
 from deepmf.serve.auth import add_key, read_keys
 from deepmf.serve.bulk import parse_bulk
 from deepmf.serve.schemas import MAX_LINES

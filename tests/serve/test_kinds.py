@@ -10,7 +10,7 @@ from tests.serve.conftest import StartClient
 from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
-from deepmf.models.low_rank import RankK
+from deepmf.models.paper.low_rank import RankK
 from deepmf.serve.kinds import FeedbackKind, check_kinds, read_kinds
 
 KINDS = {"view": FeedbackKind(2.0), "like": FeedbackKind(4.0, 0.5), "purchase": FeedbackKind(5.0)}

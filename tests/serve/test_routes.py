@@ -23,9 +23,9 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.loading import load
-from deepmf.models.low_rank import OptSpace, RankK
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.models.paper.low_rank import OptSpace, RankK
 from deepmf.serve.app import create_app
 from deepmf.serve.database import open_database
 from deepmf.serve.service import Service, ServiceLimits

@@ -24,7 +24,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.loading import load
-from deepmf.models.neighbours import WANTED_RECALL
+from deepmf.recommend.neighbours import WANTED_RECALL
 from deepmf.serve import service as service_module
 from deepmf.serve.app import create_app
 from deepmf.serve.database import EntryDatabase, open_database

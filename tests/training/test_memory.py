@@ -12,10 +12,10 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models import network_model
 from deepmf.models.als import ALS
-from deepmf.models.autorec import IAutoRec
 from deepmf.models.base import Model
 from deepmf.models.dmf import DMF
 from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.models.paper.autorec import IAutoRec
 from deepmf.nn.ranks import Ranks
 from deepmf.training import memory
 from deepmf.training.memory import FitBytes, estimate_fit_bytes

@@ -21,12 +21,12 @@ from deepmf.errors import BadSetting
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS
-from deepmf.models.autorec import DeepUAutoRec, IAutoRec
-from deepmf.models.cfnade import UCFNADE
 from deepmf.models.dmf import DMF, DMFNetwork, DMFObjective, DMFSettings
 from deepmf.models.dmfd import DMFD
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.models.paper.autorec import DeepUAutoRec, IAutoRec
+from deepmf.models.paper.cfnade import UCFNADE
 from deepmf.nn.branch import use_generator
 from deepmf.training.blocks import Block, BlockSource, MatrixBlocks
 from deepmf.training.history import Callback, EpochRecord, History

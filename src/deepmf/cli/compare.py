@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from deepmf.evaluation.comparison import Comparison, SplitBy
     from deepmf.files import Progress
     from deepmf.models.base import Model
-    from deepmf.models.ranker import RankBy
+    from deepmf.recommend.ranker import RankBy
 
 
 @options.with_option_groups()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deepmf.data.synthetic import Generated
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.base import Model
-    from deepmf.models.ranking import Ranking
+    from deepmf.recommend.ranking import Ranking
 
 # Less noise than the default of `generate` (1.3, where tastes spread by 1): with more noise, DMF is no better than the
 # means in area IV on so few ratings.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from deepmf.evaluation.areas import AreaErrors
     from deepmf.evaluation.ranking import RankingEvaluation
     from deepmf.models.base import Model
-    from deepmf.models.pairs import Unknown
+    from deepmf.scoring.pairs import Unknown
 
 
 @options.with_option_groups()
@@ -88,7 +88,7 @@ def evaluate(
     from deepmf.evaluation.areas import count_seen
     from deepmf.evaluation.areas import evaluate as errors_by_area
     from deepmf.evaluation.ranking import evaluate_ranking
-    from deepmf.models.pairs import check_unknown
+    from deepmf.scoring.pairs import check_unknown
 
     check_unknown(unknown)
     if report is not None:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from deepmf.files import Progress
     from deepmf.models.base import Model
-    from deepmf.models.drift import DriftAt
-    from deepmf.models.pairs import Unknown
+    from deepmf.scoring.drift import DriftAt
+    from deepmf.scoring.pairs import Unknown
 
 # Bytes of a cell of a wide table and of a line of a long file, as csv; above this size, `complete` announces it.
 _CELL_BYTES, _LINE_BYTES, _WORTH_TELLING = 18, 35, 100_000_000
@@ -85,7 +85,7 @@ def predict(
     import polars
 
     from deepmf.matrix.table_form import TableForm
-    from deepmf.models.pairs import check_unknown
+    from deepmf.scoring.pairs import check_unknown
 
     check_unknown(unknown)
     fitted = load_model(model, extensions=extend, reading=reading, features=files)
@@ -147,7 +147,7 @@ def complete(
     inputs = [model, *(extend or ()), *files.paths]
     check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
     from deepmf.models.interactions import check_has_values
-    from deepmf.models.predictor import check_levels
+    from deepmf.scoring.predictor import check_levels
 
     fitted = load_model(model, extensions=extend, reading=reading, features=files)
     check_has_values(fitted.scale_)  # before anything is written

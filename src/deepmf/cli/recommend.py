@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from deepmf.files import Progress
     from deepmf.models.base import Model
-    from deepmf.models.ranking import Ranking
-    from deepmf.models.recommendations import Recommendations
+    from deepmf.recommend.ranking import Ranking
+    from deepmf.recommend.recommendations import Recommendations
 
 _MOST_FEATURES = 3  # of columns, in a table; JSON has all
 
@@ -154,7 +154,7 @@ def recommend(
     else:
         _check_engine(engine, row, at, output, changes, is_text=safe_csv or digits is not None)
 
-    from deepmf.models.recommendations import Recommendations
+    from deepmf.recommend.recommendations import Recommendations
 
     fitted = load_model(model, extensions=extend, features=files, names=names, reading=reading)
     with hint_at_extension():

@@ -21,7 +21,7 @@ from deepmf.errors import BadSetting, DeepMFWarning, TrainingInterrupted
 from deepmf.models.registry import model_class
 
 if TYPE_CHECKING:
-    from deepmf.models.ranker import RankBy
+    from deepmf.recommend.ranker import RankBy
     from deepmf.tuning import Study
 
 

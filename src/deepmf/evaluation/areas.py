@@ -20,7 +20,7 @@ from deepmf.matrix.matrix import AREAS, Entries, ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import mae_error, rmse_error
 from deepmf.models.base import Model
-from deepmf.models.pairs import Unknown, check_known, check_unknown
+from deepmf.scoring.pairs import Unknown, check_known, check_unknown
 
 UNKNOWN_HINT = Hint(
     "extend the model by them, or predict them by the means with unknown='fallback'",

@@ -29,8 +29,8 @@ from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.models.fitting import check_features
-from deepmf.models.ranker import RankBy, check_rank_by
 from deepmf.models.registry import MODELS, model_class
+from deepmf.recommend.ranker import RankBy, check_rank_by
 
 if TYPE_CHECKING:
     import polars as pl

@@ -25,11 +25,11 @@ from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import ListScores, score_lists, self_information
 from deepmf.models.base import Model
-from deepmf.models.pairs import Unknown, check_unknown
-from deepmf.models.ranker import RankBy, Ranker, RelevanceRanker
-from deepmf.models.ranking import batches
-from deepmf.models.relevance import check_relevant
-from deepmf.models.top_n import BestSoFar
+from deepmf.recommend.ranker import RankBy, Ranker, RelevanceRanker
+from deepmf.recommend.ranking import batches
+from deepmf.recommend.relevance import check_relevant
+from deepmf.recommend.top_n import BestSoFar
+from deepmf.scoring.pairs import Unknown, check_unknown
 
 ROW_METRICS = ListScores._fields  # means over rows
 

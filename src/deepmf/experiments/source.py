@@ -12,7 +12,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1]
 
 # The parts of the package that affect predictions.
-LEARNING = ("deepmf.models", "deepmf.nn", "deepmf.training")
+LEARNING = ("deepmf.linalg", "deepmf.models", "deepmf.nn", "deepmf.recommend", "deepmf.scoring", "deepmf.training")
 
 
 def describe_source() -> dict[str, str]:

@@ -28,7 +28,6 @@ from deepmf.models.als import LEAST_RIDGE, compute_latent_ridges
 from deepmf.models.base import Model
 from deepmf.models.dmf import DMF
 from deepmf.models.dmfd import DMFD, Quantizer
-from deepmf.models.ease import Ease
 from deepmf.models.gibbs.chain import AxisSamples
 from deepmf.models.gibbs.prior import AVERAGE_COUNT, CENTRE_COUNT
 from deepmf.models.ordinal.encoder import OrdinalEncoder
@@ -36,11 +35,12 @@ from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.linear_part import LinearPart, RidgeModel, SampledModel
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.refinement import PaddedEntries, Refinement, solve_cholesky
-from deepmf.models.predictor import LEAST_PROBABILITY
-from deepmf.models.presence import Presence, make_positive
 from deepmf.models.registry import MODELS
 from deepmf.nn.branch import Branch, normalise_latents
 from deepmf.nn.inputs import make_channels
+from deepmf.recommend.ease import Ease
+from deepmf.recommend.presence import Presence, make_positive
+from deepmf.scoring.predictor import LEAST_PROBABILITY
 
 
 class ExportModules(nn.Module):

@@ -6,12 +6,12 @@ from deepmf.lazy import export_names
 
 if TYPE_CHECKING:
     from deepmf.models.base import Model
-    from deepmf.models.distribution import Interval
     from deepmf.models.explanation import Explanation
     from deepmf.models.fold_in import FoldedColumns, FoldedRows
     from deepmf.models.loading import load, verify
-    from deepmf.models.neighbours import ColumnNeighbours
-    from deepmf.models.ranking import Ranking
+    from deepmf.recommend.neighbours import ColumnNeighbours
+    from deepmf.recommend.ranking import Ranking
+    from deepmf.scoring.distribution import Interval
 
 __all__ = [
     "ColumnNeighbours",
@@ -29,11 +29,11 @@ __getattr__, __dir__ = export_names(
     __name__,
     {
         "deepmf.models.base": ["Model"],
-        "deepmf.models.distribution": ["Interval"],
+        "deepmf.scoring.distribution": ["Interval"],
         "deepmf.models.explanation": ["Explanation"],
         "deepmf.models.fold_in": ["FoldedColumns", "FoldedRows"],
         "deepmf.models.loading": ["load", "verify"],
-        "deepmf.models.neighbours": ["ColumnNeighbours"],
-        "deepmf.models.ranking": ["Ranking"],
+        "deepmf.recommend.neighbours": ["ColumnNeighbours"],
+        "deepmf.recommend.ranking": ["Ranking"],
     },
 )

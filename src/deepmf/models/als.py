@@ -23,6 +23,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from deepmf.linalg.svd import Sparse, compute_truncated_svd, make_sparse
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -33,11 +34,10 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.models.fitting import split_validation
-from deepmf.models.latents import Latents, pair_products
-from deepmf.models.low_rank import Sparse, compute_truncated_svd, make_sparse
 from deepmf.models.means import NO_WEIGHTS, FeatureRidge, FeatureWeights, compute_prior, load_feature_weights
-from deepmf.models.predictor import Encoder
 from deepmf.models.solver import Arrays, FactorModel, Solver
+from deepmf.scoring.latents import Latents, pair_products
+from deepmf.scoring.predictor import Encoder
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.training.progress import FitPlan
 from deepmf.training.settings import (

@@ -19,9 +19,6 @@ from deepmf.matrix.extras import parse_time, parse_times
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.names import GivenNames
-from deepmf.models.column_choice import ColumnFilter, choose_columns
-from deepmf.models.distribution import Interval, PredictiveDistribution, check_coverage
-from deepmf.models.drift import Drift, DriftAt
 from deepmf.models.estimator import Estimator
 from deepmf.models.fitted import Fitted, pack_entries, unpack_entries
 from deepmf.models.fitting import Conflicts, check_extension, check_weighted, read_choice, warn_of_nothing
@@ -31,15 +28,18 @@ from deepmf.models.interactions import (
     find_similar_columns,
     find_similar_rows,
 )
-from deepmf.models.neighbours import ColumnNeighbours, check_neighbours
-from deepmf.models.pairs import Axis, LabelPairs, Unknown, find_pairs
-from deepmf.models.predictor import check_levels
-from deepmf.models.presence import Presence
-from deepmf.models.ranker import RankBy, Ranker, Rankers
-from deepmf.models.ranking import FRAME_FIELDS, Ranking, is_label, most_similar, rank_columns
-from deepmf.models.recency import Recency
-from deepmf.models.recommendations import Recommendations
-from deepmf.models.reranking import Rerank, make_reranker
+from deepmf.recommend.column_choice import ColumnFilter, choose_columns
+from deepmf.recommend.neighbours import ColumnNeighbours, check_neighbours
+from deepmf.recommend.presence import Presence
+from deepmf.recommend.ranker import RankBy, Ranker, Rankers
+from deepmf.recommend.ranking import FRAME_FIELDS, Ranking, is_label, most_similar, rank_columns
+from deepmf.recommend.recency import Recency
+from deepmf.recommend.recommendations import Recommendations
+from deepmf.recommend.reranking import Rerank, make_reranker
+from deepmf.scoring.distribution import Interval, PredictiveDistribution, check_coverage
+from deepmf.scoring.drift import Drift, DriftAt
+from deepmf.scoring.pairs import Axis, LabelPairs, Unknown, find_pairs
+from deepmf.scoring.predictor import check_levels
 from deepmf.storage.model_file import read_field, refuse_stored, write_file
 from deepmf.storage.model_folder import LARGEST_FILE, goes_to_folder, write_folder
 from deepmf.training.history import History

@@ -43,10 +43,10 @@ from deepmf.models.gibbs.prediction import (
     predict_held_out,
 )
 from deepmf.models.gibbs.prior import Prior
-from deepmf.models.pairs import Fallback, find_pairs
-from deepmf.models.predictor import Predictor, unpack_latents
 from deepmf.models.warm_start import WarmStart
 from deepmf.nn.ranks import find_ranks
+from deepmf.scoring.pairs import Fallback, find_pairs
+from deepmf.scoring.predictor import Predictor, unpack_latents
 from deepmf.storage.model_file import Tensors
 from deepmf.training.loop import Epoch, ValidationEntries
 from deepmf.training.memory import FitBytes, check_memory

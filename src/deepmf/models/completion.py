@@ -15,9 +15,9 @@ from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.models.drift import DriftAt
-from deepmf.models.predictor import Predictor
-from deepmf.models.ranking import batches
+from deepmf.recommend.ranking import batches
+from deepmf.scoring.drift import DriftAt
+from deepmf.scoring.predictor import Predictor
 from deepmf.storage.frame_file import find_label_type, write_frame_file
 from deepmf.training.runtime import count_free_bytes
 

@@ -24,14 +24,14 @@ from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS, Scale
 from deepmf.models.fitting import Fitting
-from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
-from deepmf.models.predictor import Predictor, Readout, unpack_latents
 from deepmf.models.warm_start import TWO_BRANCHES, LineOf
 from deepmf.nn.branch import Branch, compute_inner_products, normalise_latents
 from deepmf.nn.inputs import Batch, FeatureBatch, SparseVectors, Vectors, apply_mask, take_features
 from deepmf.nn.masking import Masking, locate_inputs
 from deepmf.nn.ranks import SumOverRanks, keep_sums
+from deepmf.scoring.latents import Latents
+from deepmf.scoring.predictor import Predictor, Readout, unpack_latents
 from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import Block, MatrixBlocks
 from deepmf.training.loop import ValidationEntries

@@ -23,7 +23,6 @@ from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.matrix.names import GivenNames, take_names_from
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.drift import learn_drift, sample_places
 from deepmf.models.fitted import Fitted
 from deepmf.models.fitting import (
     Fitting,
@@ -41,12 +40,13 @@ from deepmf.models.fitting import (
     warn_of_constant_times,
 )
 from deepmf.models.interactions import InteractionPredictor
-from deepmf.models.pairs import PredictedAreas
-from deepmf.models.predictor import Predictor
-from deepmf.models.presence import Presence
-from deepmf.models.presence_fit import fit_presence
-from deepmf.models.ranker import RankBy, choose_order
-from deepmf.models.recency import learn_recency
+from deepmf.recommend.presence import Presence
+from deepmf.recommend.presence_fit import fit_presence
+from deepmf.recommend.ranker import RankBy, choose_order
+from deepmf.recommend.recency import learn_recency
+from deepmf.scoring.drift import learn_drift, sample_places
+from deepmf.scoring.pairs import PredictedAreas
+from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Tensors
 from deepmf.training.history import Callback, History
 from deepmf.training.loop import Task, ValidationEntries

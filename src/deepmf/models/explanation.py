@@ -13,9 +13,9 @@ from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.feature_encoding import FeatureEncoding
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.names import Names
-from deepmf.models.pairs import Axis
-from deepmf.models.predictor import Predictor
-from deepmf.models.ranker import Rankers
+from deepmf.recommend.ranker import Rankers
+from deepmf.scoring.pairs import Axis
+from deepmf.scoring.predictor import Predictor
 
 # The largest number of entries that are left out in turn.
 _MOST_CANDIDATES = 256

@@ -13,13 +13,13 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import weigh_new
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.drift import Drift
 from deepmf.models.fitting import Conflicts
-from deepmf.models.pairs import Fallback, PredictedAreas
-from deepmf.models.predictor import Predictor
-from deepmf.models.presence import Presence
-from deepmf.models.ranker import RankBy, Rankers
-from deepmf.models.recency import Recency
+from deepmf.recommend.presence import Presence
+from deepmf.recommend.ranker import RankBy, Rankers
+from deepmf.recommend.recency import Recency
+from deepmf.scoring.drift import Drift
+from deepmf.scoring.pairs import Fallback, PredictedAreas
+from deepmf.scoring.predictor import Predictor
 from deepmf.storage.matrices import (
     pack_features,
     pack_mapped_matrix,

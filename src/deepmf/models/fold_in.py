@@ -22,17 +22,17 @@ from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import to_numbers
-from deepmf.models.column_choice import ColumnFilter, choose_columns
-from deepmf.models.distribution import Interval, PredictiveDistribution, check_coverage
-from deepmf.models.drift import DriftAt
 from deepmf.models.explanation import Explanation, explain_column, explain_row
-from deepmf.models.latents import Latents
-from deepmf.models.neighbours import ColumnNeighbours, check_neighbours
-from deepmf.models.pairs import Axis
-from deepmf.models.predictor import Predictor, check_levels
-from deepmf.models.ranker import RankBy, Rankers
-from deepmf.models.ranking import FRAME_FIELDS, Ranking, rank_columns
-from deepmf.models.reranking import Rerank, make_reranker
+from deepmf.recommend.column_choice import ColumnFilter, choose_columns
+from deepmf.recommend.neighbours import ColumnNeighbours, check_neighbours
+from deepmf.recommend.ranker import RankBy, Rankers
+from deepmf.recommend.ranking import FRAME_FIELDS, Ranking, rank_columns
+from deepmf.recommend.reranking import Rerank, make_reranker
+from deepmf.scoring.distribution import Interval, PredictiveDistribution, check_coverage
+from deepmf.scoring.drift import DriftAt
+from deepmf.scoring.latents import Latents
+from deepmf.scoring.pairs import Axis
+from deepmf.scoring.predictor import Predictor, check_levels
 
 # Labels, the values that a row (or column) has there, and optionally their times.
 History = tuple[Iterable[Any], Iterable[float]] | tuple[Iterable[Any], Iterable[float], Iterable[Any] | None]

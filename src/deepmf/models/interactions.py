@@ -16,11 +16,11 @@ from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
-from deepmf.models.distribution import PredictiveDistribution
-from deepmf.models.latents import Latents
-from deepmf.models.predictor import Encoder, Positions, Predictor, Readout
-from deepmf.models.ranking import Ranking
-from deepmf.models.top_n import best_positions
+from deepmf.recommend.ranking import Ranking
+from deepmf.recommend.top_n import best_positions
+from deepmf.scoring.distribution import PredictiveDistribution
+from deepmf.scoring.latents import Latents
+from deepmf.scoring.predictor import Encoder, Positions, Predictor, Readout
 from deepmf.storage.model_file import Packed
 
 _NO_VALUES = "the model was fitted to interactions, which have no values to predict; recommend ranks columns"

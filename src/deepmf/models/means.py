@@ -14,9 +14,9 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.models.base import Model
 from deepmf.models.fitting import Fitting
-from deepmf.models.latents import Latents
-from deepmf.models.pairs import SHRINKAGE, add_effects, compute_effects
-from deepmf.models.predictor import Encoder, Predictor, Readout, unpack_latents
+from deepmf.scoring.latents import Latents
+from deepmf.scoring.pairs import SHRINKAGE, add_effects, compute_effects
+from deepmf.scoring.predictor import Encoder, Predictor, Readout, unpack_latents
 from deepmf.storage.model_file import Packed, Tensors, read_numbers
 from deepmf.training.history import History
 from deepmf.training.loop import ValidationEntries

@@ -18,10 +18,10 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.models.fitting import Fitting
-from deepmf.models.predictor import Encoder, Predictor
 from deepmf.models.warm_start import LineOf, WarmStart
 from deepmf.nn.branch import use_generator
 from deepmf.nn.inputs import SparseVectors, make_feature_batch
+from deepmf.scoring.predictor import Encoder, Predictor
 from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, read_numbers
 from deepmf.training.memory import check_memory, estimate_fit_bytes
 from deepmf.training.runtime import Runtime

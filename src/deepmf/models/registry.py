@@ -27,21 +27,21 @@ MODELS = {
         "OrdinalDMF",
         "two branches trained on masked entries; predicts a distribution over the levels",
     ),
-    "i-autorec": Registration("deepmf.models.autorec", "IAutoRec", "autoencoder on columns, one hidden layer"),
-    "u-autorec": Registration("deepmf.models.autorec", "UAutoRec", "autoencoder on rows, one hidden layer"),
+    "i-autorec": Registration("deepmf.models.paper.autorec", "IAutoRec", "autoencoder on columns, one hidden layer"),
+    "u-autorec": Registration("deepmf.models.paper.autorec", "UAutoRec", "autoencoder on rows, one hidden layer"),
     "deep-u-autorec": Registration(
-        "deepmf.models.autorec", "DeepUAutoRec", "deep autoencoder on rows with dense re-feeding"
+        "deepmf.models.paper.autorec", "DeepUAutoRec", "deep autoencoder on rows with dense re-feeding"
     ),
-    "i-cf-nade": Registration("deepmf.models.cfnade", "ICFNADE", "autoregressive, ordinal, on columns"),
-    "u-cf-nade": Registration("deepmf.models.cfnade", "UCFNADE", "autoregressive, ordinal, on rows"),
+    "i-cf-nade": Registration("deepmf.models.paper.cfnade", "ICFNADE", "autoregressive, ordinal, on columns"),
+    "u-cf-nade": Registration("deepmf.models.paper.cfnade", "UCFNADE", "autoregressive, ordinal, on rows"),
     "optspace": Registration(
-        "deepmf.models.low_rank", "OptSpace", "low rank by descent over the row space and the column space"
+        "deepmf.models.paper.low_rank", "OptSpace", "low rank by descent over the row space and the column space"
     ),
-    "rankk": Registration("deepmf.models.low_rank", "RankK", "least absolute error at exact rank k"),
+    "rankk": Registration("deepmf.models.paper.low_rank", "RankK", "least absolute error at exact rank k"),
     "rdmc": Registration(
-        "deepmf.models.low_rank", "RDMC", "least absolute error and nuclear norm over matrices of levels"
+        "deepmf.models.paper.low_rank", "RDMC", "least absolute error and nuclear norm over matrices of levels"
     ),
-    "odmc": Registration("deepmf.models.odmc", "ODMC", "low rank with learned boundaries between levels"),
+    "odmc": Registration("deepmf.models.paper.odmc", "ODMC", "low rank with learned boundaries between levels"),
     "als": Registration(
         "deepmf.models.als",
         "ALS",

@@ -20,9 +20,9 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.models.fitting import Fitting
-from deepmf.models.latents import Latents
-from deepmf.models.predictor import Encoder, NoEncoder, Predictor, Readout, unpack_latents
 from deepmf.models.warm_start import WarmStart
+from deepmf.scoring.latents import Latents
+from deepmf.scoring.predictor import Encoder, NoEncoder, Predictor, Readout, unpack_latents
 from deepmf.storage.model_file import Tensors
 from deepmf.training.loop import Epoch, ValidationEntries
 from deepmf.training.memory import FitBytes, check_memory

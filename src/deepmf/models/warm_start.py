@@ -22,8 +22,8 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.latents import Latents
-from deepmf.models.predictor import Predictor
+from deepmf.scoring.latents import Latents
+from deepmf.scoring.predictor import Predictor
 from deepmf.training.loop import ValidationEntries
 from deepmf.training.settings import RECOMMENDATION, Settings, StepDecaySettings, TrainingSettings
 

@@ -30,8 +30,8 @@ from deepmf.models.base import Model
 from deepmf.models.explanation import Explanation
 from deepmf.models.fitting import Fitting
 from deepmf.models.means import Means
-from deepmf.models.pairs import Unknown
-from deepmf.models.predictor import LevelReadout, Predictor
+from deepmf.scoring.pairs import Unknown
+from deepmf.scoring.predictor import LevelReadout, Predictor
 
 # Pairs scored for the ranking of a page, which bounds its time on tables with many rows.
 MOST_RANKED = 1 << 26

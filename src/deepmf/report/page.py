@@ -12,7 +12,6 @@ from deepmf.files import write_atomically
 from deepmf.formatting import format_amount, format_count, format_difference, format_percent, format_quantity
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
-from deepmf.models.pairs import Unknown
 from deepmf.report.content import LeftOut, Section, render_template
 from deepmf.report.findings import Findings, find
 from deepmf.report.sections import (
@@ -29,6 +28,7 @@ from deepmf.report.sections import (
     make_ranking_section,
     make_settings_section,
 )
+from deepmf.scoring.pairs import Unknown
 
 SECTIONS = (
     make_data_section,

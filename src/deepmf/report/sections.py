@@ -29,7 +29,7 @@ from deepmf.matrix.names import format_label
 from deepmf.matrix.scale import Scale
 from deepmf.models.base import Model
 from deepmf.models.dmfd import DMFD
-from deepmf.models.odmc import ODMC
+from deepmf.models.paper.odmc import ODMC
 from deepmf.plots import (
     MOST_WRITTEN,
     describe_explanation,

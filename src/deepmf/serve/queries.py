@@ -18,15 +18,15 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import NO_TIME
 from deepmf.models.base import Model
-from deepmf.models.drift import DriftAt
 from deepmf.models.explanation import Explanation, explain_row
 from deepmf.models.fold_in import FoldedRows
 from deepmf.models.interactions import check_has_values
-from deepmf.models.latents import Latents
-from deepmf.models.pairs import Unknown
-from deepmf.models.predictor import Predictor
-from deepmf.models.ranker import RankBy
-from deepmf.models.ranking import Ranking
+from deepmf.recommend.ranker import RankBy
+from deepmf.recommend.ranking import Ranking
+from deepmf.scoring.drift import DriftAt
+from deepmf.scoring.latents import Latents
+from deepmf.scoring.pairs import Unknown
+from deepmf.scoring.predictor import Predictor
 from deepmf.serve.changes import Entry, FeatureValues, check_features, compute_etag, read_entries, read_features
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import convert_id, convert_ids, find_label, find_labels, is_visitor, quote_id

@@ -20,7 +20,7 @@ from deepmf.errors import BadSetting, DeepMFWarning, MissingDependency, UnknownL
 from deepmf.models.base import Model
 from deepmf.models.fold_in import FoldedRows
 from deepmf.models.loading import load
-from deepmf.models.predictor import Predictor
+from deepmf.scoring.predictor import Predictor
 from deepmf.serve.batcher import Batcher
 from deepmf.serve.changes import FeatureValues
 from deepmf.serve.database import EntryDatabase, Transaction

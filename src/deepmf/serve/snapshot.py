@@ -16,7 +16,7 @@ from deepmf.matrix.extras import NO_TIME, Extras, join_extras
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import AREAS, Entries
 from deepmf.models.base import Model
-from deepmf.models.neighbours import ColumnNeighbours
+from deepmf.recommend.neighbours import ColumnNeighbours
 from deepmf.serve.changes import (
     Entry,
     EntryChanges,

@@ -26,8 +26,8 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.base import Model
 from deepmf.models.bayesian import BayesianMF
-from deepmf.models.distribution import Interval, check_coverage
-from deepmf.models.ranking import batches
+from deepmf.recommend.ranking import batches
+from deepmf.scoring.distribution import Interval, check_coverage
 from deepmf.sklearn.candidates import (
     AUTO,
     MOST_COLUMNS,

@@ -11,7 +11,7 @@ import scipy.stats
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray
-from deepmf.models.distribution import Interval, check_coverage
+from deepmf.scoring.distribution import Interval, check_coverage
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,6 @@ from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.fitting import split_validation
-from deepmf.models.latents import Latents
 from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.models.ordinal import encoder as encoder_module
@@ -33,6 +32,7 @@ from deepmf.models.ordinal.linear_part import LinearPart
 from deepmf.models.ordinal.model import OrdinalDMF, OrdinalTrainer
 from deepmf.models.ordinal.refinement import Refinement, split_by_entries
 from deepmf.nn.inputs import SparseVectors
+from deepmf.scoring.latents import Latents
 from deepmf.storage.model_file import read_file, write_file
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import Epoch

@@ -21,7 +21,7 @@ from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.models.ordinal.encoder import OrdinalEncoder
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.models.pairs import find_pairs
+from deepmf.scoring.pairs import find_pairs
 from deepmf.storage.model_file import read_file, write_file
 
 QUICK: dict[str, Any] = {

@@ -36,10 +36,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from deepmf.linalg.ridge import AxisPosterior, AxisSolver, RowFit
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.gibbs.posterior import AxisPosterior, AxisSolver, RowFit
 from deepmf.models.gibbs.prior import LINK_EVERY, Inputs, Prior, draw_prior
 from deepmf.nn.ranks import Ranks
 from deepmf.training.runtime import make_generator

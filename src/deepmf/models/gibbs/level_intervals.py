@@ -16,8 +16,8 @@ import numpy.typing as npt
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.scale import Scale
-from deepmf.models.distribution import PredictiveDistribution
 from deepmf.models.gibbs.prediction import HeldOut, SampleReadout, load_readout
+from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.storage.model_file import Tensors, read_numbers
 
 # Coverages with a target each, and the steps in which the least target of an entry is found.

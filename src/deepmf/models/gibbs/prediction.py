@@ -24,16 +24,16 @@ import torch
 from torch import Tensor
 
 from deepmf.errors import BadModelFile
+from deepmf.linalg.ridge import AxisPosterior, AxisSolver
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
-from deepmf.models.distribution import PredictiveDistribution, find_support
 from deepmf.models.gibbs.chain import AxisSamples, Samples, Units
-from deepmf.models.gibbs.posterior import AxisPosterior, AxisSolver
 from deepmf.models.gibbs.prior import Inputs
-from deepmf.models.latents import Latents
-from deepmf.models.predictor import Encoder, Predictor, Readout
+from deepmf.scoring.distribution import PredictiveDistribution, find_support
+from deepmf.scoring.latents import Latents
+from deepmf.scoring.predictor import Encoder, Predictor, Readout
 from deepmf.storage.model_file import Packed, Tensors, read_field, read_numbers
 from deepmf.training.loop import ValidationEntries
 

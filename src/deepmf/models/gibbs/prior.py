@@ -5,21 +5,19 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.linalg
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from deepmf.linalg.products import Product, make_product
+from deepmf.linalg.ridge import invert_root
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.axis_entries import AxisEntries
-from deepmf.models.gibbs.posterior import invert_root
 from deepmf.nn.ranks import Ranks
 from deepmf.training.runtime import GraphFunction, make_generator
 
@@ -49,8 +47,6 @@ _LARGEST_DENSE, _LARGEST_TABLE = 6144, 1 << 29
 
 # The grid of log lambda at which these systems are inverted, and the steps of refinement from there.
 _LAMBDA_STEP, _REFINEMENTS = 0.2, 4
-
-Product = Callable[[Tensor], Tensor]
 
 
 class Inputs:
@@ -266,41 +262,6 @@ class DenseInputs:
 
 def _to_single(array: FloatArray) -> Tensor:
     return torch.from_numpy(array.astype(np.float32))
-
-
-def make_product(
-    starts: npt.NDArray[Any],
-    indices: npt.NDArray[Any],
-    weights: npt.NDArray[Any] | None,
-    n_inputs: int,
-    device: torch.device,
-) -> Product:
-    """Return the product of a sparse matrix in CSR format with dense ones; its entries are 1 without weights."""
-    starts, indices = np.ascontiguousarray(starts, dtype=np.int64), np.ascontiguousarray(indices, dtype=np.int64)
-    if device.type == "cuda":
-        values = np.ones(indices.size) if weights is None else weights
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch calls CSR tensors a beta
-            matrix = torch.sparse_csr_tensor(
-                torch.from_numpy(starts),
-                torch.from_numpy(indices),
-                torch.from_numpy(values.astype(np.float32)),
-                size=(starts.size - 1, n_inputs),
-                device=device,
-            )
-        return lambda dense: matrix @ dense
-    first, at = torch.from_numpy(starts), torch.from_numpy(indices)
-    own = None if weights is None else torch.from_numpy(np.ascontiguousarray(weights))
-
-    def multiply(dense: Tensor) -> Tensor:
-        if at.numel() == 0:
-            return dense.new_zeros(first.numel() - 1, dense.shape[1])
-        per_sample = None if own is None else own.to(dense.dtype)
-        return functional.embedding_bag(
-            at, dense, first, mode="sum", include_last_offset=True, per_sample_weights=per_sample
-        )
-
-    return multiply
 
 
 class Prior(NamedTuple):

@@ -24,8 +24,6 @@ from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import ENCODINGS, Scale
-from deepmf.models.distribution import PredictiveDistribution
-from deepmf.models.latents import Latents, pair_products
 from deepmf.models.network_model import NetworkEncoder, sparse_vectors
 from deepmf.models.ordinal.head import LatentLayout
 from deepmf.models.ordinal.linear_part import (
@@ -56,6 +54,8 @@ from deepmf.models.ordinal.refinement import (
 )
 from deepmf.models.ordinal.settings import OrdinalDMFSettings
 from deepmf.nn.inputs import SparseVectors
+from deepmf.scoring.distribution import PredictiveDistribution
+from deepmf.scoring.latents import Latents, pair_products
 from deepmf.storage.model_file import Packed, Tensors, read_field
 from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.loop import ValidationEntries

@@ -17,9 +17,9 @@ from torch.nn import functional
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.scale import Scale
-from deepmf.models.distribution import PredictiveDistribution
-from deepmf.models.predictor import Readout
 from deepmf.nn.branch import normalise_latents
+from deepmf.scoring.distribution import PredictiveDistribution
+from deepmf.scoring.predictor import Readout
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,10 @@ from deepmf.models.als import ALS, ALSSettings, RidgeEncoder
 from deepmf.models.fitting import Fitting
 from deepmf.models.gibbs.chain import Units, run_chain
 from deepmf.models.gibbs.prediction import MOST_FACTORS, N_BESIDE, SampleEncoder, load_encoder
-from deepmf.models.latents import Latents, pair_products
 from deepmf.models.means import NO_WEIGHTS, FeatureWeights, load_feature_weights
 from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.refinement import split_by_entries
+from deepmf.scoring.latents import Latents, pair_products
 from deepmf.storage.model_file import Packed, Tensors, read_field
 from deepmf.training.loop import ValidationEntries
 

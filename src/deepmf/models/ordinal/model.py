@@ -17,9 +17,7 @@ from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS
 from deepmf.metrics import rmse_error
-from deepmf.models.distribution import find_support
 from deepmf.models.fitting import Fitting, split_validation
-from deepmf.models.latents import Latents
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.encoder import OrdinalEncoder, build_encoder, fit_linear, load_choices
 from deepmf.models.ordinal.head import OrdinalHead, OrdinalReadout, check_support
@@ -27,12 +25,14 @@ from deepmf.models.ordinal.linear_part import LinearFit, bound_linear_width, fit
 from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
 from deepmf.models.ordinal.refinement import Landmarks
 from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
-from deepmf.models.pairs import Fallback
-from deepmf.models.predictor import Predictor, unpack_latents
 from deepmf.models.warm_start import TWO_BRANCHES, LineOf, WarmStart
 from deepmf.nn.branch import Branch
 from deepmf.nn.inputs import N_SUMMARY_FEATURES
 from deepmf.nn.masking import Masking, draw_views
+from deepmf.scoring.distribution import find_support
+from deepmf.scoring.latents import Latents
+from deepmf.scoring.pairs import Fallback
+from deepmf.scoring.predictor import Predictor, unpack_latents
 from deepmf.storage.model_file import Tensors, has_values_to_check, read_numbers
 from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.loop import Epoch, ValidationEntries

@@ -1,0 +1,1 @@
+"""Ridge regressions and decompositions that several models share."""

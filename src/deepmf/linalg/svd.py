@@ -1,0 +1,197 @@
+"""Truncated singular value decompositions of matrices that are known by their products with vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from deepmf.linalg.products import entry_products
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.matrix import ObservedMatrix
+
+# Cells of a dense matrix that exist at a time, 16 MB: in smaller blocks, the threads of a product wait for each other.
+CELLS_AT_A_TIME = 1 << 21
+
+
+Vectors = npt.NDArray[Any]  # (rows or columns, vectors), in double or in single precision
+
+
+class LowRank(NamedTuple):
+    """A matrix of low rank: its singular vectors and values, largest value first."""
+
+    row_vectors: FloatArray  # (rows, rank), orthonormal; all 0 in the matrix 0 that methods start from
+    values: FloatArray  # (rank,)
+    column_vectors: FloatArray  # (columns, rank), orthonormal
+
+    @classmethod
+    def zero(cls, shape: tuple[int, int], *, rank: int, seed: int) -> LowRank:
+        """Return the matrix 0 with random column vectors, to start a truncated SVD from; its rank fits the shape."""
+        rank = min(rank, *shape)
+        directions = np.random.default_rng(seed).standard_normal((shape[1], rank))
+        return cls(np.zeros((shape[0], rank)), np.zeros(rank), orthonormalise(directions))
+
+    @classmethod
+    def from_factors(cls, rows: FloatArray, columns: FloatArray) -> LowRank:
+        """Return the product of factors (rows, rank) and (columns, rank)."""
+        (row_basis, row_core), (column_basis, column_core) = np.linalg.qr(rows), np.linalg.qr(columns)
+        left, values, right = np.linalg.svd(row_core @ column_core.T)
+        return cls(row_basis @ left, values, np.ascontiguousarray(column_basis @ right.T))
+
+    def multiply(self, block: FloatArray) -> FloatArray:
+        """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
+        product: FloatArray = (self.row_vectors * self.values) @ (self.column_vectors.T @ block)
+        return product
+
+    def multiply_transposed(self, block: FloatArray) -> FloatArray:
+        """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
+        product: FloatArray = (self.column_vectors * self.values) @ (self.row_vectors.T @ block)
+        return product
+
+    def predict(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return the values (pairs,) at pairs of positions."""
+        return entry_products(self.row_vectors * self.values, self.column_vectors, rows, columns)
+
+    def shrink_values(self, threshold: float) -> LowRank:
+        """Return the matrix with its singular values lowered by a threshold, at least to 0.
+
+        It minimises threshold * (nuclear norm) + half the squared distance to this matrix, among those of its rank.
+        """
+        return self._replace(values=soft_threshold(self.values, threshold))
+
+    def make_latents(self, mean: float) -> tuple[FloatArray, FloatArray]:
+        """Return latents (rows, rank + 1) and (columns, rank + 1) whose inner products are this matrix + mean."""
+        roots = np.sqrt(self.values)
+        rows, columns = self.row_vectors * roots, self.column_vectors * roots
+        return (
+            np.hstack([rows, np.full((len(rows), 1), mean)]),
+            np.hstack([columns, np.ones((len(columns), 1))]),
+        )
+
+
+class Products(Protocol):
+    """A matrix that is known by its products with vectors."""
+
+    def multiply(self, block: Vectors) -> Vectors:
+        """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
+
+    def multiply_transposed(self, block: Vectors) -> Vectors:
+        """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
+
+
+class Sparse(NamedTuple):
+    """A sparse matrix and its transpose, both laid out for products."""
+
+    matrix: scipy.sparse.csr_array
+    transpose: scipy.sparse.csr_array
+
+    @classmethod
+    def of(cls, matrix: scipy.sparse.csr_array) -> Sparse:
+        """Lay a matrix out both ways."""
+        return cls(matrix, matrix.T.tocsr())
+
+    def multiply(self, block: Vectors) -> Vectors:
+        """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
+        product: Vectors = self.matrix @ block
+        return product
+
+    def multiply_transposed(self, block: Vectors) -> Vectors:
+        """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
+        product: Vectors = self.transpose @ block
+        return product
+
+
+class LowRankPlusSparse(NamedTuple):
+    """The sum of a matrix of low rank and a sparse matrix, never made dense."""
+
+    low_rank: LowRank
+    sparse: scipy.sparse.csr_array
+
+    def multiply(self, block: FloatArray) -> FloatArray:
+        """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
+        product: FloatArray = self.low_rank.multiply(block) + self.sparse @ block
+        return product
+
+    def multiply_transposed(self, block: FloatArray) -> FloatArray:
+        """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
+        product: FloatArray = self.low_rank.multiply_transposed(block) + self.sparse.T @ block
+        return product
+
+
+class RowBlocks(NamedTuple):
+    """A dense matrix of which only a block of rows exists at a time: `make` returns some rows (rows, columns)."""
+
+    shape: tuple[int, int]
+    make: Callable[[slice], FloatArray]
+    cells_at_a_time: int = CELLS_AT_A_TIME
+
+    def multiply(self, block: FloatArray) -> FloatArray:
+        """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
+        product = np.empty((self.shape[0], block.shape[1]))
+        for some in self._cut_slices():
+            product[some] = self.make(some) @ block
+        return product
+
+    def multiply_transposed(self, block: FloatArray) -> FloatArray:
+        """Return the product (columns, vectors) of the transpose with a block of vectors (rows, vectors)."""
+        product = np.zeros((self.shape[1], block.shape[1]))
+        for some in self._cut_slices():
+            product += self.make(some).T @ block[some]
+        return product
+
+    def _cut_slices(self) -> Iterator[slice]:
+        n_rows, n_columns = self.shape
+        step = max(1, self.cells_at_a_time // max(1, n_columns))
+        return (slice(start, min(start + step, n_rows)) for start in range(0, n_rows, step))
+
+
+def compute_truncated_svd(matrix: Products, *, start: Vectors, steps: int) -> LowRank:
+    """Return the part of a matrix with its largest singular values, by subspace iteration.
+
+    `start` (columns, rank) sets the rank. Starting from the vectors of a similar matrix, one or two steps are enough;
+    from random vectors, a few steps give a rough approximation. Each step reduces the error by the squared ratio of the
+    first singular value left out to the last one kept.
+    """
+    column_vectors = start
+    for _ in range(steps):
+        row_basis = orthonormalise(matrix.multiply(column_vectors))
+        column_vectors, values, turn = np.linalg.svd(matrix.multiply_transposed(row_basis), full_matrices=False)
+    return LowRank(row_basis @ turn.T, values, np.ascontiguousarray(column_vectors))
+
+
+def compute_krylov_svd(matrix: Products, *, start: Vectors, powers: int) -> LowRank:
+    """Return the part of a matrix with its largest singular values, by Rayleigh-Ritz in a block Krylov space.
+
+    `start` (columns, rank) sets the rank. From random vectors it is accurate to many digits where subspace iteration
+    would take hundreds of steps, because it keeps the blocks of all powers of the Gram matrix. Unlike ARPACK, which
+    restarts at random where the rank of the matrix is small, it gives the same vectors every time.
+    """
+    rank = start.shape[1]
+    blocks = [start]
+    for _ in range(powers):
+        blocks.append(orthonormalise(matrix.multiply_transposed(matrix.multiply(blocks[-1]))))
+    basis = orthonormalise(np.hstack(blocks[1:]))
+    left, values, right = np.linalg.svd(matrix.multiply(basis), full_matrices=False)
+    return LowRank(orthonormalise(left[:, :rank]), values[:rank], orthonormalise(basis @ right[:rank].T))
+
+
+def soft_threshold(values: FloatArray, threshold: float) -> FloatArray:
+    """Move each value towards 0 by a threshold, at most to 0.
+
+    It minimises threshold * |x| + (x - value)^2 / 2.
+    """
+    return values - np.clip(values, -threshold, threshold)
+
+
+def make_sparse(matrix: ObservedMatrix, values: npt.NDArray[np.floating[Any]]) -> scipy.sparse.csr_array:
+    """Return a sparse matrix with values (entries,) where `matrix` is observed."""
+    return scipy.sparse.csr_array((values, matrix.by_row.columns, matrix.by_row.starts), shape=matrix.shape)
+
+
+def orthonormalise(vectors: Vectors) -> Vectors:
+    """Return an orthonormal basis in row-major memory, as files store it, so that products agree to the bit."""
+    basis: Vectors = np.ascontiguousarray(np.linalg.qr(vectors).Q)
+    return basis

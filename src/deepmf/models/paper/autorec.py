@@ -1,0 +1,502 @@
+"""I-AutoRec, U-AutoRec and Deep U-AutoRec: autoencoders on the entries of columns or of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deepmf.errors import CannotExtend
+from deepmf.matrix.arrays import FloatArray, LatentArray
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Numbers, Scale, UnitMap
+from deepmf.models.fitting import Fitting
+from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
+from deepmf.models.warm_start import LineOf
+from deepmf.nn.branch import Dropout, make_blank
+from deepmf.nn.inputs import Batch, SparseBatch, Vectors
+from deepmf.nn.sparse_linear import SampledLinear, SparseLinear
+from deepmf.scoring.latents import Latents
+from deepmf.scoring.predictor import Predictor, Readout, unpack_latents
+from deepmf.storage.model_file import Tensors
+from deepmf.training.blocks import AxisName, VectorBlock, VectorBlocks
+from deepmf.training.loop import ValidationEntries
+from deepmf.training.runtime import make_generator
+from deepmf.training.settings import WIDEST, Settings, StepDecaySettings, setting, settings_dataclass
+from deepmf.training.trainer import SGD, Evaluate, Objective, Trainer
+
+
+@settings_dataclass
+class VectorSettings(StepDecaySettings):
+    """Settings of models that read whole rows or columns."""
+
+    decay: float = 1.0
+    batch_size: int | None = setting(None, "Number of rows or columns in a batch (none: all).", low=1)
+
+
+@settings_dataclass
+class AutoencoderSettings(VectorSettings):
+    """Settings of all autoencoders."""
+
+    precision: str = "single"
+    inputs: str = setting(
+        "raw",
+        'Encoding of values: "raw", "centred" on the mean, or "scaled" to [-1, 1]; missing values are 0.',
+        choices=("raw", "centred", "scaled"),
+    )
+
+
+@settings_dataclass
+class AutoRecSettings(AutoencoderSettings):
+    """The settings of I-AutoRec; the defaults were chosen on validation entries of MovieLens-1M."""
+
+    epochs: int = 450
+    learning_rate: float = 2e-3
+    hidden_size: int = setting(500, "Width of the hidden layer.", low=1, high=WIDEST)
+    initial: float = setting(1.0, "Scale of the initial weights, relative to Xavier initialisation.", above=0.0)
+    gamma: float = setting(
+        200.0, "Weight of the L2 penalty (lambda in the paper), for errors in the units of `inputs`.", low=0.0
+    )
+
+
+@settings_dataclass
+class UAutoRecSettings(AutoRecSettings):
+    """The settings of U-AutoRec: those of I-AutoRec, with defaults for rows."""
+
+    epochs: int = 100
+    inputs: str = "centred"
+    initial: float = 0.3
+    gamma: float = 100.0
+
+
+@settings_dataclass
+class DeepAutoRecSettings(AutoencoderSettings):
+    """The settings of Deep U-AutoRec; the defaults are those of the paper, except the learning rate (.005 there)."""
+
+    epochs: int = 100
+    validate_every: int = 2
+    learning_rate: float = 2e-2
+    decay: float = 0.5
+    decay_every: int | tuple[int, ...] = (24, 36, 48, 66, 72)
+    batch_size: int | None = 128
+    hidden_sizes: tuple[int, ...] = setting(
+        (512, 512, 1024), "Layer sizes of the encoder, the code last; the decoder mirrors them.", fewest=1
+    )
+    dropout: float = setting(0.8, "Fraction of the code that is dropped.", low=0.0, high=0.99)
+    refeeds: int = setting(1, "Number of dense re-feeding steps after each batch.", low=0)
+    momentum: float = setting(0.9, "Momentum of the optimiser.", low=0.0, high=0.999)
+
+    @property
+    def layer_sizes(self) -> tuple[int, ...]:
+        """The widths of all hidden layers, encoder and decoder."""
+        return (*self.hidden_sizes, *reversed(self.hidden_sizes[:-1]))
+
+
+def identity(sums: Tensor) -> Tensor:
+    """Return sums unchanged; unlike a lambda, it can be pickled."""
+    return sums
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "identity": identity,
+    "sigmoid": torch.sigmoid,
+    "selu": functional.selu,
+}
+
+
+class Autoencoder(nn.Module):
+    """Fully connected layers with an activation after each, dropout after the middle one, and a last layer.
+
+    It has as many outputs as inputs. `output_activation` is the activation of the last layer; `initial` scales the
+    Xavier initialisation.
+    """
+
+    def __init__(
+        self,
+        n_inputs: int,
+        sizes: Sequence[int],
+        *,
+        activation: str,
+        output_activation: str = "identity",
+        dropout: float = 0.0,
+        initial: float = 1.0,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.first = SparseLinear(n_inputs, sizes[0], generator=generator)
+        self.first_bias = nn.Parameter(torch.zeros(sizes[0], dtype=torch.float32))
+        self.others = nn.ModuleList(_linear(*shape, generator) for shape in pairwise(sizes))
+        self.last = SampledLinear(sizes[-1], n_inputs, generator=generator)
+        self.dropout = Dropout(dropout)
+        self.output_activation = ACTIVATIONS[output_activation]
+        self._activation = ACTIVATIONS[activation]
+        self._middle = len(sizes) // 2
+        with torch.no_grad():
+            for weight in self.weights():
+                weight.mul_(initial)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return all outputs (batch, outputs) of dense vectors, or those at the entries (entries,) of sparse ones."""
+        hidden = self.hidden(batch)
+        return self.outputs_at(hidden, batch) if isinstance(batch, SparseBatch) else self.outputs(hidden)
+
+    def hidden(self, batch: Batch) -> Tensor:
+        """Return the last hidden layer (batch, hidden) of a batch of vectors."""
+        hidden = self._activation(self.first(batch) + self.first_bias)
+        for depth, layer in enumerate([None, *self.others]):
+            if layer is not None:
+                hidden = self._activation(layer(hidden))
+            if depth == self._middle:
+                hidden = self.dropout(hidden)
+        return hidden
+
+    def outputs(self, hidden: Tensor) -> Tensor:
+        """Return all outputs, (batch, outputs), in the precision of the weights."""
+        return self.output_activation(self.last(hidden).to(self.last.weight.dtype))
+
+    def outputs_at(self, hidden: Tensor, entries: SparseBatch) -> Tensor:
+        """Return the outputs at the entries of each vector, (entries,)."""
+        return self.output_activation(self.last.forward_at(hidden, entries.indices, entries.starts))
+
+    def weights(self) -> list[Tensor]:
+        """Return the weights of the layers, without the biases."""
+        return [layer.get_parameter("weight") for layer in (self.first, *self.others, self.last)]
+
+    def sum_squared_weights(self) -> Tensor:
+        """Return the sum of all squared weights, for an L2 penalty."""
+        return torch.stack([weight.square().sum() for weight in self.weights()]).sum()
+
+
+def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
+    layer = make_blank(nn.Linear, n_inputs, n_outputs, dtype=torch.float32)
+    nn.init.xavier_uniform_(layer.weight, generator=generator)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+class ReadsRows:
+    """A model whose network reads rows and has an output for each column."""
+
+    axis: ClassVar[AxisName] = "row"
+    predicts: ClassVar[tuple[str, ...]] = ("I", "II")
+    lines: ClassVar[Mapping[str, LineOf]] = dict.fromkeys(("first.weight", "last.weight", "last.bias"), "column")
+    cannot: ClassVar[str] = "it has one output for each column it was trained on"
+
+
+class ReadsColumns:
+    """A model whose network reads columns and has an output for each row."""
+
+    axis: ClassVar[AxisName] = "column"
+    predicts: ClassVar[tuple[str, ...]] = ("I", "III")
+    lines: ClassVar[Mapping[str, LineOf]] = dict.fromkeys(("first.weight", "last.weight", "last.bias"), "row")
+    cannot: ClassVar[str] = "it has one output for each row it was trained on"
+
+
+class VectorEncoder(NetworkEncoder):
+    """Latents of vectors are their last hidden layer and a constant 1; latents of outputs are their weights and bias.
+
+    Parameters
+    ----------
+    network
+        Module with `hidden`, which maps a batch of vectors to the last hidden layer.
+    axis
+        Axis that the network reads.
+    inputs
+        Maps values of entries to inputs of the network.
+    """
+
+    def __init__(self, network: Any, *, axis: AxisName, inputs: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> None:
+        super().__init__(network)
+        self.axis, self._inputs = axis, inputs
+
+    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
+        """Return the latents of rows, if the network reads rows."""
+        return self._read("row", entries)
+
+    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Return the latents of columns, if the network reads columns."""
+        return self._read("column", entries)
+
+    def make_latents(self, vectors: Vectors, outputs: Tensor) -> tuple[Latents, Latents]:
+        """Return the latents of rows and of columns; `outputs` (outputs, hidden + 1) are the latents of outputs."""
+        both = Latents(_append_constant(encode_hidden(self.network, vectors))), Latents(outputs.cpu().numpy())
+        return both if self.axis == "row" else both[::-1]
+
+    @torch.no_grad()
+    def _read(self, axis: AxisName, entries: AxisEntries) -> LatentArray:
+        if axis != self.axis:
+            reason = (ReadsRows if self.axis == "row" else ReadsColumns).cannot
+            raise CannotExtend(f"new {axis}s cannot be encoded: {reason}")
+        return _append_constant(encode_hidden(self.network, sparse_vectors(entries, self._inputs(entries.values))))
+
+
+def count_outputs(train: ObservedMatrix, axis: AxisName) -> int:
+    """Return the number of outputs of a network that reads an axis."""
+    return train.shape[1] if axis == "row" else train.shape[0]
+
+
+def encode_hidden(network: Any, vectors: Vectors, *, at_a_time: int = 1024) -> Tensor:
+    """Return the last hidden layer (vectors, hidden) of all vectors in single precision, batch by batch."""
+    ids = torch.arange(len(vectors), device=network.first.weight.device)
+    return torch.cat([network.hidden(vectors.take(some)).float() for some in torch.split(ids, at_a_time)])
+
+
+def _append_constant(hidden: Tensor) -> LatentArray:
+    latents: LatentArray = torch.cat([hidden, torch.ones_like(hidden[:, :1])], dim=1).cpu().numpy()
+    return latents
+
+
+class ValueEncoding(NamedTuple):
+    """Maps values to inputs of a network and back: minus a shift, or scaled to [-1, 1]. Missing values are 0."""
+
+    shift: float = 0.0
+    unit_map: UnitMap | None = None
+
+    @classmethod
+    def of(cls, inputs: str, train: ObservedMatrix) -> ValueEncoding:
+        """Return an encoding: "raw", "centred" (minus the mean of all entries) or "scaled" (to [-1, 1])."""
+        if inputs == "scaled":
+            return cls(unit_map=train.scale.unit_map)
+        return cls(0.0 if inputs == "raw" else train.mean)
+
+    def encode(self, values: Numbers) -> Numbers:
+        """Return values in the units of the network's inputs and outputs."""
+        return values - self.shift if self.unit_map is None else self.unit_map.to_unit(values)
+
+    def decode(self, outputs: Numbers) -> Numbers:
+        """Return outputs in the scale's units."""
+        return outputs + self.shift if self.unit_map is None else self.unit_map.from_unit(outputs)
+
+
+class AutoencoderObjective(Objective):
+    """The predictions of an autoencoder; a subclass defines the loss."""
+
+    def __init__(self, scale: Scale, encoding: ValueEncoding, *, axis: AxisName) -> None:
+        super().__init__()
+        self._scale, self._encoding, self._axis = scale, encoding, axis
+
+    def predictions(self, network: Autoencoder, source: VectorBlocks, rows: Tensor, columns: Tensor) -> Tensor:
+        """Return the predictions for pairs of positions, in the scale's units."""
+        vectors, outputs = (rows, columns) if self._axis == "row" else (columns, rows)
+        order = torch.argsort(vectors, stable=True)
+        starts = torch.searchsorted(vectors[order], torch.arange(len(source.vectors) + 1, device=vectors.device))
+        wanted = SparseBatch(outputs[order], starts, torch.empty(0, device=vectors.device))
+        found = network.outputs_at(encode_hidden(network, source.vectors), wanted)
+        return self.read(torch.empty_like(found).index_copy_(0, order, found))
+
+    def read(self, outputs: Tensor) -> Tensor:
+        """Return outputs in the scale's units."""
+        values = self._encoding.decode(outputs)
+        return values.clamp(self._scale.low, self._scale.high) if self._scale.is_bounded else values
+
+
+class AutoencoderReadout(Readout):
+    """Applies the activation of the last layer to products, and maps outputs to the scale's units."""
+
+    def __init__(self, scale: Scale, network: Autoencoder, encoding: ValueEncoding) -> None:
+        super().__init__(scale)
+        self._activation, self._encoding = network.output_activation, encoding
+
+    def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> npt.NDArray[Any]:
+        """Return outputs of the network."""
+        return self._activation(torch.from_numpy(products)).numpy()
+
+    def units(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return outputs in the scale's units."""
+        return self.scale.clip(self._encoding.decode(scores.astype(np.float64)))
+
+
+class AutoencoderModel(NetworkModel):
+    """The base class of models that train an autoencoder on the entries of rows, or of columns."""
+
+    axis: ClassVar[AxisName]  # what the network reads
+    settings: AutoencoderSettings
+
+    def _make_blocks(self, train: ObservedMatrix) -> VectorBlocks:
+        values = ValueEncoding.of(self.settings.inputs, train).encode(train.values.astype(np.float64))
+        return VectorBlocks(train, values, axis=self.axis, batch_size=self.settings.batch_size)
+
+    def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
+        network, source = trainer.network, trainer.source
+        assert isinstance(network, Autoencoder) and isinstance(source, VectorBlocks)
+        encoding = ValueEncoding.of(self.settings.inputs, entries.train)
+        encoder = VectorEncoder(network, axis=self.axis, inputs=encoding.encode)
+        last = network.last
+        rows, columns = encoder.make_latents(source.vectors, torch.cat([last.weight, last.bias[:, None]], dim=1))
+        network.to("cpu")
+        return Predictor(rows, columns, encoder, AutoencoderReadout(entries.scale, network, encoding), n_beside=1)
+
+    def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
+        network = self._load_network(entries, tensors)
+        encoding = ValueEncoding.of(self.settings.inputs, entries.train)
+        rows, columns = unpack_latents(tensors, entries, width=network.last.weight.shape[1] + 1)
+        encoder = VectorEncoder(network, axis=self.axis, inputs=encoding.encode)
+        return Predictor(rows, columns, encoder, AutoencoderReadout(entries.scale, network, encoding), n_beside=1)
+
+
+def sum_squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the sum of squared errors; a target of NaN does not count."""
+    return torch.where(torch.isnan(targets), 0.0, outputs - targets).square().sum()
+
+
+class AutoRecObjective(AutoencoderObjective):
+    """Squared errors on observed entries plus the L2 penalty (Sedhain et al. 2015), divided by `n_entries`."""
+
+    def __init__(self, scale: Scale, encoding: ValueEncoding, *, axis: AxisName, gamma: float, n_entries: int) -> None:
+        super().__init__(scale, encoding, axis=axis)
+        self._gamma, self._n_entries = gamma, n_entries
+
+    def loss(self, network: Autoencoder, block: VectorBlock) -> Tensor:
+        """Return the loss of a batch of vectors, scaled to all vectors."""
+        loss = sum_squared_errors(network(block.inputs), block.targets) / block.share
+        if self._gamma:
+            loss = loss + self._gamma / 2 * network.sum_squared_weights()
+        return loss / self._n_entries
+
+
+class AutoRec(AutoencoderModel):
+    """The base class of I-AutoRec and U-AutoRec."""
+
+    settings: AutoRecSettings
+
+    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+        train = entries.train
+        objective = AutoRecObjective(
+            train.scale,
+            ValueEncoding.of(self.settings.inputs, train),
+            axis=self.axis,
+            gamma=self.settings.gamma,
+            n_entries=train.n_entries,
+        )
+        source = self._make_blocks(train)
+        return Trainer(self._new_network(entries), objective, source, self.settings, validation=validation)
+
+    def _new_network(self, entries: EntryStore) -> Autoencoder:
+        return Autoencoder(
+            count_outputs(entries.train, self.axis),
+            (self.settings.hidden_size,),
+            activation="sigmoid",
+            initial=self.settings.initial,
+            generator=make_generator(self.settings.seed, "weights"),
+        )
+
+
+class IAutoRec(ReadsColumns, AutoRec):
+    """I-AutoRec reads the entries of a column and has one output for each row; it predicts for new columns.
+
+    Settings are keyword arguments, see `AutoRecSettings`.
+
+    >>> from deepmf.datasets import checkerboard
+    >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
+    >>> model = IAutoRec(hidden_size=8, gamma=0.1, epochs=100, learning_rate=0.05, device="cpu").fit(board)
+    >>> model.predict_levels([0, 0, 1], [0, 1, 1])
+    array([5., 1., 5.])
+    """
+
+    settings_class: ClassVar[type[Settings]] = AutoRecSettings
+
+
+class UAutoRec(ReadsRows, AutoRec):
+    """U-AutoRec reads the entries of a row and has one output for each column; it predicts for new rows.
+
+    Settings are keyword arguments, see `UAutoRecSettings`.
+
+    >>> from deepmf.datasets import checkerboard
+    >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
+    >>> model = UAutoRec(hidden_size=8, gamma=0.1, epochs=100, learning_rate=0.05, device="cpu").fit(board)
+    >>> model.predict_levels([0, 0, 1], [0, 1, 1])
+    array([5., 1., 5.])
+    """
+
+    settings_class: ClassVar[type[Settings]] = UAutoRecSettings
+
+
+class DeepAutoRecObjective(AutoencoderObjective):
+    """The mean squared error on the observed entries of a batch, then on its outputs, which are fed back as inputs.
+
+    Dense re-feeding (Kuchaiev and Ginsburg 2017): a perfect network maps its own outputs, which are complete rows, to
+    themselves, so they are training examples too.
+    """
+
+    def __init__(self, scale: Scale, encoding: ValueEncoding, *, refeeds: int) -> None:
+        super().__init__(scale, encoding, axis="row")
+        self._refeeds = refeeds
+
+    def loss(self, network: Autoencoder, block: VectorBlock) -> Tensor:
+        """Return the mean squared error on the observed entries of a batch of rows."""
+        return _average_squared_errors(network(block.inputs), block.targets)
+
+    def passes(self, network: Autoencoder, block: VectorBlock) -> Sequence[Evaluate]:
+        """Return the loss of a block, followed by the loss of its outputs for each re-feeding."""
+        fed_back: list[Tensor] = []  # the outputs of each pass, as they were before its step
+
+        def first() -> Tensor:
+            hidden = network.hidden(block.inputs)
+            if isinstance(block.inputs, SparseBatch):
+                with torch.no_grad():
+                    fed_back.append(network.outputs(hidden))
+                return _average_squared_errors(network.outputs_at(hidden, block.inputs), block.targets)
+            outputs = network.outputs(hidden)
+            fed_back.append(outputs.detach())
+            return _average_squared_errors(outputs, block.targets)
+
+        def again() -> Tensor:
+            inputs = fed_back[-1]
+            outputs: Tensor = network(inputs)
+            fed_back.append(outputs.detach())
+            return (outputs - inputs).square().mean()
+
+        return [first, *[again] * self._refeeds]
+
+
+class DeepUAutoRec(ReadsRows, AutoencoderModel):
+    """Deep U-AutoRec: U-AutoRec with several layers, a wide code and dense re-feeding; it predicts for new rows.
+
+    Settings are keyword arguments, see `DeepAutoRecSettings`. SELU follows every layer, the last one included, so
+    outputs are above -1.76: values far below zero need `inputs="scaled"`.
+
+    >>> from deepmf.datasets import checkerboard
+    >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
+    >>> model = DeepUAutoRec(hidden_sizes=(16, 8), dropout=0.1, batch_size=10, device="cpu").fit(board)
+    >>> model.predict_levels([0, 0, 1], [0, 1, 1])
+    array([5., 1., 5.])
+    """
+
+    settings_class: ClassVar[type[Settings]] = DeepAutoRecSettings
+    settings: DeepAutoRecSettings
+
+    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+        train = entries.train
+        encoding = ValueEncoding.of(self.settings.inputs, train)
+        objective = DeepAutoRecObjective(train.scale, encoding, refeeds=self.settings.refeeds)
+        return Trainer(
+            self._new_network(entries),
+            objective,
+            self._make_blocks(train),
+            self.settings,
+            validation=validation,
+            new_optimiser=partial(SGD, momentum=self.settings.momentum),
+        )
+
+    def _new_network(self, entries: EntryStore) -> Autoencoder:
+        return Autoencoder(
+            count_outputs(entries.train, self.axis),
+            self.settings.layer_sizes,
+            activation="selu",
+            output_activation="selu",
+            dropout=self.settings.dropout,
+            generator=make_generator(self.settings.seed, "weights"),
+        )
+
+
+def _average_squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
+    return sum_squared_errors(outputs, targets) / (~torch.isnan(targets)).sum().clamp(min=1)

@@ -1,0 +1,1 @@
+"""Which columns, in which order: presence models, relevance, rankings."""

@@ -1,0 +1,129 @@
+"""Rankings on a device, such as a GPU: products of latents, relevance, and the best of each row, by torch."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from deepmf.errors import BadSetting
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.recommend.presence import Presence
+from deepmf.recommend.ranker import InteractionRanker, Ranker, RelevanceRanker
+from deepmf.recommend.relevance import EncodedRows
+from deepmf.scoring.predictor import Predictor
+from deepmf.training.runtime import Runtime
+
+# Cells scored at a time on a GPU by each thread: 0.25 GB of single precision for each of a few tables.
+_CELLS_ON_GPU = 1 << 26
+
+# Threads that prepare rows and read results while others wait for the GPU.
+MOST_GPU_THREADS = 6
+
+
+class BestColumns(NamedTuple):
+    """The n best columns of some rows (rows, n), best first: their keys and places, and parts of the keys, if known."""
+
+    keys: npt.NDArray[Any]
+    places: IndexArray
+    products: npt.NDArray[Any] | None = None  # of latents
+    scores: npt.NDArray[Any] | None = None  # of presence
+
+    def pick(self, picked: IndexArray) -> BestColumns:
+        """Return some of the columns (rows, n) of each row."""
+        return BestColumns(*(None if each is None else np.take_along_axis(each, picked, axis=1) for each in self))  # type: ignore[arg-type]
+
+    def fill(self, missing: npt.NDArray[np.bool_]) -> BestColumns:
+        """Return the same with zeros where columns are missing."""
+        return BestColumns(*(None if each is None else np.where(missing, each.dtype.type(0), each) for each in self))  # type: ignore[arg-type]
+
+
+class DeviceColumns:
+    """The columns to rank, in the order of their places, on a device."""
+
+    def __init__(self, ranker: Ranker, columns: IndexArray, device: str) -> None:
+        predictor, relevance = ranker.predictor, ranker.relevance
+        has_values = not isinstance(ranker, InteractionRanker)
+        if ranker.drift is not None:
+            raise BadSetting(f"this model drifts with time, and rankings on device={device!r} do not; leave out device")
+        if has_values and (type(predictor) is not Predictor or not predictor.keys_are_products):
+            raise BadSetting(f"this model does not rank by products of latents; leave out device={device!r}")
+        self._device, self._has_values = Runtime(device).device, has_values
+        self._latents = self._send(predictor.columns.take(columns))
+        if relevance is not None:
+            self._presence = relevance.presence.model.send(columns, self._device)
+            self._popularity = self._send(relevance.popularity[columns])
+            self._factors = self._send(relevance.factors[columns])
+
+    @property
+    def n_rows_at_a_time(self) -> int | None:
+        """The number of rows that are ranked together; None for as many as without a device."""
+        return max(_CELLS_ON_GPU // max(len(self._latents), 1), 1) if self._device.type == "cuda" else None
+
+    def find_best(
+        self, ranker: Ranker, rows: IndexArray, n: int, lines: IndexArray, places: IndexArray, everywhere: IndexArray
+    ) -> BestColumns:
+        """Return the n best columns of each row; ties go to the earlier place.
+
+        lines, places: the pairs that are left out, with a key of minus infinity. everywhere: the places that are left
+        out in all lines.
+        """
+        products = self._send(ranker.predictor.rows.take(rows)) @ self._latents.T
+        keys, scores, relevance = products, None, ranker.relevance
+        if relevance is not None:
+            encoded, presence = relevance.encode_rows(rows), relevance.presence
+            scores = self._score(presence, encoded)
+            if isinstance(ranker, RelevanceRanker):
+                keys = presence.log_probabilities(scores)
+                if presence.liking_weight and self._has_values:
+                    log_liked = self._log_liked(ranker.predictor, presence, products, rows, encoded.thresholds)
+                    keys = keys + presence.liking_weight * log_liked
+        keys[self._send(lines), self._send(places)] = -torch.inf
+        keys[:, self._send(everywhere)] = -torch.inf
+        best = _find_largest(keys, n)
+        at_best = None if scores is None else scores.gather(1, best).cpu().numpy()
+        largest, of_best, of_products = (
+            each.cpu().numpy() for each in (keys.gather(1, best), best, products.gather(1, best))
+        )
+        return BestColumns(largest, of_best, of_products, at_best)
+
+    def _score(self, presence: Presence, encoded: EncodedRows) -> Tensor:
+        """Return the scores (rows, columns) of presence, times powers of popularity."""
+        scores = self._presence.score(encoded.entries)
+        scores[self._send(encoded.are_empty)] = self._popularity
+        return presence.add_popularity(scores, self._popularity, self._factors)
+
+    def _log_liked(
+        self, predictor: Predictor, presence: Presence, products: Tensor, rows: IndexArray, thresholds: FloatArray
+    ) -> Tensor:
+        """Return the logarithms (rows, columns) of the probabilities that values are at least a threshold (rows,)."""
+        readout = predictor.readout
+        if not readout.gives_distribution:
+            ends = self._send(readout.lower_ends(thresholds))[:, None]
+            margins = products.double().clamp(readout.scale.low, readout.scale.high) - ends
+            log_liked: Tensor = torch.special.log_ndtr(margins / presence.spread)
+            return log_liked
+        logits = readout.find_logits(predictor.rows.take(rows, readout.row_fields), thresholds)
+        if logits is None:
+            raise BadSetting("the probabilities of this model are computed on the CPU alone: set rank_by='value'")
+        slopes, cutpoints = (self._send(each)[:, None] for each in logits)
+        return functional.logsigmoid(products * slopes - cutpoints)
+
+    def _send(self, array: npt.NDArray[Any]) -> Tensor:
+        return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)
+
+
+def _find_largest(keys: Tensor, n: int) -> Tensor:
+    """Return the places (rows, n) of the n largest keys of each row, largest first; ties go to the earlier place."""
+    places = keys.topk(n).indices.sort(dim=1).values
+    largest, order = keys.gather(1, places).sort(dim=1, descending=True, stable=True)
+    places, least = places.gather(1, order), largest[:, -1:]
+    # Of several keys equal to the n-th, topk takes any.
+    is_tied = ((keys >= least).sum(dim=1) > n) & (least[:, 0] > -torch.inf)
+    if bool(is_tied.any()):
+        places[is_tied] = keys[is_tied].sort(dim=1, descending=True, stable=True).indices[:, :n]
+    return places

@@ -1,0 +1,426 @@
+"""How `fit` chooses the presence part: its penalty and the weights of relevance, by rankings of hidden entries."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from deepmf.errors import TrainingDiverged
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries, find_spans, locate
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.metrics import score_lists
+from deepmf.recommend.presence import MODELS, Presence, choose_kind, make_positive
+from deepmf.recommend.presence_model import PresenceModel
+from deepmf.recommend.relevance import find_thresholds
+from deepmf.scoring.latents import Latents
+from deepmf.scoring.predictor import Predictor
+
+# Rows on which the parts of relevance are chosen, cells of these, and the most popular columns that are candidates.
+_MOST_ROWS, _MOST_CELLS, _MOST_CANDIDATES = 2000, 1 << 23, 1 << 14
+
+# Cells without an entry on which probabilities are calibrated, and the most steps of the fit.
+_CALIBRATION_CELLS, _CALIBRATION_STEPS = 1 << 18, 25
+
+# The share of the entries of a row that is hidden where there are too few validation entries, how many of these are
+# enough, and the fewest hidden entries.
+_HIDDEN_SHARE, _ENOUGH_HIDDEN, _FEWEST_HIDDEN = 0.2, 20_000, 20
+
+# The most entries of a matrix whose rows and columns are all encoded again without the hidden ones.
+_FEW_ENTRIES = 1 << 18
+
+# Columns of each row, by presence, among which weights of liking and of popularity are compared; and the length of a
+# ranking.
+_SHORTLIST, _LONG_LIST, _LENGTH = 300, 500, 10
+
+_POPULARITY_SHARES = (0.0, 0.1, 1.0)
+_POPULARITY_POWERS = (-0.45, -0.3, -0.15, 0.0, 0.15)
+_LIKING_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)  # in powers of scores
+_USUAL_LIKING_WEIGHT = 0.75
+_COUNT_WEIGHTS = (0.0, 0.5, 2.0)  # of interactions
+
+# The most popular columns on which penalties are compared, on a CPU and on a GPU: a fit to these takes little time.
+_NARROW = {False: 1500, True: _MOST_CANDIDATES}
+
+# A share so large that scores are popularity alone.
+_ALL_POPULARITY = 1e4
+
+
+def fit_presence(
+    entries: EntryStore,
+    predictor: Predictor,
+    kind: str,
+    validation: PlacedEntries | None,
+    *,
+    folds_in: bool,
+    seed: int,
+    device: torch.device,
+) -> Presence | None:
+    """Fit the presence part of a model; None where every cell has an entry.
+
+    Penalty and weights are chosen by the NDCG of rankings of validation entries. With few validation entries, a fifth
+    of the entries of some rows is hidden instead, and these rows are encoded again without them.
+
+    Parameters
+    ----------
+    kind : the kind of the presence model, or "auto".
+    folds_in : whether the predictor can encode rows.
+    device : where to fit.
+    """
+    train = entries.train
+    n_rows, n_columns = train.shape
+    if train.n_entries == n_rows * n_columns:
+        return None
+    kind = choose_kind(n_columns) if kind == "auto" else kind
+    held_out = (
+        HeldOut.from_validation(entries, predictor, validation, seed)
+        if validation is not None and validation.rows.size >= (_ENOUGH_HIDDEN if folds_in else _FEWEST_HIDDEN)
+        else (HeldOut.from_training(entries, predictor, seed) if folds_in else None)
+    )
+    if held_out is None:
+        spread = max(_measure_root_mean_square(train.values.astype(np.float64) - train.mean), 1e-9)
+        usual = MODELS[kind]
+        model = usual.fit(train, usual.list_penalties(train)[0], device=device)
+        return Presence(model, popularity_share=1.0, spread=spread)
+    best = _Choice(held_out, device).fit(kind)
+    if held_out.train is train:
+        return best
+    return replace(best, model=MODELS[kind].fit(train, best.model.penalty, best.model.count_weight, device))
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Rows some of whose entries are hidden.
+
+    train: the training matrix without the hidden entries, which presence models are fitted to.
+    predictor: a predictor whose only rows are these.
+    visible: their other entries, over the trained columns.
+    lines, columns, values: the hidden entries: indices of rows, positions of columns, values.
+    """
+
+    train: ObservedMatrix
+    predictor: Predictor
+    visible: AxisEntries
+    lines: IndexArray
+    columns: IndexArray
+    values: FloatArray
+
+    @classmethod
+    def from_validation(
+        cls, entries: EntryStore, predictor: Predictor, validation: PlacedEntries, seed: int
+    ) -> HeldOut:
+        """Hide validation entries, which are not among the entries of the model anyway."""
+        rows = _draw(np.unique(validation.rows), _count_rows(entries.train), seed)
+        lines = np.minimum(np.searchsorted(rows, validation.rows), rows.size - 1)
+        kept = rows[lines] == validation.rows
+        own = replace(predictor, rows=Latents(predictor.rows.take(rows)))
+        hidden = lines[kept], validation.columns[kept], validation.values[kept]
+        return cls(entries.train, own, entries.row_entries(rows), *hidden)
+
+    @classmethod
+    def from_training(cls, entries: EntryStore, predictor: Predictor, seed: int) -> HeldOut | None:
+        """Hide a share of the entries of some rows, and encode these from the others; None if there are too few.
+
+        If the hidden entries are a large share of all entries, all rows and columns are encoded again without them:
+        latents that were learned from hidden entries reveal which columns their rows like, and the weight of liking
+        would be too large.
+        """
+        train = entries.train
+        rows = _draw(np.flatnonzero(train.row_counts > 1), _count_rows(train), seed)
+        if train.row_counts[rows].sum() * _HIDDEN_SHARE < _FEWEST_HIDDEN:
+            return None
+        all_entries = entries.row_entries(rows)
+        counts = np.diff(all_entries.starts)
+        lines = np.repeat(np.arange(rows.size), counts)
+        drawn = np.random.default_rng(seed).random(lines.size)
+        place = np.argsort(np.lexsort((drawn, lines))) - all_entries.starts[lines]  # in a random order of the row
+        hidden = place < np.maximum(np.round(_HIDDEN_SHARE * counts), 1)[lines]
+        visible = all_entries.select(~hidden)
+        is_kept = np.ones(train.n_entries, dtype=bool)
+        is_kept[find_spans(rows, train.by_row.starts)[0][hidden]] = False
+        if train.n_entries <= _FEW_ENTRIES:
+            by_row = entries.row_entries(np.arange(train.shape[0])).select(is_kept)
+            by_column = entries.column_entries(np.arange(train.shape[1])).select(is_kept[train.by_column.entries])
+            # With next to no penalty, latents of fewer entries may grow beyond all bounds; then the old ones stay.
+            with np.errstate(over="ignore", invalid="ignore"), contextlib.suppress(TrainingDiverged):
+                predictor = predictor.with_columns(by_column).with_rows(by_row).with_columns(by_column)
+        return cls(
+            train.take_entries(np.flatnonzero(is_kept)),
+            predictor.with_rows(visible),
+            visible,
+            lines[hidden],
+            all_entries.others[hidden],
+            all_entries.values[hidden],
+        )
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return int(self.visible.starts.size) - 1
+
+
+def _count_rows(train: ObservedMatrix) -> int:
+    return min(_MOST_ROWS, max(_MOST_CELLS // min(train.shape[1], _MOST_CANDIDATES), 1))
+
+
+def _draw(rows: IndexArray, count: int, seed: int) -> IndexArray:
+    """Return some of the rows in increasing order, or all."""
+    if rows.size <= count:
+        return rows
+    return np.sort(np.random.default_rng(seed).choice(rows, count, replace=False))
+
+
+class _Choice:
+    """Chooses how presence and liking are combined, by NDCG@10 on hidden entries.
+
+    Candidates are the most popular columns; liked are hidden entries of at least the row's own mean, rounded up.
+    """
+
+    def __init__(self, held_out: HeldOut, device: torch.device) -> None:
+        train, self._held_out, self._visible, self._device = held_out.train, held_out, held_out.visible, device
+        counts = EntryStore.of(train).column_totals
+        self._candidates = np.sort(np.argsort(-counts, kind="stable")[:_MOST_CANDIDATES])
+        popularity = (counts[self._candidates] + 0.5) / (train.shape[0] + 1.0)
+        self._popularity = torch.from_numpy(popularity.astype(np.float32)).to(device)
+        self.spread = self._measure_spread()
+        lines = np.arange(held_out.n_rows)
+        thresholds = find_thresholds(held_out.visible, train.scale, train.mean)
+        self._hidden = self._mark(held_out.lines, held_out.columns)
+        self._known = self._mark(np.repeat(lines, np.diff(held_out.visible.starts)), held_out.visible.others)
+        liked = held_out.values >= thresholds[held_out.lines]
+        self._n_liked = np.bincount(held_out.lines[liked], minlength=held_out.n_rows)
+        self._liked = self._mark(held_out.lines[liked], held_out.columns[liked])
+        log_liked = held_out.predictor.log_exceed_block(lines, self._candidates, thresholds, spread=self.spread)
+        self._log_liked = torch.from_numpy(log_liked.astype(np.float32)).to(device)
+
+    def fit(self, kind: str) -> Presence:
+        """Return a presence part of a kind, with the best penalty, weights of counts, popularity and liking."""
+        train, model_class = self._held_out.train, MODELS[kind]
+        narrow, columns = self._narrow(_NARROW[self._device.type == "cuda"])
+
+        def fit_narrow(count_weight: float, penalties: Sequence[float]) -> list[PresenceModel]:
+            shared = prepared if count_weight == 0 else model_class.prepare(train, count_weight, self._device)
+            shared = shared if columns.size == train.shape[1] else model_class.narrow(shared, columns)
+            return [model_class.fit_prepared(shared, penalty) for penalty in penalties]
+
+        prepared, penalties = model_class.prepare(train, 0.0, self._device), model_class.list_penalties(train)
+        models = fit_narrow(0.0, penalties)
+        best = narrow.pick(models)
+        if not train.has_values and np.max(train.values) > 1:
+            models = [model for weight in _COUNT_WEIGHTS for model in fit_narrow(weight, [penalties[best]])]
+            best = narrow.pick(models)
+        model = models[best]
+        if columns.size < train.shape[1]:
+            if model.count_weight:
+                prepared = model_class.prepare(train, model.count_weight, self._device)
+            model = model_class.fit_prepared(prepared, model.penalty)
+        return self.combine(model)
+
+    def _narrow(self, n_columns: int) -> tuple[_Choice, IndexArray]:
+        """Return a choice on the most popular columns alone, and the positions of these."""
+        train = self._held_out.train
+        if train.shape[1] <= n_columns:
+            return self, np.arange(train.shape[1])
+        kept = np.sort(np.argsort(-EntryStore.of(train).column_totals, kind="stable")[:n_columns])
+        own, inside = locate(kept, self._visible.others)
+        starts = np.concatenate([[0], np.cumsum(inside)])[self._visible.starts]
+        choice, at = copy.copy(self), self._send(np.searchsorted(self._candidates, kept))
+        values, extras = self._visible.values[inside], self._visible.extras.take(inside)
+        choice._visible = AxisEntries(starts, own[inside], values, extras=extras)
+        choice._candidates, choice._popularity = np.arange(kept.size), self._popularity[at]
+        for name in ("_hidden", "_known", "_liked", "_log_liked"):
+            setattr(choice, name, getattr(self, name)[:, at])
+        choice._n_liked = choice._liked.sum(dim=1).cpu().numpy()
+        return choice, kept
+
+    def _send(self, array: npt.NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
+
+    def pick(self, models: Sequence[PresenceModel]) -> int:
+        """Return the number of the model with the best rankings; the first one is the usual one."""
+        usual = (_USUAL_LIKING_WEIGHT,)
+        found = [self._measure(Presence(each), self._list(self._score(each), _SHORTLIST), usual)[0] for each in models]
+        return _pick(found, 0)
+
+    def combine(self, model: PresenceModel) -> Presence:
+        """Return a model with the best weights of popularity and liking; popularity if it ranks as well."""
+        scores = self._score(model)
+        best = self._combine(model, scores)
+        popular = replace(best[0], popularity_share=_ALL_POPULARITY, popularity_power=0.0)
+        plain = replace(self._calibrate_blended(popular, scores)[0], liking_weight=0.0)
+        trials = [(plain, self._popularity_ndcg), self._finish(popular, scores), best]
+        at = _pick([found for _, found in trials], 0)
+        ndcg, of_popularity = (float(found.mean()) for found in (trials[at][1], self._popularity_ndcg))
+        return replace(trials[at][0], ndcg=ndcg, popularity_ndcg=of_popularity)
+
+    def _combine(self, model: PresenceModel, scores: Tensor) -> tuple[Presence, FloatArray]:
+        """Return a model with the best weights of popularity and liking, and its NDCG@10 (rows,)."""
+        best = Presence(
+            model, popularity_share=0.1, popularity_power=0.0, spread=self.spread, liking_weight=_USUAL_LIKING_WEIGHT
+        )
+        lists = self._list(scores, _LONG_LIST)
+        for name, values in (
+            ("popularity_share", _POPULARITY_SHARES),
+            ("popularity_power", _POPULARITY_POWERS),
+        ):
+            trials: list[Presence] = [replace(best, **{name: value}) for value in values]  # type: ignore[arg-type]
+            found = [self._measure(trial, lists, (trial.liking_weight,))[0] for trial in trials]
+            best = trials[_pick(found, values.index(getattr(best, name)))]
+        return self._finish(best, scores)
+
+    def _finish(self, presence: Presence, scores: Tensor) -> tuple[Presence, FloatArray]:
+        """Return a presence with calibrated probabilities and the best weight of liking, and its NDCG@10 (rows,)."""
+        presence, blended = self._calibrate_blended(presence, scores)
+        weights = [presence.score_power * weight for weight in _LIKING_WEIGHTS]
+        found = self._measure(presence, self._list(scores, _SHORTLIST, by=blended), weights)
+        at = _pick(found, _LIKING_WEIGHTS.index(_USUAL_LIKING_WEIGHT))
+        return replace(presence, liking_weight=weights[at]), found[at]
+
+    def _calibrate_blended(self, presence: Presence, scores: Tensor) -> tuple[Presence, Tensor]:
+        """Return a presence with calibrated probabilities, and the scores blended with popularity."""
+        blended = presence.add_popularity(scores, self._popularity, presence.raise_popularity(self._popularity))
+        return self._calibrate(presence, blended), blended
+
+    @cached_property
+    def _popularity_ndcg(self) -> FloatArray:
+        """The NDCG@10 (rows,) of rankings by popularity."""
+        counted = np.flatnonzero(self._n_liked)
+        if counted.size == 0:
+            return np.zeros(1)
+        at = self._send(counted)
+        hits = self._liked[at].gather(1, _find_first(self._popularity.masked_fill(self._known[at], -math.inf), _LENGTH))
+        return score_lists(hits.cpu().numpy(), self._n_liked[counted], n=_LENGTH).ndcg
+
+    def _score(self, model: PresenceModel) -> Tensor:
+        scores = model.score_all(self._visible, self._candidates, self._device)
+        empty = np.flatnonzero(np.diff(self._visible.starts) == 0)
+        scores[self._send(empty)] = self._popularity
+        return scores
+
+    def _list(self, scores: Tensor, length: int, *, by: Tensor | None = None) -> _Lists:
+        """Return the best columns, by these scores or others, of the rows that have liked hidden entries."""
+        counted = np.flatnonzero(self._n_liked)
+        at = self._send(counted)
+        order = (scores if by is None else by)[at].masked_fill(self._known[at], -math.inf)
+        places = _find_largest(order, length)
+        taken = (each[at[:, None], places] for each in (scores, self._known, self._log_liked, self._liked))
+        scores, are_known, log_liked, are_liked = taken
+        return _Lists(places, scores, are_known, log_liked, are_liked, self._n_liked[counted])
+
+    def _measure(self, presence: Presence, lists: _Lists, weights: Sequence[float]) -> list[FloatArray]:
+        """Return the NDCG@10 (rows,) of rankings by relevance with each of some weights of liking."""
+        if len(lists.places) == 0:
+            return [np.zeros(1)] * len(weights)
+        popularity = self._popularity
+        raised = presence.raise_popularity(popularity)[lists.places] if presence.popularity_power else popularity
+        scores = presence.add_popularity(lists.scores, popularity[lists.places], raised)
+        log_presence = presence.log_probabilities(scores).masked_fill(lists.are_known, -math.inf)
+        found = []
+        for weight in weights:
+            first = _find_first(log_presence + weight * lists.log_liked, _LENGTH)
+            hits = lists.are_liked.gather(1, first).cpu().numpy()
+            found.append(score_lists(hits, lists.n_liked, n=_LENGTH).ndcg)
+        return found
+
+    def _calibrate(self, presence: Presence, scores: Tensor) -> Presence:
+        """Calibrate the probabilities of a presence by logistic regression on the log of its scores.
+
+        Only a share of the entries is hidden, so the odds are divided by this share.
+        """
+        n_rows, n_all = max(_CALIBRATION_CELLS // scores.shape[1], 1), len(scores)
+        n_rows = min(n_rows, n_all)
+        exist = scores[self._hidden]
+        absent = scores[:n_rows][~(self._known[:n_rows] | self._hidden[:n_rows])]
+        if exist.numel() == 0 or absent.numel() == 0:
+            return presence
+        logs = torch.log(make_positive(torch.cat([exist, absent])).double())
+        counts = torch.ones_like(logs)
+        counts[exist.numel() :] = n_all / n_rows
+        intercept, power = _fit_logistic(logs, torch.arange(logs.numel(), device=logs.device) < exist.numel(), counts)
+        share = self._held_out.lines.size / (self._held_out.lines.size + self._held_out.visible.others.size)
+        return replace(presence, intercept=intercept - math.log(share), score_power=power)
+
+    def _measure_spread(self) -> float:
+        """Return the root mean squared residual of the hidden entries."""
+        held_out = self._held_out
+        scores = held_out.predictor.score_pairs(held_out.lines, held_out.columns)
+        residuals = held_out.predictor.readout.units(scores) - held_out.values
+        scale = held_out.train.scale
+        return max(_measure_root_mean_square(residuals), 1e-3 * (scale.high - scale.low), 1e-9)
+
+    def _mark(self, lines: IndexArray, columns: IndexArray) -> Tensor:
+        """Return the cells (rows, candidates) of some pairs."""
+        marked = torch.zeros(self._held_out.n_rows, self._candidates.size, dtype=torch.bool, device=self._device)
+        at, found = locate(self._candidates, columns)
+        marked[self._send(lines[found]), self._send(at[found])] = True
+        return marked
+
+
+class _Lists(NamedTuple):
+    """Candidate columns (rows, n) of each row: their places, scores and flags."""
+
+    places: Tensor
+    scores: Tensor
+    are_known: Tensor  # which are not ranked, because the row has an entry there
+    log_liked: Tensor
+    are_liked: Tensor  # which have a hidden entry that is liked
+    n_liked: IndexArray  # (rows,) in all columns
+
+
+def _find_largest(keys: Tensor, n: int) -> Tensor:
+    """Return the places (rows, n) of the n largest keys of each row, or of all, in increasing order."""
+    if n >= keys.shape[1]:
+        return torch.arange(keys.shape[1], device=keys.device).expand(len(keys), -1)
+    if keys.is_cuda:
+        return keys.topk(n, dim=1, sorted=False).indices.sort(dim=1).values
+    return torch.from_numpy(np.sort(np.argpartition(-keys.numpy(), n - 1, axis=1)[:, :n], axis=1))
+
+
+def _find_first(keys: Tensor, n: int) -> Tensor:
+    """Return the places of the n largest keys of each row, largest first."""
+    best = _find_largest(keys, n)
+    return best.gather(1, keys.gather(1, best).argsort(dim=1, descending=True, stable=True))
+
+
+def _pick(found: Sequence[FloatArray], usual: int) -> int:
+    """Return the place of the best scores (rows,), or of the usual ones unless it is better by a standard error."""
+    best = int(np.argmax([scores.mean() for scores in found]))
+    gain = found[best] - found[usual]
+    return best if gain.mean() > gain.std() / math.sqrt(gain.size) else usual
+
+
+def _fit_logistic(inputs: Tensor, targets: Tensor, counts: Tensor) -> tuple[float, float]:
+    """Return the intercept and the slope, at least 0.1, of the logistic regression of counted targets on inputs."""
+    share = float(counts @ targets.double() / counts.sum())
+    coefficients = np.array([math.log(share / (1.0 - share)), 0.0])
+    middle = float(counts @ inputs / counts.sum())
+    centred = inputs - middle
+    powers = torch.stack([torch.ones_like(centred), centred, centred.square()])
+    for _ in range(_CALIBRATION_STEPS):
+        chances = torch.sigmoid(coefficients[0] + coefficients[1] * centred)
+        errors = (powers[:2] @ (counts * (targets.double() - chances))).cpu().numpy()
+        hessian = (powers @ (counts * chances * (1.0 - chances))).cpu().numpy()[[[0, 1], [1, 2]]]
+        hessian[np.diag_indices(2)] += 1e-9 + 1e-6 * np.diag(hessian)
+        step = np.linalg.solve(hessian, errors)
+        coefficients += np.clip(step, -1.0, 1.0)
+        if np.abs(step).max() < 1e-5:
+            break
+    slope = float(np.clip(coefficients[1], 0.1, 5.0))
+    return float(coefficients[0]) - slope * middle, slope
+
+
+def _measure_root_mean_square(numbers: FloatArray) -> float:
+    """Return the root of the mean square, also of numbers whose squares are too large for double precision."""
+    exponent = math.frexp(float(np.max(np.abs(numbers))))[1]
+    return math.ldexp(float(np.sqrt(np.mean(np.square(np.ldexp(numbers, -exponent))))), exponent)

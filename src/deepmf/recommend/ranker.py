@@ -1,0 +1,349 @@
+"""Rankers: the keys by which `recommend` and the evaluation of rankings order the columns of each row.
+
+`Model.make_ranker(rank_by, relevant)` returns a `Ranker`. Its `rank_block(rows, columns)` returns keys (rows, columns);
+larger is better. A `Ranker` ranks by value, a `RelevanceRanker` by relevance (`relevance.py`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadSetting, Hint
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.recommend.presence import Presence
+from deepmf.recommend.recency import Recency
+from deepmf.recommend.relevance import Observed, Relevance, check_relevant, list_positions
+from deepmf.scoring.drift import Drift, DriftAt
+from deepmf.scoring.predictor import KnownProducts, Positions, Predictor
+
+RankBy = Literal["relevance", "value"]
+RANK_BY: tuple[RankBy, ...] = ("relevance", "value")
+
+Omit = Callable[[npt.NDArray[Any]], None]  # gives the columns that are left out the key minus infinity
+
+# With at least this share of cells observed, columns are ranked by value by default.
+MOST_DENSE = 0.5
+
+# Up to this share of candidates in a block, liking is computed for the candidates alone.
+_FEW = 0.25
+
+# Columns beyond the n likeliest entries whose relevance tells how likely a candidate has to be.
+_SPARE = 40
+
+
+class Chances(NamedTuple):
+    """Probabilities of the columns (rows, n) of each row; None where a model does not have them.
+
+    presence: that an entry exists.
+    liked: that its value is then at least the relevant one.
+    distribution: of each level, (rows, n, levels).
+    """
+
+    presence: FloatArray | None
+    liked: FloatArray | None
+    distribution: FloatArray | None
+
+
+@dataclass(frozen=True)
+class Ranker:
+    """Ranks columns by expected value; with a `Relevance`, it also tells the probabilities of relevance.
+
+    drift: moves values and distributions to a time.
+    """
+
+    predictor: Predictor
+    relevance: Relevance | None = None
+    drift: DriftAt | None = None
+
+    def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+        """Return keys (rows, columns) by which the columns of each row are ranked; larger is better."""
+        if self.drift is None:
+            return self.predictor.rank_block(rows, columns)
+        values = self.predictor.readout.units(self.predictor.score_block(rows, columns))
+        return self.drift.move_block(values, rows, list_positions(columns), clips=False)
+
+    def copy(self) -> Self:
+        """Return a ranker that another thread may use at the same time."""
+        return replace(self, relevance=copy.copy(self.relevance))
+
+    @property
+    def ranks_by_products(self) -> bool:
+        """Whether keys are products of latents."""
+        return self.drift is None and self.predictor.keys_are_products
+
+    def with_known(self, products: npt.NDArray[Any], scores: npt.NDArray[Any] | None = None) -> Self:
+        """Return a ranker that reads columns (rows, n) of each row whose products, and scores of presence, are known.
+
+        It belongs to a predictor that reads everything from products of latents.
+        """
+        predictor = KnownProducts.of(self.predictor, products)
+        relevance = None if self.relevance is None else self.relevance.with_known(predictor, scores)
+        return replace(self, predictor=predictor, relevance=relevance)
+
+    def rank_best(
+        self, rows: IndexArray, columns: Positions, n: int, omit: Omit, floor: FloatArray | None
+    ) -> npt.NDArray[Any]:
+        """Return keys (rows, columns), minus infinity for omitted columns; only the n best of each row matter.
+
+        floor: for each row, a key (rows,) up to which keys do not matter; None if there is none yet.
+        """
+        keys = self.rank_block(rows, columns)
+        omit(keys)
+        return keys
+
+    def read_values(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> FloatArray:
+        """Return the predictions for the columns (rows, n) of each row, which have these keys."""
+        if self.drift is not None:
+            return self._predict(rows, columns)
+        return self.predictor.readout.values(self.predictor.scores_of_keys(rows, keys))
+
+    def _predict(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        pairs = np.repeat(rows, columns.shape[1]), columns.ravel()
+        values = self.predictor.predict(*pairs)
+        return (values if self.drift is None else self.drift.move_pairs(values, *pairs)).reshape(columns.shape)
+
+    @property
+    def known_chances(self) -> dict[str, bool]:
+        """Whether the model has the probabilities of `Chances`, by name."""
+        has_relevance = self.relevance is not None
+        return {
+            "presence": has_relevance,
+            "liked": has_relevance,
+            "distribution": self.predictor.readout.gives_distribution,
+        }
+
+    def read_chances(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> Chances:
+        """Return the probabilities of the columns (rows, n) of each row, which have these keys."""
+        relevance, shape = self.relevance, columns.shape
+        distribution = None
+        if self.predictor.readout.gives_distribution:
+            pairs = np.repeat(rows, shape[1]), columns.ravel()
+            predicted = self.predictor.distribution(*pairs)
+            if self.drift is not None:
+                predicted = self.drift.shift(predicted, self.predictor.predict(*pairs), *pairs)
+            distribution = predicted.probabilities.reshape(*shape, predicted.support.size)
+        if relevance is None:
+            return Chances(None, None, distribution)
+        lines = np.repeat(np.arange(rows.size), shape[1])
+        log_liked = relevance.log_liked_pairs(rows, lines, columns.ravel()).reshape(shape).astype(np.float64)
+        return Chances(self._read_presence(rows, columns, keys, log_liked), np.exp(log_liked), distribution)
+
+    def _read_presence(
+        self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any], log_liked: FloatArray
+    ) -> FloatArray:
+        """Return the probabilities that entries exist in the columns (rows, n) of each row."""
+        assert self.relevance is not None
+        return self.relevance.read_presence(rows, columns)
+
+
+class RelevanceRanker(Ranker):
+    """Ranks columns by relevance; keys are its logarithms."""
+
+    relevance: Relevance
+
+    @property
+    def ranks_by_products(self) -> bool:
+        """Whether keys are products of latents; always False."""
+        return False
+
+    def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+        """Return the logarithms (rows, columns) of relevance."""
+        relevance, presence = self.relevance, self.relevance.presence
+        keys: npt.NDArray[Any] = presence.log_probabilities(relevance.score_block(rows, columns))
+        if presence.liking_weight:
+            keys = keys + presence.liking_weight * relevance.log_liked_block(rows, columns)
+        return keys
+
+    def rank_best(
+        self, rows: IndexArray, columns: Positions, n: int, omit: Omit, floor: FloatArray | None
+    ) -> npt.NDArray[Any]:
+        """Return the logarithms of relevance, minus infinity for omitted columns and for most that cannot be best.
+
+        Relevance is at most the probability that an entry exists, so columns with too small a score are skipped.
+        """
+        scores = self.relevance.score_block(rows, columns)
+        omit(scores)
+        width, n_likely = scores.shape[1], n + _SPARE
+        if n_likely >= _FEW * width:
+            return super().rank_best(rows, columns, n, omit, floor)
+        lines = np.repeat(np.arange(rows.size), n_likely)
+        likely = found = None
+        if floor is None:
+            likely = np.argpartition(scores, width - n_likely, axis=1)[:, width - n_likely :].copy()
+            found = self._rank_pairs(scores, rows, columns, lines, likely.ravel())
+            floor = np.partition(found.reshape(likely.shape), _SPARE, axis=1)[:, _SPARE]
+        # A little below the floor: single precision must not skip a column that reaches it.
+        least = self.relevance.presence.score_of(np.minimum(floor * (1 + 1e-4) - 1e-4, -1e-6)).astype(scores.dtype)
+        if likely is not None and np.all(np.take_along_axis(scores, likely[:, :1], axis=1)[:, 0] <= least):
+            places = likely.ravel()  # no other column is likely enough
+        else:
+            above = scores > least[:, None]
+            if np.count_nonzero(above) > _FEW * above.size:
+                return super().rank_best(rows, columns, n, omit, floor)
+            lines, places = np.nonzero(above)
+            found = self._rank_pairs(scores, rows, columns, lines, places)
+        keys = np.full(scores.shape, -np.inf)
+        keys[lines, places] = found
+        return keys
+
+    def read_values(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> FloatArray:
+        """Return the predictions for the columns (rows, n) of each row."""
+        return self._predict(rows, columns)
+
+    def _read_presence(
+        self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any], log_liked: FloatArray
+    ) -> FloatArray:
+        """Return the probabilities that entries exist, which are parts of the keys."""
+        return np.exp(keys - self.relevance.presence.liking_weight * log_liked)
+
+    def _rank_pairs(
+        self, scores: npt.NDArray[Any], rows: IndexArray, columns: Positions, lines: IndexArray, places: IndexArray
+    ) -> npt.NDArray[Any]:
+        """Return the logarithms of relevance of some pairs (pairs,) of a block with these scores."""
+        relevance, presence = self.relevance, self.relevance.presence
+        with np.errstate(divide="ignore"):  # omitted columns have a score of minus infinity
+            keys: npt.NDArray[Any] = presence.log_probabilities(scores[lines, places])
+        if presence.liking_weight:
+            keys = keys + presence.liking_weight * relevance.log_liked_pairs(rows, lines, _take(columns, places))
+        return keys
+
+
+class InteractionRanker(RelevanceRanker):
+    """Ranks columns by the probability that an interaction exists, which is also their value."""
+
+    def read_values(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> FloatArray:
+        """Return the probabilities of the columns (rows, n) of each row."""
+        return np.exp(keys.astype(np.float64))
+
+    @property
+    def known_chances(self) -> dict[str, bool]:
+        """Whether the model has the probabilities of `Chances`, by name."""
+        return {"presence": True, "liked": False, "distribution": False}
+
+    def read_chances(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> Chances:
+        """Return the probabilities of presence."""
+        return Chances(np.exp(keys.astype(np.float64)), None, None)
+
+
+class Rankers:
+    """Makes the rankers of a fitted model.
+
+    entries: the entries that the model knows.
+    presence: its presence part; None if it has none.
+    rank_by: the order in which it ranks columns by default.
+    recency: how popularity depends on the ages of entries; None if it does not.
+    drift: how predictions depend on time; None if they do not.
+    """
+
+    def __init__(
+        self,
+        entries: EntryStore,
+        presence: Presence | None,
+        rank_by: RankBy,
+        recency: Recency | None = None,
+        drift: Drift | None = None,
+    ) -> None:
+        self.entries, self.presence, self.rank_by = entries, presence, rank_by
+        self.recency, self.drift = recency, drift
+
+    def make(
+        self,
+        predictor: Predictor,
+        observed: Observed,
+        rank_by: RankBy | None,
+        relevant: float | None,
+        at: int | None = None,
+        drift: DriftAt | None = None,
+    ) -> Ranker:
+        """Return the ranker of a predictor's rows, whose entries `observed` returns; None is the default order.
+
+        at: the time whose popularity of columns is used; None: the time of the latest entry.
+        drift: moves values to this time.
+        """
+        are_interactions = self.entries.scale.is_interactions
+        if rank_by is None:
+            rank_by = "relevance" if are_interactions else self.rank_by
+        check_rank_by(rank_by)
+        check_relevant(relevant, self.entries.scale)
+        if are_interactions and rank_by == "value":
+            raise BadSetting("interactions have no values to rank by; leave out rank_by")
+        if self.presence is None:
+            if rank_by == "relevance":
+                raise BadSetting(
+                    "this model has no presence part, so it cannot rank by relevance",
+                    hint=Hint(
+                        "fit it with presence='auto', or rank_by='value'", "fit it again, or set --rank-by value"
+                    ),
+                )
+            return Ranker(predictor, drift=drift)
+        mean = self.entries.train.mean
+        popularity, factors = self.popularity, self.factors
+        if at is not None and self.recency is not None:
+            popularity = self._find_popularity(at)
+            factors = self._raise_popularity(popularity)
+        relevance = Relevance(predictor, self.presence, observed, popularity, factors, relevant, mean, drift)
+        if are_interactions:
+            return InteractionRanker(predictor, relevance)
+        return (RelevanceRanker if rank_by == "relevance" else Ranker)(predictor, relevance, drift)
+
+    @cached_property
+    def popularity(self) -> LatentArray:
+        """The share of the rows that have an entry in each column; unknown entries add half an entry."""
+        return self._find_popularity(None)
+
+    @cached_property
+    def factors(self) -> LatentArray:
+        """The popularity of all columns to its power."""
+        return self._raise_popularity(self.popularity)
+
+    def _raise_popularity(self, recent: LatentArray) -> LatentArray:
+        """Return the popularity of all columns to its power.
+
+        A negative power corrects for the presence model, which favours columns with many entries of any age.
+        """
+        assert self.presence is not None
+        if self.recency is not None and self.presence.popularity_power < 0:
+            recent = self._share_rows(self.entries.column_totals)
+        return self.presence.raise_popularity(recent)
+
+    def _find_popularity(self, at: int | None) -> LatentArray:
+        """Return the popularity of all columns at a time."""
+        counts = self.entries.column_totals if self.recency is None else self.recency.count_entries(self.entries, at)
+        return self._share_rows(counts)
+
+    def _share_rows(self, counts: npt.NDArray[Any]) -> LatentArray:
+        """Return numbers of entries as shares of the rows; unknown entries add half an entry."""
+        return ((counts + 0.5) / (len(self.entries.rows) + 1.0)).astype(np.float32)
+
+
+def choose_order(train: ObservedMatrix) -> RankBy:
+    """Return the order that suits a matrix: relevance where few cells have an entry, otherwise value.
+
+    Where most cells have an entry, as in a survey or a table of measurements, rows did not choose their entries.
+    """
+    if not train.has_values:
+        return "relevance"
+    return "relevance" if train.n_entries < MOST_DENSE * train.shape[0] * train.shape[1] else "value"
+
+
+def check_rank_by(rank_by: Any) -> None:
+    """Refuse anything but the two orders."""
+    if rank_by not in RANK_BY:
+        raise BadSetting(f"rank_by must be 'relevance' or 'value'; got {rank_by!r}")
+
+
+def _take(columns: Positions, some: IndexArray) -> IndexArray:
+    """Return some of the positions."""
+    if isinstance(columns, slice):
+        return np.asarray(some + columns.start)
+    taken: IndexArray = columns[some]
+    return taken

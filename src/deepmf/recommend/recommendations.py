@@ -1,0 +1,149 @@
+"""Recommendations for many rows, streamed as frames to a file in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self, Unpack
+
+import numpy as np
+import torch
+
+from deepmf.errors import check_count
+from deepmf.files import import_polars
+from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.names import Names
+from deepmf.recommend.column_choice import ColumnChoice, ColumnFilter, choose_columns
+from deepmf.recommend.ranker import Ranker
+from deepmf.recommend.ranking import RankedRows, join_ranked, rank_batches
+from deepmf.recommend.reranking import Rerank, Reranker, make_reranker
+
+_MOST_THREADS = 16  # that rank rows for a file; with more, they would wait for Python's lock
+
+# Lines of a frame: a few megabytes, so that writing costs little beside ranking.
+_LINES_AT_A_TIME = 1 << 16
+
+
+@dataclass(frozen=True)
+class Recommendations:
+    """The n best columns of each of some rows, by position; `frames` ranks them some rows at a time."""
+
+    entries: EntryStore
+    ranker: Ranker
+    rows: IndexArray
+    choice: ColumnChoice
+    n: int
+    reranker: Reranker | None = None
+    device: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        entries: EntryStore,
+        ranker: Ranker,
+        rows: Iterable[Any] | None,
+        n: int,
+        *,
+        rerank: Rerank | None = None,
+        device: str | None = None,
+        **columns: Unpack[ColumnFilter],
+    ) -> Self:
+        """Return the recommendations for some row labels, each once, or for all rows (None)."""
+        check_count("n", n)
+        positions = np.arange(len(entries.rows)) if rows is None else entries.rows.find_distinct(rows)
+        reranker = make_reranker(rerank, entries, ranker.predictor)
+        return cls(entries, ranker, positions, choose_columns(entries, **columns), n, reranker, device)
+
+    @property
+    def most_lines(self) -> int:
+        """The largest number of lines of all frames together; rows with few columns left have fewer."""
+        return int(self.rows.size) * min(self.n, self.choice.size)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The column types of the frames, from the types of all labels."""
+        from deepmf.storage.frame_file import find_label_type
+
+        polars = import_polars()
+        form, ranker = self.entries.train.form, self.ranker
+        chances = [name for name, is_known in ranker.known_chances.items() if is_known]
+        types = {"distribution": polars.List(polars.Float64)}
+        named = [field for field, names in self._names.items() if names is not None]
+        row, column = form.name_ids_beside(("rank", "prediction", *chances, *named))
+        return (
+            {
+                row: find_label_type(self.entries.rows[:1], form.row_type),
+                "rank": polars.Int64,
+                column: find_label_type(self.entries.columns[:1], form.column_type),
+                "prediction": polars.Float64,
+            }
+            | {name: types.get(name, polars.Float64) for name in chances}
+            | dict.fromkeys(named, polars.String)
+        )
+
+    @property
+    def _names(self) -> dict[str, Names | None]:
+        """The names of rows and of columns, by the field of the frames that shows them."""
+        return {"row_name": self.entries.row_names, "column_name": self.entries.column_names}
+
+    def frames(self) -> Iterator[Any]:
+        """Yield polars frames with a line for each row and rank (from 1), the column, and what is known of it.
+
+        That is the prediction, and where the model has them, the probabilities of `Ranking`.
+        """
+        waiting: list[RankedRows] = []
+        n_lines = 0
+        for part in rank_batches(
+            self.ranker,
+            self.rows,
+            self.choice,
+            self.n,
+            observed=self.entries.seen_columns,
+            reranker=self.reranker,
+            device=self.device,
+            threads=min(torch.get_num_threads(), _MOST_THREADS),
+        ):
+            waiting.append(part)
+            n_lines += part.columns.size
+            if n_lines >= _LINES_AT_A_TIME:
+                yield self._build_frame(waiting)
+                waiting, n_lines = [], 0
+        if waiting:
+            yield self._build_frame(waiting)
+
+    def _build_frame(self, parts: list[RankedRows]) -> Any:
+        """Return the frame of some ranked rows."""
+        polars, schema, entries = import_polars(), self.schema, self.entries
+        best = join_ranked(parts)
+        line_of, place = np.nonzero(~np.isnan(best.values))
+        rows = polars.Series(entries.rows[best.rows].tolist(), dtype=next(iter(schema.values()))).gather(line_of)
+        columns = entries.columns[best.columns[line_of, place]].tolist()
+        found = (
+            rows,
+            place + 1,
+            columns,
+            *(each[line_of, place] for each in best[2:] if each is not None),
+            *(
+                names.find(labels)
+                for names, labels in zip(self._names.values(), (rows.to_list(), columns), strict=True)
+                if names is not None
+            ),
+        )
+        return polars.DataFrame(dict(zip(schema, found, strict=True)), schema=schema)
+
+    def write(self, path: str | Path) -> int:
+        """Write the frames to a file, completely or not at all; return the number of lines."""
+        from deepmf.storage.frame_file import write_frame_file
+
+        count = 0
+
+        def count_lines() -> Iterator[Any]:
+            nonlocal count
+            for frame in self.frames():
+                count += frame.height
+                yield frame
+
+        write_frame_file(count_lines(), self.schema, path)
+        return count

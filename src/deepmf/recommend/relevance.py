@@ -1,0 +1,194 @@
+"""Relevance: how likely a row is to take a column and to like it.
+
+    relevance = P(entry exists) * P(value >= relevant | entry exists)^w
+
+`Presence` gives the first factor, the predictor of a model the second. The rankers of `ranker.py` rank by it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr
+
+from deepmf.errors import BadSetting
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.scale import Scale
+from deepmf.recommend.presence import Presence
+from deepmf.recommend.presence_model import PresenceModel
+from deepmf.scoring.drift import DriftAt
+from deepmf.scoring.predictor import LEAST_PROBABILITY, Positions, Predictor
+
+Observed = Callable[[IndexArray], AxisEntries]  # from positions of rows to their entries
+
+
+class Relevance:
+    """Both probabilities of some rows: that an entry exists, and that its value is at least the relevant one.
+
+    Parameters
+    ----------
+    predictor, presence : the parts of a model.
+    observed : maps positions of rows to their entries, over all columns.
+    popularity : the share of the rows that have an entry in each column.
+    factors : popularity to its power.
+    relevant : the smallest value that counts as liked; None: the mean of each row, rounded up to a level.
+    mean : the mean of all entries, for rows without entries.
+    drift : moves values to a time; None if they do not depend on it.
+    """
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        presence: Presence,
+        observed: Observed,
+        popularity: LatentArray,
+        factors: LatentArray,
+        relevant: float | None,
+        mean: float,
+        drift: DriftAt | None = None,
+    ) -> None:
+        self.predictor, self.presence, self.relevant, self.drift = predictor, presence, relevant, drift
+        self.popularity, self.factors = popularity, factors
+        self._observed, self._mean = observed, mean
+        self._last: tuple[IndexArray, EncodedRows] | None = None
+        self._scores: npt.NDArray[Any] | None = None
+
+    def with_known(self, predictor: Predictor, scores: npt.NDArray[Any] | None) -> Relevance:
+        """Return the probabilities of pairs that a predictor knows, and whose scores of presence may be known."""
+        known = copy.copy(self)
+        known.predictor, known._scores = predictor, scores
+        return known
+
+    def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+        """Return the scores (rows, columns) of presence, times powers of popularity."""
+        encoded = self.encode_rows(rows)
+        scores = self.presence.model.score_block(encoded.presence, columns)
+        if encoded.are_empty.any():
+            scores[encoded.are_empty] = self.popularity[columns]
+        return self.presence.add_popularity(scores, self.popularity[columns], self.factors[columns])
+
+    def log_liked_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+        """Return the logarithms (rows, columns) of the probabilities that values are at least the relevant one."""
+        thresholds = self.encode_rows(rows).thresholds
+        if self.drift is None:
+            return self.predictor.log_exceed_block(rows, columns, thresholds, spread=self.presence.spread)
+        places = list_positions(columns)
+        pairs = np.repeat(rows, places.size), np.tile(places, rows.size)
+        return self._log_liked_then(*pairs, np.repeat(thresholds, places.size)).reshape(rows.size, places.size)
+
+    def log_liked_pairs(self, rows: IndexArray, lines: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        """Return `log_liked_block` for pairs (pairs,) of a place in `rows` and a column."""
+        if rows.size == 1:
+            return self.log_liked_block(rows, columns).reshape(-1)
+        thresholds, spread = self.encode_rows(rows).thresholds[lines], self.presence.spread
+        if self.drift is not None:
+            return self._log_liked_then(rows[lines], columns, thresholds)
+        found = self.predictor.log_exceed_pairs(rows[lines], columns[:, None], thresholds, spread=spread)
+        return found.reshape(-1)
+
+    def _log_liked_then(self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray) -> npt.NDArray[Any]:
+        """Return the same for pairs of positions with thresholds of their own, at the time of the drift."""
+        assert self.drift is not None
+        predictor, ends = self.predictor, self.predictor.readout.lower_ends(thresholds)
+        if predictor.readout.gives_distribution:
+            predicted = predictor.distribution(rows, columns)
+            moved = self.drift.shift(predicted, predictor.predict(rows, columns), rows, columns)
+            return np.log(np.maximum(moved.exceed(ends), LEAST_PROBABILITY))
+        values = predictor.readout.units(predictor.score_pairs(rows, columns))
+        moved_values = self.drift.move_pairs(values, rows, columns, clips=False)
+        return np.asarray(log_ndtr((moved_values - ends) / self.presence.spread))
+
+    def read_presence(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return the probabilities that entries exist in the columns (rows, n) of each row."""
+        scores = self._score_pairs(rows, columns) if self._scores is None else self._scores
+        found: FloatArray = np.exp(self.presence.log_probabilities(scores)).astype(np.float64)
+        return found
+
+    def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        """Return the scores of presence for the columns (rows, n) of each row, times powers of popularity."""
+        encoded = self.encode_rows(rows)
+        scores = self.presence.model.score_pairs(encoded.presence, columns)
+        scores[encoded.are_empty] = self.popularity[columns[encoded.are_empty]]
+        return self.presence.add_popularity(scores, self.popularity[columns], self.factors[columns])
+
+    def encode_rows(self, rows: IndexArray) -> EncodedRows:
+        """Return the inputs of the probabilities of some rows; those of the last rows are cached."""
+        last = self._last
+        if last is not None and np.array_equal(last[0], rows):
+            return last[1]
+        entries, model = self._observed(rows), self.presence.model
+        encoded = EncodedRows(model, entries.below(model.n_trained), self._find_thresholds(entries))
+        self._last = rows, encoded
+        return encoded
+
+    def _find_thresholds(self, entries: AxisEntries) -> FloatArray:
+        """Return the smallest liked value of each row."""
+        counts = np.diff(entries.starts)
+        if self.relevant is not None:
+            return np.full(counts.size, float(self.relevant))
+        return find_thresholds(entries, self.predictor.readout.scale, self._mean)
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Inputs of the probabilities of some rows: their entries in trained columns, and thresholds."""
+
+    model: PresenceModel
+    entries: AxisEntries
+    thresholds: FloatArray
+
+    @property
+    def are_empty(self) -> npt.NDArray[np.bool_]:
+        """Which rows have no entries in trained columns."""
+        return np.asarray(np.diff(self.entries.starts) == 0)
+
+    @cached_property
+    def presence(self) -> Any:
+        """The rows as the presence model encodes them."""
+        return self.model.encode_rows(self.entries)
+
+
+def list_positions(columns: Positions) -> IndexArray:
+    """Return a range of positions as an array."""
+    return np.arange(columns.start, columns.stop) if isinstance(columns, slice) else columns
+
+
+def round_up(scale: Scale, values: FloatArray) -> FloatArray:
+    """Return the lowest levels that are not below some values; values themselves on a scale without levels.
+
+    >>> round_up(Scale([1, 2, 3]), np.array([1.2, 2.0, 3.0]))
+    array([2., 2., 3.])
+    """
+    if scale.is_interactions:  # every interaction is liked
+        return np.zeros_like(values)
+    if scale.levels is None:
+        return values
+    levels: FloatArray = scale.levels[np.minimum(np.searchsorted(scale.levels, values - 1e-9), scale.levels.size - 1)]
+    return levels
+
+
+def find_thresholds(entries: AxisEntries, scale: Scale, mean: float) -> FloatArray:
+    """Return the mean of each row's entries, rounded up to a level; the overall mean for rows without entries."""
+    totals, weights = entries.totals, entries.extras.weights
+    values = entries.values if weights is None else entries.values * weights
+    sums = np.add.reduceat(np.append(values, 0.0), entries.starts[:-1]) if totals.size else np.empty(0)
+    return round_up(scale, np.where(totals > 0, sums / np.where(totals > 0, totals, 1), mean))
+
+
+def check_relevant(relevant: Any, scale: Scale) -> None:
+    """Refuse a smallest liked value that is no number, or not on the scale."""
+    if relevant is None:
+        return
+    if scale.is_interactions:
+        raise BadSetting("interactions have no values, so there is no smallest relevant one; leave out relevant")
+    if isinstance(relevant, bool) or not isinstance(relevant, int | float | np.number) or not np.isfinite(relevant):
+        raise BadSetting(f"relevant must be a number; got {relevant!r}")
+    if scale.is_bounded and not scale.low <= relevant <= scale.high:
+        raise BadSetting(f"relevant must lie on the scale, which is {scale}; got {relevant:g}")

@@ -1,0 +1,1 @@
+"""What a fitted model is: latents, an encoder and a readout; scores of pairs, distributions, times."""

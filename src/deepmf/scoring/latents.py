@@ -1,0 +1,126 @@
+"""The latents of all rows, or of all columns: those from training, and those computed since."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import TrainingDiverged
+from deepmf.linalg.products import multiply_pairs
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+
+
+class Latents:
+    """A table of latents (positions, latent) that can be changed and lengthened without copying the old one.
+
+    base: the trained latents, shared by all tables made from this one.
+    positions: the positions whose latents were computed since, in increasing order, including all beyond the base.
+    extra: their latents, (positions, latent).
+    """
+
+    def __init__(
+        self, base: LatentArray, positions: IndexArray | None = None, extra: LatentArray | None = None
+    ) -> None:
+        self.base = base
+        self.positions = np.empty(0, dtype=np.int64) if positions is None else positions
+        self.extra = np.empty((0, base.shape[1]), dtype=base.dtype) if extra is None else extra
+        self._whole: LatentArray | None = base if self.extra.shape[0] == 0 else None
+
+    def __len__(self) -> int:
+        last = int(self.positions[-1]) + 1 if self.positions.size else 0
+        return max(int(self.base.shape[0]), last)
+
+    def largest(self) -> FloatArray:
+        """Return the largest absolute value of each latent (latent,), in double precision."""
+        found = np.zeros(self.base.shape[1])
+        for part in (self.base, self.extra):
+            if len(part):
+                found = np.maximum(found, np.maximum(part.max(axis=0), -part.min(axis=0)))
+        return found
+
+    def products_are_finite(self, others: Latents) -> bool:
+        """Whether no inner product with the latents of the other axis can leave the range of their type."""
+        with np.errstate(over="ignore"):
+            return bool((self.largest() * others.largest()).sum() <= float(np.finfo(self.base.dtype).max))
+
+    def take(self, positions: npt.NDArray[Any], fields: slice = slice(None)) -> LatentArray:
+        """Return the latents at some positions, or some fields of them."""
+        if self.positions.size == 0:  # as they came from training
+            unchanged: LatentArray = self.base[:, fields][positions]
+            return unchanged
+        places = np.minimum(np.searchsorted(self.positions, positions), self.positions.size - 1)
+        newer = self.positions[places] == positions
+        in_base = np.where(newer, 0, positions)
+        if len(self.base):
+            taken: LatentArray = self.base[:, fields][in_base]
+        else:
+            taken = np.empty_like(self.extra[:, fields], shape=(positions.size, self.extra[:, fields].shape[1]))
+        taken[newer] = self.extra[:, fields][places[newer]]
+        return taken
+
+    def products(self, vectors: LatentArray, some: slice) -> LatentArray:
+        """Return the products (vectors, positions) of vectors with the latents of a range of positions.
+
+        The trained table is read in place; only latents that were computed since are copied.
+        """
+        if self.positions.size == 0:
+            unchanged: LatentArray = vectors @ self.base[some].T
+            return unchanged
+        n_trained = max(min(some.stop, len(self.base)) - some.start, 0)
+        found = np.empty((len(vectors), some.stop - some.start), dtype=np.result_type(vectors, self.base))
+        found[:, :n_trained] = vectors @ self.base[some.start : some.start + n_trained].T
+        newer = slice(*np.searchsorted(self.positions, [some.start, some.stop]))
+        found[:, self.positions[newer] - some.start] = vectors @ self.extra[newer].T
+        return found
+
+    def whole(self) -> LatentArray:
+        """Return the latents of all positions; if some have changed, a copy that is made once."""
+        if self._whole is None:
+            self._whole = self.take(np.arange(len(self)))
+        return self._whole
+
+    def replace(self, positions: IndexArray, latents: LatentArray) -> Latents:
+        """Return a table in which some positions, in increasing order, have other latents; these must be finite."""
+        if self.positions.size == 0:
+            return Latents(self.base, positions, check_finite(latents.astype(self.base.dtype, copy=False)))
+        kept = ~np.isin(self.positions, positions, assume_unique=True)
+        together = np.concatenate([self.positions[kept], positions])
+        order = np.argsort(together, kind="stable")
+        extra = np.concatenate([self.extra[kept], check_finite(latents)])[order]
+        return Latents(self.base, together[order], extra)
+
+    def without(self, positions: IndexArray) -> Latents:
+        """Return a table without the latents computed since training for some positions, in increasing order.
+
+        Trained positions get their trained latents back; later positions are removed, and those behind move up.
+        """
+        kept = ~np.isin(self.positions, positions, assume_unique=True)
+        if kept.all():
+            return self
+        behind = positions[positions >= len(self.base)]
+        left = self.positions[kept]
+        return Latents(self.base, left - np.searchsorted(behind, left), self.extra[kept])
+
+
+def check_finite(latents: LatentArray) -> LatentArray:
+    """Return latents of new entries; refuse numbers that are not finite."""
+    if not np.isfinite(latents).all():
+        raise TrainingDiverged("what was learned is too large: latents of new entries are not finite numbers")
+    return latents
+
+
+def pair_products(
+    row_latents: Latents, column_latents: Latents, rows: npt.NDArray[Any], columns: npt.NDArray[Any]
+) -> LatentArray:
+    """Return the inner product of the latents of each pair of positions.
+
+    Gathering latents is limited by memory bandwidth, so pairs are sorted by row, and a row's latents stay in the cache.
+    """
+    order = np.argsort(rows, kind="stable")
+    products = np.empty(rows.size, dtype=row_latents.base.dtype)
+    products[order] = multiply_pairs(
+        row_latents.take, column_latents.take, rows[order], columns[order], like=row_latents.base
+    )
+    return products

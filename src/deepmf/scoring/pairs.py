@@ -1,0 +1,224 @@
+"""Pairs of labels: their positions, the areas in which a model predicts, and the fallback for unknown labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadEntries, BadSetting, CannotExtend
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.labels import Labels, build_label_array, count_distinct
+from deepmf.scoring.distribution import PredictiveDistribution
+from deepmf.scoring.predictor import Readout
+
+Axis = Literal["row", "column"]
+
+# A pair with an unknown row or column: an error for all pairs, NaN, or the prediction of the fallback.
+Unknown = Literal["error", "nan", "fallback"]
+
+PairFunction = Callable[[IndexArray, IndexArray], npt.NDArray[Any]]
+
+# The number of entries at the overall mean (or frequencies) that are added to those of a row or a column.
+SHRINKAGE = 5.0
+
+# Added to the count of every level, so that a level that never occurs has a probability above 0.
+_PRIOR_COUNT = 0.5
+
+# The area in which a new row meets trained columns, and a new column trained rows.
+_AREA_OF_NEW: dict[Axis, str] = {"row": "II", "column": "III"}
+
+
+@dataclass(frozen=True)
+class PredictedAreas:
+    """The areas in which a model predicts, and the reason why not in the others.
+
+    method: the name of the model class.
+    cannot: the reason.
+
+    >>> PredictedAreas("ALS", ("I", "II"), "it has no factors of new columns").covers_new("column")
+    False
+    """
+
+    method: str
+    areas: tuple[str, ...]
+    cannot: str
+
+    def covers_new(self, axis: Axis) -> bool:
+        """Whether the model predicts for new rows, or for new columns."""
+        return _AREA_OF_NEW[axis] in self.areas
+
+    def check_extends(self) -> None:
+        """Refuse to extend a model that predicts only in area I."""
+        if self.areas == ("I",):
+            raise CannotExtend(f"{self.method} cannot be extended: {self.cannot}")
+
+    def check_folds_in(self, axis: Axis) -> None:
+        """Refuse to fold in a row, or a column, if the model cannot predict for new ones."""
+        if not self.covers_new(axis):
+            raise CannotExtend(f"{self.method} cannot predict for new {axis}s: {self.cannot}")
+
+    def check_explains(self, axis: Axis) -> None:
+        """Refuse to explain by the entries of a row, or of a column, if the model does not predict from them."""
+        if not self.covers_new(axis):
+            raise CannotExtend(f"{self.method} cannot explain by the entries of a {axis}: {self.cannot}")
+
+    def check_new(self, axis: Axis, known: Labels, labels: Labels) -> None:
+        """Refuse labels that follow the known ones if the model cannot predict for them."""
+        if self.covers_new(axis) or len(labels) == len(known):
+            return
+        first = labels[len(known) : len(known) + 1].tolist()[0]
+        raise CannotExtend(f"{self.method} cannot predict for new {axis}s, such as {first!r}: {self.cannot}")
+
+
+@dataclass(frozen=True)
+class LabelPairs:
+    """The positions of rows and of columns, (pairs,) each; -1 is an unknown label."""
+
+    rows: IndexArray
+    columns: IndexArray
+    unknown: Unknown
+
+    @property
+    def are_known(self) -> npt.NDArray[np.bool_]:
+        """Which pairs have a known row and a known column."""
+        known: npt.NDArray[np.bool_] = (self.rows >= 0) & (self.columns >= 0)
+        return known
+
+    def evaluate(self, predict: PairFunction, fallback: PairFunction) -> FloatArray:
+        """Return `predict` of the known pairs, and NaN or (with `unknown="fallback"`) `fallback` of the others.
+
+        Both functions map positions (pairs,) to arrays (pairs, ...).
+        """
+        known = self.are_known
+        if np.all(known):
+            return predict(self.rows, self.columns)
+        some = predict(self.rows[known], self.columns[known])
+        values = np.full((known.size, *some.shape[1:]), np.nan)
+        values[known] = some
+        if self.unknown == "fallback":
+            values[~known] = fallback(self.rows[~known], self.columns[~known])
+        return values
+
+
+def find_pairs(entries: EntryStore, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown) -> LabelPairs:
+    """Return the positions of pairs of labels; with `unknown="error"` all of them must be known."""
+    check_unknown(unknown)
+    row_array, column_array = build_label_array(rows, axis="row"), build_label_array(columns, axis="column")
+    if row_array.size != column_array.size:
+        raise BadEntries(f"rows and columns must have the same length; got {row_array.size} and {column_array.size}")
+    pairs = LabelPairs(entries.rows.find(row_array), entries.columns.find(column_array), unknown)
+    if unknown == "error" and not np.all(pairs.are_known):
+        check_known((entries.rows, row_array), (entries.columns, column_array))
+    for labels, array, positions in (
+        (entries.rows, row_array, pairs.rows),
+        (entries.columns, column_array, pairs.columns),
+    ):
+        if np.all(positions < 0):
+            labels.check_kind(array)  # labels of another type cannot be known: a mistake, not new labels
+    return pairs
+
+
+def check_unknown(unknown: str) -> None:
+    """Refuse an unknown value of `unknown`."""
+    choices = get_args(Unknown)
+    if unknown not in choices:
+        raise BadSetting(f"unknown must be {' or '.join(map(repr, choices))}; got {unknown!r}")
+
+
+def check_known(*axes: tuple[Labels, npt.NDArray[Any]]) -> None:
+    """Raise `UnknownLabel` with the first unknown label, and the number of others on all axes."""
+    asked = ((labels, np.extract(labels.find(array) < 0, array)) for labels, array in axes)
+    unknown = [(labels, array) for labels, array in asked if array.size]
+    if unknown:
+        (labels, first), *others = unknown
+        raise labels.build_unknown_error(
+            first, *(f"{count_distinct(array)} {labels.axis}(s)" for labels, array in others)
+        )
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """Predictions from the entries alone, without a model; a position of -1 is an unknown row or column."""
+
+    seen: EntryStore
+
+    def means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return overall mean + column effect + row effect, as in `Means`; unknown rows and columns have no effect."""
+        column_effects, row_effects = self._effects
+        return add_effects(self.seen.train.mean, row_effects, column_effects, rows, columns)
+
+    def distribution(self, rows: IndexArray, columns: IndexArray, readout: Readout) -> PredictiveDistribution:
+        """Return distributions over the support of a readout, from the frequencies of its values among entries.
+
+        If neither the row nor the column is known: among all training entries, with half an entry added to each value.
+        If one is known: among its own entries, with five entries at those frequencies added.
+        """
+        boundaries = readout.unit_boundaries
+        train = self.seen.train
+        counts = self._counts(np.array([0, train.n_entries]), train.values, train.weights, boundaries)[0]
+        overall = (counts + _PRIOR_COUNT) / np.sum(counts + _PRIOR_COUNT)
+        frequencies = np.tile(overall, (rows.size, 1))
+        for positions, entries_of in ((rows, self.seen.row_entries), (columns, self.seen.column_entries)):
+            known = positions >= 0
+            distinct, which = np.unique(positions[known], return_inverse=True)
+            entries = entries_of(distinct)
+            own = self._counts(entries.starts, entries.values, entries.extras.weights, boundaries)
+            mixed = (own + SHRINKAGE * overall) / (own.sum(axis=1, keepdims=True) + SHRINKAGE)
+            frequencies[known] = mixed[which]
+        return PredictiveDistribution.of_probabilities(
+            readout.support, self.seen.scale.from_unit(boundaries), frequencies
+        )
+
+    def _counts(
+        self,
+        starts: IndexArray,
+        values: npt.NDArray[Any],
+        weights: npt.NDArray[Any] | None,
+        boundaries: npt.NDArray[np.float32],
+    ) -> npt.NDArray[Any]:
+        """Count the values of each group between the boundaries by their weights, (groups, boundaries + 1)."""
+        n_groups, n_bins = starts.size - 1, boundaries.size + 1
+        # In the precision of the boundaries: a value that is one itself lies below it.
+        bins = np.searchsorted(boundaries, self.seen.scale.to_unit(values).astype(np.float32))
+        group = np.repeat(np.arange(n_groups), np.diff(starts))
+        counts = np.bincount(group * n_bins + bins, weights, minlength=n_groups * n_bins)
+        return counts.reshape(n_groups, n_bins)
+
+    @cached_property
+    def _effects(self) -> tuple[FloatArray, FloatArray]:
+        """The effects of all columns, and of all rows."""
+        mean = self.seen.train.mean
+        entries = self.seen.column_entries(np.arange(len(self.seen.columns)))
+        of_columns = compute_effects(entries, entries.values - mean, SHRINKAGE)
+        entries = self.seen.row_entries(np.arange(len(self.seen.rows)))
+        return of_columns, compute_effects(entries, entries.values - mean - of_columns[entries.others], SHRINKAGE)
+
+
+def compute_effects(entries: AxisEntries, deviations: FloatArray, shrinkage: float) -> FloatArray:
+    """Return the mean deviation of each group of entries by their weights, shrunk to 0.
+
+    The shrinkage is the total weight of entries with the deviation 0 that are added to each group.
+    """
+    counts, weights = np.diff(entries.starts), entries.extras.weights
+    which = np.repeat(np.arange(counts.size), counts)
+    weighted = deviations if weights is None else deviations * weights
+    sums = np.bincount(which, weights=weighted, minlength=counts.size)
+    effects: FloatArray = sums / np.maximum(entries.totals + shrinkage, 1e-9)
+    return effects
+
+
+def add_effects(
+    mean: float, row_effects: FloatArray, column_effects: FloatArray, rows: IndexArray, columns: IndexArray
+) -> FloatArray:
+    """Return mean + row effect + column effect for each pair of positions; -1 has no effect."""
+    # A position of -1 takes the last effect, which is 0.
+    by_row, by_column = np.append(row_effects, 0.0)[rows], np.append(column_effects, 0.0)[columns]
+    means: FloatArray = mean + by_row + by_column
+    return means

@@ -1,0 +1,422 @@
+"""The predictor: the learned part of a fitted model, which scores, extends, folds in and packs itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import log_ndtr
+
+from deepmf.errors import BadModelFile, BadSetting, CannotExtend
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.scale import Scale
+from deepmf.scoring.distribution import PredictiveDistribution
+from deepmf.scoring.latents import Latents, check_finite, pair_products
+from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, read_numbers
+
+# The smallest probability of which a logarithm is taken.
+LEAST_PROBABILITY = 1e-9
+
+LEVEL_METRICS = ("rmse", "mae", "accuracy")
+
+
+_NO_DISTRIBUTION = "this model predicts a value, not a distribution; OrdinalDMF, ICFNADE and UCFNADE do both"
+
+
+class Readout:
+    """Turns products of latents into scores and predictions.
+
+    This plain readout takes products as scores in the scale's units, and clips them to predictions. With a `support`,
+    it belongs to a model that predicts distributions.
+
+    row_fields: the numbers of a row's latent that are parameters of the readout instead of factors.
+    predicts_levels: whether predictions are levels.
+    ranks_by_products: whether rankings use products, which order columns as scores do and are faster to compute.
+    """
+
+    row_fields: slice = slice(0, 0)
+    predicts_levels: bool = False
+    ranks_by_products: bool = False
+
+    def __init__(
+        self,
+        scale: Scale,
+        support: FloatArray | None = None,
+        unit_boundaries: npt.NDArray[np.float32] | None = None,
+    ) -> None:
+        self.scale = scale
+        self._support, self._unit_boundaries = support, unit_boundaries
+
+    def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> npt.NDArray[Any]:
+        """Return the scores (...) of products (...) in rows with these fields (..., fields); larger is better."""
+        return products
+
+    def units(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return scores in the scale's units, between its ends."""
+        return self.scale.clip(scores)
+
+    def values(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return predictions."""
+        return self.units(scores)
+
+    def levels(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return legal levels."""
+        return self.scale.nearest_level(self.values(scores))
+
+    def pack(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the learned parameters as tensors by name."""
+        return {}
+
+    @property
+    def gives_distribution(self) -> bool:
+        """Whether the model predicts distributions."""
+        return self._support is not None
+
+    @property
+    def support(self) -> FloatArray:
+        """The values of a distribution: the levels, or the means of bins."""
+        if self._support is None:
+            raise BadSetting(_NO_DISTRIBUTION)
+        return self._support
+
+    @property
+    def unit_boundaries(self) -> npt.NDArray[np.float32]:
+        """The boundaries between neighbouring values of the support, in units of [-1, 1]."""
+        if self._unit_boundaries is None:
+            raise BadSetting(_NO_DISTRIBUTION)
+        return self._unit_boundaries
+
+    def distribution(self, products: npt.NDArray[Any], row_fields: LatentArray) -> PredictiveDistribution:
+        """Return the distributions over the support for products (pairs,)."""
+        raise BadSetting(_NO_DISTRIBUTION)
+
+    def lower_ends(self, levels: FloatArray) -> FloatArray:
+        """Return the lowest values that round to some levels; on a scale without levels, the levels as given."""
+        if self.scale.levels is None:
+            return levels
+        return self._level_ends[np.searchsorted(self.scale.levels, levels)]
+
+    def find_logits(self, row_fields: LatentArray, thresholds: FloatArray) -> tuple[LatentArray, LatentArray] | None:
+        """Return slopes and cutpoints (rows,): slope * product - cutpoint is the logit of P(value >= threshold).
+
+        None if the probabilities are not logistic in the products.
+        """
+        return None
+
+    def log_exceedance(
+        self, products: npt.NDArray[Any], row_fields: LatentArray, thresholds: FloatArray
+    ) -> npt.NDArray[Any]:
+        """Return the logarithms of P(value >= threshold) for products (rows, columns); fields and thresholds by row."""
+        n_rows, n_columns = products.shape
+        fields = np.repeat(row_fields, n_columns, axis=0)
+        found = self.distribution(products.ravel(), fields).exceed(np.repeat(self.lower_ends(thresholds), n_columns))
+        return np.log(np.maximum(found, LEAST_PROBABILITY)).reshape(n_rows, n_columns)
+
+    @property
+    def _level_ends(self) -> FloatArray:
+        """The lower ends of the levels, in the scale's units; nothing lies below the first."""
+        levels = self.scale.levels
+        assert levels is not None
+        return np.concatenate([[-np.inf], (levels[:-1] + levels[1:]) / 2.0, [np.inf]])
+
+
+class LevelReadout(Readout):
+    """Predictions are the levels nearest to scores."""
+
+    predicts_levels = True
+
+    def values(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return levels."""
+        return self.scale.nearest_level(scores)
+
+
+class BoundaryReadout(Readout):
+    """Predictions are levels, separated by learned boundaries between neighbouring ones."""
+
+    predicts_levels = True
+
+    def __init__(self, scale: Scale, boundaries: FloatArray) -> None:
+        super().__init__(scale)
+        self.boundaries = boundaries
+
+    def values(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return levels."""
+        return self.levels(scores)
+
+    def levels(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return levels."""
+        return self.scale.level_of(scores, self.boundaries)
+
+    def pack(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the boundaries."""
+        return {"boundaries": self.boundaries}
+
+    @property
+    def _level_ends(self) -> FloatArray:
+        return np.concatenate([[-np.inf], self.boundaries, [np.inf]])
+
+
+def check_levels(scale: Scale, metric: str) -> None:
+    """Refuse to predict levels on a scale without levels, or by an unknown metric."""
+    if scale.levels is None:
+        raise BadSetting(f"the scale {scale} has no levels; predict gives real values")
+    if metric not in LEVEL_METRICS:
+        raise BadSetting(f"metric must be {' or '.join(map(repr, LEVEL_METRICS))}; got {metric!r}")
+
+
+Positions = slice | IndexArray  # a slice is a range of positions, from its start to its stop
+
+
+class Encoder(ABC):
+    """Maps the entries of some rows, or of some columns, to latents, without training."""
+
+    @abstractmethod
+    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
+        """Return the latents (rows, latent) of rows with these entries over the trained columns."""
+
+    @abstractmethod
+    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Return the latents (columns, latent) of columns with these entries over the trained rows."""
+
+    def rows_without_each(self, entries: AxisEntries, left_out: IndexArray, columns: Latents) -> LatentArray:
+        """Return the latents (left out, latent) of a single row without each of some of its entries."""
+        return self.rows(entries.without_each(left_out), columns)
+
+    def columns_without_each(self, entries: AxisEntries, left_out: IndexArray, rows: Latents) -> LatentArray:
+        """Return the latents (left out, latent) of a single column without each of some of its entries."""
+        return self.columns(entries.without_each(left_out), rows)
+
+    def pack(self) -> Packed:
+        """Return the learned tensors by name."""
+        return Packed({}, {})
+
+
+class NoEncoder(Encoder):
+    """For factors that belong to the rows and columns they were learned with."""
+
+    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
+        """Refuse."""
+        raise CannotExtend("this model has one latent for each row it was trained on, and cannot compute others")
+
+    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Refuse."""
+        raise CannotExtend("this model has one latent for each column it was trained on, and cannot compute others")
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """The latents of all rows and of all columns, the encoder they come from, and the readout of their products.
+
+    n_beside: how many of a latent's last numbers are means, effects, constants or parameters of the readout instead of
+    factors.
+    """
+
+    rows: Latents
+    columns: Latents
+    encoder: Encoder
+    readout: Readout
+    n_beside: int = 0
+
+    def predict(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return the prediction for each pair of positions, in the scale's units."""
+        return self.readout.values(self.score_pairs(rows, columns))
+
+    def score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        """Return a score for each pair of positions: larger is better."""
+        return self.readout.scores(self._products(rows, columns), self._row_fields(rows))
+
+    def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+        """Return the scores (rows, columns) of all pairs of some positions."""
+        return self.readout.scores(self._block_products(rows, columns), self._row_fields(rows)[:, None])
+
+    def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+        """Return keys (rows, columns) by which the columns of each row are ranked: scores, or what orders them so."""
+        if self.readout.ranks_by_products:
+            return self._block_products(rows, columns)
+        return self.score_block(rows, columns)
+
+    def scores_of_keys(self, rows: IndexArray, keys: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the scores that keys (rows, ...) of rankings stand for."""
+        if self.readout.ranks_by_products:
+            return self.readout.scores(keys, self._row_fields(rows)[:, None])
+        return keys
+
+    @property
+    def keys_are_products(self) -> bool:
+        """Whether `rank_block` returns products of latents."""
+        return self.readout.ranks_by_products or type(self.readout).scores is Readout.scores
+
+    def multiply_lines(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        """Return the products of latents for the columns (rows, n) of each row."""
+        return self._products(np.repeat(rows, columns.shape[1]), columns.ravel()).reshape(columns.shape)
+
+    def distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
+        """Return the distribution over levels of each pair of positions."""
+        return self.readout.distribution(self._products(rows, columns), self._row_fields(rows))
+
+    def levels(self, rows: IndexArray, columns: IndexArray, *, metric: str) -> FloatArray:
+        """Return the level of each pair of positions that is best by a metric, where there is a distribution."""
+        check_levels(self.readout.scale, metric)
+        if metric != "rmse" and self.readout.gives_distribution:
+            return self.distribution(rows, columns).best(metric)
+        return self.readout.levels(self.score_pairs(rows, columns))
+
+    def log_exceed_block(
+        self, rows: IndexArray, columns: Positions, thresholds: FloatArray, *, spread: float
+    ) -> npt.NDArray[Any]:
+        """Return the logarithms (rows, columns) of the probabilities that values are at least a threshold (rows,).
+
+        If the model predicts only values, their errors are taken as normal with the given spread.
+        """
+        if self.readout.gives_distribution:
+            products = self._block_products(rows, columns)
+            return self.readout.log_exceedance(products, self._row_fields(rows), thresholds)
+        return self._log_exceed(self.score_block(rows, columns), thresholds, spread)
+
+    def log_exceed_pairs(
+        self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray, *, spread: float
+    ) -> npt.NDArray[Any]:
+        """Return the logarithms for n columns of each row, (rows, n)."""
+        pairs = np.repeat(rows, columns.shape[1]), columns.ravel()
+        if self.readout.gives_distribution:
+            products = self._products(*pairs).reshape(columns.shape)
+            return self.readout.log_exceedance(products, self._row_fields(rows), thresholds)
+        return self._log_exceed(self.score_pairs(*pairs).reshape(columns.shape), thresholds, spread)
+
+    def _log_exceed(self, scores: npt.NDArray[Any], thresholds: FloatArray, spread: float) -> npt.NDArray[Any]:
+        """Return the logarithms of the probabilities that normal errors lift scores (rows, n) to thresholds (rows,)."""
+        margins = self.readout.units(scores) - self.readout.lower_ends(thresholds)[:, None]
+        found: npt.NDArray[Any] = log_ndtr(margins / spread)
+        return found
+
+    def extend(self, entries: EntryStore, rows: IndexArray, columns: IndexArray) -> Self:
+        """Return a predictor in which the rows and columns at some positions are encoded from their entries again.
+
+        Rows and columns with the same entries as in training get their trained latents back.
+        """
+        old_rows, old_columns = entries.are_rows_as_trained(rows), entries.are_columns_as_trained(columns)
+        changed = self.without(rows[old_rows], columns[old_columns])
+        rows, columns = rows[~old_rows], columns[~old_columns]
+        if columns.size:
+            latents = self.encoder.columns(entries.column_entries(columns), changed.rows)
+            changed = replace(changed, columns=changed.columns.replace(columns, latents))
+        if rows.size:
+            latents = self.encoder.rows(entries.row_entries(rows), changed.columns)
+            changed = replace(changed, rows=changed.rows.replace(rows, latents))
+        return changed
+
+    def without(self, rows: IndexArray, columns: IndexArray) -> Self:
+        """Return a predictor without the latents computed since training for some rows and columns."""
+        if rows.size == columns.size == 0:
+            return self
+        return replace(self, rows=self.rows.without(rows), columns=self.columns.without(columns))
+
+    def with_rows(self, entries: AxisEntries) -> Self:
+        """Return a predictor whose only rows have these entries."""
+        return replace(self, rows=Latents(check_finite(self.encoder.rows(entries, self.columns))))
+
+    def with_columns(self, entries: AxisEntries) -> Self:
+        """Return a predictor whose only columns have these entries."""
+        return replace(self, columns=Latents(check_finite(self.encoder.columns(entries, self.rows))))
+
+    def with_rows_without_each(self, entries: AxisEntries, left_out: IndexArray) -> Self:
+        """Return a predictor whose rows are a single one with these entries, without each of some of them."""
+        return replace(
+            self, rows=Latents(check_finite(self.encoder.rows_without_each(entries, left_out, self.columns)))
+        )
+
+    def with_columns_without_each(self, entries: AxisEntries, left_out: IndexArray) -> Self:
+        """Return a predictor whose columns are a single one with these entries, without each of some of them."""
+        latents = check_finite(self.encoder.columns_without_each(entries, left_out, self.rows))
+        return replace(self, columns=Latents(latents))
+
+    def proper(self, latents: Latents) -> LatentArray:
+        """Return latents without the numbers beside them, read-only."""
+        whole = latents.whole()
+        if whole.shape[1] == self.n_beside:
+            raise BadSetting("this model has no latents, so neither rows nor columns can be compared")
+        proper: LatentArray = whole[:, : whole.shape[1] - self.n_beside]
+        proper.flags.writeable = False
+        return proper
+
+    def directions(self, latents: Latents) -> LatentArray:
+        """Return latents without the numbers beside them, normalised to length 1; zero latents stay zero."""
+        proper = self.proper(latents)
+        lengths = np.linalg.norm(proper, axis=1, keepdims=True)
+        lengths[lengths == 0] = 1
+        directions: LatentArray = (proper / lengths).astype(np.float32)
+        return directions
+
+    def pack(self) -> Packed:
+        """Return the latents, the encoder and the readout as JSON content and tensors."""
+        packed = self.encoder.pack()
+        tensors = dict(packed.tensors) | self.readout.pack()
+        for axis, latents in (("rows", self.rows), ("columns", self.columns)):
+            tensors |= {f"latents.{axis}.{part}": getattr(latents, part) for part in ("base", "positions", "extra")}
+        return Packed(packed.content, tensors)
+
+    def _block_products(self, rows: IndexArray, columns: Positions) -> LatentArray:
+        """Return the products (rows, columns) of latents; a range of columns is not copied."""
+        row_latents = self.rows.take(rows)
+        if isinstance(columns, slice):
+            return self.columns.products(row_latents, columns)
+        if columns.size == len(self.columns) and np.array_equal(columns, np.arange(columns.size)):
+            return self.columns.products(row_latents, slice(0, columns.size))
+        products: LatentArray = row_latents @ self.columns.take(columns).T
+        return products
+
+    def _products(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        return pair_products(self.rows, self.columns, rows, columns)
+
+    def _row_fields(self, rows: IndexArray) -> LatentArray:
+        return self.rows.take(rows, self.readout.row_fields)
+
+
+@dataclass(frozen=True)
+class KnownProducts(Predictor):
+    """A predictor that reads only the columns (rows, n) of each row whose products of latents are known.
+
+    Pairs come in the order of rows, and then of columns.
+    """
+
+    known: npt.NDArray[Any] = field(default_factory=lambda: np.empty((0, 0)))
+
+    @classmethod
+    def of(cls, predictor: Predictor, products: npt.NDArray[Any]) -> KnownProducts:
+        """Return the predictor of a predictor's products (rows, n)."""
+        return cls(**{each.name: getattr(predictor, each.name) for each in fields(Predictor)}, known=products)
+
+    def _block_products(self, rows: IndexArray, columns: Positions) -> LatentArray:
+        return self.known  # of a single row
+
+    def _products(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
+        return self.known.ravel()
+
+
+def unpack_latents(
+    tensors: Tensors, entries: EntryStore, *, width: int, kind: str = "float32"
+) -> tuple[Latents, Latents]:
+    """Return the stored latents of rows and of columns; impossible ones raise `BadModelFile`."""
+    n_rows, n_columns = entries.train.shape
+    rows = _unpack(tensors, "rows", (n_rows, width), len(entries.rows), kind)
+    columns = _unpack(tensors, "columns", (n_columns, width), len(entries.columns), kind)
+    if has_values_to_check(tensors) and not rows.products_are_finite(columns):
+        raise BadModelFile("the stored latents are so large that their products are not finite")
+    return rows, columns
+
+
+def _unpack(tensors: Tensors, axis: str, shape: tuple[int, int], count: int, kind: str) -> Latents:
+    """Return the stored latents of `count` positions; `shape` is the shape of the trained ones."""
+    base = read_numbers(tensors, f"latents.{axis}.base", kind, shape)
+    positions = read_numbers(tensors, f"latents.{axis}.positions", "int64", (None,))
+    extra = read_numbers(tensors, f"latents.{axis}.extra", kind, (positions.size, shape[1]))
+    new = np.arange(shape[0], count)
+    rising = np.all(np.diff(positions) > 0) and (positions.size == 0 or 0 <= positions[0] <= positions[-1] < count)
+    if not rising or not np.array_equal(positions[positions >= shape[0]], new):
+        raise BadModelFile(f"some stored latents of {axis} are missing")
+    return Latents(base, positions, extra)

@@ -1,0 +1,623 @@
+"""The network of CF-NADE and its ordinal cost, against plain restatements in double precision."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from itertools import combinations, permutations
+from math import comb
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from tests.models.contract import ModelContract, additive
+from torch import Tensor
+
+from deepmf.data import split_entries
+from deepmf.datasets import checkerboard
+from deepmf.errors import BadSetting, TrainingInterrupted
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.metrics import rmse_error
+from deepmf.models.paper import cfnade
+from deepmf.models.paper.cfnade import (
+    CFNADE,
+    ICFNADE,
+    UCFNADE,
+    CFNADEObjective,
+    Nade,
+    NadeBlocks,
+    Subset,
+    average_levels,
+    compute_ordinal_costs,
+    make_thermometers,
+    select_entries,
+)
+from deepmf.nn.branch import use_generator
+from deepmf.nn.inputs import Batch, SparseBatch
+from deepmf.training import blocks as blocks_module
+from deepmf.training.history import EpochRecord, History
+from deepmf.training.runtime import make_generator
+
+N_PLACES, N_LEVELS, N_HIDDEN = 6, 4, 3
+
+
+# Levels by number at places; some vectors have nothing.
+VECTORS: list[dict[int, int]] = [{}, {0: 1, 2: 4, 5: 3}, {3: 2}, {}, {0: 4, 1: 1, 2: 2, 3: 3, 4: 1, 5: 4}]
+
+
+def sparse(vectors: list[dict[int, int]]) -> SparseBatch:
+    starts = torch.tensor([0, *(len(vector) for vector in vectors)]).cumsum(0)
+    indices = torch.tensor([place for vector in vectors for place in vector], dtype=torch.int32)
+    numbers = [number for vector in vectors for number in vector.values()]
+    return SparseBatch(indices, starts, torch.tensor(numbers, dtype=torch.float64))
+
+
+def dense(vectors: list[dict[int, int]]) -> Tensor:
+    table = torch.zeros(len(vectors), N_PLACES, dtype=torch.float64)
+    for row, vector in enumerate(vectors):
+        for place, number in vector.items():
+            table[row, place] = number
+    return table
+
+
+def network(normalise: str = "none", *, seed: int = 0) -> Nade:
+    """A network with random weights, biases too."""
+    generator = torch.Generator().manual_seed(seed)
+    frequencies = torch.full((N_LEVELS,), 1 / N_LEVELS)
+    nade = Nade(N_PLACES, N_HIDDEN, frequencies=frequencies, normalise=normalise, generator=generator).double()
+    with torch.no_grad():
+        for parameter in nade.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+    return nade
+
+
+def hidden_by_hand(nade: Nade, vector: dict[int, int], power: float) -> np.ndarray:
+    weights = nade.first.weight.detach().numpy().reshape(N_LEVELS, N_PLACES, N_HIDDEN)
+    total = np.zeros(N_HIDDEN)
+    for place, number in vector.items():
+        for level in range(number):
+            total += weights[level, place]
+    return np.tanh(nade.first_bias.detach().numpy() + total * (100 / max(len(vector), 1)) ** power)
+
+
+def level_scores_by_hand(nade: Nade, hidden: np.ndarray, place: int) -> np.ndarray:
+    weights = nade.last.weight.detach().numpy().reshape(N_LEVELS, N_PLACES, N_HIDDEN)
+    biases = nade.last.bias.detach().numpy().reshape(N_LEVELS, N_PLACES)
+    scores, total = [], 0.0
+    for level in range(N_LEVELS):
+        total += biases[level, place] + weights[level, place] @ hidden
+        scores.append(total)
+    return np.array(scores)
+
+
+@pytest.mark.parametrize("normalise, power", [("none", 0.0), ("root", 0.5), ("count", 1.0)])
+def test_hidden_activations(normalise: str, power: float) -> None:
+    nade = network(normalise)
+    expected = np.array([hidden_by_hand(nade, vector, power) for vector in VECTORS])
+    np.testing.assert_allclose(nade.hidden(sparse(VECTORS)).detach(), expected, atol=1e-12)
+    np.testing.assert_allclose(nade.hidden(dense(VECTORS)).detach(), expected, atol=1e-12)
+    np.testing.assert_allclose(nade.hidden(sparse([{}, {}])).detach(), expected[[0, 0]], atol=1e-12)
+
+
+def test_level_scores() -> None:
+    nade = network()
+    hidden = torch.randn(2, N_HIDDEN, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    expected = np.array(
+        [[level_scores_by_hand(nade, vector, place) for place in range(N_PLACES)] for vector in hidden.numpy()]
+    )
+    np.testing.assert_allclose(nade.level_scores(hidden).detach(), expected.transpose(0, 2, 1), atol=1e-12)
+    some = nade.level_scores(hidden, torch.tensor([4, 0, 4])).detach()
+    np.testing.assert_allclose(some, expected[:, [4, 0, 4]].transpose(0, 2, 1), atol=1e-12)
+    at = nade.level_scores_at(hidden, torch.tensor([5, 1, 3]), torch.tensor([0, 1, 3])).detach()
+    np.testing.assert_allclose(at, expected[[0, 1, 1], [5, 1, 3]], atol=1e-12)
+    assert nade.level_scores_at(hidden, torch.tensor([], dtype=torch.int64), torch.tensor([0, 0, 0])).shape == (0, 4)
+
+
+def test_it_starts_from_the_frequencies_of_the_levels() -> None:
+    frequencies = torch.tensor([0.1, 0.2, 0.3, 0.4])
+    generator = torch.Generator().manual_seed(0)
+    nade = Nade(N_PLACES, N_HIDDEN, frequencies=frequencies, normalise="count", generator=generator)
+    empty = nade.level_scores(nade.hidden(torch.zeros(1, N_PLACES)))
+    np.testing.assert_allclose(empty.softmax(1)[0].T.detach(), frequencies.expand(N_PLACES, -1), rtol=1e-5)
+    bound = math.sqrt(6 / (N_PLACES * N_LEVELS + N_HIDDEN))
+    for weight in (nade.first.weight, nade.last.weight):
+        assert 0.8 * bound < weight.abs().max() <= bound
+
+
+def test_squared_weights_leave_out_the_biases() -> None:
+    nade = network()
+    expected = (nade.first.weight**2).sum() + (nade.last.weight**2).sum()
+    assert nade.sum_squared_weights().item() == pytest.approx(expected.item(), rel=1e-12)
+
+
+def test_thermometers() -> None:
+    switched = make_thermometers(sparse([{1: 2}, {}, {0: 1, 2: 4}]), N_PLACES)
+    assert switched.indices.tolist() == [1, 1 + 6, 0, 2, 2 + 6, 2 + 12, 2 + 18]
+    assert switched.starts.tolist() == [0, 2, 2, 7]
+    assert switched.weights.tolist() == [1.0] * 7
+
+
+def test_some_entries_alone() -> None:
+    kept = select_entries(sparse(VECTORS), torch.tensor([True, False, True, False, *[False] * 5, True]))
+    assert kept.indices.tolist() == [0, 5, 5]
+    assert kept.starts.tolist() == [0, 0, 2, 2, 2, 3]
+    assert kept.weights.tolist() == [1, 3, 4]
+
+
+def cost_by_hand(scores: np.ndarray, number: int) -> float:
+    """The product of both chains of choices."""
+    chances = np.exp(scores)
+    product = 1.0
+    for j in range(number, 0, -1):
+        product *= chances[j - 1] / chances[:j].sum()
+    for j in range(number, scores.size + 1):
+        product *= chances[j - 1] / chances[j - 1 :].sum()
+    return -math.log(product)
+
+
+@pytest.mark.parametrize("n_levels", [2, 3, 5, 10])
+def test_ordinal_costs(n_levels: int) -> None:
+    generator = np.random.default_rng(n_levels)
+    scores = generator.normal(size=(8, n_levels, 3), scale=2)
+    numbers = generator.integers(1, n_levels + 1, size=(8, 3))
+    expected = [[cost_by_hand(scores[b, :, p], numbers[b, p]) for p in range(3)] for b in range(8)]
+    np.testing.assert_allclose(compute_ordinal_costs(torch.tensor(scores), torch.tensor(numbers)), expected, rtol=1e-12)
+    flat = compute_ordinal_costs(torch.tensor(scores[:, :, 0]), torch.tensor(numbers[:, 0], dtype=torch.float32))
+    np.testing.assert_allclose(flat, np.array(expected)[:, 0], rtol=1e-12)
+
+
+def test_costs_of_two_levels_are_those_of_a_coin() -> None:
+    scores = torch.tensor([[0.3, 1.2]])
+    coin = -math.log(1 / (1 + math.exp(0.3 - 1.2)))
+    assert compute_ordinal_costs(scores, torch.tensor([2])).item() == pytest.approx(coin, rel=1e-6)
+
+
+def test_costs_of_far_scores_are_finite() -> None:
+    scores = torch.tensor([[-300.0, 0.0, 300.0], [300.0, 0.0, -300.0]], requires_grad=True)
+    costs = compute_ordinal_costs(scores, torch.tensor([3, 3]))
+    np.testing.assert_allclose(costs.detach(), [0, 300 + 600], atol=1e-4)
+    costs.sum().backward()
+    assert scores.grad is not None and scores.grad.isfinite().all()
+
+
+def test_the_slope_of_costs() -> None:
+    scores = torch.randn(5, N_LEVELS, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    numbers = torch.randint(1, N_LEVELS + 1, (5, 2), generator=torch.Generator().manual_seed(1))
+    assert torch.autograd.gradcheck(lambda some: compute_ordinal_costs(some, numbers), scores.requires_grad_())
+
+
+def test_expected_values() -> None:
+    values = torch.tensor([-3.0, 0.0, 1.0, 20.0], dtype=torch.float64)
+    scores = torch.tensor([[0.1, 0.2, 0.3, 0.4]], dtype=torch.float64).log()
+    assert average_levels(scores, values).tolist() == pytest.approx([-0.3 + 0.3 + 8])
+    assert average_levels(scores[:, :, None].expand(1, 4, 5), values).shape == (1, 5)
+
+
+def chances_of_three() -> dict[frozenset[int], float]:
+    """How likely each choice out of three entries is: a number of 0, 1 or 2, then any of the choices of so many."""
+    return {
+        frozenset(chosen): 1 / 3 / math.comb(3, size) for size in range(3) for chosen in combinations(range(3), size)
+    }
+
+
+@pytest.mark.parametrize("kind", ["entries", "table"])
+def test_every_choice_is_as_likely_as_it_should_be(kind: str) -> None:
+    n_draws = 20_000
+    subset = Subset()
+    subset.generator = torch.Generator().manual_seed(0)
+    if kind == "entries":
+        shown = subset.of_entries(torch.arange(0, 3 * n_draws + 1, 3)).view(n_draws, 3)
+    else:
+        observed = torch.tensor([False, True, False, True, True]).expand(n_draws, 5)
+        shown = subset.of_table(observed)
+        assert not shown[:, [0, 2]].any()
+        shown = shown[:, [1, 3, 4]]
+    drawn = Counter(frozenset(np.flatnonzero(line).tolist()) for line in shown.numpy())
+    expected = chances_of_three()
+    assert drawn.keys() == expected.keys()
+    for chosen, chance in expected.items():
+        assert abs(drawn[chosen] / n_draws - chance) < 5 * math.sqrt(chance / n_draws)
+
+
+def test_one_entry_is_never_shown_and_no_entry_does_no_harm() -> None:
+    subset = Subset()
+    subset.generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        assert not subset.of_entries(torch.tensor([0, 0, 1, 2, 2])).any()
+        assert not subset.of_table(torch.eye(4, dtype=torch.bool)[:, :3]).any()
+
+
+def test_draws_come_from_the_generator_that_is_handed_over() -> None:
+    nade = network()
+    starts, observed = torch.tensor([0, 40, 90]), torch.ones(2, 50, dtype=torch.bool)
+    before = torch.get_rng_state()
+
+    def draws(seed: int) -> list[Tensor]:
+        use_generator(nade, torch.Generator().manual_seed(seed))
+        return [nade.subset.of_entries(starts), nade.subset.of_table(observed)]
+
+    one, again, other = draws(3), draws(3), draws(4)
+    assert all(torch.equal(*pair) for pair in zip(one, again, strict=True))
+    assert not any(torch.equal(*pair) for pair in zip(one, other, strict=True))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+QUICK: dict[str, Any] = {
+    "hidden_size": 16,
+    "batch_size": 30,
+    "epochs": 40,
+    "validate_every": 20,
+    "learning_rate": 0.05,
+    "averaging": 0.9,
+    "gamma": 0.02,
+    "device": "cpu",
+}
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+both = pytest.mark.parametrize("model_class", [ICFNADE, UCFNADE])
+
+
+@pytest.mark.slow
+class TestICFNADE(ModelContract):
+    model = ICFNADE
+    settings: ClassVar[dict[str, Any]] = QUICK
+    recovery_error = 0.5
+    permutation_error = 0.3
+
+
+@pytest.mark.slow
+class TestUCFNADE(ModelContract):
+    model = UCFNADE
+    settings: ClassVar[dict[str, Any]] = QUICK
+    recovery_error = 0.5
+    permutation_error = 0.12
+
+
+def odd_matrix() -> ObservedMatrix:
+    """The additive matrix with levels that lie far apart."""
+    values = np.array([np.nan, -3, 0, 1, 7, 20])[np.nan_to_num(additive().to_array()).astype(int)]
+    return ObservedMatrix.from_array(values, Scale([-3, 0, 1, 7, 20]))
+
+
+def tables(model: CFNADE, matrix: ObservedMatrix) -> np.ndarray:
+    """The numbers of the levels by what is read, (vectors, places), 0 where nothing is observed."""
+    values = matrix.to_array() if model.axis == "row" else matrix.to_array().T
+    numbers = np.zeros(values.shape, dtype=int)
+    known = ~np.isnan(values)
+    numbers[known] = matrix.scale.level_positions(values[known]) + 1
+    return numbers
+
+
+def level_scores(model: CFNADE, numbers: np.ndarray, network: Nade | None = None) -> np.ndarray:
+    """The scores of all levels of all outputs for the vector `numbers` (places,), in double precision.
+
+    They are those of the model's own network, or of another one of its settings.
+    """
+    network = model.network_ if network is None else network
+    weights = {name: weight.double().numpy() for name, weight in network.state_dict().items()}
+    n_places, n_levels = numbers.size, network.n_levels
+    inputs = weights["first.weight"].reshape(n_levels, n_places, -1)
+    count = max((numbers > 0).sum(), 1)
+    sums = sum((inputs[level][numbers > level].sum(axis=0) for level in range(n_levels)), np.zeros(inputs.shape[2]))
+    power = {"none": 0.0, "root": 0.5, "count": 1.0}[model.settings.normalise]
+    hidden = np.tanh(weights["first_bias"] + sums * (100 / count) ** power)
+    steps = weights["last.bias"] + weights["last.weight"] @ hidden
+    return np.cumsum(steps.reshape(n_levels, n_places), axis=0).T
+
+
+def distributions(model: CFNADE, matrix: ObservedMatrix) -> np.ndarray:
+    """The chances (rows, columns, levels) of all levels, by hand."""
+    scores = np.array([level_scores(model, vector) for vector in tables(model, matrix)])
+    chances = np.exp(scores - scores.max(axis=2, keepdims=True))
+    chances /= chances.sum(axis=2, keepdims=True)
+    return chances if model.axis == "row" else chances.transpose(1, 0, 2)
+
+
+@both
+@pytest.mark.parametrize("normalise", ["none", "root", "count"])
+def test_predictions_are_means_of_the_distribution_given_all_entries(model_class: type[CFNADE], normalise: str) -> None:
+    matrix = odd_matrix()
+    model = model_class(**QUICK | {"normalise": normalise, "epochs": 10}).fit(matrix)
+    expected = distributions(model, matrix)
+    rows, columns = (array.ravel() for array in np.indices(matrix.shape))
+    chances = model.predict_distribution(rows, columns)
+    assert chances.shape == (rows.size, 5)
+    np.testing.assert_allclose(chances, expected[rows, columns], atol=1e-5)
+    np.testing.assert_allclose(chances.sum(axis=1), 1.0, rtol=1e-12)
+    means = chances @ [-3, 0, 1, 7, 20]
+    np.testing.assert_allclose(model.predict(rows, columns), means, atol=1e-9)
+    np.testing.assert_array_equal(model.predict_levels(rows, columns), matrix.scale.nearest_level(means))
+
+
+@both
+def test_levels_by_metric_and_intervals_are_those_of_the_distribution(model_class: type[CFNADE]) -> None:
+    matrix = odd_matrix()
+    model = model_class(**QUICK | {"epochs": 10}).fit(matrix)
+    rows, columns = (array.ravel() for array in np.indices(matrix.shape))
+    levels, chances = np.array([-3, 0, 1, 7, 20]), model.predict_distribution(rows, columns)
+    np.testing.assert_array_equal(model.support_, levels)
+    likeliest, medians = levels[chances.argmax(axis=1)], levels[(chances.cumsum(axis=1) < 0.5).sum(axis=1)]
+    np.testing.assert_array_equal(model.predict_levels(rows, columns, metric="accuracy"), likeliest)
+    np.testing.assert_array_equal(model.predict_levels(rows, columns, metric="mae"), medians)
+    assert np.any(likeliest != medians)
+    wide, narrow = (model.predict_interval(rows, columns, coverage=coverage) for coverage in (0.99, 0.5))
+    for low, high in (wide, narrow):
+        assert np.all(np.isin(low, levels) & np.isin(high, levels))
+        assert np.all((low <= likeliest) & (likeliest <= high))
+    assert np.all((wide.lower <= narrow.lower) & (narrow.upper <= wide.upper))
+
+
+@both
+def test_pairs_and_blocks_in_pieces(model_class: type[CFNADE]) -> None:
+    predictor = model_class(**QUICK | {"epochs": 3}).fit(odd_matrix()).predictor_
+    generator = np.random.default_rng(0)
+    whole = predictor.score_block(np.arange(30), np.arange(25))
+    rows, columns = generator.integers(0, 30, 40_000), generator.integers(0, 25, 40_000)  # three pieces
+    np.testing.assert_allclose(predictor.score_pairs(rows, columns), whole[rows, columns], rtol=1e-5, atol=1e-6)
+    for n_rows, n_columns in ((3, 4), (1500, 900)):  # one piece, and two
+        some_rows, some_columns = generator.integers(0, 30, n_rows), generator.integers(0, 25, n_columns)
+        expected = whole[np.ix_(some_rows, some_columns)]
+        np.testing.assert_allclose(predictor.score_block(some_rows, some_columns), expected, rtol=1e-5, atol=1e-6)
+
+
+class Parts(NamedTuple):
+    """What a trainer of CF-NADE is made of."""
+
+    network: Nade
+    objective: CFNADEObjective
+    source: NadeBlocks
+
+    def inputs(self, ids: Tensor) -> Batch:
+        return self.source.block(ids).inputs
+
+    def loss(self, ids: Tensor) -> Tensor:
+        return self.objective.loss(self.network, self.source.block(ids))
+
+    def cost(self, batch: Batch, shown: Tensor) -> Tensor:
+        return self.objective.cost(self.network, batch, shown)
+
+
+def new_parts(model: CFNADE, train: ObservedMatrix, *, dense: bool = False) -> Parts:
+    """The parts of a model's trainer; the network has random biases too and draws from a generator of its own."""
+    network = model._new_network(EntryStore.of(train))
+    with torch.no_grad():
+        for bias in (network.first_bias, network.last.bias):
+            bias.add_(torch.randn(bias.shape, generator=make_generator(0, "biases")))
+    network.subset.generator = make_generator(0, "draws")
+    objective = CFNADEObjective(train.scale.require_levels("CF-NADE"), axis=model.axis, gamma=model.settings.gamma)
+    source = NadeBlocks(train, axis=model.axis, batch_size=model.settings.batch_size, force_dense=dense)
+    source.prepare(CPU, half=False, generator=make_generator(0, "sampling"))
+    return Parts(network, objective, source)
+
+
+@both
+def test_sparse_is_dense_for_the_same_entries_shown(model_class: type[CFNADE]) -> None:
+    matrix = additive()
+    model = model_class(**QUICK)
+    results = []
+    sparse, dense = (new_parts(model, matrix, dense=dense) for dense in (False, True))
+    ids = torch.tensor([3, 0, 17, 21])
+    batch, table = sparse.inputs(ids), dense.inputs(ids)
+    assert isinstance(batch, SparseBatch) and isinstance(table, Tensor)
+    assert dense.source.dense and not sparse.source.dense
+    shown = dense.network.subset.of_table(table > 0)
+    assert 0 < shown.sum() < (table > 0).sum()
+    # Entries of a vector lie in the order of their places.
+    for parts, some, of in ((sparse, batch, shown[table > 0]), (dense, table, shown)):
+        cost = parts.cost(some, of)
+        cost.backward()  # type: ignore[no-untyped-call]
+        results.append([cost.detach(), *(parameter.grad for parameter in parts.network.parameters())])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+        assert one.abs().sum() > 0
+
+
+def test_losses_are_of_such_draws_in_both_kinds() -> None:
+    """Of many rows that are the same, the mean cost is the same."""
+    row = [2, np.nan, 5, 1, 4]
+    matrix = ObservedMatrix.from_array(np.array([row] * 2000), Scale([1, 2, 3, 4, 5]))
+    model = UCFNADE(**QUICK | {"gamma": 0.0})
+    sparse, dense = (new_parts(model, matrix, dense=dense) for dense in (False, True))
+    with torch.no_grad():
+        losses = [parts.loss(torch.arange(2000)).item() for parts in (sparse, dense)]
+        nothing = sparse.cost(sparse.inputs(torch.arange(2000)), torch.zeros(8000, dtype=torch.bool))
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+    assert losses[0] != pytest.approx(nothing.item() / 2000, rel=0.05)
+
+
+def test_the_cost_of_a_draw_stands_for_that_of_all_orders() -> None:
+    """D / (D - d) of the costs of what is not shown is in the mean what predicting entry after entry costs."""
+    numbers = np.array([2, 0, 5, 1, 0])
+    matrix = ObservedMatrix.from_array([[2, np.nan, 5, 1, np.nan], [1, 2, 3, 4, 5]], Scale([1, 2, 3, 4, 5]))
+    model = UCFNADE(**QUICK)
+    parts = new_parts(model, matrix)
+    places = [0, 2, 3]
+
+    def costs_given(shown: tuple[int, ...]) -> dict[int, float]:
+        inputs = np.where(np.isin(np.arange(5), shown), numbers, 0)
+        scores = level_scores(model, inputs, parts.network)
+        return {place: cost_by_hand(scores[place], numbers[place]) for place in places if place not in shown}
+
+    in_order = [sum(costs_given(order[:known])[order[known]] for known in range(3)) for order in permutations(places)]
+    batch = parts.inputs(torch.tensor([0]))
+    assert isinstance(batch, SparseBatch)
+    mean = 0.0
+    for size in range(3):
+        for shown in combinations(range(3), size):
+            cost = parts.cost(batch, torch.tensor([entry in shown for entry in range(3)])).item()
+            by_hand = sum(costs_given(tuple(places[entry] for entry in shown)).values()) * 3 / (3 - size)
+            assert cost == pytest.approx(by_hand, rel=1e-5)
+            mean += cost / 3 / comb(3, size)
+    assert mean == pytest.approx(np.mean(in_order), rel=1e-5)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_the_loss_of_vectors_with_one_entry(dense: bool) -> None:
+    """Nothing is drawn: nothing can be shown. The mean over the batch, and the penalty."""
+    matrix = ObservedMatrix.from_array([[2, np.nan], [np.nan, 5], [np.nan, np.nan], [1, np.nan]], Scale([1, 2, 5]))
+    model = UCFNADE(**QUICK | {"gamma": 0.3})
+    parts = new_parts(model, matrix, dense=dense)
+    scores = level_scores(model, np.array([0, 0]), parts.network)
+    penalty = sum(
+        (parts.network.get_parameter(name).detach().numpy() ** 2).sum() for name in ("first.weight", "last.weight")
+    )
+    costs = {0: cost_by_hand(scores[0], 2), 1: cost_by_hand(scores[1], 3), 3: cost_by_hand(scores[0], 1)}
+    for ids in ([0, 1, 3], [3, 0]):  # all vectors that have entries, and some of them
+        expected = np.mean([costs[position] for position in ids]) + 0.15 * penalty
+        assert parts.loss(torch.tensor(ids)).item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_the_slope_of_the_cost(dense: bool) -> None:
+    matrix = ObservedMatrix.from_array([[2, np.nan, 5], [1, 4, 3], [3, np.nan, np.nan]], Scale([1, 2, 3, 4, 5]))
+    parts = new_parts(UCFNADE(**QUICK | {"hidden_size": 3}), matrix, dense=dense)
+    parts.network.double()
+    batch = parts.inputs(torch.arange(3))
+    if isinstance(batch, SparseBatch):
+        batch, shown = batch._replace(weights=batch.weights.double()), torch.tensor([1, 0, 0, 1, 0, 0]) == 1
+    else:
+        batch, shown = batch.double(), torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 0]]) == 1
+    parts.cost(batch, shown).backward()  # type: ignore[no-untyped-call]
+    for name, parameter in parts.network.named_parameters():
+        flat, gradient = parameter.detach().view(-1), parameter.grad
+        assert gradient is not None
+        for place in range(0, flat.numel(), 4):
+            value = flat[place].item()
+            costs = []
+            for nearby in (value - 1e-6, value + 1e-6):
+                flat[place] = nearby
+                costs.append(parts.cost(batch, shown).item())
+            flat[place] = value
+            slope = (costs[1] - costs[0]) / 2e-6
+            assert gradient.view(-1)[place].item() == pytest.approx(slope, rel=1e-5, abs=1e-6), name
+
+
+@both
+@pytest.mark.parametrize("dense", [False, True])
+def test_the_validation_error_is_that_of_the_model(
+    model_class: type[CFNADE], dense: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cfnade, "NadeBlocks", partial(NadeBlocks, force_dense=dense))
+    split = split_entries(odd_matrix(), train=0.8, validation=0.2, test=0, seed=0)
+    model = model_class(**QUICK).fit(split.train, split.validation)
+    rows, columns, values = split.validation.entries()
+    error = rmse_error(model.predict(rows, columns), values)
+    assert model.history_.best_error == pytest.approx(error, rel=1e-5)
+    assert error < 5  # the values' own deviation is 7
+    losses = [record.loss for record in model.history_.records]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+@both
+def test_a_killed_fit_continues_to_the_same(model_class: type[CFNADE], tmp_path: Path) -> None:
+    settings = QUICK | {"epochs": 8, "batch_size": 10, "validate_every": 3}
+    path = tmp_path / "run.checkpoint"
+    with pytest.warns(TrainingInterrupted):
+        model_class(**settings).fit(additive(), checkpoint=path, checkpoint_every=1, callbacks=[_interrupting_at(4)])
+    again = model_class(**settings).fit(additive(), checkpoint=path)
+    whole = model_class(**settings).fit(additive())
+    assert [record.loss for record in again.history_.records] == [record.loss for record in whole.history_.records]
+    for name, weight in whole.network_.state_dict().items():
+        assert torch.equal(weight, again.network_.state_dict()[name])
+    np.testing.assert_array_equal(again.complete(), whole.complete())
+
+
+@both
+def test_a_checkerboard_of_two_levels(model_class: type[CFNADE]) -> None:
+    board = checkerboard(24, 20, observed=0.6, seed=0)
+    ones_and_fives = ObservedMatrix.from_array(board.matrix.to_array(), Scale([1, 5]))
+    model = model_class(**QUICK).fit(ones_and_fives)
+    rows, columns = np.divmod(np.arange(24 * 20), 20)
+    np.testing.assert_array_equal(model.predict_levels(rows, columns), board.truth.mean(rows, columns))
+    assert model.predict_distribution([0], [0]).shape == (1, 2)
+    # Odd rows are alike, and so are odd columns: on the side that is read, and on the other.
+    for similar in (model.similar_rows, model.similar_columns):
+        labels, values = similar(5, n=6)
+        assert all(label % 2 == 1 for label in labels) and np.all(values > 0.5)
+
+
+def test_latents_of_outputs_are_log_odds() -> None:
+    matrix = additive()
+    model = UCFNADE(**QUICK).fit(matrix)
+    chances = model.predict_distribution(["row 3"] * 25, matrix.column_labels)
+    products = model.predictor_.rows.take(np.array([3])) @ model.predictor_.columns.whole().T
+    np.testing.assert_allclose(products[0], np.log(chances[:, -1] / chances[:, 0]), atol=1e-3)
+
+
+def test_a_new_row_is_read_and_an_empty_one_is_answered_for() -> None:
+    matrix = additive()
+    model = UCFNADE(**QUICK).fit(matrix)
+    labels = [f"column {k}" for k in range(0, 20, 2)]
+    high, low = (
+        model.extend(ObservedMatrix.from_entries(["n"] * 10, labels, [value] * 10, matrix.scale)).predict(
+            ["n"] * 25, matrix.column_labels
+        )
+        for value in (5, 1)
+    )
+    assert np.mean(high - low) > 1
+    with pytest.warns(match="entry"):
+        more = model.extend(ObservedMatrix.from_entries([], [], [], matrix.scale, row_labels=["empty"]))
+    chances = more.predict_distribution(["empty"], ["column 1"])
+    scores = level_scores(model, np.zeros(25, dtype=int))[1]
+    np.testing.assert_allclose(chances[0], np.exp(scores) / np.exp(scores).sum(), atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [Scale(low=0, high=1), Scale([1])])
+def test_needs_levels(scale: Scale) -> None:
+    matrix = ObservedMatrix.from_array(np.ones((4, 4)), scale)
+    with pytest.raises(BadSetting, match="CF-NADE"):
+        ICFNADE(**QUICK).fit(matrix)
+
+
+@both
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"hidden_size": 0}, "^hidden_size"),
+        ({"batch_size": 0}, "^batch_size"),
+        ({"gamma": -1}, "^gamma"),
+        ({"normalise": "sum"}, "^normalise"),
+    ],
+)
+def test_bad_network_settings(model_class: type[CFNADE], changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        model_class(**changes)
+
+
+def test_the_defaults() -> None:
+    assert (ICFNADE().settings.normalise, UCFNADE().settings.normalise) == ("count", "root")
+    assert ICFNADE().settings.averaging == 0.995
+
+
+def test_dense_tables_are_for_gpus_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix, size = additive(), UCFNADE().settings.batch_size
+
+    def dense(matrix: ObservedMatrix, device: torch.device, *, batch_size: int | None = size) -> bool:
+        return NadeBlocks(matrix, axis="row", batch_size=batch_size)._prefers_dense(device, half=True)
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1 << 40, 1 << 40))
+    assert not dense(matrix, CPU)
+    assert dense(matrix, GPU)
+    fine = ObservedMatrix.from_array(matrix.to_array(), Scale(range(1, 300)))
+    assert not dense(fine, GPU)
+    assert not dense(matrix, GPU, batch_size=10_000_000)
+    monkeypatch.setattr(blocks_module, "DENSE_BYTES_ON_GPU", 30 * 25 * 8 - 1)  # where the tables themselves do not fit
+    assert not dense(matrix, GPU)
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (30 * 25 * 8, 1 << 40))  # where little is free
+    assert not dense(matrix, GPU)
+
+
+def _interrupting_at(epoch: int) -> Callable[[EpochRecord, History], None]:
+    def callback(record: EpochRecord, _: History) -> None:
+        if record.epoch == epoch:
+            raise KeyboardInterrupt
+
+    return callback

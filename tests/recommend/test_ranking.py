@@ -1,0 +1,345 @@
+"""Rankings: the n largest, largest first, ties by place."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.models.contract import additive
+
+from deepmf.datasets import generate
+from deepmf.errors import BadSetting, CannotSave, UnknownLabel
+from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.labels import Labels
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.als import ALS
+from deepmf.models.base import Model
+from deepmf.models.means import Means
+from deepmf.models.paper.cfnade import NadePredictor
+from deepmf.recommend import ranking
+from deepmf.recommend.column_choice import ColumnChoice, choose_columns
+from deepmf.recommend.neighbours import WANTED_RECALL, ColumnNeighbours
+from deepmf.recommend.ranker import RankBy
+from deepmf.recommend.ranking import CELLS_AT_A_TIME, batches, join_ranked, most_similar, rank_batches
+from deepmf.recommend.top_n import BestSoFar, best_positions
+
+
+@given(st.lists(st.lists(st.integers(0, 4), min_size=6, max_size=6), min_size=1, max_size=4), st.integers(1, 8))
+def test_best_positions_agree_with_a_full_stable_sort(lines: list[list[int]], n: int) -> None:
+    scores = np.array(lines, dtype=float)
+    places, values = best_positions(scores, n)
+    expected = np.argsort(-scores, axis=1, kind="stable")[:, :n]
+    np.testing.assert_array_equal(places, expected)
+    np.testing.assert_array_equal(values, np.take_along_axis(scores, expected, axis=1))
+
+
+@pytest.mark.parametrize("n", [0, -1, 2.5, True, None])
+def test_bad_n(n: object) -> None:
+    with pytest.raises(BadSetting, match="^n "):
+        best_positions(np.zeros((1, 3)), n)  # type: ignore[arg-type]
+
+
+def test_batches_are_bounded_and_complete() -> None:
+    positions = np.arange(10_000)
+    parts = list(batches(positions, width=CELLS_AT_A_TIME // 1000))
+    assert max(part.size for part in parts) == 1000
+    np.testing.assert_array_equal(np.concatenate(parts), positions)
+    assert [part.size for part in batches(positions[:3], width=10 * CELLS_AT_A_TIME)] == [1, 1, 1]
+
+
+def test_most_similar() -> None:
+    angles = np.array([0.0, 0.1, 3.0, -0.3])
+    directions = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    labels = Labels(["a", "b", "c", "d"], axis="row")
+    found = most_similar(directions, labels, "a", 2)
+    assert found.labels.tolist() == ["b", "d"]
+    np.testing.assert_allclose(found.values, np.cos([0.1, 0.3]), rtol=1e-5)
+    assert most_similar(directions, labels, "a", 99).labels.tolist() == ["b", "d", "c"]
+    with pytest.raises(UnknownLabel):
+        most_similar(directions, labels, "z", 2)
+    for n in (0, None, "5"):
+        with pytest.raises(BadSetting, match="^n "):
+            most_similar(directions, labels, "a", n)  # type: ignore[arg-type]
+
+
+ENTRIES = EntryStore.of(
+    ObservedMatrix.from_entries(["ann", "bob", "bob", "bob", "cy"], ["a", "a", "b", "c", "a"], [1, 2, 3, 4, 5])
+)
+
+
+def test_few_entries_count_for_known_and_for_new_rows() -> None:
+    model = Means().fit(ENTRIES.train)
+    assert model.recommend("ann", min_entries=2, include_observed=True).labels.tolist() == ["a"]
+    guest = model.fold_in(["b"], [5])
+    assert guest.recommend(min_entries=2).labels.tolist() == ["a"]
+    more = model.extend(ObservedMatrix.from_entries(["dan"], ["c"], [5], model.scale_))
+    assert set(more.recommend("ann", min_entries=2, include_observed=True).labels) == {"a", "c"}
+
+
+@pytest.mark.parametrize("cells", [7, 1 << 20])
+@pytest.mark.parametrize("extended", [False, True])
+def test_rankings_are_those_of_all_scores_however_they_are_cut(
+    monkeypatch: pytest.MonkeyPatch, cells: int, extended: bool
+) -> None:
+    monkeypatch.setattr(ranking, "CELLS_AT_A_TIME", cells)
+    model = ALS(latent_size=3, epochs=2, seed=0).fit(additive(30, 25))
+    if extended:
+        new = ObservedMatrix.from_entries(
+            ["row 1", "row 2", "new", "new"], ["Big", "column 3", "Big", "column 4"], [5, 1, 2, 3], model.scale_
+        )
+        model = model.extend(new, conflicts="replace")
+    entries, n_columns = model.entries_, len(model.column_labels_)
+    scores = model.predictor_.score_block(np.arange(len(model.row_labels_)), np.arange(n_columns)).astype(float)
+    for row, label in enumerate(model.row_labels_):
+        scores[row, entries.seen_columns(np.array([row])).others] = -np.inf
+        expected = np.argsort(-scores[row], kind="stable")[:4]
+        found = model.recommend(label, 4)
+        assert found.labels.tolist() == model.column_labels_[expected[scores[row, expected] > -np.inf]].tolist()
+        left = np.argsort(-np.where(np.arange(n_columns) < 5, -np.inf, scores[row]), kind="stable")[:4]
+        some = model.recommend(label, 4, exclude=model.column_labels_[:5])
+        assert some.labels.tolist() == model.column_labels_[left].tolist()
+    many = model.recommend(model.row_labels_, 4)
+    assert many.labels[3].tolist() == model.recommend(model.row_labels_[3], 4).labels.tolist()
+
+
+@given(st.lists(st.integers(0, 4), min_size=24, max_size=24), st.integers(1, 8), st.integers(1, 9))
+def test_blocks_agree_with_a_full_stable_sort(numbers: list[int], n: int, width: int) -> None:
+    keys = np.array(numbers, dtype=np.float32).reshape(2, 12)
+    best = BestSoFar(2, n)
+    for start in range(0, 12, width):
+        best.add(keys[:, start : start + width], start)
+    expected = np.argsort(-keys, axis=1, kind="stable")[:, :n]
+    np.testing.assert_array_equal(best.places, expected)
+    np.testing.assert_array_equal(best.keys, np.take_along_axis(keys, expected, axis=1))
+
+
+def test_a_block_in_which_every_key_is_better_than_those_before() -> None:
+    best = BestSoFar(3, 2)
+    keys = np.tile(np.arange(1000.0), (3, 1))
+    for start in range(0, 1000, 100):
+        best.add(keys[:, start : start + 100], start)
+    assert best.places.tolist() == [[999, 998]] * 3
+    assert best.keys.dtype == np.float64  # that of the keys
+
+
+def test_what_is_left_out_never_comes_in() -> None:
+    best = BestSoFar(2, 3)
+    best.add(np.array([[-np.inf, 1.0, -np.inf], [-np.inf] * 3]), 0)
+    assert best.keys[0].tolist() == [1, -np.inf, -np.inf] and best.places[0, 0] == 1
+    assert np.all(best.keys[1] == -np.inf)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0)])
+def test_nothing_wanted(shape: tuple[int, int]) -> None:
+    assert BestSoFar(*shape).keys.shape == shape
+
+
+SOME_ENTRIES = EntryStore.of(
+    ObservedMatrix.from_entries(["ann", "bob", "bob", "bob", "cy"], ["a", "a", "b", "c", "a"], [1, 2, 3, 4, 5])
+)
+
+
+def test_a_choice_by_labels_by_masks_and_by_numbers_of_entries() -> None:
+    def chosen(among: object = None, exclude: object = None, min_entries: int = 0) -> list[int]:
+        choice = choose_columns(SOME_ENTRIES, among=among, exclude=exclude, min_entries=min_entries)  # type: ignore[arg-type]
+        assert choice.size == choice.positions.size
+        return choice.positions.tolist()
+
+    assert chosen() == [0, 1, 2]
+    assert chosen(["c", "a"]) == [2, 0]
+    assert chosen(np.array([True, False, True])) == chosen(["a", "c"]) == [0, 2]
+    assert chosen(exclude=np.array([True, False, False])) == chosen(exclude=["a"]) == [1, 2]
+    assert chosen(min_entries=1) == [0, 1, 2]
+    assert chosen(min_entries=2) == chosen(min_entries=3) == [0]
+    assert chosen(exclude=["b", "b"], min_entries=1) == [0, 2]
+    assert chosen(["b", "a"], np.array([False, False, True]), 1) == [1, 0]
+    assert chosen(min_entries=4) == []
+    with pytest.raises(BadSetting, match=r"\(3,\)"):
+        chosen(np.array([True, False]))
+    for wrong in (-1, 2.5, True):
+        with pytest.raises(BadSetting, match="^min_entries"):
+            chosen(min_entries=wrong)  # type: ignore[arg-type]
+
+
+def test_labels_that_are_booleans_are_no_mask() -> None:
+    entries = EntryStore.of(ObservedMatrix.from_entries([0, 0], [False, True], [1, 2]))
+    assert choose_columns(entries, among=np.array([True])).positions.tolist() == [1]
+
+
+def test_many_columns_are_scored_where_they_lie_and_few_are_gathered() -> None:
+    matrix = ObservedMatrix.from_entries([0] * 100, range(100), np.arange(100) % 5)
+    entries = EntryStore.of(matrix)
+    for choice in (choose_columns(entries, among=range(60)), choose_columns(entries, exclude=range(60, 100))):
+        assert choice.among is None and choice.positions.tolist() == list(range(60))
+        assert choice.block(10, 20) == slice(10, 20)
+    backwards = choose_columns(entries, among=range(59, -1, -1))  # ties go by the order that was given
+    assert backwards.among is not None and backwards.positions.tolist() == list(range(59, -1, -1))
+    few = choose_columns(entries, exclude=range(5, 100))
+    assert few.among is not None and few.positions.tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("among", [None, np.array([4, 0, 3])])
+def test_what_rows_have_observed_is_left_out_in_every_block(among: IndexArray | None) -> None:
+    choice = ColumnChoice(5, among, barred=np.array([1]))
+    observed = AxisEntries(np.array([0, 2, 3]), np.array([3, 2, 4]), np.ones(3))
+    left_out = choice.omit(np.array([7, 8]), lambda rows: observed).sort()
+    keys = np.zeros((2, choice.n_places))
+    for start in range(0, choice.n_places, 2):
+        left_out.mark(keys[:, start : start + 2], start)
+    positions = choice.columns(np.arange(choice.n_places))
+    expected = [np.isin(positions, gone) for gone in ([2, 3], [4])]
+    for line in expected:
+        line[1] = True  # the place that is barred
+    np.testing.assert_array_equal(keys == -np.inf, expected)
+
+
+@pytest.fixture(scope="module")
+def wide() -> ALS:
+    return ALS(latent_size=6, epochs=3, seed=0).fit(generate(150, 3000, density=0.02, seed=0).matrix)
+
+
+@pytest.fixture(scope="module")
+def near(wide: ALS) -> ColumnNeighbours:
+    return wide.column_neighbours()
+
+
+@pytest.mark.slow
+def test_the_recall_is_the_one_it_says(wide: ALS, near: ColumnNeighbours) -> None:
+    assert WANTED_RECALL <= near.recall <= 1
+    found = []
+    for row in range(len(wide.row_labels_)):
+        exact = np.argsort(-wide.predictor_.score_block(np.array([row]), np.arange(3000))[0])[:10]
+        found.append(np.isin(exact, near.candidates(wide.predictor_, row, 10)).mean())
+    assert np.mean(found) == pytest.approx(near.recall, abs=0.01)
+    assert near.candidates(wide.predictor_, 0, 10).size < 3000 / 2
+
+
+@pytest.mark.slow
+def test_recommendations_are_nearly_exact_and_leave_out_what_they_should(wide: ALS, near: ColumnNeighbours) -> None:
+    rows = wide.row_labels_[:20].tolist()
+    exact, found = wide.recommend(rows, 10, rank_by="value"), wide.recommend(rows, 10, neighbours=near)
+    assert np.mean([np.isin(*lines).mean() for lines in zip(exact.labels, found.labels, strict=True)]) > 0.95
+    for row in rows[:5]:
+        best = wide.recommend(row, 10, neighbours=near)
+        seen = wide.entries_.seen_columns(wide.entries_.rows.positions([row])).others
+        assert best.labels.size == 10 and not set(best.labels) & set(wide.column_labels_[seen])
+        assert np.all(np.diff(best.values) <= 0)
+        others = wide.recommend(row, 10, neighbours=near, exclude=best.labels)
+        assert others.labels.size == 10 and not set(others.labels) & set(best.labels)
+        some = wide.column_labels_[:7]
+        few = wide.recommend(row, 10, neighbours=near, among=some), wide.recommend(row, 10, rank_by="value", among=some)
+        assert few[0].labels.tolist() == few[1].labels.tolist()
+    # Where nearly everything near a row is barred, all columns are ranked.
+    most = wide.column_labels_[: 3000 - 12]
+    left = wide.recommend(rows[0], 5, exclude=most, neighbours=near)
+    assert left.labels.tolist() == wide.recommend(rows[0], 5, rank_by="value", exclude=most).labels.tolist()
+
+
+@pytest.mark.slow
+def test_new_columns_and_guests_are_ranked_too(wide: ALS, near: ColumnNeighbours) -> None:
+    fans = wide.row_labels_[:40]
+    more = wide.extend(ObservedMatrix.from_entries(fans, ["Premiere"] * 40, [5] * 40, wide.scale_))
+    guest = more.fold_in(wide.column_labels_[:3].tolist(), [5, 4, 5])
+    exact = guest.recommend(200, rank_by="value").labels.tolist()
+    assert "Premiere" in guest.recommend(exact.index("Premiere") + 1, neighbours=near).labels
+
+
+@pytest.mark.slow
+def test_what_an_index_cannot_serve(wide: ALS, near: ColumnNeighbours) -> None:
+    other = ALS(latent_size=6, epochs=1, seed=1).fit(wide.entries_.train)
+    with pytest.raises(BadSetting, match="another"):
+        other.recommend(other.row_labels_[0], neighbours=near)
+    with pytest.raises(BadSetting, match="neighbours"):
+        wide.recommend(wide.row_labels_[0], rank_by="relevance", neighbours=near)
+    with pytest.raises(BadSetting, match="25"):
+        Means().fit(additive()).column_neighbours()
+    parts: Any = {name: getattr(wide.predictor_, name) for name in ("rows", "columns", "encoder", "readout")}
+    with pytest.raises(BadSetting, match="products"):
+        ColumnNeighbours(NadePredictor(**parts))
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return Means().fit(additive())
+
+
+def of_row(frame: polars.DataFrame, row: object) -> tuple[list[object], list[float]]:
+    own = frame.filter(polars.col("row") == row)
+    assert own["rank"].to_list() == list(range(1, own.height + 1))
+    return own["column"].to_list(), own["prediction"].to_list()
+
+
+def test_the_file_holds_what_recommend_gives(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranking, "CELLS_AT_A_TIME", 60)  # several batches
+    path = tmp_path / "top.parquet"
+    count = model.recommend_to(path, n=4, exclude=model.column_labels_[:3])
+    frame = polars.read_parquet(path)
+    assert frame.columns == ["row", "rank", "column", "prediction", "presence", "liked"]
+    assert count == frame.height == 4 * len(model.row_labels_)
+    assert frame["row"].unique(maintain_order=True).to_list() == model.row_labels_.tolist()
+    for row in model.row_labels_.tolist():
+        best = model.recommend(row, n=4, exclude=model.column_labels_[:3])
+        assert of_row(frame, row) == (best.labels.tolist(), pytest.approx(best.values.tolist()))
+
+
+def test_some_rows_each_once_in_their_order(model: Model, tmp_path: Path) -> None:
+    one, two = model.row_labels_[[5, 2]].tolist()
+    path = tmp_path / "top.csv"
+    assert model.recommend_to(path, [one, two, one], 2) == 4
+    lines = [line.split(",")[:2] for line in path.read_text().splitlines()]
+    assert lines == [["row", "rank"], *([str(row), str(rank)] for row in (one, two) for rank in (1, 2))]
+    assert model.recommend_to(path, one, 2) == 2  # a single row
+
+
+def test_a_row_with_few_columns_left_has_few_lines(tmp_path: Path) -> None:
+    matrix = ObservedMatrix.from_entries(["ann", "ann", "ann", "bob"], ["a", "b", "c", "a"], [1, 2, 3, 3])
+    path = tmp_path / "top.jsonl"
+    assert Means().fit(matrix).recommend_to(path, n=2) == 2
+    assert polars.read_ndjson(path)["row"].to_list() == ["bob", "bob"]
+    assert Means().fit(matrix).recommend_to(path, n=2, include_observed=True) == 4
+
+
+def test_refusals_leave_nothing(model: Model, tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="xlsx"):
+        model.recommend_to(tmp_path / "top.xlsx")
+    with pytest.raises(BadSetting, match="^n "):
+        model.recommend_to(tmp_path / "top.csv", n=0)
+    with pytest.raises(UnknownLabel, match="'nobody'"):
+        model.recommend_to(tmp_path / "top.csv", ["nobody"])
+    with pytest.raises(CannotSave, match="folder"):
+        model.recommend_to(tmp_path / "none" / "top.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_all_rows_in_bounded_memory(tmp_path: Path) -> None:
+    rows, columns = np.arange(6000), np.arange(6000) % 3000
+    model = Means().fit(ObservedMatrix.from_entries(rows, columns, rows % 5, column_labels=range(3000)))
+    tracemalloc.start()
+    count = model.recommend_to(tmp_path / "top.parquet", n=5)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 6000 * 5
+    assert peak < 6000 * 3000 * 8 / 2  # half of all predictions
+
+
+@pytest.mark.parametrize("rank_by", ["value", "relevance"])
+def test_threads_rank_as_one_does(monkeypatch: pytest.MonkeyPatch, rank_by: RankBy) -> None:
+    monkeypatch.setattr(ranking, "CELLS_AT_A_TIME", 60)  # five batches
+    model = ALS(latent_size=4, epochs=2, seed=0).fit(generate(300, 40, density=0.2, named=False, seed=0).matrix)
+    seen, rows, choice = model.entries_.seen_columns, np.arange(300), choose_columns(model.entries_)
+    alone, together = (
+        join_ranked(rank_batches(model.make_ranker(rank_by), rows, choice, 5, observed=seen, threads=threads))
+        for threads in (1, 3)
+    )
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert together.rows.tolist() == rows.tolist()

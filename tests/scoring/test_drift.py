@@ -1,0 +1,426 @@
+"""Drift and recency: levels and popularity that move with time are learned, and nothing changes without dates."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from deepmf import ALS, Means, ObservedMatrix, OrdinalDMF, Scale, load, split_last
+from deepmf.errors import BadModelFile, BadSetting
+from deepmf.evaluation import evaluate
+from deepmf.export.onnx import make_modules
+from deepmf.matrix.extras import NO_TIME
+from deepmf.metrics import score_lists
+from deepmf.recommend.ranker import Rankers
+from deepmf.recommend.recency import Recency, _LaterRows, learn_recency, weigh_times
+from deepmf.scoring.drift import Drift, build_component, fade_by_age, learn_drift
+
+DAY = 86400
+SCALE = Scale(low=-10, high=10)
+
+
+def make_drifting(n_entries: int = 3000, *, seed: int = 0) -> ObservedMatrix:
+    """Return entries whose columns rise or fall by 4 within a year."""
+    rng = np.random.default_rng(seed)
+    cells = rng.permutation(100 * 50)[:n_entries]
+    rows, columns = np.divmod(cells, 50)
+    days = rng.integers(0, 365, n_entries)
+    rising = np.where(columns % 2 == 0, 1.0, -1.0)
+    values = rising * 4.0 * (days / 365 - 0.5) + 0.3 * rng.standard_normal(n_entries)
+    return ObservedMatrix.from_entries(rows, columns, values, SCALE, times=10**9 + DAY * days)
+
+
+def split(matrix: ObservedMatrix) -> tuple[ObservedMatrix, ObservedMatrix]:
+    held_out = np.arange(matrix.n_entries) % 5 == 0
+    return matrix.take_entries(~held_out), matrix.take_entries(held_out)
+
+
+def test_a_component_is_the_shrunk_mean_near_a_time() -> None:
+    rows, columns = np.array([0, 0, 1]), np.array([0, 1, 0])
+    times, residuals = np.array([0, 10, 10]), np.array([1.0, 3.0, -5.0])
+    component, keys = build_component("row", 10.0, rows, columns, times, residuals, None)
+    component = component._replace(shrinkage=2.0)
+    found = component.evaluate(np.array([0, 0, 1, 0, 2, 0]), np.zeros(6, int), np.array([0, 10, 10, 1000, 0, NO_TIME]))
+    expected = [(1 + 3 / 2) / (1.5 + 2), (3 + 1 / 2) / (1.5 + 2), -5 / 3, 0.0, 0.0, 0.0]
+    assert np.allclose(found, expected)
+    assert np.array_equal(component.evaluate_keys(2.0)[keys], component.evaluate(rows, columns, times))
+
+
+def test_weights_count_in_a_component() -> None:
+    rows = columns = np.array([0, 0])
+    component, _ = build_component("all", 10.0, rows, columns, np.array([0, 1]), np.array([1.0, 4.0]), np.array([1, 2]))
+    at = np.array([0])
+    assert component._replace(shrinkage=1.0).evaluate(at, at, at)[0] == pytest.approx(9 / 4)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda times: Means(times=times),
+        lambda times: ALS(latent_size=2, epochs=4, times=times),
+        pytest.param(
+            lambda times: OrdinalDMF(
+                hidden_sizes=(16,),
+                latent_size=4,
+                epochs=8,
+                views=2,
+                bins=8,
+                linear_iterations=4,
+                device="cpu",
+                times=times,
+            ),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["means", "als", "dmf-o"],
+)
+def test_models_follow_columns_that_move(make: Any) -> None:
+    train, test = split(make_drifting())
+    static, moving = make(None).fit(train), make("auto").fit(train)
+    assert evaluate(moving, test)[-1].rmse < 0.8 * evaluate(static, test)[-1].rmse
+    before, after = (moving.predict([0], [0], at=10**9 + day * DAY)[0] for day in (20, 345))
+    assert after > before + 1
+
+
+@pytest.fixture(scope="module")
+def ordinal() -> OrdinalDMF:
+    """A model of levels that drift; its predictions have distributions."""
+    matrix = make_drifting()
+    rows, columns, values = matrix.entries()
+    levels = np.clip(np.round(values + 3), 1, 5)
+    drifting = ObservedMatrix.from_entries(rows, columns, levels, Scale(levels=[1, 2, 3, 4, 5]), times=matrix.times)
+    settings: dict[str, Any] = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 3, "views": 2, "device": "cpu"}
+    model = OrdinalDMF(**settings, linear_iterations=4, times="auto").fit(drifting)
+    assert model.has_drift
+    return model
+
+
+@pytest.mark.parametrize("at", [None, 10**9, [10**9, 10**9 + 300 * DAY, 10**9 + 100 * DAY]], ids=["now", "one", "each"])
+def test_distributions_drift_as_predictions_do(ordinal: OrdinalDMF, at: Any) -> None:
+    pairs = [0, 1, 2], [0, 1, 2]
+    predicted, found = ordinal.predict(*pairs, at=at), ordinal.predict_distribution(*pairs, at=at)
+    assert np.allclose(found @ ordinal.support_, predicted, atol=0.01 * 4 + 1e-6)
+    assert np.allclose(found.sum(axis=1), 1)
+    assert np.array_equal(ordinal.scores(*pairs, at=at), predicted)
+    lower, upper = ordinal.predict_interval(*pairs, at=at)
+    assert np.all((lower <= predicted + 0.5) & (predicted - 0.5 <= upper))
+    median = ordinal.support_[(np.cumsum(found, axis=1) < 0.5).sum(axis=1)]
+    assert np.array_equal(ordinal.predict_levels(*pairs, at=at, metric="mae"), median)
+
+
+def test_unknown_pairs_drift_too(ordinal: OrdinalDMF) -> None:
+    early, late = (
+        ordinal.predict_distribution([0, 999], [0, 0], at=10**9 + day * DAY, unknown="fallback") @ ordinal.support_
+        for day in (20, 345)
+    )
+    assert np.all(late > early + 0.5)
+
+
+def test_a_completion_is_what_is_predicted(ordinal: OrdinalDMF) -> None:
+    whole = ordinal.complete(at=10**9)
+    rows, columns = np.nonzero(np.isnan(ordinal.entries_.train.to_array()))
+    labels = ordinal.row_labels_[rows], ordinal.column_labels_[columns]
+    assert np.allclose(whole[rows, columns], ordinal.predict(*labels, at=10**9))
+    assert not np.allclose(whole, ordinal.complete(at=10**9 + 300 * DAY))
+    assert np.array_equal(ordinal.complete_frame(at=10**9)["value"].to_numpy(), whole[rows, columns])
+
+
+@pytest.mark.parametrize("rank_by", ["value", "relevance"])
+def test_recommended_values_are_predictions(ordinal: OrdinalDMF, rank_by: Any) -> None:
+    at = 10**9 + 100 * DAY
+    best = ordinal.recommend([0, 1], 5, rank_by=rank_by, at=at)
+    pairs = np.repeat([0, 1], 5), best.labels.ravel()
+    assert np.allclose(best.values.ravel(), ordinal.predict(*pairs, at=at))
+    assert best.distribution is not None
+    assert np.allclose(best.distribution.reshape(10, 5), ordinal.predict_distribution(*pairs, at=at))
+    folded = ordinal.fold_in([3, 4], [5, 1])
+    some = folded.recommend(5, rank_by=rank_by, at=at)
+    assert np.allclose(some.values, folded.predict(some.labels, at=at))
+    if rank_by == "value":
+        whole = ordinal.complete(at=at)[:2]
+        whole[~np.isnan(ordinal.entries_.train.to_array()[:2])] = -np.inf
+        assert np.allclose(best.values, -np.sort(-whole, axis=1)[:, :5])
+
+
+def test_the_probability_of_liking_is_that_of_the_distribution_then(ordinal: OrdinalDMF) -> None:
+    rows = np.array([0, 1])
+    for asked in (ordinal, ordinal.fold_in([3, 4], [5, 1])):
+        likings = {}
+        for at in (10**9, 10**9 + 300 * DAY):
+            options: dict[str, Any] = {"rank_by": "relevance", "relevant": 4, "at": at}
+            best = asked.recommend(5, **options) if asked is not ordinal else ordinal.recommend(rows, 5, **options)
+            assert best.distribution is not None
+            assert best.liked is not None
+            assert np.allclose(best.liked, best.distribution[..., 3:].sum(axis=-1), atol=1e-6)
+            likings[at] = dict(zip(best.labels.ravel().tolist(), best.liked.ravel().tolist(), strict=True))
+        early, late = likings.values()
+        assert any(early[label] != late[label] for label in early.keys() & late.keys()) or early.keys() != late.keys()
+
+
+def test_columns_that_rise_are_liked_more_later() -> None:
+    model = Means(times="auto", presence="ease").fit(make_drifting())
+    orders = []
+    for day in (20, 345):
+        ranker = model.make_ranker("relevance", 1.0, 10**9 + day * DAY)
+        keys = ranker.rank_block(np.arange(3), slice(0, 50))
+        columns = np.tile(np.arange(50), (3, 1))
+        chances = ranker.read_chances(np.arange(3), columns, keys)
+        assert chances.liked is not None
+        assert chances.presence is not None
+        orders.append(chances.liked)
+        assert np.allclose(
+            np.log(chances.presence) + ranker.relevance.presence.liking_weight * np.log(chances.liked), keys
+        )
+    assert np.all((orders[1] > orders[0])[:, ::2])
+    assert np.all((orders[1] < orders[0])[:, 1::2])
+
+
+def test_folded_rows_drift_in_all_they_predict(ordinal: OrdinalDMF) -> None:
+    folded = ordinal.fold_in([3, 4], [5, 1])
+    for at in (10**9, 10**9 + 300 * DAY):
+        predicted = folded.predict([0, 1], at=at)
+        assert np.allclose(folded.predict_distribution([0, 1], at=at) @ ordinal.support_, predicted, atol=0.05)
+        assert np.array_equal(folded.predict_levels([0, 1], at=at), np.floor(predicted + 0.5))
+        assert np.all(folded.predict_interval([0, 1], at=at).lower <= predicted + 0.5)
+
+
+def test_nothing_changes_without_dates_or_without_asking() -> None:
+    matrix = make_drifting(400)
+    undated = ObservedMatrix.from_entries(*matrix.entries(), SCALE)
+    rows, columns, _ = matrix.entries()
+    expected = ALS(latent_size=2, epochs=3).fit(undated).predict(rows, columns)
+    assert np.array_equal(ALS(latent_size=2, epochs=3).fit(matrix).predict(rows, columns), expected)
+    asked = ALS(latent_size=2, epochs=3, times="auto").fit(undated)
+    assert not asked.has_drift
+    assert np.array_equal(asked.predict(rows, columns, at="2020-01-01"), expected)
+
+
+def test_a_time_is_refused_by_a_model_without_times() -> None:
+    matrix = make_drifting(400)
+    for ask in (lambda m: m.predict([0], [0], at="2020-01-01"), lambda m: m.recommend(0, at="2020-01-01")):
+        with pytest.raises(BadSetting, match="times"):
+            ask(Means().fit(matrix))
+    model = Means(times="auto").fit(matrix)
+    for wrong in ("soon", [1, 2], "12345"):
+        with pytest.raises(ValueError, match=r"date|time"):
+            model.predict([0], [0], at=wrong)
+    assert np.array_equal(
+        model.predict([0, 1], [0, 1], at=[10**9, 10**9 + DAY]),
+        [
+            model.predict([0], [0], at=10**9)[0],
+            model.predict([1], [1], at=10**9 + DAY)[0],
+        ],
+    )
+
+
+def test_random_dates_teach_nothing_much() -> None:
+    rng = np.random.default_rng(0)
+    matrix = make_drifting(2000)
+    shuffled = matrix.with_extras(matrix.extras._replace(times=rng.permutation(matrix.times)))  # type: ignore[arg-type]
+    train, test = split(shuffled)
+    with_dates, without = Means(times="auto").fit(train), Means().fit(train)
+    assert evaluate(with_dates, test)[-1].rmse < 1.02 * evaluate(without, test)[-1].rmse
+
+
+@pytest.mark.parametrize("times", [np.full(6, 5), np.full(6, NO_TIME)], ids=["constant", "none"])
+def test_times_that_say_nothing_give_no_drift(times: Any) -> None:
+    given = [None if time == NO_TIME else time for time in times.tolist()]
+    matrix = ObservedMatrix.from_entries([0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1], range(6), SCALE, times=given)
+    assert learn_drift(matrix) is None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for settings in ({}, {"times": "auto"}, {"times": "auto", "half_life": "9d"} if times[0] == 5 else {}):
+            assert not Means(**settings).fit(matrix).has_drift
+    assert ["1970-01-01T00:00:05Z" in str(each.message) for each in caught] == ([True] * 2 if times[0] == 5 else [])
+
+
+def test_what_drifts_is_not_exported(ordinal: OrdinalDMF) -> None:
+    with pytest.raises(BadSetting, match="drifts"):
+        make_modules(ordinal)
+
+
+def test_a_stored_model_drifts_alike(tmp_path: Path) -> None:
+    matrix = make_drifting()
+    model = Means(times="auto", presence="ease").fit(matrix)
+    assert model.has_drift
+    model.save(tmp_path / "m.safetensors")
+    again = load(tmp_path / "m.safetensors")
+    rows, columns, _ = matrix.entries()
+    assert np.array_equal(again.predict(rows, columns, at=10**9), model.predict(rows, columns, at=10**9))
+    assert again.recommend(0).labels.tolist() == model.recommend(0).labels.tolist()
+    more = ObservedMatrix.from_entries([999], [0], [1.0], SCALE, times=[2 * 10**9])
+    extended = again.extend(more)
+    assert extended.has_drift
+    folded = again.fold_in([0], [1.0])
+    assert np.array_equal(folded.predict([1, 2], at=10**9), extended.predict([999, 999], [1, 2], at=10**9))
+    assert folded.recommend(3, at=10**9).labels.size == 3
+    assert np.isfinite(extended.predict([999, 0], [1, 1], at=10**9)).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"shares": [1.0]}, {"after_shares": None}, {"components": 3}, {"latest": "now"}],
+    ids=["shares", "after", "components", "latest"],
+)
+def test_a_damaged_drift_is_refused(change: dict[str, Any]) -> None:
+    drift = learn_drift(make_drifting())
+    assert drift is not None
+    assert len(drift.components) > 1
+    content, tensors = drift.pack()
+    again = Drift.unpack(content, tensors)
+    pairs = np.arange(100), np.zeros(100, dtype=int), np.full(100, 10**9 + 300 * DAY)
+    assert np.array_equal(again.evaluate(*pairs), drift.evaluate(*pairs))
+    with pytest.raises(BadModelFile):
+        Drift.unpack(content | change, tensors)
+
+
+def test_a_half_life_weighs_entries_by_age() -> None:
+    matrix = make_drifting()
+    rows, columns, _ = matrix.entries()
+    latest = Means(half_life="30d").fit(matrix)
+    rising = columns % 2 == 0
+    gap = latest.predict(rows[rising], columns[rising]).mean() - latest.predict(rows[~rising], columns[~rising]).mean()
+    assert gap > 1.5
+    with pytest.raises(BadSetting, match="dates"):
+        Means(half_life="30d").fit(ObservedMatrix.from_entries(rows, columns, matrix.values, SCALE))
+    with pytest.raises(BadSetting, match="duration"):
+        Means(half_life="soon")
+
+
+def make_moods(n_rows: int = 80) -> ObservedMatrix:
+    """Return rows of 20 entries within an hour of their own day; even rows rise by 4 meanwhile, odd ones fall."""
+    rng = np.random.default_rng(0)
+    rows, place = np.repeat(np.arange(n_rows), 20), np.tile(np.arange(20), n_rows)
+    columns = np.concatenate([rng.permutation(40)[:20] for _ in range(n_rows)])
+    values = np.where(rows % 2 == 0, 1.0, -1.0) * (place / 5 - 2) + 0.3 * rng.standard_normal(rows.size)
+    times = 10**9 + DAY * rng.integers(0, 365, n_rows)[rows] + 180 * place
+    return ObservedMatrix.from_entries(rows, columns, values, SCALE, times=times)
+
+
+@pytest.mark.parametrize("with_validation", [True, False])
+def test_recent_entries_of_a_row_say_how_it_goes_on(with_validation: bool) -> None:
+    parts = split_last(make_moods(), n=2, validation=2)
+    validation = parts.validation if with_validation else None
+    moving, static = (Means(times=times).fit(parts.train, validation) for times in ("auto", None))
+    assert evaluate(moving, parts.test)[-1].rmse < 0.9 * evaluate(static, parts.test)[-1].rmse
+    assert moving._fitted is not None
+    drift = moving._fitted.drift
+    assert drift is not None
+    later = drift.ends[:2] + 100 * DAY
+    assert np.allclose(moving.predict([0, 1], [0, 0], at=later), static.predict([0, 1], [0, 0]), atol=0.2)
+
+
+def test_recent_entries_of_a_folded_row_count() -> None:
+    train = split_last(make_moods(), n=2, validation=0).train
+    model = Means(times="auto").fit(train)
+    place = np.arange(18)
+    times = 10**9 + 400 * DAY + 180 * place
+    values = place / 5 - 2
+
+    def predict(values: Any, times: Any) -> float:
+        return float(model.fold_in(place, values, times=times).predict([30], at=10**9 + 400 * DAY + 180 * 17)[0])
+
+    rising, falling = predict(values, times), predict(-values, times)
+    assert rising > predict(values, None) + 0.3
+    assert falling < predict(-values, None) - 0.3
+    assert rising > falling
+    more = [
+        ObservedMatrix.from_entries([row] * 18, place, sign * values, SCALE, times=times)
+        for row, sign in ((998, -1), (999, 1))
+    ]
+    extended, end = model.extend(more[0]).extend(more[1]), int(times[-1])
+    assert np.allclose(extended.predict([999, 998], [30, 30], at=end), [rising, falling])
+    left = extended.forget(rows=[998])
+    assert left.predict([999], [30], at=end)[0] == pytest.approx(rising)
+    for other in (extended, left):
+        assert np.array_equal(other.predict([0], [30], at=end), model.predict([0], [30], at=end))
+    both = model.fold_in_many([(place, values, times), (place, -values, times), ([1], [0.0], None)])
+    assert np.allclose(both.predict([30], at=int(times[-1]))[:2, 0], [rising, falling])
+
+
+def test_ages_are_relative_to_the_span_of_a_row() -> None:
+    times, rows = np.array([0, 50, 100, 7, 7]), np.array([0, 0, 0, 2, 2])
+    assert np.allclose(fade_by_age(times, rows, 4.0), [1 / 16, 1 / 4, 1, 1, 1])
+
+
+def make_fashions() -> ObservedMatrix:
+    """Return entries of rows that take columns 0 to 9 in the first half of a year and 10 to 19 in the second."""
+    rng = np.random.default_rng(0)
+    rows, columns, times = [], [], []
+    for row in range(200):
+        day = int(rng.integers(0, 360))
+        for column in rng.permutation(10)[:4].tolist():
+            rows.append(row)
+            columns.append(column + (10 if day >= 180 else 0))
+            times.append(10**9 + DAY * day)
+    return ObservedMatrix.from_interactions(rows, columns, times=times)
+
+
+def test_popularity_follows_fashion() -> None:
+    clicks = make_fashions()
+    recency = learn_recency(clicks)
+    assert recency is not None
+    model = Means(times="auto").fit(clicks)
+    empty = model.fold_in([0]).recommend(3, include_observed=True).labels
+    assert empty.size == 3
+    later, before = (model.rankers_._find_popularity(at) for at in (None, 10**9))
+    assert later[10:].min() > later[:10].max()
+    assert before[:10].min() > before[10:].max()
+    assert model.recommend(0, at=10**9).labels.size == 10
+
+
+def test_a_negative_power_of_popularity_counts_entries_of_any_age() -> None:
+    rankers = Means(times="auto").fit(make_fashions()).rankers_
+    assert rankers.presence is not None
+    for power in (-0.3, 0.3):
+        presence = replace(rankers.presence, popularity_power=power)
+        recent, static = (Rankers(rankers.entries, presence, "relevance", each) for each in (rankers.recency, None))
+        assert np.array_equal(recent.factors, static.factors) == (power < 0)
+
+
+@pytest.mark.parametrize("at", [0, 10**10], ids=["before", "after"])
+def test_popularity_far_from_all_entries_is_that_of_the_nearest(at: int) -> None:
+    entries = Means(times="auto").fit(make_fashions()).entries_
+    assert entries.train.times is not None
+    end = entries.train.times.min() if at == 0 else entries.train.times.max()
+    recency = Recency(3.0 * DAY, 0)
+    assert np.allclose(recency.count_entries(entries, at), recency.count_entries(entries, int(end)))
+
+
+def test_ages_of_added_entries_count() -> None:
+    model = Means(times="auto").fit(make_fashions())
+    times = [10**9 + 800 * DAY] * 5
+    more = model.extend(ObservedMatrix.from_interactions(range(900, 905), [0] * 5, times=times))
+    counts = Recency(30.0 * DAY, 0).count_entries(more.entries_)
+    assert counts.argmax() == 0
+    assert counts.sum() == pytest.approx(more.entries_.n_entries)
+
+
+def test_weights_of_times() -> None:
+    assert np.allclose(weigh_times(np.array([0, 10, 20, NO_TIME]), 10, 10.0), [0.5, 1.0, 0.5, 0.5])
+
+
+def test_a_half_life_is_chosen_by_rankings_of_later_entries() -> None:
+    clicks = make_fashions()
+    assert clicks.times is not None
+    is_later = clicks.times >= np.quantile(clicks.times, 0.9)
+    recency = learn_recency(clicks)
+    assert recency is not None
+    assert recency.half_life < 240 * DAY
+    rows = np.unique(clicks.entry_rows[is_later])
+    recent = np.bincount(clicks.by_row.columns, weigh_times(clicks.times, int(clicks.times.max()), recency.half_life))
+    scores = _LaterRows.of(clicks, is_later, 0).score(recent)
+    expected = []
+    for row in rows:
+        columns, later = clicks.by_row.columns[clicks.entry_rows == row], is_later[clicks.entry_rows == row]
+        ranked = [column for column in np.argsort(-recent, kind="stable") if column not in columns[~later]]
+        hits = np.isin(ranked, columns[later])[None]
+        expected.append(score_lists(hits, np.array([later.sum()]), n=10).ndcg[0])
+    assert np.allclose(scores, expected)
+    shuffled = np.random.default_rng(1).permutation(clicks.times)
+    assert learn_recency(clicks.with_extras(clicks.extras._replace(times=shuffled))) is None
