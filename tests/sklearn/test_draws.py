@@ -67,6 +67,22 @@ def test_draws_of_several_gaussians_follow_a_curve() -> None:
     assert slopes["mixture"] == pytest.approx(1.0, abs=0.07)  # of two Gaussians: 0.88
 
 
+@pytest.mark.slow
+def test_draws_of_several_gaussians_keep_the_spread_beside_categories() -> None:
+    """A row is drawn from a Gaussian that has its category; from another, numbers would be extrapolated."""
+    random = np.random.default_rng(2)
+    kind, x = random.integers(3, size=400), random.normal(size=400)
+    y = x + np.exp(0.8 * random.normal(size=400)) + 2.0 * kind + 0.5 * random.normal(size=400)
+    frame = pd.DataFrame({"x": x, "kind": np.array(["a", "b", "c"])[kind], "y": y})
+    gaps = frame.mask(random.random(frame.shape) < 0.3)
+    ratios, correlations = [], []
+    for completed in DMFImputer("mixture", random_state=0).fit(gaps).impute_many(gaps, 4):
+        ratios.append(completed["y"][gaps["y"].isna()].std() / gaps["y"].std())
+        correlations.append(completed["x"].corr(completed["y"]))
+    assert max(ratios) < 1.2
+    assert np.mean(correlations) == pytest.approx(frame["x"].corr(frame["y"]), abs=0.1)
+
+
 def draw_from_factors(**parameters: Any) -> DMFImputer:
     return DMFImputer("bayesian", latent_size=1, epochs=30, random_state=0, **parameters)
 

@@ -146,9 +146,8 @@ class JointDraws(Draws):
         """Return Gaussians drawn from their posterior given the rows of the fit."""
         drawn, (table, weights), completed = self.most_likely, self.rows, None
         for _ in range(int(np.clip(drawn.passes, _LEAST_STEPS, _MOST_STEPS))):
-            parts = drawn.choose_parts(table, random)
-            completed = self._draw_start(drawn, table, parts, random) if completed is None else completed
-            self._draw_round(drawn, table, parts, completed, random)
+            completed = self._draw_start(drawn, table, random) if completed is None else completed
+            parts = self._draw_round(drawn, table, completed, random)
             shrinkage = shrinkage_of(self.gaussians, table)
             drawn = draw_gaussians(completed, parts, len(drawn.parts), shrinkage, random, weights=weights)
         return drawn
@@ -156,17 +155,14 @@ class JointDraws(Draws):
     def _draw_cells(self, drawn: Gaussians, table: FloatArray, random: np.random.Generator) -> FloatArray:
         """Return rows (rows, columns), in their own units, with missing cells drawn from Gaussians."""
         rows = self.units.standardise(TableEntries.of(table)).to_array()
-        parts = drawn.choose_parts(rows, random)
-        completed = self._draw_start(drawn, rows, parts, random)
+        completed = self._draw_start(drawn, rows, random)
         for _ in range(_ROUNDS if self.categories else 0):
-            self._draw_round(drawn, rows, parts, completed, random)
+            self._draw_round(drawn, rows, completed, random)
         return np.asarray(self.units.centres + self.units.spreads * completed)
 
-    def _draw_start(
-        self, drawn: Gaussians, table: FloatArray, parts: IndexArray, random: np.random.Generator
-    ) -> FloatArray:
+    def _draw_start(self, drawn: Gaussians, table: FloatArray, random: np.random.Generator) -> FloatArray:
         """Return rows whose numbers are drawn together, and each category by its expected shares given these."""
-        completed = drawn.draw(table, parts, random)
+        completed = drawn.draw(table, drawn.choose_parts(table, random), random)
         for columns in self.categories:
             completed[:, columns] = table[:, columns]
         for columns in self.categories:
@@ -177,19 +173,19 @@ class JointDraws(Draws):
         return completed
 
     def _draw_round(
-        self,
-        drawn: Gaussians,
-        table: FloatArray,
-        parts: IndexArray,
-        completed: FloatArray,
-        random: np.random.Generator,
-    ) -> None:
-        """Draw the missing numbers given the categories, then each missing category given everything else, in place."""
+        self, drawn: Gaussians, table: FloatArray, completed: FloatArray, random: np.random.Generator
+    ) -> IndexArray:
+        """Draw the missing cells of rows in place; return the Gaussian that each row was drawn from, (rows,).
+
+        The Gaussian and the missing numbers are drawn given the categories, then each missing category given all of
+        these. A Gaussian drawn without the categories could be one that hardly has the category of the row.
+        """
         if self.categories:
             together = np.concatenate(self.categories)
             table = table.copy()
             missing = np.isnan(table)
             table[:, together] = completed[:, together]
+        parts = drawn.choose_parts(table, random)
         completed[:] = drawn.draw(table, parts, random)
         for columns in self.categories:
             for number, part in enumerate(drawn.parts):
@@ -197,6 +193,7 @@ class JointDraws(Draws):
                 if rows.size:
                     shares = self._classify(part, completed[rows], columns)
                     completed[np.ix_(rows, columns)] = self._choose_category(shares, columns, random)
+        return parts
 
     def _classify(self, part: Gaussian, completed: FloatArray, columns: IndexArray) -> FloatArray:
         """Return the probabilities (rows, categories) of a category given all other cells of rows.
