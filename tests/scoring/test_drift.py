@@ -18,7 +18,7 @@ from deepmf.matrix.extras import NO_TIME
 from deepmf.metrics import score_lists
 from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.recency import Recency, _LaterRows, learn_recency, weigh_times
-from deepmf.scoring.drift import Drift, build_component, fade_by_age, learn_drift
+from deepmf.scoring.drift import Drift, build_component, fade_by_age, find_shares, learn_drift
 
 DAY = 86400
 SCALE = Scale(low=-10, high=10)
@@ -56,6 +56,24 @@ def test_weights_count_in_a_component() -> None:
     component, _ = build_component("all", 10.0, rows, columns, np.array([0, 1]), np.array([1.0, 4.0]), np.array([1, 2]))
     at = np.array([0])
     assert component._replace(shrinkage=1.0).evaluate(at, at, at)[0] == pytest.approx(9 / 4)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_shares_are_least_squares_between_0_and_1(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows, columns, times = np.arange(40) % 8, np.arange(40) % 5, 100 * np.arange(40)
+    kinds: Any = [("row", 400.0), ("row", 1600.0), ("column", 1600.0), ("all", 400.0), ("row", 1601.0)]
+    components = [
+        build_component(*kind, rows, columns, times, rng.normal(size=40), None)[0]._replace(shrinkage=1.0)
+        for kind in kinds
+    ]
+    parts = np.column_stack([each.evaluate(rows, columns, times) for each in components])
+    residuals = parts @ rng.normal(0.5, 1.0, 5) + 0.1 * rng.normal(size=40)
+    shares = find_shares(components, residuals, rows, columns, times)
+    # At the minimum no share can move, within its bounds, down the slope of the squares.
+    slopes = parts.T @ (parts @ shares - residuals)
+    assert np.all((shares >= 0) & (shares <= 1))
+    assert np.all((np.abs(slopes) < 1e-6) | ((shares == 0) & (slopes > 0)) | ((shares == 1) & (slopes < 0)))
 
 
 @pytest.mark.parametrize(

@@ -445,10 +445,13 @@ def find_shares(
     components: Sequence[Component], residuals: FloatArray, rows: IndexArray, columns: IndexArray, times: TimeArray
 ) -> FloatArray:
     """Return the shares from 0 to 1 with which components explain the residuals of some entries best."""
-    parts = np.column_stack([each.evaluate(rows, columns, times) for each in components])
-    shares, _ = scipy.optimize.nnls(parts.T @ parts + 1e-9 * np.eye(parts.shape[1]), parts.T @ residuals)
-    bounded: FloatArray = np.minimum(shares, 1.0)
-    return bounded
+    if not components:
+        return np.zeros(0)
+    parts = [each.evaluate(rows, columns, times) for each in components]
+    triangle = np.linalg.qr(np.column_stack([*parts, residuals]), mode="r")  # the same squares, in few lines
+    found = scipy.optimize.lsq_linear(triangle[:, :-1], triangle[:, -1], (0.0, 1.0), method="bvls", max_iter=100)
+    shares: FloatArray = found.x
+    return shares
 
 
 def sample_places(count: int, *, seed: int) -> IndexArray:
@@ -529,7 +532,7 @@ def _learn_fading(
             if error < least:
                 best, least = (kind, shrinkage), error
     kinds = [*chosen] if best is None else [*chosen, best]
-    return best, find_shares(_build_all(kinds, seen), left, *pairs) if kinds else np.zeros(0)
+    return best, find_shares(_build_all(kinds, seen), left, *pairs)
 
 
 def _mark_last(train: ObservedMatrix, dated: IndexArray) -> npt.NDArray[np.bool_]:
