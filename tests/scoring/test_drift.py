@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from deepmf import ALS, Means, ObservedMatrix, OrdinalDMF, Scale, load, split_last
 from deepmf.errors import BadModelFile, BadSetting
-from deepmf.evaluation import evaluate
+from deepmf.evaluation import evaluate, evaluate_ranking
 from deepmf.export.onnx import make_modules
 from deepmf.matrix.extras import NO_TIME
 from deepmf.metrics import score_lists
+from deepmf.recommend.presence_fit import choose_blending
 from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.recency import Recency, _LaterRows, learn_recency, weigh_times
 from deepmf.scoring.drift import Drift, build_component, fade_by_age, find_shares, learn_drift
@@ -182,7 +184,7 @@ def test_the_probability_of_liking_is_that_of_the_distribution_then(ordinal: Ord
 
 def test_columns_that_rise_are_liked_more_later() -> None:
     model = Means(times="auto", presence="ease").fit(make_drifting())
-    orders = []
+    orders, ranks = [], []
     for day in (20, 345):
         ranker = model.make_ranker("relevance", 1.0, 10**9 + day * DAY)
         keys = ranker.rank_block(np.arange(3), slice(0, 50))
@@ -191,11 +193,11 @@ def test_columns_that_rise_are_liked_more_later() -> None:
         assert chances.liked is not None
         assert chances.presence is not None
         orders.append(chances.liked)
-        assert np.allclose(
-            np.log(chances.presence) + ranker.relevance.presence.liking_weight * np.log(chances.liked), keys
-        )
+        ranks.append(keys)
+        assert np.allclose(chances.presence, ranker.relevance.read_presence(np.arange(3), columns))
     assert np.all((orders[1] > orders[0])[:, ::2])
     assert np.all((orders[1] < orders[0])[:, 1::2])
+    assert np.array_equal(*ranks)  # the order by relevance does not move with liking or with times that say nothing
 
 
 def test_folded_rows_drift_in_all_they_predict(ordinal: OrdinalDMF) -> None:
@@ -386,7 +388,7 @@ def test_popularity_follows_fashion() -> None:
     model = Means(times="auto").fit(clicks)
     empty = model.fold_in([0]).recommend(3, include_observed=True).labels
     assert empty.size == 3
-    later, before = (model.rankers_._find_popularity(at) for at in (None, 10**9))
+    later, before = (model.rankers_.find_recent(at) for at in (None, 10**9))
     assert later[10:].min() > later[:10].max()
     assert before[:10].min() > before[10:].max()
     assert model.recommend(0, at=10**9).labels.size == 10
@@ -397,8 +399,69 @@ def test_a_negative_power_of_popularity_counts_entries_of_any_age() -> None:
     assert rankers.presence is not None
     for power in (-0.3, 0.3):
         presence = replace(rankers.presence, popularity_power=power)
-        recent, static = (Rankers(rankers.entries, presence, "relevance", each) for each in (rankers.recency, None))
+        blending = Recency(30.0 * DAY, 0, blends=True)
+        recent, static = (Rankers(rankers.entries, presence, "relevance", each) for each in (blending, None))
         assert np.array_equal(recent.factors, static.factors) == (power < 0)
+
+
+def make_months(*, shuffled: bool) -> ObservedMatrix:
+    """Return rows that take a column of the month about ten times in a year; shuffled: at times that mean nothing."""
+    rng = np.random.default_rng(0)
+    rows, days = np.repeat(np.arange(250), 10), rng.integers(0, 360, 2500)
+    columns = 12 * rng.integers(0, 8, 2500) + days // 30
+    times = 10**9 + DAY * (rng.permutation(days) if shuffled else days)
+    return ObservedMatrix.from_interactions(rows, columns, times=times)
+
+
+@pytest.mark.slow
+def test_recent_popularity_blends_with_scores_only_if_it_ranks_last_entries_better() -> None:
+    parts = split_last(make_months(shuffled=False), n=1, validation=0)
+    dated, undated = (Means(times=times, presence="ease").fit(parts.train) for times in ("auto", None))
+    assert dated.rankers_.recency is not None and dated.rankers_.recency.blends
+    gain = [evaluate_ranking(each, parts.test).model.ndcg for each in (dated, undated)]
+    assert gain[0] > 2 * gain[1]
+    noise = make_months(shuffled=True)
+    recency = Recency(20.0 * DAY, 10**9)
+    model = Means(presence="ease").fit(noise)
+    presence = replace(model.rankers_.presence, popularity_share=1.0)  # type: ignore[type-var]
+    found = choose_blending(recency, presence, model.entries_, model.predictor_, seed=0, device=torch.device("cpu"))
+    assert found == recency
+    rows, block = np.arange(5), slice(0, 90)
+    keys = [
+        Rankers(model.entries_, presence, "relevance", each)
+        .make(model.predictor_, model.entries_.seen_columns, None, None, 10**9)
+        .rank_block(rows, block)
+        for each in (recency, None, recency._replace(blends=True))
+    ]
+    assert np.array_equal(keys[0], keys[1])
+    assert not np.allclose(keys[1], keys[2])
+
+
+@pytest.mark.parametrize("rank_by", ["value", "relevance"])
+def test_each_row_of_a_block_can_have_a_time_of_its_own(rank_by: Any) -> None:
+    matrix = make_drifting()
+    model = Means(times="auto", presence="ease").fit(matrix)
+    fitted = model._fitted
+    assert fitted is not None and fitted.presence is not None
+    presence = replace(fitted.presence, popularity_share=1.0, popularity_power=0.2)
+    model._fitted = replace(fitted, presence=presence, recency=Recency(30.0 * DAY, 0, blends=True))
+    model = model.extend(ObservedMatrix.from_entries([998], [0], [1.0], SCALE, times=[10**9 + 500 * DAY]))
+    model = model.forget(entries=([998], [0]))  # an empty row
+    rows, times = np.array([0, 1, 2, 3, 100]), 10**9 + DAY * np.array([345, 20, 20, 800, 100])
+    keys = model.make_ranker(rank_by, None, times).rank_block(rows, slice(3, 40))
+    for row, time, own in zip(rows, times.tolist(), keys, strict=True):
+        expected = model.make_ranker(rank_by, None, time).rank_block(np.array([row]), slice(3, 40))
+        assert np.allclose(own, expected[0], rtol=1e-5)
+    assert not np.allclose(keys[1], model.make_ranker(rank_by, None, times[0]).rank_block(rows[1:2], slice(3, 40))[0])
+
+
+def test_an_evaluation_makes_a_ranker_for_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, test = split(make_drifting())
+    model, made = Means(times="auto", presence="ease").fit(train), []
+    make_ranker = Means.make_ranker
+    monkeypatch.setattr(Means, "make_ranker", lambda *args: made.append(args) or make_ranker(*args))
+    evaluate_ranking(model, test, relevant=0.0)
+    assert len(made) <= 2
 
 
 @pytest.mark.parametrize("at", [0, 10**10], ids=["before", "after"])
@@ -408,6 +471,17 @@ def test_popularity_far_from_all_entries_is_that_of_the_nearest(at: int) -> None
     end = entries.train.times.min() if at == 0 else entries.train.times.max()
     recency = Recency(3.0 * DAY, 0)
     assert np.allclose(recency.count_entries(entries, at), recency.count_entries(entries, int(end)))
+
+
+def test_entries_count_by_their_age_at_each_of_several_times() -> None:
+    entries, recency = Means(times="auto").fit(make_fashions()).entries_, Recency(25.0 * DAY, 0)
+    times, columns = entries.train.times, entries.train.by_row.columns
+    assert times is not None
+    asked = 10**9 + DAY * np.array([300, 10, 10, 111])
+    sums = np.array([np.bincount(columns, weigh_times(times, at, 25.0 * DAY), minlength=20) for at in asked.tolist()])
+    expected = sums * (times.size / sums.sum(axis=1, keepdims=True))
+    assert np.allclose(recency.count_entries(entries, asked), expected)
+    assert np.allclose(recency.count_entries(entries, int(asked[0])), expected[0])
 
 
 def test_ages_of_added_entries_count() -> None:

@@ -20,7 +20,7 @@ from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import locate
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import DAY, NO_TIME
+from deepmf.matrix.extras import NO_TIME
 from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import ListScores, score_lists, self_information
@@ -177,7 +177,7 @@ def evaluate_ranking(
     The candidates of a row are the columns in which the model knows no entry of this row. Ties go to the column that
     came first, as in `recommend`. Rows without a relevant test entry are left out, and so are test entries that the
     model has seen. Popularity ranks columns by their number of entries. A model that has learned from times ranks the
-    columns of a row for the day of its first test entry.
+    columns of a row at the time of its first test entry.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ def evaluate_ranking(
     drawn = pairs.draw(most_rows, seed=seed)
     lists = _Lists(
         rankings={
-            "model": (type(model).__name__, _rank_by_day(ranking_model, ranker, test, rank_by, level)),
+            "model": (type(model).__name__, _rank_then(ranking_model, ranker, test, rank_by, level)),
             "popularity": (
                 "popularity",
                 lambda rows, columns: np.tile(popularity[columns].astype(float), (len(rows), 1)),
@@ -261,28 +261,17 @@ def evaluate_ranking(
     )
 
 
-def _rank_by_day(
-    model: Model, ranker: Ranker, test: ObservedMatrix, rank_by: RankBy | None, level: float | None
-) -> Rank:
-    """Return the keys of a model: of rows whose test entries have dates for the day of the first one."""
-    rankers = model.rankers_
-    if test.times is None or (rankers.drift is None and rankers.recency is None):
+def _rank_then(model: Model, ranker: Ranker, test: ObservedMatrix, rank_by: RankBy | None, level: float | None) -> Rank:
+    """Return the keys of a model: of a row whose test entries have dates, at the time of the first one."""
+    rankers, latest = model.rankers_, model.entries_.train.times
+    if test.times is None or latest is None or (rankers.drift is None and rankers.recency is None):
         return ranker.rank_block
-    dated = np.flatnonzero(test.times != NO_TIME)
-    first = np.full(len(model.entries_.rows), np.iinfo(np.int64).max)
+    dated, never = np.flatnonzero(test.times != NO_TIME), np.iinfo(np.int64).max
+    first = np.full(len(model.entries_.rows), never)
     rows = model.entries_.rows.find(test.row_labels)[test.entry_rows[dated]]
     np.minimum.at(first, rows[rows >= 0], test.times[dated][rows >= 0])
-    days = np.where(first == np.iinfo(np.int64).max, NO_TIME, first // DAY)
-
-    def rank(rows: IndexArray, columns: slice) -> npt.NDArray[Any]:
-        keys = np.empty((rows.size, columns.stop - columns.start))
-        for day in np.unique(days[rows]).tolist():
-            own = days[rows] == day
-            at = None if day == NO_TIME else int(first[rows[own]].min())
-            keys[own] = model.make_ranker(rank_by, level, at).rank_block(rows[own], columns)
-        return keys
-
-    return rank
+    first[first == never] = latest.max()
+    return lambda rows, columns: model.make_ranker(rank_by, level, first[rows]).rank_block(rows, columns)
 
 
 def choose_relevant(scale: Scale, mean: float) -> float:

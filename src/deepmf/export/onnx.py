@@ -648,6 +648,7 @@ class RelevanceModule(nn.Module):
     co_counts: Tensor
     popularity: Tensor
     raised: Tensor
+    empty_scores: Tensor
     levels: Tensor | None
     lower_ends: Tensor
     edges: Tensor | None
@@ -667,6 +668,9 @@ class RelevanceModule(nn.Module):
         self.register_buffer("co_counts", torch.tensor(ease.co_counts.toarray()))
         self.register_buffer("popularity", torch.tensor(popularity))
         self.register_buffer("raised", torch.tensor(model.rankers_.factors))
+        relevance = model.make_ranker("relevance").relevance
+        assert relevance is not None
+        self.register_buffer("empty_scores", torch.tensor(relevance.empty_scores))
         self.register_buffer("levels", None if levels is None else torch.tensor(levels, dtype=torch.float32))
         ends = np.empty(0) if levels is None else np.maximum(readout.lower_ends(levels), -1e30)  # the first is infinite
         self.register_buffer("lower_ends", torch.tensor(ends, dtype=torch.float32))
@@ -684,10 +688,10 @@ class RelevanceModule(nn.Module):
         """Return the probabilities that entries exist, as `Presence.log_probabilities` does."""
         scores = taken @ self.weights
         scores = torch.cat([scores, ((taken - scores) * self.diagonal) @ self.co_counts.T], dim=1)
-        scores = torch.where(taken.sum(dim=1, keepdim=True) > 0, scores, self.popularity)
         scores = scores + self._presence.popularity_share * self.popularity
         if self._presence.popularity_power:
             scores = scores * self.raised
+        scores = torch.where(taken.sum(dim=1, keepdim=True) > 0, scores, self.empty_scores)
         return torch.sigmoid(self._presence.intercept + self._presence.score_power * make_positive(scores).log())
 
     def _find_thresholds(self, values: Tensor, taken: Tensor) -> Tensor:

@@ -375,9 +375,13 @@ class Model(Estimator):
         return best.describe(entries.column_names, fields, entries.rows[positions])
 
     def make_ranker(self, rank_by: RankBy | None = None, relevant: float | None = None, at: Any = None) -> Ranker:
-        """Return the ranker of the rows, whose `rank_block` gives the keys by which `recommend` ranks columns."""
-        fitted, drift = self._require_fitted(), self.drift_at(at)
-        moment = None if at is None else parse_time(at)
+        """Return the ranker of the rows, whose `rank_block` gives the keys by which `recommend` ranks columns.
+
+        at: a time; an array has a time for each row, and makes a ranker of one block of these rows.
+        """
+        n_times = at.size if isinstance(at, np.ndarray) else None
+        fitted, drift = self._require_fitted(), self.drift_at(at, n_times)
+        moment = None if at is None else parse_time(at) if n_times is None else parse_times(at, n_times).seconds
         return fitted.rankers.make(fitted.predictor, fitted.entries.seen_columns, rank_by, relevant, moment, drift)
 
     def recommend_to(

@@ -41,7 +41,7 @@ from deepmf.models.fitting import (
 )
 from deepmf.models.interactions import InteractionPredictor
 from deepmf.recommend.presence import Presence
-from deepmf.recommend.presence_fit import fit_presence
+from deepmf.recommend.presence_fit import choose_blending, fit_presence
 from deepmf.recommend.ranker import RankBy, choose_order
 from deepmf.recommend.recency import learn_recency
 from deepmf.scoring.drift import learn_drift, sample_places
@@ -329,20 +329,26 @@ class Estimator(ABC):
         kind = getattr(settings, "presence", None)
         if fitted is None or kind is None:
             return
+        folds_in, device = self._areas.covers_new("row"), Runtime(getattr(settings, "device", "cpu")).device
+        recency = fitted.recency
         with limit_threads(getattr(settings, "device", "cpu")), _refuse_unsolvable():
             found = fit_presence(
                 fitted.entries,
                 fitted.predictor,
                 kind,
                 None if validation is None else PlacedEntries(*validation),
-                folds_in=self._areas.covers_new("row"),
+                folds_in=folds_in,
                 seed=settings.seed,
-                device=Runtime(getattr(settings, "device", "cpu")).device,
+                device=device,
             )
+            if recency is not None and found is not None and folds_in:
+                recency = choose_blending(
+                    recency, found, fitted.entries, fitted.predictor, seed=settings.seed, device=device
+                )
         if "presence" not in self._given:
             chosen: dict[str, Any] = {"presence": None if found is None else found.kind}
             self.settings, self.chosen_ = replace(settings, **chosen), self.chosen_ | chosen
-        self._fitted = replace(fitted, presence=found, rank_by=self._choose_rank_by(found))
+        self._fitted = replace(fitted, presence=found, recency=recency, rank_by=self._choose_rank_by(found))
 
     def _learn_drift(self, aligned: ValidationEntries | None, validation: ObservedMatrix | None) -> None:
         """Learn how rows and columns drift with time, if the settings ask for it and the entries have dates.

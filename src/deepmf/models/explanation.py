@@ -147,8 +147,8 @@ def _find_presence_effects(rankers: Rankers, entries: AxisEntries, column: int) 
     """
     presence = rankers.presence
     assert presence is not None
-    popularity = rankers.popularity[[column]]
     parts = presence.model.find_effects(entries, column)
+    popularity = (rankers.popularity if parts.size else rankers.find_recent())[[column]]
     score = parts.sum() if parts.size else popularity[0]
     scores = np.append(score - parts, score)
     scores = presence.add_popularity(scores, popularity, presence.raise_popularity(popularity))

@@ -58,6 +58,7 @@ class DeviceColumns:
             self._presence = relevance.presence.model.send(columns, self._device)
             self._popularity = self._send(relevance.popularity[columns])
             self._factors = self._send(relevance.factors[columns])
+            self._empty_scores = self._send(relevance.empty_scores[columns])
 
     @property
     def n_rows_at_a_time(self) -> int | None:
@@ -94,8 +95,9 @@ class DeviceColumns:
     def _score(self, presence: Presence, encoded: EncodedRows) -> Tensor:
         """Return the scores (rows, columns) of presence, times powers of popularity."""
         scores = self._presence.score(encoded.entries)
-        scores[self._send(encoded.are_empty)] = self._popularity
-        return presence.add_popularity(scores, self._popularity, self._factors)
+        scores = presence.add_popularity(scores, self._popularity, self._factors)
+        scores[self._send(encoded.are_empty)] = self._empty_scores
+        return scores
 
     def _log_liked(
         self, predictor: Predictor, presence: Presence, products: Tensor, rows: IndexArray, thresholds: FloatArray

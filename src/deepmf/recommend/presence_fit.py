@@ -19,10 +19,14 @@ from deepmf.errors import TrainingDiverged
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries, find_spans, locate
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
 from deepmf.recommend.presence import MODELS, Presence, choose_kind, make_positive
 from deepmf.recommend.presence_model import PresenceModel
+from deepmf.recommend.ranker import Rankers
+from deepmf.recommend.ranking import batches
+from deepmf.recommend.recency import Recency, is_better
 from deepmf.recommend.relevance import find_thresholds
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Predictor
@@ -99,6 +103,34 @@ def fit_presence(
     return replace(best, model=MODELS[kind].fit(train, best.model.penalty, best.model.count_weight, device))
 
 
+def choose_blending(
+    recency: Recency, presence: Presence, entries: EntryStore, predictor: Predictor, *, seed: int, device: torch.device
+) -> Recency:
+    """Return a recency that blends with scores if this ranks the last entries of rows better, beyond doubt."""
+    if presence.popularity_share == 0 and presence.popularity_power <= 0:
+        return recency  # scores are not blended with popularity
+    held_out = HeldOut.from_training(entries, predictor, seed, last=True)
+    if held_out is None or held_out.times is None:
+        return recency
+    kind, old = MODELS[presence.kind], presence.model
+    known = replace(presence, model=kind.fit(held_out.train, old.penalty, old.count_weight, device))
+    store, choice = EntryStore.of(held_out.train), _Choice(held_out, device)
+    first = np.full(held_out.n_rows, np.iinfo(np.int64).max)
+    np.minimum.at(first, held_out.lines, held_out.times)
+    blending = recency._replace(blends=True)
+    found = []
+    for each in (recency, blending):
+        rankers = Rankers(store, known, "relevance", each)
+
+        def rank(lines: IndexArray, rankers: Rankers = rankers) -> FloatArray:
+            ranker = rankers.make(held_out.predictor, held_out.visible.take, "relevance", None, first[lines])
+            return choice.measure_keys(lines, ranker.rank_block(lines, choice.candidates))
+
+        parts = batches(np.flatnonzero(choice.n_liked), width=choice.candidates.size)
+        found.append(np.concatenate([rank(lines) for lines in parts]))
+    return blending if is_better(*found) else recency
+
+
 @dataclass(frozen=True)
 class HeldOut:
     """Rows some of whose entries are hidden.
@@ -106,7 +138,7 @@ class HeldOut:
     train: the training matrix without the hidden entries, which presence models are fitted to.
     predictor: a predictor whose only rows are these.
     visible: their other entries, over the trained columns.
-    lines, columns, values: the hidden entries: indices of rows, positions of columns, values.
+    lines, columns, values, times: the hidden entries: indices of rows, positions of columns, values; times if known.
     """
 
     train: ObservedMatrix
@@ -115,6 +147,7 @@ class HeldOut:
     lines: IndexArray
     columns: IndexArray
     values: FloatArray
+    times: TimeArray | None = None
 
     @classmethod
     def from_validation(
@@ -129,8 +162,12 @@ class HeldOut:
         return cls(entries.train, own, entries.row_entries(rows), *hidden)
 
     @classmethod
-    def from_training(cls, entries: EntryStore, predictor: Predictor, seed: int) -> HeldOut | None:
+    def from_training(
+        cls, entries: EntryStore, predictor: Predictor, seed: int, *, last: bool = False
+    ) -> HeldOut | None:
         """Hide a share of the entries of some rows, and encode these from the others; None if there are too few.
+
+        last: hide the latest entries of each row, not random ones.
 
         If the hidden entries are a large share of all entries, all rows and columns are encoded again without them:
         latents that were learned from hidden entries reveal which columns their rows like, and the weight of liking
@@ -143,8 +180,9 @@ class HeldOut:
         all_entries = entries.row_entries(rows)
         counts = np.diff(all_entries.starts)
         lines = np.repeat(np.arange(rows.size), counts)
-        drawn = np.random.default_rng(seed).random(lines.size)
-        place = np.argsort(np.lexsort((drawn, lines))) - all_entries.starts[lines]  # in a random order of the row
+        times = all_entries.extras.times
+        order = -times.astype(float) if last and times is not None else np.random.default_rng(seed).random(lines.size)
+        place = np.argsort(np.lexsort((order, lines))) - all_entries.starts[lines]  # in this order of the row
         hidden = place < np.maximum(np.round(_HIDDEN_SHARE * counts), 1)[lines]
         visible = all_entries.select(~hidden)
         is_kept = np.ones(train.n_entries, dtype=bool)
@@ -162,6 +200,7 @@ class HeldOut:
             lines[hidden],
             all_entries.others[hidden],
             all_entries.values[hidden],
+            None if times is None else times[hidden],
         )
 
     @property
@@ -190,8 +229,8 @@ class _Choice:
     def __init__(self, held_out: HeldOut, device: torch.device) -> None:
         train, self._held_out, self._visible, self._device = held_out.train, held_out, held_out.visible, device
         counts = EntryStore.of(train).column_totals
-        self._candidates = np.sort(np.argsort(-counts, kind="stable")[:_MOST_CANDIDATES])
-        popularity = (counts[self._candidates] + 0.5) / (train.shape[0] + 1.0)
+        self.candidates = np.sort(np.argsort(-counts, kind="stable")[:_MOST_CANDIDATES])
+        popularity = (counts[self.candidates] + 0.5) / (train.shape[0] + 1.0)
         self._popularity = torch.from_numpy(popularity.astype(np.float32)).to(device)
         self.spread = self._measure_spread()
         lines = np.arange(held_out.n_rows)
@@ -199,9 +238,9 @@ class _Choice:
         self._hidden = self._mark(held_out.lines, held_out.columns)
         self._known = self._mark(np.repeat(lines, np.diff(held_out.visible.starts)), held_out.visible.others)
         liked = held_out.values >= thresholds[held_out.lines]
-        self._n_liked = np.bincount(held_out.lines[liked], minlength=held_out.n_rows)
+        self.n_liked = np.bincount(held_out.lines[liked], minlength=held_out.n_rows)
         self._liked = self._mark(held_out.lines[liked], held_out.columns[liked])
-        log_liked = held_out.predictor.log_exceed_block(lines, self._candidates, thresholds, spread=self.spread)
+        log_liked = held_out.predictor.log_exceed_block(lines, self.candidates, thresholds, spread=self.spread)
         self._log_liked = torch.from_numpy(log_liked.astype(np.float32)).to(device)
 
     def fit(self, kind: str) -> Presence:
@@ -235,13 +274,13 @@ class _Choice:
         kept = np.sort(np.argsort(-EntryStore.of(train).column_totals, kind="stable")[:n_columns])
         own, inside = locate(kept, self._visible.others)
         starts = np.concatenate([[0], np.cumsum(inside)])[self._visible.starts]
-        choice, at = copy.copy(self), self._send(np.searchsorted(self._candidates, kept))
+        choice, at = copy.copy(self), self._send(np.searchsorted(self.candidates, kept))
         values, extras = self._visible.values[inside], self._visible.extras.take(inside)
         choice._visible = AxisEntries(starts, own[inside], values, extras=extras)
-        choice._candidates, choice._popularity = np.arange(kept.size), self._popularity[at]
+        choice.candidates, choice._popularity = np.arange(kept.size), self._popularity[at]
         for name in ("_hidden", "_known", "_liked", "_log_liked"):
             setattr(choice, name, getattr(self, name)[:, at])
-        choice._n_liked = choice._liked.sum(dim=1).cpu().numpy()
+        choice.n_liked = choice._liked.sum(dim=1).cpu().numpy()
         return choice, kept
 
     def _send(self, array: npt.NDArray[Any]) -> Tensor:
@@ -295,28 +334,32 @@ class _Choice:
     @cached_property
     def _popularity_ndcg(self) -> FloatArray:
         """The NDCG@10 (rows,) of rankings by popularity."""
-        counted = np.flatnonzero(self._n_liked)
+        counted = np.flatnonzero(self.n_liked)
         if counted.size == 0:
             return np.zeros(1)
-        at = self._send(counted)
-        hits = self._liked[at].gather(1, _find_first(self._popularity.masked_fill(self._known[at], -math.inf), _LENGTH))
-        return score_lists(hits.cpu().numpy(), self._n_liked[counted], n=_LENGTH).ndcg
+        return self.measure_keys(counted, self._popularity.cpu().numpy())
+
+    def measure_keys(self, lines: IndexArray, keys: npt.NDArray[Any]) -> FloatArray:
+        """Return the NDCG@10 (rows,) of rankings by keys (rows, candidates) of some rows."""
+        at = self._send(lines)
+        best = _find_first(self._send(keys).masked_fill(self._known[at], -math.inf), _LENGTH)
+        return score_lists(self._liked[at].gather(1, best).cpu().numpy(), self.n_liked[lines], n=_LENGTH).ndcg
 
     def _score(self, model: PresenceModel) -> Tensor:
-        scores = model.score_all(self._visible, self._candidates, self._device)
+        scores = model.score_all(self._visible, self.candidates, self._device)
         empty = np.flatnonzero(np.diff(self._visible.starts) == 0)
         scores[self._send(empty)] = self._popularity
         return scores
 
     def _list(self, scores: Tensor, length: int, *, by: Tensor | None = None) -> _Lists:
         """Return the best columns, by these scores or others, of the rows that have liked hidden entries."""
-        counted = np.flatnonzero(self._n_liked)
+        counted = np.flatnonzero(self.n_liked)
         at = self._send(counted)
         order = (scores if by is None else by)[at].masked_fill(self._known[at], -math.inf)
         places = _find_largest(order, length)
         taken = (each[at[:, None], places] for each in (scores, self._known, self._log_liked, self._liked))
         scores, are_known, log_liked, are_liked = taken
-        return _Lists(places, scores, are_known, log_liked, are_liked, self._n_liked[counted])
+        return _Lists(places, scores, are_known, log_liked, are_liked, self.n_liked[counted])
 
     def _measure(self, presence: Presence, lists: _Lists, weights: Sequence[float]) -> list[FloatArray]:
         """Return the NDCG@10 (rows,) of rankings by relevance with each of some weights of liking."""
@@ -361,8 +404,8 @@ class _Choice:
 
     def _mark(self, lines: IndexArray, columns: IndexArray) -> Tensor:
         """Return the cells (rows, candidates) of some pairs."""
-        marked = torch.zeros(self._held_out.n_rows, self._candidates.size, dtype=torch.bool, device=self._device)
-        at, found = locate(self._candidates, columns)
+        marked = torch.zeros(self._held_out.n_rows, self.candidates.size, dtype=torch.bool, device=self._device)
+        at, found = locate(self.candidates, columns)
         marked[self._send(lines[found]), self._send(at[found])] = True
         return marked
 

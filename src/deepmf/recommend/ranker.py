@@ -7,6 +7,7 @@ larger is better. A `Ranker` ranks by value, a `RelevanceRanker` by relevance (`
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,10 +15,12 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import ndtr
 
 from deepmf.errors import BadSetting, Hint
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.recency import Recency
@@ -124,9 +127,9 @@ class Ranker:
     def read_chances(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> Chances:
         """Return the probabilities of the columns (rows, n) of each row, which have these keys."""
         relevance, shape = self.relevance, columns.shape
-        distribution = None
+        distribution = predicted = None
+        pairs = np.repeat(rows, shape[1]), columns.ravel()
         if self.predictor.readout.gives_distribution:
-            pairs = np.repeat(rows, shape[1]), columns.ravel()
             predicted = self.predictor.distribution(*pairs)
             if self.drift is not None:
                 predicted = self.drift.shift(predicted, self.predictor.predict(*pairs), *pairs)
@@ -135,7 +138,16 @@ class Ranker:
             return Chances(None, None, distribution)
         lines = np.repeat(np.arange(rows.size), shape[1])
         log_liked = relevance.log_liked_pairs(rows, lines, columns.ravel()).reshape(shape).astype(np.float64)
-        return Chances(self._read_presence(rows, columns, keys, log_liked), np.exp(log_liked), distribution)
+        presence = self._read_presence(rows, columns, keys, log_liked)
+        if self.drift is None:
+            return Chances(presence, np.exp(log_liked), distribution)
+        ends = self.predictor.readout.lower_ends(relevance.encode_rows(rows).thresholds)[lines]
+        if predicted is None:
+            values = self.predictor.readout.units(self.predictor.score_pairs(*pairs))
+            liked = ndtr((self.drift.move_pairs(values, *pairs, clips=False) - ends) / relevance.presence.spread)
+        else:
+            liked = predicted.exceed(ends)
+        return Chances(presence, liked.reshape(shape), distribution)
 
     def _read_presence(
         self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any], log_liked: FloatArray
@@ -146,7 +158,10 @@ class Ranker:
 
 
 class RelevanceRanker(Ranker):
-    """Ranks columns by relevance; keys are its logarithms."""
+    """Ranks columns by relevance; keys are its logarithms.
+
+    The probability of liking does not move with time here: rankings of held-out entries are no better for it.
+    """
 
     relevance: Relevance
 
@@ -261,12 +276,13 @@ class Rankers:
         observed: Observed,
         rank_by: RankBy | None,
         relevant: float | None,
-        at: int | None = None,
+        at: int | TimeArray | None = None,
         drift: DriftAt | None = None,
     ) -> Ranker:
         """Return the ranker of a predictor's rows, whose entries `observed` returns; None is the default order.
 
-        at: the time whose popularity of columns is used; None: the time of the latest entry.
+        at: the time whose popularity of columns is used; None: the time of the latest entry. An array has a time for
+        each row, and makes a ranker of one block of these rows.
         drift: moves values to this time.
         """
         are_interactions = self.entries.scale.is_interactions
@@ -285,20 +301,21 @@ class Rankers:
                     ),
                 )
             return Ranker(predictor, drift=drift)
-        mean = self.entries.train.mean
-        popularity, factors = self.popularity, self.factors
-        if at is not None and self.recency is not None:
-            popularity = self._find_popularity(at)
+        popularity, factors, mean = self.popularity, self.factors, self.entries.train.mean
+        if at is not None and self.recency is not None and self.recency.blends:
+            popularity = self.find_recent(at)
             factors = self._raise_popularity(popularity)
-        relevance = Relevance(predictor, self.presence, observed, popularity, factors, relevant, mean, drift)
+        find_recent = functools.partial(self.find_recent, at)
+        relevance = Relevance(predictor, self.presence, observed, popularity, factors, find_recent, relevant, mean)
         if are_interactions:
             return InteractionRanker(predictor, relevance)
         return (RelevanceRanker if rank_by == "relevance" else Ranker)(predictor, relevance, drift)
 
     @cached_property
     def popularity(self) -> LatentArray:
-        """The share of the rows that have an entry in each column; unknown entries add half an entry."""
-        return self._find_popularity(None)
+        """The share of the rows that have an entry in each column, of recent entries where these blend with scores."""
+        blends = self.recency is not None and self.recency.blends
+        return self.find_recent() if blends else self._share_rows(self.entries.column_totals)
 
     @cached_property
     def factors(self) -> LatentArray:
@@ -315,8 +332,8 @@ class Rankers:
             recent = self._share_rows(self.entries.column_totals)
         return self.presence.raise_popularity(recent)
 
-    def _find_popularity(self, at: int | None) -> LatentArray:
-        """Return the popularity of all columns at a time."""
+    def find_recent(self, at: int | TimeArray | None = None) -> LatentArray:
+        """Return the popularity of all columns at a time, (columns,), or at several, (times, columns)."""
         counts = self.entries.column_totals if self.recency is None else self.recency.count_entries(self.entries, at)
         return self._share_rows(counts)
 

@@ -11,7 +11,7 @@ from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import locate
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import DAY, NO_TIME, TimeArray, fill_weights
+from deepmf.matrix.extras import DAY, NO_TIME, TimeArray, fill_weights, join_extras
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.storage.model_file import read_field, read_number
 
@@ -23,41 +23,70 @@ _MOST_ROWS, _MOST_COLUMNS, _LENGTH = 2000, 1000, 10
 
 
 class Recency(NamedTuple):
-    """The half-life of the popularity of columns, and the time of the latest training entry, in seconds."""
+    """How the popularity of columns depends on time.
+
+    half_life: of the weight of an entry. latest: the time of the latest training entry; both in seconds.
+    blends: whether recent popularity joins the scores of rows with entries; it always ranks columns for rows without.
+    """
 
     half_life: float
     latest: int
+    blends: bool = False
 
-    def count_entries(self, entries: EntryStore, at: int | None = None) -> FloatArray:
+    def count_entries(self, entries: EntryStore, at: int | TimeArray | None = None) -> FloatArray:
         """Return the entries of each column by their age at a time (default: of the latest entry).
 
-        The counts add up to the number of all entries, as they do without ages.
+        Several times give an array (times, columns). The counts of a time add up to the number of all entries.
         """
         train, added = entries.train, entries.added
         kept = np.delete(np.arange(train.n_entries), entries.dropped) if entries.dropped.size else slice(None)
-        parts = [(train.by_row.columns[kept], train.extras.take(kept))]
-        parts += [] if added is None else [(added.columns, added.extras)]
-        dated = [extras.times[extras.times != NO_TIME] for _, extras in parts if extras.times is not None]
-        known = np.concatenate(dated) if dated else np.empty(0, dtype=np.int64)
-        first, last = (int(known.min()), int(known.max())) if known.size else (self.latest, self.latest)
-        # Before the first and after the last entry all weights shrink alike: they must not become 0.
-        moment = last if at is None else min(max(at, first), last)
-        counts, total = np.zeros(len(entries.columns)), 0.0
-        for columns, extras in parts:
-            dates = np.full(columns.size, NO_TIME) if extras.times is None else extras.times
-            weights = fill_weights(extras, columns.size)
-            by_age = weights * weigh_times(dates, moment, self.half_life)
-            counts, total = counts + np.bincount(columns, by_age, minlength=counts.size), total + weights.sum()
-        scaled: FloatArray = counts * (total / max(counts.sum(), 1e-300))
-        return scaled
+        columns, extras = train.by_row.columns[kept], train.extras.take(kept)
+        if added is not None:
+            extras = join_extras([(columns.size, extras), (added.columns.size, added.extras)])
+            columns = np.concatenate([columns, added.columns])
+        times, weights = extras.times, fill_weights(extras, columns.size)
+        dated = np.empty(0, dtype=np.int64) if times is None else times[times != NO_TIME]
+        first, last = (int(dated.min()), int(dated.max())) if dated.size else (self.latest, self.latest)
+        # No date counts as the earliest one. Before the first and after the last entry all weights shrink alike: they
+        # must not become 0.
+        times = np.full(columns.size, first) if times is None else np.maximum(times, first)
+        asked = np.clip(last if at is None else at, first, last)
+        moments, which = np.unique(asked, return_inverse=True)
+        counts = self._sum_by_age(columns, times, weights, moments, len(entries.columns))
+        counts *= weights.sum() / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
+        found: FloatArray = counts[which].reshape(*asked.shape, -1)
+        return found
+
+    def _sum_by_age(
+        self, columns: IndexArray, times: TimeArray, weights: npt.NDArray[Any], moments: TimeArray, n_columns: int
+    ) -> FloatArray:
+        """Return the sums (moments, columns) of weights that halve with each half-life to either side of a moment.
+
+        Each entry is added at its nearest moments; from there, sums fade from moment to moment.
+        """
+        total, next_of = np.zeros((moments.size, n_columns)), np.searchsorted(moments, times)
+        fading = np.exp2(-np.diff(moments) / self.half_life)
+        for nearest, steps in (
+            (next_of, range(1, moments.size)),
+            (next_of - 1, range(moments.size - 2, -1, -1)),
+        ):
+            own = np.flatnonzero((nearest >= 0) & (nearest < moments.size))
+            by_age = weights[own] * np.exp2(-np.abs(moments[nearest[own]] - times[own]) / self.half_life)
+            cells = nearest[own] * n_columns + columns[own]
+            sums = np.bincount(cells, by_age, minlength=total.size).reshape(total.shape)
+            for to in steps:
+                before = to - steps.step
+                sums[to] += fading[min(to, before)] * sums[before]
+            total += sums
+        return total
 
     @classmethod
     def from_dict(cls, content: Any) -> Recency:
         """Return the recency of a model file; impossible content raises `BadModelFile`."""
-        half_life, latest = (read_number(read_field(content, name), "a stored recency") for name in cls._fields)
+        half_life, latest = (read_number(read_field(content, name), "a stored recency") for name in cls._fields[:2])
         if half_life <= 0:
             raise BadModelFile(f"a stored half-life must be above 0; got {half_life:g}")
-        return cls(half_life, int(latest))
+        return cls(half_life, int(latest), bool(read_field(content, "blends")))
 
 
 def weigh_times(times: TimeArray, at: int, half_life: float) -> FloatArray:
@@ -72,7 +101,7 @@ def weigh_times(times: TimeArray, at: int, half_life: float) -> FloatArray:
 def learn_recency(train: ObservedMatrix, *, seed: int = 0) -> Recency | None:
     """Choose the half-life with which earlier entries rank the columns of the latest tenth best, by NDCG@10.
 
-    None if entries have no dates, or if no half-life ranks better than equal weights by a standard error.
+    None if entries have no dates, or if no half-life ranks better than equal weights by two standard errors.
     """
     times = train.times
     if times is None:
@@ -91,10 +120,13 @@ def learn_recency(train: ObservedMatrix, *, seed: int = 0) -> Recency | None:
 
     alike, found = rank(np.inf), [rank(half_life) for half_life in _HALF_LIVES]
     best = int(np.argmax([scores.mean() for scores in found]))
-    gain = found[best] - alike
-    if gain.mean() <= gain.std() / np.sqrt(gain.size):
-        return None
-    return Recency(_HALF_LIVES[best], int(times.max()))
+    return Recency(_HALF_LIVES[best], int(times.max())) if is_better(alike, found[best]) else None
+
+
+def is_better(usual: FloatArray, other: FloatArray) -> bool:
+    """Whether the scores (rows,) of another ranking are better on average, by two standard errors."""
+    gain = other - usual
+    return bool(gain.mean() > 2 * gain.std() / np.sqrt(gain.size))
 
 
 class _LaterRows(NamedTuple):

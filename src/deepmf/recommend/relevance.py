@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import log_ndtr
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
@@ -23,8 +22,7 @@ from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.scale import Scale
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.presence_model import PresenceModel
-from deepmf.scoring.drift import DriftAt
-from deepmf.scoring.predictor import LEAST_PROBABILITY, Positions, Predictor
+from deepmf.scoring.predictor import Positions, Predictor
 
 Observed = Callable[[IndexArray], AxisEntries]  # from positions of rows to their entries
 
@@ -36,11 +34,12 @@ class Relevance:
     ----------
     predictor, presence : the parts of a model.
     observed : maps positions of rows to their entries, over all columns.
-    popularity : the share of the rows that have an entry in each column.
+    popularity : the share of the rows that have an entry in each column: (columns,), or (rows, columns) for the rows of
+        one block.
     factors : popularity to its power.
+    find_recent : returns the popularity that ranks the columns of rows without entries.
     relevant : the smallest value that counts as liked; None: the mean of each row, rounded up to a level.
     mean : the mean of all entries, for rows without entries.
-    drift : moves values to a time; None if they do not depend on it.
     """
 
     def __init__(
@@ -50,12 +49,12 @@ class Relevance:
         observed: Observed,
         popularity: LatentArray,
         factors: LatentArray,
+        find_recent: Callable[[], LatentArray],
         relevant: float | None,
         mean: float,
-        drift: DriftAt | None = None,
     ) -> None:
-        self.predictor, self.presence, self.relevant, self.drift = predictor, presence, relevant, drift
-        self.popularity, self.factors = popularity, factors
+        self.predictor, self.presence, self.relevant = predictor, presence, relevant
+        self.popularity, self.factors, self._find_recent = popularity, factors, find_recent
         self._observed, self._mean = observed, mean
         self._last: tuple[IndexArray, EncodedRows] | None = None
         self._scores: npt.NDArray[Any] | None = None
@@ -66,44 +65,34 @@ class Relevance:
         known.predictor, known._scores = predictor, scores
         return known
 
+    @cached_property
+    def empty_scores(self) -> LatentArray:
+        """The scores of rows without entries: the recent popularity of columns."""
+        recent = self._find_recent()
+        return self.presence.add_popularity(recent, recent, self.presence.raise_popularity(recent))
+
     def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return the scores (rows, columns) of presence, times powers of popularity."""
         encoded = self.encode_rows(rows)
         scores = self.presence.model.score_block(encoded.presence, columns)
+        scores = self.presence.add_popularity(scores, self.popularity[..., columns], self.factors[..., columns])
         if encoded.are_empty.any():
-            scores[encoded.are_empty] = self.popularity[columns]
-        return self.presence.add_popularity(scores, self.popularity[columns], self.factors[columns])
+            empty_scores = np.broadcast_to(self.empty_scores[..., columns], scores.shape)
+            scores[encoded.are_empty] = empty_scores[encoded.are_empty]
+        return scores
 
     def log_liked_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return the logarithms (rows, columns) of the probabilities that values are at least the relevant one."""
         thresholds = self.encode_rows(rows).thresholds
-        if self.drift is None:
-            return self.predictor.log_exceed_block(rows, columns, thresholds, spread=self.presence.spread)
-        places = list_positions(columns)
-        pairs = np.repeat(rows, places.size), np.tile(places, rows.size)
-        return self._log_liked_then(*pairs, np.repeat(thresholds, places.size)).reshape(rows.size, places.size)
+        return self.predictor.log_exceed_block(rows, columns, thresholds, spread=self.presence.spread)
 
     def log_liked_pairs(self, rows: IndexArray, lines: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         """Return `log_liked_block` for pairs (pairs,) of a place in `rows` and a column."""
         if rows.size == 1:
             return self.log_liked_block(rows, columns).reshape(-1)
         thresholds, spread = self.encode_rows(rows).thresholds[lines], self.presence.spread
-        if self.drift is not None:
-            return self._log_liked_then(rows[lines], columns, thresholds)
         found = self.predictor.log_exceed_pairs(rows[lines], columns[:, None], thresholds, spread=spread)
         return found.reshape(-1)
-
-    def _log_liked_then(self, rows: IndexArray, columns: IndexArray, thresholds: FloatArray) -> npt.NDArray[Any]:
-        """Return the same for pairs of positions with thresholds of their own, at the time of the drift."""
-        assert self.drift is not None
-        predictor, ends = self.predictor, self.predictor.readout.lower_ends(thresholds)
-        if predictor.readout.gives_distribution:
-            predicted = predictor.distribution(rows, columns)
-            moved = self.drift.shift(predicted, predictor.predict(rows, columns), rows, columns)
-            return np.log(np.maximum(moved.exceed(ends), LEAST_PROBABILITY))
-        values = predictor.readout.units(predictor.score_pairs(rows, columns))
-        moved_values = self.drift.move_pairs(values, rows, columns, clips=False)
-        return np.asarray(log_ndtr((moved_values - ends) / self.presence.spread))
 
     def read_presence(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the probabilities that entries exist in the columns (rows, n) of each row."""
@@ -115,8 +104,10 @@ class Relevance:
         """Return the scores of presence for the columns (rows, n) of each row, times powers of popularity."""
         encoded = self.encode_rows(rows)
         scores = self.presence.model.score_pairs(encoded.presence, columns)
-        scores[encoded.are_empty] = self.popularity[columns[encoded.are_empty]]
-        return self.presence.add_popularity(scores, self.popularity[columns], self.factors[columns])
+        scores = self.presence.add_popularity(scores, self.popularity[columns], self.factors[columns])
+        if encoded.are_empty.any():
+            scores[encoded.are_empty] = self.empty_scores[columns[encoded.are_empty]]
+        return scores
 
     def encode_rows(self, rows: IndexArray) -> EncodedRows:
         """Return the inputs of the probabilities of some rows; those of the last rows are cached."""

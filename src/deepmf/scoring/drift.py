@@ -239,16 +239,22 @@ class Drift(NamedTuple):
         stages[known] = (gaps >= 0).astype(int) + (gaps >= DAY)
         return stages
 
-    def evaluate_block(self, rows: IndexArray, columns: IndexArray, time: int) -> FloatArray:
-        """Return the drift (rows, columns) of all pairs at one time: a part of the rows plus a part of the columns."""
-        nobody = np.full(1, -1)
-
-        def evaluate(rows: IndexArray, columns: IndexArray) -> FloatArray:
-            rows, columns = np.broadcast_arrays(rows, columns)
-            return self.evaluate(rows, columns, np.full(rows.size, time))
-
-        of_columns = evaluate(nobody, columns) - evaluate(nobody, nobody)  # the drift of all is in both parts
-        return np.asarray(evaluate(rows, nobody)[:, None] + of_columns)
+    def evaluate_block(self, rows: IndexArray, columns: IndexArray, time: int | TimeArray) -> FloatArray:
+        """Return the drift (rows, columns) of all pairs at one time, or at a time for each row."""
+        times, is_of_columns = (
+            np.broadcast_to(time, rows.shape),
+            np.array([c.group == "column" for c in self.components]),
+        )
+        of_rows = self._sum_components(rows, np.full(rows.size, -1), times, ~is_of_columns)
+        total = np.repeat(of_rows[:, None], columns.size, axis=1)
+        for at in np.flatnonzero(is_of_columns).tolist():
+            # The drift of columns is the same for all times of a bin.
+            bins = 2 * find_bins(times, self.components[at].first, self.components[at].width) + (times >= self.latest)
+            _, firsts, which = np.unique(bins, return_index=True, return_inverse=True)
+            pairs = np.tile(columns, firsts.size), np.repeat(times[firsts], columns.size)
+            found = self._sum_components(np.full(pairs[0].size, -1), *pairs, np.arange(is_of_columns.size) == at)
+            total += found.reshape(firsts.size, -1)[which]
+        return total
 
     def fold_in(self, entries: AxisEntries) -> Drift:
         """Return the drift of folded-in rows: of the components of rows, only those that fade."""
@@ -398,8 +404,9 @@ class Drift(NamedTuple):
 
 
 class DriftAt(NamedTuple):
-    """A drift at a time, or at one time for each pair, and the scale within which predictions move.
+    """A drift, and the scale within which predictions move.
 
+    time: one time, or a time for each pair, or for each row of a block.
     rounds: whether predictions are levels.
     known: whether rows, and whether columns, have their own drift; folded-in rows and columns have none.
     """
@@ -421,9 +428,9 @@ class DriftAt(NamedTuple):
     def move_block(
         self, predicted: FloatArray, rows: IndexArray, columns: IndexArray, *, clips: bool = True
     ) -> FloatArray:
-        """Return predictions (rows, columns) at a single time; without clips, they may leave the scale."""
+        """Return predictions (rows, columns) at the time; without clips, they may leave the scale."""
         rows, columns = self._hide(rows, 0), self._hide(columns, 1)
-        moved = predicted + self.drift.evaluate_block(rows, columns, int(self.time))
+        moved = predicted + self.drift.evaluate_block(rows, columns, self.time)
         return self._keep_on_scale(moved) if clips else moved
 
     def shift(
@@ -448,7 +455,8 @@ def find_shares(
     if not components:
         return np.zeros(0)
     parts = [each.evaluate(rows, columns, times) for each in components]
-    triangle = np.linalg.qr(np.column_stack([*parts, residuals]), mode="r")  # the same squares, in few lines
+    # The triangle of a QR decomposition has the same squares, in a few lines.
+    triangle: FloatArray = np.asarray(np.linalg.qr(np.column_stack([*parts, residuals]), mode="r"))
     found = scipy.optimize.lsq_linear(triangle[:, :-1], triangle[:, -1], (0.0, 1.0), method="bvls", max_iter=100)
     shares: FloatArray = found.x
     return shares
