@@ -15,6 +15,7 @@ from deepmf.errors import BadEntries, BadSetting, UnreadableFile
 from deepmf.matrix.entries import EntryStore, forget, plan_forget
 from deepmf.matrix.extras import (
     NO_TIME,
+    SMALLEST_WEIGHT,
     Extras,
     decay_weights,
     format_time,
@@ -107,7 +108,9 @@ def test_a_bad_time_is_named_by_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [[1, 1, -1, 1], [1, 1, np.nan, 1], [1, 1, np.inf, 1], [1, 1], ["a"] * 4], ids=range(5)
+    "given",
+    [*([1, 1, bad, 1] for bad in (-1, np.nan, np.inf, 9e-7, 1e-320, 1.1e6)), [1, 1], ["a"] * 4],
+    ids=range(8),
 )
 def test_weights_that_are_refused(given: Any) -> None:
     with pytest.raises(BadEntries, match="weight"):
@@ -129,8 +132,9 @@ def test_one_time_and_one_duration() -> None:
 
 def test_weights_halve_with_each_half_life() -> None:
     times = np.array([0, 10 * DAY, 20 * DAY, NO_TIME])
-    assert np.allclose(decay_weights(times, "10d"), [0.25, 0.5, 1.0, 0.25])
-    assert np.allclose(decay_weights(times, "10d", at=10 * DAY), [0.5, 1.0, 1.0, 0.5])
+    assert np.allclose(decay_weights(np.full(4, 2.0), times, "10d"), [0.5, 1.0, 2.0, 0.5])
+    assert np.allclose(decay_weights(np.ones(4), times, "10d", at=10 * DAY), [0.5, 1.0, 1.0, 0.5])
+    assert decay_weights(np.ones(4), times, "1h").min() == SMALLEST_WEIGHT
 
 
 def test_entries_keep_their_times_and_weights_in_row_order() -> None:
@@ -220,7 +224,7 @@ def test_a_store_without_times_has_the_first_format(tmp_path: Path) -> None:
     assert '"format": 2' in (tmp_path / "dated.store/manifest.json").read_text()
 
 
-@pytest.mark.parametrize("part, array", [("times", np.full(4, 10**15)), ("weights", np.array([1, -1, 1, 1.0]))])
+@pytest.mark.parametrize("part, array", [("times", np.full(4, 10**15)), ("weights", np.array([1, 1e-9, 1, 1.0]))])
 def test_impossible_parts_of_a_store_are_refused(tmp_path: Path, part: str, array: Any) -> None:
     folder = tmp_path / "m.store"
     build(times=TIMES, weights=[0.1, 0.2, 0.3, 0.4]).write(folder)

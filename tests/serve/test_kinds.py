@@ -118,7 +118,7 @@ def test_kinds_are_read_and_checked(tmp_path: Path, als: ALS) -> None:
         ("view = true", BadSetting),
         ("view = nan", BadSetting),
         ("view = {weight = 2}", BadSetting),
-        ("view = {value = 2, weight = 0}", BadSetting),
+        ("view = {value = 2, weight = 1e-9}", BadSetting),
         ("view = {value = 2, wait = 1}", BadSetting),
     ):
         file.write_text(text)

@@ -214,7 +214,7 @@ Weight = Annotated[
     typer.Option(
         "--weight",
         metavar="NAME",
-        help="Field of the weights of entries; default: all are 1.",
+        help="Field of the weights of entries, from 1e-6 to 1e6; default: all are 1.",
         rich_help_panel=READING,
     ),
 ]

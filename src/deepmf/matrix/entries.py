@@ -50,7 +50,7 @@ def weigh_by_age(matrix: ObservedMatrix, half_life: str | None) -> ObservedMatri
             f"half_life={half_life!r} needs entries with dates",
             hint=Hint("time= names their column", "--time names their column"),
         )
-    weights = decay_weights(matrix.times, half_life) * fill_weights(matrix.extras, matrix.n_entries)
+    weights = decay_weights(fill_weights(matrix.extras, matrix.n_entries), matrix.times, half_life)
     return matrix.with_extras(matrix.extras._replace(weights=weights))
 
 

@@ -19,6 +19,9 @@ NO_TIME = int(np.iinfo(np.int64).min)
 FIRST_TIME = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
 LAST_TIME = int(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp())
 
+# Weights outside this range leave nothing of other entries, or of their own, in sums of floats.
+SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1e6
+
 # Types of the time column of a table.
 TIME_TYPES = ("seconds", "milliseconds", "date", "datetime", "datetime_utc")
 
@@ -31,7 +34,7 @@ class Extras(NamedTuple):
     """The optional time and weight of each entry.
 
     times: Unix seconds, `NO_TIME` for an entry without a date; None where no entry has a date.
-    weights: positive numbers; None where all weights are 1.
+    weights: numbers from `SMALLEST_WEIGHT` to `LARGEST_WEIGHT`; None where all weights are 1.
     """
 
     times: TimeArray | None = None
@@ -116,20 +119,26 @@ def merge_extras(
 
 
 def check_weights(weights: Any, n_entries: int, *, of: str = "entry") -> FloatArray:
-    """Return weights as floats; a weight that is negative or not finite is an error."""
+    """Return weights as floats; each must be 0, or lie between `SMALLEST_WEIGHT` and `LARGEST_WEIGHT`."""
     array = np.asarray(weights if isinstance(weights, np.ndarray | list | tuple) else list(weights))
     if array.dtype.kind not in "fiub":
         raise BadEntries(f"weights must be numbers; got {array.ravel()[:1].tolist()}")
     if array.shape != (n_entries,):
         raise BadEntries(f"there must be one weight per {of}; got the shape {array.shape} for {n_entries}")
     floats: FloatArray = array.astype(np.float64)
-    bad = np.flatnonzero(~(np.isfinite(floats) & (floats >= 0)))
+    bad = np.flatnonzero((floats != 0) & ~are_weights(floats))
     if bad.size:
         raise BadEntries(
-            f"the weight {floats[bad[0]]:g} is not allowed; weights are positive numbers, or 0 to leave the {of} out",
+            f"the weight {floats[bad[0]]:g} is not allowed; weights lie between {SMALLEST_WEIGHT:g} and "
+            f"{LARGEST_WEIGHT:g}, or are 0 to leave the {of} out",
             position=int(bad[0]),
         )
     return floats
+
+
+def are_weights(numbers: ValueArray) -> npt.NDArray[np.bool_]:
+    """Return whether each number is a legal weight, up to the rounding of means and of single precision."""
+    return (numbers >= SMALLEST_WEIGHT * (1 - 1e-6)) & (numbers <= LARGEST_WEIGHT * (1 + 1e-6))
 
 
 # Times
@@ -194,18 +203,18 @@ def format_time(seconds: int) -> str:
     return text.removesuffix("T00:00:00") if text.endswith("T00:00:00") else f"{text}Z"
 
 
-def decay_weights(times: TimeArray, half_life: str, *, at: int | None = None) -> FloatArray:
-    """Return weights that halve with every half-life before `at` (default: the latest time).
+def decay_weights(weights: ValueArray, times: TimeArray, half_life: str, *, at: int | None = None) -> FloatArray:
+    """Return weights that halve with every half-life before `at` (default: the latest time), to `SMALLEST_WEIGHT`.
 
-    An entry without a date is as old as the earliest one; an entry after `at` weighs 1.
+    An entry without a date is as old as the earliest one; an entry after `at` keeps its weight.
     """
     dated = times[times != NO_TIME]
     if dated.size == 0:
-        return np.ones(times.size)
+        return weights.astype(np.float64)
     filled = np.where(times == NO_TIME, dated.min(), times)
     ages = np.maximum((int(dated.max()) if at is None else at) - filled, 0)
-    weights: FloatArray = np.exp2(-ages / parse_duration(half_life))
-    return np.maximum(weights, np.finfo(np.float32).tiny)  # an entry of weight 0 would be absent
+    decayed: FloatArray = np.exp2(-ages / parse_duration(half_life)) * weights
+    return np.maximum(decayed, SMALLEST_WEIGHT)
 
 
 def weigh_new(extras: Extras, half_life: str | None, train: Extras) -> Extras:
@@ -215,8 +224,9 @@ def weigh_new(extras: Extras, half_life: str | None, train: Extras) -> Extras:
     """
     if half_life is None or extras.times is None or train.times is None:
         return extras
-    ages = decay_weights(extras.times, half_life, at=int(train.times.max()))
-    weights = np.where(extras.times == NO_TIME, 1.0, ages) * fill_weights(extras, extras.times.size)
+    weights = fill_weights(extras, extras.times.size)
+    decayed = decay_weights(weights, extras.times, half_life, at=int(train.times.max()))
+    weights = np.where(extras.times == NO_TIME, weights, decayed)
     return extras._replace(weights=weights).simplify()
 
 

@@ -144,7 +144,7 @@ class ObservedMatrix:
         row_labels, column_labels : all labels in the order wanted, also those without an entry (default: the labels of
             the entries, sorted where their type has an order).
         times : time of each entry: Unix seconds or milliseconds, dates, datetimes or ISO texts; None for no date.
-        weights : importance of each entry (default: 1). An entry of weight 0 is left out.
+        weights : importance of each entry, from 1e-6 to 1e6 (default: 1). An entry of weight 0 is left out.
 
         >>> dates = ["2024-05-01", "2024-05-02", None]
         >>> ObservedMatrix.from_entries([1, 1, 2], [1, 2, 1], [5, 3, 4], times=dates).times[:2].tolist()

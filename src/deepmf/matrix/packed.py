@@ -27,7 +27,7 @@ from deepmf.matrix.arrays import (
     count_codes,
     iterate_pieces,
 )
-from deepmf.matrix.extras import FIRST_TIME, LAST_TIME, NO_TIME, PLAIN_EXTRAS, Extras
+from deepmf.matrix.extras import FIRST_TIME, LAST_TIME, NO_TIME, PLAIN_EXTRAS, Extras, are_weights
 from deepmf.matrix.labels import AS_TEXT, Labels
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import ByColumn, ByRow, are_positions
@@ -272,7 +272,7 @@ def check_entries(folder: Path, parts: MatrixParts) -> None:
 
 
 def are_extras_valid(extras: Extras) -> bool:
-    """Whether all times lie in the years 1 to 9999 and all weights are positive and finite."""
+    """Whether all times lie in the years 1 to 9999 and all weights in their range."""
     times, weights = extras
     return (
         times is None
@@ -280,7 +280,7 @@ def are_extras_valid(extras: Extras) -> bool:
             np.all((piece == NO_TIME) | ((piece >= FIRST_TIME) & (piece <= LAST_TIME)))
             for piece in iterate_pieces(times)
         )
-    ) and (weights is None or all(np.all((piece > 0) & np.isfinite(piece)) for piece in iterate_pieces(weights)))
+    ) and (weights is None or all(are_weights(piece).all() for piece in iterate_pieces(weights)))
 
 
 class _Opening:

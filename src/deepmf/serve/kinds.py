@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
+from deepmf.matrix.extras import LARGEST_WEIGHT, SMALLEST_WEIGHT
 from deepmf.models.base import Model
 from deepmf.serve.errors import ApiError
-from deepmf.serve.schemas import LARGEST_WEIGHT, LONGEST_KIND, GivenChange, GivenValue
+from deepmf.serve.schemas import LONGEST_KIND, GivenChange, GivenValue
 
 
 class FeedbackKind(NamedTuple):
@@ -44,10 +45,10 @@ def _read_kind(path: Path, name: str, given: Any) -> FeedbackKind:
             f"{path}: the kind {name!r} is {given!r}; write {name} = 5, or {name} = {{value = 5, weight = 0.5}}"
         )
     found = FeedbackKind(**{field: float(number) for field, number in fields.items()})
-    if not 0 < found.weight <= LARGEST_WEIGHT:
+    if not SMALLEST_WEIGHT <= found.weight <= LARGEST_WEIGHT:
         raise BadSetting(
-            f"{path}: the kind {name!r} has the weight {found.weight:g}; it must be above 0 and at most "
-            f"{LARGEST_WEIGHT:g}"
+            f"{path}: the kind {name!r} has the weight {found.weight:g}; it must lie between "
+            f"{SMALLEST_WEIGHT:g} and {LARGEST_WEIGHT:g}"
         )
     if not 1 <= len(name) <= LONGEST_KIND:
         raise BadSetting(f"{path}: the name of the kind {name!r} must have 1 to {LONGEST_KIND} characters")

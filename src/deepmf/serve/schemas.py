@@ -19,12 +19,11 @@ from pydantic import (
 )
 
 from deepmf.errors import BadSetting
-from deepmf.matrix.extras import NO_TIME, parse_time
+from deepmf.matrix.extras import LARGEST_WEIGHT, NO_TIME, SMALLEST_WEIGHT, parse_time
 
 LONGEST_ID = 1_000  # characters
 LONGEST_KIND = 100  # characters
 SMALLEST_ID, LARGEST_ID = -(2**63), 2**63 - 1  # numeric ids have 64 bits
-LARGEST_WEIGHT = 1e6  # of an entry
 
 # Limits that keep one request within the seconds it may take.
 MAX_ENTRIES = 10_000
@@ -116,7 +115,7 @@ GivenTime = Annotated[
     BeforeValidator(_read_time),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "null"}]}, mode="validation"),
 ]
-GivenWeight = Annotated[float, Field(strict=True, gt=0, le=LARGEST_WEIGHT, allow_inf_nan=False)]
+GivenWeight = Annotated[float, Field(strict=True, ge=SMALLEST_WEIGHT, le=LARGEST_WEIGHT, allow_inf_nan=False)]
 ListedTime = Annotated[
     datetime | None,
     Field(description="When the entry was made; absent without a date.", exclude_if=lambda time: time is None),
