@@ -433,7 +433,7 @@ def test_figures_of_dead_workers_are_dropped(tmp_path: Path) -> None:
 from types import SimpleNamespace
 from deepmf.serve.metrics import ServiceMetrics
 metrics = ServiceMetrics()
-metrics.set_versions(SimpleNamespace(model_version=1, data_version={version}))
+metrics.set_versions(SimpleNamespace(model_version=1, data_version={version}, set_aside={{}}))
 metrics.count_learned(1, 1)
 print(metrics.to_text().decode())
 """

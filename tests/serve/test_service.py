@@ -27,7 +27,8 @@ from deepmf.models.loading import load
 from deepmf.recommend.neighbours import WANTED_RECALL
 from deepmf.serve import service as service_module
 from deepmf.serve.app import create_app
-from deepmf.serve.database import EntryDatabase, open_database
+from deepmf.serve.changes import read_entries
+from deepmf.serve.database import EntryDatabase, encode_id, open_database
 from deepmf.serve.service import Service, ServiceLimits
 from deepmf.serve.writer import EntryWrite
 from deepmf.storage.model_folder import compute_model_digest
@@ -319,3 +320,62 @@ def test_few_columns_are_ranked_exactly(start_client: StartClient, wide: ALS) ->
     client = start_client(wide)
     time.sleep(0.2)
     assert client.get("/v1/model").json()["recall"] is None
+
+
+class Fragile(ALS):
+    """A model that cannot use the entry of Wilma in Cube alone."""
+
+    def extend(self, *given: Any, **named: Any) -> Any:
+        return self._check(super().extend(*given, **named))
+
+    def forget(self, *given: Any, **named: Any) -> Any:
+        return self._check(super().forget(*given, **named))
+
+    @staticmethod
+    def _check(model: Any) -> Any:
+        if read_entries(model, "column", "Cube").keys() == {"Wilma"}:
+            raise TrainingDiverged("latents of new entries are not finite numbers")
+        return model
+
+
+@pytest.mark.slow
+def test_what_remains_prevents_neither_forgetting_nor_starting(
+    start_client: StartClient, tmp_path: Path, ratings: ObservedMatrix, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, film = Fragile(latent_size=2, seed=0).fit(ratings), ratings.column_labels[0]
+    one, two = start_client(model), start_client(model)
+    entries = [{"row": name, "value": 5} for name in ("Wilma", "Betty")]
+    assert one.patch("/v1/columns/Cube/entries", json={"entries": entries}).status_code == 200
+    assert one.put("/v1/rows/Fred/entries", json=body(film)).status_code == 200
+    assert one.delete("/v1/rows/Betty/entries").status_code == 200
+    three = start_client(model)
+    for client in (one, two, three):
+        wait_until(lambda client=client: client.get("/v1/rows/Betty/entries").status_code == 404)
+        shown = client.get("/v1/columns/Cube/entries")  # it is stored, though no prediction uses it
+        assert [entry["row"] for entry in shown.json()["entries"]] == ["Wilma"]
+        assert "deepmf_entries_set_aside 1.0" in client.get("/metrics").text
+        assert client.get("/v1/rows/Fred/entries").status_code == 200
+    assert {"row": "Wilma", "column": "Cube"} in [getattr(record, "fields", None) for record in caplog.records]
+    gone = three.delete(
+        "/v1/rows/Wilma/entries", headers={"if-match": one.get("/v1/rows/Wilma/entries").headers["etag"]}
+    )
+    assert gone.json()["n_forgotten"] == 1
+    for client in (one, two, three):
+        wait_until(lambda client=client: client.get("/v1/columns/Cube/entries").status_code == 404)
+        wait_until(lambda client=client: "deepmf_entries_set_aside 0.0" in client.get("/metrics").text)
+    with closing(sqlite3.connect(tmp_path / "entries.sqlite")) as connection:
+        assert connection.execute("SELECT count(*) FROM entries").fetchone() == (1,)
+
+
+@pytest.mark.slow
+def test_a_stored_weight_out_of_range_is_set_aside(start_client: StartClient, tmp_path: Path, als: ALS) -> None:
+    client, (one, two) = start_client(), als.column_labels_[:2].tolist()
+    for film in (one, two):
+        client.patch("/v1/rows/Wilma/entries", json=body(film))
+    with closing(sqlite3.connect(tmp_path / "entries.sqlite")) as connection, connection:
+        connection.execute("UPDATE entries SET weight = 1e-320 WHERE column_id = ?", (encode_id(one),))
+    again = start_client()
+    assert "deepmf_entries_set_aside 1.0" in again.get("/metrics").text
+    assert again.post("/v1/recommend", json={"row": "Wilma"}).status_code == 200
+    again.put("/v1/rows/Wilma/entries", json=body(one, 4))  # replaces what cannot be used
+    assert "deepmf_entries_set_aside 0.0" in again.get("/metrics").text

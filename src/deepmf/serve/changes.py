@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from deepmf.errors import BadFeatures
+from deepmf.errors import BadFeatures, UserError
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.extras import NO_TIME, Extras
 from deepmf.matrix.feature_encoding import CategoryEncoding, ColumnEncoding
@@ -39,6 +39,8 @@ EntryChanges = Mapping[Pair, Entry | None]  # None forgets an entry
 FeatureValues = Mapping[str, Any]  # by name, as they were given
 FeatureChanges = Mapping[tuple[Axis, Any], FeatureValues | None]  # by axis and label; None forgets them
 
+UNUSABLE = (UserError, ArithmeticError, ValueError)  # how a model refuses entries: ours, and those of the solvers
+
 
 def apply_changes(model: Model, entries: EntryChanges, features: FeatureChanges | None = None) -> Model:
     """Return a model with changed entries and features, without training.
@@ -57,6 +59,31 @@ def apply_changes(model: Model, entries: EntryChanges, features: FeatureChanges 
     if matrix is not None or row_features is not None or column_features is not None:
         model = model.extend(matrix, row_features=row_features, column_features=column_features, conflicts="replace")
     return _forget_empty(model, [*rows, *(bare_rows or ())], [*columns, *(bare_columns or ())])
+
+
+def apply_usable(model: Model, entries: EntryChanges, features: FeatureChanges) -> tuple[Model, dict[Pair, Entry]]:
+    """Apply changes as `apply_changes` does, without the entries that the model cannot use; return these too."""
+    try:
+        return apply_changes(model, entries, features), {}
+    except UNUSABLE:
+        forgotten: EntryChanges = {pair: None for pair, entry in entries.items() if entry is None}
+        return _apply_halves(
+            apply_changes(model, forgotten, features),
+            [(pair, entry) for pair, entry in entries.items() if entry is not None],
+        )
+
+
+def _apply_halves(model: Model, entries: list[tuple[Pair, Entry]]) -> tuple[Model, dict[Pair, Entry]]:
+    """Add entries to a model; divide them as long as they cannot be used, down to single entries."""
+    try:
+        return apply_changes(model, dict(entries)), {}
+    except UNUSABLE:
+        if len(entries) == 1:
+            return model, dict(entries)
+    middle = len(entries) // 2
+    model, unusable = _apply_halves(model, entries[:middle])
+    model, others = _apply_halves(model, entries[middle:])
+    return model, unusable | others
 
 
 def read_entries(model: Model, axis: Axis, label: Any) -> dict[Any, Entry]:

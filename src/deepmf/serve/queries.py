@@ -27,7 +27,7 @@ from deepmf.scoring.drift import DriftAt
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import Unknown
 from deepmf.scoring.predictor import Predictor
-from deepmf.serve.changes import Entry, FeatureValues, check_features, compute_etag, read_entries, read_features
+from deepmf.serve.changes import Entry, FeatureValues, check_features, compute_etag, read_features
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import convert_id, convert_ids, find_label, find_labels, is_visitor, quote_id
 from deepmf.serve.kinds import Kinds, find_kind
@@ -274,8 +274,10 @@ def list_entries(axis: Axis, given: Id, snapshot: Snapshot, _: object = None) ->
     """List the entries of a row or column."""
     store = snapshot.model.entries_
     labels, trained = (store.rows, store.train.rows) if axis == "row" else (store.columns, store.train.columns)
-    label = find_label(given, labels)
-    entries = read_entries(snapshot.model, axis, label)
+    label = convert_id(given, labels)
+    entries = snapshot.read_entries(axis, label)
+    if not entries:
+        find_label(given, labels)
     return EntryList(snapshot, label, label in trained, sorted(entries.items()), compute_etag(entries))
 
 

@@ -18,17 +18,20 @@ from deepmf.matrix.matrix import AREAS, Entries
 from deepmf.models.base import Model
 from deepmf.recommend.neighbours import ColumnNeighbours
 from deepmf.serve.changes import (
+    UNUSABLE,
     Entry,
     EntryChanges,
     FeatureChanges,
     FeatureValues,
     Pair,
     apply_changes,
+    apply_usable,
     collect_features,
     get_axis_features,
     has_features,
     keep_readable,
     list_changed,
+    read_entries,
     read_pairs,
     summarise_features,
 )
@@ -42,6 +45,7 @@ from deepmf.serve.schemas import Axis, ModelResponse, ScaleSummary, Version
 logger = logging.getLogger("deepmf.serve")
 
 _AXES: tuple[Axis, ...] = ("row", "column")
+_MOST_NAMED = 10  # unusable entries in the log
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class Snapshot:
         The index that makes rankings approximate; None while they are exact.
     omissions
         The columns that recommendations leave out.
+    set_aside
+        Entries in the database that the model cannot use.
     """
 
     base: Model
@@ -66,6 +72,7 @@ class Snapshot:
     data_version: int = 0
     neighbours: ColumnNeighbours | None = None
     omissions: Omissions = field(default_factory=Omissions)
+    set_aside: Mapping[Pair, Entry] = field(default_factory=dict)
 
     @classmethod
     def from_model(cls, model: Model) -> Snapshot:
@@ -83,6 +90,12 @@ class Snapshot:
     def now(self) -> int:
         """The time of an entry that is written now without one: the current time if the model's entries have dates."""
         return NO_TIME if self.base.entries_.train.times is None else int(time.time())
+
+    def read_entries(self, axis: Axis, label: Any) -> dict[Any, Entry]:
+        """Return the entries of a row by column, or of a column by row, including those that are set aside."""
+        place = 0 if axis == "row" else 1
+        unused = {pair[1 - place]: entry for pair, entry in self.set_aside.items() if pair[place] == label}
+        return read_entries(self.model, axis, label) | unused
 
     def describe(self, kinds: Kinds | None = None) -> ModelResponse:
         """Return a description of the model, and of the kinds of feedback of its service."""
@@ -129,8 +142,12 @@ def replay(base: Snapshot, transaction: Transaction) -> Snapshot:
     omissions = Omissions(transaction.read_states(), transaction.read_dismissals())
     _check_ids(base.base, "row", omissions.dismissals)
     _check_ids(base.base, "column", omissions.states)
-    model = apply_changes(base.base, entries, features)
-    return replace(base, model=model, data_version=state.data_version, omissions=omissions)
+    model, unusable = apply_usable(base.base, entries, features)
+    for row, column in list(unusable)[:_MOST_NAMED]:
+        logger.warning("a stored entry cannot be used", extra={"fields": {"row": row, "column": column}})
+    if unusable:
+        logger.warning("stored entries are set aside", extra={"fields": {"count": len(unusable)}})
+    return replace(base, model=model, data_version=state.data_version, omissions=omissions, set_aside=unusable)
 
 
 def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
@@ -156,11 +173,20 @@ def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
         entries |= _compare_entries(snapshot, axis, labels, transaction.read_entries_of(axis, labels))
         if get_axis_features(snapshot.model, axis) is not None:
             features |= _compare_features(snapshot, axis, labels, transaction.read_features_of(axis, labels))
+    try:
+        model = apply_changes(snapshot.model, entries, features)
+    except UNUSABLE:
+        return replay(replace(snapshot, model=snapshot.base), transaction)
     return replace(
         snapshot,
-        model=apply_changes(snapshot.model, entries, features),
+        model=model,
         data_version=version,
         omissions=snapshot.omissions.change(states, dismissals),
+        set_aside={
+            (row, column): entry
+            for (row, column), entry in snapshot.set_aside.items()
+            if not {("row", row), ("column", column)} & set(touched)
+        },
     )
 
 

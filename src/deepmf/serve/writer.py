@@ -13,15 +13,17 @@ import numpy.typing as npt
 
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import AREAS
+from deepmf.models.base import Model
 from deepmf.serve.changes import (
+    UNUSABLE,
     Entry,
+    EntryChanges,
     FeatureValues,
     Pair,
     apply_changes,
     check_features,
     compute_etag,
     has_features,
-    read_entries,
     read_features,
     read_pairs,
 )
@@ -30,7 +32,7 @@ from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import are_numbers, convert_id, quote_id, unknown_id
 from deepmf.serve.omissions import ColumnState, Topic
 from deepmf.serve.schemas import MAX_COLUMNS, Axis, Id
-from deepmf.serve.snapshot import Snapshot, catch_up, check_value
+from deepmf.serve.snapshot import Snapshot, catch_up, check_value, replay
 
 RefusedLines = tuple[str, str, list[int]]  # a code, a message, and the lines that it is about
 
@@ -79,7 +81,7 @@ class PendingChanges:
 
     def read_entries(self, axis: Axis, label: Any) -> dict[Any, Entry]:
         """Return the entries of a row or column, pending changes included."""
-        found = read_entries(self.snapshot.model, axis, label)
+        found = self.snapshot.read_entries(axis, label)
         place = 0 if axis == "row" else 1
         for pair, entry in self.entries.items():
             if pair[place] == label:
@@ -90,8 +92,9 @@ class PendingChanges:
 
     def read_pairs(self, pairs: Collection[Pair]) -> list[Entry | None]:
         """Return the entry of each pair, pending changes included; None if there is none."""
+        known: EntryChanges = {**self.snapshot.set_aside, **self.entries}
         found = read_pairs(self.snapshot.model, pairs)
-        return [self.entries.get(pair, entry) for pair, entry in zip(pairs, found, strict=True)]
+        return [known.get(pair, entry) for pair, entry in zip(pairs, found, strict=True)]
 
     def read_features(self, axis: Axis, label: Any) -> dict[str, Any]:
         """Return the features of a row or column as the model encodes them, pending changes included."""
@@ -132,6 +135,7 @@ class PendingChanges:
             label in labels
             or self.features.get((axis, label)) is not None
             or any(pair[place] == label and entry is not None for pair, entry in self.entries.items())
+            or any(pair[place] == label and pair not in self.entries for pair in self.snapshot.set_aside)
         )
 
     def check_learnable(self, axis: Axis, label: Any, changes: Mapping[Any, Entry | None]) -> None:
@@ -547,7 +551,7 @@ def commit_writes(database: EntryDatabase, current: Snapshot, writes: Sequence[W
         receipts = _stage_writes(pending, writes, transaction)
         before, after = pending.snapshot, pending.snapshot
         if not pending.is_empty:
-            model = apply_changes(before.model, pending.entries, pending.features)
+            model = _apply_pending(pending)
             # If another worker serves a newer file, that file may contain any of these entries.
             is_newest = state.model_version == before.model_version
             in_base = read_pairs(before.base, pending.entries)
@@ -562,7 +566,11 @@ def commit_writes(database: EntryDatabase, current: Snapshot, writes: Sequence[W
             )
             transaction.add_live_errors(before.model_version, _measure_live_errors(pending))
             omissions = before.omissions.change(pending.states, pending.dismissals)
-            after = replace(before, model=model, data_version=version, omissions=omissions)
+            if model is None:
+                after = replace(replay(replace(before, model=before.base), transaction), data_version=version)
+            else:
+                set_aside = {pair: entry for pair, entry in before.set_aside.items() if pair not in pending.entries}
+                after = replace(before, model=model, data_version=version, omissions=omissions, set_aside=set_aside)
         receipts = [_set_versions(receipt, after) for receipt in receipts]
         transaction.write_receipts(
             {
@@ -577,6 +585,16 @@ def commit_writes(database: EntryDatabase, current: Snapshot, writes: Sequence[W
         for place, axis in enumerate(("row", "column"))
     )
     return WriteResult(after, receipts, n_learned, n_latents)
+
+
+def _apply_pending(pending: PendingChanges) -> Model | None:
+    """Return the changed model; None if it cannot use the entries that remain once others are forgotten."""
+    try:
+        return apply_changes(pending.snapshot.model, pending.entries, pending.features)
+    except UNUSABLE:
+        if any(content is not None for content in (*pending.entries.values(), *pending.features.values())):
+            raise
+        return None
 
 
 def _stage_writes(
