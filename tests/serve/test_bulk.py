@@ -185,9 +185,22 @@ def test_numeric_ids_are_checked_line_by_line(start_client: StartClient) -> None
         (gzip.compress(b" " * 1_000_000, mtime=0), {"content-encoding": "gzip"}, 413),
         (b"not gzip", {"content-encoding": "gzip"}, 400),
         (gzip.compress(b"{}", mtime=0)[:-9], {"content-encoding": "gzip"}, 400),
+        (gzip.compress(b"{}", mtime=0) + b"more", {"content-encoding": "gzip"}, 400),
+        (2 * gzip.compress(b" " * 600, mtime=0), {"content-encoding": "gzip"}, 413),
+        (gzip.compress(b"{}", mtime=0)[:-8] + bytes(8), {"content-encoding": "gzip"}, 400),
         (b"{}", {"content-encoding": "br"}, 400),
     ],
-    ids=["empty", "too_long", "too_long_unpacked", "not_gzip", "cut_gzip", "unknown_encoding"],
+    ids=[
+        "empty",
+        "too_long",
+        "too_long_unpacked",
+        "not_gzip",
+        "cut_gzip",
+        "bytes_behind",
+        "too_long_members",
+        "wrong_sum",
+        "unknown_encoding",
+    ],
 )
 def test_bodies_have_limits(start_client: StartClient, content: bytes, headers: dict[str, str], status: int) -> None:
     client = start_client(service={"limits": ServiceLimits(bulk_bytes=1_000)})
@@ -196,8 +209,24 @@ def test_bodies_have_limits(start_client: StartClient, content: bytes, headers: 
     assert answer.json()["error"]["message"]
 
 
-def test_number_of_lines_is_limited(client: TestClient) -> None:
-    assert write(client, *[b"{}"] * (MAX_LINES + 1)).status_code == 413
+@pytest.mark.parametrize("line", [b"{}", b""])
+def test_number_of_lines_is_limited(client: TestClient, line: bytes) -> None:
+    assert write(client, *[line] * (MAX_LINES + 2)).status_code == 413
+
+
+def test_all_members_of_a_gzip_file_are_read() -> None:
+    body = gzip.compress(ENTRY + b"\n") + gzip.compress(b"") + gzip.compress(ENTRY.replace(b"A", b"B"))
+    assert parse_bulk(body, "gzip", max_bytes=1_000, key=None).rows == ("A", "B")
+
+
+def test_a_long_line_is_refused_and_the_others_are_read() -> None:
+    escaped = b"\\ud83d\\ude00" * 1_000  # the longest id
+    longest = b'{"row": "%b", "column": "%b", "value": 1}' % (escaped, escaped)
+    body = b"\n".join([ENTRY, b"[%b]" % (b"{}," * 20_000), *[longest] * 30, ENTRY])
+    written = parse_bulk(body, "", max_bytes=len(body), key=None)
+    assert [(code, lines) for code, _, lines in written.refused] == [("too_long", [2])]
+    assert written.lines == (1, *range(3, 34))
+    assert written.rows[5] == "\U0001f600" * 1_000
 
 
 def test_bulk_needs_a_key_before_its_body_is_read(start_client: StartClient, tmp_path: Any) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, groupby
 from typing import Any
 
 import numpy as np
@@ -23,12 +26,15 @@ from deepmf.serve.writer import BulkWrite, GivenEntry, Refusals
 LINES_TYPE = "application/x-ndjson"
 
 _GZIP = 16 + zlib.MAX_WBITS
+_LINE_BYTES = 32 << 10  # two of the longest ids need fewer, however they are escaped
+_PARSED_BYTES = 256 << 10  # at a time: no other thread runs while JSON is parsed
 _EXPORTED_ROWS = 1_000  # at a time
 _LINE = TypeAdapter(EntryLine)
 _ARRAYS = TypeAdapter(list[list[Any]])
 _FIELDS = {"row", "column", "value"}
 _LARGE = 2**53  # whole numbers below are floats, too
 
+_Line = tuple[int, bytes]  # its number and its text
 _PlacedEntry = tuple[Id, Id, GivenEntry]  # of a row and a column
 
 
@@ -45,20 +51,20 @@ def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None, k
         The kinds of feedback.
     """
     content = _decompress(body, encoding, max_bytes)
+    n_lines = content.count(b"\n") + (not content.endswith(b"\n"))
+    if n_lines > MAX_LINES:
+        raise ApiError(413, "too_many_lines", f"{n_lines:,} lines are too many: send at most {MAX_LINES:,} at once")
     numbered = [(number, text) for number, text in enumerate(content.split(b"\n"), 1) if text and not text.isspace()]
-    if len(numbered) > MAX_LINES:
-        raise ApiError(
-            413, "too_many_lines", f"{len(numbered):,} lines are too many: send at most {MAX_LINES:,} at once"
-        )
     if not numbered:
         raise ApiError(422, "invalid", 'the body has no lines; each is {"row":, "column":, "value":}')
     found: list[tuple[int, Id, Id, GivenEntry]] = []
     refusals = Refusals()
-    for (number, text), plain in zip(numbered, _read_plain(numbered), strict=True):
-        try:
-            found.append((number, *(plain or _read_line(text, kinds or {}))))
-        except ApiError as error:
-            refusals.add(error.code, str(error), [number])
+    for group in _group_lines(numbered, refusals):
+        for (number, text), plain in zip(group, _read_plain(group), strict=True):
+            try:
+                found.append((number, *(plain or _read_line(text, kinds or {}))))
+            except ApiError as error:
+                refusals.add(error.code, str(error), [number])
     lines, rows, columns, entries = zip(*found, strict=True) if found else ((), (), (), ())
     return BulkWrite(
         lines=lines,
@@ -71,7 +77,17 @@ def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None, k
     )
 
 
-def _read_plain(numbered: Sequence[tuple[int, bytes]]) -> list[_PlacedEntry | None]:
+def _group_lines(numbered: Sequence[_Line], refusals: Refusals) -> Iterator[list[_Line]]:
+    """Yield lines that are parsed together; refuse those that are too long."""
+    message = f"a line may have at most {_LINE_BYTES:,} bytes"
+    refusals.add("too_long", message, [number for number, text in numbered if len(text) > _LINE_BYTES])
+    lines = [line for line in numbered if len(line[1]) <= _LINE_BYTES]
+    ends = accumulate(len(text) for _, text in lines)
+    for _, group in groupby(zip(lines, ends, strict=True), key=lambda placed: placed[1] // _PARSED_BYTES):
+        yield [line for line, _ in group]
+
+
+def _read_plain(numbered: Sequence[_Line]) -> list[_PlacedEntry | None]:
     """Return the plain entries among lines, which are most of them; None for lines that need a closer look.
 
     All lines are parsed together, each in an array of its own. A line break cannot be part of a string, and a plain
@@ -150,15 +166,16 @@ def _decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:
         return body
     if encoding != "gzip":
         raise ApiError(400, "bad_encoding", f"the Content-Encoding {encoding!r} is not known; use gzip, or none")
-    stream = zlib.decompressobj(wbits=_GZIP)
     try:
-        found = stream.decompress(body, max_bytes + 1)
-    except zlib.error as error:
-        raise ApiError(400, "bad_encoding", "the body is not gzip, though its Content-Encoding is") from error
+        found = gzip.GzipFile(fileobj=io.BytesIO(body)).read(max_bytes + 1)
+    except EOFError as error:
+        raise ApiError(400, "bad_encoding", "the body ends before its gzip stream does") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise ApiError(
+            400, "bad_encoding", "the body is not gzip, or has other bytes behind its gzip stream"
+        ) from error
     if len(found) > max_bytes:
         raise ApiError(413, "too_large", f"the body is longer than {max_bytes:,} bytes after decompression")
-    if not stream.eof:
-        raise ApiError(400, "bad_encoding", "the body ends before its gzip stream does")
     return found
 
 
