@@ -248,8 +248,12 @@ class _Routes:
         rerank: Literal["mmr"] | None = None,
         reasons: int = 0,
         at: Time | None = None,
+        fallback: Literal["popular"] | None = None,
     ) -> Call[RecommendResponse]:
-        """Recommend columns to a row, or to a history or features that are not stored."""
+        """Recommend columns to a row, or to a history or features that are not stored.
+
+        With `fallback="popular"`, popular columns are recommended to a row that is not known or an empty history.
+        """
         body = {
             "row": row,
             **_describe_row(history, features),
@@ -264,6 +268,7 @@ class _Routes:
             "rerank": rerank,
             "reasons": reasons,
             "at": at,
+            "fallback": fallback,
         }
         return Call("POST", "/v1/recommend", RecommendResponse, body)
 

@@ -7,6 +7,7 @@ import pytest
 from fastapi.testclient import TestClient
 from tests.serve.conftest import StartClient
 
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.serve import KeyRing
@@ -65,3 +66,16 @@ def test_a_missing_content_type_is_named(start_client: StartClient, als: ALS) ->
         answer = client.post("/v1/recommend", content=body, headers=headers)
         assert answer.status_code == 422 and answer.json()["error"]["code"] == "content_type"
         assert word in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("is_text", [True, False])
+@pytest.mark.parametrize("n_others", [0, 3])
+def test_examples_do_not_show_the_ids_of_visitors(start_client: StartClient, is_text: bool, n_others: int) -> None:
+    visitors = [f"guest-{number:032x}" if is_text else 2**62 + number for number in (3, 4, 5)]
+    rows = [*visitors, *[f"r{number}" if is_text else number for number in range(n_others)]]
+    pairs = [(row, column) for row in rows for column in (("a", "b") if is_text else (1, 2))]
+    matrix = ObservedMatrix.from_entries(*zip(*pairs, strict=True), [1.0, 2.0] * len(rows))
+    shown = start_client(ALS(latent_size=2, epochs=2).fit(matrix)).get("/openapi.json").text
+    assert "guest-" not in shown
+    assert str(2**62)[:16] not in shown
+    assert n_others == 0 or f'"example":"{"r0" if is_text else 0}"' in shown

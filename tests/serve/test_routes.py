@@ -6,8 +6,10 @@ import os
 import random
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -19,6 +21,7 @@ from tests.waiting import wait_until
 
 from deepmf.datasets import generate
 from deepmf.matrix.features import Features
+from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
@@ -28,6 +31,9 @@ from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.paper.low_rank import OptSpace, RankK
 from deepmf.serve.app import create_app
 from deepmf.serve.database import open_database
+from deepmf.serve.errors import ApiError
+from deepmf.serve.queries import check_history
+from deepmf.serve.schemas import HistoryEntry
 from deepmf.serve.service import Service, ServiceLimits
 from deepmf.storage.model_folder import compute_model_digest
 
@@ -617,7 +623,7 @@ def test_what_a_model_cannot_do_is_said(start_client: StartClient, ratings: Obse
         ({"row": "a", "n": 10**6}, "body.n"),
         ({"row": True}, "body.row"),
         ({"row": "a", "more": 1}, "body.more"),
-        ({"history": []}, "body.history"),
+        ({"history": []}, "history is empty"),
     ],
 )
 def test_bad_bodies_are_refused_in_a_sentence(client: TestClient, body: object, said: str) -> None:
@@ -647,6 +653,44 @@ def test_bad_histories_are_refused(
     answer = client.post("/v1/recommend", json={"history": named})
     assert answer.status_code in (404, 422)
     assert answer.json()["error"]["code"] == code
+
+
+@pytest.mark.parametrize("kind", [ALS, RankK, Means])
+def test_unknown_rows_and_empty_histories_get_popular_columns(
+    start_client: StartClient, ratings: ObservedMatrix, kind: type[Model]
+) -> None:
+    settings: dict[str, Any] = {} if kind is Means else {"latent_size": 2, "epochs": 2}
+    model = kind(**settings).fit(ratings)
+    client, counts = start_client(model), ratings.column_counts
+    order = ratings.column_labels[np.argsort(-counts, kind="stable")].tolist()
+    client.put(f"/v1/columns/{order[0]}/state", json={"visible": False})
+    asked = {"n": 3, "exclude": [order[2]], "reasons": 2, "fallback": "popular"}
+    for row in ({"row": "nobody"}, {"history": []}):
+        found = client.post("/v1/recommend", json={**row, **asked}).json()
+        assert (found["row"], found["rank_by"]) == (row.get("row"), "popularity")
+        columns = [order[1], order[3], order[4]]
+        assert [one["column"] for one in found["best"]] == columns
+        expected = model.scores(["nobody"] * 3, columns, unknown="fallback")
+        np.testing.assert_allclose([one["expected"] for one in found["best"]], expected)
+    among = {"among": order[-3:], "min_entries": int(np.sort(counts)[1]), "n": 9}
+    found = client.post("/v1/recommend", json={"row": "nobody", **asked, "exclude": None, **among}).json()
+    assert [one["column"] for one in found["best"]] == order[-3:-1]
+    known = {"row": ratings.row_labels[0], "n": 5}
+    plain, falling_back = (
+        client.post("/v1/recommend", json=known | more).json() for more in ({}, {"fallback": "popular"})
+    )
+    assert plain == falling_back
+
+
+def test_a_long_history_with_a_duplicate_is_refused_quickly() -> None:
+    labels = Labels(np.arange(40_000), axis="column")
+    store = SimpleNamespace(columns=labels, train=SimpleNamespace(has_values=True))
+    snapshot: Any = SimpleNamespace(model=SimpleNamespace(predicts=("I", "II"), entries_=store))
+    history = [HistoryEntry(column=column, value=3) for column in [*range(40_000), 39_999]]
+    start = time.thread_time()
+    with pytest.raises(ApiError, match="39999 was given twice"):
+        check_history(snapshot, history, None, {})
+    assert time.thread_time() - start < 3
 
 
 def test_a_model_that_cannot_explain_says_so(start_client: StartClient, ratings: ObservedMatrix) -> None:

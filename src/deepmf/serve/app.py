@@ -19,11 +19,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from deepmf.matrix.labels import Labels
 from deepmf.serve.auth import Access, KeyRing, RateLimit
 from deepmf.serve.changes import read_features
 from deepmf.serve.errors import STATUS_MEANINGS, ApiError
 from deepmf.serve.guard import LOOPBACK_HOSTS, Guard
+from deepmf.serve.ids import invent_label, is_visitor
 from deepmf.serve.routes import router
 from deepmf.serve.schemas import EXAMPLE_COLUMNS, EXAMPLE_ROW
 from deepmf.serve.service import Service
@@ -114,9 +114,10 @@ def _fill_examples(app: FastAPI, service: Service) -> None:
         model = service.current.model
         entries = model.entries_
         popular = np.argsort(-entries.column_counts, kind="stable")[:2]
-        columns, row = entries.columns[popular].tolist(), entries.rows[:1].tolist()[0]
+        columns = entries.columns[popular].tolist()
+        new = {axis: str(invent_label(labels)) for axis, labels in (("row", entries.rows), ("column", entries.columns))}
+        row = next((label for label in entries.rows.array.tolist() if not is_visitor(label)), new["row"])
         known = dict(zip((*EXAMPLE_COLUMNS, EXAMPLE_ROW), (columns[0], columns[-1], row), strict=True))
-        new = {axis: _invent_id(labels) for axis, labels in (("row", entries.rows), ("column", entries.columns))}
         value = 1.0 if entries.scale.is_interactions else entries.scale.high
 
         def fill(item: Any) -> Any:
@@ -139,11 +140,6 @@ def _fill_examples(app: FastAPI, service: Service) -> None:
         return description
 
     app.openapi = describe_with_ids  # type: ignore[method-assign]
-
-
-def _invent_id(labels: Labels) -> str:
-    """Return an id that is not among the labels."""
-    return str(labels.array.max() + 1) if labels.array.dtype.kind in "iu" else f"new-{len(labels)}"
 
 
 async def _handle_api_error(_: Request, error: Any) -> JSONResponse:

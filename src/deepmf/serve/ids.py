@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,13 @@ def is_visitor(label: Any) -> bool:
     if isinstance(label, str):
         return re.fullmatch("guest-[0-9a-f]{32}", label) is not None
     return bool(label >= _FIRST_VISITOR)
+
+
+def invent_label(labels: Labels) -> Any:
+    """Return a label that an axis does not have, and that tells nothing about the ids of visitors."""
+    if are_numbers(labels):
+        return int(labels.array[labels.array < _FIRST_VISITOR].max(initial=0)) + 1
+    return next(label for number in count(len(labels)) if (label := f"new-{number}") not in labels)
 
 
 def quote_id(given: Id) -> str:

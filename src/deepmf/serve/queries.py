@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,7 @@ from deepmf.models.base import Model
 from deepmf.models.explanation import Explanation, explain_row
 from deepmf.models.fold_in import FoldedRows
 from deepmf.models.interactions import check_has_values
+from deepmf.recommend.column_choice import choose_columns
 from deepmf.recommend.ranker import RankBy
 from deepmf.recommend.ranking import Ranking
 from deepmf.scoring.drift import DriftAt
@@ -29,7 +31,7 @@ from deepmf.scoring.pairs import Unknown
 from deepmf.scoring.predictor import Predictor
 from deepmf.serve.changes import Entry, FeatureValues, check_features, compute_etag, read_features
 from deepmf.serve.errors import ApiError
-from deepmf.serve.ids import convert_id, convert_ids, find_label, find_labels, is_visitor, quote_id
+from deepmf.serve.ids import convert_id, convert_ids, find_label, find_labels, invent_label, is_visitor, quote_id
 from deepmf.serve.kinds import Kinds, find_kind
 from deepmf.serve.schemas import (
     Axis,
@@ -99,9 +101,13 @@ def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows
     moment = find_moment(request.at, snapshot)
     rank_by: RankBy = request.rank_by or snapshot.model.rankers_.rank_by
     choice = _read_choice(request, snapshot, rank_by, moment)
-    if new_row is not None:
-        row = None
-        best: Ranking = new_row.recommend(request.n, **choice)
+    row = None if request.row is None else convert_id(request.row, entries.rows)
+    is_new = new_row is None and (row is None or row not in entries.rows)
+    if is_new and request.fallback == "popular":
+        best = _rank_popular(entries, request.n, choice)
+        values = _predict_unknown_row(snapshot, best, moment)
+    elif new_row is not None:
+        best = new_row.recommend(request.n, **choice)
         values = _predict_new_row(new_row, entries.columns.positions(best.labels), moment)
     else:
         row = _find_row(request.row, snapshot)
@@ -111,7 +117,7 @@ def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows
         values = replace(values, expected=best.values)
     columns = best.labels.tolist()
     reasons: list[dict[str, Any]] = [{} for _ in columns]
-    if request.reasons:
+    if request.reasons and not is_new:
         found = find_reasons(snapshot, new_row, row, columns[:MAX_EXPLAINED], request.reasons)
         reasons[:MAX_EXPLAINED] = map(_list_reasons, found)
     recommended = [
@@ -134,7 +140,18 @@ def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows
             strict=True,
         )
     ]
-    return RecommendResponse(row=row, rank_by=rank_by, best=recommended, version=snapshot.version)
+    ranked_by = "popularity" if is_new else rank_by
+    return RecommendResponse(row=row, rank_by=ranked_by, best=recommended, version=snapshot.version)
+
+
+def _rank_popular(entries: EntryStore, n: int, choice: Mapping[str, Any]) -> Ranking:
+    """Return the columns with most entries among those of a choice, and their shares of the rows."""
+    names = ("among", "exclude", "min_entries", "where")
+    chosen = choose_columns(entries, **{name: choice[name] for name in names})
+    places = np.arange(chosen.n_columns) if chosen.among is None else chosen.among
+    columns = np.delete(places, chosen.barred)
+    columns = columns[np.argsort(-entries.column_counts[columns], kind="stable")][:n]
+    return Ranking(entries.columns[columns], entries.column_counts[columns] / len(entries.rows))
 
 
 def _read_choice(request: RecommendRequest, snapshot: Snapshot, rank_by: RankBy, moment: int | None) -> dict[str, Any]:
@@ -355,7 +372,7 @@ def check_history(
         raise ApiError(422, "value_missing", "every entry of a history needs a value or a kind")
     values = [1.0 if value is None else value for value in given]  # one interaction
     if len(set(columns)) < len(columns):
-        twice = next(label for at, label in enumerate(columns) if label in columns[:at])
+        twice = next(label for label, count in Counter(columns).items() if count > 1)
         raise ApiError(422, "given_twice", f"column {quote_id(twice)} was given twice")
     off_scale = np.flatnonzero(~snapshot.model.scale_.holds(values))
     if off_scale.size:
@@ -462,6 +479,14 @@ def _predict_known_row(snapshot: Snapshot, row: Any, columns: Sequence[Any], at:
     areas = entries.areas(row_at, column_at)
     drift = snapshot.model.drift_at(at)
     return PredictedPairs.at_positions(snapshot.model.predictor_, row_at, column_at, areas, drift)
+
+
+def _predict_unknown_row(snapshot: Snapshot, best: Ranking, at: int | None) -> PredictedPairs:
+    """Predict recommended columns for a row of which nothing is known."""
+    if not snapshot.model.entries_.train.has_values:
+        return PredictedPairs(best.values, np.full(best.labels.shape, ""), None, None, None, None)
+    rows = [invent_label(snapshot.model.entries_.rows)] * len(best.labels)
+    return PredictedPairs.at_labels(snapshot.model, rows, best.labels.tolist(), "fallback", at)
 
 
 def _predict_new_row(new_row: FoldedRows, columns: IndexArray, at: int | None) -> PredictedPairs:

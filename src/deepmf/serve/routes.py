@@ -160,7 +160,7 @@ async def predict(request: PredictRequest, service: TheService, _: Reader) -> Pr
 async def recommend(request: RecommendRequest, service: TheService, _: Reader) -> RecommendResponse:
     """Recommend columns to a row, or to a history that is not stored; observed columns are left out."""
     batcher = service.slow if request.reasons else service.quick
-    query = ServiceQuery(partial(queries.recommend, request), request.history, request.features)
+    query = ServiceQuery(partial(queries.recommend, request), request.history or None, request.features)
     result: RecommendResponse = await batcher.run(query)
     return result
 

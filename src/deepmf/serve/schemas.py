@@ -551,6 +551,7 @@ class RecommendRequest(RowOrHistory):
 
     model_config = _show_example({"history": _HISTORY, "n": 10, "min_entries": 5, "reasons": 3})
 
+    history: Annotated[list[HistoryEntry], Field(max_length=MAX_ENTRIES)] | None = None
     n: Annotated[int, Field(strict=True, ge=1, le=MAX_RESULTS)] = 10
     among: Annotated[list[RequestId], Field(min_length=1, max_length=MAX_COLUMNS)] | None = None
     exclude: Annotated[list[RequestId], Field(max_length=MAX_COLUMNS)] | None = None
@@ -580,6 +581,16 @@ class RecommendRequest(RowOrHistory):
         default=0, description="Number of entries that explain each of the best ten columns."
     )
     at: AnswerTime = None
+    fallback: Literal["popular"] | None = Field(
+        default=None, description="The answer for a row that is not known or an empty history: popular columns."
+    )
+
+    @model_validator(mode="after")
+    def check_not_empty(self) -> RecommendRequest:
+        """Require entries or features of a new row, unless there is a fallback."""
+        if self.history == [] and self.features is None and self.fallback is None:
+            raise ValueError('the history is empty; "fallback": "popular" recommends popular columns')
+        return self
 
 
 class ExplainRequest(RowOrHistory):
@@ -692,7 +703,7 @@ class RecommendResponse(BaseModel):
     """The recommended columns, best first."""
 
     row: Id | None
-    rank_by: Literal["relevance", "value"]
+    rank_by: Literal["relevance", "value", "popularity"]
     best: list[RecommendedColumn]
     version: Version
 
