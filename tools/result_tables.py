@@ -2,8 +2,8 @@
 
 A table stands between lines like `<!-- table table1 -->` and `<!-- end -->`, a figure within a sentence between
 `<!-- value table1/dmf 20% I -->` and `<!-- end -->` (see `value`). A row whose code has
-changed since it was measured has a dagger, as far as the git history tells. `make format` runs this script; a test
-compares the pages with the results, without the daggers.
+changed since it was measured has a dagger, and so has one whose commit is not in the git history. `make format` runs
+this script; a test compares the pages with the results, without the daggers.
 """
 
 import functools
@@ -110,8 +110,8 @@ def block(kind: str, table: str) -> str:
 
 
 def is_older(commit: str, *models: str) -> bool:
-    """Return whether the code of a model has changed since the commit of a record; no if the commit is unknown."""
-    return any(has_changed_since(commit, MODELS[model].module) is True for model in models)
+    """Return whether the code of a model has changed since the commit of a record, or the commit is unknown."""
+    return any(has_changed_since(commit, MODELS[model].module) for model in models)
 
 
 def older_recipes(records: Iterable[Record]) -> set[str]:
@@ -302,7 +302,7 @@ def _show_coverage(record: Record) -> str:
 
 def _mark_imputer(records: Iterable[Record]) -> str:
     """Return a dagger if the code of the imputer may have changed since a record."""
-    return " †" if any(has_changed_since(each["commit"], IMPUTER) is not False for each in records) else ""
+    return " †" if any(has_changed_since(each["commit"], IMPUTER) for each in records) else ""
 
 
 def imputers_table() -> str:
@@ -346,21 +346,25 @@ RANKED = {"als": "ALS", "dmf-o": "OrdinalDMF", "bayesian": "BayesianMF"}
 ORDERS = ("relevance", "value", "popularity")
 
 
-def recommending_table() -> str:
-    """Return the NDCG@10 of recommendations on MovieLens-1M: the latest of each model, machine and seed."""
-    records = {
+def recommending_records() -> dict[tuple[str, str, int], Record]:
+    """Return the latest measurement of recommendations on MovieLens-1M by model, machine and seed."""
+    return {
         (record["model"], record["gpu"] or "CPU", record["seed"]): record
         for record in benchmarks("recommending")
         if "relevance" in record and record["data"] == "ml-1m"
     }
+
+
+def recommending_table() -> str:
+    """Return the NDCG@10 of recommendations on MovieLens-1M, by model and machine."""
+    records = recommending_records()
     head = ("NDCG@10", "seeds", *ORDERS, "distinct columns", "seconds")
     written = [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
     for model, name in RANKED.items():
         for where in dict.fromkeys(key[1] for key in records if key[0] == model):
             own = [record for key, record in sorted(records.items()) if key[:2] == (model, where)]
-            mark = " †" if any(is_older(record["commit"], model) for record in own) else ""
             ndcg = {order: [record[order]["ndcg"] for record in own] for order in ORDERS}
-            cells = [f"{name}, {where}{mark}", str(len(own))]
+            cells = [f"{name}, {where}{_mark(own)}", str(len(own))]
             cells += [_show_mean(ndcg["relevance"], spread=True), _show_mean(ndcg["value"])]
             cells += [_show_mean(ndcg["popularity"]), _show_range([record["relevance"]["distinct"] for record in own])]
             written.append(f"| {' | '.join([*cells, _show_range([record['fit_seconds'] for record in own])])} |")
@@ -373,7 +377,7 @@ def recommending_areas() -> str:
     written = ["| area | relevance | value | popularity |", "| --- " * 4 + "|"]
     for area in AREAS:
         figures = [_show_mean([record[area][order]["ndcg"] for record in records.values()]) for order in ORDERS]
-        written.append(f"| {area} | {' | '.join(figures)} |")
+        written.append(f"| {area}{_mark(records.values())} | {' | '.join(figures)} |")
     return with_footnote(written, records.values())
 
 
@@ -384,7 +388,8 @@ def reranking_table() -> str:
     for name in ("None", "mmr"):
         own = [record[name] for record in records.values()]
         figures = [_show_mean([each[figure] for each in own]) for figure in ("ndcg", "similarity")]
-        written.append(f"| `{name}` | {' | '.join(figures)} | {_show_range([each['distinct'] for each in own])} |")
+        cells = [f"`{name}`{_mark(records.values())}", *figures, _show_range([each["distinct"] for each in own])]
+        written.append(f"| {' | '.join(cells)} |")
     return with_footnote(written, records.values())
 
 
@@ -396,7 +401,9 @@ def density_table() -> str:
         own = [record for (data, _), record in records.items() if data == title]
         figures = [_show_mean([record["test"][order] for record in own]) for order in ORDERS[:2]]
         density = statistics.mean(record["density"] for record in own)
-        written.append(f"| {title.replace('ml-100k', DATA['ml-100k'])} | {density:.0%} | {' | '.join(figures)} |")
+        written.append(
+            f"| {title.replace('ml-100k', DATA['ml-100k'])}{_mark(own)} | {density:.0%} | {' | '.join(figures)} |"
+        )
     return with_footnote(written, records.values())
 
 
@@ -413,7 +420,9 @@ def ranking_times() -> str:
     ):
         times = record[name]
         cells = [f"{times[order]:.3g}" for order in orders]
-        written.append(f"| {what} | {' | '.join(cells)} | {times['relevance'] / times['without']:.2f} |")
+        written.append(
+            f"| {what}{_mark([record])} | {' | '.join(cells)} | {times['relevance'] / times['without']:.2f} |"
+        )
     return with_footnote(written, [record])
 
 
@@ -442,8 +451,8 @@ def value(asked: str) -> str:
     A mean is asked for by recipe, share of new rows and columns, area and metric (I and rmse unless given), as in
     `table2/dmf-d level_mae` or `table1/dmf 20% II - table1/dmf-o 20% II`; or of the comparison with other libraries by
     task and peer, as in `peers/ml-1m-authors/ordinal rmse`; or of features, as in `features/ml-1m/dmf-o columns 0`,
-    `+` behind a model that reads them; or of another benchmark, as in `benchmarks gpu_fit fit_seconds`. `.3` are its
-    digits, 4 unless given.
+    `+` behind a model that reads them; or of the NDCG@10 on a CPU, as in `recommending/als relevance`; or of another
+    benchmark, as in `benchmarks gpu_fit fit_seconds`. `.3` are its digits, 4 unless given.
     """
     asked, digits = re.sub(r" \.\d\b", "", asked), next(map(int, re.findall(r" \.(\d)\b", asked)), 4)
     if " below " in asked:
@@ -463,6 +472,11 @@ def figure(asked: str) -> float:
         return _peer_figure(*rest.split("/"), *words)
     if kind == "features":
         return _feature_figure(*rest.split("/"), *words)
+    if kind == "recommending":
+        own = [
+            record for (model, where, _), record in recommending_records().items() if (model, where) == (rest, "CPU")
+        ]
+        return statistics.mean(record[words[0]]["ndcg"] for record in own)
     if kind == "benchmarks":
         return measurements()[" ".join(words)]
     share = next((float(word.removesuffix("%")) / 100 for word in words if word.endswith("%")), None)
@@ -536,7 +550,7 @@ def feature_tables() -> str:
 
 def _mark(records: Iterable[Record]) -> str:
     """Return a dagger if records are older than the code they measure."""
-    return " †" if any(is_older(record["commit"], record["model"]) for record in records) else ""
+    return " †" if any(is_older(record["commit"], record.get("model", "als")) for record in records) else ""
 
 
 def _feature_table() -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
 
-# The parts of the package that affect predictions.
-LEARNING = ("deepmf.linalg", "deepmf.models", "deepmf.nn", "deepmf.recommend", "deepmf.scoring", "deepmf.training")
+# What a model imports and what does not affect its predictions.
+NOT_LEARNING = ("deepmf.errors", "deepmf.files", "deepmf.formatting", "deepmf.lazy", "deepmf.plots")
 
 
 def describe_source() -> dict[str, str]:
@@ -45,26 +45,26 @@ def digest(folder: Path = PACKAGE) -> str:
 
 
 @functools.cache
-def has_changed_since(commit: str, module: str) -> bool | None:
-    """Return whether the code of a method has changed since a commit: its module, or learning code that it imports.
+def has_changed_since(commit: str, module: str) -> bool:
+    """Return whether the code of a method has changed since a commit: its module, what that imports, or the data code.
 
-    A file that was only moved has not changed. None if the commit is not in the history of the checkout.
+    A file that was only moved has not changed. A commit that is not in the history of the checkout counts as older.
     """
     changed = list_changed_files(commit.removesuffix("-changed"))
-    return None if changed is None else not changed.isdisjoint(list_source_files(module))
+    return changed is None or not changed.isdisjoint(list_source_files(module))
 
 
 @functools.cache
 def list_source_files(module: str) -> frozenset[Path]:
-    """Return the file of a module, and the files it imports at any depth from its package or from LEARNING."""
-    parts = (*LEARNING, module.rpartition(".")[0])
-    found: set[Path] = set()
-    pending = [module]
+    """Return the files that a figure of a module depends on: its own, those it imports at any depth, and `data/`."""
+    found = set((PACKAGE / "data").rglob("*.py"))
+    pending = [module, *(name for path in found for name in _list_imports(path))]
     while pending:
-        path = _find_file(pending.pop())
+        name = pending.pop()
+        path = _find_file(name) if name.startswith("deepmf.") and not name.startswith(NOT_LEARNING) else None
         if path is not None and path not in found:
             found.add(path)
-            pending += [name for name in _list_imports(path) if name.startswith(parts)]
+            pending += _list_imports(path)
     return frozenset(found)
 
 
