@@ -15,6 +15,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import torch
 from hypothesis import settings
+from tests.forks import give_children_default_signals
 from tests.waiting import wait_until
 
 TESTS = Path(__file__).parent
@@ -103,6 +104,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if item.path in again:
             item.add_marker(pytest.mark.flaky(reruns=2))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def signals() -> None:
+    """Not in the process that starts the workers: with nohup, a closed terminal ends none of them before its tests."""
+    give_children_default_signals()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +15,16 @@ FORKS.set_forkserver_preload(
         *("deepmf.tuning", "torch.distributed.checkpoint"),
     ]
 )
+
+
+def give_children_default_signals() -> None:
+    """Replace ignored signals by a handler that does nothing: `make test &` ignores SIGINT, and nohup SIGHUP.
+
+    Programs inherit the ignored signals of the process that starts them, but not its handlers.
+    """
+    for number in (signal.SIGINT, signal.SIGHUP) if os.name != "nt" else ():
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def write_to(output: Path, log: Path) -> None:

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from tests.forks import give_children_default_signals
 
 
 @pytest.mark.slow
@@ -38,3 +39,17 @@ def test_an_interrupted_import_ends_quietly(tmp_path: Path, module: str, number:
     command = [sys.executable, "-c", code, "fit", "entries.csv", "-o", "model.safetensors"]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (128 + number, "", "")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise")
+def test_children_of_tests_ignore_no_signal() -> None:
+    numbers = (signal.SIGINT, signal.SIGHUP)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in numbers}
+    try:
+        give_children_default_signals()
+        for number in numbers:  # this process lives on
+            ended = subprocess.run(["sh", "-c", f"kill -{int(number)} $PPID; kill -{int(number)} $$"], check=False)
+            assert ended.returncode == -number
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
