@@ -511,7 +511,7 @@ class ModelContract:
             folded.predict_interval(["column 1"], coverage=2)
         if not folding.gives_distribution:
             for ask in (folded.predict_distribution, folded.predict_interval):
-                with pytest.raises(BadSetting, match="distribution"):
+                with pytest.raises(BadSetting, match="BayesianMF"):
                     ask(["column 1"])
 
     def test_what_cannot_predict_for_new_rows_folds_none_in(self, fitted: Model) -> None:

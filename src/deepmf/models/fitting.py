@@ -188,9 +188,7 @@ def gather_entries(
             continue
         check_features(features, name)
         if not takes_features:
-            raise BadFeatures(
-                f"{method} reads entries alone, no features; Means, ALS, BayesianMF, DMF, DMFD and OrdinalDMF do"
-            )
+            raise BadFeatures(f"{method} reads entries alone, no features; models such as ALS and OrdinalDMF do")
     return EntryStore.of(
         train,
         None if row_features is None else AxisFeatures.of(train.rows, row_features, train.row_counts),
@@ -328,8 +326,8 @@ def check_ranks(model: str, train: ObservedMatrix, settings: Any, *, able: bool)
         return
     if not able:
         raise BadSetting(
-            f"{model} is fitted by one process, and {ranks.size} were started together; OrdinalDMF, DMF, DMFD and "
-            "BayesianMF are fitted by several"
+            f"{model} is fitted by one process, and {ranks.size} were started together; models such as OrdinalDMF "
+            "and BayesianMF are fitted by several"
         )
     if train.weights is not None:
         raise BadSetting("several processes cannot fit weighted entries together; leave out weights and half_life")

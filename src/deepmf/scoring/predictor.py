@@ -25,7 +25,7 @@ LEAST_PROBABILITY = 1e-9
 LEVEL_METRICS = ("rmse", "mae", "accuracy")
 
 
-_NO_DISTRIBUTION = "this model predicts a value, not a distribution; OrdinalDMF, ICFNADE and UCFNADE do both"
+NO_DISTRIBUTION = "predicts a value, not a distribution; models such as OrdinalDMF and BayesianMF predict both"
 
 
 class Readout:
@@ -81,19 +81,19 @@ class Readout:
     def support(self) -> FloatArray:
         """The values of a distribution: the levels, or the means of bins."""
         if self._support is None:
-            raise BadSetting(_NO_DISTRIBUTION)
+            raise BadSetting(f"this model {NO_DISTRIBUTION}")
         return self._support
 
     @property
     def unit_boundaries(self) -> npt.NDArray[np.float32]:
         """The boundaries between neighbouring values of the support, in units of [-1, 1]."""
         if self._unit_boundaries is None:
-            raise BadSetting(_NO_DISTRIBUTION)
+            raise BadSetting(f"this model {NO_DISTRIBUTION}")
         return self._unit_boundaries
 
     def distribution(self, products: npt.NDArray[Any], row_fields: LatentArray) -> PredictiveDistribution:
         """Return the distributions over the support for products (pairs,)."""
-        raise BadSetting(_NO_DISTRIBUTION)
+        raise BadSetting(f"this model {NO_DISTRIBUTION}")
 
     def lower_ends(self, levels: FloatArray) -> FloatArray:
         """Return the lowest values that round to some levels; on a scale without levels, the levels as given."""
