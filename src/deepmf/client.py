@@ -288,9 +288,12 @@ class _Routes:
         return Call("POST", "/v1/explain", ExplainResponse, body)
 
     @RouteMethod
-    def find_similar(self, column: Id | None = None, *, row: Id | None = None, n: int = 10) -> Call[SimilarResponse]:
+    def find_similar(
+        self, column: Id | None = None, *, row: Id | None = None, n: int = 10, min_entries: int | None = None
+    ) -> Call[SimilarResponse]:
         """Find the columns most similar to a column, or the rows most similar to a row (role rows)."""
-        return Call("POST", "/v1/similar", SimilarResponse, {"column": column, "row": row, "n": n})
+        asked = {"column": column, "row": row, "n": n, "min_entries": min_entries}
+        return Call("POST", "/v1/similar", SimilarResponse, asked)
 
     @RouteMethod
     def get_map(self) -> Call[MapResponse]:

@@ -358,6 +358,16 @@ def test_the_most_similar(run: Any, model: Path, axis: str) -> None:
     assert len(json.loads(run("similar", model, f"--{axis}", label, "--json").out)["similar"]) == 10
 
 
+def test_similar_columns_have_entries(run: Any, model: Path) -> None:
+    fitted = load(model)
+    counts = dict(zip(fitted.column_labels_.tolist(), fitted.entries_.column_counts.tolist(), strict=True))
+    asked, most = next(iter(counts)), sorted(counts.values())[-3]
+    shown = json.loads(run("similar", model, "--column", asked, "-n", 99, "--min-entries", most, "--json").out)
+    labels = {line["column"] for line in shown["similar"]}
+    assert labels == {label for label, count in counts.items() if count >= most} - {asked}
+    assert run("similar", model, "--column", asked, "--min-entries", -1).code == 2
+
+
 def test_a_row_of_an_extension(run: Any, model: Path, folder: Path, split: AreaSplit) -> None:
     new = next(row for row in split.extension.entries().rows if row not in split.train.rows)
     code, out, err = run("similar", model, "--row", new, "--extend", folder / "new.csv", "--json")

@@ -131,6 +131,9 @@ def test_similar_rows_and_columns_share_entries(model: ALS) -> None:
     assert own_kind("u4", ["i" + row[1:] for row in model.similar_rows("u4", n=4).labels.tolist()])
     grown = model.extend(ObservedMatrix.from_interactions(["u0", "u2"], ["fresh", "fresh"]))
     assert own_kind("u0", grown.similar_columns("fresh", n=3).labels.tolist())
+    n_columns = len(grown.column_labels_)
+    assert "fresh" not in grown.similar_columns("i3", n=n_columns).labels  # 2 entries
+    assert "fresh" in grown.similar_columns("i3", n=n_columns, min_entries=2).labels
 
 
 def make_plays(*, loud: bool) -> ObservedMatrix:

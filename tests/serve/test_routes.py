@@ -565,6 +565,9 @@ def test_similar_is_the_models(client: TestClient, als: ALS, ratings: ObservedMa
     best = (als.similar_rows if axis == "row" else als.similar_columns)(label, 4)
     assert [one["id"] for one in found["similar"]] == best.labels.tolist()
     np.testing.assert_allclose([one["cosine"] for one in found["similar"]], best.values)
+    if axis == "column":
+        nothing = client.post("/v1/similar", json={"column": label, "min_entries": 10**6}).json()
+        assert nothing["similar"] == []
 
 
 def test_columns_are_found_by_their_beginning_then_by_a_part(client: TestClient, ratings: ObservedMatrix) -> None:

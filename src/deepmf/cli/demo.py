@@ -101,7 +101,7 @@ def demo(
     best_model = models[BEST]
     entries = _rate_films(split.train)
     arrival = time.perf_counter()
-    best = best_model.extend(entries).recommend(NEWCOMER, n=N_BEST)
+    best = best_model.extend(entries).recommend(NEWCOMER, n=N_BEST, rank_by="relevance")
     arrival = time.perf_counter() - arrival
     write_report(best_model, join_tests(list(split.test.values())), report, title=f"{BEST} on generated ratings")
     if not as_json:
@@ -246,10 +246,12 @@ def _show_errors(contenders: list[Contender]) -> None:
 def _show_newcomer(entries: ObservedMatrix, best: Ranking, *, milliseconds: float) -> None:
     films, stars = entries.column_labels.tolist(), entries.values.tolist()
     show_table(["film", "stars"], zip(films, map(int, stars), strict=True), title="A new row: your ratings")
+    assert best.presence is not None and best.liked is not None  # as it is ranked by relevance
+    chances = (best.presence * best.liked).tolist()
     show_table(
-        ["film", "prediction"],
-        zip(best.labels.tolist(), best.values.tolist(), strict=True),
-        title=f"Recommended by {BEST} after {milliseconds:.0f} ms, without training",
+        ["film", "stars predicted", "probability that you rate it and like it"],
+        zip(best.labels.tolist(), best.values.tolist(), chances, strict=True),
+        title=f"Recommended by {BEST} after {milliseconds:.0f} ms, without training; ordered by the last column",
     )
 
 

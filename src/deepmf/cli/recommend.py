@@ -191,6 +191,12 @@ def similar(
     column: Annotated[str | None, typer.Option("--column", metavar="ID", help="Column that the model knows.")] = None,
     row: options.RowId = None,
     n: Annotated[int, typer.Option("-n", metavar="N", help="Number of columns or rows.")] = 10,
+    min_entries: Annotated[
+        int | None,
+        typer.Option(
+            "--min-entries", metavar="N", help="Show only columns with N entries or more; default: 5 at most."
+        ),
+    ] = None,
     extend: options.Extend = None,
     *,
     files: FeatureFiles,
@@ -200,7 +206,7 @@ def similar(
 ) -> None:
     """Show the most similar columns or rows.
 
-    Similarity is the cosine of the latent factors.
+    Similarity is the cosine of the latent factors. Columns with hardly any entries are left out.
 
     Example: deepmf similar model.safetensors --column Alien
     """
@@ -210,7 +216,7 @@ def similar(
     with hint_at_extension():
         if column is not None:
             axis, label = "column", convert_label(column, fitted.entries_.columns)
-            found = fitted.similar_columns(label, n)
+            found = fitted.similar_columns(label, n, min_entries=min_entries)
         else:
             assert row is not None
             axis, label = "row", convert_label(row, fitted.entries_.rows)

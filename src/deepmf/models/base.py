@@ -28,7 +28,7 @@ from deepmf.models.interactions import (
     find_similar_columns,
     find_similar_rows,
 )
-from deepmf.recommend.column_choice import ColumnFilter, choose_columns
+from deepmf.recommend.column_choice import ColumnFilter, choose_columns, find_rare_columns
 from deepmf.recommend.neighbours import ColumnNeighbours, check_neighbours
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.ranker import RankBy, Ranker, Rankers
@@ -39,7 +39,7 @@ from deepmf.recommend.reranking import Rerank, make_reranker
 from deepmf.scoring.distribution import Interval, PredictiveDistribution, check_coverage
 from deepmf.scoring.drift import Drift, DriftAt
 from deepmf.scoring.pairs import Axis, LabelPairs, Unknown, find_pairs
-from deepmf.scoring.predictor import check_levels
+from deepmf.scoring.predictor import NO_DISTRIBUTION, check_levels
 from deepmf.storage.model_file import read_field, refuse_stored, write_file
 from deepmf.storage.model_folder import LARGEST_FILE, goes_to_folder, write_folder
 from deepmf.training.history import History
@@ -434,12 +434,19 @@ class Model(Estimator):
         row, column = self.entries_.train.form.name_ids_beside(FRAME_FIELDS)
         return found.describe(self.entries_.row_names, (column, row, "cosine"))
 
-    def similar_columns(self, column: Any, n: int = 10) -> Ranking:
-        """Return the n columns most similar to a column, and their similarities, as in `similar_rows`."""
+    def similar_columns(self, column: Any, n: int = 10, *, min_entries: int | None = None) -> Ranking:
+        """Return the n columns most similar to a column, and their similarities, as in `similar_rows`.
+
+        min_entries: leave out columns with fewer entries, whose similarities are chance; by default 5, or
+        half the median over all columns if that is smaller.
+        """
+        entries = self.entries_
+        barred = find_rare_columns(entries, min_entries)
         if self.scale_.is_interactions:
-            found = find_similar_columns(self.entries_, column, n)
+            found = find_similar_columns(entries, column, n, barred=barred)
         else:
-            found = most_similar(self.predictor_.directions(self.predictor_.columns), self.entries_.columns, column, n)
+            directions = self.predictor_.directions(self.predictor_.columns)
+            found = most_similar(directions, entries.columns, column, n, barred=barred)
         ids = self.entries_.train.form.name_ids_beside(FRAME_FIELDS)
         return found.describe(self.entries_.column_names, (*ids, "cosine"))
 
@@ -666,9 +673,7 @@ class Model(Estimator):
         predictor = self.predictor_
         check_has_values(self.scale_)
         if not self.gives_distribution:
-            raise BadSetting(
-                f"{type(self).__name__} predicts a value, not a distribution; OrdinalDMF, ICFNADE and UCFNADE do both"
-            )
+            raise BadSetting(f"{type(self).__name__} {NO_DISTRIBUTION}")
         pairs = find_pairs(self.entries_, rows, columns, unknown)
         drift = self.drift_at(at, pairs.rows.size)
         if drift is None:

@@ -13,11 +13,10 @@ import numpy.typing as npt
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.axis_entries import NOTHING, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
-from deepmf.recommend.ranking import Ranking
-from deepmf.recommend.top_n import best_positions
+from deepmf.recommend.ranking import Ranking, rank_cosines
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Encoder, Positions, Predictor, Readout
@@ -92,12 +91,13 @@ class _InteractionReadout(Readout):
         raise BadSetting(_NO_VALUES)
 
 
-def find_similar_columns(entries: EntryStore, column: Any, n: int) -> Ranking:
+def find_similar_columns(entries: EntryStore, column: Any, n: int, *, barred: IndexArray = NOTHING) -> Ranking:
     """Return the n columns with the largest cosines: shared rows / sqrt(rows of one * rows of the other)."""
     position = entries.columns.positions([column])
     rows = entries.seen_rows(position).others
     shared = np.bincount(entries.seen_columns(rows).others, minlength=len(entries.columns))
-    return _rank_cosines(entries.columns, position, shared, entries.column_counts, n)
+    cosines = _compute_cosines(shared, entries.column_counts, position)
+    return rank_cosines(cosines, entries.columns, position[0], n, barred=barred)
 
 
 def find_similar_rows(entries: EntryStore, row: Any, n: int) -> Ranking:
@@ -105,12 +105,9 @@ def find_similar_rows(entries: EntryStore, row: Any, n: int) -> Ranking:
     position = entries.rows.positions([row])
     columns = entries.seen_columns(position).others
     shared = np.bincount(entries.seen_rows(columns).others, minlength=len(entries.rows))
-    return _rank_cosines(entries.rows, position, shared, entries.row_counts, n)
+    cosines = _compute_cosines(shared, entries.row_counts, position)
+    return rank_cosines(cosines, entries.rows, position[0], n, barred=NOTHING)
 
 
-def _rank_cosines(labels: Any, position: IndexArray, shared: IndexArray, counts: IndexArray, n: int) -> Ranking:
-    cosines = shared / np.sqrt(np.maximum(counts * counts[position], 1))
-    cosines[position] = -np.inf
-    best, values = best_positions(cosines[None], n)
-    others = values[0] > -np.inf
-    return Ranking(labels[best[0][others]], np.clip(values[0][others], 0.0, 1.0))
+def _compute_cosines(shared: IndexArray, counts: IndexArray, position: IndexArray) -> FloatArray:
+    return np.minimum(shared / np.sqrt(np.maximum(counts * counts[position], 1)), 1.0)

@@ -63,6 +63,14 @@ def choose_columns(
     return ColumnChoice(len(labels), chosen, include_observed=include_observed)
 
 
+def find_rare_columns(entries: EntryStore, min_entries: int | None) -> IndexArray:
+    """Return the columns with too few entries to be compared; None: fewer than five, or than half the median."""
+    if min_entries is not None:
+        check_count("min_entries", min_entries, least=0)
+    counts = entries.column_counts
+    return np.flatnonzero(counts < (min(5, np.median(counts) / 2) if min_entries is None else min_entries))
+
+
 @dataclass(frozen=True)
 class ColumnChoice:
     """The columns to rank: all of them, or some in a given order, without the barred ones.

@@ -320,13 +320,19 @@ def _rank_near(
     return _rank_rows(ranker, row, choice, n, observed, reranker)
 
 
-def most_similar(directions: npt.NDArray[np.float32], labels: Labels, label: Any, n: int) -> Ranking:
+def most_similar(
+    directions: npt.NDArray[np.float32], labels: Labels, label: Any, n: int, *, barred: IndexArray = NOTHING
+) -> Ranking:
     """Return the n labels whose directions have the largest cosines with the direction of a label, without itself."""
-    check_count("n", n)
     position = labels.positions([label])[0]
-    cosines = (directions @ directions[position]).astype(np.float64)[None]
-    cosines[0, position] = -np.inf
-    best, values = best_positions(cosines, n)
+    return rank_cosines((directions @ directions[position]).astype(np.float64), labels, position, n, barred=barred)
+
+
+def rank_cosines(cosines: FloatArray, labels: Labels, position: int, n: int, *, barred: IndexArray) -> Ranking:
+    """Return the n labels with the largest cosines, without the one at a position and the barred ones."""
+    check_count("n", n)
+    cosines[position] = cosines[barred] = -np.inf
+    best, values = best_positions(cosines[None], n)
     others = values[0] > -np.inf
     return Ranking(labels[best[0][others]], np.clip(values[0][others], -1.0, 1.0))
 

@@ -250,7 +250,8 @@ def find_similar(request: SimilarRequest, snapshot: Snapshot, _: object = None) 
         label, names = find_label(request.column, model.entries_.columns), model.column_names_
         columns = model.entries_.columns
         hidden = set(columns[snapshot.omissions.find_hidden(columns)].tolist())
-        found = _select_similar(partial(model.similar_columns, label), request.n, len(columns), hidden.__contains__)
+        find = partial(model.similar_columns, label, min_entries=request.min_entries)
+        found = _select_similar(find, request.n, len(columns), hidden.__contains__)
     else:
         label, names = _find_row(request.row, snapshot), model.row_names_
         found = _select_similar(partial(model.similar_rows, label), request.n, len(model.entries_.rows), is_visitor)

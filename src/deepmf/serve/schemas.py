@@ -611,6 +611,9 @@ class SimilarRequest(RequestModel):
     column: RequestId | None = None
     row: RequestId | None = None
     n: Annotated[int, Field(strict=True, ge=1, le=MAX_RESULTS)] = 10
+    min_entries: Annotated[int, Field(strict=True, ge=0, le=10**9)] | None = Field(
+        default=None, description="Leave out columns with fewer entries; by default those with hardly any."
+    )
 
     @model_validator(mode="after")
     def check_column_or_row(self) -> SimilarRequest:
