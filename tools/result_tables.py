@@ -476,7 +476,7 @@ def figure(asked: str) -> float:
         own = [
             record for (model, where, _), record in recommending_records().items() if (model, where) == (rest, "CPU")
         ]
-        return statistics.mean(record[words[0]]["ndcg"] for record in own)
+        return float(statistics.mean(record[words[0]]["ndcg"] for record in own))
     if kind == "benchmarks":
         return measurements()[" ".join(words)]
     share = next((float(word.removesuffix("%")) / 100 for word in words if word.endswith("%")), None)

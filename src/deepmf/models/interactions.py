@@ -110,4 +110,5 @@ def find_similar_rows(entries: EntryStore, row: Any, n: int) -> Ranking:
 
 
 def _compute_cosines(shared: IndexArray, counts: IndexArray, position: IndexArray) -> FloatArray:
-    return np.minimum(shared / np.sqrt(np.maximum(counts * counts[position], 1)), 1.0)
+    cosines: FloatArray = np.minimum(shared / np.sqrt(np.maximum(counts * counts[position], 1)), 1.0)
+    return cosines
