@@ -217,13 +217,6 @@ def test_files_give_times_and_weights_back(tmp_path: Path, ending: str, times: A
     assert read.to_frame()["time"].dtype == matrix.to_frame()["time"].dtype
 
 
-def test_a_store_without_times_has_the_first_format(tmp_path: Path) -> None:
-    build().write(tmp_path / "plain.store")
-    build(times=TIMES).write(tmp_path / "dated.store")
-    assert '"format": 1' in (tmp_path / "plain.store/manifest.json").read_text()
-    assert '"format": 2' in (tmp_path / "dated.store/manifest.json").read_text()
-
-
 @pytest.mark.parametrize("part, array", [("times", np.full(4, 10**15)), ("weights", np.array([1, 1e-9, 1, 1.0]))])
 def test_impossible_parts_of_a_store_are_refused(tmp_path: Path, part: str, array: Any) -> None:
     folder = tmp_path / "m.store"

@@ -40,11 +40,7 @@ def change(store: Path, edit: Callable[[dict[str, Any]], object]) -> None:
 
 
 MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "newer": (
-        lambda c: c.update(format=3),
-        "format 3",
-    ),
-    "older": (lambda c: c.update(format=0), "format 0"),
+    "newer": (lambda c: c.update(format=3), "format 3"),
     "format": (lambda c: c.update(format="one"), "'one'"),
     "foreign": (lambda c: c.update(kind="other"), "store"),
     "count": (lambda c: c.update(n_rows=-1), "'n_rows'"),

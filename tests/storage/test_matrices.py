@@ -254,10 +254,6 @@ def test_scale_comes_back(scale: Scale) -> None:
     assert unpack_scale(scale.to_dict()) == scale
 
 
-def test_an_interval_of_an_older_file_is_bounded() -> None:
-    assert unpack_scale({"low": 0, "high": 1}) == Scale(low=0, high=1)
-
-
 @pytest.mark.parametrize(
     "content, message",
     [

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import struct
 import sys
 from base64 import b64decode
@@ -46,15 +45,6 @@ TENSORS: dict[str, npt.NDArray[Any]] = {
     "empty": np.zeros((0, 3), dtype=np.int8),
     "mask": np.array([True, False]),
 }
-
-# A file of format 1, of before the first release: it is told from a damaged one.
-FORMAT_1 = b64decode(
-    "UAEAAAAAAAB7Il9fbWV0YWRhdGFfXyI6eyJkZWVwbWYiOiJ7XCJmb3JtYXRcIjoxLFwidmVyc2lvblwiOlwiMC4xLjBcIixcImtpbmRcIjpc"
-    "Im1vZGVsXCIsXCJjb250ZW50XCI6e1wic2VlZFwiOjAsXCJsb3NzXCI6WzAuMSxudWxsXX0sXCJzaGEyNTZcIjpcIjg1ZmU1MjgwMmMzMDdi"
-    "Mjg3ZjM2NDIxNjAxMWZjNTg0MjNhZjBiZjgzYTZhMTA1ZjZiMWViNjkwZDMyMzhlYmVcIn0ifSwic3RhcnRzIjp7ImR0eXBlIjoiSTY0Iiwi"
-    "c2hhcGUiOlsyXSwiZGF0YV9vZmZzZXRzIjpbMCwxNl19LCJ3ZWlnaHRzIjp7ImR0eXBlIjoiRjMyIiwic2hhcGUiOlsxLDJdLCJkYXRhX29m"
-    "ZnNldHMiOlsxNiwyNF19fSAgICAAAAAAAAAAAAIAAAAAAAAAAADAPwAAAMA="
-)
 
 
 @pytest.fixture
@@ -117,15 +107,6 @@ def test_same_arguments_same_bytes(path: Path) -> None:
     first = path.read_bytes()
     write_file(path, kind="model", content=CONTENT, tensors=dict(reversed(TENSORS.items())))
     assert path.read_bytes() == first
-
-
-def test_a_file_of_an_older_format_must_be_written_again(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(FORMAT_1)
-    for read in (read_file, read_origin):
-        with pytest.raises(BadModelFile) as caught:
-            read(path)
-        assert re.match(f"{path} .*older deepmf .*format 1; .*fit the model again", str(caught.value))
 
 
 # A file of format 2 as it was first written: later versions must go on reading it.

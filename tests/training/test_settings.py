@@ -337,11 +337,3 @@ def test_the_signature_has_types_and_defaults() -> None:
     assert {name: (each.annotation, each.default) for name, each in shown.items()} == {
         each.name: (each.annotation, each.default) for each in list_settings(Rolls)
     }
-
-
-def test_removed_settings_are_dropped_where_they_have_their_default() -> None:
-    stored = DMFSettings().to_dict() | {"schedule": "steps", "summary_filters": 0}
-    assert DMFSettings.from_names(DMFSettings.drop_removed(stored)) == DMFSettings()
-    for name, value in (("schedule", "cosine"), ("summary_filters", 3)):
-        with pytest.raises(BadSetting, match=name):
-            DMFSettings.drop_removed(stored | {name: value})

@@ -350,15 +350,10 @@ def _key(holder: dict[str, Any]) -> Key:
 def _name_differences(record: Record, trial: Trial) -> str:
     """Name the settings in which a record and a trial differ, except settings that the fit chose."""
     model = model_class(trial.recipe.model)(**trial.settings)
-    settings, chosen = model.own_settings, model.settings.to_dict().keys() - model.own_settings.keys()
-    recipe = trial.recipe
+    settings, recipe = model.own_settings, trial.recipe
     beside = {"data": recipe.data, "protocol": recipe.protocol, "joined": recipe.joined, "refit": recipe.refit}
     own = json.loads(json.dumps(settings | beside))
-    fitted = {
-        name: value
-        for name, value in model.settings_class.drop_removed(record["settings"]).items()
-        if name not in chosen
-    }
+    fitted = {name: value for name, value in record["settings"].items() if name in settings}
     kept = fitted | {name: record.get(name) for name in beside}
     return ", ".join(name for name in own | kept if own.get(name) != kept.get(name))
 

@@ -36,7 +36,7 @@ from deepmf.matrix.text_labels import TextLabels
 
 MANIFEST = "manifest.json"
 KIND = "deepmf store"
-FORMAT = 2  # format 1 has neither times nor weights
+FORMAT = 2
 NUMBERED = "numbered"  # kind of labels that are 0, 1, 2, ... and take no space
 
 # Types of stored arrays: little-endian on every machine.
@@ -106,7 +106,7 @@ class StoreManifest:
         """Write the manifest into a folder that holds all parts."""
         content = {
             "kind": KIND,
-            "format": FORMAT if {"times", "weights"} & self.parts.keys() else 1,  # older versions read format 1
+            "format": FORMAT,
             **{name: getattr(self, name) for name in _COUNTS},
             "mean": self.mean,
             "scale": self.scale.to_dict(),
@@ -126,11 +126,8 @@ def read_manifest(folder: Path) -> StoreManifest:
     number: Any = content.get("format")
     if not _is_count(number):
         raise _build_damage_error(folder, "format", number)
-    if not 1 <= number <= FORMAT:
-        raise UnreadableFile(
-            f"{folder} is a store of format {number}; this version of deepmf reads formats 1 to {FORMAT}"
-            + (", and a newer one wrote it" if number > FORMAT else "")
-        )
+    if number != FORMAT:
+        raise UnreadableFile(f"{folder} is a store of format {number}; this version of deepmf reads format {FORMAT}")
     for name in _COUNTS:
         if not _is_count(content.get(name)):
             raise _build_damage_error(folder, name, content.get(name))

@@ -536,7 +536,7 @@ class Model(Estimator):
         if not isinstance(settings, dict):
             raise BadModelFile(f"the stored settings must have names; got {reprlib.repr(settings)}")
         with refuse_stored("settings"):
-            model = cls(**cls.settings_class.drop_removed(settings))
+            model = cls(**settings)
         model.chosen_ = read_choice(read_field(content, "chosen"), model.settings)
         model._given -= model.chosen_.keys()
         given = entries = unpack_entries(content, tensors, model._areas, takes_features=cls.takes_features)

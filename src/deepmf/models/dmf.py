@@ -51,8 +51,6 @@ from deepmf.training.trainer import Objective, Trainer
 class DMFSettings(TwoBranchSettings, StepDecaySettings, RecommendationSettings):
     """The settings of DMF; the defaults are those of the paper and its code for MovieLens-1M."""
 
-    removed: ClassVar[Mapping[str, Any]] = {"summary_filters": 0}
-
     epochs: int = 1000
     gamma: float = setting(0.0, "Weight of the L2 penalty (equation 1).", low=0.0)
     loss: str = setting(

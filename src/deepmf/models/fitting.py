@@ -395,7 +395,6 @@ def identify_training(
     """Return the fingerprint of a training, so that it is continued only from its own checkpoint."""
     found = {
         "model": method,
-        **settings.collect_removed(),  # for checkpoints of earlier versions
         **{
             name: value
             for name, value in settings.to_dict().items()

@@ -91,12 +91,11 @@ class Presence:
     @classmethod
     def unpack(cls, content: Any, tensors: Tensors, entries: EntryStore) -> Presence:
         """Return the stored presence; impossible contents raise `BadModelFile`."""
-        kind, penalty, *numbers = (read_field(content, name) for name in ("kind", "penalty", *_NUMBERS))
-        count_weight = content.get("count_weight", 0.0)
+        names = ("penalty", "count_weight", *_NUMBERS)
+        kind, penalty, count_weight, *numbers = (read_field(content, name) for name in ("kind", *names))
         if kind not in MODELS:
             raise BadModelFile(f"the stored presence must be {' or '.join(MODELS)}; got {reprlib.repr(kind)}")
-        named = zip(("penalty", "count_weight", *_NUMBERS), (penalty, count_weight, *numbers), strict=True)
-        for name, number in named:
+        for name, number in zip(names, (penalty, count_weight, *numbers), strict=True):
             largest = sys.float_info.max if name == "spread" else _LARGEST_NUMBER  # a spread has the scale's unit
             if isinstance(number, bool) or not isinstance(number, int | float) or not abs(number) <= largest:
                 raise BadModelFile(f"the stored presence must have a number as {name}; got {reprlib.repr(number)}")

@@ -194,7 +194,7 @@ def pack_extras(extras: Extras, prefix: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def unpack_extras(prefix: str, tensors: Tensors, n_entries: int) -> Extras:
-    """Return the packed times and weights; files of older versions have none."""
+    """Return the packed times and weights, where there are any."""
     kinds = {"times": ("int64",), "weights": ("float32", "float64")}
     fields = {
         name: read_vector(tensors, f"{prefix}.entries.{name}", *kind)
@@ -220,7 +220,7 @@ def unpack_form(content: Any) -> TableForm:
 
 
 def unpack_scale(content: Any) -> Scale:
-    """Return the scale whose `to_dict` gave this content; without `bounded` it is bounded, as in older files."""
+    """Return the scale whose `to_dict` gave this content; without `bounded` it is bounded."""
     if content == {"interactions": True}:
         return Scale.interactions()
     with refuse_stored("scale"):

@@ -347,15 +347,11 @@ def parse_header(file: Path, text: str) -> dict[str, Any]:
     number = header.get("format")
     if type(number) is int and number > FORMAT:
         raise BadModelFile(f"{file} was written by a newer deepmf (format {number}; this version reads up to {FORMAT})")
-    if type(number) is int and 1 <= number < FORMAT:
-        raise BadModelFile(
-            f"{file} was written by an older deepmf (format {number}; this version reads {FORMAT}): fit the model again"
-        )
     for name, wanted in {"format": int, "kind": str, "content": dict, "sha256": str}.items():
         if type(header.get(name)) is not wanted:
             raise BadModelFile(f"{file} has a header without a proper {name!r}")
     if number != FORMAT:
-        raise BadModelFile(f"{file} is of format {number}, which does not exist; this version reads {FORMAT}")
+        raise BadModelFile(f"{file} is of format {number}, which this version does not read; it reads {FORMAT}")
     if _is_too_deep(header):
         raise BadModelFile(f"{file} has a header whose content lies deeper than {_DEEPEST} lists and objects")
     return header

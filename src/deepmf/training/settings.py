@@ -280,7 +280,6 @@ class Settings:
     """Settings of every model, checked when they are made."""
 
     chosen_at_fit: ClassVar[Collection[str]] = ()  # names of settings that `fit` chooses unless the user gives them
-    removed: ClassVar[Mapping[str, Any]] = {}  # settings of earlier versions and their defaults
 
     # The bound admits the seeds that numpy draws from the operating system.
     seed: int = setting(0, "Seed of all random numbers.", low=0, high=2**128 - 1)
@@ -297,20 +296,6 @@ class Settings:
             if name not in known:
                 raise BadSetting(f"there is no setting {name!r}; {suggest_name(name, known)}")
         return cls(**{name: _convert_from_numpy(value) for name, value in values.items()})
-
-    @classmethod
-    def collect_removed(cls) -> dict[str, Any]:
-        """Return the settings that earlier versions had, with their defaults; only these can still be loaded."""
-        return {name: value for each in reversed(cls.__mro__) for name, value in vars(each).get("removed", {}).items()}
-
-    @classmethod
-    def drop_removed(cls, stored: Mapping[str, Any]) -> dict[str, Any]:
-        """Return stored settings without removed ones; a removed setting that was not at its default is refused."""
-        removed = cls.collect_removed()
-        for name in removed.keys() & stored.keys():
-            if stored[name] != removed[name]:
-                raise BadSetting(f"this version has no setting {name}, which is {stored[name]!r}; fit the model again")
-        return {name: value for name, value in stored.items() if name not in removed}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings by name."""
@@ -396,8 +381,6 @@ class TrainingSettings(LoopSettings):
 @settings_dataclass
 class StepDecaySettings(TrainingSettings):
     """Settings of a training whose learning rate falls in steps."""
-
-    removed: ClassVar[Mapping[str, Any]] = {"schedule": "steps"}
 
     decay: float = setting(0.65, "Factor on the learning rate at each decay.", above=0.0, high=1.0)
     decay_every: int | tuple[int, ...] = setting(

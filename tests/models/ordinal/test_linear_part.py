@@ -179,9 +179,10 @@ def test_it_is_als_beside_weights_and_slopes() -> None:
     assert rmse_error(found.ravel(), scores.ravel()) < 0.05
 
 
-def test_a_stored_part_has_its_penalty_and_cutpoints_and_an_earlier_one_those_of_its_time() -> None:
+def test_a_stored_part_has_its_penalty_and_cutpoints() -> None:
     train = ObservedMatrix.from_array(np.random.default_rng(0).normal(loc=4.0, size=(12, 10)))
-    stored = {"size": 3, "share": 0.4, "slope": 2.0}
+    stored = {"size": 3, "share": 0.4, "slope": 2.0, "kind": "als", "penalty": 0.3, "in_values": False}
+    stored |= {"few_count": 0.0, "cutpoints": None}
     head = OrdinalHead([1.0, 3.0, 6.0], [-0.5, 0.5], [0.7, 0.3])
 
     def part_of(linear: dict[str, Any]) -> LinearPart:
@@ -189,15 +190,18 @@ def test_a_stored_part_has_its_penalty_and_cutpoints_and_an_earlier_one_those_of
         assert isinstance(part, LinearPart)
         return part
 
-    earlier, later = part_of(stored), part_of(stored | {"penalty": 0.01, "in_values": True})
-    for part, settings in ((earlier, ALSSettings(latent_size=3)), (later, ALSSettings(latent_size=3, penalty=0.01))):
+    own, later = part_of(stored), part_of(stored | {"penalty": 0.01, "in_values": True})
+    for part, settings in (
+        (own, ALSSettings(latent_size=3, penalty=0.3)),
+        (later, ALSSettings(latent_size=3, penalty=0.01)),
+    ):
         assert isinstance(part.model, RidgeModel) and part.model.settings == settings
-    np.testing.assert_array_equal(earlier.make_cutpoints(head), head.cutpoints.detach().numpy())
+    np.testing.assert_array_equal(own.make_cutpoints(head), head.cutpoints.detach().numpy())
     boundaries = train.scale.from_unit(np.array([-0.5, 0.5]))
     np.testing.assert_allclose(later.make_cutpoints(head), 2.0 * (boundaries - train.mean), rtol=1e-6)
     now = part_of(stored | {"cutpoints": [-1.0, 2.0]})
     np.testing.assert_array_equal(now.make_cutpoints(head), np.array([-1.0, 2.0], dtype=np.float32))
-    for part in (earlier, later, now):
+    for part in (own, later, now):
         content = json.loads(json.dumps(part.pack().content))
         assert json.loads(json.dumps(part_of(content).pack().content)) == content
     lies: list[dict[str, Any]] = [{"penalty": -1.0}, {"penalty": "0.3"}, {"in_values": 1}, {"kind": "magic"}]

@@ -306,13 +306,13 @@ def load_linear_part(content: Any, entries: EntryStore, tensors: Tensors) -> Lin
     share = check_positive(read_field(content, "share"), "share of the linear part", below=1.0)
     width = train.scale.high - train.scale.low or 1.0
     slope = check_positive(read_field(content, "slope"), "slope of the linear part", below=_LARGEST / width)
-    in_values = content.get("in_values", False)  # files of earlier versions may not have it
+    in_values = read_field(content, "in_values")
     if type(in_values) is not bool or (in_values and train.scale.levels is not None):
         raise BadModelFile("the stored linear part can be in values only on a scale without levels")
-    few_count = content.get("few_count", 0.0)  # likewise
+    few_count = read_field(content, "few_count")
     if few_count != 0.0:
         check_positive(few_count, "number of few entries of the linear part")
-    blend = Blend(share, slope, _load_cutpoints(content.get("cutpoints")), in_values, float(few_count))
+    blend = Blend(share, slope, _load_cutpoints(read_field(content, "cutpoints")), in_values, float(few_count))
     return LinearPart(_load_linear_model(content, entries, tensors, size), blend, train.scale)
 
 
@@ -327,14 +327,13 @@ def _load_cutpoints(content: Any) -> tuple[float, ...] | None:
 
 
 def _load_linear_model(content: Any, entries: EntryStore, tensors: Tensors, size: int) -> LinearModel:
-    kind = content.get("kind", "als")  # files of earlier versions have ALS
+    kind = content.get("kind", "als")
     if kind == "samples":
         return SampledModel(load_encoder(content, tensors, entries, size=size))
     if kind != "als":
         raise BadModelFile(f"the stored linear part must be of the kind 'als' or 'samples'; it is {kind!r}")
     weights = load_feature_weights(entries, tensors, width=size + 1, kind="float32")
-    # Files of earlier versions have no penalty: their linear parts have the default one on every scale.
-    penalty = check_positive(content.get("penalty", ALSSettings().penalty), "penalty of the linear part")
+    penalty = check_positive(read_field(content, "penalty"), "penalty of the linear part")
     return RidgeModel(entries.train, ALSSettings(latent_size=size, penalty=penalty), weights)
 
 

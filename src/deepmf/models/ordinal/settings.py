@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import Any, ClassVar, NamedTuple
 
 from deepmf.training.settings import (
@@ -167,7 +167,6 @@ def _even(n_vectors: int, size: float) -> int:
 class OrdinalDMFSettings(TwoBranchSettings, RecommendationSettings):
     """The settings of OrdinalDMF."""
 
-    removed: ClassVar[Mapping[str, Any]] = {"schedule": "cosine", "decay": 0.65, "decay_every": 50}
     chosen_at_fit: ClassVar[Collection[str]] = (
         *choose_settings(Facts(2, 2, 4, on_gpu=False), EFFORTS[0]),
         *RECOMMENDATION,
