@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import sklearn.metrics as reference
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from deepmf import metrics
 from deepmf.errors import BadEntries, BadSetting, OffScale

@@ -7,8 +7,7 @@ import numpy as np
 import polars
 import pytest
 
-from deepmf import Means
-from deepmf import mlflow as flavour
+from deepmf import Means, mlflow as flavour
 from deepmf.datasets import generate
 from deepmf.matrix import TableForm
 

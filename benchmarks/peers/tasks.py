@@ -17,8 +17,7 @@ from deepmf.evaluation.areas import KNOWN_COUNTS, limit_row_entries
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from peers.one_hot import features_of
 from peers.problem import Asked, Entries, Problem
-from peers.ranking import RankingProblem, load_known, load_new
-from peers.ranking import generated as generated_ranking
+from peers.ranking import RankingProblem, generated as generated_ranking, load_known, load_new
 
 HIDDEN = 0.2  # of a table's cells
 FOLD = 20_000  # entries, of the published folds of ml-100k

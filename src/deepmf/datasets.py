@@ -5,43 +5,23 @@ from typing import TYPE_CHECKING
 from deepmf.lazy import export_names
 
 if TYPE_CHECKING:
-    from deepmf.data.datasets import Dataset, fetch, fetch_file, find, folder, info, load, load_split, names
-    from deepmf.data.ground_truth import Truth, draw_truth
-    from deepmf.data.synthetic import Generated, checkerboard, generate, stream
+    from deepmf.data.datasets import (
+        Dataset as Dataset,
+        fetch as fetch,
+        fetch_file as fetch_file,
+        find as find,
+        folder as folder,
+        info as info,
+        load as load,
+        load_split as load_split,
+        names as names,
+    )
+    from deepmf.data.ground_truth import Truth as Truth, draw_truth as draw_truth
+    from deepmf.data.synthetic import (
+        Generated as Generated,
+        checkerboard as checkerboard,
+        generate as generate,
+        stream as stream,
+    )
 
-__all__ = [
-    "Dataset",
-    "Generated",
-    "Truth",
-    "checkerboard",
-    "draw_truth",
-    "fetch",
-    "fetch_file",
-    "find",
-    "folder",
-    "generate",
-    "info",
-    "load",
-    "load_split",
-    "names",
-    "stream",
-]
-
-__getattr__, __dir__ = export_names(
-    __name__,
-    {
-        "deepmf.data.datasets": [
-            "Dataset",
-            "fetch",
-            "fetch_file",
-            "find",
-            "folder",
-            "info",
-            "load",
-            "load_split",
-            "names",
-        ],
-        "deepmf.data.ground_truth": ["Truth", "draw_truth"],
-        "deepmf.data.synthetic": ["Generated", "checkerboard", "generate", "stream"],
-    },
-)
+__getattr__, __dir__, __all__ = export_names(__name__, __file__)

@@ -1,24 +1,25 @@
 """Packages that import a public name when it is first used, so that `import deepmf` loads nothing heavy."""
 
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 
-def export_names(
-    package: str, homes: Mapping[str, Sequence[str]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package.
+def export_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package.
+
+    The public names are those that the package imports for type checkers alone (`from module import name as name`).
 
     Parameters
     ----------
-    package
-        The package's `__name__`.
-    homes
-        Its public names, by the module that defines them.
+    package, file
+        The package's `__name__` and `__file__`.
     """
-    modules = {name: module for module, names in homes.items() for name in names}
+    with open(file, encoding="utf-8") as source:  # noqa: PTH123, as pathlib is slow to import
+        imports = re.findall(r"^    from (\S+) import (\([^)]*\)|.*)", source.read(), re.MULTILINE)
+    modules = {name: module for module, names in imports for name in re.findall(r"(\w+) as \1", names)}
 
     def get_name(name: str) -> Any:
         if name not in modules:
@@ -28,4 +29,4 @@ def export_names(
     def list_names() -> list[str]:
         return sorted([*modules, *(name for name in vars(sys.modules[package]) if name.startswith("__"))])
 
-    return get_name, list_names
+    return get_name, list_names, sorted(modules)

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from deepmf.errors import BadEntries, UnknownLabel
 from deepmf.matrix.labels import IntegerIndex, JoinedLabels, Labels, gather_integers, gather_objects

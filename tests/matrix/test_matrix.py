@@ -14,8 +14,7 @@ import numpy as np
 import polars as pl
 import pytest
 import scipy.sparse
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from deepmf.data import pack, read_matrix
 from deepmf.errors import (

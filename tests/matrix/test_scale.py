@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from deepmf.errors import BadEntries, BadSetting, ConstantValues, OffScale
 from deepmf.matrix.scale import ENCODINGS, MOST_LEVELS, Scale, UnitMap

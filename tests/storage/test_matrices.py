@@ -13,8 +13,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix import TableForm

@@ -85,8 +85,7 @@ def evaluate(
 
     Example: deepmf evaluate model.safetensors test.csv --ranking --report report.html
     """
-    from deepmf.evaluation.areas import count_seen
-    from deepmf.evaluation.areas import evaluate as errors_by_area
+    from deepmf.evaluation.areas import count_seen, evaluate as errors_by_area
     from deepmf.evaluation.ranking import evaluate_ranking
     from deepmf.scoring.pairs import check_unknown
 

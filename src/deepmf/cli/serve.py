@@ -71,8 +71,7 @@ def serve(
     Or: deepmf serve --demo
     """
     with require_serve():
-        from deepmf.serve.server import ServeOptions
-        from deepmf.serve.server import serve as run_server
+        from deepmf.serve.server import ServeOptions, serve as run_server
     if model is None and not demo:
         raise BadSetting("give a model file that deepmf fit wrote, or --demo")
     if model is not None and demo:

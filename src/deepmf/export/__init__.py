@@ -5,13 +5,6 @@ from typing import TYPE_CHECKING
 from deepmf.lazy import export_names
 
 if TYPE_CHECKING:
-    from deepmf.export.onnx import export_onnx
+    from deepmf.export.onnx import export_onnx as export_onnx
 
-__all__ = ["export_onnx"]
-
-__getattr__, __dir__ = export_names(
-    __name__,
-    {
-        "deepmf.export.onnx": ["export_onnx"],
-    },
-)
+__getattr__, __dir__, __all__ = export_names(__name__, __file__)

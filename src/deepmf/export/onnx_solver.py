@@ -8,8 +8,7 @@ from typing import Any
 
 import onnxscript
 import torch
-from onnxscript import FLOAT
-from onnxscript import opset18 as op
+from onnxscript import FLOAT, opset18 as op
 
 
 @onnxscript.script(default_opset=op)

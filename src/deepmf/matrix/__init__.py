@@ -5,35 +5,12 @@ from typing import TYPE_CHECKING
 from deepmf.lazy import export_names
 
 if TYPE_CHECKING:
-    from deepmf.matrix.description import Description
-    from deepmf.matrix.features import Features
-    from deepmf.matrix.labels import Labels
-    from deepmf.matrix.matrix import AREAS, Entries, ObservedMatrix
-    from deepmf.matrix.packed import verify_store
-    from deepmf.matrix.scale import Scale
-    from deepmf.matrix.table_form import TableForm
+    from deepmf.matrix.description import Description as Description
+    from deepmf.matrix.features import Features as Features
+    from deepmf.matrix.labels import Labels as Labels
+    from deepmf.matrix.matrix import AREAS as AREAS, Entries as Entries, ObservedMatrix as ObservedMatrix
+    from deepmf.matrix.packed import verify_store as verify_store
+    from deepmf.matrix.scale import Scale as Scale
+    from deepmf.matrix.table_form import TableForm as TableForm
 
-__all__ = [
-    "AREAS",
-    "Description",
-    "Entries",
-    "Features",
-    "Labels",
-    "ObservedMatrix",
-    "Scale",
-    "TableForm",
-    "verify_store",
-]
-
-__getattr__, __dir__ = export_names(
-    __name__,
-    {
-        "deepmf.matrix.description": ["Description"],
-        "deepmf.matrix.features": ["Features"],
-        "deepmf.matrix.labels": ["Labels"],
-        "deepmf.matrix.matrix": ["AREAS", "Entries", "ObservedMatrix"],
-        "deepmf.matrix.packed": ["verify_store"],
-        "deepmf.matrix.scale": ["Scale"],
-        "deepmf.matrix.table_form": ["TableForm"],
-    },
-)
+__getattr__, __dir__, __all__ = export_names(__name__, __file__)

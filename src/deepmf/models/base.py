@@ -46,8 +46,7 @@ from deepmf.training.history import History
 
 if TYPE_CHECKING:  # imported by the methods that use them: most models are never explained or completed
     from deepmf.models.explanation import Explanation
-    from deepmf.models.fold_in import FeatureValues, FoldedColumns, FoldedRows
-    from deepmf.models.fold_in import History as RowHistory
+    from deepmf.models.fold_in import FeatureValues, FoldedColumns, FoldedRows, History as RowHistory
     from deepmf.models.view import ModelView
 
 Missing = Literal["error", "ignore"]

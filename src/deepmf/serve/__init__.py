@@ -11,31 +11,10 @@ from typing import TYPE_CHECKING
 from deepmf.lazy import export_names
 
 if TYPE_CHECKING:
-    from deepmf.serve.app import create_app
-    from deepmf.serve.auth import KeyRing, add_key, read_keys
-    from deepmf.serve.database import open_database
-    from deepmf.serve.server import ServeOptions, serve
-    from deepmf.serve.service import Service, ServiceLimits
+    from deepmf.serve.app import create_app as create_app
+    from deepmf.serve.auth import KeyRing as KeyRing, add_key as add_key, read_keys as read_keys
+    from deepmf.serve.database import open_database as open_database
+    from deepmf.serve.server import ServeOptions as ServeOptions, serve as serve
+    from deepmf.serve.service import Service as Service, ServiceLimits as ServiceLimits
 
-__all__ = [
-    "KeyRing",
-    "ServeOptions",
-    "Service",
-    "ServiceLimits",
-    "add_key",
-    "create_app",
-    "open_database",
-    "read_keys",
-    "serve",
-]
-
-__getattr__, __dir__ = export_names(
-    __name__,
-    {
-        "deepmf.serve.app": ["create_app"],
-        "deepmf.serve.auth": ["KeyRing", "add_key", "read_keys"],
-        "deepmf.serve.database": ["open_database"],
-        "deepmf.serve.server": ["ServeOptions", "serve"],
-        "deepmf.serve.service": ["Service", "ServiceLimits"],
-    },
-)
+__getattr__, __dir__, __all__ = export_names(__name__, __file__)

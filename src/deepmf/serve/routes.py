@@ -65,8 +65,7 @@ from deepmf.serve.schemas import (
     WriteFeaturesResponse,
     WriteStateResponse,
 )
-from deepmf.serve.service import Query as ServiceQuery
-from deepmf.serve.service import Service
+from deepmf.serve.service import Query as ServiceQuery, Service
 from deepmf.serve.writer import DismissalWrite, EntryWrite, FeatureWrite, StateWrite, WriteReceipt
 
 logger = logging.getLogger("deepmf.serve")

@@ -7,69 +7,31 @@ from deepmf.lazy import export_names
 
 if TYPE_CHECKING:
     from deepmf.sklearn.diagnostics import (
-        CategoryShares,
-        ImputedValues,
-        MissingPatterns,
-        category_shares,
-        imputed_values,
-        missing_patterns,
+        CategoryShares as CategoryShares,
+        ImputedValues as ImputedValues,
+        MissingPatterns as MissingPatterns,
+        category_shares as category_shares,
+        imputed_values as imputed_values,
+        missing_patterns as missing_patterns,
     )
-    from deepmf.sklearn.imputer import DMFImputer
-    from deepmf.sklearn.pooling import PooledEstimates, pool
+    from deepmf.sklearn.imputer import DMFImputer as DMFImputer
+    from deepmf.sklearn.pooling import PooledEstimates as PooledEstimates, pool as pool
     from deepmf.sklearn.scores import (
-        GenotypeScores,
-        HiddenScore,
-        genotype_scores,
-        hidden_entries_score,
-        imputation_scores,
+        GenotypeScores as GenotypeScores,
+        HiddenScore as HiddenScore,
+        genotype_scores as genotype_scores,
+        hidden_entries_score as hidden_entries_score,
+        imputation_scores as imputation_scores,
     )
-    from deepmf.sklearn.splitters import AreaSplitter, EntrySplitter, MaskedTable, mask_entries
-
-__all__ = [
-    "AreaSplitter",
-    "CategoryShares",
-    "DMFImputer",
-    "EntrySplitter",
-    "GenotypeScores",
-    "HiddenScore",
-    "ImputedValues",
-    "MaskedTable",
-    "MissingPatterns",
-    "PooledEstimates",
-    "category_shares",
-    "genotype_scores",
-    "hidden_entries_score",
-    "imputation_scores",
-    "imputed_values",
-    "mask_entries",
-    "missing_patterns",
-    "pool",
-]
+    from deepmf.sklearn.splitters import (
+        AreaSplitter as AreaSplitter,
+        EntrySplitter as EntrySplitter,
+        MaskedTable as MaskedTable,
+        mask_entries as mask_entries,
+    )
 
 # Names are looked up when first used, so that a missing scikit-learn is an error that says what to install.
-_get_name, __dir__ = export_names(
-    __name__,
-    {
-        "deepmf.sklearn.diagnostics": [
-            "CategoryShares",
-            "ImputedValues",
-            "MissingPatterns",
-            "category_shares",
-            "imputed_values",
-            "missing_patterns",
-        ],
-        "deepmf.sklearn.imputer": ["DMFImputer"],
-        "deepmf.sklearn.pooling": ["PooledEstimates", "pool"],
-        "deepmf.sklearn.scores": [
-            "GenotypeScores",
-            "HiddenScore",
-            "genotype_scores",
-            "hidden_entries_score",
-            "imputation_scores",
-        ],
-        "deepmf.sklearn.splitters": ["AreaSplitter", "EntrySplitter", "MaskedTable", "mask_entries"],
-    },
-)
+_get_name, __dir__, __all__ = export_names(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:

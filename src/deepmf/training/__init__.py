@@ -5,45 +5,16 @@ from typing import TYPE_CHECKING
 from deepmf.lazy import export_names
 
 if TYPE_CHECKING:
-    from deepmf.training.history import Callback, EpochRecord, History
-    from deepmf.training.progress import tensorboard_log
+    from deepmf.training.history import Callback as Callback, EpochRecord as EpochRecord, History as History
+    from deepmf.training.progress import tensorboard_log as tensorboard_log
     from deepmf.training.settings import (
-        LoopSettings,
-        Setting,
-        Settings,
-        TrainingSettings,
-        list_settings,
-        setting,
-        settings_dataclass,
+        LoopSettings as LoopSettings,
+        Setting as Setting,
+        Settings as Settings,
+        TrainingSettings as TrainingSettings,
+        list_settings as list_settings,
+        setting as setting,
+        settings_dataclass as settings_dataclass,
     )
 
-__all__ = [
-    "Callback",
-    "EpochRecord",
-    "History",
-    "LoopSettings",
-    "Setting",
-    "Settings",
-    "TrainingSettings",
-    "list_settings",
-    "setting",
-    "settings_dataclass",
-    "tensorboard_log",
-]
-
-__getattr__, __dir__ = export_names(
-    __name__,
-    {
-        "deepmf.training.history": ["Callback", "EpochRecord", "History"],
-        "deepmf.training.progress": ["tensorboard_log"],
-        "deepmf.training.settings": [
-            "LoopSettings",
-            "Setting",
-            "Settings",
-            "TrainingSettings",
-            "list_settings",
-            "setting",
-            "settings_dataclass",
-        ],
-    },
-)
+__getattr__, __dir__, __all__ = export_names(__name__, __file__)
