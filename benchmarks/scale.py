@@ -33,12 +33,11 @@ import torch
 import torch.distributed as dist
 from workload import machine
 
-from deepmf.datasets import Truth, draw_truth, stream
+from deepmf.datasets import Truth, generate
 from deepmf.errors import DeepMFWarning
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.labels import Labelled, Labels
+from deepmf.matrix.labels import Labelled
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
@@ -77,22 +76,18 @@ class Problem:
 
 
 def problem(n_entries: int) -> Problem:
-    """Generate a matrix by all cores, in positions and values of 4 bytes."""
-    shape = SHAPES[n_entries]
-    rows, columns = (Labels.from_range(count, axis=axis) for count, axis in zip(shape, ("row", "column"), strict=True))
-    truth = draw_truth(rows, columns, rank=RANK, noise=NOISE, seed=SEED)
-    row_of, column_of = (np.empty(n_entries, dtype=np.int32) for _ in shape)
-    values, at = np.empty(n_entries, dtype=np.float32), 0
-    for chunk in stream(*shape, n_entries=n_entries, rank=RANK, noise=NOISE, seed=SEED, jobs=os.cpu_count() or 1):
-        some = slice(at, at := at + chunk.values.size)
-        row_of[some], column_of[some], values[some] = chunk
+    """Generate a matrix by all cores."""
+    jobs = os.cpu_count() or 1
+    generated = generate(
+        *SHAPES[n_entries], n_entries=n_entries, rank=RANK, noise=NOISE, named=False, seed=SEED, jobs=jobs
+    )
+    truth, matrix = generated.truth, generated.matrix
+    row_of, column_of, values = matrix.entries()
     lot = np.random.default_rng(0).random(n_entries, dtype=np.float32)
 
     def part(chosen: npt.NDArray[Any]) -> ObservedMatrix:
-        at_rows, at_columns = Labelled(rows, row_of[chosen]), Labelled(columns, column_of[chosen])
-        return ObservedMatrix.from_positions(
-            at_rows, at_columns, values[chosen].astype(np.float64), scale=Scale([1, 2, 3, 4, 5])
-        )
+        at_rows, at_columns = Labelled(truth.rows, row_of[chosen]), Labelled(truth.columns, column_of[chosen])
+        return ObservedMatrix.from_positions(at_rows, at_columns, values[chosen], scale=matrix.scale)
 
     test = np.flatnonzero(lot >= 1 - TEST)
     if test.size > MOST_PREDICTED:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         Generated as Generated,
         checkerboard as checkerboard,
         generate as generate,
-        stream as stream,
     )
 
 __getattr__, __dir__, __all__ = export_names(__name__, __file__)

@@ -1,26 +1,25 @@
 """Facts about generated matrices: exact counts, known truth, the same entries for the same seed."""
 
-import tracemalloc
-from collections.abc import Iterable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 
 from deepmf.data.synthetic import invent_film_titles, invent_person_names
-from deepmf.datasets import Generated, Truth, checkerboard, draw_truth, generate, stream
+from deepmf.datasets import Generated, Truth, checkerboard, draw_truth, generate
 from deepmf.errors import BadSetting, UnknownLabel
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import Entries
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import mae_error, rmse_error
 
-# Sums of position in the stream x row, column, value: change them only where the entries are meant to change.
+# Sums of position x row, column, value: change them only where the entries are meant to change.
 REFERENCE = (26644206489, 101301205948, 728051810.0)
 
 
-def join(chunks: Iterable[Entries]) -> Entries:
-    return Entries(*(np.concatenate(parts) for parts in zip(*chunks, strict=True)))
+def draw(*shape: int, **settings: Any) -> Entries:
+    return generate(*shape, named=False, **settings).matrix.entries()
 
 
 def all_pairs(truth: Truth) -> tuple[np.ndarray, np.ndarray]:
@@ -41,7 +40,7 @@ class TestCounts:
     @pytest.mark.parametrize("n_entries", [1, 39, 1000, 1999, 2000])
     @pytest.mark.parametrize("popularity", [0.0, 0.6, 2.0])
     def test_exactly_as_many_different_entries_as_asked(self, n_entries: int, popularity: float) -> None:
-        entries = join(stream(50, 40, n_entries=n_entries, popularity=popularity))
+        entries = draw(50, 40, n_entries=n_entries, popularity=popularity)
         cells = entries.rows * 40 + entries.columns
         assert cells.size == n_entries
         assert np.all(np.diff(cells) > 0)  # in row order, none twice
@@ -49,7 +48,7 @@ class TestCounts:
 
     @pytest.mark.parametrize("selection", [0.0, 1.0, 10.0])
     def test_wide_and_sparse_rows_have_no_duplicates(self, selection: float) -> None:
-        entries = join(stream(300, 3000, n_entries=20_000, popularity=1.0, selection=selection))
+        entries = draw(300, 3000, n_entries=20_000, popularity=1.0, selection=selection)
         assert np.unique(entries.rows * 3000 + entries.columns).size == entries.values.size == 20_000
 
     def test_density_gives_the_count(self) -> None:
@@ -66,7 +65,7 @@ class TestDeterminism:
         assert generate(60, 50, seed=3).matrix != generate(60, 50, seed=4).matrix
 
     def test_entries_are_those_of_any_other_machine(self) -> None:
-        rows, columns, values = join(stream(200, 1000, n_entries=20_000, popularity=1.0, selection=2.0, seed=0))
+        rows, columns, values = draw(200, 1000, n_entries=20_000, popularity=1.0, selection=2.0, seed=0)
         weights = np.arange(1, 20_001)
         assert (weights @ rows, weights @ columns, weights @ values) == REFERENCE
 
@@ -76,34 +75,19 @@ class TestDeterminism:
         generate(50, 40)
         assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
 
-    @pytest.mark.parametrize("chunk_entries", [999, 70_000, 150_000, 10**9])
-    def test_chunk_size_does_not_matter(self, chunk_entries: int) -> None:
-        chunks = list(stream(3000, 500, n_entries=150_000, chunk_entries=chunk_entries))
-        assert all(chunk.values.size == chunk_entries for chunk in chunks[:-1])
-        assert 0 < chunks[-1].values.size <= chunk_entries
-        for part, reference in zip(join(chunks), join(stream(3000, 500, n_entries=150_000)), strict=True):
-            assert np.array_equal(part, reference)
-
     @pytest.mark.slow
     def test_threads_draw_the_same(self) -> None:
-        drawn = (join(stream(3000, 500, n_entries=400_000, jobs=jobs)) for jobs in (1, 3))
+        drawn = (draw(3000, 500, n_entries=400_000, jobs=jobs) for jobs in (1, 3))
         for part, reference in zip(*drawn, strict=True):
             assert np.array_equal(part, reference)
 
     def test_later_entries_do_not_repeat_earlier_ones(self) -> None:
-        columns = join(stream(16_384, 1000, n_entries=131_072, popularity=0.0, selection=0.0)).columns
+        columns = draw(16_384, 1000, n_entries=131_072, popularity=0.0, selection=0.0).columns
         first, second = columns.reshape(2, -1)  # as many rows, as many entries
         assert np.mean(first == second) < 0.01
 
-    def test_stream_is_generate(self) -> None:
-        settings = {"n_entries": 100_000, "rank": 2, "levels": (0, 1, 2), "selection": 0.5, "seed": 9}
-        generated = generate(2000, 300, named=False, **settings)
-        streamed = join(stream(2000, 300, chunk_entries=7777, **settings))
-        for part, reference in zip(streamed, generated.matrix.entries(), strict=True):
-            assert np.array_equal(part, reference)
-
-    def test_draw_truth_is_the_truth_of_a_stream(self) -> None:
-        rows, columns, values = join(stream(400, 300, n_entries=9000, noise=0.0, seed=2))
+    def test_draw_truth_is_the_truth_of_generate(self) -> None:
+        rows, columns, values = draw(400, 300, n_entries=9000, noise=0.0, seed=2)
         truth = draw_truth(Labels.from_range(400, axis="row"), Labels.from_range(300, axis="column"), noise=0.0, seed=2)
         assert np.array_equal(truth.median(rows, columns), values)
 
@@ -254,16 +238,6 @@ def test_smallest_useful_case() -> None:
     assert squared_floor(generated) < 0.9 < generated.matrix.values.std()
 
 
-@pytest.mark.slow
-def test_stream_needs_less_memory_than_its_entries() -> None:
-    tracemalloc.start()
-    n_entries = sum(chunk.values.size for chunk in stream(20_000, 5000, n_entries=2_000_000, chunk_entries=100_000))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert n_entries == 2_000_000
-    assert peak < 0.5 * 24 * n_entries  # two positions and a value of 8 bytes each
-
-
 class TestCheckerboard:
     @pytest.mark.parametrize("shape", [(20, 20), (7, 12), (31, 4), (2, 2)])
     def test_values_are_the_parity_of_row_and_column(self, shape: tuple[int, int]) -> None:
@@ -340,13 +314,11 @@ def test_bad_settings_are_repeated_with_what_is_right(settings: dict[str, object
         generate(**settings)
 
 
-def test_bad_settings_of_a_stream_are_found_before_it_flows() -> None:
-    with pytest.raises(BadSetting, match="chunk_entries"):
-        stream(10, 10, n_entries=10, chunk_entries=0)
+def test_other_bad_settings() -> None:
     with pytest.raises(BadSetting, match="jobs"):
-        stream(10, 10, n_entries=10, jobs=0)
+        generate(10, 10, n_entries=10, jobs=0)
     with pytest.raises(BadSetting, match="n_entries"):
-        stream(10, 10, n_entries=101)
+        generate(10, 10, n_entries=101)
     with pytest.raises(BadSetting, match="observed"):
         checkerboard(observed=2)
 

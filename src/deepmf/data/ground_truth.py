@@ -116,7 +116,7 @@ def draw_truth(
     explained: float = 0.0,
     seed: int = 0,
 ) -> Truth:
-    """Draw the truth that `generate` and `stream` draw with the same settings.
+    """Draw the truth that `generate` draws with the same settings.
 
     `noise`, `row_effect` and `column_effect` are standard deviations; the low-rank part has 1. `explained` is the
     share of the variance of factors and effects that features explain.

@@ -5,9 +5,8 @@ every platform: every block of rows has random numbers of its own, which depend 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
@@ -130,8 +129,10 @@ def generate(
         explained=explained,
         seed=seed,
     )
-    blocks = _start_blocks(truth, n_entries=n_entries, popularity=popularity, selection=selection, seed=seed, jobs=jobs)
-    found = _build(truth, Entries(*(np.concatenate(parts) for parts in zip(*blocks, strict=True))))
+    entries = _draw_entries(
+        truth, n_entries=n_entries, popularity=popularity, selection=selection, seed=seed, jobs=jobs
+    )
+    found = _build(truth, entries)
     if not explained:
         return found
     of_rows, of_columns = (
@@ -139,45 +140,6 @@ def generate(
         draw_column_features(columns, rank=rank, seed=seed),
     )
     return replace(found, row_features=of_rows.features, column_features=of_columns.features)
-
-
-def stream(
-    n_rows: int,
-    n_columns: int,
-    *,
-    n_entries: int,
-    rank: int = 5,
-    levels: Iterable[float] | None = STARS,
-    noise: float = 1.3,
-    row_effect: float = 0.9,
-    column_effect: float = 0.9,
-    popularity: float = 0.6,
-    selection: float = 1.0,
-    seed: int = 0,
-    chunk_entries: int = 1_000_000,
-    jobs: int = 1,
-) -> Iterator[Entries]:
-    """Generate the entries of `generate` in chunks: row positions, column positions, values, in row order.
-
-    Memory grows with the rows, the columns and `chunk_entries`, not with the entries. The entries depend neither on
-    `chunk_entries` nor on `jobs`, the number of threads. `draw_truth` with the same settings returns their truth.
-
-    >>> chunks = stream(1000, 500, n_entries=25_000, chunk_entries=10_000, seed=0)
-    >>> [chunk.values.size for chunk in chunks]
-    [10000, 10000, 5000]
-    """
-    truth = draw_truth(
-        _name_axis(n_rows, "row", named=False),
-        _name_axis(n_columns, "column", named=False),
-        rank=rank,
-        levels=levels,
-        noise=noise,
-        row_effect=row_effect,
-        column_effect=column_effect,
-        seed=seed,
-    )
-    blocks = _start_blocks(truth, n_entries=n_entries, popularity=popularity, selection=selection, seed=seed, jobs=jobs)
-    return _rechunk(blocks, check_whole_number("chunk_entries", chunk_entries, low=1))
 
 
 def checkerboard(n_rows: int = 20, n_columns: int = 20, *, observed: float = 0.5, seed: int = 0) -> Generated:
@@ -227,10 +189,10 @@ def _count_entries(name: str, share: float, rows: Labels, columns: Labels) -> in
     return n_entries
 
 
-def _start_blocks(
+def _draw_entries(
     truth: Truth, *, n_entries: int, popularity: float, selection: float, seed: int, jobs: int
-) -> Iterator[Entries]:
-    """Check the settings, decide how many entries each row gets, and return the blocks, which are drawn lazily."""
+) -> Entries:
+    """Check the settings, decide how many entries each row gets, and draw them."""
     n_rows, n_columns = len(truth.rows), len(truth.columns)
     n_entries = check_whole_number("n_entries", n_entries, low=1, high=n_rows * n_columns)
     popularity = check_number("popularity", popularity, low=0, high=2)
@@ -244,50 +206,25 @@ def _start_blocks(
         by_popularity=dice.order(n_columns),
         selection=selection,
     )
-    return _draw_blocks(sampler, seed=seed, jobs=check_whole_number("jobs", jobs, low=1))
+    blocks = _draw_blocks(sampler, seed=seed, jobs=check_whole_number("jobs", jobs, low=1))
+    return Entries(*map(np.concatenate, zip(*blocks, strict=True)))
 
 
-def _draw_blocks(sampler: Sampler, *, seed: int, jobs: int) -> Iterator[Entries]:
-    """Yield the blocks in order; `jobs` threads draw a few blocks ahead."""
+def _draw_blocks(sampler: Sampler, *, seed: int, jobs: int) -> list[Entries]:
+    """Return the blocks in order, drawn by `jobs` threads."""
 
     def draw(numbered: tuple[int, IndexArray]) -> Entries:
         block, rows = numbered
         return _draw_block(sampler, rows, RandomStream(seed, 3, block))
 
-    if jobs == 1:
-        yield from map(draw, enumerate(sampler.cut_blocks()))
-        return
     with ThreadPoolExecutor(jobs) as threads:
-        waiting: deque[Future[Entries]] = deque()
-        for numbered in enumerate(sampler.cut_blocks()):
-            waiting.append(threads.submit(draw, numbered))
-            if len(waiting) > 2 * jobs:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        return list(threads.map(draw, enumerate(sampler.cut_blocks())))
 
 
 def _draw_block(sampler: Sampler, rows: IndexArray, dice: RandomStream) -> Entries:
     row, column = sampler.draw(rows, dice)
     noise = sampler.truth.noise * dice.normals(row.size)
     return Entries(row, column, sampler.truth.convert(sampler.truth.signal_at(row, column) + noise))
-
-
-def _rechunk(blocks: Iterable[Entries], chunk_entries: int) -> Iterator[Entries]:
-    waiting: list[Entries] = []
-    n_waiting = 0
-    for block in blocks:
-        waiting.append(block)
-        n_waiting += block.values.size
-        if n_waiting < chunk_entries:
-            continue
-        joined = Entries(*(np.concatenate(parts) for parts in zip(*waiting, strict=True)))
-        n_ready = n_waiting - n_waiting % chunk_entries
-        for start in range(0, n_ready, chunk_entries):
-            yield Entries(*(part[start : start + chunk_entries] for part in joined))
-        waiting, n_waiting = [Entries(*(part[n_ready:] for part in joined))], n_waiting - n_ready
-    if n_waiting:
-        yield Entries(*(np.concatenate(parts) for parts in zip(*waiting, strict=True)))
 
 
 def _order_cells(rows: IndexArray, columns: IndexArray, dice: RandomStream) -> IndexArray:
