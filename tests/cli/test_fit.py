@@ -417,7 +417,7 @@ def test_ctrl_c_saves_the_best_weights(
 def test_resume_continues_to_the_same_model(
     run: Any, folder: Path, tmp_path: Path, tiny: list[str], interrupt: pytest.MonkeyPatch, place: str | None
 ) -> None:
-    fit = ["fit", folder / "train.csv", *tiny, "--set", "epochs=40", "--set", "column_hidden_sizes=8,"]
+    fit = ["fit", folder / "train.csv", *tiny, "--set", "epochs=40"]
     keep = ["--resume"] if place is None else ["--checkpoint", tmp_path / place]
     kept = tmp_path / (place or "m.checkpoint")
     assert run(*fit, "-o", tmp_path / "m", *keep).code == 130

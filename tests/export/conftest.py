@@ -36,7 +36,7 @@ PLAIN = OWN | {"row_penalty": None, "column_penalty": None}  # chosen: that ther
 # Every way a branch reads and a head answers, on levels and on an interval.
 ON_LEVELS: dict[str, Callable[[], Model]] = {
     "dmf": lambda: DMF(**SMALL),
-    "dmf-d": lambda: DMFD(**SMALL, column_hidden_sizes=(8, 8)),
+    "dmf-d": lambda: DMFD(**SMALL | {"hidden_sizes": (8, 8)}),
     "dmf-o": lambda: OrdinalDMF(**SMALL, **PLAIN),
     "dmf-o, refined": lambda: OrdinalDMF(**SMALL, **OWN),
     "dmf-o, three networks": lambda: OrdinalDMF(**SMALL, **OWN, networks=3),

@@ -81,7 +81,7 @@ class TestDMF(ModelContract):
         "changes",
         [
             {"hidden_sizes": ()},
-            {"hidden_sizes": (24, 16), "column_hidden_sizes": (20,)},
+            {"hidden_sizes": (24, 16)},
             {"loss": "mean", "gamma": 1e-5},
         ],
         ids=str,
@@ -186,12 +186,9 @@ SMALL: dict[str, Any] = {"hidden_sizes": (6,), "latent_size": 4, "epochs": 2, "d
 every_model = pytest.mark.parametrize("model", [DMF, DMFD, OrdinalDMF])
 
 
-def test_the_sizes_of_both_branches() -> None:
-    assert TwoBranchSettings().branch_sizes == ((2048, 1024), (2048, 1024))
-    own = TwoBranchSettings(hidden_sizes=(5, 4), column_hidden_sizes=(7,), latent_size=3)
-    assert own.branch_sizes == ((5, 4, 3), (7, 3))
-    assert TwoBranchSettings(hidden_sizes=(), column_hidden_sizes=(7,), latent_size=3).branch_sizes == ((3,), (7, 3))
-    assert TwoBranchSettings(hidden_sizes=(5,), column_hidden_sizes=(), latent_size=3).branch_sizes == ((5, 3), (3,))
+def test_the_sizes_of_a_branch() -> None:
+    assert TwoBranchSettings().layer_sizes == (2048, 1024)
+    assert TwoBranchSettings(hidden_sizes=(), latent_size=3).layer_sizes == (3,)
     assert TwoBranchSettings(hidden_sizes=[5, 4]).hidden_sizes == (5, 4)  # type: ignore[arg-type]
     assert TwoBranchSettings(hidden_sizes=5).hidden_sizes == (5,)  # type: ignore[arg-type]
 
@@ -201,8 +198,8 @@ def test_the_sizes_of_both_branches() -> None:
     [
         ("hidden_sizes", (8, 0), "at least 1"),
         ("hidden_sizes", None, "at least 1"),
-        ("column_hidden_sizes", (2.5,), "at least 1"),
-        ("column_hidden_sizes", "big", "at least 1"),
+        ("hidden_sizes", (2.5,), "at least 1"),
+        ("hidden_sizes", "big", "at least 1"),
         ("latent_size", 0, "at least 1"),
         ("block_rows", 1, "at least 2"),
         ("block_columns", 1, "at least 2"),
@@ -217,10 +214,10 @@ def test_bad_settings(name: str, bad: Any, bound: str) -> None:
 
 @every_model
 def test_branches_are_as_wide_as_asked(model: type[NetworkModel]) -> None:
-    fitted = model(**SMALL | {"hidden_sizes": (9, 5), "column_hidden_sizes": (8,), "dropout": 0.7}).fit(additive())
+    fitted = model(**SMALL | {"hidden_sizes": (9, 5), "dropout": 0.7}).fit(additive())
     network: Any = fitted.network_
-    assert [norm.num_features for norm in network.rows.norms][:2] == [9, 5] and len(network.rows.norms) == 3
-    assert [norm.num_features for norm in network.columns.norms][:1] == [8] and len(network.columns.norms) == 2
+    for branch in (network.rows, network.columns):
+        assert [norm.num_features for norm in branch.norms][:2] == [9, 5] and len(branch.norms) == 3
     assert network.rows.dropout.fraction == network.columns.dropout.fraction == 0.7
 
 

@@ -134,7 +134,7 @@ def test_a_killed_training_continues_to_the_same_result(tmp_path: Path, uninterr
 @pytest.mark.slow
 def test_killed_twice_and_without_validation(tmp_path: Path) -> None:
     path, epochs = tmp_path / "run.checkpoint", []
-    settings = {"validation": False, "column_hidden_sizes": (12, 10)}
+    settings = {"validation": False, "hidden_sizes": (12, 10)}
     for epoch in (3, 6):
         with pytest.raises(ZeroDivisionError):
             fitted(checkpoint=path, callback=stopping_in(epoch, ZeroDivisionError), **settings)

@@ -277,13 +277,14 @@ class DMF(NetworkModel):
         """Return a row branch and a column branch with fresh weights."""
         generator = make_generator(self.settings.seed, "weights")
 
-        def make_branch(n_inputs: int, sizes: tuple[int, ...], features: AxisFeatures | None) -> Branch:
+        def make_branch(n_inputs: int, features: AxisFeatures | None) -> Branch:
+            sizes, dropout = self.settings.layer_sizes, self.settings.dropout
             n_features = 0 if features is None else features.n_inputs
-            return Branch(n_inputs, sizes, dropout=self.settings.dropout, generator=generator, n_features=n_features)
+            return Branch(n_inputs, sizes, dropout=dropout, generator=generator, n_features=n_features)
 
-        (n_rows, n_columns), (row_sizes, column_sizes) = entries.train.shape, self.settings.branch_sizes
-        rows = make_branch(n_columns, row_sizes, entries.row_features)
-        return rows, make_branch(n_rows, column_sizes, entries.column_features)
+        n_rows, n_columns = entries.train.shape
+        rows = make_branch(n_columns, entries.row_features)
+        return rows, make_branch(n_rows, entries.column_features)
 
     def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         network, source = trainer.network, trainer.source

@@ -402,17 +402,13 @@ class TwoBranchSettings(TrainingSettings):
     block_rows: int = setting(300, "Number of rows in a block.", low=2)
     block_columns: int = setting(200, "Number of columns in a block.", low=2)
     hidden_sizes: tuple[int, ...] = setting((2048,), "Hidden sizes of each branch.")
-    column_hidden_sizes: tuple[int, ...] | None = setting(
-        None, "Hidden sizes of the column branch (none: `hidden_sizes`)."
-    )
     latent_size: int = setting(1024, "Latent size: the width of the last layer of each branch.", low=1, high=WIDEST)
     dropout: float = setting(0.8, "Fraction dropped after every hidden layer.", low=0.0, high=0.99)
 
     @property
-    def branch_sizes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The widths of all layers of the row branch, and of the column branch."""
-        own = self.hidden_sizes if self.column_hidden_sizes is None else self.column_hidden_sizes
-        return (*self.hidden_sizes, self.latent_size), (*own, self.latent_size)
+    def layer_sizes(self) -> tuple[int, ...]:
+        """The widths of all layers of a branch."""
+        return (*self.hidden_sizes, self.latent_size)
 
 
 def _convert_from_numpy(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, ClassVar
@@ -192,10 +192,9 @@ class OrdinalDMF(NetworkModel):
             support = find_support(train, n_bins=self.settings.bins)
             head = OrdinalHead(*support, groups=self.settings.networks)
         generator = make_generator(self.settings.seed, "weights")
-        row_sizes, column_sizes = self.settings.branch_sizes
         return OrdinalNetwork(
-            self._make_branch(n_columns, row_sizes, head.n_row_outputs, entries.row_features, generator),
-            self._make_branch(n_rows, column_sizes, head.n_column_outputs, entries.column_features, generator),
+            self._make_branch(n_columns, head.n_row_outputs, entries.row_features, generator),
+            self._make_branch(n_rows, head.n_column_outputs, entries.column_features, generator),
             head,
             Masking(
                 self.settings.mask_rate,
@@ -209,13 +208,12 @@ class OrdinalDMF(NetworkModel):
     def _make_branch(
         self,
         n_inputs: int,
-        sizes: Sequence[int],
         n_beside: int,
         features: AxisFeatures | None,
         generator: torch.Generator,
     ) -> Branch:
         """Return a branch with fresh weights and `n_beside` outputs beside the direction."""
-        sizes = (*sizes[:-1], sizes[-1] + n_beside)
+        sizes = (*self.settings.hidden_sizes, self.settings.latent_size + n_beside)
         return Branch(
             2 * n_inputs,
             sizes,
