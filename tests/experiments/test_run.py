@@ -170,23 +170,6 @@ def test_a_split_that_is_there_twice_is_not_averaged(recipes: Path, tmp_path: Pa
         results.records(read_table("small"))
 
 
-def test_old_records_tell_the_errors_of_one_set_of_levels(tmp_path: Path) -> None:
-    """They kept the squared error of rounded levels, all counts of these, and the absolute error of medians."""
-    old: Record = {"recipe": "table2/dmf-o", "seed": 0, "new_share": None, "area": "I", "commit": "abc", "settings": {}}
-    old |= {"data": "ml-1m", "level_rmse": 1.0, "level_mae": 0.4, "calibration_error": 0.01}
-    counts = np.zeros((5, 5), dtype=int)
-    counts[0, 0], counts[1, 3], counts[4, 3] = 5, 2, 3  # two errors of two levels, three of one
-    results = Results(tmp_path)
-    new = old | {"seed": 1, "median_rmse": 1.1, "median_mae": 0.3}
-    results.add([old | {"confusion": counts.tolist()}, new])
-    before = (tmp_path / "table2" / "results.jsonl").read_text()
-    first, second = results.records(read_table("table2"))
-    assert (first["level_rmse"], first["level_mae"], first["median_mae"]) == (1.0, 0.7, 0.4)
-    assert "median_rmse" not in first
-    assert (second["level_mae"], second["median_rmse"], second["median_mae"]) == (0.4, 1.1, 0.3)
-    assert (tmp_path / "table2" / "results.jsonl").read_text() == before
-
-
 @pytest.mark.slow
 def test_results_of_another_commit_are_not_mixed(
     recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

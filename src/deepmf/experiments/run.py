@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from deepmf.data.datasets import DATASETS
 from deepmf.errors import BadSetting, CannotSave, UnreadableFile, UserError, check_count
 from deepmf.evaluation.areas import (
     confusion_matrix,
@@ -278,7 +277,7 @@ class _TableResults:
                     f"lines {first} and {number} of {self.path} are both {record['recipe']}, split {record['seed']}, "
                     f"area {record['area']}; delete one of them"
                 )
-            records.append(_convert_old_record(record))
+            records.append(record)
         return records
 
     def find_finished(self, trials: Sequence[Trial]) -> set[Key]:
@@ -313,7 +312,7 @@ class _TableResults:
         wanted = {_key(trial.key): trial for trial in trials}
         for record in self.records():
             for part, here in now.items():
-                if record.get(part, here) != here:  # older records have no digest
+                if record.get(part, here) != here:
                     raise BadSetting(
                         f"{self.folder} holds results of {part} {record[part]}; this is {here}, and the two "
                         f"are not mixed: {START_OVER}"
@@ -325,22 +324,6 @@ class _TableResults:
                     raise BadSetting(
                         f"{self.folder} holds {record['recipe']} with other settings ({differing}): {START_OVER}"
                     )
-
-
-def _convert_old_record(record: Record) -> Record:
-    """Convert a record of an earlier version, in which `level_mae` was the error of median levels.
-
-    Its `level_rmse` is the error of the levels nearest the mean. The confusion matrix of these levels is part of the
-    record, so that their absolute error can be computed.
-    """
-    if "calibration_error" not in record or "median_mae" in record:
-        return record
-    now = {key: value for key, value in record.items() if key != "level_mae"} | {"median_mae": record["level_mae"]}
-    levels = DATASETS[record["data"]].scale.levels if record["data"] in DATASETS else None
-    if levels is not None:
-        counts = np.array(record["confusion"])
-        now["level_mae"] = float(np.sum(counts * np.abs(levels[None, :] - levels[:, None])) / np.sum(counts))
-    return now
 
 
 def _key(holder: dict[str, Any]) -> Key:

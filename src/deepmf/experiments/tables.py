@@ -87,7 +87,7 @@ def format_markdown(table: str, records: Sequence[Record]) -> str:
 
 
 def list_validation_uses(table: str, records: Sequence[Record]) -> dict[str, str]:
-    """Return how each recipe used validation entries, from its records or, for old records, from the recipe."""
+    """Return how each recipe used validation entries, from its records or the recipe."""
     uses = {}
     for recipe in read_table(table):
         own = [record for record in records if record["recipe"] == recipe.name]
