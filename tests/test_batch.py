@@ -14,8 +14,10 @@ from deepmf.batch import Scorer
 from deepmf.datasets import generate
 from deepmf.errors import BadEntries, BadSetting, FileAbsent, UnknownLabel
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
+from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 
 
@@ -113,6 +115,44 @@ def test_complete_gives_every_missing_entry_once(kind: str, path: Path, model: M
     wanted = [(row, column) for row in rows for column in ratings.column_labels.tolist() if (row, column) not in known]
     assert list(zip(found["row"], found["column"], strict=True)) == wanted
     np.testing.assert_allclose(found["prediction"], model.predict(found["row"], found["column"]), rtol=1e-6)
+
+
+def test_parts_of_a_large_completion_follow_each_other(tmp_path: Path) -> None:
+    observed = np.ones((4, 2_000), dtype=bool)
+    observed[np.arange(4), np.arange(4)] = False
+    rows, columns = np.nonzero(observed)
+    matrix = ObservedMatrix.from_entries(rows, columns, 1.0 + columns % 5)
+    Means(presence=None, rank_by="value").fit(matrix).save(tmp_path / "means.safetensors")
+    asked = np.arange(600) % 4  # more than a million cells
+    found = Scorer(tmp_path / "means.safetensors", "complete")({"row": asked})
+    assert np.array_equal(found["row"], asked)
+    assert np.array_equal(found["column"], asked)
+
+
+@pytest.mark.slow
+def test_predictions_and_distributions_drift_as_those_of_the_model(tmp_path: Path) -> None:
+    dice = np.random.default_rng(0)
+    rows, columns = np.divmod(dice.permutation(40 * 20)[:600], 20)
+    days = dice.integers(0, 365, 600)
+    values = np.clip(np.round(3 + np.where(columns % 2, -4, 4) * (days / 365 - 0.5)), 1, 5)
+    dated = ObservedMatrix.from_entries(
+        rows, columns, values, Scale(levels=[1, 2, 3, 4, 5]), times=10**9 + 86400 * days
+    )
+    settings: dict[str, Any] = {"hidden_sizes": (8,), "latent_size": 3, "epochs": 2, "views": 2, "device": "cpu"}
+    model = OrdinalDMF(seed=0, linear_iterations=2, times="auto", **settings).fit(dated)
+    assert model.has_drift
+    model.save(tmp_path / "ordinal.safetensors")
+    history = [[], [0, 1]], [[], [5.0, 1.0]]
+    batch = make_batch("numpy", row=[3, 99], column=[4, 4], history_columns=history[0], history_values=history[1])
+    folded = model.fold_in([0, 1], [5.0, 1.0])
+    for task in ("predict", "complete", "recommend"):
+        found = Scorer(tmp_path / "ordinal.safetensors", task, distribution=True)(batch)
+        known = found["row"] == 3
+        pairs = found["row"][known], found["column"][known]
+        expected = model.predict(*pairs), folded.predict(found["column"][~known])
+        np.testing.assert_allclose(found["prediction"], np.concatenate(expected), rtol=1e-6)
+        likely = model.predict_distribution(*pairs), folded.predict_distribution(found["column"][~known])
+        np.testing.assert_allclose(np.stack(list(found["distribution"])), np.concatenate(likely), atol=1e-6)
 
 
 def test_schema_is_fixed_whatever_the_batch(path: Path, integers: Path) -> None:

@@ -283,14 +283,28 @@ def test_busy_service_is_asked_again_and_a_refusal_is_final() -> None:
     assert (len(asked), caught.value.code, str(caught.value)) == (1, "unknown_row", "row 'x' is not known")
 
 
-def test_last_busy_answer_is_the_error() -> None:
-    busy = httpx2.Response(503, json={"error": {"code": "busy", "message": "try again"}})
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+def test_waits_grow_until_the_last_busy_answer_is_the_error(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    asked = ["", "7", "600", "soon", "", "", "", "", "", ""]
+    given = iter(asked)
+
+    def refuse(_: httpx2.Request) -> httpx2.Response:
+        error = {"error": {"code": "busy", "message": "try again"}}
+        return httpx2.Response(status, json=error, headers={"retry-after": next(given)})
+
     with (
-        Client("http://x", retries=1, transport=httpx2.MockTransport(lambda _: busy)) as client,
+        Client("http://x", retries=9, transport=httpx2.MockTransport(refuse)) as client,
         pytest.raises(ServiceError) as caught,
     ):
         client.get_model()
-    assert (caught.value.status, caught.value.code) == (503, "busy")
+    assert (caught.value.status, caught.value.code) == (status, "busy")
+    assert next(given, None) is None
+    own = np.array(waits) - [0, 7, 60, 0, 0, 0, 0, 0, 0]
+    shares = own / [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10]
+    assert np.all((shares >= 0.5 - 1e-9) & (shares <= 1 + 1e-9))
+    assert np.ptp(shares) > 0.01  # clients that failed together do not return together
 
 
 def test_answers_of_other_programs_are_errors() -> None:
