@@ -19,7 +19,7 @@ import pytest
 from tests.conftest import StartService
 from tests.waiting import PATIENCE
 
-from deepmf.client import AsyncClient, Call, Client, RouteMethod, StreamMethod
+from deepmf.client import AsyncClient, Call, Client, Method
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, ServiceError
 from deepmf.matrix.features import Features
@@ -78,7 +78,9 @@ ARGUMENTS: dict[str, Any] = {
     "key": "a key",
 }
 ROUTES: dict[str, Any] = {
-    name: found for name, found in vars(Client.__mro__[1]).items() if isinstance(found, RouteMethod | StreamMethod)
+    name: found
+    for name, found in vars(Client.__mro__[1]).items()
+    if isinstance(found, Method) and found.run != "_iterate"
 }
 
 

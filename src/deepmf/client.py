@@ -62,6 +62,8 @@ P = ParamSpec("P")
 Result = TypeVar("Result", bound=BaseModel | str)
 Item = TypeVar("Item")
 LineType = TypeVar("LineType", bound=BaseModel)
+Now = TypeVar("Now")
+Later = TypeVar("Later")
 
 # The value of an entry, a kind of feedback, or fields of the entry: {"value": 5, "time": "2026-05-01", "weight": 2}.
 Value = float | str | Mapping[str, Any]
@@ -118,57 +120,6 @@ class Listing(Generic[Item]):
         return replace(self.call, query={**self.call.query, "offset": offset, "limit": _PAGE})
 
 
-class RouteMethod(Generic[P, Result]):
-    """A method of both clients, declared by the function that builds its call.
-
-    `client.method(...)` is the result of the call in `Client`, and a coroutine in `AsyncClient`.
-    """
-
-    def __init__(self, build: Callable[Concatenate[Any, P], Call[Result]]) -> None:
-        self.build = build
-
-    @overload
-    def __get__(self, client: None, owner: type) -> Callable[Concatenate[Any, P], Call[Result]]: ...
-    @overload
-    def __get__(self, client: Client, owner: type) -> Callable[P, Result]: ...
-    @overload
-    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Coroutine[Any, Any, Result]]: ...
-
-    def __get__(self, client: Client | AsyncClient | None, owner: type) -> Any:
-        if client is None:
-            return self.build
-
-        @functools.wraps(self.build)
-        def call(*args: P.args, **named: P.kwargs) -> Any:
-            return client._send(self.build(client, *args, **named))
-
-        return call
-
-
-class ListingMethod(Generic[P, Item]):
-    """A method of both clients that iterates over all pages of a listing."""
-
-    def __init__(self, build: Callable[Concatenate[Any, P], Listing[Item]]) -> None:
-        self.build = build
-
-    @overload
-    def __get__(self, client: None, owner: type) -> Callable[Concatenate[Any, P], Listing[Item]]: ...
-    @overload
-    def __get__(self, client: Client, owner: type) -> Callable[P, Iterator[Item]]: ...
-    @overload
-    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, AsyncIterator[Item]]: ...
-
-    def __get__(self, client: Client | AsyncClient | None, owner: type) -> Any:
-        if client is None:
-            return self.build
-
-        @functools.wraps(self.build)
-        def iterate(*args: P.args, **named: P.kwargs) -> Any:
-            return client._iterate(self.build(client, *args, **named))
-
-        return iterate
-
-
 @dataclass(frozen=True)
 class Stream(Generic[LineType]):
     """A call whose response is read line by line, and the type of the lines."""
@@ -177,28 +128,51 @@ class Stream(Generic[LineType]):
     line: type[LineType]
 
 
-class StreamMethod(Generic[P, LineType]):
-    """A method of both clients that iterates over the lines of a response while they arrive."""
+class Method(Generic[P, Now, Later]):
+    """A method of both clients, declared by the function that builds its call, listing or stream.
 
-    def __init__(self, build: Callable[Concatenate[Any, P], Stream[LineType]]) -> None:
+    `client.method(...)` returns the result in `Client`, and a coroutine or an asynchronous iterator in `AsyncClient`.
+    """
+
+    def __init__(self, build: Callable[Concatenate[Any, P], Any], run: str) -> None:
         self.build = build
+        self.run = run  # the name of the method of both clients that runs what was built
 
     @overload
-    def __get__(self, client: None, owner: type) -> Callable[Concatenate[Any, P], Stream[LineType]]: ...
+    def __get__(self, client: None, owner: type) -> Callable[Concatenate[Any, P], Any]: ...
     @overload
-    def __get__(self, client: Client, owner: type) -> Callable[P, Iterator[LineType]]: ...
+    def __get__(self, client: Client, owner: type) -> Callable[P, Now]: ...
     @overload
-    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, AsyncIterator[LineType]]: ...
+    def __get__(self, client: AsyncClient, owner: type) -> Callable[P, Later]: ...
 
     def __get__(self, client: Client | AsyncClient | None, owner: type) -> Any:
         if client is None:
             return self.build
 
         @functools.wraps(self.build)
-        def stream(*args: P.args, **named: P.kwargs) -> Any:
-            return client._stream(self.build(client, *args, **named))
+        def call(*args: P.args, **named: P.kwargs) -> Any:
+            return getattr(client, self.run)(self.build(client, *args, **named))
 
-        return stream
+        return call
+
+
+def _route(
+    build: Callable[Concatenate[Any, P], Call[Result]],
+) -> Method[P, Result, Coroutine[Any, Any, Result]]:
+    """Declare a method that returns the result of a call."""
+    return Method(build, "_send")
+
+
+def _listing(build: Callable[Concatenate[Any, P], Listing[Item]]) -> Method[P, Iterator[Item], AsyncIterator[Item]]:
+    """Declare a method that iterates over all pages of a listing."""
+    return Method(build, "_iterate")
+
+
+def _stream(
+    build: Callable[Concatenate[Any, P], Stream[LineType]],
+) -> Method[P, Iterator[LineType], AsyncIterator[LineType]]:
+    """Declare a method that iterates over the lines of a response while they arrive."""
+    return Method(build, "_stream")
 
 
 class _Routes:
@@ -214,7 +188,7 @@ class _Routes:
 
     # Predictions
 
-    @RouteMethod
+    @_route
     def predict(
         self,
         pairs: Sequence[tuple[Id, Id]] | None = None,
@@ -230,7 +204,7 @@ class _Routes:
         body = {"pairs": listed, **_describe_row(history, features), "columns": columns, "unknown": unknown, "at": at}
         return Call("POST", "/v1/predict", PredictResponse, body)
 
-    @RouteMethod
+    @_route
     def recommend(
         self,
         row: Id | None = None,
@@ -272,7 +246,7 @@ class _Routes:
         }
         return Call("POST", "/v1/recommend", RecommendResponse, body)
 
-    @RouteMethod
+    @_route
     def explain(
         self,
         column: Id,
@@ -287,7 +261,7 @@ class _Routes:
         body = {"row": row, **_describe_row(history, features), "column": column, "n": n, "at": at}
         return Call("POST", "/v1/explain", ExplainResponse, body)
 
-    @RouteMethod
+    @_route
     def find_similar(
         self, column: Id | None = None, *, row: Id | None = None, n: int = 10, min_entries: int | None = None
     ) -> Call[SimilarResponse]:
@@ -295,12 +269,12 @@ class _Routes:
         asked = {"column": column, "row": row, "n": n, "min_entries": min_entries}
         return Call("POST", "/v1/similar", SimilarResponse, asked)
 
-    @RouteMethod
+    @_route
     def get_map(self) -> Call[MapResponse]:
         """Return rows and columns in the two dimensions in which their latents differ most."""
         return Call("GET", "/v1/map", MapResponse)
 
-    @RouteMethod
+    @_route
     def place_row(
         self, row: Id | None = None, *, history: Values | None = None, features: FeatureValues | None = None
     ) -> Call[PlaceResponse]:
@@ -309,82 +283,82 @@ class _Routes:
 
     # Columns, entries and features
 
-    @RouteMethod
+    @_route
     def search_columns(
         self, search: str = "", *, offset: int = 0, limit: int = 20, include_hidden: bool = False
     ) -> Call[ColumnsResponse]:
         """Search columns by their ids; return one page. `iterate_columns` reads all pages."""
         return _list("/v1/columns", ColumnsResponse, offset, limit, search=search, include_hidden=include_hidden)
 
-    @ListingMethod
+    @_listing
     def iterate_columns(self, search: str = "", *, include_hidden: bool = False) -> Listing[ColumnSummary]:
         """Iterate over the columns that match a search."""
         call = _list("/v1/columns", ColumnsResponse, search=search, include_hidden=include_hidden)
         return Listing(call, lambda page: page.columns)
 
-    @RouteMethod
+    @_route
     def get_row_entries(self, row: Id, *, offset: int = 0, limit: int = _PAGE) -> Call[RowEntriesResponse]:
         """Return one page of the entries of a row. `iterate_row_entries` reads all pages."""
         return _list(_to_path("rows", row, "entries"), RowEntriesResponse, offset, limit)
 
-    @ListingMethod
+    @_listing
     def iterate_row_entries(self, row: Id) -> Listing[ListedColumnValue]:
         """Iterate over the entries of a row, ordered by column."""
         return Listing(_list(_to_path("rows", row, "entries"), RowEntriesResponse), lambda page: page.entries)
 
-    @RouteMethod
+    @_route
     def put_row_entries(
         self, row: Id, entries: Values, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteEntriesResponse]:
         """Replace all entries of a row, known or new."""
         return _write_entries("PUT", "row", row, entries, if_match, key)
 
-    @RouteMethod
+    @_route
     def patch_row_entries(
         self, row: Id, entries: Changes, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteEntriesResponse]:
         """Write or forget (None) some entries of a row; the others stay."""
         return _write_entries("PATCH", "row", row, entries, if_match, key)
 
-    @RouteMethod
+    @_route
     def delete_row_entries(
         self, row: Id, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteEntriesResponse]:
         """Forget all entries and features of a row."""
         return _write("DELETE", _to_path("rows", row, "entries"), WriteEntriesResponse, None, if_match, key)
 
-    @RouteMethod
+    @_route
     def get_column_entries(self, column: Id, *, offset: int = 0, limit: int = _PAGE) -> Call[ColumnEntriesResponse]:
         """Return one page of the entries of a column (role rows). `iterate_column_entries` reads all pages."""
         return _list(_to_path("columns", column, "entries"), ColumnEntriesResponse, offset, limit)
 
-    @ListingMethod
+    @_listing
     def iterate_column_entries(self, column: Id) -> Listing[ListedRowValue]:
         """Iterate over the entries of a column, ordered by row (role rows)."""
         return Listing(_list(_to_path("columns", column, "entries"), ColumnEntriesResponse), lambda page: page.entries)
 
-    @RouteMethod
+    @_route
     def put_column_entries(
         self, column: Id, entries: Values, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteEntriesResponse]:
         """Replace all entries of a column, known or new (role rows)."""
         return _write_entries("PUT", "column", column, entries, if_match, key)
 
-    @RouteMethod
+    @_route
     def patch_column_entries(
         self, column: Id, entries: Changes, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteEntriesResponse]:
         """Write or forget (None) some entries of a column; the others stay."""
         return _write_entries("PATCH", "column", column, entries, if_match, key)
 
-    @RouteMethod
+    @_route
     def delete_column_entries(
         self, column: Id, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteEntriesResponse]:
         """Forget all entries and features of a column (role rows)."""
         return _write("DELETE", _to_path("columns", column, "entries"), WriteEntriesResponse, None, if_match, key)
 
-    @RouteMethod
+    @_route
     def write_entries(
         self, entries: Iterable[tuple[Id, Id, Value | None]], *, key: str | None = None
     ) -> Call[BulkResponse]:
@@ -398,17 +372,17 @@ class _Routes:
         more = {"Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"}
         return Call("POST", "/v1/entries/bulk", BulkResponse, content=body, headers={**headers, **more})
 
-    @StreamMethod
+    @_stream
     def export_entries(self) -> Stream[ExportedLine]:
         """Iterate over all entries of the service, ordered by row (role admin)."""
         return Stream(Call("GET", "/v1/export", str), ExportedLine)
 
-    @RouteMethod
+    @_route
     def get_row_features(self, row: Id) -> Call[FeaturesResponse]:
         """Return the features of a row as the model encodes them."""
         return Call("GET", _to_path("rows", row, "features"), FeaturesResponse)
 
-    @RouteMethod
+    @_route
     def put_row_features(
         self, row: Id, features: FeatureValues, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteFeaturesResponse]:
@@ -417,19 +391,19 @@ class _Routes:
             "PUT", _to_path("rows", row, "features"), WriteFeaturesResponse, {"features": features}, if_match, key
         )
 
-    @RouteMethod
+    @_route
     def delete_row_features(
         self, row: Id, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteFeaturesResponse]:
         """Forget the features of a row."""
         return _write("DELETE", _to_path("rows", row, "features"), WriteFeaturesResponse, None, if_match, key)
 
-    @RouteMethod
+    @_route
     def get_column_features(self, column: Id) -> Call[FeaturesResponse]:
         """Return the features of a column as the model encodes them."""
         return Call("GET", _to_path("columns", column, "features"), FeaturesResponse)
 
-    @RouteMethod
+    @_route
     def put_column_features(
         self, column: Id, features: FeatureValues, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteFeaturesResponse]:
@@ -438,19 +412,19 @@ class _Routes:
             "PUT", _to_path("columns", column, "features"), WriteFeaturesResponse, {"features": features}, if_match, key
         )
 
-    @RouteMethod
+    @_route
     def delete_column_features(
         self, column: Id, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteFeaturesResponse]:
         """Forget the features of a column."""
         return _write("DELETE", _to_path("columns", column, "features"), WriteFeaturesResponse, None, if_match, key)
 
-    @RouteMethod
+    @_route
     def get_column_state(self, column: Id) -> Call[StateResponse]:
         """Return whether a column can be recommended, and from and until when."""
         return Call("GET", _to_path("columns", column, "state"), StateResponse)
 
-    @RouteMethod
+    @_route
     def put_column_state(
         self,
         column: Id,
@@ -466,19 +440,19 @@ class _Routes:
         body = {"visible": visible, **{name: at and at.isoformat() for name, at in times.items()}}
         return _write("PUT", _to_path("columns", column, "state"), WriteStateResponse, body, if_match, key)
 
-    @RouteMethod
+    @_route
     def delete_column_state(
         self, column: Id, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteStateResponse]:
         """Show a column again, at all times."""
         return _write("DELETE", _to_path("columns", column, "state"), WriteStateResponse, None, if_match, key)
 
-    @RouteMethod
+    @_route
     def get_dismissed(self, row: Id) -> Call[DismissedResponse]:
         """Return the columns that are never recommended to a row."""
         return Call("GET", _to_path("rows", row, "dismissed"), DismissedResponse)
 
-    @RouteMethod
+    @_route
     def put_dismissed(
         self, row: Id, columns: Sequence[Id], *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteDismissedResponse]:
@@ -486,7 +460,7 @@ class _Routes:
         body = {"columns": columns}
         return _write("PUT", _to_path("rows", row, "dismissed"), WriteDismissedResponse, body, if_match, key)
 
-    @RouteMethod
+    @_route
     def patch_dismissed(
         self,
         row: Id,
@@ -500,7 +474,7 @@ class _Routes:
         body = {"add": add, "remove": remove}
         return _write("PATCH", _to_path("rows", row, "dismissed"), WriteDismissedResponse, body, if_match, key)
 
-    @RouteMethod
+    @_route
     def delete_dismissed(
         self, row: Id, *, if_match: str | None = None, key: str | None = None
     ) -> Call[WriteDismissedResponse]:
@@ -509,32 +483,32 @@ class _Routes:
 
     # The model and the service
 
-    @RouteMethod
+    @_route
     def get_model(self) -> Call[ModelResponse]:
         """Describe the model behind the service."""
         return Call("GET", "/v1/model", ModelResponse)
 
-    @RouteMethod
+    @_route
     def reload_model(self) -> Call[ModelResponse]:
         """Make the service load its model file again (role admin)."""
         return Call("POST", "/v1/model", ModelResponse)
 
-    @RouteMethod
+    @_route
     def get_statistics(self) -> Call[OperatorResponse]:
         """Return requests, latencies, learned entries and live errors."""
         return Call("GET", "/v1/operator", OperatorResponse)
 
-    @RouteMethod
+    @_route
     def get_health(self) -> Call[HealthResponse]:
         """Report that the process runs."""
         return Call("GET", "/healthz", HealthResponse)
 
-    @RouteMethod
+    @_route
     def get_readiness(self) -> Call[HealthResponse]:
         """Report that the model and the database answer; it waits for a service that starts."""
         return Call("GET", "/readyz", HealthResponse)
 
-    @RouteMethod
+    @_route
     def get_metrics(self) -> Call[str]:
         """Return counters and timings in the format of Prometheus."""
         return Call("GET", "/metrics", str)
