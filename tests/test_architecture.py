@@ -69,6 +69,13 @@ def test_the_path_of_a_prediction() -> None:
     check_path("predict", calls)
 
 
+def test_the_path_of_a_recommendation() -> None:
+    model = ALS(epochs=1).fit(MATRIX)
+    with record_calls() as calls:
+        model.recommend(MATRIX.row_labels[0], n=3)
+    check_path("recommend", calls)
+
+
 def test_the_path_of_a_write(tmp_path: Path) -> None:
     model, database = ALS(epochs=1).fit(MATRIX), open_database(str(tmp_path / "entries.sqlite"))
     url = f"/v1/rows/{MATRIX.row_labels[0]}/entries"

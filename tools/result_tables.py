@@ -1,4 +1,4 @@
-"""Write the tables and figures of the README and the docs from the committed results.
+"""Write the tables and figures of the README, the docs and results/README.md from the committed results.
 
 A table stands between lines like `<!-- table table1 -->` and `<!-- end -->`, a figure within a sentence between
 `<!-- value table1/dmf 20% I -->` and `<!-- end -->` (see `value`). A row whose code has
@@ -24,16 +24,7 @@ from deepmf.plots import add_legend, add_title, make_axes, plot_cold_start, rend
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
-PAGES = (
-    ROOT / "README.md",
-    ROOT / "docs" / "reproduction.md",
-    ROOT / "docs" / "choosing.md",
-    ROOT / "docs" / "features.md",
-    ROOT / "docs" / "sklearn.md",
-    ROOT / "docs" / "performance.md",
-    ROOT / "docs" / "peers.md",
-    ROOT / "docs" / "recommending.md",
-)
+PAGES = (ROOT / "README.md", RESULTS / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BLOCK = re.compile(r"(<!-- (table|benchmark|peers) ([\w/-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 NOTHING_YET = "There are no results yet.\n"
 VALUE = re.compile(r"(<!-- value ([^>]*?) -->)[^<]*(<!-- end -->)")
@@ -86,11 +77,11 @@ def block(kind: str, table: str) -> str:
         return f"\n{peers(table)}\n"
     if kind == "benchmark":
         own = {
-            "choosing": choosing_table,
             "defaults": defaults,
             "features": feature_tables,
             "coverage": coverage_table,
             "imputers": imputers_table,
+            "imputers_summary": imputers_summary,
             "recommending": recommending_table,
             "recommending_areas": recommending_areas,
             "reranking": reranking_table,
@@ -227,19 +218,6 @@ def benchmarks(name: str) -> list[Record]:
     return [record for record in map(json.loads, lines) if record["benchmark"] == name]
 
 
-def choosing_table() -> str:
-    """Return the errors of some models by area: a short form of the first table of the paper."""
-    written = ["| model | area I | II: new rows | III: new columns | IV: both new |", "| --- " * 5 + "|"]
-    shown: list[Record] = []
-    for model in ("dmf-o", "als", "i-autorec", "dmf", "means"):
-        own = [record for record in table_records("table1") if record["recipe"] == f"table1/{model}"]
-        areas = {record["area"] for record in own}
-        figures = [value(f"table1/{model} 20% {area} .3") if area in areas else "-" for area in AREAS]
-        written.append(f"| `{MODELS[model].class_name}`{_mark(own)} | {' | '.join(figures)} |")
-        shown += own
-    return with_footnote(written, shown)
-
-
 def defaults() -> str:
     """Return errors and costs by default: the latest of each matrix, without the splits of the paper's tables."""
     found = [record for record in benchmarks("defaults") if not record["matrix"].endswith((", u1", "authors' split"))]
@@ -332,6 +310,13 @@ def imputers_table() -> str:
         title = "**auto**" if name == "auto" else name
         written.append(f"| {title}{mark} | {' | '.join(cells)} | {_show_times(times)} |")
     return with_footnote(written, [record for own in latest.values() for record in own.values()])
+
+
+def imputers_summary() -> str:
+    """Return the errors of six imputers, for a page that shows no commits."""
+    shown = ("| imputer", "| ---", "| **auto**", "| SimpleImputer", "| KNNImputer", "| Iter", "| missF", "| micef")
+    lines = [line for line in strip_marks(imputers_table()).splitlines() if line.startswith(shown)]
+    return keep_columns("\n".join(lines), lambda name: name != "time")
 
 
 def _show_times(times: list[float]) -> str:
@@ -451,8 +436,9 @@ def value(asked: str) -> str:
     A mean is asked for by recipe, share of new rows and columns, area and metric (I and rmse unless given), as in
     `table2/dmf-d level_mae` or `table1/dmf 20% II - table1/dmf-o 20% II`; or of the comparison with other libraries by
     task and peer, as in `peers/ml-1m-authors/ordinal rmse`; or of features, as in `features/ml-1m/dmf-o columns 0`,
-    `+` behind a model that reads them; or of the NDCG@10 on a CPU, as in `recommending/als relevance`; or of another
-    benchmark, as in `benchmarks gpu_fit fit_seconds`. `.3` are its digits, 4 unless given.
+    `+` behind a model that reads them; or of the NDCG@10 on a CPU or a GPU, as in `recommending/als relevance` or
+    `recommending/dmf-o:H200 relevance`; or of another benchmark, as in `benchmarks gpu_fit fit_seconds`. `.3` are its
+    digits, 4 unless given.
     """
     asked, digits = re.sub(r" \.\d\b", "", asked), next(map(int, re.findall(r" \.(\d)\b", asked)), 4)
     if " below " in asked:
@@ -473,9 +459,9 @@ def figure(asked: str) -> float:
     if kind == "features":
         return _feature_figure(*rest.split("/"), *words)
     if kind == "recommending":
-        own = [
-            record for (model, where, _), record in recommending_records().items() if (model, where) == (rest, "CPU")
-        ]
+        model, _, gpu = rest.partition(":")
+        place = (model, f"NVIDIA {gpu}" if gpu else "CPU")
+        own = [record for key, record in recommending_records().items() if key[:2] == place]
         return float(statistics.mean(record[words[0]]["ndcg"] for record in own))
     if kind == "benchmarks":
         return measurements()[" ".join(words)]
