@@ -36,7 +36,7 @@ _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
 # Characters that a field of a .tsv file cannot hold, and their escapes, as in databases.
 ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
-_INTEGER = "^(0|-?[1-9][0-9]*)$"
+_INTEGER = r"^(0|-?[1-9][0-9]*)(\.0)?$"
 
 
 # Atomic writes
@@ -404,7 +404,7 @@ def write_tsv(frame: Any, file: Any, *, header: bool = True, decimal_comma: bool
 
 
 def holds_number_texts(frame: Any) -> bool:
-    """Whether a column of texts holds only integers."""
+    """Whether a column of texts holds only integers, as 7 or 7.0."""
     polars = import_polars()
     texts = [series.drop_nulls() for series in frame.get_columns() if series.dtype == polars.String]
     return any(series.len() > 0 and series.str.contains(_INTEGER).all() for series in texts)

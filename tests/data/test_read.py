@@ -7,7 +7,9 @@ import io
 import os
 import tracemalloc
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,7 +19,16 @@ from tests.data.conftest import compress_zstd
 
 from deepmf.data import read_matrix
 from deepmf.data.read import ReadOptions, read_entry_file, read_npz
-from deepmf.errors import BadEntries, BadSetting, ConstantValues, DuplicateEntries, FileAbsent, OffScale, UnreadableFile
+from deepmf.errors import (
+    BadEntries,
+    BadSetting,
+    ConstantValues,
+    DeepMFWarning,
+    DuplicateEntries,
+    FileAbsent,
+    OffScale,
+    UnreadableFile,
+)
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 
@@ -80,6 +91,51 @@ def test_ids_are_kept_as_given(tmp_path: Path) -> None:
     found = read_matrix(write(tmp_path, late))
     assert found.rows.find(["x9", "17"]).min() >= 0
     assert found.column_labels.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    "content, options, row, column, warned",
+    [
+        # An index and numbers for names, as pandas writes a frame without names.
+        (",0,1,2\n0,700,a,4\n1,7,b,3\n2,700,b,5\n", {}, [7, 700], ["a", "b"], None),
+        (",0,1\n0,7,30\n1,7,40\n2,8,40\n", {}, [7, 8], [30, 40], None),
+        # Ids beside gaps, which made floats of them.
+        ("user,item,rating\n17850.0,a,4\n,a,3\n12.0,b,5\n", {"missing": "drop"}, [12, 17850], ["a", "b"], "17850.0"),
+        ("user,item,rating\n1.0,a,4\n1.5,b,5\n", {}, ["1.0", "1.5"], ["a", "b"], None),
+        # Times are no items.
+        ("order_date,customer_id,sku\n2024-01-01,7,30\n2024-01-02,8,31\n", {"value": None}, [7, 8], [30, 31], None),
+        ("order_date,client,thing\n2024-01-01,7,A\n2024-01-02,8,B\n", {"value": None}, [7, 8], ["A", "B"], "'thing'"),
+        # Dates that may be read in two ways.
+        ("user,item,rating,date\nann,a,4,31/12/2023\nbob,b,5,01/02/2024\n", {}, ["ann", "bob"], ["a", "b"], "31/12"),
+        ('{"user": 7, "item": "a", "rating": 4}\n{"user": 8, "item": "b", "rating": 5}', {}, [7, 8], ["a", "b"], None),
+    ],
+)  # fmt: skip
+def test_which_columns_hold_ids(
+    tmp_path: Path, content: str, options: dict[str, Any], row: list[Any], column: list[Any], warned: str | None
+) -> None:
+    path = write(tmp_path, content, "r.json" if content[0] == "{" else "r.csv")
+    with nullcontext() if warned is None else pytest.warns(DeepMFWarning, match=warned):
+        matrix = read_matrix(path, **options)
+    assert matrix.row_labels.tolist() == row and matrix.column_labels.tolist() == column
+
+
+def test_a_time_is_no_item(tmp_path: Path) -> None:
+    for item in ("sku", "thing"):
+        path = write(tmp_path, f"order_date,customer_id,{item}\n2024-01-01,7,A\n2024-01-02,8,B\n")
+        with pytest.raises(BadEntries, match="order_date.*value=None"):
+            read_matrix(path)
+
+
+@pytest.mark.parametrize("header", ["", "user,item,plays\n"])
+def test_counts_hint_at_the_option_that_reads_them(tmp_path: Path, header: str) -> None:
+    counts = [1, 1, 2, 3, 1, 40, 2, 7312]
+    lines = "".join(f"{at % 3},{at},{count}\n" for at, count in enumerate(counts))
+    path = write(tmp_path, header + lines)
+    with pytest.warns(DeepMFWarning) as given:
+        read_matrix(path)
+    assert sum("--count" in str(each.message) for each in given) == 1
+    assert read_matrix(path, count=2).n_entries == len(counts)
+    read_matrix(write(tmp_path, header.replace("plays", "rating") + lines.replace("7312", "5")), value=2)
 
 
 def test_quotation_marks_in_tab_separated_files_are_characters(tmp_path: Path) -> None:
@@ -177,6 +233,8 @@ HEADER = "user,item,rating\n"
         ("z.csv.zst", compress_zstd(HEADER.encode() + b"1,2,3\n2,3,4\n")[:-8], UnreadableFile, "z.csv.zst"),
         ("p.parquet", "not parquet at all", UnreadableFile, "Parquet"),
         ("q.npz", "not a zip", UnreadableFile, ".npz"),
+        ("array.json", '[{"user": 1, "item": 2, "rating": 3}]', UnreadableFile, "JSON lines"),
+        ("array.jsonl", '\n [\n{"user": 1, "item": 2, "rating": 3}]', UnreadableFile, "JSON lines"),
     ],
 )
 def test_bad_files(tmp_path: Path, name: str, content: str | bytes, error: type[Exception], message: str) -> None:

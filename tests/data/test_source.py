@@ -118,23 +118,3 @@ def test_bytes_that_the_encoding_cannot_decode_are_refused(tmp_path: Path) -> No
         read_matrix(path, encoding="utf-8")
     with pytest.raises(UnreadableFile, match="zstd"):
         read_matrix(write(tmp_path / "films.csv.zst", compress_zstd(POLISH.encode())), encoding="cp1250")
-
-
-def test_excel_files(tmp_path: Path) -> None:
-    openpyxl = pytest.importorskip("openpyxl", reason="the extra xlsx is not installed")
-    book = openpyxl.Workbook()
-    for line in (["user", "item", "rating"], ["ann", "Alien", 5], ["bob", "Big", 2]):
-        book.active.append(line)
-    book.save(tmp_path / "x.xlsx")
-    assert read_matrix(tmp_path / "x.xlsx").entries().values.tolist() == [5, 2]
-    book.active.title = "Ann & Bob"
-    book.create_sheet("Notes")
-    book.save(tmp_path / "x.xlsx")
-    with pytest.warns(DeepMFWarning, match="'Ann & Bob'"):
-        assert read_matrix(tmp_path / "x.xlsx").n_entries == 2
-
-
-def test_a_damaged_excel_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.xlsx").write_bytes(b"PK nothing")
-    with pytest.raises(UnreadableFile, match="Excel"):
-        read_matrix(tmp_path / "x.xlsx")

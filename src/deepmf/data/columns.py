@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from html import unescape
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from zipfile import BadZipFile, ZipFile
 
 from deepmf.data.delimited import (
     SAMPLE_LINES,
     are_canonical,
     drop_blank_end,
+    is_number,
     is_whole,
     parse_ids,
     parse_numbers,
     parse_time_texts,
 )
+from deepmf.data.excel import read_excel
 from deepmf.data.layout import (
     EITHER,
     FILLER,
@@ -38,10 +36,9 @@ from deepmf.data.source import (
     check_path,
     prepare_path,
     prepare_text,
-    summarise,
     translate_polars_errors,
 )
-from deepmf.errors import BadEntries, DeepMFWarning, MissingDependency, UnreadableFile
+from deepmf.errors import BadEntries, UnreadableFile
 from deepmf.files import import_polars
 from deepmf.matrix.column_roles import (
     COUNT,
@@ -53,6 +50,7 @@ from deepmf.matrix.column_roles import (
     detect_time,
     find_extra_columns,
     find_roles,
+    has_index,
     is_guess,
     is_uncertain,
     pin_column,
@@ -62,10 +60,10 @@ if TYPE_CHECKING:
     import polars as pl
 
 _PARQUET = (".parquet", ".pq")
-_JSON_LINES = (".jsonl", ".ndjson")
+_JSON_LINES = (".jsonl", ".ndjson", ".json")
 _EXCEL = (".xlsx", ".xlsm")
-_SHEET_NAME = re.compile(r'<(?:\w+:)?sheet\s[^>]*?\bname="([^"]*)"')  # in xl/workbook.xml
 _CELL_BYTES = 8
+_BEGINNING = 1024  # bytes in which a JSON array shows
 
 
 @dataclass(frozen=True)
@@ -283,9 +281,14 @@ def _scan_typed_file(path: Path) -> pl.LazyFrame:
     polars = import_polars()
     lazy: pl.LazyFrame
     if path.suffix.lower() in _EXCEL:
-        lazy = _read_excel(path).lazy()
+        lazy = read_excel(path).lazy()
     elif path.suffix.lower() in _JSON_LINES:
         source = prepare_text(path)
+        with path.open("rb") as file:
+            if file.read(_BEGINNING).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+                raise UnreadableFile(
+                    f"{path} holds a JSON array; JSON lines are read: an object in each line, no commas"
+                )
         if isinstance(source, Path) and any(sign in str(source) for sign in "*?["):
             source = path.read_bytes()  # polars would take the name for a pattern
         # Types come from all lines: a first null, or a first whole number, says nothing of the lines that follow.
@@ -294,23 +297,6 @@ def _scan_typed_file(path: Path) -> pl.LazyFrame:
         # Neither the name of the file nor that of its folder is a pattern or describes the content.
         lazy = polars.scan_parquet(prepare_path(path), glob=False, hive_partitioning=False)
     return lazy
-
-
-def _read_excel(path: Path) -> pl.DataFrame:
-    """Read the first sheet of an Excel file; warn if there are others."""
-    try:
-        with ZipFile(path) as archive:
-            check_expansion(path, sum(part.file_size for part in archive.infolist()))
-            sheets = _SHEET_NAME.findall(archive.read("xl/workbook.xml").decode())
-        if len(sheets) > 1:
-            message = f"{path}: of its {len(sheets)} sheets, the first is read ({unescape(sheets[0])!r})"
-            warnings.warn(message, DeepMFWarning, stacklevel=1)
-        frame: pl.DataFrame = import_polars().read_excel(path, engine="openpyxl", infer_schema_length=None)
-    except ModuleNotFoundError as error:
-        raise MissingDependency("Excel files need openpyxl: pip install 'deepmf[xlsx]'") from error
-    except (BadZipFile, KeyError, ValueError) as error:
-        raise UnreadableFile(f"{path} is not a whole Excel file ({summarise(error)})") from error
-    return frame
 
 
 def _check_n_lines(path: Path, lazy: pl.LazyFrame, n_columns: int) -> None:
@@ -358,6 +344,8 @@ def _choose(
     except BadEntries as error:
         raise error.locate(str(path)) from error
     left = [name for name in names if name not in named.values()]
+    if has_index(names) and not {"", 0} & set(asked.values()):
+        left.remove(names[0])
     asked = {role: pin_column(names, each) for role, each in asked.items()}
     wanted = {role: asked.get(role) for role in kind.roles}
     if kind in (EITHER, INTERACTIONS):
@@ -411,7 +399,7 @@ def _read_entries(layout: TextLayout, roles: Mapping[str, str], decimal: str) ->
     numbers = [name for role, name in roles.items() if role in ("value", "count", "weight")]
     polars = import_polars()
     with translate_polars_errors(layout.file.path, "text"):
-        if decimal == ".":
+        if decimal == "." and not any(_look_float(layout, name) for name in ids):
             # Where a field breaks the promise of the first lines, text is read below, to find out which.
             with suppress(polars.exceptions.PolarsError):
                 whole = [name for name in ids if _looks_whole(layout, name)]
@@ -430,6 +418,13 @@ def _read_entries(layout: TextLayout, roles: Mapping[str, str], decimal: str) ->
 
 def _parse_time_column(frame: pl.DataFrame, roles: Mapping[str, str]) -> pl.DataFrame:
     return frame.with_columns(parse_time_texts(frame[roles["time"]])) if "time" in roles else frame
+
+
+def _look_float(layout: TextLayout, name: str) -> bool:
+    """Whether ids are whole numbers that were written as floats, such as 17850.0."""
+    at = layout.names.index(name)
+    filled = [fields[at] for fields in layout.sample if at < len(fields) and fields[at]]
+    return bool(filled) and all(is_number(text) and text.endswith(".0") for text in filled)
 
 
 def _looks_whole(layout: TextLayout, name: str) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import mmap
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deepmf.data.source import ZSTD, check_path, prepare_text, translate_polars_errors
-from deepmf.errors import BadEntries, BadSetting, Hint, UnreadableFile
+from deepmf.errors import BadEntries, BadSetting, DeepMFWarning, Hint, UnreadableFile
 from deepmf.files import ESCAPES, import_polars
 
 if TYPE_CHECKING:
@@ -209,16 +210,29 @@ def parse_time_texts(texts: pl.Series) -> pl.Series:
 
 
 def parse_ids(ids: pl.Series) -> pl.Series:
-    """Return ids as ints if all of them are whole numbers in canonical form, otherwise unchanged."""
-    numbers = ids.cast(import_polars().Int64, strict=False)
-    if numbers.null_count() > ids.null_count() or not are_canonical(numbers, int(ids.str.len_bytes().sum())):
+    """Return ids as ints if all of them are whole numbers in canonical form, otherwise unchanged.
+
+    Ids that all end in .0 are whole numbers that were floats once, because of a gap; a warning says so.
+    """
+    known = ids.drop_nulls()
+    are_floats = known.len() > 0 and bool(known.str.ends_with(".0").all())
+    texts = ids.str.strip_suffix(".0") if are_floats else ids
+    numbers = texts.cast(import_polars().Int64, strict=False)
+    if numbers.null_count() > ids.null_count() or not are_canonical(numbers, int(texts.str.len_bytes().sum())):
         return ids
+    if are_floats:
+        warnings.warn(
+            f"ids such as {known[0]!r} in {ids.name or 'a file'!r} are read as whole numbers",
+            DeepMFWarning,
+            stacklevel=2,
+        )
     return numbers
 
 
 def parse_whole_numbers(ids: pl.Series) -> pl.Series:
-    """Return ids as ints, null where an id is not a whole number in canonical form."""
+    """Return ids as ints, null where an id is not a whole number in canonical form, or such a number with .0."""
     polars = import_polars()
+    ids = ids.str.strip_suffix(".0")
     numbers = ids.cast(polars.Int64, strict=False)
     return numbers.set(numbers.cast(polars.String) != ids, None)
 

@@ -23,7 +23,8 @@ from deepmf.data.delimited import (
     is_whole,
 )
 from deepmf.errors import BadEntries, Hint, UnreadableFile
-from deepmf.matrix.column_roles import Content, are_times, assign_roles, has_usual_names, join_roles
+from deepmf.matrix.column_roles import Content, are_times, assign_roles, has_index, has_usual_names, join_roles
+from deepmf.matrix.extras import parse_times
 
 if TYPE_CHECKING:
     import polars as pl
@@ -196,6 +197,8 @@ def _find_quoted(line: str, separator: str, names: Sequence[str]) -> frozenset[s
 
 
 def _is_header(kind: LineKind, lines: list[list[str]], is_known: IsKnown, decimal: str) -> bool:
+    if has_index(lines[0]):
+        return True
     if decimal == ",":  # the rules recognise numbers with decimal points
         lines = [[field.replace(",", ".") for field in line] for line in lines]
     return kind.is_header(lines[0], lines[1:], is_known)
@@ -317,14 +320,20 @@ def look_at(names: Fields, sample: Sequence[Fields], *, has_names: bool, decimal
     """Return what the first lines show about the columns of a file."""
     times: set[str] = set()
     texts: set[str] = set()
+    unread: dict[str, str] = {}
     for at, name in enumerate(names):
         column = (fields[at].replace(decimal, ".") for fields in sample if at < len(fields))
         filled = [text for text in column if not is_missing(text)]
         if not all(map(is_number, filled)):
             (times if all(map(_DATE.match, filled)) else texts).add(name)
+            if name in times:
+                try:
+                    parse_times(filled)
+                except BadEntries:
+                    unread[name] = filled[0]
         elif are_times(np.array(filled, dtype=np.float64)):
             times.add(name)
-    return Content(has_names, frozenset(times), frozenset(texts))
+    return Content(has_names, frozenset(times), frozenset(texts), unread)
 
 
 ENTRIES = LineKind(("row", "column", "value"), "entries", _is_header_of_entries, defines_ids=True)

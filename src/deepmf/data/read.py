@@ -26,7 +26,7 @@ from deepmf.data.source import (
     summarise,
     translate_polars_errors,
 )
-from deepmf.errors import BadEntries, BadSetting, GuessedColumns, Hint, OffScale, UnreadableFile
+from deepmf.errors import BadEntries, BadSetting, DeepMFWarning, GuessedColumns, Hint, OffScale, UnreadableFile
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import iterate_pieces
 from deepmf.matrix.column_roles import DETECT, ValueColumn, assign_roles, check_roles
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_MANY, _MANY_TIMES = 100, 20  # a large count, and in units of the median
 _INDEX_BYTES = 4  # of a row or a column without entries
 
 
@@ -68,9 +69,10 @@ def read_matrix(
     """Read a matrix from a file with a line per entry, from a wide table, from a sparse `.npz` or from a store.
 
     Text may be CSV, TSV, MovieLens `.dat` (`::`) or `u.data`, with or without a header, plain or compressed (`.gz`,
-    `.zst`). Parquet, JSON lines (`.jsonl`) and arrays (`.npy`, NaN is missing) are read too. Ids of
-    a text column become ints if all of them are whole numbers in canonical form (neither 007 nor +7), otherwise they
-    stay strings. A store is opened, not read: its entries are memory-mapped.
+    `.zst`). Parquet, JSON lines (`.jsonl`), the first sheet of an Excel file (`.xlsx`) and arrays (`.npy`, NaN is
+    missing) are read too. Ids of a text column become ints if all of them are whole numbers in canonical form (neither
+    007 nor +7) or such numbers with .0, otherwise they stay strings. A store is opened, not read: its entries are
+    memory-mapped.
 
     Parameters
     ----------
@@ -258,7 +260,24 @@ def read_entry_file(path: str | Path, options: ReadOptions) -> EntryFile:
         path,
         lambda at: choice.locate(lines.find_place(at)),
     )
+    if options.scale is None and choice.is_guess and "value" in choice.roles:
+        _warn_of_counts(path, matrix.values)
     return EntryFile(matrix, choice.remark, lines.n_dropped, choice.is_uncertain, choice.time_remark)
+
+
+def _warn_of_counts(path: Path, values: npt.NDArray[Any]) -> None:
+    """Warn of values that look like counts: whole numbers from 1, most of them small and some of them large."""
+    low, high = float(values.min()), float(values.max())
+    if not (0 <= low <= 1 and high >= _MANY) or np.any(values % 1 != 0):
+        return
+    middle = float(np.median(values))
+    if high >= _MANY_TIMES * middle:
+        warnings.warn(
+            f"{path}: the values look like counts: the largest is {high:,.0f}, half of them are at most {middle:,.0f}; "
+            "count= (--count on the command line) reads them as interactions",
+            DeepMFWarning,
+            stacklevel=3,
+        )
 
 
 class CompleteLines(NamedTuple):

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, Hint
+from deepmf.errors import BadEntries, BadSetting, DeepMFWarning, Hint
 
 
 class Detect(Enum):
@@ -33,7 +35,7 @@ USUAL_NAMES = {
     "row": "row rowid user userid uid customer customerid visitor visitorid person respondent sample".split(),
     "column": (
         "column columnid col item itemid iid movie movieid film product productid book bookid isbn question marker "
-        "sensor track trackid artist artistid song songid page"
+        "sensor track trackid artist artistid song songid page sku asin stockcode article articleid"
     ).split(),
     "value": "value rating ratings score stars level answer response".split(),
     "count": [COUNT],
@@ -63,11 +65,13 @@ class Content(NamedTuple):
     has_names: whether the table names its columns; otherwise the first are rows, columns and values.
     times: names of columns that hold unix times or dates.
     texts: names of columns that hold other text.
+    unread: a date of each column of `times` whose dates cannot be read, such as 31/12/2024.
     """
 
     has_names: bool = True
     times: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
+    unread: Mapping[str, str] = MappingProxyType({})
 
 
 UNSEEN = Content()  # of columns of which only the names are known
@@ -95,7 +99,7 @@ def assign_roles(
     open_roles = [role for role in roles if role not in chosen]
     for at, role in enumerate(open_roles):
         left = [name for name in names if name not in chosen.values()]
-        n_needed = len(open_roles) - at
+        n_needed = len(open_roles) - at - ("value" in open_roles and _lack_values(left, content))
         chosen[role] = _choose_value(left, content) if role == "value" else _choose_id(left, content, n_needed)
     chosen = {role: chosen[role] for role in roles}
     if len(set(chosen.values())) < len(roles):
@@ -109,6 +113,11 @@ def _choose_id(left: Sequence[str], content: Content, n_needed: int) -> str:
     """Choose the first column; times and line numbers are left out if enough others remain."""
     others = [name for name in left if not (content.has_names and (_is_time_name(name) or _is_line_number(name)))]
     return (others if len(others) >= n_needed else left)[0]
+
+
+def _lack_values(left: Sequence[str], content: Content) -> bool:
+    """Whether no column can hold values, so that ids need not leave one for them."""
+    return all(name in content.texts or _explain_unfit(name, content) for name in left)
 
 
 def _choose_value(left: Sequence[str], content: Content) -> str:
@@ -135,6 +144,11 @@ def _explain_unfit(name: str, content: Content) -> str | None:
 
 def _is_time_name(name: str) -> bool:
     return _normalise(name) in _TIMES or bool(_TIME_ENDING.search(str(name)))
+
+
+def has_index(names: Sequence[str]) -> bool:
+    """Whether names are those of a frame without any, after an index: nothing, 0, 1, 2 and so on."""
+    return len(names) > 2 and [name.strip() for name in names] == ["", *map(str, range(len(names) - 1))]
 
 
 def _is_line_number(name: str) -> bool:
@@ -261,7 +275,17 @@ def find_extra_columns(names: Sequence[str], *, time: ValueColumn, weight: str |
 def detect_time(names: Sequence[str], taken: Collection[str], content: Content) -> dict[str, str]:
     """Return the only column left whose name and content are times, by role; nothing where there is none."""
     found = [name for name in names if name in content.times and _is_time_name(name) and name not in taken]
-    return {"time": found[0]} if content.has_names and len(found) == 1 else {}
+    if not content.has_names or len(found) != 1:
+        return {}
+    if found[0] in content.unread:
+        warnings.warn(
+            f"the dates in {found[0]!r} are not read: {content.unread[found[0]]!r} is not as 2024-12-31, and day and "
+            "month may be either way round",
+            DeepMFWarning,
+            stacklevel=2,
+        )
+        return {}
+    return {"time": found[0]}
 
 
 def pin_column(names: Sequence[str], wanted: Any) -> Any:
