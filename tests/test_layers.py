@@ -41,6 +41,7 @@ CORE_MAY_IMPORT = {"torch", "numpy", "scipy", "safetensors", "deepmf"}
 
 # Libraries that the core imports inside functions only.
 ON_DEMAND = {
+    "data/excel.py": {"openpyxl"},
     "matrix/frames.py": {"narwhals", "polars"},
     "files.py": {"polars"},
     "plots.py": {"matplotlib"},
