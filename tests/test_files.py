@@ -17,17 +17,20 @@ import polars
 import pytest
 
 import deepmf
-from deepmf.errors import CannotSave, FileAbsent, MissingDependency, UserError
+from deepmf.errors import CannotSave, FileAbsent, MissingDependency, UnreadableFile, UserError
 from deepmf.files import (
     _exchange_in_steps,
     exchange,
     import_polars,
+    read_text_file,
+    read_toml,
     temporary_file,
     temporary_folder,
     write_atomically,
     write_folder_atomically,
 )
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.serve.auth import read_keys
 from deepmf.storage.frame_file import find_label_type
 from deepmf.training.history import History
 
@@ -377,3 +380,12 @@ def test_polars_is_imported_where_there_is_one(monkeypatch: pytest.MonkeyPatch) 
     for need in (import_polars, History().to_frame, matrix.to_frame, lambda: find_label_type(matrix.row_labels)):
         with pytest.raises(MissingDependency, match="polars"):
             need()
+
+
+@pytest.mark.parametrize("read", [read_text_file, read_toml, read_keys])
+def test_a_pipe_is_no_text_file(tmp_path: Path, read: Callable[[Path], object]) -> None:
+    os.mkfifo(tmp_path / "pipe")  # opening it would wait for a writer
+    with pytest.raises(UnreadableFile, match="ordinary"):
+        read(tmp_path / "pipe")
+    with pytest.raises(FileAbsent, match="absent"):
+        read(tmp_path / "absent")

@@ -11,13 +11,14 @@ import secrets
 import shutil
 import stat
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from deepmf.errors import CannotSave, MissingDependency, UserError
+from deepmf.errors import CannotSave, FileAbsent, MissingDependency, UnreadableFile, UserError
 
 # Called with the amount done and the total, such as bytes or entries; None if the total is not known.
 Progress = Callable[[int, int | None], None]
@@ -186,6 +187,32 @@ def _find_reason(error: Exception) -> str:
 
 def _build_error(path: str | os.PathLike[str], reason: str) -> CannotSave:
     return CannotSave(f"{os.fspath(path)} could not be written ({reason}); nothing was changed")
+
+
+# Small files that people write
+
+
+def read_text_file(path: Path) -> str:
+    """Return the text of an ordinary file in UTF-8; a pipe, which might never end, is refused."""
+    try:
+        if path.exists() and not path.is_file():
+            raise UnreadableFile(f"{path} is not an ordinary file; a file is needed")
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise FileAbsent(f"there is no file {path}") from error
+    except OSError as error:
+        raise UnreadableFile(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UnreadableFile(f"{path} is not UTF-8 text ({error})") from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the content of a TOML file."""
+    text = read_text_file(path)
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # such as a date that does not exist, or a thousand brackets
+        raise UnreadableFile(f"{path} is not a TOML file ({error})") from error
 
 
 # Temporary files and folders

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import errno
 import json
+import os
 import uuid
 import zlib
 from collections.abc import Callable
@@ -91,6 +92,7 @@ def test_a_manifest_that_lies(store: Path, case: str) -> None:
         (lambda store: (store / MANIFEST).write_text("[]" + " " * (1 << 21)), "damaged"),
         (lambda store: (store / MANIFEST).write_text("[]"), "store"),
         (lambda store: (store / MANIFEST).unlink(), "manifest"),
+        (lambda store: ((store / MANIFEST).unlink(), os.mkfifo(store / MANIFEST)), "ordinary"),
         (
             lambda store: (store / "row_starts").write_bytes(np.array([0, 4, 3], dtype="<i4").tobytes()),
             "row_starts",

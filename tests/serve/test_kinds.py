@@ -115,6 +115,10 @@ def test_kinds_are_read_and_checked(tmp_path: Path, als: ALS) -> None:
     assert read_kinds(file) == KINDS
     for text, kind in (
         ("view = [", UnreadableFile),
+        (f"view = {'[' * 5000}", UnreadableFile),
+        ("view = 1979-13-32", UnreadableFile),
+        (f"view = {'9' * 5000}", UnreadableFile),
+        (f"view = {'9' * 400}", BadSetting),
         ("view = true", BadSetting),
         ("view = nan", BadSetting),
         ("view = {weight = 2}", BadSetting),

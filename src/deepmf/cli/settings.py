@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import tomllib
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +14,8 @@ import typer
 from deepmf.cli import options
 from deepmf.cli.inputs import open_input
 from deepmf.cli.output import say, show_json, show_table
-from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
+from deepmf.errors import BadSetting, UnreadableFile
+from deepmf.files import read_toml
 from deepmf.models.registry import MODELS, model_class
 
 if TYPE_CHECKING:
@@ -153,14 +153,7 @@ def format_value(value: Any) -> str:
 
 def read_config(path: Path) -> dict[str, Any]:
     """Read settings from a TOML file: its top level, or its only table `[settings]`."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise FileAbsent(f"there is no file {path}") from error
-    except OSError as error:
-        raise UnreadableFile(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:  # of TOML or of UTF-8
-        raise UnreadableFile(f"{path} is not a TOML file ({error})") from error
+    content = read_toml(path)
     table = content["settings"] if content.keys() == {"settings"} else content
     if not isinstance(table, dict):
         raise UnreadableFile(f"{path}: [settings] must be a table of names and values; got {table!r}")

@@ -144,6 +144,8 @@ def read_manifest(folder: Path) -> StoreManifest:
 
 def _read_content(folder: Path) -> Any:
     path = folder / MANIFEST
+    if path.exists() and not path.is_file():  # a pipe might never end
+        raise UnreadableFile(f"{folder} is not a whole store: its {MANIFEST} is not an ordinary file")
     try:
         with path.open("rb") as file:
             text = file.read(_LARGEST_MANIFEST + 1)

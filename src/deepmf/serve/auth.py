@@ -17,7 +17,7 @@ from fastapi import Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
-from deepmf.files import lock_folder, write_atomically
+from deepmf.files import lock_folder, read_text_file, write_atomically
 from deepmf.serve.errors import ApiError
 
 KeyRole = Literal["read", "write", "rows", "admin"]
@@ -75,11 +75,9 @@ def hash_key(text: str) -> str:
 def read_keys(path: Path) -> KeyRing:
     """Read a file of keys: a name, a role, a SHA-256 and perhaps a tenant per line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError as error:
-        raise FileAbsent(f"there is no key file {path}; deepmf api-key creates one") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableFile(f"the key file {path} cannot be read") from error
+        lines = read_text_file(path).splitlines()
+    except FileAbsent as error:
+        raise FileAbsent(f"{error}; deepmf api-key creates a key file") from error
     return KeyRing(
         _parse_line(line, path, number)
         for number, line in enumerate(lines, 1)

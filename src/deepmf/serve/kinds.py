@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
-import tomllib
+import reprlib
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deepmf.errors import BadSetting, FileAbsent, UnreadableFile
+from deepmf.errors import BadSetting
+from deepmf.files import read_toml
 from deepmf.matrix.extras import LARGEST_WEIGHT, SMALLEST_WEIGHT
 from deepmf.models.base import Model
 from deepmf.serve.errors import ApiError
@@ -27,22 +28,15 @@ Kinds = Mapping[str, FeedbackKind]
 
 def read_kinds(path: Path) -> dict[str, FeedbackKind]:
     """Read a TOML file with a line for each kind, such as `like = 4` or `view = {value = 4, weight = 0.1}`."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise FileAbsent(
-            f"there is no file {path} of kinds; it has a line such as purchase = 5 for each kind"
-        ) from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UnreadableFile(f"the file {path} of kinds cannot be read as TOML ({error})") from error
-    return {name: _read_kind(path, name, given) for name, given in content.items()}
+    return {name: _read_kind(path, name, given) for name, given in read_toml(path).items()}
 
 
 def _read_kind(path: Path, name: str, given: Any) -> FeedbackKind:
     fields = given if isinstance(given, dict) else {"value": given}
     if not {"value"} <= fields.keys() <= {"value", "weight"} or not all(map(_is_number, fields.values())):
         raise BadSetting(
-            f"{path}: the kind {name!r} is {given!r}; write {name} = 5, or {name} = {{value = 5, weight = 0.5}}"
+            f"{path}: the kind {name!r} is {reprlib.repr(given)}; write {name} = 5, or "
+            f"{name} = {{value = 5, weight = 0.5}}"
         )
     found = FeedbackKind(**{field: float(number) for field, number in fields.items()})
     if not SMALLEST_WEIGHT <= found.weight <= LARGEST_WEIGHT:
@@ -56,7 +50,7 @@ def _read_kind(path: Path, name: str, given: Any) -> FeedbackKind:
 
 
 def _is_number(given: Any) -> bool:
-    return not isinstance(given, bool) and isinstance(given, int | float) and math.isfinite(given)
+    return not isinstance(given, bool) and isinstance(given, int | float) and abs(given) <= sys.float_info.max
 
 
 def check_kinds(kinds: Kinds, model: Model) -> None:
