@@ -156,8 +156,9 @@ def test_values_at_pairs() -> None:
 
 @pytest.mark.parametrize("dropped", [[-1], [3], [1, 1], [2, 0]])
 def test_stored_places_of_dropped_entries_that_cannot_be(dropped: list[int]) -> None:
-    with pytest.raises(BadModelFile, match="dropped"):
-        EntryStore.from_parts(TRAIN, None, np.array(dropped))
+    for build in (EntryStore.from_parts, EntryStore.from_trusted_parts):
+        with pytest.raises(BadModelFile, match="dropped"):
+            build(TRAIN, None, np.array(dropped))
 
 
 def test_entries_of_each_column_are_counted_as_they_come_and_go() -> None:

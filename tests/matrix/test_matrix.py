@@ -378,6 +378,8 @@ def test_a_frame_has_the_words_and_types_of_its_source() -> None:
     assert read.to_frame().equals(frame)
     assert read.take_entries(np.array([True, False])).to_frame().equals(frame.head(1))  # whole numbers stay whole
     assert ObservedMatrix.from_entries([1], [2], [0.5], Scale(low=0, high=1)).to_frame().rows() == [(1, 2, 0.5)]
+    huge = ObservedMatrix.from_entries([1, 2], [2, 2], [1.0, 1e30], Scale([1, 1e30]))
+    assert huge.to_frame()["value"].to_list() == [1.0, 1e30]  # no 64-bit integer
     named = ObservedMatrix.from_entries([uuid.UUID(int=1)] * 2, [2, 3], [1, 2])
     assert named.to_frame()["row"].to_list() == ["00000000-0000-0000-0000-000000000001"] * 2
 

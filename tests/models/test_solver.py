@@ -13,6 +13,7 @@ from deepmf.errors import BadModelFile, CannotExtend, TrainingDiverged, Training
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
+from deepmf.models.als import ALS
 from deepmf.models.solver import FACTORS_ONLY, Arrays, FactorModel, Solver
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.settings import LoopSettings, Settings
@@ -129,6 +130,13 @@ def test_a_sweep_that_cannot_be_solved_ends_the_training(monkeypatch: pytest.Mon
     monkeypatch.setattr(HalfwaySolver, "sweep", unsolvable)
     with pytest.raises(TrainingDiverged, match="epoch 0"):
         Halfway(epochs=1).fit(SPLIT.train)
+
+
+def test_settings_that_cannot_be_chosen_are_an_error_of_ours() -> None:
+    rows, columns = np.nonzero(np.random.default_rng(0).random((60, 50)) < 0.5)
+    huge = np.random.default_rng(1).normal(scale=1e300, size=rows.size)
+    with pytest.raises(TrainingDiverged, match="too large"), np.errstate(all="ignore"):
+        ALS(epochs=1).fit(ObservedMatrix.from_entries(rows, columns, huge))
 
 
 def test_similar_rows_go_by_direction() -> None:

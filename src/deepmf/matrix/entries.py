@@ -189,10 +189,7 @@ class EntryStore:
         """Return the store of a loaded model; inconsistent parts raise `BadModelFile`."""
         if train.n_entries == 0:
             raise BadModelFile("the stored training matrix has no entries")
-        if dropped.size and not (
-            dropped[0] >= 0 and dropped[-1] < train.n_entries and np.all(dropped[1:] > dropped[:-1])
-        ):
-            raise BadModelFile("the stored places of dropped entries are not rising places of training entries")
+        _check_dropped(train, dropped)
         if extension is None:
             return cls(train, train.rows, train.columns, dropped=dropped)
         for known, labels in ((train.rows, extension.rows), (train.columns, extension.columns)):
@@ -214,7 +211,8 @@ class EntryStore:
     def from_trusted_parts(
         cls, train: ObservedMatrix, extension: ObservedMatrix | None, dropped: npt.NDArray[Any] = NOTHING
     ) -> EntryStore:
-        """Return the store of a loaded model from parts that are known to be consistent, without a check."""
+        """Return the store of a loaded model from parts that are known to be consistent, with few checks."""
+        _check_dropped(train, dropped)
         if extension is None:
             return cls(train, train.rows, train.columns, dropped=dropped)
         rows, columns = train.rows.extend_to(extension.rows), train.columns.extend_to(extension.columns)
@@ -525,6 +523,11 @@ class ExtendedStore(NamedTuple):
 class _ChangedFeatures(NamedTuple):
     features: AxisFeatures | None
     positions: IndexArray
+
+
+def _check_dropped(train: ObservedMatrix, dropped: npt.NDArray[Any]) -> None:
+    if dropped.size and not (dropped[0] >= 0 and dropped[-1] < train.n_entries and np.all(dropped[1:] > dropped[:-1])):
+        raise BadModelFile("the stored places of dropped entries are not rising places of training entries")
 
 
 def _set_features(known: AxisFeatures | None, new: Features | None, labels: Labels) -> _ChangedFeatures:

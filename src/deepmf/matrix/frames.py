@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 MISSING_HINT = Hint("missing='drop' leaves them out", "--missing drop leaves them out")
 
 _N_LOOKED_AT = 200  # lines of a frame
+_TOO_LARGE = 2.0**63  # for an int of 64 bits
 _MANY_COLUMNS = 5  # this many columns of numbers beside the row ids make a wide table
 
 # Columns with values alike, at least this many and this share, and the widest range of their levels.
@@ -474,7 +475,8 @@ def build_value_series(values: npt.NDArray[Any], scale: Scale) -> pl.Series:
     polars = import_polars()
     series: pl.Series = polars.Series(values.astype(np.float64)).fill_nan(None)
     is_whole = scale.is_whole or (scale.is_interactions and bool(np.all((values % 1 == 0) | np.isnan(values))))
-    return series.cast(polars.Int64) if is_whole else series
+    fits = is_whole and (values.size == 0 or float(np.nanmax(np.abs(values), initial=0.0)) < _TOO_LARGE)
+    return series.cast(polars.Int64) if fits else series
 
 
 def _collect(frame: Any) -> nw.DataFrame[Any]:

@@ -413,9 +413,9 @@ class Estimator(ABC):
         """
         earlier = start_from.settings if start_from is not None and type(start_from) is type(self) else None
         model = copy.copy(self)
-        model.settings, model.chosen_ = fill_settings(
-            self.settings, self._given, self._choose_settings(train, earlier), earlier
-        )
+        with _refuse_unsolvable():
+            suitable = self._choose_settings(train, earlier)
+        model.settings, model.chosen_ = fill_settings(self.settings, self._given, suitable, earlier)
         if hasattr(model.settings, "presence"):
             has_presence = "presence" not in self._given or model.settings.presence is not None
             order: dict[str, Any] = {
