@@ -1,4 +1,4 @@
-"""Damaged files of every kind, each opened in a process of its own kind: refused in a sentence of ours, or usable.
+"""Damaged files of every kind, opened by one process for each kind: refused in a sentence of ours, or usable.
 
     python -m tests.fuzz --variants 1000            all kinds
     python -m tests.fuzz --kinds store,npz --variants 50 --first 0
@@ -15,6 +15,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import resource
 import shutil
 import sys
@@ -65,6 +66,42 @@ def damaged(content: bytes, dice: Dice) -> bytes:
             for _ in range(int(dice.integers(1, 5)) if changed else 0):
                 changed[dice.integers(len(changed))] ^= 1 << int(dice.integers(8))
             return bytes(changed)
+
+
+# Texts that parsers do not expect.
+ODD = [
+    *(b'"', b",", b"\t", b"\n", b"\r", b"\0", b"\xff", b"nan", b"1e999", b"-", "é".encode(), b"9" * 400, b"9" * 5000),
+    *(b"[" * 5000, b"{", b"}", b"=", b"1979-13-32", b"true", b"null", b"-0", b"1e-320", b"#", b" "),
+]
+CELLS = [b"XFD1048576", b"A1:XFD1048576", b"A0", b"ZZZ9999999", b"-1", b"", b"99999999999", b"e", b"d", b"s", b"1e999"]
+
+
+def disturbed(content: bytes, dice: Dice) -> bytes:
+    """Return a text with an odd text inside it, or in place of one of its words."""
+    words = list(re.finditer(rb"[\w.]+", content))
+    at = int(dice.integers(len(content) + 1))
+    start, end = words[dice.integers(len(words))].span() if words and dice.integers(2) else (at, at)
+    return content[:start] + ODD[dice.integers(len(ODD))] + content[end:]
+
+
+def disturbed_xml(content: bytes, dice: Dice) -> bytes:
+    """Return XML with another attribute, or with other bytes."""
+    places = [found.span(1) for found in re.finditer(rb'"([^"<>]*)"', content)]
+    if not places or dice.integers(4) == 0:
+        return damaged(content, dice)
+    start, end = places[dice.integers(len(places))]
+    return content[:start] + CELLS[dice.integers(len(CELLS))] + content[end:]
+
+
+def change_member(archive: Path, change: Callable[[bytes, Dice], bytes], dice: Dice) -> None:
+    """Change the content of one member of an archive, which stays whole."""
+    with zipfile.ZipFile(archive) as old:
+        members = {each: old.read(each) for each in old.namelist()}
+    name = pick(dice, members)
+    members[name] = change(members[name], dice)
+    with zipfile.ZipFile(archive, "w") as new:
+        for each, data in members.items():
+            new.writestr(each, data)
 
 
 def pick(dice: Dice, items: Any) -> Any:
@@ -249,8 +286,8 @@ def learn(target: Path) -> None:
     if sum(matrix.shape) > 1 << 16:
         return
     matrix.describe()
-    refused(lambda: Means().fit(matrix).predict(*matrix.entries()[:2]))
-    refused(lambda: ALS(epochs=1, latent_size=2).fit(matrix).predict(*matrix.entries()[:2]))
+    refused(lambda: Means(presence=None).fit(matrix).predict(*matrix.entries()[:2]))
+    refused(lambda: ALS(epochs=1, latent_size=2, presence=None).fit(matrix).predict(*matrix.entries()[:2]))
 
 
 def make_stores(folder: Path) -> Any:
@@ -328,13 +365,7 @@ def change_npz(files: Any, target: Path, dice: Dice) -> None:
             arrays[name] = changed_tensor(arrays[name], dice) if is_number else np.atleast_1d(arrays[name])[:0]
     np.savez_compressed(target, **arrays)
     if dice.integers(4) == 0:  # one array with bytes of its header or content changed, in an archive that is whole
-        with zipfile.ZipFile(target) as old:
-            members = {each: old.read(each) for each in old.namelist()}
-        name = pick(dice, members)
-        members[name] = damaged(members[name], dice)
-        with zipfile.ZipFile(target, "w") as new:
-            for each, data in members.items():
-                new.writestr(each, data)
+        change_member(target, damaged, dice)
 
 
 def use_npz(_: Any, target: Path) -> None:
@@ -349,21 +380,111 @@ def make_texts(folder: Path) -> Any:
     return list(folder.iterdir())
 
 
-def change_text(files: Any, target: Path, dice: Dice) -> None:
+def make_json_lines(folder: Path) -> Any:
+    for name, matrix in (("texts", some_matrix()), ("dates", with_dates(some_matrix(1)))):
+        matrix.to_frame().write_ndjson(folder / f"{name}.jsonl")
+    return list(folder.iterdir())
+
+
+def with_dates(matrix: Any) -> Any:
+    from deepmf.matrix.matrix import ObservedMatrix
+
+    return ObservedMatrix.from_entries(*matrix.entries(), times=86_400 * (1 + np.arange(matrix.n_entries)))
+
+
+def make_arrays(folder: Path) -> Any:
+    array = some_matrix().to_array()
+    for name, each in (("f", array), ("i", np.nan_to_num(array).astype(np.int8)), ("t", np.asfortranarray(array))):
+        np.save(folder / f"{name}.npy", each)
+    return list(folder.iterdir())
+
+
+def write_excel(frame: Any, path: Path) -> None:
+    """Write a frame as a sheet, and again as a table on a sheet with merged and linked cells."""
+    from openpyxl import Workbook
+    from openpyxl.worksheet.table import Table
+
+    book = Workbook()
+    for line in (frame.columns, *frame.rows()):
+        book.active.append(line)
+    book.save(path)
+    book.active.add_table(Table(displayName="t", ref=book.active.dimensions))
+    book.active.merge_cells("H2:I3")
+    book.active["J2"].hyperlink = "#A1"
+    book.save(path.with_stem(f"{path.stem}-table"))
+
+
+def make_excel(folder: Path) -> Any:
+    write_excel(some_matrix().to_frame().head(40), folder / "m.xlsx")
+    return list(folder.iterdir())
+
+
+def make_features(folder: Path) -> Any:
+    from deepmf.files import import_polars
+
+    rows = some_matrix().row_labels.tolist()
+    kinds = {"kind": ["a", "b"], "tags": ["x|y", "z", ""], "since": ["2001-12-31", "2024-02-29"], "age": [1, 2.5, 70]}
+    repeated = {name: np.resize(each, len(rows)).tolist() for name, each in kinds.items()}
+    frame = import_polars().DataFrame({"row": rows} | repeated)
+    frame.write_csv(folder / "f.csv")
+    frame.write_ndjson(folder / "f.jsonl")
+    frame.write_parquet(folder / "f.parquet")
+    write_excel(frame, folder / "f.xlsx")
+    return list(folder.iterdir())
+
+
+def change_file(files: Any, target: Path, dice: Dice) -> None:
+    """Change one of some files; the target gets its ending."""
     file = pick(dice, files)
-    content = file.read_bytes()
-    if file.suffix in (".csv", ".tsv") and dice.integers(2):
-        odd = [b'"', b",", b"\t", b"\n", b"\r", b"\0", b"\xff", b"nan", b"1e999", b"-", "é".encode(), b"9" * 400]
-        at = int(dice.integers(len(content)))
-        content = content[:at] + odd[dice.integers(len(odd))] + content[at:]
+    target, content = target.with_name(f"{target.name}{''.join(file.suffixes)}"), file.read_bytes()
+    if file.suffix == ".xlsx" and dice.integers(4):
+        target.write_bytes(content)
+        change_member(target, disturbed_xml, dice)
     else:
-        content = damaged(content, dice)
-    target.write_bytes(content)
-    target.rename(target.with_name(f"{target.name}{''.join(file.suffixes)}"))
+        is_text = file.suffix in (".csv", ".tsv", ".jsonl", ".keys", ".toml")
+        target.write_bytes((disturbed if is_text and dice.integers(2) else damaged)(content, dice))
 
 
-def use_text(_: Any, target: Path) -> None:
-    learn(next(target.parent.glob(f"{target.name}.*")))
+def find_file(target: Path) -> Path:
+    """Return the file with the name of the target and some ending."""
+    return next(target.parent.glob(f"{target.name}.*"))
+
+
+def use_features(_: Any, target: Path) -> None:
+    from deepmf.data import read_features
+    from deepmf.models.means import Means
+
+    features, matrix = read_features(find_file(target)), some_matrix()
+    refused(lambda: Means(presence=None).fit(matrix, row_features=features).predict(*matrix.entries()[:2]))
+
+
+# --- the service
+
+
+def make_keys(folder: Path) -> Any:
+    from deepmf.serve.auth import add_key
+
+    for name, role, tenant in (("ann", "read", None), ("bob", "admin", "shop")):
+        add_key(folder / "k.keys", name=name, role=role, tenant=tenant)
+    return [folder / "k.keys"]
+
+
+def use_keys(_: Any, target: Path) -> None:
+    from deepmf.serve.auth import read_keys
+
+    read_keys(find_file(target)).limit_to("shop").find("x")
+
+
+def make_kinds(folder: Path) -> Any:
+    content = 'view = {value = 2, weight = 0.1}\nlike = 4\n"a b" = 4.5\n[purchase]\nvalue = 5\nweight = 2.0\n'
+    (folder / "k.toml").write_text(content)
+    return [folder / "k.toml"]
+
+
+def use_kinds(_: Any, target: Path) -> None:
+    from deepmf.serve.kinds import read_kinds
+
+    read_kinds(find_file(target))
 
 
 KINDS = {
@@ -373,7 +494,13 @@ KINDS = {
     "sharded checkpoint": Kind(make_sharded, change_sharded, use_sharded),
     "store": Kind(make_stores, change_store, use_store),
     "npz": Kind(make_npz, change_npz, use_npz),
-    "text": Kind(make_texts, change_text, use_text),
+    "text": Kind(make_texts, change_file, lambda _, target: learn(find_file(target))),
+    "json lines": Kind(make_json_lines, change_file, lambda _, target: learn(find_file(target))),
+    "npy": Kind(make_arrays, change_file, lambda _, target: learn(find_file(target))),
+    "excel": Kind(make_excel, change_file, lambda _, target: learn(find_file(target))),
+    "features": Kind(make_features, change_file, use_features),
+    "keys": Kind(make_keys, change_file, use_keys),
+    "kinds": Kind(make_kinds, change_file, use_kinds),
 }
 
 
