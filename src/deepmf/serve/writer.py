@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import xor
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ RefusedLines = tuple[str, str, list[int]]  # a code, a message, and the lines th
 class WriteReceipt(NamedTuple):
     """The effect of a write, and the ETag of the entries (or features) afterwards; a bulk write has no id and no ETag.
 
-    No field but the id may contain ids, since receipts are stored and rows may be forgotten.
+    A stored receipt must not tell what was written, since rows may be forgotten: it has no id, and its ETag is masked.
     """
 
     id: Id
@@ -53,9 +54,24 @@ class WriteReceipt(NamedTuple):
     repeated: bool = False
     refused: Sequence[RefusedLines] = ()
 
-    def to_json(self) -> bytes:
-        """Return the receipt as the database stores it: without the id."""
-        return json.dumps(self._replace(repeated=True)[1:]).encode()
+    def to_json(self, key: str) -> bytes:
+        """Return the receipt of a request with an Idempotency-Key as the database stores it."""
+        return json.dumps(self._replace(repeated=True, etag=_mask(self.etag, key))[1:]).encode()
+
+    @classmethod
+    def from_json(cls, id: Id, answer: bytes, key: str) -> WriteReceipt:
+        """Return the receipt of an earlier request from what the database stores."""
+        receipt = cls(id, *json.loads(answer))
+        return receipt._replace(etag=_mask(receipt.etag, key))
+
+
+def _mask(etag: str, key: str) -> str:
+    """Mask an ETag by an Idempotency-Key, which the database does not have; masking it again gives it back.
+
+    Otherwise an ETag could be compared with those of all possible entries.
+    """
+    pad = bytes.fromhex(_digest("etag", key))
+    return etag and '"' + bytes(map(xor, bytes.fromhex(etag.strip('"')), pad)).hex() + '"'
 
 
 @dataclass
@@ -185,7 +201,7 @@ def _recall(
     write: EntryWrite | FeatureWrite | StateWrite | DismissalWrite, pending: PendingChanges, answer: bytes
 ) -> WriteReceipt:
     """Return the receipt of an earlier request with the same key."""
-    return WriteReceipt(pending.find_label(write.axis, write.id), *json.loads(answer))
+    return WriteReceipt.from_json(pending.find_label(write.axis, write.id), answer, str(write.key))
 
 
 @dataclass(frozen=True)
@@ -438,7 +454,7 @@ class BulkWrite:
 
     def recall(self, pending: PendingChanges, answer: bytes) -> WriteReceipt:
         """Return the receipt of an earlier request with the same key."""
-        return WriteReceipt("", *json.loads(answer))
+        return WriteReceipt.from_json("", answer, str(self.key))
 
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the lines and add their changes to the transaction."""
@@ -574,7 +590,7 @@ def commit_writes(database: EntryDatabase, current: Snapshot, writes: Sequence[W
         receipts = [_set_versions(receipt, after) for receipt in receipts]
         transaction.write_receipts(
             {
-                _digest(write.key): Receipt(write.digest(), receipt.to_json())
+                _digest(write.key): Receipt(write.digest(), receipt.to_json(write.key))
                 for write, receipt in zip(writes, receipts, strict=True)
                 if write.key is not None and isinstance(receipt, WriteReceipt) and not receipt.repeated
             }
@@ -609,7 +625,7 @@ def _stage_writes(
             if earlier is None:
                 receipt = write.stage(pending)
                 if write.key is not None:  # the same key may occur twice in this batch
-                    known[_digest(write.key)] = Receipt(write.digest(), receipt.to_json())
+                    known[_digest(write.key)] = Receipt(write.digest(), receipt.to_json(write.key))
             elif earlier.request == write.digest():
                 receipt = write.recall(pending, earlier.answer)
             else:

@@ -1,0 +1,61 @@
+"""Writes: what a request gives and leaves out, what tells requests apart, and what receipts keep."""
+
+import sqlite3
+from contextlib import closing
+from itertools import product
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from deepmf.matrix.extras import NO_TIME
+from deepmf.models.als import ALS
+from deepmf.serve.changes import Entry, compute_etag
+from deepmf.serve.omissions import ColumnState
+from deepmf.serve.writer import DismissalWrite, EntryWrite, FeatureWrite, GivenEntry, StateWrite
+
+KNOWN = Entry(5.0, 100, 2.0)
+
+
+@pytest.mark.parametrize(
+    "given, known, stored",
+    [
+        (GivenEntry(5.0), KNOWN, KNOWN),
+        (GivenEntry(5.0, time=200), KNOWN, Entry(5.0, 200, 2.0)),
+        (GivenEntry(5.0, weight=3.0), KNOWN, Entry(5.0, 100, 3.0)),
+        (GivenEntry(5.0, NO_TIME, 3.0), KNOWN, Entry(5.0, NO_TIME, 3.0)),
+        (GivenEntry(4.0), KNOWN, Entry(4.0, 999, 1.0)),
+        (GivenEntry(4.0, time=200), KNOWN, Entry(4.0, 200, 1.0)),
+        (GivenEntry(4.0, weight=3.0), None, Entry(4.0, 999, 3.0)),
+        (GivenEntry(None), KNOWN, None),
+    ],
+)
+def test_time_and_weight_stay_with_the_value(given: GivenEntry, known: Entry | None, stored: Entry | None) -> None:
+    assert given.resolve(known, 999) == stored
+
+
+def test_every_part_of_a_request_tells_it_from_others_with_the_same_key() -> None:
+    entries = [(("a", 5.0),), (("a", 4.0),), (("b", 5.0),), (("a", 5.0, 7),), (("a", 5.0, None, 2.0),)]
+    columns = [(), ("a",), ("b",)]
+    writes = [
+        *(EntryWrite(*parts, key="k") for parts in product(("row", "column"), "xy", ("put", "patch"), entries)),
+        *(EntryWrite(axis, "x", "delete", key="k") for axis in ("row", "column")),
+        *(FeatureWrite(*parts, key="k") for parts in product(("row", "column"), "xy", ({"a": 1}, {"a": 2}, None))),
+        *(StateWrite(*parts, key="k") for parts in product("xy", (None, ColumnState(), ColumnState(visible=False)))),
+        *(DismissalWrite(*parts, key="k") for parts in product("xy", columns, columns, (False, True))),
+        EntryWrite("row", "x", "put", entries[0], key="another"),
+    ]
+    assert len({write.digest() for write in writes}) == len(writes)
+
+
+def test_a_receipt_does_not_tell_what_was_forgotten(client: TestClient, tmp_path: Path, als: ALS) -> None:
+    film, once = als.column_labels_[0], {"Idempotency-Key": "5f0c"}
+    body = {"entries": [{"column": film, "value": 5}]}
+    written = client.put("/v1/rows/Wilma/entries", json=body, headers=once)
+    assert written.headers["etag"] == compute_etag({film: Entry(5.0)})  # nothing else is in it: anyone can try them all
+    client.delete("/v1/rows/Wilma/entries")
+    with closing(sqlite3.connect(tmp_path / "entries.sqlite")) as connection:
+        ((answer,),) = connection.execute("SELECT answer FROM receipts")
+    assert written.headers["etag"].strip('"').encode() not in answer
+    again = client.put("/v1/rows/Wilma/entries", json=body, headers=once)
+    assert (again.headers["idempotency-replayed"], again.headers["etag"]) == ("true", written.headers["etag"])
