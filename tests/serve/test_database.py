@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from deepmf.serve import snapshot as snapshot_module
 from deepmf.serve.changes import Entry, FeatureChanges
 from deepmf.serve.database import METADATA, AreaError, EntryDatabase, Receipt, Transaction, open_database
 from deepmf.serve.schemas import Axis
+from deepmf.serve.service import Service
 from deepmf.serve.snapshot import Snapshot
 
 
@@ -289,6 +291,42 @@ def test_a_damaged_file_is_refused(tmp_path: Path, at: int) -> None:
     path.write_bytes(content)
     with pytest.raises(UnreadableFile, match="cannot"):
         open_database(str(path))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE entries SET row_id = 4000000000",  # which `bytes` would allocate
+        "UPDATE entries SET column_id = X'73FF'",
+        "UPDATE entries SET column_id = X'6978'",
+        "UPDATE entries SET value = 'five'",
+        "UPDATE entries SET version = X'00'",
+        "UPDATE features SET content = X'7B'",
+        "UPDATE features SET content = '{}'",
+        "UPDATE features SET content = X'5B5D'",
+        "UPDATE state SET data_version = 9223372036854775807",
+        "DELETE FROM state",
+        "DROP TABLE changes",
+        "UPDATE alembic_version SET version_num = '-1'",
+        "DELETE FROM alembic_version",
+    ],
+)
+def test_damaged_content_is_refused_and_left_alone(tmp_path: Path, als: ALS, change: str) -> None:
+    path = tmp_path / "entries.sqlite"
+    database = open_database(str(path))
+    with database.begin_write() as transaction:
+        transaction.lock()
+        transaction.write_changes(
+            {("ann", "Alien"): Entry(1.0)}, set(), {("row", "ann")}, features={("row", "ann"): {"a": 1}}
+        )
+    database.close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(change)
+    before = path.read_bytes()
+    with pytest.raises(UnreadableFile) as refused:
+        Service(als, open_database(str(path)))
+    assert "\n" not in str(refused.value)
+    assert path.read_bytes() == before
 
 
 @pytest.mark.slow

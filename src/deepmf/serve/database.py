@@ -6,7 +6,7 @@ import json
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -78,7 +78,10 @@ class IdBytes(TypeDecorator[Any]):
         if value is None:
             return None
         stored = bytes(value)
-        return int(stored[1:]) if stored[:1] == b"i" else stored[1:].decode("utf-8", "surrogatepass")
+        try:
+            return int(stored[1:]) if stored[:1] == b"i" else stored[1:].decode("utf-8", "surrogatepass")
+        except ValueError as error:
+            raise _build_damage_error(f"{stored[:20]!r} is not an id") from error
 
 
 def encode_id(label: Any) -> bytes:
@@ -552,8 +555,17 @@ class Transaction:
 
 
 def _parse_features(content: bytes | None) -> FeatureValues | None:
-    values: dict[str, Any] | None = None if content is None else json.loads(bytes(content))
+    try:
+        values: dict[str, Any] | None = None if content is None else json.loads(bytes(content))
+    except (ValueError, RecursionError) as error:
+        raise _build_damage_error("some features are not JSON") from error
+    if not isinstance(values, dict | None):
+        raise _build_damage_error("some features have no names")
     return values
+
+
+def _build_damage_error(found: str) -> UnreadableFile:
+    return UnreadableFile(f"the database is damaged: {found}; restore a backup")
 
 
 def open_database(url: str, *, patience: float = _PATIENCE) -> EntryDatabase:
@@ -566,13 +578,13 @@ def open_database(url: str, *, patience: float = _PATIENCE) -> EntryDatabase:
     """
     engine = _create_engine(url, patience)
     try:
+        if engine.dialect.name == "sqlite":
+            _check_file(Path(str(engine.url.database)).absolute(), patience)
         with engine.begin() as connection:
-            if connection.dialect.name == "sqlite":
-                _check_pages(connection)
             _migrate(connection)
     except ModuleNotFoundError as error:
         raise _name_extra(error) from error
-    except (SQLAlchemyError, CommandError, sqlite3.Error) as error:  # CommandError: tables of an unknown version
+    except (SQLAlchemyError, CommandError, sqlite3.Error, ValueError) as error:  # CommandError: an unknown version
         engine.dispose()
         reason = str(getattr(error, "orig", None) or error).splitlines()[0]
         raise UnreadableFile(f"the database {hide_password(url)} cannot be used ({reason})") from error
@@ -661,11 +673,36 @@ def _divide(labels: Sequence[Any]) -> Iterator[Sequence[Any]]:
     return (labels[start : start + _LABELS_AT_A_TIME] for start in range(0, len(labels), _LABELS_AT_A_TIME))
 
 
-def _check_pages(connection: Connection) -> None:
-    """Raise `DatabaseError` for a file with damaged pages."""
-    found = str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar())
-    if found != "ok":
-        raise sqlite3.DatabaseError(f"the file is damaged: {found}")
+def _check_file(file: Path, patience: float) -> None:
+    """Raise `sqlite3.Error` unless a file is empty, or a whole database with values of the types of its tables.
+
+    The file is opened for reading alone, so that nothing is written to a damaged one.
+    """
+    with closing(sqlite3.connect(f"file:{quote(str(file))}?mode=ro", uri=True, timeout=patience)) as connection:
+        if connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,):
+            return
+        checks = {"quick_check": "SELECT * FROM pragma_quick_check(1) WHERE quick_check != 'ok'"}
+        checks |= {
+            table.name: f"SELECT 1 FROM {table.name} WHERE {_find_wrong(table)}" for table in METADATA.tables.values()
+        }
+        checks["alembic_version"] = "SELECT quote(version_num) FROM alembic_version WHERE version_num NOT GLOB '[0-9]*'"
+        checks["state"] += f" OR data_version NOT BETWEEN 0 AND {2**62}"
+        for name, wrong in checks.items():
+            if found := connection.execute(f"{wrong} LIMIT 1").fetchone():
+                raise sqlite3.DatabaseError(f"the file is damaged: {name}, {found[0]}")
+        if connection.execute("SELECT count(*) FROM state").fetchone() != (1,):
+            raise sqlite3.DatabaseError("the file is damaged: state has no line")
+
+
+def _find_wrong(table: Table) -> str:
+    """Return the SQL condition of lines with values of a wrong type, which SQLite allows in any column."""
+    names = {Double: "real", LargeBinary: "blob", IdBytes: "blob", String: "text"}  # all others are integers
+    wrong = [
+        f"(typeof({column.name}) != '{names.get(type(column.type), 'integer')}'"
+        + (f" AND {column.name} IS NOT NULL)" if column.nullable else ")")
+        for column in table.columns
+    ]
+    return " OR ".join(wrong)
 
 
 def _read_inode(file: Path) -> tuple[int, int] | None:

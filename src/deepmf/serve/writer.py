@@ -59,9 +59,9 @@ class WriteReceipt(NamedTuple):
         return json.dumps(self._replace(repeated=True, etag=_mask(self.etag, key))[1:]).encode()
 
     @classmethod
-    def from_json(cls, id: Id, answer: bytes, key: str) -> WriteReceipt:
+    def from_json(cls, label: Id, answer: bytes, key: str) -> WriteReceipt:
         """Return the receipt of an earlier request from what the database stores."""
-        receipt = cls(id, *json.loads(answer))
+        receipt = cls(label, *json.loads(answer))
         return receipt._replace(etag=_mask(receipt.etag, key))
 
 
