@@ -489,9 +489,9 @@ class _Routes:
         return Call("GET", "/v1/model", ModelResponse)
 
     @_route
-    def reload_model(self) -> Call[ModelResponse]:
-        """Make the service load its model file again (role admin)."""
-        return Call("POST", "/v1/model", ModelResponse)
+    def reload_model(self, *, force: bool = False) -> Call[ModelResponse]:
+        """Make the service load its model file again (role admin), with `force` also one of other labels."""
+        return Call("POST", "/v1/model", ModelResponse, query={"force": force})
 
     @_route
     def get_statistics(self) -> Call[OperatorResponse]:

@@ -17,10 +17,11 @@ from tests.serve.conftest import StartClient
 
 from deepmf.errors import BadSetting, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.serve import snapshot as snapshot_module
 from deepmf.serve.changes import Entry, FeatureChanges
-from deepmf.serve.database import METADATA, AreaError, EntryDatabase, Receipt, Transaction, open_database
+from deepmf.serve.database import METADATA, AreaError, EntryDatabase, Receipt, ServedModel, Transaction, open_database
 from deepmf.serve.schemas import Axis
 from deepmf.serve.service import Service
 from deepmf.serve.snapshot import Snapshot
@@ -151,8 +152,10 @@ def test_receipts_and_live_errors_add_up(database: EntryDatabase) -> None:
 
 
 def test_the_same_file_is_the_same_version_of_the_model(database: EntryDatabase) -> None:
+    scale = Scale(low=0, high=0.1 + 0.2)
     with database.begin_write() as transaction:
-        assert [transaction.register_model(digest) for digest in ("a", "a", "b", "a")] == [1, 1, 2, 3]
+        assert [transaction.register_model(digest, scale) for digest in ("a", "a", "b", "a")] == [1, 1, 2, 3]
+        assert transaction.read_newest_model() == ServedModel(3, "a", scale)
     assert database.read_state().model_version == 3
 
 

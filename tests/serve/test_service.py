@@ -21,6 +21,7 @@ from tests.waiting import wait_until
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, TrainingDiverged, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.loading import load
@@ -204,7 +205,7 @@ def test_what_is_forgotten_leaves_a_mark_where_another_worker_serves_a_newer_fil
     behind._perform_writes([EntryWrite("row", "Wilma", "put", ((film, 5.0),))])
     with database.begin_write() as transaction:
         transaction.lock()
-        transaction.register_model("newer")
+        transaction.register_model("newer", als.scale_)
     behind._perform_writes([EntryWrite("row", "Wilma", "delete")])
     with database.begin_read() as transaction:
         assert transaction.read_entries() == {("Wilma", film): None}
@@ -379,3 +380,46 @@ def test_a_stored_weight_out_of_range_is_set_aside(start_client: StartClient, tm
     assert again.post("/v1/recommend", json={"row": "Wilma"}).status_code == 200
     again.put("/v1/rows/Wilma/entries", json=body(one, 4))  # replaces what cannot be used
     assert "deepmf_entries_set_aside 0.0" in again.get("/metrics").text
+
+
+@pytest.mark.slow
+def test_a_model_of_other_data_is_refused(
+    start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, (rows, columns, values) = tmp_path / "model.safetensors", ratings.entries()
+    als.save(path)
+    client = start_client(service={"source": path, "digest": compute_model_digest(path)})
+    client.put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0]))
+    others = {
+        "interactions": ObservedMatrix.from_interactions(rows, columns),
+        "scale": ObservedMatrix.from_entries(rows, columns, values, Scale(levels=[1, 2, 3, 4, 5, 6])),
+        "0%": ObservedMatrix.from_entries([f"{row}'s" for row in rows], [f"{one} 2" for one in columns], values),
+    }
+    for word, matrix in others.items():
+        ALS(latent_size=2, epochs=3, seed=0).fit(matrix).save(path)
+        refused = client.post("/v1/model")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (409, "bad_model")
+        assert word in refused.json()["error"]["message"] and word in caplog.records[-1].fields["reason"]  # type: ignore[attr-defined]
+        with pytest.raises(BadSetting, match=word):
+            start_client(load(path), service={"digest": compute_model_digest(path)})
+        assert client.post("/v1/model?force=true").status_code == (200 if word == "0%" else 409)
+    assert client.get("/v1/model").json()["version"]["model"] == 2
+    path.write_bytes(b"no model")
+    refused = client.post("/v1/model").json()["error"]["message"]
+    assert "model file" in refused and str(tmp_path) not in refused
+
+
+@pytest.mark.slow
+def test_a_model_of_the_same_data_is_accepted(
+    start_client: StartClient, tmp_path: Path, ratings: ObservedMatrix
+) -> None:
+    film = ratings.column_labels[0]
+    start_client(service={"digest": "1"}).put("/v1/rows/Wilma/entries", json=body(film))
+    assert start_client(service={"digest": "2"}).put("/v1/rows/Fred/entries", json=body("Cube")).status_code == 200
+    rows, columns, values = ratings.entries()
+    for number, stretch in enumerate((1.0, 1.2), 3):  # an inferred interval is another after each fit
+        scale = Scale(low=1, high=stretch * 5, bounded=False)
+        model = ALS(latent_size=2, epochs=3, seed=0).fit(ObservedMatrix.from_entries(rows, columns, values, scale))
+        service = Service(model, open_database(str(tmp_path / "intervals.sqlite")), digest=str(number))
+        service._perform_writes([EntryWrite("row", "Wilma", "put", ((film, 5.0),))])
+        service.close()

@@ -58,6 +58,9 @@ def serve(
     log_level: Annotated[
         str, typer.Option("--log-level", metavar="info|warning|error", help="Lowest level that is logged.")
     ] = "info",
+    force: Annotated[
+        bool, typer.Option("--force", help="Serve a model that knows hardly any row or column of the database.")
+    ] = False,
     demo: Annotated[bool, typer.Option("--demo", help="Serve a model of generated films instead of MODEL.")] = False,
     seed: options.Seed = None,
     as_json: options.Json = False,
@@ -101,6 +104,7 @@ def serve(
                 workers=workers,
                 kinds=None if kinds is None else str(kinds),
                 log_level=log_level,
+                force=force,
             ),
             announce,
         )

@@ -49,11 +49,13 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, InvalidatePoolError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.types import TypeDecorator
 
-from deepmf.errors import BadSetting, MissingDependency, UnreadableFile
+from deepmf.errors import BadModelFile, BadSetting, MissingDependency, UnreadableFile
 from deepmf.matrix.extras import NO_TIME
+from deepmf.matrix.scale import Scale
 from deepmf.serve.changes import Entry, EntryChanges, FeatureChanges, FeatureValues, Pair
 from deepmf.serve.omissions import ColumnState, DismissalChanges, StateChanges, Topic
 from deepmf.serve.schemas import Axis
+from deepmf.storage.matrices import unpack_scale
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _EXPECTED = "give a file, or postgresql://user@host/name"
@@ -103,12 +105,13 @@ STATE = Table(
 )
 
 
-# The model files that were served, by their digests.
+# The model files that were served, by their digests, and their scales as JSON.
 MODELS = Table(
     "models",
     METADATA,
     Column("version", BigInteger, primary_key=True, autoincrement=False),
     Column("digest", String(64), nullable=False),
+    Column("scale", String, nullable=False),
 )
 
 
@@ -206,6 +209,14 @@ class State(NamedTuple):
     data_version: int
     model_version: int
     exported_version: int
+
+
+class ServedModel(NamedTuple):
+    """A model file that was served."""
+
+    version: int
+    digest: str
+    scale: Scale
 
 
 class Receipt(NamedTuple):
@@ -539,13 +550,24 @@ class Transaction:
         found = self._connection.execute(select(LIVE_ERRORS).where(LIVE_ERRORS.c.model_version == model_version))
         return {line.area: AreaError(line.n_entries, line.squared_error, line.absolute_error) for line in found}
 
-    def register_model(self, digest: str) -> int:
-        """Return the version of a model file: that of the newest file if the digests are equal, otherwise the next."""
+    def read_newest_model(self) -> ServedModel | None:
+        """Return the model that was served last; None if there was none."""
         newest = self._connection.execute(select(MODELS).order_by(MODELS.c.version.desc()).limit(1)).first()
+        if newest is None:
+            return None
+        try:
+            return ServedModel(newest.version, newest.digest, unpack_scale(json.loads(newest.scale)))
+        except (ValueError, BadModelFile) as error:
+            raise _build_damage_error("the scale of a model is not JSON") from error
+
+    def register_model(self, digest: str, scale: Scale) -> int:
+        """Return the version of a model file: that of the newest file if the digests are equal, otherwise the next."""
+        newest = self.read_newest_model()
         if newest is not None and newest.digest == digest:
-            return int(newest.version)
-        version = 1 if newest is None else int(newest.version) + 1
-        self._connection.execute(insert(MODELS), {"version": version, "digest": digest})
+            return newest.version
+        version = 1 if newest is None else newest.version + 1
+        line = {"version": version, "digest": digest, "scale": json.dumps(scale.to_dict())}
+        self._connection.execute(insert(MODELS), line)
         self._connection.execute(update(STATE).values(model_version=version))
         return version
 

@@ -108,6 +108,7 @@ PathId = Annotated[str, Path(max_length=LONGEST_ID)]
 Search = Annotated[str, Query(max_length=200, description="The start of the ids, or any part of them.")]
 Offset = Annotated[int, Query(ge=0, le=100_000_000, description="Number of results to skip.")]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="Largest number of results.")]
+Force = Annotated[bool, Query(description="Accept a model that knows hardly any row or column of the database.")]
 IncludeHidden = Annotated[bool, Query(description="Also list columns that cannot be recommended now.")]
 IfMatch = Annotated[str | None, Header(max_length=1_000, description="Write only if the entries have this ETag.")]
 IdempotencyKey = Annotated[
@@ -562,15 +563,17 @@ async def get_model(service: TheService, _: Reader) -> ModelResponse:
 
 
 @router.post("/v1/model", tags=["operate"])
-async def reload_model(service: TheService, _: Admin) -> ModelResponse:
-    """Load the model's file again; the old model answers until the new one is ready."""
+async def reload_model(service: TheService, _: Admin, force: Force = False) -> ModelResponse:
+    """Load the model's file again; the old model answers until the new one is ready, or if the file is refused."""
     try:
-        snapshot = await asyncio.to_thread(service.reload)
+        snapshot = await asyncio.to_thread(service.reload, force=force)
     except ApiError:
         raise
-    except (UserError, OSError) as error:  # the message names the file, which the client must not see
-        logger.error("cannot load the model file", extra={"fields": {"error": type(error).__name__}})
-        raise ApiError(409, "bad_model", "the model file cannot be served; the old model still answers") from error
+    except (UserError, OSError) as error:
+        reason = str(error) if isinstance(error, UserError) else error.strerror or type(error).__name__
+        logger.error("cannot load the model file", extra={"fields": {"error": type(error).__name__, "reason": reason}})
+        reason = reason.replace(str(service.source), "the model file")  # the client must not see its path
+        raise ApiError(409, "bad_model", f"the old model still answers: {reason}") from error
     logger.info("loaded the model file", extra={"fields": {"model_version": snapshot.model_version}})
     return snapshot.describe(service.kinds)
 

@@ -73,6 +73,8 @@ class ServeOptions:
         Number of processes.
     kinds
         A TOML file of kinds of feedback; None for none.
+    force
+        Whether to serve a model that knows hardly any label in the database.
     """
 
     model: str
@@ -85,6 +87,7 @@ class ServeOptions:
     kinds: str | None = None
     tenant: str | None = None
     log_level: str = "info"
+    force: bool = False
 
     def check(self) -> None:
         """Raise `BadSetting` for options that are invalid or unsafe."""
@@ -141,7 +144,9 @@ def build_app(options: ServeOptions) -> FastAPI:
     path = Path(options.model)
     model, digest = load_with_digest(path)
     kinds = None if options.kinds is None else read_kinds(Path(options.kinds))
-    service = Service(model, open_database(options.database), source=path, digest=digest, kinds=kinds)
+    service = Service(
+        model, open_database(options.database), source=path, digest=digest, kinds=kinds, force=options.force
+    )
     app = create_app(service, keys=keys, rate=options.rate)
     gc.collect()
     gc.freeze()  # the model stays: scanning it in every collection would delay requests
@@ -235,7 +240,8 @@ class _Server(uvicorn.Server):
             part = "model"
             version = state.service.reload().model_version
         except Exception as error:  # noqa: BLE001 (any error is one line of JSON in the log, without a traceback)
-            fields = {"failed": part, "error": type(error).__name__}
+            reason = str(error) if isinstance(error, UserError) else ""
+            fields = {"failed": part, "error": type(error).__name__, "reason": reason}
             logger.error("cannot reload on SIGHUP", extra={"fields": fields})
         else:
             logger.info("reloaded on SIGHUP", extra={"fields": {"model_version": version}})

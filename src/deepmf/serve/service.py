@@ -30,7 +30,7 @@ from deepmf.serve.kinds import Kinds, check_kinds
 from deepmf.serve.metrics import ServiceMetrics
 from deepmf.serve.queries import ColumnIndex, History, Projection, check_history, fold_in
 from deepmf.serve.schemas import MAX_ENTRIES, HistoryEntry
-from deepmf.serve.snapshot import Snapshot, catch_up, replay
+from deepmf.serve.snapshot import Snapshot, catch_up, check_replacement, replay
 from deepmf.serve.writer import Write, WriteReceipt, commit_writes
 from deepmf.storage.model_folder import compute_model_digest
 
@@ -98,6 +98,8 @@ class Service:
         The digest of that file.
     kinds
         Kinds of feedback.
+    force
+        Whether to start with a model that knows hardly any label in the database.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class Service:
         digest: str = "in memory",
         limits: ServiceLimits | None = None,
         kinds: Kinds | None = None,
+        force: bool = False,
     ) -> None:
         self.kinds: Kinds = kinds or {}
         warnings.simplefilter("ignore", DeepMFWarning)  # they name rows and columns, and nobody reads them here
@@ -116,7 +119,7 @@ class Service:
         self.metrics = ServiceMetrics()
         self.start_time = time.monotonic()
         self._database = database
-        self._source = source
+        self.source = source
         self._digest = digest
         self._write_lock, self._load_lock = threading.Lock(), threading.Lock()
         self._index: ColumnIndex | None = None
@@ -125,7 +128,7 @@ class Service:
         self._last_followed: tuple[int, ...] = ()  # the model version and the file that the follower loaded last
         try:
             check_kinds(self.kinds, model)
-            self._publish(self._start(Snapshot.from_model(model), digest))
+            self._publish(self._start(Snapshot.from_model(model), digest, force=force))
         except BaseException:
             database.close()
             raise
@@ -180,14 +183,17 @@ class Service:
             self._projection = snapshot.model_version, Projection.from_model(snapshot.base)
         return self._projection[1]
 
-    def reload(self) -> Snapshot:
-        """Load the model's file again; the old model answers until the new one is ready, or if the file is bad."""
-        if self._source is None:
+    def reload(self, *, force: bool = False) -> Snapshot:
+        """Load the model's file again; the old model answers until the new one is ready, or if the file is bad.
+
+        A model of another scale is refused, and, unless `force`, a model that knows hardly any label in the database.
+        """
+        if self.source is None:
             raise ApiError(409, "no_file", "this service was not started from a model file")
         with self._load_lock:
-            if compute_model_digest(self._source) != self._digest:
-                model, digest = load_with_digest(self._source)
-                snapshot = self._replay(Snapshot.from_model(model))
+            if compute_model_digest(self.source) != self._digest:
+                model, digest = load_with_digest(self.source)
+                snapshot = self._replay(Snapshot.from_model(model), digest, is_running=True, force=force)
                 with self._write_lock:
                     self._publish(self._register(snapshot, digest))
                 self._digest = digest
@@ -234,12 +240,13 @@ class Service:
         # The model cannot learn one of the writes: perform each by itself.
         return [receipt for write in writes for receipt in self._perform_writes([write])]
 
-    def _start(self, base: Snapshot, digest: str) -> Snapshot:
-        return self._register(self._replay(base), digest)
+    def _start(self, base: Snapshot, digest: str, *, force: bool) -> Snapshot:
+        return self._register(self._replay(base, digest, is_running=False, force=force), digest)
 
-    def _replay(self, base: Snapshot) -> Snapshot:
+    def _replay(self, base: Snapshot, digest: str, *, is_running: bool, force: bool) -> Snapshot:
         """Return a snapshot with all entries of the database, warmed up by a first answer."""
         with self._database.begin_read() as transaction:
+            check_replacement(base.base, digest, transaction, is_running=is_running, force=force)
             snapshot = replay(base, transaction)
         _warm_up(snapshot)
         return snapshot
@@ -247,7 +254,7 @@ class Service:
     def _register(self, snapshot: Snapshot, digest: str) -> Snapshot:
         with self._database.begin_write() as transaction:
             transaction.lock()
-            version = transaction.register_model(digest)
+            version = transaction.register_model(digest, snapshot.base.scale_)
             return catch_up(replace(snapshot, model_version=version), transaction)
 
     def _publish(self, snapshot: Snapshot) -> None:
@@ -269,7 +276,9 @@ class Service:
                         self._publish(catch_up(self.current, transaction))
                 pruner.prune_if_due(self.current.data_version)
             except Exception as error:  # noqa: BLE001 (the database may be away for a while: try again later)
-                logger.error("cannot follow the database", extra={"fields": {"error": type(error).__name__}})
+                reason = str(error) if isinstance(error, UserError) else ""
+                fields = {"error": type(error).__name__, "reason": reason}
+                logger.error("cannot follow the database", extra={"fields": fields})
                 self._is_stopping.wait(1.0)
         try:
             pruner.prune_all(self.current.data_version)
@@ -281,13 +290,13 @@ class Service:
         logger.warning("the database is at an earlier state than before and is replayed")
         with self._load_lock, self._write_lock:
             base = replace(self.current, model=self.current.base, model_version=1, data_version=0)
-            self._publish(self._start(base, self._digest))
+            self._publish(self._start(base, self._digest, force=True))
 
     def _follow_model(self, version: int) -> None:
         """Load the file that another worker was told to load: once, and again when the file changes."""
-        if self._source is None or version == self.current.model_version:
+        if self.source is None or version == self.current.model_version:
             return
-        followed = version, *_identify_file(self._source)
+        followed = version, *_identify_file(self.source)
         if followed == self._last_followed:
             return
         try:

@@ -15,6 +15,7 @@ from deepmf.errors import BadFeatures, BadSetting, FileAbsent
 from deepmf.matrix.extras import NO_TIME, Extras, join_extras
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import AREAS, Entries
+from deepmf.matrix.scale import Scale
 from deepmf.models.base import Model
 from deepmf.recommend.neighbours import ColumnNeighbours
 from deepmf.serve.changes import (
@@ -45,6 +46,7 @@ from deepmf.serve.schemas import Axis, ModelResponse, ScaleSummary, Version
 logger = logging.getLogger("deepmf.serve")
 
 _AXES: tuple[Axis, ...] = ("row", "column")
+_FEWEST_KNOWN = 0.1  # share of the stored rows, or of the columns, that a model of the same data knows
 _MOST_NAMED = 10  # unusable entries in the log
 
 
@@ -148,6 +150,45 @@ def replay(base: Snapshot, transaction: Transaction) -> Snapshot:
     if unusable:
         logger.warning("stored entries are set aside", extra={"fields": {"count": len(unusable)}})
     return replace(base, model=model, data_version=state.data_version, omissions=omissions, set_aside=unusable)
+
+
+def check_replacement(model: Model, digest: str, transaction: Transaction, *, is_running: bool, force: bool) -> None:
+    """Raise `BadSetting` for a model of other data than the model that the database was last served with.
+
+    Parameters
+    ----------
+    is_running
+        Whether clients use the earlier model: its scale counts even if there are no stored entries.
+    force
+        Whether a model that knows hardly any stored label is accepted.
+    """
+    served = transaction.read_newest_model()
+    if served is None or served.digest == digest:
+        return
+    pairs = [pair for pair, entry in transaction.read_entries().items() if entry is not None]
+    if (pairs or is_running) and not _are_alike(served.scale, model.scale_):
+        raise BadSetting(
+            f"the model is of other data: its scale is {model.scale_}, that of the model before is {served.scale}; "
+            "serve it with another --database"
+        )
+    shares = []
+    for axis, stored in zip(_AXES, zip(*pairs, strict=True), strict=False):
+        _check_ids(model, axis, stored)
+        labels = model.entries_.rows if axis == "row" else model.entries_.columns
+        shares.append(float(np.mean(labels.find(list(set(stored))) >= 0)))
+    if shares and max(shares) < _FEWEST_KNOWN and not force:
+        raise BadSetting(
+            f"the model knows {shares[0]:.0%} of the rows and {shares[1]:.0%} of the columns of stored entries; serve "
+            "it with another --database, or, if it belongs here, with --force (force=true in a request)"
+        )
+
+
+def _are_alike(one: Scale, other: Scale) -> bool:
+    """Whether scales are equal; inferred intervals differ a little after each fit and must overlap by half."""
+    if one.is_bounded or other.is_bounded or one.is_interactions or other.is_interactions:
+        return one == other
+    overlap = min(one.high, other.high) - max(one.low, other.low)
+    return overlap >= 0.5 * max(one.high - one.low, other.high - other.low)
 
 
 def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:

@@ -23,6 +23,7 @@ def upgrade() -> None:
         "models",
         sa.Column("version", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("digest", sa.String(64), nullable=False),
+        sa.Column("scale", sa.String, nullable=False),
     )
     op.create_table(
         "entries",
