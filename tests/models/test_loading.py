@@ -7,14 +7,17 @@ import time
 import warnings
 from itertools import cycle
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tests.models.lies import NAMES, ask_everything, changed, fitted, interrupted, stored
+from hypothesis import given, settings, strategies as st
+from tests.models.lies import NAMES, ask_everything, changed, fitted, interrupted, small_model, stored
 
-from deepmf.errors import BadModelFile, TrainingDiverged
+from deepmf.errors import BadModelFile, TrainingDiverged, UserError
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.models.loading import load
 from deepmf.models.registry import find_class
@@ -70,6 +73,45 @@ def test_what_is_loaded_answers_and_everything_else_is_refused(name: str, file: 
             assert str(path) in str(error) and "\n" not in str(error)
         else:
             ask_everything(model, tmp_path)
+
+
+N_EXTREME = 24
+
+
+def some_of(*extremes: float) -> Any:
+    """Numbers, most of which are usual."""
+    return st.lists(st.sampled_from([*(1.0, 2.0, 3.0) * 4, *extremes]), min_size=N_EXTREME, max_size=N_EXTREME)
+
+
+@settings(max_examples=8)
+@given(
+    values=some_of(0.0, -1.0, 1e-320, 1e-30, 1e6, 1e30, -1e39, 1e150, 1e300),
+    weights=st.none() | some_of(1e-6, 1e-3, 1e6, 1e11),
+    times=st.none() | some_of(-62135596800, -1e9, 0.0, 1.7e9, 253402300799),
+)
+def test_what_is_saved_opens_and_all_else_is_refused_however_extreme_the_entries_are(
+    name: str, values: Any, weights: Any, times: Any
+) -> None:
+    rows, columns = np.divmod(np.arange(N_EXTREME), 5)
+    with warnings.catch_warnings(), TemporaryDirectory() as folder:
+        warnings.simplefilter("ignore")
+        path = Path(folder, "model")
+        try:
+            matrix = ObservedMatrix.from_entries(rows, columns, values, weights=weights, times=times)
+            model = small_model(name).fit(matrix)
+            model.save(path)
+        except UserError:
+            assert not path.exists()
+        else:
+            np.testing.assert_array_equal(load(path).complete(), model.complete())
+
+
+def test_a_model_with_a_number_that_would_not_open_is_not_saved(tmp_path: Path) -> None:
+    model = fitted("als")
+    model.predictor_.rows.base[0, 0] = np.inf
+    with pytest.raises(BadModelFile, match="saved"):
+        model.save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
 
 
 def test_learned_numbers_that_are_not_finite(file: StoredFile) -> None:

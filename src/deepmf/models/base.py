@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -40,7 +41,7 @@ from deepmf.scoring.distribution import Interval, PredictiveDistribution, check_
 from deepmf.scoring.drift import Drift, DriftAt
 from deepmf.scoring.pairs import Axis, LabelPairs, Unknown, find_pairs
 from deepmf.scoring.predictor import NO_DISTRIBUTION, check_levels
-from deepmf.storage.model_file import read_field, refuse_stored, write_file
+from deepmf.storage.model_file import encode_json, make_header, read_field, refuse_stored, write_file
 from deepmf.storage.model_folder import LARGEST_FILE, goes_to_folder, write_folder
 from deepmf.training.history import History
 
@@ -502,7 +503,7 @@ class Model(Estimator):
         largest_file: int = LARGEST_FILE,
         check: Callable[[Path], object] = lambda _: None,
     ) -> None:
-        """Write the model to one file or to a folder, completely or not at all.
+        """Write the model to one file or to a folder, completely or not at all; a model that would not open is refused.
 
         The model becomes a folder of memory-mapped shards if the name ends in ".model", if a model folder is there
         already, or if its arrays take more than `largest_file` bytes. It replaces a file or another model folder; any
@@ -526,6 +527,10 @@ class Model(Estimator):
             "history": self.history_.drop_times().to_dict(),
         } | {name: part.content for name, part in parts.items()}
         tensors = {name: tensor for part in parts.values() for name, tensor in part.tensors.items()}
+        try:
+            self.from_stored(json.loads(encode_json(make_header("model", content)))["content"], tensors)
+        except BadModelFile as error:
+            raise BadModelFile(f"this {type(self).__name__} cannot be saved, as it would not open: {error}") from error
         (write_folder if in_folder else write_file)(path, kind="model", content=content, tensors=tensors, check=check)
 
     @classmethod
