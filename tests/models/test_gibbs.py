@@ -12,8 +12,11 @@ from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
+from deepmf.models.gibbs import chain
 from deepmf.models.gibbs.chain import (
     GibbsSampler,
+    Parameters,
     Units,
     compute_effective_size,
     compute_r_hat,
@@ -24,6 +27,7 @@ from deepmf.models.gibbs.prediction import find_projection
 from deepmf.models.gibbs.prior import (
     DenseInputs,
     Inputs,
+    Prior,
     draw_lambdas,
     draw_mean_and_precision,
     draw_weights,
@@ -209,61 +213,93 @@ def test_alpha_and_lambda_follow_their_gamma_posteriors() -> None:
         assert scipy.stats.kstest(drawn[:, block], expected.cdf).pvalue > 1e-3
 
 
-def simulate(
-    numbers: np.random.Generator, n_rows: int, n_columns: int, size: int
-) -> tuple[ObservedMatrix, list[float]]:
-    """Draw parameters from the prior, given where entries are, and entries from them; return these and `quantities`."""
-    present = numbers.random((n_rows, n_columns)) < 0.7
-    present[0, 0] = True
-    factors, of_rows = [], []
-    for inputs in (present, present.T):
-        inputs = shrink(inputs)
-        precision = draw_wishart(size, np.eye(size), numbers)
-        root = np.linalg.inv(np.linalg.cholesky(precision))
-        strength = numbers.gamma(1.0, 10.0)
-        mean = numbers.standard_normal(size) @ root / np.sqrt(2.0)
-        weights = numbers.standard_normal((inputs.shape[1], size)) @ root / np.sqrt(strength)
-        factors.append(mean + inputs @ weights + numbers.standard_normal((len(inputs), size)) @ root)
-        of_rows = of_rows or [np.linalg.inv(precision)[-1, -1], strength, mean[-1]]
-    alpha = numbers.gamma(1.0, 1.0)
-    of_row, of_column = (numbers.gamma(50.0, 1 / 50.0, n) for n in present.shape)
+N_FACTORS, N_SWEEPS = 2, 2_500
+PRESENT = np.random.default_rng(8).random((5, 4)) < 0.6
+
+
+def draw_from_prior(numbers: np.random.Generator) -> tuple[Any, Parameters]:
+    """Draw factors, noise and reliabilities given priors that stay the same, and where entries are."""
+    factors = [numbers.standard_normal((n, N_FACTORS)) for n in PRESENT.shape]
+    zeros, ones = torch.zeros(N_FACTORS), torch.ones(1)
+    priors = (Prior(zeros, torch.eye(N_FACTORS), torch.zeros(n, N_FACTORS), ones) for n in PRESENT.shape[::-1])
+    reliabilities = (torch.from_numpy(numbers.gamma(50.0, 1 / 50.0, n).astype(np.float32)) for n in PRESENT.shape)
+    return factors, Parameters(*priors, numbers.gamma(1.0, 1.0), *reliabilities)
+
+
+def draw_entries(factors: Any, parameters: Parameters, numbers: np.random.Generator) -> EntryStore:
+    """Draw entries given everything else."""
     (u, b), (v, c) = ((each[:, :-1], each[:, -1]) for each in factors)
-    means = u @ v.T + b[:, None] + c
-    values = means + numbers.standard_normal(present.shape) / np.sqrt(alpha * of_row[:, None] * of_column)
-    truth = [alpha, *of_rows, of_row[0], of_column[-1], means[0, 0], means[-1, -1]]
-    return ObservedMatrix.from_array(np.where(present, values, np.nan)), truth
+    _, _, alpha, of_rows, of_columns = parameters
+    precisions = alpha * of_rows.double().numpy()[:, None] * of_columns.double().numpy()
+    values = u @ v.T + b[:, None] + c + numbers.standard_normal(PRESENT.shape) / np.sqrt(precisions)
+    return EntryStore.of(ObservedMatrix.from_array(np.where(PRESENT, values, np.nan), scale=Scale(low=-1e9, high=1e9)))
 
 
-def quantities(sampler: GibbsSampler) -> list[float]:
-    """Return alpha, the variance of row effects, lambda and mean effect of rows, two reliabilities, and two means."""
-    rows, _, alpha, of_rows, of_columns = sampler.parameters
-    p, q = sampler.row_factors, sampler.column_factors
-    pairs = [float(p[at, :-1] @ q[at, :-1] + p[at, -1] + q[at, -1]) for at in (0, -1)]
-    return [
-        alpha,
-        float(torch.linalg.inv(rows.precision)[-1, -1]),
-        float(rows.lambdas[0]),
-        float(rows.mean[-1]),
-        float(of_rows[0]),
-        float(of_columns[-1]),
-        *pairs,
-    ]
+def describe(factors: Any, parameters: Parameters) -> list[float]:
+    """Return the noise, reliabilities and factors, and what a wrong draw would make depend on each other."""
+    _, _, alpha, of_rows, of_columns = parameters
+    noise, own, others = np.log(alpha), of_rows[0].item(), of_columns[0].item()
+    (p, *_), (q, *_) = factors
+    products = (own - 1) * noise, (others - 1) * noise, (own - 1) * (others - 1), noise * (p @ p), (own - 1) * (q @ q)
+    return [noise, own, others, float(of_rows.mean()), float(of_columns.mean()), *p, *q, p @ q, *products]
 
 
 @pytest.mark.slow
-def test_true_quantities_have_uniform_ranks_among_the_draws_of_the_sampler() -> None:
-    # Simulation-based calibration (Talts et al., 2018): parameters come from the prior.
-    numbers, ranks = np.random.default_rng(8), []
-    for number in range(24):
-        matrix, truth = simulate(numbers, 8, 7, 2)
-        sampler = GibbsSampler(EntryStore.of(matrix), Units(0.0, 1.0), latent_size=1, seed=number, device=CPU)
-        sampler.start()
-        drawn = []
-        for epoch in range(120):
-            sampler.iterate(epoch)
-            drawn += [quantities(sampler)] if epoch >= 40 and epoch % 3 == 0 else []
-        ranks.append((np.array(drawn) < truth).mean(axis=0))
-    assert min(scipy.stats.kstest(each, "uniform").pvalue for each in np.array(ranks).T) > 1e-3
+def test_sweeps_between_draws_of_entries_keep_the_prior(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Geweke, "Getting it right: joint distribution tests of posterior simulators" (2004).
+    monkeypatch.setattr(chain, "draw_prior", lambda prior, *_: prior)  # its draws of W are approximate
+    numbers = np.random.default_rng(8)
+    expected = np.array([describe(*draw_from_prior(numbers)) for _ in range(5_000)])
+    factors, parameters = draw_from_prior(numbers)
+    sampler = GibbsSampler(
+        draw_entries(factors, parameters, numbers), Units(0.0, 1.0), latent_size=N_FACTORS - 1, seed=0, device=CPU
+    )
+    sampler.row_factors, sampler.column_factors = (torch.from_numpy(np.float32(each)) for each in factors)
+    sampler.parameters, drawn = parameters, []
+    for epoch in range(N_SWEEPS):
+        sampler.iterate(epoch)
+        factors = [each.double().numpy() for each in (sampler.row_factors, sampler.column_factors)]
+        sampler.set_entries(draw_entries(factors, sampler.parameters, numbers))
+        drawn.append(describe(factors, sampler.parameters))
+    found = np.array(drawn)
+    for moment in (1, 2):
+        drawn_moments, prior = found**moment, expected**moment
+        sizes = np.array([compute_effective_size(each) for each in drawn_moments.T])
+        errors = np.sqrt(drawn_moments.var(0) / sizes + prior.var(0) / len(prior))
+        scores = (drawn_moments.mean(0) - prior.mean(0)) / errors
+        assert np.abs(scores).max() < 4.0
+
+
+def test_an_iteration_draws_columns_and_noise_given_all_reliabilities() -> None:
+    dice = np.random.default_rng(3)
+    noises = np.where(np.arange(90) < 30, 4.0, 0.3)[:, None] * np.where(np.arange(60) < 20, 3.0, 0.5)
+    table = dice.normal(size=(90, 1)) + dice.normal(size=60) + noises * dice.normal(size=(90, 60))
+    rows, columns = (dice.random(table.shape) < 0.8).nonzero()
+    weights = dice.uniform(1.0, 3.0, rows.size)
+    matrix = ObservedMatrix.from_entries(rows, columns, table[rows, columns], weights=weights)
+    sampler = GibbsSampler(EntryStore.of(matrix), Units(0.0, 1.0), latent_size=2, seed=0, device=CPU)
+    sampler.start()
+    for epoch in range(4):
+        before = sampler.parameters.column_reliabilities.double().numpy()
+        iteration = sampler.iterate(epoch)
+    _, prior, alpha, of_rows, _ = iteration.parameters
+    own, given = of_rows.double().numpy(), iteration.rows.draws.double().numpy()
+    assert own.max() > 5 * own.min() and before.max() > 5 * before.min()
+    means = (prior.mean + sampler.column_inputs.multiply(prior.weights)).double().numpy()
+    precision = prior.precision.double().numpy()
+    for column in (0, 40):
+        at = columns == column
+        lines = np.column_stack([given[rows[at], :-1], np.ones(at.sum())])
+        strengths = alpha * before[column] * weights[at] * own[rows[at]]
+        targets = table[rows[at], column] - given[rows[at], -1]
+        system = lines.T @ (strengths[:, None] * lines) + precision
+        expected = np.linalg.solve(system, lines.T @ (strengths * targets) + precision @ means[column])
+        np.testing.assert_allclose(iteration.columns.means[column], expected, rtol=1e-3, atol=1e-4)
+    drawn = iteration.columns.draws.double().numpy()
+    errors = table - given[:, :-1] @ drawn[:, :-1].T - given[:, -1:] - drawn[:, -1]
+    others = sampler.parameters.column_reliabilities.double().numpy()
+    squares = weights * (own[:, None] * others * np.square(errors))[rows, columns]
+    assert sampler.parameters.alpha == pytest.approx(weights.sum() / squares.sum(), rel=0.06)
 
 
 def test_diagnostics_know_independent_numbers_from_a_walk() -> None:

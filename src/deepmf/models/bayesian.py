@@ -461,8 +461,8 @@ class BayesianMF(Model):
         task.begin_from(
             old.units,
             Samples(
-                _align_samples(samples.rows, rows, columns, n_old=n_columns, features=make_features("row")),
-                _align_samples(samples.columns, columns, rows, n_old=n_rows, features=make_features("column")),
+                align_samples(samples.rows, rows, columns, n_old=n_columns, features=make_features("row")),
+                align_samples(samples.columns, columns, rows, n_old=n_rows, features=make_features("column")),
                 samples.alphas,
             ),
         )
@@ -492,7 +492,7 @@ class BayesianMF(Model):
         return SamplePredictor(*latents, encoder, load_calibrated(entries.scale, tensors), N_BESIDE)
 
 
-def _align_samples(
+def align_samples(
     samples: AxisSamples, own: IndexArray, others: IndexArray, *, n_old: int, features: npt.NDArray[Any] | None
 ) -> AxisSamples:
     """Return the samples of one side for a matrix with other labels.
