@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import polars as pl
 import pytest
 from tests.models.contract import additive
 
-from deepmf.data import split_entries, split_folds
+from deepmf.data import split_areas, split_entries, split_folds
 from deepmf.datasets import generate
 from deepmf.errors import BadFeatures, BadSetting, BadSplit
 from deepmf.evaluation.areas import AreaErrors, evaluate
@@ -20,9 +21,11 @@ from deepmf.evaluation.comparison import (
     SplitErrors,
     SplitPlan,
     compare,
+    join_tests,
     measure,
 )
 from deepmf.evaluation.ranking import evaluate_ranking
+from deepmf.matrix.extras import Extras
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
@@ -261,6 +264,14 @@ def test_rankings_by_area_and_of_methods_that_predict_in_one_alone() -> None:
 def test_a_metric_that_is_none() -> None:
     with pytest.raises(BadSetting, match="ndcg"):
         compare(["means"], generate(20, 10, density=0.5, seed=0).matrix, metric="ncdg")
+
+
+def test_joined_areas_keep_times_and_weights() -> None:
+    times, weights = np.arange(len(MATRIX.values)) + 10**9, np.arange(len(MATRIX.values)) % 3 + 1.0
+    dated = MATRIX.with_extras(Extras(times, weights))
+    parts = split_areas(dated, seed=0).test
+    frames = [part.to_frame() for part in (join_tests(list(parts.values())), *parts.values())]
+    assert frames[0].sort("row", "column").equals(pl.concat(frames[1:]).sort("row", "column"))
 
 
 def test_interactions_are_compared_by_ranking_alone() -> None:
