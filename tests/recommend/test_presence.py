@@ -6,13 +6,16 @@ import numpy as np
 import pytest
 import torch
 
+from deepmf.data import split_entries
 from deepmf.datasets import generate
 from deepmf.errors import BadModelFile
+from deepmf.evaluation.ranking import evaluate_ranking
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.recommend.ease import Ease
+from deepmf.recommend.presence import Presence
 from deepmf.recommend.weighted_als import WeightedALS
 
 N_ROWS, N_COLUMNS = 60, 12
@@ -179,6 +182,31 @@ def test_effects_of_entries_add_up_to_the_score(kind: str) -> None:
     scores = ease.score_block(ease.encode_rows(entries), np.array([3, 12]))[0]
     for column, score in zip((3, 12), scores, strict=True):
         np.testing.assert_allclose(ease.find_effects(entries, column).sum(), score, atol=1e-4)
+
+
+@pytest.mark.parametrize("score_power", [0.4, 1.0, 2.5])
+def test_scores_of_probabilities_are_their_inverse(score_power: float) -> None:
+    presence = Presence(Ease.fit(choosy(), penalty=7.0), intercept=-1.5, score_power=score_power)
+    scores = np.array([-0.3, -0.01, -0.004, 0.0, 0.002, 0.01, 0.5, 3.0])
+    np.testing.assert_allclose(presence.score_of(presence.log_probabilities(scores)), scores, rtol=1e-5, atol=1e-9)
+
+
+@pytest.mark.slow
+def test_probabilities_are_calibrated_on_a_sample_of_rows() -> None:
+    taken = np.argwhere(np.random.default_rng(0).random((2000, 300)) < 0.05)  # more cells than are sampled
+    model = Means(presence="ease").fit(ObservedMatrix.from_interactions(*taken.T))
+    relevance = model.make_ranker().relevance
+    assert relevance is not None
+    found = relevance.read_presence(np.arange(200), np.tile(np.arange(300), (200, 1)))
+    assert found.mean() == pytest.approx(0.05, rel=0.15)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7])
+def test_too_few_entries_to_choose_on_mean_popularity(share: float) -> None:
+    matrix = generate(12, 10, density=share, seed=0).matrix
+    split = split_entries(matrix, train=0.8, validation=0.0, test=0.2, seed=0)
+    found = evaluate_ranking(Means(presence="ease").fit(split.train), split.test, rank_by="relevance", relevant=1, n=3)
+    assert (found.model.ndcg, found.model.novelty) == (found.popularity.ndcg, found.popularity.novelty)
 
 
 @pytest.mark.parametrize("kind", ["ease", "weighted-als"])

@@ -57,8 +57,8 @@ _COUNT_WEIGHTS = (0.0, 0.5, 2.0)  # of interactions
 # The most popular columns on which penalties are compared, on a CPU and on a GPU: a fit to these takes little time.
 _NARROW = {False: 1500, True: _MOST_CANDIDATES}
 
-# A share so large that scores are popularity alone.
-_ALL_POPULARITY = 1e4
+# A share so large that scores are popularity alone; one so large that scores do not even decide ties.
+_ALL_POPULARITY, _NOTHING_ELSE = 1e4, 1e9
 
 
 def fit_presence(
@@ -74,7 +74,8 @@ def fit_presence(
     """Fit the presence part of a model; None where every cell has an entry.
 
     Penalty and weights are chosen by the NDCG of rankings of validation entries. With few validation entries, a fifth
-    of the entries of some rows is hidden instead, and these rows are encoded again without them.
+    of the entries of some rows is hidden instead, and these rows are encoded again without them. With too few of these,
+    columns are ranked by popularity.
 
     Parameters
     ----------
@@ -96,7 +97,8 @@ def fit_presence(
         spread = max(_measure_root_mean_square(train.values.astype(np.float64) - train.mean), 1e-9)
         usual = MODELS[kind]
         model = usual.fit(train, usual.list_penalties(train)[0], device=device)
-        return Presence(model, popularity_share=1.0, spread=spread)
+        log_odds = -math.log(_NOTHING_ELSE)  # an entry exists with odds of the popularity
+        return Presence(model, log_odds, popularity_share=_NOTHING_ELSE, liking_weight=0.0, spread=spread)
     best = _Choice(held_out, device).fit(kind)
     if held_out.train is train:
         return best
