@@ -19,9 +19,11 @@ from deepmf.matrix.extras import (
     Extras,
     decay_weights,
     format_time,
+    join_extras,
     parse_duration,
     parse_time,
     parse_times,
+    weigh_new,
 )
 
 DAY = 86400
@@ -135,6 +137,21 @@ def test_weights_halve_with_each_half_life() -> None:
     assert np.allclose(decay_weights(np.full(4, 2.0), times, "10d"), [0.5, 1.0, 2.0, 0.5])
     assert np.allclose(decay_weights(np.ones(4), times, "10d", at=10 * DAY), [0.5, 1.0, 1.0, 0.5])
     assert decay_weights(np.ones(4), times, "1h").min() == SMALLEST_WEIGHT
+
+
+def test_joined_entries_without_a_weight_or_date_have_weight_one_and_no_date() -> None:
+    found = join_extras([(2, Extras()), (1, Extras(np.array([7]), np.array([0.5]))), (1, Extras(np.array([8])))])
+    assert found.times is not None and found.times.tolist() == [NO_TIME, NO_TIME, 7, 8]
+    assert found.weights is not None and found.weights.tolist() == [1, 1, 0.5, 1]
+
+
+def test_new_entries_weigh_by_age_times_their_weight_and_without_a_date_fully() -> None:
+    new, train = (
+        Extras(np.array([NO_TIME, 0, 86400, 9 * 86400]), np.array([3.0, 2, 4, 1])),
+        Extras(np.array([2 * 86400])),
+    )
+    found = weigh_new(new, "1d", train)
+    assert found.weights is not None and found.weights.tolist() == pytest.approx([3, 0.5, 2, 1])
 
 
 def test_entries_keep_their_times_and_weights_in_row_order() -> None:

@@ -13,11 +13,12 @@ from deepmf.datasets import generate
 from deepmf.errors import BadSetting
 from deepmf.evaluation.ranking import evaluate_ranking
 from deepmf.matrix.arrays import FloatArray
+from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.means import Means
-from deepmf.recommend.relevance import round_up
+from deepmf.recommend.relevance import find_thresholds, round_up
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +124,9 @@ def test_a_row_without_entries_gets_popular_columns() -> None:
     relevance = nobody.make_ranker("relevance").relevance
     assert relevance is not None
     by_presence = np.argsort(-relevance.score_block(np.array([0]), slice(0, N_COLUMNS))[0], kind="stable")
+    columns = np.tile(np.arange(N_COLUMNS)[::-1], (2, 1))
+    chances = np.exp(relevance.presence.log_probabilities(relevance.score_block(np.arange(2), columns[0])))
+    np.testing.assert_allclose(relevance.read_presence(np.arange(2), columns), chances, rtol=1e-5)
     popular = np.argsort(-nobody.entries_.column_counts, kind="stable")
     assert by_presence.tolist() == popular.tolist()
     assert nobody.recommend(0, n=4).labels.size == 4
@@ -155,6 +159,14 @@ def test_the_order_is_chosen_by_density() -> None:
     assert model.chosen_ == {"presence": "ease", "rank_by": "relevance"}
     assert model.recommend(0).labels.tolist() == model.recommend(0, rank_by="relevance").labels.tolist()
     assert ALS(epochs=1, rank_by="value").fit(some).chosen_ == {"presence": "ease"}
+
+
+def test_thresholds_are_weighted_means_rounded_up() -> None:
+    matrix = ObservedMatrix.from_entries(
+        [0, 0, 1], [0, 1, 0], [1, 5, 2], Scale([1, 2, 3, 4, 5]), weights=[3, 1, 0.5], row_labels=[0, 1, 2]
+    )
+    entries = EntryStore.of(matrix).row_entries(np.arange(3))
+    assert find_thresholds(entries, matrix.scale, 3.5).tolist() == [2, 2, 4]  # (3 * 1 + 5) / 4; one entry; none
 
 
 def test_means_are_rounded_up_to_levels() -> None:
