@@ -20,7 +20,16 @@ from deepmf.metrics import score_lists
 from deepmf.recommend.presence_fit import choose_blending
 from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.recency import Recency, _LaterRows, learn_recency, weigh_times
-from deepmf.scoring.drift import Drift, build_component, fade_by_age, find_shares, learn_drift
+from deepmf.scoring.drift import (
+    Component,
+    Drift,
+    Kind,
+    _find_later_shares,
+    build_component,
+    fade_by_age,
+    find_shares,
+    learn_drift,
+)
 
 DAY = 86400
 SCALE = Scale(low=-10, high=10)
@@ -55,7 +64,7 @@ def test_a_component_is_the_shrunk_mean_near_a_time() -> None:
 
 def test_weights_count_in_a_component() -> None:
     rows = columns = np.array([0, 0])
-    component, _ = build_component("all", 10.0, rows, columns, np.array([0, 1]), np.array([1.0, 4.0]), np.array([1, 2]))
+    component, _ = build_component("row", 10.0, rows, columns, np.array([0, 1]), np.array([1.0, 4.0]), np.array([1, 2]))
     at = np.array([0])
     assert component._replace(shrinkage=1.0).evaluate(at, at, at)[0] == pytest.approx(9 / 4)
 
@@ -64,7 +73,7 @@ def test_weights_count_in_a_component() -> None:
 def test_shares_are_least_squares_between_0_and_1(seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows, columns, times = np.arange(40) % 8, np.arange(40) % 5, 100 * np.arange(40)
-    kinds: Any = [("row", 400.0), ("row", 1600.0), ("column", 1600.0), ("all", 400.0), ("row", 1601.0)]
+    kinds: Any = [("row", 400.0), ("row", 1600.0), ("column", 1600.0), ("column", 400.0), ("row", 1601.0)]
     components = [
         build_component(*kind, rows, columns, times, rng.normal(size=40), None)[0]._replace(shrinkage=1.0)
         for kind in kinds
@@ -76,6 +85,70 @@ def test_shares_are_least_squares_between_0_and_1(seed: int) -> None:
     slopes = parts.T @ (parts @ shares - residuals)
     assert np.all((shares >= 0) & (shares <= 1))
     assert np.all((np.abs(slopes) < 1e-6) | ((shares == 0) & (slopes > 0)) | ((shares == 1) & (slopes < 0)))
+
+
+def make_drift(group: Any, halvings: float, shares: tuple[float, float, float], **more: Any) -> Drift:
+    """Return a drift whose single component is 3 in a very wide bin of row 0, or of column 0, ending at 10 DAY."""
+    component = Component(group, 1e12, -(10**11), 1, np.array([0]), np.array([6.0]), np.ones(1), 1.0, halvings)
+    each = {"shares": shares[:1], "after_shares": shares[1:2], "later_shares": shares[2:]}
+    arrays = {name: np.array(share) for name, share in each.items()}
+    return Drift((component,), **arrays, latest=10 * DAY, ends=np.array([10 * DAY]), column_means=np.zeros(1), **more)
+
+
+@pytest.mark.parametrize(
+    "group, halvings, shares, expected",
+    [
+        ("row", 0.0, (0.9, 0.5, 0.2), [0.9, 0.5, 0.5, 0.2]),
+        ("column", 0.0, (0.9, 0.5, 0.2), [0.9, 0.2, 0.2, 0.2]),  # columns know no day after a row's entries
+        ("row", 0.0, (0.3, 0.5, 0.8), [0.3, 0.3, 0.3, 0.3]),  # at most the share between entries,
+        ("row", 3.0, (0.0, 0.5, 0.8), [0.0, 0.5, 0.5, 0.8]),  # unless a component fades
+    ],
+)
+def test_shares_depend_on_the_last_entries(group: Any, halvings: float, shares: Any, expected: list[float]) -> None:
+    times = 10 * DAY + np.array([-1, 0, DAY - 1, DAY])
+    nothing = np.zeros(4, dtype=int)
+    found = make_drift(group, halvings, shares).evaluate(nothing, nothing, times)
+    assert np.allclose(found, 3 * np.array(expected))
+
+
+@pytest.mark.parametrize("size", [-9.0, 0.1, 0.8, 5.0])
+def test_the_fading_share_is_shrunk_to_that_of_the_means(size: float) -> None:
+    """The share is least squares on the residuals and, with weight 100, on residuals that the means explain wholly."""
+    times = 10 * DAY + np.arange(-5, 20)
+    nothing, after = np.zeros(25, dtype=int), times >= 10 * DAY
+    residuals = size + np.random.default_rng(0).normal(size=25)
+    joined = make_drift("row", 3.0, (0.0, 0.5, 0.8)).join(residuals, nothing, nothing, times)
+    fading = np.where(after, 3 * 0.5, 0.0)
+    squares = np.sum(fading**2)
+    kept = (fading @ residuals + 100 * squares / 20) / (squares + 100 * squares / 20)
+    assert joined.after_shares[0] == pytest.approx(0.5 * np.clip(kept, 0, 1))
+    assert joined.later_shares[0] == pytest.approx(0.8 * np.clip(kept, 0, 1))
+
+
+def test_later_shares_leave_out_the_day_after_the_entries_of_a_row() -> None:
+    rng, cut = np.random.default_rng(0), 100 * DAY
+    # Rows 0 to 59 go on a second later, in the same mood; rows 60 to 79 exactly a day later, in the opposite one.
+    rows = np.repeat(np.arange(80), 9)
+    moods, place = np.where(rng.random(80) < 0.5, 2.0, -2.0), np.tile(np.arange(9), 80)
+    times = np.where(place < 8, cut - 1, np.where(rows < 60, cut, cut - 1 + DAY))
+    times[place < 4] = 0
+    values = np.where(place < 4, 0.0, moods[rows] * np.where((place == 8) & (rows >= 60), -1, 1))
+    matrix = ObservedMatrix.from_entries(rows, (rows + place) % 30, values, SCALE, times=times)
+    chosen = [(Kind("row", 10.0 * DAY), 1.0)]
+    assert _find_later_shares(chosen, matrix, np.arange(720))[0] == 0
+    values[(place == 8) & (rows >= 60)] *= -1
+    matrix = ObservedMatrix.from_entries(rows, (rows + place) % 30, values, SCALE, times=times)
+    assert _find_later_shares(chosen, matrix, np.arange(720))[0] > 0.5
+
+
+def test_residuals_fade_by_age_times_their_weights() -> None:
+    moods = make_moods()
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, moods.n_entries)
+    drift = learn_drift(moods.with_extras(moods.extras._replace(weights=weights)))
+    assert drift is not None and moods.times is not None
+    fading = drift.components[-1]
+    by_age = fade_by_age(moods.times, moods.entry_rows, fading.halvings)
+    assert np.allclose(fading.counts, np.bincount(moods.entry_rows, by_age * weights), rtol=1e-6)
 
 
 @pytest.mark.parametrize(

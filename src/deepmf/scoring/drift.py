@@ -1,27 +1,28 @@
-"""Drift: how the level of rows, of columns and of all entries moves with time, as an additive part of any model.
+"""Drift: how the levels of rows and columns move with time, as an additive part of any model.
 
-A drift is a sum of components. A component groups the residuals of the static means by row, by column or all together,
-and by bins of time. Its value for a group at a time is the mean of the group's residuals near this time,
+A drift is a sum of at most four components. Three of them group the residuals of the static means by column (in bins of
+a sixth of all time, and of a month) or by row (in bins of six hours, a session). The value of a group at a time is the
+shrunk mean of its residuals near this time,
 
     sum over bins of k(distance) * sum of residuals / (sum over bins of k(distance) * number of residuals + shrinkage),
 
 with the kernel k(d) = 2^-d over at most three bins to each side. Far from all entries of a group the value goes to 0.
 
-One component of rows has no bins. Its residuals are weighted by their age relative to the span of the row's entries,
-older ones less. It extrapolates the row beyond its last entry, at any time. Its shrinkage and half-life are chosen on
-the last tenth of the entries of each row, and it is used only after the last entry.
+The fourth component, the fading one, has no bins: it is the shrunk mean of all residuals of a row, where older ones
+count less, relative to the span of the row's entries. It is used after the row's last entry only. Its shrinkage and
+half-life are chosen on the last tenth of the entries of each row.
 
 The shrinkage of each other component is chosen by the error of the means on held-out entries. The share with which a
-component is added to a model is chosen on entries that the model has not seen, if there are any. After known entries, a
-component has at most the share that is best for entries which are later than the others: for components of rows within
-a day, the last tenth of each row, and then as for all others the latest tenth of all entries. A component that helps
-between entries may mislead after them.
+component is added to a model is chosen on entries that the model has not seen, if there are any. After a row's last
+entry, the share of a component of rows is capped at the share that is best on the last tenth of each row's entries, and
+a day later, as for columns after the latest entry of all, at the share that is best on the latest tenth of all entries:
+a component that helps between entries may mislead after them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -55,15 +56,17 @@ _PRIOR_ENTRIES = 100
 # Keys are numbered by a table if it has at most this many cells for each.
 _MOST_FREE = 32
 
-Grouping = Literal["all", "row", "column"]
-_GROUPS: tuple[Grouping, ...] = ("all", "column", "row")
+Grouping = Literal["row", "column"]
 
 # One bin for all times.
 _BEGINNING, _ALWAYS = -(10**17), 1e18
 
 
 class Kind(NamedTuple):
-    """A kind of component: its groups and the width of its bins; halvings: half-lives in a row's span, if it fades."""
+    """A kind of component: its groups and the width of its bins in seconds.
+
+    halvings: half-lives in the span of a row, if the component fades.
+    """
 
     group: Grouping
     width: float
@@ -73,7 +76,7 @@ class Kind(NamedTuple):
 class Component(NamedTuple):
     """The sums of residuals of some groups in bins of time.
 
-    group: the entries of a group: all, those of a row, or those of a column.
+    group: whether a group has the entries of a row or of a column.
     width: the seconds of a bin; first: the time at which bin 0 begins; n_bins: the number of bins.
     keys: increasing, group * n_bins + bin; sums and counts: of the residuals of each key.
     halvings: half-lives in the span of a row, if older residuals count less.
@@ -152,7 +155,7 @@ def _number_keys(keys: IndexArray) -> tuple[IndexArray, IndexArray]:
 
 def _find_groups(group: Grouping, rows: IndexArray, columns: IndexArray) -> IndexArray:
     """Return the group of each pair of positions."""
-    return {"all": np.zeros_like(rows), "row": rows, "column": columns}[group].astype(np.int64)
+    return (rows if group == "row" else columns).astype(np.int64)
 
 
 def fade_by_age(times: TimeArray, rows: IndexArray, halvings: float) -> FloatArray:
@@ -257,7 +260,7 @@ class Drift(NamedTuple):
         return total
 
     def fold_in(self, entries: AxisEntries) -> Drift:
-        """Return the drift of folded-in rows: of the components of rows, only those that fade."""
+        """Return the drift of folded-in rows, which have the fading component of rows alone."""
         counts, times = np.diff(entries.starts), entries.extras.times
         rows, values = np.repeat(np.arange(counts.size), counts), entries.values.astype(np.float64)
         residuals = values - np.append(self.column_means, np.nan)[np.minimum(entries.others, self.column_means.size)]
@@ -286,7 +289,7 @@ class Drift(NamedTuple):
         return self._replace(components=tuple(map(take, self.components)), ends=ends)
 
     def extend(self, entries: EntryStore, rows: IndexArray) -> Drift:
-        """Return the drift after other entries of some rows: of components that fade, their own are built again."""
+        """Return the drift after a change of the entries of some rows, whose fading components are built again."""
         if rows.size == 0 or not any(each.fades for each in self.components):
             return self
         own, rows = self.fold_in(entries.row_entries(rows)), rows.astype(np.int64)
@@ -381,7 +384,7 @@ class Drift(NamedTuple):
         components = []
         for number, each in enumerate(listed):
             group = read_field(each, "group")
-            if group not in ("all", "row", "column"):
+            if group not in get_args(Grouping):
                 raise BadModelFile(f"the stored drift has the unknown group {group!r}")
             width, first, n_bins, shrinkage, halvings = (
                 read_number(read_field(each, name), "a stored drift")
@@ -521,9 +524,9 @@ def learn_drift(train: ObservedMatrix, *, seed: int = 0) -> Drift | None:
 def _learn_fading(
     chosen: Sequence[tuple[Kind, float]], train: ObservedMatrix, dated: IndexArray
 ) -> tuple[tuple[Kind, float] | None, FloatArray]:
-    """Return the component of recent entries that is best for the last tenth of each row, and all shares right then.
+    """Return the fading component that is best on the last tenth of the entries of each row, and the shares there.
 
-    None if no such component lowers the error of the means.
+    The component is None if none lowers the error of the means.
     """
     is_last = _mark_last(train, dated)
     seen, last = train.take_entries(~is_last), train.take_entries(is_last)
@@ -565,7 +568,7 @@ def _find_ends(train: ObservedMatrix) -> TimeArray:
 
 
 def _build_all(chosen: Sequence[tuple[Kind, float]], entries: ObservedMatrix) -> tuple[Component, ...]:
-    """Return components of some kinds and shrinkages, each of what the ones before it leave; one that fades of all."""
+    """Build the chosen components, each on the residuals of those before it; the fading one on those of the means."""
     every = left = _DatedResiduals.of(entries)
     components = []
     for kind, shrinkage in chosen:
@@ -597,11 +600,10 @@ def _find_later_shares(chosen: Sequence[tuple[Kind, float]], train: ObservedMatr
 def _list_kinds(times: TimeArray) -> list[Kind]:
     """Return the kinds of components to try, the slowest first."""
     span = float(times.max() - times.min())
-    slow, month, week = span / 6, 30.0 * DAY, 7.0 * DAY
-    found = [Kind("all", slow), Kind("column", slow), Kind("row", slow)]
-    found += [Kind(group, width) for width in (month, week) if width < slow for group in _GROUPS]
-    if span > 3 * DAY:
-        found.append(Kind("row", DAY / 4.0))
+    slow, month, session = span / 6, 30.0 * DAY, DAY / 4.0
+    found = [Kind("column", slow)]
+    found += [Kind("column", month)] if month < slow else []
+    found += [Kind("row", session)] if span > 3 * DAY else []
     return found
 
 
@@ -613,7 +615,7 @@ def _compute_residuals(seen: ObservedMatrix, entries: ObservedMatrix) -> FloatAr
 
 
 class _DatedResiduals(NamedTuple):
-    """The entries that have a time, and what is left of their values."""
+    """The entries that have a time, and their residuals."""
 
     rows: IndexArray
     columns: IndexArray
@@ -645,5 +647,5 @@ class _DatedResiduals(NamedTuple):
         return component._replace(first=_BEGINNING, halvings=kind.halvings), which
 
     def subtract(self, values: FloatArray) -> _DatedResiduals:
-        """Return what is left after some values."""
+        """Return the residuals less some values."""
         return self._replace(residuals=self.residuals - values)
