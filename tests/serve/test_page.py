@@ -412,7 +412,7 @@ def test_names_and_the_words_of_the_table_are_shown(
     browser: Any, live: Callable[..., Live], ratings: ObservedMatrix
 ) -> None:
     titles = {column: f"Title of {column}" for column in ratings.column_labels.tolist()}
-    matrix = ratings.with_form(TableForm("userId", "film", "stars"))
+    matrix = ratings.with_form(TableForm("person_id", "film", "stars"))
     ann = Visitor(browser, live(ALS(latent_size=4, seed=0).fit(matrix, column_names=titles)).address)
     ann.arrive()
     ann.card(0).wait_for()
@@ -422,11 +422,19 @@ def test_names_and_the_words_of_the_table_are_shown(
     assert ann.card(0, "best").locator("h3 .title").inner_text() == titles[best[0]]
     assert titles[column] in ann.page.locator("#own").inner_text()
     assert "films" in ann.page.locator("#lead").inner_text()
+    assert ann.page.locator("#map-hint").inner_text().startswith("People and films")
     assert ann.page.locator("#search").get_attribute("placeholder") == "Search films"
     ann.page.fill("#search", f"title of {best[0]}")
     ann.page.wait_for_function("() => document.querySelectorAll('#found .card[data-column]').length === 1")
     assert ann.card(0).get_attribute("data-column") == best[0]
     assert titles[best[0]] in ann.page.locator("#map").inner_html()
+    ann.rate(0, 4)  # of a row that is known by now, so that it could be predicted
+    ann.page.click("#tab-operator")
+    ann.page.locator("#operator tbody tr").first.wait_for()
+    shown = ann.page.locator("#operator .facts").inner_text()
+    assert "people" in shown and "films" in shown
+    assert not {"rows", "columns"} & set(shown.split())
+    assert "new person, known film" in ann.page.locator("#operator").inner_text()
     ann.leave()
 
 

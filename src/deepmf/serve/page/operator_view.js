@@ -3,18 +3,13 @@
 import { byId, drawShape, element } from "/page/elements.js";
 import { ask } from "/page/service.js";
 import { failedState } from "/page/states.js";
-import { formatDuration, formatFixed, formatMilliseconds, formatShort, formatWhole } from "/page/wording.js";
+import { formatDuration, formatFixed, formatMilliseconds, formatShort, formatWhole, nounOf } from "/page/wording.js";
 
 const EVERY = 3000; // milliseconds
 const KEPT = 60; // of the rates that are drawn
 const QUANTILES = { p50: 5, p95: 20, p99: 100 }; // and the fewest requests that tell one
 const FEWEST_ERRORS = 10; // entries whose error is shown
-const AREAS = {
-  I: "known row, known column",
-  II: "new row, known column",
-  III: "known row, new column",
-  IV: "new row, new column",
-};
+const AREAS = { I: ["known", "known"], II: ["new", "known"], III: ["known", "new"], IV: ["new", "new"] }; // row, column
 
 export class OperatorView {
   constructor() {
@@ -99,7 +94,7 @@ function errorPanel(errors) {
   if (!errors.length) return [...parts, element("p", { class: "state" }, "No entry could be predicted before it arrived yet.")];
   const largest = Math.max(...errors.filter(({ n_entries: count }) => count >= FEWEST_ERRORS).map(({ rmse }) => rmse), 1e-9);
   const rows = errors.map(({ area, n_entries: count, rmse, mae }) => [
-    element("span", {}, `Area ${area}`, element("small", {}, AREAS[area])),
+    element("span", {}, `Area ${area}`, element("small", {}, `${AREAS[area][0]} ${nounOf("row")}, ${AREAS[area][1]} ${nounOf("column")}`)),
     count < FEWEST_ERRORS ? "" : bar(rmse / largest, "rmse"),
     ...[rmse, mae].map((error) => (count < FEWEST_ERRORS ? "–" : formatFixed(error, 3))),
     formatWhole(count),
@@ -140,8 +135,8 @@ function modelPanel(model) {
   const since = (count, trained) => (count > trained ? `${formatWhole(count)}, ${formatWhole(count - trained)} of them new` : formatWhole(count));
   const facts = [
     ["class", model.model],
-    ["rows", since(model.n_rows, model.n_trained_rows)],
-    ["columns", since(model.n_columns, model.n_trained_columns)],
+    [nounOf("row", 2), since(model.n_rows, model.n_trained_rows)],
+    [nounOf("column", 2), since(model.n_columns, model.n_trained_columns)],
     ["entries", formatWhole(model.n_entries)],
     ["scale", levels && levels.length <= 11 ? levels.map(formatShort).join(", ") : `${formatShort(low)} to ${formatShort(high)}${levels ? `, ${levels.length} levels` : ""}`],
     ["predicts in areas", model.areas.join(", ")],

@@ -38,6 +38,7 @@ export function formatCount(count, noun) {
 }
 
 function pluralOf(noun) {
+  if (noun === "person") return "people";
   if (/[^aeiou]y$/.test(noun)) return `${noun.slice(0, -1)}ies`;
   return /(s|x|ch|sh)$/.test(noun) ? `${noun}es` : `${noun}s`;
 }
