@@ -218,8 +218,8 @@ def test_a_column_without_entries(table: Array) -> None:
     np.testing.assert_array_equal(imputer.transform(full), expected)
     kept = small(keep_empty_features=True).fit(table)
     assert kept.get_feature_names_out().tolist() == list("abcdef")
-    np.testing.assert_array_equal(kept.transform(table)[:, 2], np.zeros(40))
-    np.testing.assert_array_equal(kept.transform(full)[:, 2], np.full(40, 3.0))
+    np.testing.assert_array_equal(kept.transform(table)["c"], np.zeros(40))
+    np.testing.assert_array_equal(kept.transform(full)["c"], np.full(40, 3.0))
     np.testing.assert_array_equal(np.delete(kept.transform(table), 2, axis=1), expected)
 
 

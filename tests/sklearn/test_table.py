@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import scipy.sparse
 from sklearn.base import clone
 from sklearn.utils import check_array
 
-from deepmf.errors import BadEntries, BadFeatures, BadSetting, ConstantValues
+from deepmf.errors import BadEntries, BadFeatures, BadSetting, ConstantValues, DeepMFWarning
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.sklearn.imputer import DMFImputer
@@ -110,10 +111,11 @@ def test_frames(frame: Any) -> None:
         0: ["s", None, "l"],
         1: ["red", None, "blue"],
         2: ["a", "b", None],
+        5: [True, False, True],
     }
     assert table.orders == {0: ("s", "m", "l")}
-    expected = [[1, 1, 1], [np.nan, np.nan, 0], [3, 3, 1]]
-    np.testing.assert_array_equal(table.numbers, np.column_stack([np.full((3, 3), np.nan), expected]))
+    gaps = np.full((3, 3), np.nan)
+    np.testing.assert_array_equal(table.numbers, np.column_stack([gaps, [1, np.nan, 3], [1, np.nan, 3], gaps[:, 0]]))
     assert table.missing.tolist() == [
         [False] * 6,
         [True, True, False, True, True, False],
@@ -142,7 +144,7 @@ def test_arrays_of_objects_and_lists() -> None:
         np.array([[1, None]], dtype=object),
         [[1.0, 2.0]],
         scipy.sparse.csr_array([[1.0]]),
-        FRAME[["number", "count", "yes"]],
+        FRAME[["number", "count"]],
         FRAME[["number"]].astype(object),
     ],
     ids=["array", "objects", "list", "sparse", "frame", "frame of objects"],
@@ -182,13 +184,44 @@ def test_frames_are_given_back_with_their_types() -> None:
     assert with_columns(few, {"size": ["s", "l"]})["size"].dtype == pl.Enum(["s", "l"])
 
 
-def test_dates_are_refused() -> None:
-    for frame in (
-        pl.DataFrame({"day": pl.Series([1, 2]).cast(pl.Date)}),
-        pd.DataFrame({"day": pd.to_datetime(["2026-01-01"])}),
-    ):
-        with pytest.raises(BadEntries, match="'day'"):
-            MixedTable.of(frame, missing=np.nan)
+@pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])
+def test_frames_come_back_in_their_types_and_dates_as_they_are(kind: Any) -> None:
+    random = np.random.default_rng(0)
+    size = random.normal(size=90)
+    cells = {"size": size, "leaves": np.rint(3 * size).astype(int), "tall": size > 0, "odd": size > 0.5}
+    table = {
+        name: [None if at % 3 == 0 else cell for at, cell in enumerate(own.tolist())] for name, own in cells.items()
+    }
+    days = np.arange("2024-01-01", "2024-03-31", dtype="datetime64[D]").astype("datetime64[us]")
+    frame = kind({"day": days, **table})
+    if kind is pd.DataFrame:
+        frame = frame.astype({"leaves": "Int64", "tall": "boolean", "odd": object})
+    with pytest.warns(DeepMFWarning, match="'day'"):
+        fitted = DMFImputer("gaussian", random_state=0).fit(frame)
+    assert fitted.get_feature_names_out().tolist() == list(frame.columns)
+    for completed in (fitted.transform(frame), *fitted.impute_many(frame, 2)):
+        assert type(completed) is kind and list(completed.columns) == list(frame.columns)
+        assert list(completed.dtypes) == list(frame.dtypes)
+        assert completed["day"].to_list() == frame["day"].to_list()
+        assert set(completed["odd"]) == {True, False}
+    truth = np.asarray(completed["tall"], dtype=bool)[::3] == (np.asarray(completed["leaves"])[::3] > 0)
+    assert truth.mean() > 0.5
+
+
+def test_numbers_that_do_not_fit_a_type_are_cut_off() -> None:
+    frame = pd.DataFrame({"n": pd.array([1, None, None], dtype="UInt8")})
+    assert with_columns(frame, {"n": np.array([1.0, -3.2, 7.6])})["n"].tolist() == [1, 0, 8]
+
+
+def test_a_code_for_missing_values_is_noticed() -> None:
+    random = np.random.default_rng(0)
+    for code, expected in ((-99, True), (99, False), (999, True), (-1, False)):
+        table = random.normal(50, 10, size=(80, 2))
+        table[:5, 1] = code
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            DMFImputer("gaussian", random_state=0).fit(table)
+        assert any("missing_values" in str(each.message) for each in caught) == expected, code
 
 
 def test_what_pandas_has_for_nothing_is_a_mark_too() -> None:
@@ -335,9 +368,7 @@ def test_arrays_sparse_tables_objects_and_polars() -> None:
     back = imputer().fit_transform(frame)
     assert isinstance(back, pl.DataFrame) and back["kind"].equals(frame["kind"])
     plain = pd.DataFrame(table, columns=list("fabcd"))
-    assert isinstance(imputer(feature_columns=["f"]).fit_transform(plain), np.ndarray)
-    shown = imputer(feature_columns=["f"]).set_output(transform="pandas").fit_transform(plain)
-    assert list(shown.columns) == list("fabcd")
+    assert list(imputer(feature_columns=["f"]).fit_transform(plain).columns) == list("fabcd")
 
 
 def test_text_beside_features_indicators_and_intervals() -> None:

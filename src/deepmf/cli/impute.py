@@ -156,23 +156,15 @@ class _GappyTable:
 
     @property
     def inputs(self) -> pl.DataFrame:
-        """The columns that the imputer reads; truth values are numbers there."""
-        import polars
-
-        return self.frame.select(self.used).with_columns(polars.selectors.boolean().cast(polars.Int8))
+        """The columns that the imputer reads."""
+        return self.frame.select(self.used)
 
     def restore(self, completed: Any) -> pl.DataFrame:
         """Return the whole table with the gaps of these columns filled in, in the types that it has."""
-        import polars
-
         columns = []
         for name in self.completed:
             own, found = self.frame[name], completed[name]
-            if own.dtype == polars.Boolean:
-                found = found.cast(polars.Float64) > 0.5
-            elif own.dtype.is_integer():
-                found = found.cast(polars.Float64).round(0)
-            elif own.dtype.is_float() and (decimals := _count_decimals(own)) is not None:
+            if own.dtype.is_float() and (decimals := _count_decimals(own)) is not None:
                 found = found.round(decimals)
             columns.append(own.zip_with(own.is_not_null(), found.cast(own.dtype)).alias(name))
         return self.frame.with_columns(columns)
@@ -217,12 +209,11 @@ def _complete(inputs: pl.DataFrame, imputer: DMFImputer, show: Progress) -> pl.D
     """Complete a table, some rows at a time: every row is completed by itself."""
     import polars
 
-    parts = []
+    parts: list[pl.DataFrame] = []
     for start in range(0, inputs.height, _ROWS_AT_A_TIME):
         show(start, inputs.height)
-        completed = imputer.transform(inputs[start : start + _ROWS_AT_A_TIME])
-        parts.append(polars.DataFrame(completed, schema=None if hasattr(completed, "columns") else inputs.columns))
-    return polars.concat(parts, how="vertical_relaxed")
+        parts.append(imputer.transform(inputs[start : start + _ROWS_AT_A_TIME]))
+    return polars.concat(parts)
 
 
 def _draw_frames(

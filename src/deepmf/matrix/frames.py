@@ -301,7 +301,7 @@ def warn_of_codes(array: npt.NDArray[np.float64]) -> None:
         if others.size == 0 or np.mean(are_coded.any(axis=0)) <= 0.5:
             continue
         low, high = others.min(), others.max()
-        if max(low - code, code - high) > _CODE_DISTANCE * (high - low) > 0:
+        if is_far(code, others):
             share = np.count_nonzero(are_coded) / known.size
             warnings.warn(
                 f"{share:.1%} of the values are {code:g}, and all others lie between {low:g} and {high:g}; if {code:g} "
@@ -309,6 +309,14 @@ def warn_of_codes(array: npt.NDArray[np.float64]) -> None:
                 DeepMFWarning,
                 stacklevel=3,
             )
+
+
+def is_far(code: float, others: npt.NDArray[np.float64]) -> bool:
+    """Return whether a value lies so far from others that it may be a code: -99 does from all that are positive."""
+    low, high = others.min(), others.max()
+    if code < -9 and low >= 0 and set(f"{-code:g}") == {"9"}:
+        return True
+    return bool(max(low - code, code - high) > _CODE_DISTANCE * (high - low) > 0)
 
 
 def check_excluded(names: Sequence[Any], exclude: Collection[Any]) -> None:

@@ -22,6 +22,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.extras import check_weights
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import Features
+from deepmf.matrix.frames import is_far
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.base import Model
@@ -53,9 +54,8 @@ from deepmf.sklearn.table import (
     MixedTable,
     TableEntries,
     dense_copy,
-    keep_whole_numbers,
+    list_dates,
     mark_missing,
-    to_frame_like,
 )
 from deepmf.training.progress import show_fits
 
@@ -212,8 +212,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     of the columns, and so does every row if `fit` saw fewer than two rows or two columns with entries. Predictions
     stay within the range of the column in `fit`.
 
-    Columns of text and categories are filled with their own categories. A frame with such columns is returned as a
-    frame of the same column types, and an array of objects as an array of objects.
+    Columns of text, categories and truth values are filled with their own categories. A frame is returned as a frame
+    of the same column types, in which whole numbers stay whole and dates as they are, and an array of objects as an
+    array of objects.
 
     Parameters
     ----------
@@ -348,6 +349,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._indicated = np.flatnonzero(table.missing().any(axis=0)) if self.add_indicator else None
         self._warn_of_empty_columns()
         entries = entries.take_columns(self._known)
+        self._warn_of_codes(entries)
         candidates = self._models.candidates(entries.shape)
         self.left_out_ = self._models.explain_left_out(entries.shape)
         self._warn_of_width(candidates)
@@ -419,11 +421,10 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             )
         table = self._read(X, reset=False)
         streams = np.random.SeedSequence(seed).spawn(int(m))
-        tables = (
+        return (
             self._complete(X, table, np.random.default_rng(stream), None, number)
             for number, stream in enumerate(streams)
         )
-        return (keep_whole_numbers(X, to_frame_like(X, each, self.get_feature_names_out())) for each in tables)
 
     def _complete(
         self,
@@ -468,8 +469,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """Return the names of the columns that `transform` gives."""
         check_is_fitted(self)
         names: npt.NDArray[np.object_] = _check_feature_names_in(self, input_features)
-        features = np.empty(0, dtype=np.int64) if self._features is None else self._features.features
-        kept = names if self.keep_empty_features else names[np.union1d(self.known_columns_, features)]
+        others = np.empty(0, dtype=np.int64) if self._features is None else self._features.others
+        kept = names if self.keep_empty_features else names[np.union1d(self.known_columns_, others)]
         completed = names if self._features is None else names[self._features.rest]
         indicated: list[Any] = [] if self._indicated is None else completed[self._indicated].tolist()
         return np.array([*kept, *(f"missingindicator_{name}" for name in indicated)], dtype=object)
@@ -494,7 +495,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             validate_data(self, X, reset=False, skip_check_array=True)
         texts = None if reset else () if self._codes is None else self._codes.categories
         may_have_text = reset or texts or isinstance(self.missing_values, str)
-        mixed = MixedTable.of(given, missing=self.missing_values, texts=texts) if may_have_text else None
+        of_columns = {"missing": self.missing_values, "texts": texts, "truths": self.scale == "columns"}
+        mixed = MixedTable.of(given, **of_columns) if may_have_text else None
         if self._features is not None:
             checked = check_array(given, **CHECKS) if mixed is None else None
         elif mixed is None:
@@ -510,22 +512,27 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return EncodedTable(self._codes.encode(mixed), mixed, self._codes, self._features)
 
     def _without_features(self, X: Any, *, reset: bool) -> Any:  # noqa: N803
-        """Return the part of a table that is completed; `reset` finds the feature columns."""
+        """Return the part of a table that is completed; `reset` finds the feature columns and those of dates."""
         if reset:
             self._features: FeatureColumns | None = None
-        if not self._has_features:
+        dates = list_dates(X) if reset else []
+        if not dates and not (self._has_features if reset else self._features):
             return X
         if not hasattr(X, "columns") and not scipy.sparse.issparse(X):
             check_array(X, dtype=None, ensure_all_finite=False)
         validate_data(self, X, reset=reset, skip_check_array=True)
         if reset:
-            self._features = FeatureColumns.of(_check_feature_names_in(self), self.feature_columns)
+            given = self.feature_columns if self._has_features else ()
+            self._features = FeatureColumns.of(_check_feature_names_in(self), given, dates)
+            self._warn_of_dates(self._features)
         assert self._features is not None
         return self._features.drop_features(X)
 
     def _read_features(self, X: Any) -> Features | None:  # noqa: N803
         """Return the features of the rows of a table; None where no columns hold any."""
-        return None if self._features is None else self._features.read_features(X, missing=self.missing_values)
+        if self._features is None or not self._has_features:
+            return None
+        return self._features.read_features(X, missing=self.missing_values)
 
     def _vectors(self, X: Any) -> FeatureVectors | None:  # noqa: N803
         """Return the features of the rows of a table as the model reads them; None where it reads none."""
@@ -596,7 +603,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             self.score_ = score_residuals(choice.residuals, places, self._names[self._kept], spreads)
         if isinstance(self.model_, BayesianMF):
             self._draws = FactorDraws(self.model_, self.units_, shares)
-        elif self._features is None and self._known.size <= MOST_COLUMNS:
+        elif not self._has_features and self._known.size <= MOST_COLUMNS:
             categories = tuple(np.flatnonzero(shares & (sources == source)) for source in np.unique(sources[shares]))
             self._draws = JointDraws.of(entries, self.weights_, categories, seed=self._seed)
 
@@ -657,6 +664,32 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"{', '.join(candidates)} alone; model='gaussian' takes longer, and may predict better",
                 DeepMFWarning,
                 stacklevel=3,
+            )
+
+    def _warn_of_codes(self, entries: TableEntries) -> None:
+        """Warn of nines, such as -99, that lie far from all other values of their column."""
+        for column in range(self._known.size) if self.scale == "columns" else ():
+            values = entries.values[entries.columns == column]
+            for code in (values.min(), values.max()):
+                others = values[values != code]
+                nines = set(f"{abs(code):g}") == {"9"} and abs(code) > 9
+                if nines and 0 < others.size < values.size - 1 and is_far(code, others):
+                    warnings.warn(
+                        f"{values.size - others.size} values of column {self._labels[column]!r} are {code:g}, and all "
+                        f"others lie between {others.min():g} and {others.max():g}; if {code:g} stands for a missing "
+                        "value, say so by missing_values",
+                        DeepMFWarning,
+                        stacklevel=3,
+                    )
+
+    def _warn_of_dates(self, columns: FeatureColumns) -> None:
+        if columns.dates.size:
+            names = columns.names[columns.dates].tolist()
+            warnings.warn(
+                f"columns of dates are returned as they are: {', '.join(map(repr, names))}; feature_columns={names!r} "
+                "uses them to predict the others",
+                DeepMFWarning,
+                stacklevel=5,
             )
 
     def _warn_of_empty_columns(self) -> None:

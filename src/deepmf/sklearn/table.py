@@ -143,38 +143,16 @@ def hide_entries(table: Any, checked: Any, mask: MaskArray, *, rows: IndexArray 
     return to_frame_like(table, array if rows is None else array[rows])
 
 
-def to_frame_like(table: Any, array: Any, names: Any = None) -> Any:
-    """Return an array as a frame of the kind of `table`, if that is a frame.
-
-    names: of the columns of a completed table, which keeps the index; None: the columns are those of `table`.
-    """
+def to_frame_like(table: Any, array: Any) -> Any:
+    """Return an array as a frame of the kind and with the columns of `table`, if that is a frame."""
     import narwhals as nw
 
     frame = nw.from_native(table, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame) or not isinstance(array, np.ndarray):
         return array
     if frame.implementation.is_pandas_like():
-        if names is not None:
-            return type(table)(array, columns=list(names), index=table.index)
         return type(table)(array, columns=table.columns)  # names that are no strings stay what they are
-    return nw.from_numpy(
-        array, frame.columns if names is None else [str(name) for name in names], backend=frame.implementation
-    ).to_native()
-
-
-def keep_whole_numbers(given: Any, completed: Any) -> Any:
-    """Return a completed frame whose columns are whole numbers where those of `given` are, without a gap."""
-    import narwhals as nw
-
-    frame = nw.from_native(given, eager_only=True, pass_through=True)
-    if not isinstance(frame, nw.DataFrame) or not hasattr(completed, "columns"):
-        return completed
-    whole = [
-        nw.col(name).cast(kind)
-        for name, kind in frame.schema.items()
-        if kind.is_integer() and name in completed.columns and not frame[name].null_count()
-    ]
-    return nw.from_native(completed, eager_only=True).with_columns(*whole).to_native() if whole else completed
+    return nw.from_numpy(array, frame.columns, backend=frame.implementation).to_native()
 
 
 _NOTHING = ("NAType", "NaTType")  # what is missing in pandas, which need not be here
@@ -200,14 +178,18 @@ class MixedTable:
     orders: Orders  # of the columns whose categories have one
 
     @classmethod
-    def of(cls, table: Any, *, missing: Any, texts: Iterable[int] | None = None) -> MixedTable | None:
+    def of(
+        cls, table: Any, *, missing: Any, texts: Iterable[int] | None = None, truths: bool = True
+    ) -> MixedTable | None:
         """Take a table apart; None where all of its columns are numbers.
 
-        `texts` says which columns are not numbers; left out, those of which any cell is text or a category.
+        `texts` says which columns are not numbers; left out, those of which any cell is text or a category, and, unless
+        `truths` is False, those of truth values.
         """
         if scipy.sparse.issparse(table):
             return None
-        return _of_frame(table, missing, texts) if hasattr(table, "columns") else _of_array(table, missing, texts)
+        take_apart = _of_frame if hasattr(table, "columns") else _of_array
+        return take_apart(table, missing, texts, truths)
 
     @property
     def missing(self) -> npt.NDArray[np.bool_]:
@@ -219,24 +201,42 @@ class MixedTable:
 
 
 def with_columns(table: Any, columns: dict[Any, Any]) -> Any:
-    """Return a frame of the same kind that has these columns: arrays, or lists for the types of the old columns."""
+    """Return a frame of the same kind that has these columns, in the types of the old columns.
+
+    Values are arrays of numbers, lists, or None for the old column itself. Whole numbers are rounded.
+    """
     import narwhals as nw
 
     frame = nw.from_native(table, eager_only=True)
-    backend = frame.implementation
-    made = {}
+    backend, made = frame.implementation, dict[Any, Any]()
     for name, values in columns.items():
-        if isinstance(values, np.ndarray):
-            made[name] = nw.new_series(str(name), values, backend=backend)
+        if name not in table.columns:
+            made[name] = nw.new_series(str(name), values, backend=backend).to_native()
+            continue
+        old = nw.from_native(table[name], series_only=True)
+        native = table[name].dtype if backend.is_pandas_like() else old.dtype
+        kind = None
+        if isinstance(values, list):
+            kind = _holding(native, values)
+        elif values is not None and (old.dtype.is_float() or old.dtype.is_integer() or old.dtype == nw.Boolean):
+            values, kind = _to_type(values, old.dtype), native
+        if values is None:
+            made[name] = table[name]
         elif backend.is_pandas_like():
-            series, kind = type(table[name]), _holding(table[name].dtype, values)
-            made[name] = nw.from_native(series(values, dtype=kind), series_only=True)
+            made[name] = type(table[name])(values, dtype=kind)
         else:
-            made[name] = nw.new_series(name, values, _holding(frame.get_column(name).dtype, values), backend=backend)
+            made[name] = nw.new_series(name, values, kind, backend=backend).to_native()
     if not backend.is_pandas_like():
         return nw.from_dict(made, backend=backend).to_native()
-    together = {name: series.to_native().set_axis(table.index) for name, series in made.items()}
-    return type(table)(together)  # names that are no strings stay what they are
+    return type(table)({name: series.set_axis(table.index) for name, series in made.items()})
+
+
+def _to_type(values: npt.NDArray[Any], kind: Any) -> npt.NDArray[Any]:
+    """Return numbers as whole numbers that a type holds, or as truth values, where the type is one of these."""
+    if kind.is_integer():
+        limits = np.iinfo(str(kind).lower())
+        values = np.clip(np.rint(values), limits.min, limits.max).astype(limits.dtype)
+    return values if kind.is_numeric() else np.asarray(values > 0.5)
 
 
 def _holding(kind: Any, values: list[Any]) -> Any:
@@ -248,26 +248,21 @@ def _holding(kind: Any, values: list[Any]) -> Any:
     return type(kind)([*known, *more], kind.ordered) if hasattr(kind, "ordered") else type(kind)([*known, *more])
 
 
-def _of_frame(table: Any, missing: Any, texts: Iterable[int] | None) -> MixedTable | None:
+def _of_frame(table: Any, missing: Any, texts: Iterable[int] | None, truths: bool) -> MixedTable | None:
     import narwhals as nw
 
     frame = nw.from_native(table, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
         return None
     columns = [frame[:, at] for at in range(len(frame.columns))]
-    for column in columns:
-        if column.dtype.is_temporal():
-            raise BadEntries(
-                f"column {column.name!r} holds {column.dtype}; numbers, text and categories are filled in: "
-                "leave it out, or make it a number"
-            )
     cells = {
         at: _cells(column.to_list(), missing)
         for at, column in enumerate(columns)
-        if isinstance(column.dtype, nw.String | nw.Categorical | nw.Enum | nw.Object)
+        if isinstance(column.dtype, nw.String | nw.Categorical | nw.Enum | nw.Object | nw.Boolean)
     }
     if texts is None:
-        named = [at for at in cells if not isinstance(columns[at].dtype, nw.Object) or _has_text(cells[at])]
+        of_any = (nw.Object, nw.Boolean)
+        named = [at for at in cells if not isinstance(columns[at].dtype, of_any) or _is_category(cells[at], truths)]
         texts = [at for at in named if any(cell is not None for cell in cells[at])]
     orders = {at: tuple(kind.categories) for at in texts if isinstance(kind := columns[at].dtype, nw.Enum)}
     if not texts and not isinstance(missing, str):
@@ -279,13 +274,13 @@ def _of_frame(table: Any, missing: Any, texts: Iterable[int] | None) -> MixedTab
     return MixedTable(numbers, {at: cells.get(at, _cells(columns[at].to_list(), missing)) for at in texts}, orders)
 
 
-def _of_array(table: Any, missing: Any, texts: Iterable[int] | None) -> MixedTable | None:
+def _of_array(table: Any, missing: Any, texts: Iterable[int] | None, truths: bool) -> MixedTable | None:
     array = np.array(table, dtype=object) if isinstance(table, list | tuple) else np.asanyarray(table)
     if array.ndim != 2 or (texts is None and array.dtype.kind not in "OUS"):
         return None
     columns = [_cells(array[:, at].tolist(), missing) for at in range(array.shape[1])]
     if texts is None:
-        texts = [at for at, cells in enumerate(columns) if _has_text(cells)]
+        texts = [at for at, cells in enumerate(columns) if _is_category(cells, truths)]
         if not texts and not isinstance(missing, str):
             return None
     numbers = np.full(array.shape, np.nan)
@@ -321,8 +316,11 @@ def is_missing(value: Any, mark: Any) -> bool:
     return type(mark).__name__ not in _NOTHING and bool(value == mark)
 
 
-def _has_text(cells: ObjectArray) -> bool:
-    return any(isinstance(cell, str) for cell in cells)
+def _is_category(cells: ObjectArray, truths: bool) -> bool:
+    """Return whether a column holds text or, where these count, truth values alone."""
+    known = [cell for cell in cells if cell is not None]
+    are_truths = truths and bool(known) and all(isinstance(cell, bool) for cell in known)
+    return are_truths or any(isinstance(cell, str) for cell in known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -429,15 +427,17 @@ class ColumnCodes:
 class FeatureColumns:
     """Where the features of rows stand in a table, and where the columns that are completed do.
 
-    names: of all columns. features, rest: positions of both, in increasing order.
+    names: of all columns. features, rest: positions of both, in increasing order. dates: positions of the columns that
+    are neither read nor completed.
     """
 
     names: npt.NDArray[np.object_]
     features: IndexArray
     rest: IndexArray
+    dates: IndexArray
 
     @classmethod
-    def of(cls, names: npt.NDArray[np.object_], given: Any) -> FeatureColumns:
+    def of(cls, names: npt.NDArray[np.object_], given: Any, dates: Sequence[int] = ()) -> FeatureColumns:
         """Find columns by name or position; raise `BadSetting` for an unknown or repeated column."""
         if isinstance(given, str | bytes) or not isinstance(given, Sequence | np.ndarray):
             raise BadSetting(f"feature_columns must be a list of names or positions of columns; got {given!r}")
@@ -448,7 +448,16 @@ class FeatureColumns:
         if len(positions) == names.size:
             raise BadSetting(f"feature_columns has all {names.size} feature(s) of the table; none is left to complete")
         features = np.array(sorted(positions), dtype=np.int64)
-        return cls(names, features, np.setdiff1d(np.arange(names.size), features))
+        left = np.setdiff1d(np.array(dates, dtype=np.int64), features)
+        rest = np.setdiff1d(np.arange(names.size), [*features, *left])
+        if rest.size == 0:
+            raise BadEntries(f"all columns that could be completed hold dates ({names[left[0]]!r})")
+        return cls(names, features, rest, left)
+
+    @property
+    def others(self) -> IndexArray:
+        """The positions of all columns that are not completed, in increasing order."""
+        return np.union1d(self.features, self.dates)
 
     def drop_features(self, table: Any) -> Any:
         """Return a table of the same kind without the feature columns."""
@@ -463,19 +472,30 @@ class FeatureColumns:
         columns = {
             str(self.names[at]): [None if is_missing(cell, missing) else cell for cell in cells]
             for at, cells in self.cells(table).items()
+            if at in self.features
         }
         return Features.from_columns(np.arange(len(next(iter(columns.values())))), columns)
 
     def cells(self, table: Any) -> dict[int, list[Any]]:
-        """Return the cells of each feature column of a table, by its position."""
+        """Return the cells of each column of a table that is not completed, by its position."""
         if hasattr(table, "columns"):
             import narwhals as nw
 
             frame = nw.from_native(table, eager_only=True)
-            return {at: frame[:, at].to_list() for at in self.features.tolist()}
-        array = _sliceable(table)[:, self.features]
+            return {at: frame[:, at].to_list() for at in self.others.tolist()}
+        array = _sliceable(table)[:, self.others]
         columns = dense_copy(array).T.tolist() if scipy.sparse.issparse(array) else array.T.tolist()
-        return dict(zip(self.features.tolist(), columns, strict=True))
+        return dict(zip(self.others.tolist(), columns, strict=True))
+
+
+def list_dates(table: Any) -> list[int]:
+    """Return the positions of the columns of a frame that hold dates or times."""
+    import narwhals as nw
+
+    frame = nw.from_native(table, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        return []
+    return [at for at, kind in enumerate(frame.schema.values()) if kind.is_temporal()]
 
 
 def are_numbers(cells: list[Any]) -> bool:
@@ -629,29 +649,27 @@ class EncodedTable:
         indicators: IndexArray | None,
         random: np.random.Generator | None,
     ) -> Any:
-        """Return the kept columns of a completed table as it was given: an array, or a frame where some are text.
+        """Return the kept columns of a completed table as it was given: an array, or a frame of the same types.
 
-        Feature columns are as in `given`, in their places.
+        Columns that are not completed are as in `given`, in their places.
 
         indicators: the columns of which one more says where nothing was observed; None where none are wanted.
         """
-        shown = {
-            f"missingindicator_{names[at]}": self.missing()[:, at] for at in ([] if indicators is None else indicators)
-        }
+        missing = self.missing()
+        shown = {f"missingindicator_{names[at]}": missing[:, at] for at in ([] if indicators is None else indicators)}
         filled = np.nan_to_num(numbers, nan=0.0)
+        columns: Sequence[Any] = list(filled.T)
+        if self.codes is not None and self.mixed is not None:
+            columns = self.codes.decode(filled, self.mixed, random)
+        parts = dict(zip(self._places(kept), (columns[at] for at in kept), strict=True))
+        if hasattr(given, "columns"):
+            named, others = list(given.columns), [] if self.features is None else self.features.others.tolist()
+            return with_columns(given, {named[at]: parts.get(at) for at in sorted([*parts, *others])} | shown)
         described = {} if self.features is None else self.features.cells(given)
         if self.codes is None and all(map(are_numbers, described.values())):
             whole: npt.NDArray[Any] = self._beside(filled[:, kept], described, kept)
             return np.hstack([whole, *(mask[:, None].astype(whole.dtype) for mask in shown.values())])
-        columns: Sequence[Any] = list(filled.T)
-        if self.codes is not None and self.mixed is not None:
-            columns = self.codes.decode(filled, self.mixed, random)
-        parts = dict(zip(self._places(kept), (columns[at] for at in kept), strict=True)) | described
-        if hasattr(given, "columns"):
-            named = list(given.columns)
-            return keep_whole_numbers(
-                given, with_columns(given, {named[at]: parts[at] for at in sorted(parts)} | shown)
-            )
+        parts |= described
         array = np.empty((len(numbers), len(parts) + len(shown)), dtype=object)
         for place, column in enumerate([*(parts[at] for at in sorted(parts)), *shown.values()]):
             array[:, place] = column
