@@ -1,7 +1,8 @@
 """How often pooled 95 % intervals hold the truth: means, correlations and coefficients of tables with missing values.
 
 Tables are drawn from a Gaussian of known parameters; "ordinal" cuts its columns into five levels, "mixed" makes one of
-them a category. The columns of "curved" are curves of the first, which no Gaussian has. In each repetition some of the
+them a category. The columns of "curved" are curves of the first, which no Gaussian has; "skewed" has a lognormal column
+x1, and x0 is x1 + x2 + x3 and noise. In each repetition some of the
 cells of every column but the first are hidden, the table is completed m times, and the estimates of the tables
 are pooled by Rubin's rules. Beside them: the complete tables before cells are hidden, whose intervals show chance in
 this many repetitions; independent draws of each cell from one fit; "refits", draws around predictions of a model that
@@ -27,7 +28,7 @@ from workload import machine
 
 from deepmf.sklearn import DMFImputer, mask_entries, pool
 
-KINDS = ("gaussian", "ordinal", "mixed", "curved")
+KINDS = ("gaussian", "ordinal", "mixed", "curved", "skewed")
 MECHANISMS = {"mcar": 1.0, "mar": 1.0, "mnar": 0.25}  # and the slope; that of values missing not at random is light
 METHODS = ("complete", "impute_many", "independent", "refits", "IterativeImputer", "missForest-like", "miceforest")
 N_COLUMNS = 6
@@ -45,6 +46,9 @@ def draw_table(kind: str, n_rows: int, random: np.random.Generator) -> pd.DataFr
         cause = random.uniform(-1.7, 1.7, n_rows)
         curves = [cause**2, np.sin(2 * cause), np.abs(cause), cause**3 / 3, np.cos(2 * cause)]
         cells = np.column_stack([cause, np.transpose(curves) + 0.3 * random.standard_normal((n_rows, len(curves)))])
+    if kind == "skewed":
+        cells[:, 1] = np.exp(cells[:, 1])
+        cells[:, 0] = cells[:, 1:4].sum(axis=1) + random.standard_normal(n_rows)
     if kind == "ordinal":
         cells = np.digitize(cells, CUTS).astype(np.float64)
     table = pd.DataFrame(cells, columns=[f"x{number}" for number in range(N_COLUMNS)])
@@ -164,8 +168,13 @@ def hide_cells(table: pd.DataFrame, mechanism: str, share: float, seed: int) -> 
 def measure(
     kind: str, mechanism: str, method: str, truth: dict[str, float], options: argparse.Namespace
 ) -> dict[str, Any]:
-    """Return the share of intervals that hold the truth, of each estimate and of each sort of estimates."""
+    """Return the share of intervals that hold the truth, their width, and the bias in standard errors.
+
+    Coverage is that of each estimate and the mean of each sort of estimates. Wide intervals hold the truth whatever the
+    draws are, so coverage alone says little.
+    """
     held: dict[str, list[bool]] = {name: [] for name in truth}
+    errors, widths = ({name: list[float]() for name in truth} for _ in range(2))
     start = time.perf_counter()
     for repetition in range(options.repetitions):
         full = draw_table(kind, options.rows, np.random.default_rng([options.seed, repetition]))
@@ -177,14 +186,19 @@ def measure(
             return {}
         for name, value in truth.items():
             estimates, variances = zip(*(each[name] for each in found), strict=True)
-            lower, upper = pool(estimates, variances, complete_df=options.rows - N_COLUMNS).interval(0.95)
+            pooled = pool(estimates, variances, complete_df=options.rows - N_COLUMNS)
+            lower, upper = pooled.interval(0.95)
             held[name].append(bool(lower <= value <= upper))
+            errors[name].append(float((pooled.estimate - value) / pooled.standard_error))
+            widths[name].append(float(upper - lower))
     shares = {name: float(np.mean(each)) for name, each in held.items()}
     sorts = {
         sort: float(np.mean([share for name, share in shares.items() if name.startswith(sort)]))
         for sort in ("mean", "correlation", "coefficient")
     }
-    return {"coverage": sorts, "estimates": shares, "seconds": time.perf_counter() - start}
+    bias, width = ({name: float(np.mean(each)) for name, each in found.items()} for found in (errors, widths))
+    seconds = time.perf_counter() - start
+    return {"coverage": sorts, "estimates": shares, "bias": bias, "width": width, "seconds": seconds}
 
 
 def main() -> None:

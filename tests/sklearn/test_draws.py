@@ -9,9 +9,10 @@ import polars as pl
 import pytest
 
 from deepmf.errors import BadSetting, DeepMFWarning
+from deepmf.models.gibbs.prediction import SampleEncoder
 from deepmf.sklearn import DMFImputer, mask_entries, pool
 from deepmf.sklearn.completers import Gaussian, Gaussians
-from deepmf.sklearn.draws import draw_gaussians
+from deepmf.sklearn.draws import FactorDraws, draw_gaussians
 
 COVARIANCE = np.array([[2.0, 0.8, -0.5], [0.8, 1.0, 0.6], [-0.5, 0.6, 1.5]])
 MEANS = np.array([1.0, -2.0, 0.5])
@@ -106,6 +107,35 @@ def test_draws_of_factors_are_joint_and_have_the_noise_of_each_column() -> None:
     assert 2 * clean < noisy  # with one noise for all: 1.6 times
     np.testing.assert_array_equal(next(imputer.impute_many(table, 1, seed=3)), drawn[0])
     assert len(np.unique(drawn[:, 0, 0])) == 10
+
+
+@pytest.mark.slow
+def test_tables_take_all_samples_in_an_order_unlike_the_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, taken, draw_rows = draw_table(40), list[int](), SampleEncoder.draw_rows
+
+    def record(self: SampleEncoder, entries: Any, samples: Any, generator: Any) -> Any:
+        taken.extend(samples)
+        return draw_rows(self, entries, samples, generator)
+
+    imputer = draw_from_factors().fit(table)
+    monkeypatch.setattr(SampleEncoder, "draw_rows", record)
+    assert len(list(imputer.impute_many(table, 30))) == 30
+    n_samples = max(taken) + 1
+    assert 2 < n_samples < 30 and sorted(taken[:n_samples]) == list(range(n_samples)) and taken[n_samples] == taken[0]
+    assert np.abs(np.diff(taken[:n_samples])).max() > 2  # neighbours in the chain are alike
+
+
+@pytest.mark.slow
+def test_noise_of_factors_is_that_of_the_residuals_and_none_for_shares() -> None:
+    random = np.random.default_rng(0)
+    one, spreads = random.normal(size=(200, 1)), np.array([0.1, 0.1, 1.0, 0.1])
+    table = one + random.normal(size=(200, 4)) * spreads
+    frame = pd.DataFrame(table, columns=list("abcd")).assign(sign=np.where(one[:, 0] > 0, "plus", "minus"))
+    draws = draw_from_factors().fit(frame)._draws
+    assert isinstance(draws, FactorDraws)
+    noise = np.mean([draws._draw_noise(0, random) * draws.units.spreads for _ in range(20)], axis=0)
+    np.testing.assert_allclose(noise[:4], spreads, rtol=0.7)
+    np.testing.assert_array_equal(noise[4:], 0.0)
 
 
 @pytest.mark.slow
@@ -230,16 +260,43 @@ def test_drawn_parameters_have_the_posterior_of_complete_rows() -> None:
     np.testing.assert_allclose(covariances.mean(axis=0), np.cov(rows.T) * 79 / 75, rtol=0.05, atol=0.03)
 
 
+def test_shares_of_gaussians_are_drawn_by_their_rows() -> None:
+    rows, random = np.random.default_rng(0).normal(size=(10, 2)), np.random.default_rng(1)
+    shares = [draw_gaussians(rows, np.arange(10) // 8, 2, 1.0, random).shares for _ in range(500)]
+    np.testing.assert_allclose(np.mean(shares, axis=0), [9 / 12, 3 / 12], atol=0.02)  # a flat prior is a row of each
+    np.testing.assert_allclose(np.std(shares, axis=0), np.sqrt(9 * 3 / 12**2 / 13), rtol=0.1)
+
+
+@pytest.mark.slow
+def test_skewed_columns_are_drawn_without_bias() -> None:
+    """Of a lognormal column that is missing by another, a Gaussian would draw negative values and too small a mean."""
+    bias, negative = [], []
+    for seed in range(6):
+        random = np.random.default_rng(seed)
+        a = random.normal(size=300)
+        x = np.exp(0.5 * a + 0.8 * random.normal(size=300))
+        table = np.column_stack([a, x, a + x + random.normal(size=300)])
+        table[random.random(300) < 1.0 / (1.0 + np.exp(-2.0 * a)), 1] = np.nan
+        drawn = np.stack(list(DMFImputer("gaussian", random_state=seed).fit(table).impute_many(table, 4)))[:, :, 1]
+        bias.append((drawn.mean() - x.mean()) / (x.std() / np.sqrt(300)))
+        negative.append(np.mean(drawn < 0))
+    assert np.mean(negative) < 0.01
+    assert abs(np.mean(bias)) < 1.0
+
+
 def test_categories_are_drawn_by_their_probability_given_the_rest() -> None:
-    """Of two normal groups the probability of a group is a logistic function, which a straight line would miss."""
+    """Of two normal groups the probability of a group is a logistic function, which a straight line would miss.
+
+    The rarer group is less likely than its distance alone says.
+    """
     random = np.random.default_rng(0)
-    group = random.random(1500) < 0.5
+    group = random.random(1500) < 0.2
     frame = pd.DataFrame({"x": random.normal(size=1500) + 3.0 * group, "group": np.where(group, "b", "a")})
     asked = pd.DataFrame({"x": np.repeat([0.5, 1.5, 2.5], 2000), "group": [None] * 6000})
     imputer = DMFImputer("gaussian", random_state=0).fit(frame)
     drawn = next(imputer.impute_many(asked, 1))
     found = [(drawn["group"][drawn["x"] == x] == "b").mean() for x in (0.5, 1.5, 2.5)]
-    np.testing.assert_allclose(found, 1.0 / (1.0 + np.exp([3.0, 0.0, -3.0])), atol=0.04)
+    np.testing.assert_allclose(found, 1.0 / (1.0 + 4.0 * np.exp([3.0, 0.0, -3.0])), atol=0.04)
 
 
 @pytest.mark.parametrize("kind", [pd.DataFrame, pl.DataFrame])

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
+import scipy.special
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
@@ -53,6 +54,17 @@ _ROWS_AT_A_TIME = 10_000
 _LEAST_SHARE = 1e-9
 
 _JITTER = 1e-4  # of variances, because the shares of one category are dependent
+
+# From this skewness on, residuals of a column may not be those of a Gaussian; regressions of more columns take long.
+_SKEWNESS, _MOST_COLUMNS_OF_REGRESSIONS = 1.0, 50
+
+# Rounds over the columns, and rows with similar predictions that a residual is taken from.
+_ROUNDS_OF_REGRESSIONS, _DONORS = 8, 5
+
+_RIDGE = 1e-3  # of regressions: the shares of one category are dependent
+
+# Share of the cells that are hidden to compare draws, and draws of each. Scores of few draws are uncertain.
+_HIDDEN, _COMPARED, _TOLERANCE = 0.2, 4, 1.1
 
 # Entries of the common noise that the noise of a column is drawn with, beside its own: columns may have few.
 _NOISE_ENTRIES = 5
@@ -134,13 +146,86 @@ class JointDraws(Draws):
     def draw(
         self, table: FloatArray, random: np.random.Generator, *, number: int, features: FeatureVectors | None
     ) -> FloatArray:
-        """Return rows completed by Gaussians, whose parameters are drawn first."""
+        """Return rows completed by Gaussians, whose parameters are drawn first, or by regressions that start there."""
         drawn = self.draw_parameters(random)
+        completed = self._draw_by_gaussians(drawn, table, random)
+        return self._draw_by_regressions(drawn, table, completed, random) if self.takes_regressions else completed
+
+    def _draw_by_gaussians(self, drawn: Gaussians, table: FloatArray, random: np.random.Generator) -> FloatArray:
         completed = np.array(table, dtype=np.float64)
         for start in range(0, len(table), _ROWS_AT_A_TIME):
             some = completed[start : start + _ROWS_AT_A_TIME]
             some[:] = np.where(np.isnan(some), self._draw_cells(drawn, some, random), some)
         return completed
+
+    @cached_property
+    def skews(self) -> FloatArray:
+        """The sign of the skewness of each column of numbers that is skewed, else 0; (columns,)."""
+        table = self.rows[0]
+        cubes = np.nanmean((table - np.nanmean(table, axis=0)) ** 3, axis=0)
+        skewness = cubes / np.maximum(np.nanstd(table, axis=0), 1e-9) ** 3
+        if self.categories:
+            skewness[np.concatenate(self.categories)] = 0.0
+        return np.where(np.abs(skewness) > _SKEWNESS, np.sign(skewness), 0.0)
+
+    @cached_property
+    def takes_regressions(self) -> bool:
+        """Whether regressions draw hidden cells of skewed columns at least about as well as Gaussians.
+
+        Draws are compared by their continuous ranked probability score, in standard deviations.
+        """
+        table, skewed = self.rows[0], np.flatnonzero(self.skews)
+        if skewed.size == 0 or table.shape[1] > _MOST_COLUMNS_OF_REGRESSIONS:
+            return False
+        random, hidden = np.random.default_rng(self.seed), np.zeros(table.shape, bool)
+        hidden[:, skewed] = random.random((len(table), skewed.size)) < _HIDDEN
+        hidden &= ~np.isnan(table)
+        rest = replace(self, entries=TableEntries.of(np.where(hidden, np.nan, table)))
+        found: list[list[FloatArray]] = [[], []]
+        for _ in range(_COMPARED):
+            drawn = rest.draw_parameters(random)
+            by_gaussians = rest._draw_by_gaussians(drawn, rest.entries.to_array(), random)
+            by_regressions = rest._draw_by_regressions(drawn, rest.entries.to_array(), by_gaussians, random)
+            for kept, completed in zip(found, (by_gaussians, by_regressions), strict=True):
+                kept.append(completed[hidden])
+        scores = [_score_draws(np.stack(kept), table[hidden]) for kept in found]
+        return scores[1] < _TOLERANCE * scores[0]
+
+    @property
+    def _numbers(self) -> IndexArray:
+        """The positions of the columns of numbers."""
+        return np.setdiff1d(np.arange(self.entries.shape[1]), [at for each in self.categories for at in each])
+
+    def _draw_by_regressions(
+        self, drawn: Gaussians, table: FloatArray, completed: FloatArray, random: np.random.Generator
+    ) -> FloatArray:
+        """Return completed rows whose missing numbers are drawn again, a column at a time, given all other cells.
+
+        A column is regressed on the others, and on the normal scores of those that are skewed. The residual is that of
+        a row with a similar prediction (Schenker and Taylor, Partially parametric techniques for multiple imputation,
+        1996), so that skewed and unequal residuals stay what they are. Draws do not go beyond the end of a skewed
+        column where it has no tail.
+        """
+        learned, weights = self.rows
+        own = self.units.standardise(TableEntries.of(completed)).to_array()
+        cells = np.concatenate([self._draw_units(drawn, learned, random), own])
+        missing = np.isnan(np.concatenate([learned, table]))
+        ranked = {int(at): np.sort(learned[~np.isnan(learned[:, at]), at]) for at in np.flatnonzero(self.skews)}
+        for column in np.tile(self._numbers, _ROUNDS_OF_REGRESSIONS):
+            asked, known = np.flatnonzero(missing[:, column]), np.flatnonzero(~missing[: len(learned), column])
+            if asked.size == 0:
+                continue
+            scores = [_to_scores(cells[:, at], values) for at, values in ranked.items() if at != column]
+            design = np.column_stack([np.ones(len(cells)), np.delete(cells, column, axis=1), *scores])
+            values = cells[known, column]
+            found = _draw_by_regression(design[known], values, weights[known], design[asked], random)
+            ends = (
+                values.min() if self.skews[column] > 0 else -np.inf,
+                values.max() if self.skews[column] < 0 else np.inf,
+            )
+            cells[asked, column] = np.clip(found, *ends)
+        drawn_values = self.units.centres + self.units.spreads * cells[len(learned) :]
+        return np.where(np.isnan(table), drawn_values, table)
 
     def draw_parameters(self, random: np.random.Generator) -> Gaussians:
         """Return Gaussians drawn from their posterior given the rows of the fit."""
@@ -155,10 +240,14 @@ class JointDraws(Draws):
     def _draw_cells(self, drawn: Gaussians, table: FloatArray, random: np.random.Generator) -> FloatArray:
         """Return rows (rows, columns), in their own units, with missing cells drawn from Gaussians."""
         rows = self.units.standardise(TableEntries.of(table)).to_array()
+        return np.asarray(self.units.centres + self.units.spreads * self._draw_units(drawn, rows, random))
+
+    def _draw_units(self, drawn: Gaussians, rows: FloatArray, random: np.random.Generator) -> FloatArray:
+        """Return rows (rows, columns), standardised, with missing cells drawn from Gaussians."""
         completed = self._draw_start(drawn, rows, random)
         for _ in range(_ROUNDS if self.categories else 0):
             self._draw_round(drawn, rows, completed, random)
-        return np.asarray(self.units.centres + self.units.spreads * completed)
+        return completed
 
     def _draw_start(self, drawn: Gaussians, table: FloatArray, random: np.random.Generator) -> FloatArray:
         """Return rows whose numbers are drawn together, and each category by its expected shares given these."""
@@ -311,6 +400,42 @@ class FactorDraws(Draws):
         if self.model.scale_.levels is not None:
             return readout.support[np.searchsorted(readout.cutpoints, cells)]
         return np.asarray(self.units.centres[columns] + self.units.spreads[columns] * cells)
+
+
+def _to_scores(cells: FloatArray, ranked: FloatArray) -> FloatArray:
+    """Return the normal scores of cells among the sorted values of a column."""
+    shares = (np.arange(ranked.size) + 0.5) / ranked.size
+    scores: FloatArray = scipy.special.ndtri(np.interp(cells, ranked, shares))
+    return scores
+
+
+def _draw_by_regression(
+    known: FloatArray, values: FloatArray, weights: FloatArray, asked: FloatArray, random: np.random.Generator
+) -> FloatArray:
+    """Draw values for rows `asked` (rows, predictors) by a linear regression whose coefficients are drawn.
+
+    known: the predictors of the rows with values (rows,) and weights (rows,).
+    """
+    inverse = np.linalg.inv((known * weights[:, None]).T @ known + _RIDGE * np.eye(known.shape[1]))
+    coefficients = inverse @ (known.T @ (weights * values))
+    residuals = values - known @ coefficients
+    freedom = max(weights.sum() - known.shape[1], 1.0)
+    square = weights @ np.square(residuals) / random.chisquare(freedom)
+    drawn = coefficients + np.sqrt(square) * np.linalg.cholesky(inverse) @ random.standard_normal(coefficients.size)
+    expected, own = known @ drawn, asked @ drawn
+    order = np.argsort(expected)
+    first = np.searchsorted(expected[order], own) - _DONORS // 2 - 1
+    first = np.clip(first, 0, max(values.size - _DONORS, 0))
+    donors = order[np.minimum(first + random.integers(_DONORS, size=own.size), values.size - 1)]
+    spread = np.sqrt(square / max(float(np.average(np.square(residuals), weights=weights)), 1e-12))
+    found: FloatArray = own + spread * residuals[donors]
+    return found
+
+
+def _score_draws(draws: FloatArray, values: FloatArray) -> float:
+    """Return the mean continuous ranked probability score of draws (draws, cells)."""
+    apart = np.abs(draws[:, None] - draws).sum(axis=(0, 1)) / (len(draws) * (len(draws) - 1))
+    return float(np.mean(np.abs(draws - values).mean(axis=0) - 0.5 * apart))
 
 
 def draw_gaussians(
