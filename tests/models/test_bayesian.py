@@ -19,7 +19,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
-from deepmf.models.bayesian import BayesianMF, choose_settings, choose_start_lambda
+from deepmf.models.bayesian import BayesianMF, align_samples, choose_settings, choose_start_lambda
 from deepmf.models.gibbs.level_intervals import CalibratedDistribution, choose_targets, load_calibrated
 from deepmf.models.gibbs.prediction import N_BESIDE, HeldOut, SampleEncoder, SamplePredictor, SampleReadout, calibrate
 from deepmf.models.loading import load
@@ -82,13 +82,11 @@ def test_noisy_rows_and_columns_are_less_reliable() -> None:
         reliabilities = axis.reliabilities.astype(float).mean(axis=0)
         assert reliabilities[:n_noisy].mean() < 0.8 * reliabilities[n_noisy:].mean()
     # Entries are drawn with the noise of their row and column.
-    spreads = [
-        np.std(
-            model.draw([row] * 30, np.arange(30, 60), 60) - model.draw([row] * 30, np.arange(30, 60), 60, of="means")
-        )
-        for row in (*range(10), *range(40, 50))
-    ]
-    assert np.mean(spreads[:10]) > 1.1 * np.mean(spreads[10:])
+    predictor, pairs = model.predictor_, (np.repeat([0, 50], 30), np.tile(np.arange(30, 60), 2))
+    assert isinstance(predictor, SamplePredictor) and isinstance(predictor.readout, SampleReadout)
+    noise = model.draw(*pairs, 200) - model.draw(*pairs, 200, of="means")
+    expected = predictor.readout.noise * predictor.find_spreads(*pairs)[:, 1]
+    assert np.median(noise.std(axis=0) / expected) == pytest.approx(1.0, abs=0.05)
 
     # Their intervals are wider, too, also those of a new row with the entries of a noisy one.
     def measure_width(fitted: BayesianMF, row: int, columns: IndexArray) -> float:
@@ -200,6 +198,53 @@ def test_a_column_without_entries_is_the_average_column_of_all_entries(ratings: 
         explained = 0.0
     average = np.einsum("c,scd->sd", shares, columns.draws.astype(float) - explained)
     np.testing.assert_allclose(found, average[:, :-1], atol=2e-3)
+
+
+@pytest.mark.slow
+def test_a_fold_in_is_the_posterior_of_its_entries_in_each_sample(ratings: Any) -> None:
+    train = ratings.train
+    rows, columns, values = train.entries()
+    weights = np.random.default_rng(5).uniform(0.5, 2.0, values.size)
+    matrix = ObservedMatrix.from_entries(rows, columns, values, train.scale, weights=weights)
+    fitted = BayesianMF(epochs=30, latent_size=3, samples=4, device="cpu").fit(matrix)
+    encoder, entries = fitted.predictor_.encoder, fitted.entries_.column_entries(np.array([7]))
+    assert isinstance(encoder, SampleEncoder)
+    latent, (mean, deviation) = encoder.columns(entries)[0].astype(float), encoder.units
+    own, others = (
+        type(each)(*(array.astype(float) for array in each)) for each in (encoder.samples.columns, encoder.samples.rows)
+    )
+    at, n = entries.others, entries.others.size
+    weights = entries.extras.weights
+    assert weights is not None
+    found, noises, variances = [], [], []
+    for sample, alpha in enumerate(encoder.samples.alphas.astype(float)):
+        factors = others.draws[sample][at]
+        lines, targets = np.column_stack([factors[:, :-1], np.ones(n)]), (entries.values - mean) / deviation
+        targets = targets - factors[:, -1]
+        counted = weights * others.reliabilities[sample][at]
+        # The prior mean is shrunk to the average column as if by 5 entries, then to the centre of all as if by 20.
+        prior = own.means[sample] + (n * own.weights[sample][at].sum(0) / np.sqrt(n) + 5 * own.averages[sample]) / (
+            n + 5
+        )
+        prior = prior + 20 / (n + 20) * own.centres[sample]
+        covariance = np.linalg.inv(alpha * lines.T @ (counted[:, None] * lines) + own.precisions[sample])
+        found.append(covariance @ (alpha * lines.T @ (counted * targets) + own.precisions[sample] @ prior))
+        variances.append(np.trace(covariance @ others.moments[sample]))
+        errors = counted @ np.square(targets - lines @ found[-1]) + counted.sum() * variances[-1]
+        noises.append((20 + alpha * errors) / (20 + weights.sum()))
+    np.testing.assert_allclose(latent[:-N_BESIDE], np.array(found)[:, :-1].ravel(), atol=2e-4)
+    np.testing.assert_allclose(latent[-6], deviation * np.mean(found, axis=0)[-1], atol=2e-4)
+    spreads = deviation * np.sqrt(np.mean(variances)), np.sqrt(np.mean(noises))
+    np.testing.assert_allclose(latent[-2:], spreads, rtol=1e-3)
+
+
+def test_new_labels_have_the_usual_reliability(model: BayesianMF) -> None:
+    encoder = model.predictor_.encoder
+    assert isinstance(encoder, SampleEncoder)
+    samples, every = encoder.samples.rows, np.arange(encoder.samples.columns.draws.shape[1])
+    aligned = align_samples(samples, np.array([-1, 0, 5]), every, n_old=every.size, features=None)
+    np.testing.assert_array_equal(aligned.reliabilities[:, 1:], samples.reliabilities[:, [0, 5]])
+    assert np.all(aligned.reliabilities[:, 0] == 1.0) and not aligned.draws[:, 0].any()
 
 
 @pytest.mark.slow
