@@ -298,6 +298,9 @@ class BayesianMF(Model):
     posterior mean of its factors given its entries and features, in each kept sample. Settings are keyword arguments,
     see `BayesianMFSettings`.
 
+    `predict` returns the posterior mean, clipped to the scale. `predict_distribution` is calibrated on its own, so that
+    each level is as frequent as among held-out entries, and its mean may differ from `predict`.
+
     Validation entries calibrate the distributions. Without validation entries, `fit` holds out 5 % of the entries for
     the first part of the chain, and samples given all entries afterwards.
 
