@@ -29,6 +29,14 @@ def test_histories_need_no_values(client: Any) -> None:
     assert [each["expected"] for each in best] == sorted((each["expected"] for each in best), reverse=True)
 
 
+def test_unknown_rows_get_popular_columns_and_their_shares(client: Any) -> None:
+    clicks = make_clicks()
+    shares = dict(zip(clicks.column_labels.tolist(), (clicks.column_counts / clicks.shape[0]).tolist(), strict=True))
+    best = client.post("/v1/recommend", json={"row": "nobody", "n": 3, "fallback": "popular"}).json()["best"]
+    assert [each["expected"] for each in best] == sorted(shares.values(), reverse=True)[:3]
+    assert all(each["expected"] == shares[each["column"]] for each in best)
+
+
 def test_a_list_of_different_columns(client: Any) -> None:
     asked = {"row": "u0", "n": 4}
     plain, varied = (client.post("/v1/recommend", json=asked | more).json()["best"] for more in ({}, {"rerank": "mmr"}))
