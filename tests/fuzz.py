@@ -18,6 +18,7 @@ import os
 import re
 import resource
 import shutil
+import sqlite3
 import sys
 import tempfile
 import time
@@ -27,6 +28,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -487,6 +489,65 @@ def use_kinds(_: Any, target: Path) -> None:
     read_kinds(find_file(target))
 
 
+def make_database(folder: Path) -> Any:
+    from deepmf.models.als import ALS
+    from deepmf.serve.changes import Entry
+    from deepmf.serve.database import open_database
+
+    model, database = ALS(epochs=1, latent_size=2).fit(some_matrix()), open_database(str(folder / "entries.sqlite"))
+    columns = model.column_labels_.tolist()
+    with database.begin_write() as transaction:
+        transaction.lock()
+        transaction.write_changes(
+            {("ann", column): Entry(float(model.scale_.low)) for column in columns[:4]},
+            set(),
+            {("row", "ann")},
+            features={("row", "ann"): {"age": 1}},
+            dismissals={"ann": frozenset(columns[5:7])},
+        )
+    database.close()
+    return model, folder / "entries.sqlite"
+
+
+def change_database(made: Any, target: Path, dice: Dice) -> None:
+    content = made[1].read_bytes()
+    if dice.integers(3) == 0:
+        target.write_bytes(damaged(content, dice))
+        return
+    target.write_bytes(content)
+    with closing(sqlite3.connect(target)) as connection, connection:
+        tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
+        table = pick(dice, tables)[0]
+        names = [line[1] for line in connection.execute(f"PRAGMA table_info({table})")]
+        odd = [
+            None,
+            -1,
+            0,
+            2**62,
+            2**63 - 1,
+            4_000_000_000,
+            1e308,
+            -1.5,
+            "x",
+            "",
+            b"",
+            b"ix",
+            b"s\xff",
+            b"{",
+            b"[]",
+            b"[" * 5000,
+        ]
+        with suppress(sqlite3.Error):  # a value that the table refuses
+            connection.execute(f"UPDATE {table} SET {pick(dice, names)} = ?", [odd[dice.integers(len(odd))]])
+
+
+def use_database(made: Any, target: Path) -> None:
+    from deepmf.serve.database import open_database
+    from deepmf.serve.service import Service
+
+    Service(made[0], open_database(str(target))).close()
+
+
 KINDS = {
     "model file": Kind(make_models, change_model, use_model),
     "model folder": Kind(make_folders, change_folder, use_folder),
@@ -501,6 +562,7 @@ KINDS = {
     "features": Kind(make_features, change_file, use_features),
     "keys": Kind(make_keys, change_file, use_keys),
     "kinds": Kind(make_kinds, change_file, use_kinds),
+    "database": Kind(make_database, change_database, use_database),
 }
 
 
@@ -606,9 +668,11 @@ def main() -> int:
     all_wrong: list[str] = []
     for kind in given.kinds.split(","):
         numbers = range(given.first, given.first + given.variants)
+        start = time.monotonic()
         counts, wrong = fuzz(kind, numbers, seconds=given.seconds)
+        seconds = time.monotonic() - start
         told = ", ".join(f"{count:,} {what}" for what, count in counts.most_common())
-        print(f"{kind}: {counts.total():,} variants: {told}", flush=True)  # noqa: T201
+        print(f"{kind}: {counts.total():,} variants in {seconds:,.0f} s: {told}", flush=True)  # noqa: T201
         all_wrong += wrong
     print("\n".join(all_wrong))  # noqa: T201
     return 1 if all_wrong else 0

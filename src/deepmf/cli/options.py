@@ -135,8 +135,8 @@ Ratings = Annotated[
     Path,
     typer.Argument(
         metavar="RATINGS",
-        help="Entries: csv, tsv, parquet, jsonl, xlsx, MovieLens .dat, .npz, .npy, also .gz and .zst; a store of pack; "
-        "- for csv on standard input.",
+        help="Entries: csv, tsv, parquet, jsonl (a JSON object in each line), xlsx, MovieLens .dat, .npz, .npy, "
+        "also .gz and .zst; a store of pack; - for csv on standard input.",
     ),
 ]
 
@@ -379,7 +379,7 @@ RowFeatures = Annotated[
     typer.Option(
         "--row-features",
         metavar="FILE",
-        help="Features of rows: csv, tsv, parquet or jsonl with a line per row.",
+        help="Features of rows: csv, tsv, parquet, jsonl or xlsx with a line per row.",
         rich_help_panel=BESIDE,
     ),
 ]
