@@ -1,5 +1,6 @@
 """The service by itself: what fails is told to those it concerns, and leaves everything as it was."""
 
+import os
 import socket
 import sqlite3
 import threading
@@ -19,14 +20,14 @@ from tests.serve.conftest import StartClient
 from tests.waiting import wait_until
 
 from deepmf.datasets import generate
-from deepmf.errors import BadSetting, TrainingDiverged, UnreadableFile
+from deepmf.errors import BadModelFile, BadSetting, FileAbsent, TrainingDiverged, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.loading import load
 from deepmf.recommend.neighbours import WANTED_RECALL
-from deepmf.serve import service as service_module
+from deepmf.serve import model_files, service as service_module
 from deepmf.serve.app import create_app
 from deepmf.serve.changes import read_entries
 from deepmf.serve.database import EntryDatabase, encode_id, open_database
@@ -281,8 +282,8 @@ def test_a_file_that_is_replaced_while_it_is_loaded_is_known_by_its_own_digest(
             other.save(path)
         return model
 
-    monkeypatch.setattr(service_module, "load", load_slowly)
-    loaded = service_module.load_with_digest(path)
+    monkeypatch.setattr(model_files, "load", load_slowly)
+    loaded = model_files.load_with_digest(path)
     assert loaded.digest == compute_model_digest(path)
     assert loaded.model.settings == other.settings
 
@@ -423,3 +424,32 @@ def test_a_model_of_the_same_data_is_accepted(
         service = Service(model, open_database(str(tmp_path / "intervals.sqlite")), digest=str(number))
         service._perform_writes([EntryWrite("row", "Wilma", "put", ((film, 5.0),))])
         service.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["model.safetensors", "shards.model"])
+def test_a_damaged_model_file_is_replaced_by_the_model_that_was_served_last(
+    start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix, name: str, caplog: Any
+) -> None:
+    path, copy = tmp_path / name, tmp_path / "copy"
+    als.save(path)
+    with pytest.raises(FileAbsent):
+        model_files.load_or_fall_back(tmp_path / "absent", copy)
+    digest = compute_model_digest(path)
+    client = start_client(service={"source": path, "digest": digest, "copy": copy})
+    assert model_files.load_with_digest(copy).digest == digest
+    newer = ALS(latent_size=2, seed=1).fit(ratings)
+    newer.save(path)
+    assert client.post("/v1/model").json()["version"]["model"] == 2
+    for file in path.iterdir() if path.is_dir() else [path]:
+        os.truncate(file, file.stat().st_size // 2)
+    found = model_files.load_or_fall_back(path, copy)
+    assert (type(found.model), found.model.settings) == (ALS, newer.settings)
+    assert "damaged" in caplog.records[-1].getMessage() and caplog.records[-1].levelname == "WARNING"
+    again = start_client(found.model, service={"source": path, "digest": found.digest, "copy": copy})
+    assert again.get("/v1/model").json()["version"]["model"] == 2
+    assert model_files.load_with_digest(copy).digest == found.digest  # not replaced by the damaged file
+    for file in copy.iterdir() if copy.is_dir() else [copy]:
+        os.truncate(file, 10)
+    with pytest.raises(BadModelFile, match=name):
+        model_files.load_or_fall_back(path, copy)

@@ -19,7 +19,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from deepmf.errors import BadSetting, DeepMFWarning, MissingDependency, UnknownLabel, UserError
 from deepmf.models.base import Model
 from deepmf.models.fold_in import FoldedRows
-from deepmf.models.loading import load
 from deepmf.scoring.predictor import Predictor
 from deepmf.serve.batcher import Batcher
 from deepmf.serve.changes import FeatureValues
@@ -28,6 +27,7 @@ from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import explain_unknown
 from deepmf.serve.kinds import Kinds, check_kinds
 from deepmf.serve.metrics import ServiceMetrics
+from deepmf.serve.model_files import identify_file, keep_copy, load_with_digest
 from deepmf.serve.queries import ColumnIndex, History, Projection, check_history, fold_in
 from deepmf.serve.schemas import MAX_ENTRIES, HistoryEntry
 from deepmf.serve.snapshot import Snapshot, catch_up, check_replacement, replay
@@ -98,6 +98,8 @@ class Service:
         The digest of that file.
     kinds
         Kinds of feedback.
+    copy
+        Where to keep a copy of the model that is served; None for nowhere.
     force
         Whether to start with a model that knows hardly any label in the database.
     """
@@ -111,6 +113,7 @@ class Service:
         digest: str = "in memory",
         limits: ServiceLimits | None = None,
         kinds: Kinds | None = None,
+        copy: Path | None = None,
         force: bool = False,
     ) -> None:
         self.kinds: Kinds = kinds or {}
@@ -120,7 +123,7 @@ class Service:
         self.start_time = time.monotonic()
         self._database = database
         self.source = source
-        self._digest = digest
+        self._digest, self._copy = digest, copy
         self._write_lock, self._load_lock = threading.Lock(), threading.Lock()
         self._index: ColumnIndex | None = None
         self._projection: tuple[int, Projection] | None = None
@@ -129,6 +132,7 @@ class Service:
         try:
             check_kinds(self.kinds, model)
             self._publish(self._start(Snapshot.from_model(model), digest, force=force))
+            self._keep_copy()
         except BaseException:
             database.close()
             raise
@@ -197,6 +201,7 @@ class Service:
                 with self._write_lock:
                     self._publish(self._register(snapshot, digest))
                 self._digest = digest
+                self._keep_copy()
             return self.current
 
     def close(self) -> None:
@@ -257,6 +262,10 @@ class Service:
             version = transaction.register_model(digest, snapshot.base.scale_)
             return catch_up(replace(snapshot, model_version=version), transaction)
 
+    def _keep_copy(self) -> None:
+        if self.source is not None and self._copy is not None:
+            keep_copy(self.source, self._digest, self._copy)
+
     def _publish(self, snapshot: Snapshot) -> None:
         self.current = snapshot
         self.metrics.set_versions(snapshot)
@@ -296,7 +305,7 @@ class Service:
         """Load the file that another worker was told to load: once, and again when the file changes."""
         if self.source is None or version == self.current.model_version:
             return
-        followed = version, *_identify_file(self.source)
+        followed = version, *identify_file(self.source)
         if followed == self._last_followed:
             return
         try:
@@ -358,27 +367,6 @@ class _Pruner:
             with self._database.begin_write() as transaction:
                 transaction.prune(version)
             self._pruned, self._is_erased = version, False
-
-
-class LoadedModel(NamedTuple):
-    """A model, and the digest of the file or folder that it was loaded from."""
-
-    model: Model
-    digest: str
-
-
-def load_with_digest(path: Path) -> LoadedModel:
-    """Load a model and the digest of the same file, even if the file is replaced meanwhile."""
-    while True:
-        before = _identify_file(path) if path.exists() else None  # `load` reports a missing file
-        loaded = LoadedModel(load(path), compute_model_digest(path))
-        if _identify_file(path) == before:
-            return loaded
-
-
-def _identify_file(path: Path) -> tuple[int, ...]:
-    status = path.stat()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _fold_in_histories(
