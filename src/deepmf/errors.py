@@ -34,8 +34,11 @@ DeepMFWarning (UserWarning)
 """
 
 import difflib
+import sys
+import warnings
 from collections.abc import Iterable
 from numbers import Integral
+from types import FrameType
 from typing import NamedTuple, Self
 
 
@@ -189,6 +192,15 @@ class GuessedColumns(DeepMFWarning):
 
 class ConstantValues(DeepMFWarning):
     """All entries are equal: every prediction will be that value."""
+
+
+def warn(message: str, category: type[DeepMFWarning] = DeepMFWarning) -> None:
+    """Give a warning that points to the line outside deepmf which led to it."""
+    frame: FrameType | None = sys._getframe(1)
+    level, passed = 2, ("deepmf", "functools", "contextlib")
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in passed:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def check_count(name: str, given: object, *, least: int = 1) -> None:

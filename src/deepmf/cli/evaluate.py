@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -22,7 +21,7 @@ from deepmf.cli.inputs import (
 )
 from deepmf.cli.model_file import load_model
 from deepmf.cli.output import check_writable, say, show_json, show_table
-from deepmf.errors import BadSetting, DeepMFWarning
+from deepmf.errors import BadSetting, warn
 
 if TYPE_CHECKING:
     from deepmf.evaluation.areas import AreaErrors
@@ -113,7 +112,7 @@ def evaluate(
     n_seen = count_seen(fitted, entries)
     if n_seen:
         message = f"the model has seen {n_seen} of the {entries.n_entries} test entries, so the errors are too small"
-        warnings.warn(message, DeepMFWarning, stacklevel=1)
+        warn(message)
     if report is not None:
         from deepmf.report.page import write_report
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from deepmf.cli import options
 from deepmf.cli.inputs import locate_errors, name_file, open_input
 from deepmf.cli.output import say
-from deepmf.errors import BadFeatures, BadSetting, DeepMFWarning
+from deepmf.errors import BadFeatures, BadSetting, warn
 from deepmf.models.registry import MODELS, model_class
 
 if TYPE_CHECKING:
@@ -213,11 +212,9 @@ def convert_feature_labels(features: Features, labels: Labels, path: Path) -> Fe
     whole = np.flatnonzero([is_whole(label) for label in own.tolist()])
     if not whole.size:
         return features
-    warnings.warn(
+    warn(
         f"{name_file(path)}: {own.size - whole.size:,} of {own.size:,} ids are not whole numbers, unlike those of the "
-        f"{labels.axis}s, and are left out",
-        DeepMFWarning,
-        stacklevel=1,
+        f"{labels.axis}s, and are left out"
     )
     return features.take(whole).relabel([int(label) for label in own[whole].tolist()])
 

@@ -23,13 +23,13 @@ from deepmf.errors import (
     BadEntries,
     BadSetting,
     ConstantValues,
-    DeepMFWarning,
     DuplicateEntries,
     Hint,
     OffScale,
     UnknownLabel,
     UnreadableFile,
     UserError,
+    warn,
 )
 
 if TYPE_CHECKING:
@@ -444,7 +444,7 @@ class UnknownCounts:
     def warn(self, path: Path, problem: str, outcome: str) -> None:
         """Warn in one line: the file, the problem with these rows and columns, and the outcome for their pairs."""
         message = f"{name_file(path)}: {problem} {self}; {self.n_pairs:,} of {self.n_all:,} {outcome}"
-        warnings.warn(message, DeepMFWarning, stacklevel=1)
+        warn(message)
 
     def __str__(self) -> str:
         counts = {"row": self.n_rows, "column": self.n_columns}
@@ -527,7 +527,7 @@ def _report_unknown(unknown: list[Any], n_all: int, source: str) -> None:
         raise UnknownLabel(f"{source}: the model knows none of the {len(unknown)} columns: {shown}")
     if unknown:
         message = f"{source}: the model does not know {len(unknown)} of the columns, which are left out: {shown}"
-        warnings.warn(message, DeepMFWarning, stacklevel=1)
+        warn(message)
 
 
 def _parse_value(text: Any, column: Any, source: str, model: Model) -> float:

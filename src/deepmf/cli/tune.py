@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -17,7 +16,7 @@ from deepmf.cli.inputs import InputOptions
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.settings import check_effort, format_value, gather_settings, parse_scale
 from deepmf.cli.validation import split_validation
-from deepmf.errors import BadSetting, DeepMFWarning, TrainingInterrupted
+from deepmf.errors import BadSetting, TrainingInterrupted, warn
 from deepmf.models.registry import model_class
 
 if TYPE_CHECKING:
@@ -150,7 +149,7 @@ def _run_trials(study: Study, n_trials: int, *, epochs: int | None) -> bool:
                 study.run(number + 1, callbacks=callbacks)
         except KeyboardInterrupt:
             message = f"interrupted in trial {number + 1} of {n_trials}; run the command again to continue"
-            warnings.warn(message, TrainingInterrupted, stacklevel=1)
+            warn(message, TrainingInterrupted)
             return True
     return False
 
@@ -237,9 +236,7 @@ def _draw_importances(summary: dict[str, Any], path: Path, *, title: str) -> Non
         save_svg(ax, path, title=f"{title}: {shares}")
         return
     completed = summary["trials"] - summary["pruned"] - summary["diverged"]
-    warnings.warn(
+    warn(
         f"{path} is not drawn: importances need at least {FEWEST_FOR_IMPORTANCE} completed trials with "
-        f"different errors; there are {completed} completed trials",
-        DeepMFWarning,
-        stacklevel=1,
+        f"different errors; there are {completed} completed trials"
     )

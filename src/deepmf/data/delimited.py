@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import mmap
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deepmf.data.source import ZSTD, check_path, prepare_text, translate_polars_errors
-from deepmf.errors import BadEntries, BadSetting, DeepMFWarning, Hint, UnreadableFile
+from deepmf.errors import BadEntries, BadSetting, Hint, UnreadableFile, warn
 from deepmf.files import ESCAPES, import_polars
 
 if TYPE_CHECKING:
@@ -221,11 +220,7 @@ def parse_ids(ids: pl.Series) -> pl.Series:
     if numbers.null_count() > ids.null_count() or not are_canonical(numbers, int(texts.str.len_bytes().sum())):
         return ids
     if are_floats:
-        warnings.warn(
-            f"ids such as {known[0]!r} in {ids.name or 'a file'!r} are read as whole numbers",
-            DeepMFWarning,
-            stacklevel=2,
-        )
+        warn(f"ids such as {known[0]!r} in {ids.name or 'a file'!r} are read as whole numbers")
     return numbers
 
 

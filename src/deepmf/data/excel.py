@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
 
 from deepmf.data.source import ALWAYS_ALLOWED, MOST_EXPANSION, check_expansion, summarise
-from deepmf.errors import DeepMFWarning, MissingDependency, UnreadableFile
+from deepmf.errors import MissingDependency, UnreadableFile, warn
 from deepmf.files import import_polars
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def read_excel(path: Path) -> pl.DataFrame:
         raise UnreadableFile(f"{path} is not a whole Excel file ({summarise(error)})") from error
     if len(sheets) > 1:
         message = f"{path}: of its {len(sheets)} sheets, the first is read ({unescape(sheets[0])!r})"
-        warnings.warn(message, DeepMFWarning, stacklevel=1)
+        warn(message)
     return frame
 
 

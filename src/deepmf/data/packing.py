@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +16,7 @@ from deepmf.data.label_codes import CodedLabels, LabelCodes, SortedLabels
 from deepmf.data.layout import EITHER, NameOrPosition
 from deepmf.data.read import ReadOptions, keep_complete_lines, read_entry_file, read_matrix
 from deepmf.data.source import check_path, is_folder, translate_polars_errors
-from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, GuessedColumns, UnreadableFile
+from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, GuessedColumns, UnreadableFile, warn
 from deepmf.files import Progress, check_absent, import_polars, temporary_folder, write_folder_atomically
 from deepmf.matrix.arrays import FloatArray, IndexArray, find_codes
 from deepmf.matrix.column_roles import DETECT, ValueColumn
@@ -112,7 +111,7 @@ def pack(
     )
     for file in pack_files(files, path, options):
         if file.is_uncertain:
-            warnings.warn(f"{file.path}: {file.guess}; {NAME_COLUMNS}", GuessedColumns, stacklevel=2)
+            warn(f"{file.path}: {file.guess}; {NAME_COLUMNS}", GuessedColumns)
     return read_matrix(path)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import reprlib
-import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from deepmf.data.source import (
     summarise,
     translate_polars_errors,
 )
-from deepmf.errors import BadEntries, BadSetting, DeepMFWarning, GuessedColumns, Hint, OffScale, UnreadableFile
+from deepmf.errors import BadEntries, BadSetting, GuessedColumns, Hint, OffScale, UnreadableFile, warn
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import iterate_pieces
 from deepmf.matrix.column_roles import DETECT, ValueColumn, assign_roles, check_roles
@@ -136,7 +135,7 @@ def read_matrix(
     )
     read = read_entry_file(path, options)
     if read.is_uncertain:
-        warnings.warn(f"{path}: {read.guess}; {NAME_COLUMNS}", GuessedColumns, stacklevel=2)
+        warn(f"{path}: {read.guess}; {NAME_COLUMNS}", GuessedColumns)
     return read.matrix
 
 
@@ -272,11 +271,9 @@ def _warn_of_counts(path: Path, values: npt.NDArray[Any]) -> None:
         return
     middle = float(np.median(values))
     if high >= _MANY_TIMES * middle:
-        warnings.warn(
+        warn(
             f"{path}: the values look like counts: the largest is {high:,.0f}, half of them are at most {middle:,.0f}; "
-            "count= (--count on the command line) reads them as interactions",
-            DeepMFWarning,
-            stacklevel=3,
+            "count= (--count on the command line) reads them as interactions"
         )
 
 

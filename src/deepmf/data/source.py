@@ -5,14 +5,13 @@ from __future__ import annotations
 import codecs
 import gzip
 import stat
-import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from deepmf.errors import BadSetting, DeepMFWarning, FileAbsent, Hint, UnreadableFile
+from deepmf.errors import BadSetting, FileAbsent, Hint, UnreadableFile, warn
 from deepmf.files import import_polars
 
 # A file of a few kB can expand to more than any memory holds. A file beyond both bounds is refused.
@@ -157,11 +156,7 @@ def _decode_windows_1252(path: Path) -> bytes:
         text = "\0"
     if n_right > n_wrong or any(ord(character) < 32 and character not in "\t\r\n\f" for character in set(text)):
         raise UnreadableFile(f"{path} is not UTF-8 text", hint=ENCODING_HINT)
-    warnings.warn(
-        f"{path} is not UTF-8 text, and is read as Windows-1252 (set the encoding to change this)",
-        DeepMFWarning,
-        stacklevel=2,
-    )
+    warn(f"{path} is not UTF-8 text, and is read as Windows-1252 (set the encoding to change this)")
     return text.encode()
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, Hint, MissingDependency
+from deepmf.errors import BadSetting, CannotSave, Hint, MissingDependency, warn
 from deepmf.files import check_parts, write_parts
 from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.labels import AS_TEXT, Labels, find_stored_kind
@@ -449,11 +449,9 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
     _make_parents(place)
     check_parts(place, is_part=is_part)
     if model.entries_.row_features is not None or model.entries_.column_features is not None:
-        warnings.warn(
+        warn(
             "rows.onnx and columns.onnx read entries alone: what features say is in the latents of known rows and "
-            "columns",
-            DeepMFWarning,
-            stacklevel=2,
+            "columns"
         )
     latents = {"row_latents": model.predictor_.rows, "column_latents": model.predictor_.columns}
     whole = _build_graph(parts, *model.entries_.train.shape)
@@ -499,11 +497,7 @@ def make_relevance(model: Model, outputs: Sequence[str]) -> RelevanceModule | No
     if presence is None or (model.gives_distribution and model.support_.size == 1):
         return None
     if not isinstance(presence.model, Ease):
-        warnings.warn(
-            f"relevance.onnx is left out: the presence part is {presence.kind}, and only ease is exported",
-            DeepMFWarning,
-            stacklevel=4,
-        )
+        warn(f"relevance.onnx is left out: the presence part is {presence.kind}, and only ease is exported")
         return None
     scored = next(name for name in ("probabilities", "scores", "predictions") if name in outputs)
     return RelevanceModule(model, presence, scored).eval()

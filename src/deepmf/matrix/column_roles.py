@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, DeepMFWarning, Hint
+from deepmf.errors import BadEntries, BadSetting, Hint, warn
 
 
 class Detect(Enum):
@@ -278,11 +277,9 @@ def detect_time(names: Sequence[str], taken: Collection[str], content: Content) 
     if not content.has_names or len(found) != 1:
         return {}
     if found[0] in content.unread:
-        warnings.warn(
+        warn(
             f"the dates in {found[0]!r} are not read: {content.unread[found[0]]!r} is not as 2024-12-31, and day and "
-            "month may be either way round",
-            DeepMFWarning,
-            stacklevel=2,
+            "month may be either way round"
         )
         return {}
     return {"time": found[0]}

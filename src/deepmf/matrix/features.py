@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import reprlib
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadFeatures, DeepMFWarning
+from deepmf.errors import BadEntries, BadFeatures, warn
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.feature_encoding import (
     ENCODINGS_OF_KINDS,
@@ -30,9 +29,6 @@ from deepmf.matrix.feature_encoding import (
     read_values,
 )
 from deepmf.matrix.labels import Labels, build_label_array
-
-# Stack level of a warning from the encoding: the user's call of `fit`.
-_FIT_LEVEL = 9
 
 
 class Features:
@@ -206,7 +202,7 @@ class Features:
         if not np.any(missing) and all(each == first for each in values):
             doubt = f"the feature {name!r} is always {first} and has no effect"
         if doubt is not None:
-            warnings.warn(doubt, DeepMFWarning, stacklevel=_FIT_LEVEL)
+            warn(doubt)
         return encoding
 
 

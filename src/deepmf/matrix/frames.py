@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadFeatures, DeepMFWarning, Hint, MissingDependency
+from deepmf.errors import BadEntries, BadFeatures, Hint, MissingDependency, warn
 from deepmf.files import import_polars
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import IndexArray
@@ -303,11 +302,9 @@ def warn_of_codes(array: npt.NDArray[np.float64]) -> None:
         low, high = others.min(), others.max()
         if is_far(code, others):
             share = np.count_nonzero(are_coded) / known.size
-            warnings.warn(
+            warn(
                 f"{share:.1%} of the values are {code:g}, and all others lie between {low:g} and {high:g}; if {code:g} "
-                "stands for a missing value, leave these cells empty",
-                DeepMFWarning,
-                stacklevel=3,
+                "stands for a missing value, leave these cells empty"
             )
 
 

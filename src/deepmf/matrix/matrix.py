@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import zipfile
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.errors import BadEntries, BadSetting, GuessedColumns
+from deepmf.errors import BadEntries, BadSetting, GuessedColumns, warn
 from deepmf.files import write_atomically, write_csv, write_tsv
 from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
 from deepmf.matrix.column_roles import COUNT, DETECT, ValueColumn
@@ -332,7 +331,7 @@ class ObservedMatrix:
             frame, row=row, column=column, value=value, count=count, time=time, weight=weight, missing=missing
         )
         if entries.guess is not None:
-            warnings.warn(f"{entries.guess}; {NAME_COLUMNS}", GuessedColumns, stacklevel=2)
+            warn(f"{entries.guess}; {NAME_COLUMNS}", GuessedColumns)
         return cls.from_positions(
             entries.rows,
             entries.columns,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, ConstantValues, OffScale
+from deepmf.errors import BadEntries, BadSetting, ConstantValues, OffScale, warn
 from deepmf.matrix.arrays import FloatArray
 
 if TYPE_CHECKING:
@@ -146,12 +145,11 @@ class Scale:
         if levels is None:
             return cls.infer_interval(array)
         if levels.size == 1:
-            warnings.warn(
+            warn(
                 f"all entries have the value {levels[0]:g}: every prediction will be {levels[0]:g} unless a wider "
                 "scale is given; if they only say that an entry exists, read them as interactions "
                 "(value=None in Python, --no-values on the command line)",
                 ConstantValues,
-                stacklevel=2,
             )
         return cls(levels)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -10,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, Hint, MeansOffLevels, OffScale
+from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, Hint, MeansOffLevels, OffScale, warn
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, merge_extras
@@ -257,11 +256,10 @@ def round_to_levels(means: FloatArray, scale: Scale) -> tuple[FloatArray, int]:
 def warn_moved(n_moved: int, scale: Scale) -> None:
     """Warn that means of repeated entries were moved to the nearest level."""
     if n_moved:
-        warnings.warn(
+        warn(
             f"{format_quantity(n_moved, 'mean')} of repeated entries between the levels of the scale {scale}; "
             "the nearest level is used",
             MeansOffLevels,
-            stacklevel=3,
         )
 
 

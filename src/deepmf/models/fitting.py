@@ -18,13 +18,13 @@ from deepmf.errors import (
     BadFeatures,
     BadModelFile,
     BadSetting,
-    DeepMFWarning,
     GuessedColumns,
     NotBetterThanMeans,
     NothingObserved,
     TrainingDiverged,
     TrainingInterrupted,
     UnknownLabel,
+    warn,
 )
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import IndexArray, iterate_pieces
@@ -50,9 +50,6 @@ Conflicts = Literal["error", "replace"]
 # The smallest and the largest number of held-out entries: fewer are too noisy to choose by, more change no choice.
 _FEWEST, _MOST = 20, 50_000
 
-# From the warning to the caller of `fit`: split_validation, _make_warm_task, _learn, fit, the caller.
-_TO_FIT = 5
-
 
 def split_validation(
     train: ObservedMatrix, *, seed: int, one_in: int = 20, most: int = _MOST, start: WarmStart | None = None
@@ -77,11 +74,9 @@ def split_validation(
         if unseen.size // 2 >= _FEWEST:
             eligible, n_held_out = unseen, min(n_held_out, unseen.size // 2)
         else:
-            warnings.warn(
+            warn(
                 f"{unseen.size} of {train.n_entries} entries are new to start_from, too few to choose the best epoch "
-                "by: it may have been trained on those that are held out; pass validation entries that it has not seen",
-                DeepMFWarning,
-                stacklevel=_TO_FIT,
+                "by: it may have been trained on those that are held out; pass validation entries that it has not seen"
             )
     chosen = np.zeros(train.n_entries, dtype=bool)
     chosen[np.random.default_rng(seed).choice(eligible, n_held_out, replace=False)] = True
@@ -105,7 +100,7 @@ def keep_known(train: ObservedMatrix, validation: Any) -> ObservedMatrix:
         if n_unknown == n_all:
             row, column, _ = (each[0] for each in validation.entries())
             raise UnknownLabel(f"{message}, such as row {row!r}, column {column!r}; at least one is needed")
-        warnings.warn(f"{message}; they are left out", DeepMFWarning, stacklevel=3)
+        warn(f"{message}; they are left out")
     return known
 
 
@@ -121,9 +116,7 @@ def warn_of_constant_times(train: ObservedMatrix, settings: Settings) -> None:
         return
     dates = train.times[train.times != NO_TIME]
     if dates.min() == dates.max():
-        warnings.warn(
-            f"all entries have the time {format_time(dates[0])}, so times teach nothing", DeepMFWarning, stacklevel=3
-        )
+        warn(f"all entries have the time {format_time(dates[0])}, so times teach nothing")
 
 
 def check_trainable(train: Any) -> None:
@@ -217,11 +210,10 @@ def warn_of_nothing(seen: EntryStore, axis: Literal["row", "column"], positions:
         labels = (seen.rows if axis == "row" else seen.columns)[empty[:3]].tolist()
         other = "columns" if axis == "row" else "rows"
         shown = ", ".join(map(repr, labels)) + (", ..." if empty.size > 3 else "")
-        warnings.warn(
+        warn(
             f"{format_quantity(empty.size, axis)} without an entry over the trained {other} ({shown}), "
             "predicted from an empty description",
             NothingObserved,
-            stacklevel=3,
         )
 
 
@@ -368,14 +360,13 @@ def report_ending(history: History, settings: Any) -> None:
         )
     if history.stopped == "interrupted":
         error = "" if history.best_error is None else f"; the validation RMSE is {history.best_error:.4f}"
-        warnings.warn(f"training was interrupted in epoch {epoch}{error}", TrainingInterrupted, stacklevel=3)
+        warn(f"training was interrupted in epoch {epoch}{error}", TrainingInterrupted)
     if history.stopped in ("epochs", "patience") and _is_no_better(history):
         named = ", ".join(name for name in _TO_TRY if hasattr(settings, name))
-        warnings.warn(
+        warn(
             f"the validation RMSE of {history.best_error:.4f} is not below that of the means, "
             f"{history.means_error:.4f}: try other settings ({named}) or another model",
             NotBetterThanMeans,
-            stacklevel=3,
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
-from deepmf.errors import BadEntries, BadFeatures, BadSetting, NothingObserved, OffScale
+from deepmf.errors import BadEntries, BadFeatures, BadSetting, NothingObserved, OffScale, warn
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
@@ -242,7 +241,7 @@ def fold_in_column(
     observed = _read_histories(entries.rows, entries.scale, [history], encoded, of="column")
     observed = observed._replace(extras=weigh_new(observed.extras, half_life, entries.train.extras))
     inputs = observed.below(entries.train.shape[0])  # as in an extension, a column is encoded from trained rows alone
-    _warn_of_nothing(inputs, "column", "rows", stacklevel=4)
+    _warn_of_nothing(inputs, "column", "rows")
     return FoldedColumns(entries, predictor.with_columns(inputs), observed, single=True, rankers=rankers)
 
 
@@ -261,18 +260,17 @@ def fold_in_matrix(
 def _fold_in_rows(rankers: Rankers, predictor: Predictor, observed: AxisEntries, *, single: bool) -> FoldedRows:
     entries = rankers.entries
     inputs = observed.below(entries.train.shape[1])  # as in an extension, a row is encoded from trained columns alone
-    _warn_of_nothing(inputs, "row", "columns", stacklevel=6)
+    _warn_of_nothing(inputs, "row", "columns")
     return FoldedRows(entries, predictor.with_rows(inputs), observed, single=single, rankers=rankers)
 
 
-def _warn_of_nothing(inputs: AxisEntries, axis: str, others: str, *, stacklevel: int) -> None:
+def _warn_of_nothing(inputs: AxisEntries, axis: str, others: str) -> None:
     n_empty = int(np.count_nonzero(inputs.are_empty))
     if n_empty:
-        warnings.warn(
+        warn(
             f"{format_quantity(n_empty, axis)} without an entry over the trained {others}, "
             "predicted from an empty description",
             NothingObserved,
-            stacklevel=stacklevel,
         )
 
 

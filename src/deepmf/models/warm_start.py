@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -16,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from deepmf.errors import BadEntries, BadSetting, DeepMFWarning
+from deepmf.errors import BadEntries, BadSetting, warn
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures
@@ -170,11 +169,9 @@ class WarmStart:
         unseen = self.are_unseen(validation.rows, validation.columns)
         n_trained = np.count_nonzero(~unseen)
         if n_trained:
-            warnings.warn(
+            warn(
                 f"{n_trained} of {unseen.size} validation entries are training entries of start_from: "
-                "the validation error is too low, and the best epoch may be another",
-                DeepMFWarning,
-                stacklevel=4,
+                "the validation error is too low, and the best epoch may be another"
             )
 
     def are_unseen(self, row_at: IndexArray, column_at: IndexArray) -> npt.NDArray[np.bool_]:

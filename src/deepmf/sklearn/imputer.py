@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,7 @@ from sklearn.utils import _safe_indexing, check_array, check_random_state
 from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.validation import _check_feature_names_in, _num_samples, check_is_fitted, validate_data
 
-from deepmf.errors import BadEntries, BadSetting, DeepMFWarning, NothingObserved
+from deepmf.errors import BadEntries, BadSetting, NothingObserved, warn
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.extras import check_weights
@@ -413,11 +412,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(m, bool) or not isinstance(m, int | np.integer) or m < 1:
             raise BadSetting(f"m must be a whole number of at least 1; got {m!r}")
         if self._completer is not None and self._draws is None:
-            warnings.warn(
+            warn(
                 f"cells are drawn one by one from a single fit, because the table has feature columns or more than "
-                f"{MOST_COLUMNS} columns: pooled intervals will be too narrow; model='bayesian' draws them together",
-                DeepMFWarning,
-                stacklevel=2,
+                f"{MOST_COLUMNS} columns: pooled intervals will be too narrow; model='bayesian' draws them together"
             )
         table = self._read(X, reset=False)
         streams = np.random.SeedSequence(seed).spawn(int(m))
@@ -659,11 +656,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _warn_of_width(self, candidates: tuple[str, ...]) -> None:
         if "gaussian" in self.left_out_:
-            warnings.warn(
+            warn(
                 f"the table has {self._known.size} columns (a category is one), so model='auto' chooses from "
-                f"{', '.join(candidates)} alone; model='gaussian' takes longer, and may predict better",
-                DeepMFWarning,
-                stacklevel=3,
+                f"{', '.join(candidates)} alone; model='gaussian' takes longer, and may predict better"
             )
 
     def _warn_of_codes(self, entries: TableEntries) -> None:
@@ -674,31 +669,26 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 others = values[values != code]
                 nines = set(f"{abs(code):g}") == {"9"} and abs(code) > 9
                 if nines and 0 < others.size < values.size - 1 and is_far(code, others):
-                    warnings.warn(
+                    warn(
                         f"{values.size - others.size} values of column {self._labels[column]!r} are {code:g}, and all "
                         f"others lie between {others.min():g} and {others.max():g}; if {code:g} stands for a missing "
-                        "value, say so by missing_values",
-                        DeepMFWarning,
-                        stacklevel=3,
+                        "value, say so by missing_values"
                     )
 
     def _warn_of_dates(self, columns: FeatureColumns) -> None:
         if columns.dates.size:
             names = columns.names[columns.dates].tolist()
-            warnings.warn(
+            warn(
                 f"columns of dates are returned as they are: {', '.join(map(repr, names))}; feature_columns={names!r} "
-                "uses them to predict the others",
-                DeepMFWarning,
-                stacklevel=5,
+                "uses them to predict the others"
             )
 
     def _warn_of_empty_columns(self) -> None:
         empty = np.delete(self._names, self._kept).tolist()
         if empty and not self.keep_empty_features:
             shown = ", ".join(map(repr, empty[:3])) + (", ..." if len(empty) > 3 else "")
-            warnings.warn(
+            warn(
                 f"left out {format_quantity(len(empty), 'column')} without any entry ({shown}); "
                 "keep_empty_features=True keeps them",
                 NothingObserved,
-                stacklevel=3,
             )

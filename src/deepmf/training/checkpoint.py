@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from deepmf.errors import BadModelFile, BadSetting, CannotSave, DeepMFWarning, check_count
+from deepmf.errors import BadModelFile, BadSetting, CannotSave, check_count, warn
 from deepmf.files import flush_folder, temporary_folder
 from deepmf.nn.parallel import Division
 from deepmf.nn.ranks import find_ranks, report_lost_ranks
@@ -54,7 +54,7 @@ class Checkpoint:
             except CannotSave as error:
                 if str(error) not in warned:
                     warned.add(str(error))
-                    warnings.warn(f"{error}; training continues without this checkpoint", DeepMFWarning, stacklevel=2)
+                    warn(f"{error}; training continues without this checkpoint")
 
         return loop.run(keep=keep, keep_every=every)
 
@@ -110,7 +110,7 @@ def remove_checkpoint(path: Path) -> None:
         else:
             path.unlink(missing_ok=True)
     except OSError as error:
-        warnings.warn(f"the checkpoint {path} could not be removed ({error.strerror})", DeepMFWarning, stacklevel=2)
+        warn(f"the checkpoint {path} could not be removed ({error.strerror})")
 
 
 def find_states(path: Path) -> dict[int, Path]:

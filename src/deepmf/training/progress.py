@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 import time
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,7 +13,7 @@ from datetime import timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, MissingDependency
+from deepmf.errors import BadSetting, CannotSave, MissingDependency, warn
 from deepmf.formatting import format_duration
 
 if TYPE_CHECKING:  # this module stays light: commands that train nothing show progress without waiting for torch
@@ -336,7 +335,7 @@ def tensorboard_log(folder: str | os.PathLike[str]) -> Iterator[Callback]:
         except OSError as error:  # a full disk must not stop training
             broken = True
             message = f"{os.fspath(folder)} could not be written ({error.strerror}); training continues without a log"
-            warnings.warn(message, DeepMFWarning, stacklevel=2)
+            warn(message)
 
     try:
         yield log
