@@ -139,7 +139,6 @@ def check_absent(path: str | os.PathLike[str]) -> None:
 
 
 def _resolve(path: str | os.PathLike[str]) -> Path:
-    """Return a path with its links followed."""
     try:
         return Path(os.path.realpath(path))
     except (OSError, ValueError) as error:  # ValueError: a null character

@@ -334,7 +334,6 @@ def score_lists(hits: npt.NDArray[np.bool_], n_relevant: npt.NDArray[np.integer]
 
 
 def _score_ranked_lists(relevant: npt.ArrayLike, predictions: npt.ArrayLike, n: int) -> ListScores:
-    """Return the scores of the lists that have a relevant item."""
     check_count("n", n)
     flags, predicted = _check_lists(relevant=relevant, predictions=predictions)
     _check_none((flags != 0) & (flags != 1), flags, "relevant", "give booleans, as in relevant=values >= 4")
@@ -459,7 +458,6 @@ def _check_none(
     *,
     error: type[BadEntries] = BadEntries,
 ) -> None:
-    """Raise an error with the first bad value, its place in the array, and the rule."""
     if np.any(bad):
         first = np.unravel_index(np.argmax(bad), array.shape)
         where = ", ".join(str(position) for position in first)

@@ -681,7 +681,6 @@ def plot_comparison(
 def _draw_horizontal_bars(
     ax: Axes, names: Sequence[str], numbers: Sequence[float], write: Callable[[float], str], x_label: str
 ) -> None:
-    """Draw a horizontal bar for each name, from the top, with its number at the end."""
     drawn = ax.barh(range(len(names)), numbers, 0.72)
     ax.bar_label(drawn, [write(number) for number in numbers], padding=4, color=_INK)
     for bar, name, number in zip(drawn, names, numbers, strict=True):

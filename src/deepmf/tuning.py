@@ -281,7 +281,6 @@ def _check_metric(
 
 
 def _drop_fixed(space: Space, defaults: Mapping[str, Any], fixed: Mapping[str, Any], model: str) -> Space:
-    """Return the dimensions of a space whose settings are not fixed."""
     for name in space:
         if name not in defaults:
             raise BadSetting(f"{model!r} has no setting {name!r} to tune; {suggest_name(name, defaults)}")

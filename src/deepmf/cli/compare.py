@@ -173,7 +173,6 @@ def _tell_time(n_models: int, show: Progress) -> Progress:
 
 
 def _build_models(names: str, assignments: Iterable[str] | None, *, seed: int, device: str | None) -> dict[str, Model]:
-    """Return an unfitted model for each name, with its settings."""
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     if not wanted or len(set(wanted)) < len(wanted):
         raise BadSetting(f"--models takes different names, such as means,als,dmf-o; got {names!r}")

@@ -119,7 +119,6 @@ def _list_entries(found: Explanation) -> Iterable[tuple[Any, Any, float, float]]
 
 
 def _format_entry(line: tuple[Any, Any, float, float]) -> tuple[Any, Any, float, float]:
-    """Return an entry as a line of a table."""
     label, name, value, effect = line
     return label, name, int(value) if value.is_integer() else value, effect
 

@@ -110,7 +110,6 @@ class FeatureFiles:
         return MatrixFeatures(*found)
 
     def _read_file(self, path: Path, name: str, encoding: str | None, *, has_names: bool) -> tuple[Features, str]:
-        """Return the features of a file, and the name of its id column."""
         from deepmf.data.features import read_feature_file
 
         with open_input(path) as file:

@@ -195,7 +195,6 @@ def _explain_unfit(series: pl.Series) -> str | None:
 
 
 def _split_names(frame: pl.DataFrame, text: str | None, option: str) -> list[str]:
-    """Return the columns of a table that an option names."""
     from deepmf.errors import suggest_name
 
     names = [] if text is None else [name.strip() for name in text.split(",")]

@@ -155,7 +155,6 @@ def _run_trials(study: Study, n_trials: int, *, epochs: int | None) -> bool:
 
 
 def _list_given(group: InputOptions | TrainingFeatureFiles) -> dict[str, Any]:
-    """Return the options of a group that were given, by name."""
     values = ((field, getattr(group, field.name)) for field in fields(group))
     return {field.name.replace("_", "-"): value for field, value in values if value != field.default}
 

@@ -182,7 +182,6 @@ class _Texts:
         return found
 
     def collect(self) -> pl.Series:
-        """Return the texts in the order of their numbers."""
         polars = import_polars()
         empty = polars.DataFrame(schema={"code": polars.UInt32, "text": polars.String})
         found: pl.DataFrame = polars.concat([empty, *self._found]).sort("code")

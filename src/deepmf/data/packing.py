@@ -253,7 +253,6 @@ class _StoreBuilder:
             self._form = form
 
     def _check(self, batch: EntryBatch, scale: Scale | None) -> None:
-        """Refuse a value that is not finite, or not on the scale."""
         low, high = batch.values.min(), batch.values.max()
         is_bad = ~(np.abs(batch.values) <= LARGEST) if not (low >= -LARGEST and high <= LARGEST) else None
         if is_bad is None and scale is not None:

@@ -188,7 +188,6 @@ def _predict_entries(
 
 
 def _list_level_metrics(model: Model) -> tuple[str, ...]:
-    """Return the metrics for which a model predicts different levels."""
     if model.scale_.levels is None:
         return ()
     return ("rmse", "mae") if model.gives_distribution else ("rmse",)

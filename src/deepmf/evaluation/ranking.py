@@ -342,11 +342,9 @@ class _Pairs:
 
     @property
     def rows(self) -> IndexArray:
-        """The rows that have a relevant pair, sorted."""
         return np.unique(self.row_of)
 
     def take(self, which: npt.NDArray[np.bool_]) -> _Pairs:
-        """Return some of the pairs."""
         return _Pairs(self.row_of[which], self.column_of[which], self.n_columns, self.n_without, self.tested)
 
     def draw(self, most_rows: int | None, *, seed: int) -> _Pairs:
@@ -358,7 +356,6 @@ class _Pairs:
 
 
 def _find_pairs(seen: EntryStore, test: ObservedMatrix, level: float | None) -> _Pairs:
-    """Return the relevant test pairs that the model has not seen."""
     row_of = seen.rows.find(test.row_labels)[test.entry_rows].astype(np.int64)
     column_of = seen.columns.find(test.column_labels)[test.by_row.columns].astype(np.int64)
     is_new = np.isnan(seen.values_at(row_of, column_of))
@@ -375,7 +372,6 @@ def _find_pairs(seen: EntryStore, test: ObservedMatrix, level: float | None) -> 
 
 
 def _score_areas(lists: _Lists, pairs: _Pairs, overall: dict[str, RankingScores]) -> dict[str, AreaRanking]:
-    """Return the scores in each area that has relevant pairs."""
     n_rows, n_trained = lists.seen.train.shape
     codes = compute_area_codes(pairs.row_of >= n_rows, pairs.column_of >= n_trained)
     areas = {}

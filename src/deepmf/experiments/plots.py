@@ -265,5 +265,4 @@ def _group_by_recipe(table: str, records: Sequence[Record]) -> list[tuple[Recipe
 
 
 def _list_first_splits(table: str, records: Sequence[Record]) -> list[tuple[Recipe, Record]]:
-    """Return the first split's record of each recipe, in the table's order."""
     return [(recipe, own[0]) for recipe, own in _group_by_recipe(table, records)]

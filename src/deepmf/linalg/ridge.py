@@ -237,7 +237,6 @@ def _group_rows(
 
 
 def _batch_groups(groups: Iterator[Group], rows_at_a_time: int) -> Iterator[Batch]:
-    """Yield batches of groups with at least some rows."""
     batch: list[Group] = []
     for group in groups:
         batch.append(group)

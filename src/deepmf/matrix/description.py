@@ -71,7 +71,6 @@ class Description:
 
     @property
     def _value_name(self) -> str:
-        """Name of the numbers of the entries."""
         return "counts" if self.scale.is_interactions else "values"
 
     def _repr_html_(self) -> str:

@@ -98,7 +98,6 @@ class AddedEntries:
 
     @classmethod
     def _in_order(cls, rows: IndexArray, columns: IndexArray, values: FloatArray, extras: Extras) -> AddedEntries:
-        """Return entries that are in row order already."""
         added = cls.__new__(cls)
         added.rows, added.columns, added.values, added.extras = rows, columns, values, extras
         return added
@@ -293,7 +292,6 @@ class EntryStore:
     def _with_entries(
         self, new: ObservedMatrix, rows: Labels, columns: Labels, conflicts: str, *, has_features: bool
     ) -> ExtendedStore:
-        """Return a store with more labels and new entries."""
         _check_scale(self.scale, new)
         rows, columns = rows.join(new.rows), columns.join(new.columns)
         row_of = rows.positions(new.row_labels)[new.entry_rows].astype(np.int64)
@@ -334,7 +332,6 @@ class EntryStore:
         return replace(self, rows=rows, columns=columns, added=None if nothing else added, dropped=dropped)
 
     def _put(self, rows: Labels, columns: Labels, new: PlacedEntries) -> EntryStore:
-        """Return a store with entries that are new or have new values."""
         places = self.train_places(new.rows, new.columns)
         trained = places >= 0
         as_trained = np.zeros(places.size, dtype=bool)
@@ -531,7 +528,6 @@ def _check_dropped(train: ObservedMatrix, dropped: npt.NDArray[Any]) -> None:
 
 
 def _set_features(known: AxisFeatures | None, new: Features | None, labels: Labels) -> _ChangedFeatures:
-    """Return the features of an axis with new features of some labels, and the positions of these labels."""
     if new is None:
         return _ChangedFeatures(known, NOTHING)
     if known is None:
@@ -684,7 +680,6 @@ def _train_places(store: EntryStore, plan: ForgetPlan) -> IndexArray:
 
 
 def _are_leaving(added: AddedEntries, plan: ForgetPlan, n_columns: int) -> npt.NDArray[np.bool_]:
-    """Return whether each added entry is to be forgotten."""
     leaving = np.isin(added.rows, plan.rows) | np.isin(added.columns, plan.columns)
     if plan.pairs[0].size:
         leaving |= np.isin(added.rows * n_columns + added.columns, plan.pairs[0] * n_columns + plan.pairs[1])

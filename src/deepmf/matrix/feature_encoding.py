@@ -187,7 +187,6 @@ def _to_date(item: Any) -> Any:
 
 
 def _to_categories(item: Any) -> tuple[str, ...] | None:
-    """Return the distinct categories of a list."""
     if _is_missing(item):
         return None
     if isinstance(item, str):

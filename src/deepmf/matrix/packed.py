@@ -291,7 +291,6 @@ class _Opening:
         self._states = {name: self._check_state(name) for name in self.manifest.parts}
 
     def map_parts(self) -> MatrixParts:
-        """Return the parts of a matrix, memory-mapped."""
         manifest = self.manifest
         n_entries = manifest.n_entries
         by_row = ByRow(

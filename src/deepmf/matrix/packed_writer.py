@@ -243,7 +243,6 @@ class _Parts:
         return self._files[name]
 
     def write(self, name: str, array: npt.NDArray[Any]) -> None:
-        """Write a part at once."""
         self.add_file(name, array.dtype).append(array)
 
     def finish(
@@ -272,7 +271,6 @@ class _Parts:
         ).write(self._folder)
 
     def close(self) -> None:
-        """Close all files."""
         for file in self._files.values():
             file.close()
 

@@ -472,7 +472,6 @@ def _make_table(factors: LatentArray) -> LatentArray:
 
 
 def _gather(table: LatentArray, positions: npt.NDArray[np.int32], buffer: LatentArray) -> LatentArray:
-    """Return lines of a table, in the memory of a buffer."""
     lines = buffer[: positions.size].reshape(*positions.shape, -1)
     return table.take(positions, axis=0, out=lines, mode="clip")  # "raise" would write to a copy first
 

@@ -649,7 +649,6 @@ class Model(Estimator):
     # Internals.
 
     def _with_state(self, fitted: Fitted) -> Self:
-        """Return a copy with another state."""
         model = copy.copy(self)
         model._fitted = fitted
         return model
@@ -693,7 +692,6 @@ class Model(Estimator):
         )
 
     def _find_value_pairs(self, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown) -> LabelPairs:
-        """Return the positions of pairs of labels whose values can be predicted."""
         check_has_values(self.scale_)
         return find_pairs(self.entries_, rows, columns, unknown)
 

@@ -240,7 +240,6 @@ class Estimator(ABC):
     # The methods that a model class may define.
 
     def _make_warm_task(self, entries: EntryStore, validation: ValidationEntries | None, start: WarmStart) -> Any:
-        """Return the task of a warm start."""
         task = self._make_task(entries, validation)
         self._begin_from(task, start)
         return task
@@ -262,12 +261,10 @@ class Estimator(ABC):
         return f"{epochs} epochs"
 
     def _estimate_share_after(self, train: ObservedMatrix) -> float:
-        """Estimate the time after the epochs as a share of their time."""
         return 0.0
 
     @property
     def _on_gpu(self) -> bool:
-        """Whether the model is trained on a GPU."""
         return False
 
     def _predict_means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
@@ -438,7 +435,6 @@ class Estimator(ABC):
                 self.settings, self.chosen_, _ = before
 
     def _plan_epochs(self, train: ObservedMatrix, *, warm: bool) -> FitPlan | None:
-        """Return the plan of a fit with these settings."""
         settings = self.settings
         if not isinstance(settings, LoopSettings) or not train.has_values:
             return None

@@ -294,7 +294,6 @@ def _encode_features(
 def _read_histories(
     others: Labels, scale: Scale, histories: Sequence[History], features: FeatureVectors | None, *, of: str
 ) -> AxisEntries:
-    """Return the entries of some histories by position on the other axis, with features."""
     have_features = np.zeros(len(histories), dtype=bool) if features is None else features.are_known
     position_parts, value_parts, extra_parts, counts = [], [], [], []
     for (labels, given_values, *given_times), has_features in zip(histories, have_features.tolist(), strict=True):

@@ -63,11 +63,9 @@ class _InteractionEncoder(Encoder):
     """The presence part reads entries itself."""
 
     def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        """Return a latent of zero for each row."""
         return np.zeros((entries.starts.size - 1, 1), dtype=np.float32)
 
     def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
-        """Return a latent of zero for each column."""
         return np.zeros((entries.starts.size - 1, 1), dtype=np.float32)
 
 
@@ -79,15 +77,12 @@ class _InteractionReadout(Readout):
         return np.ones(scores.shape)
 
     def values(self, scores: npt.NDArray[Any]) -> FloatArray:
-        """Refuse."""
         raise BadSetting(_NO_VALUES)
 
     def levels(self, scores: npt.NDArray[Any]) -> FloatArray:
-        """Refuse."""
         raise BadSetting(_NO_VALUES)
 
     def distribution(self, products: npt.NDArray[Any], row_fields: LatentArray) -> PredictiveDistribution:
-        """Refuse."""
         raise BadSetting(_NO_VALUES)
 
 

@@ -115,7 +115,6 @@ class FactorModel(Model):
         return self._wrap_solver(task.solver, entries=entries)
 
     def _wrap_solver(self, solver: Any, *, entries: EntryStore) -> Predictor:
-        """Return the predictor with a solver's current factors."""
         rows, columns = (Latents(table.astype(np.float32)) for table in solver.latents())
         encoder, readout = self._make_encoder(solver, entries), self._make_readout(solver, entries.scale)
         return Predictor(rows, columns, encoder, readout, self.n_beside)

@@ -112,7 +112,6 @@ def _compare(products: Tensor, below_rows: Tensor, below_columns: Tensor | None)
 
 
 def _select(numbers: Tensor, rate: float) -> Tensor:
-    """Select hashes at a rate, by some of their bits."""
     return (numbers & 0xFFF0) < 0xFFF0 * rate
 
 

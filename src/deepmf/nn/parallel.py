@@ -172,7 +172,6 @@ class TableShard(SparseLinear):
         return self._ranks.sum_to_shares(sums.float())
 
     def _select_own_lines(self, batch: Batch) -> Batch:
-        """Return a batch with the inputs of this rank, numbered as the lines of its table."""
         n_inputs, n_channels = self._division
         own = self._ranks.find_lines(n_inputs)
         if not isinstance(batch, SparseBatch):
@@ -215,7 +214,6 @@ class RankedBatchNorm(nn.BatchNorm1d):
 
     @torch.no_grad()
     def _update_running(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
-        """Update the running statistics by a batch."""
         running_mean, running_variance, counter = self.running_mean, self.running_var, self.num_batches_tracked
         assert running_mean is not None and running_variance is not None and counter is not None
         assert self.momentum is not None

@@ -130,7 +130,6 @@ class ColumnChoice:
 
     @cached_property
     def _order(self) -> tuple[IndexArray, IndexArray]:
-        """The places in the order of their columns, and these columns."""
         assert self.among is not None
         order = np.argsort(self.among)
         return order, self.among[order]
@@ -172,7 +171,6 @@ def _match_features(entries: EntryStore, where: Mapping[str, Any]) -> npt.NDArra
 
 
 def _choose_all_but(n_columns: int, barred: IndexArray, include_observed: bool) -> ColumnChoice:
-    """Return all columns but the barred ones."""
     if n_columns - barred.size > _LARGE_SHARE * n_columns:
         return ColumnChoice(n_columns, barred=barred, include_observed=include_observed)
     return ColumnChoice(n_columns, np.delete(np.arange(n_columns), barred), include_observed=include_observed)

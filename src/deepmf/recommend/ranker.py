@@ -359,7 +359,6 @@ def check_rank_by(rank_by: Any) -> None:
 
 
 def _take(columns: Positions, some: IndexArray) -> IndexArray:
-    """Return some of the positions."""
     if isinstance(columns, slice):
         return np.asarray(some + columns.start)
     taken: IndexArray = columns[some]

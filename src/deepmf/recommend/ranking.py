@@ -248,7 +248,6 @@ def _rank_rows(
     reranker: Reranker | None,
     on_device: DeviceColumns | None = None,
 ) -> RankedRows:
-    """Rank columns for some rows."""
     n_best = min(n if reranker is None else reranker.count_candidates(n), choice.size)
     omitted = choice.omit(rows, observed)
     if on_device is None or n_best == 0:

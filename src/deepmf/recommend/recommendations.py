@@ -114,7 +114,6 @@ class Recommendations:
             yield self._build_frame(waiting)
 
     def _build_frame(self, parts: list[RankedRows]) -> Any:
-        """Return the frame of some ranked rows."""
         polars, schema, entries = import_polars(), self.schema, self.entries
         best = join_ranked(parts)
         line_of, place = np.nonzero(~np.isnan(best.values))

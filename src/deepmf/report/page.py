@@ -125,7 +125,6 @@ def _summarise(found: Findings) -> str:
 
 
 def _list_cautions(found: Findings) -> list[str]:
-    """Return the cautions that apply to all numbers of the page."""
     cautions, n_entries = [], found.test.n_entries + found.n_unknown
     if found.n_unknown:
         cautions.append(_describe_unknown(found))

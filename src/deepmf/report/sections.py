@@ -110,7 +110,6 @@ def _describe_dropped(number: int) -> str:
 
 
 def _describe_scale(scale: Scale) -> str:
-    """Return a scale in a few words."""
     if scale.levels is None or len(str(scale)) <= 60:
         return str(scale)
     return f"on {scale.levels.size} levels from {scale.low:g} to {scale.high:g}"
@@ -131,7 +130,6 @@ def _list_facts(part: ObservedMatrix) -> list[str]:
 
 
 def _plot_values(train: ObservedMatrix, test: ObservedMatrix) -> Figure:
-    """Plot the distribution of values in the training and the test entries."""
     names, edges = _name_groups(train.scale, test)
     shares = {name: _compute_shares(train.scale, part, edges) for name, part in (("training", train), ("test", test))}
     lines = [[name, *(format_percent(share[at]) for share in shares.values())] for at, name in enumerate(names)]
@@ -731,7 +729,6 @@ def make_settings_section(found: Findings) -> Section:
 
 
 def _format_setting(value: Any) -> str:
-    """Return the value of a setting as text."""
     if isinstance(value, list | tuple):
         return ", ".join(_format_setting(item) for item in value)
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

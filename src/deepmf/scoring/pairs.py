@@ -193,7 +193,6 @@ class Fallback:
 
     @cached_property
     def _effects(self) -> tuple[FloatArray, FloatArray]:
-        """The effects of all columns, and of all rows."""
         mean = self.seen.train.mean
         entries = self.seen.column_entries(np.arange(len(self.seen.columns)))
         of_columns = compute_effects(entries, entries.values - mean, SHRINKAGE)

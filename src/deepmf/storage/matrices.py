@@ -135,7 +135,6 @@ def _read_text_labels(prefix: str, tensors: Tensors, kind: TextKind) -> npt.NDAr
 
 
 def _read_label(text: str, kind: TextKind) -> Any:
-    """Return the label that a text encodes."""
     try:
         return kind.label(text)
     except ValueError as error:

@@ -330,7 +330,6 @@ def _check_path(path: str | os.PathLike[str]) -> Path:
 
 
 def _find_header(file: Path, texts: dict[str, str] | None) -> dict[str, Any]:
-    """Return the header in the metadata of a safetensors file."""
     if texts is None or _KEY not in texts:
         raise BadModelFile(f"{file} is a safetensors file, but not one of deepmf")
     return parse_header(file, texts[_KEY])

@@ -151,7 +151,6 @@ def _cut_into_shards(tensors: Mapping[str, npt.NDArray[Any]], shard_bytes: int) 
 
 
 def _read_manifest(folder: Path) -> tuple[dict[str, Any], list[Shard]]:
-    """Return the header in the manifest of a folder, and its shards."""
     file = folder / _MANIFEST
     if not folder.exists():
         raise FileAbsent(f"there is no folder {folder}")

@@ -478,7 +478,6 @@ class MatrixBlocks(BlockSource):
     def _find_observed(
         self, row_ids: Tensor, column_ids: Tensor, rows: Batch
     ) -> tuple[Tensor | BlockEntries, Tensor | None]:
-        """Return the entries of a block with these rows, and their weights."""
         if isinstance(rows, Tensor):
             tables = (self._target_table, self._weights)
             values, of_entries = (

@@ -254,7 +254,6 @@ class ShardedCheckpoint(Checkpoint):
         return torch.empty(shape, dtype=stored.properties.dtype)
 
     def _by_channel(self, name: str, tensor: Tensor) -> Tensor:
-        """Return a tensor in the shape that is stored."""
         division = self._find_division(name)
         return tensor if division is None else division.by_channel(tensor)
 

@@ -180,7 +180,6 @@ def list_curves(history: History) -> dict[str, Callable[[], Axes]]:
 
 
 def _read_record(plain: Any, epoch: int) -> EpochRecord:
-    """Return the stored record of an epoch."""
     _check_names(plain, EpochRecord, f"record of epoch {epoch}")
     if type(plain["epoch"]) is not int or plain["epoch"] != epoch:
         raise BadModelFile(f"the stored record of epoch {epoch} is numbered {_shorten(plain['epoch'])}")

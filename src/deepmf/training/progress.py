@@ -197,7 +197,6 @@ class _Bar(EpochDisplay):
         self._task = self._progress.add_task(self._title, total=None, epochs=epochs, state=state)
 
     def close(self) -> None:
-        """Remove the bar."""
         self._progress.stop()
 
     def _format_epochs(self, done: int) -> str:
@@ -257,19 +256,16 @@ class _Status:
         self._best = ""
 
     def update(self, record: EpochRecord, history: History) -> None:
-        """Take in an epoch."""
         self.n_epochs = record.epoch + 1
         self._error = record.validation_error if record.validation_error is not None else self._error
         if history.best_error is not None and history.best_epoch is not None:
             self._best = f"best {history.best_error:.4f} in epoch {history.best_epoch + 1}"
 
     def describe_epoch(self, record: EpochRecord) -> str:
-        """Describe an epoch in a few words."""
         error = "" if self._error is None else f"validation {self._error:.4f}"
         return ", ".join(filter(None, [f"loss {record.loss:.4f}", error, self._best]))
 
     def describe_stage(self, name: str) -> str:
-        """Describe a stage in a few words."""
         return ", ".join(filter(None, [name, self._best]))
 
 

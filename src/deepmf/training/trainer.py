@@ -331,7 +331,6 @@ class Trainer:
                 self._loss_sum += loss
 
     def _differentiate(self, evaluate: Evaluate) -> Tensor:
-        """Compute a loss and its gradients."""
         with self.runtime.autocast():
             loss = evaluate()
         loss.backward()  # type: ignore[no-untyped-call]

@@ -220,14 +220,12 @@ class OrdinalEncoder(NetworkEncoder):
         return to_numpy(refinement.refine_without_each(vectors, torch.from_numpy(left_out).to(self.device)))
 
     def _fill_linear_rows(self, latents: LatentArray, entries: AxisEntries) -> LatentArray:
-        """Return latents of rows with their linear fields set."""
         if self.linear is not None:
             fields = self.layout.linear
             latents[:, fields] = self.linear.encode_rows(entries, self.refinement_columns[:, fields], latents[:, -1])
         return latents
 
     def _fill_linear_columns(self, latents: LatentArray, entries: AxisEntries, rows: Latents) -> LatentArray:
-        """Return latents of columns with their linear fields set."""
         if self.linear is not None:
             fields = self.layout.linear
             latents[:, fields] = self.linear.encode_columns(entries, rows.base[:, fields], rows.base[:, -1])
@@ -383,7 +381,6 @@ def fit_linear(
 
 
 def _find_seen(source: MatrixBlocks, entries: EntryStore) -> EntryStore:
-    """Return the entries that the network was trained on."""
     if source.matrix is entries.train:
         return entries
     return EntryStore.of(source.matrix, entries.row_features, entries.column_features)

@@ -147,7 +147,6 @@ class OrdinalDMF(NetworkModel):
 
     @property
     def _direction_size(self) -> int:
-        """The size of the joined directions of all networks."""
         return self.settings.networks * self.settings.latent_size
 
     def _choose_settings(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:

@@ -132,7 +132,6 @@ def choose_landmarks(directions: Tensor, most: int, *, most_candidates: int = MO
 
 
 def _kernel(cosines: Tensor) -> Tensor:
-    """Return the kernel of two directions from their cosine."""
     return torch.stack([weight * (sharpness * (cosines - 1.0)).exp() for weight, sharpness in _KERNEL]).sum(0)
 
 
@@ -305,7 +304,6 @@ def column_side(network: OrdinalNetwork, landmarks: Landmarks, layout: LatentLay
         return _insert_landmarks(latents, landmarks.features(latents[:, layout.direction]) * trust[:, None], layout)
 
     def feature_sizes(latents: Tensor) -> Tensor:
-        """Return the size of each feature, in numbers of a row's latent."""
         sizes = latents.new_full((layout.factors.stop,), LANDMARK_STEP_SIZE)
         sizes[layout.direction] = 1.0 / network.head.scale
         return sizes
