@@ -46,7 +46,6 @@ ON_DEMAND = {
     "files.py": {"polars"},
     "plots.py": {"matplotlib"},
     "recommend/neighbours.py": {"faiss"},
-    "training/progress.py": {"rich"},
     "training/runtime.py": {"threadpoolctl"},
 }
 

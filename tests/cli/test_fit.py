@@ -243,7 +243,6 @@ def test_a_terminal_is_told_the_plan_once(
     run: Any, folder: Path, tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "is_terminal", lambda: True)
-    monkeypatch.setattr(progress, "find_spec", lambda _: None)  # a plain line
     code, out, err = run("fit", folder / "train.csv", "-o", tmp_path / "m", *tiny, "--set", "epochs=2")
     assert code == 0
     assert "fitting DMF to" not in out

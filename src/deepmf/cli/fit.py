@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -213,13 +213,13 @@ def _show_plan(
     model: Model, train: ObservedMatrix, start: Model | None, *, in_words: bool
 ) -> Iterator[Sequence[Callback]]:
     """Yield callbacks that print the plan and its estimated time; none on a terminal, where `fit` shows both."""
-    from deepmf.training.progress import is_terminal, show_plan
+    from deepmf.training.progress import PlanLine, is_terminal
 
     plan = model.plan(train, start_from=start) if in_words and not is_terminal() else None
     if plan is None or sys.stdout is None:
         yield ()
         return
-    with show_plan(plan, sys.stdout) as line:
+    with closing(PlanLine(plan, sys.stdout)) as line:
         yield (line,)
 
 

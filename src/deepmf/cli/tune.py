@@ -138,7 +138,7 @@ def tune(
 
 
 def _run_trials(study: Study, n_trials: int, *, epochs: int | None) -> bool:
-    """Run trials with a progress bar each; return whether Ctrl-C ended them."""
+    """Run trials with a line of progress each; return whether Ctrl-C ended them."""
     from deepmf.training.progress import show_epochs
 
     for number in range(len(study.trials), n_trials):

@@ -1,4 +1,4 @@
-"""The progress of a fit: its plan, a bar or a line of text on standard error, and a TensorBoard log."""
+"""The progress of a fit: its plan, a line of text on standard error, and a TensorBoard log."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import os
 import shutil
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from deepmf.errors import BadSetting, CannotSave, MissingDependency, warn
@@ -66,16 +64,6 @@ def _put(stream: TextIO, text: str) -> None:
         stream.flush()
 
 
-@contextmanager
-def show_plan(plan: FitPlan, stream: TextIO) -> Iterator[PlanLine]:
-    """Yield the line of a plan and end it, even if the fit fails."""
-    line = PlanLine(plan, stream)
-    try:
-        yield line
-    finally:
-        line.close()
-
-
 def describe_duration(seconds: float) -> str:
     """Describe an estimated duration, rounded as far as the estimate is good.
 
@@ -87,8 +75,6 @@ def describe_duration(seconds: float) -> str:
     step = 1 if seconds < 9.5 else 5 if seconds < 99.5 else 60 if seconds < 3570 else 600
     return f"about {format_duration(round(seconds / step) * step)}"
 
-
-_WIDE = 110  # columns of a terminal with room for a bar
 
 _REWRITE_SECONDS = 0.1  # between two updates of a line in place
 
@@ -107,20 +93,43 @@ def is_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-class EpochDisplay(ABC):
-    """Shows the progress of training: a callback for epochs, with a method for the stages that follow them."""
+class EpochDisplay:
+    """Shows the progress of training in a line: a callback for epochs, with a method for the stages that follow them.
 
-    @abstractmethod
+    The line of the plan, if there is one, comes first.
+    """
+
+    def __init__(self, title: str, n_epochs: int, plan: FitPlan | None, stream: TextIO) -> None:
+        self._plan = None if plan is None else PlanLine(plan, stream)
+        self._line = ProgressLine(stream, rewritten=is_terminal() or is_notebook())
+        self._title, self._n_epochs = title, n_epochs
+        self._error, self._best = "", ""
+
     def __call__(self, record: EpochRecord, history: History) -> None:
-        """Show an epoch."""
+        """Show an epoch: loss, last validation error, best error so far and time left."""
+        if record.validation_error is not None:
+            self._error = f"validation {record.validation_error:.4f}"
+        if history.best_error is not None and history.best_epoch is not None:
+            self._best = f"best {history.best_error:.4f} in epoch {history.best_epoch + 1}"
+        if self._plan is not None:
+            self._plan(record, history)
+            if not self._plan.is_complete:
+                return
+        left = timedelta(seconds=round((history.seconds or 0.0) / len(history) * (self._n_epochs - record.epoch - 1)))
+        epoch = f"epoch {record.epoch + 1} of {self._n_epochs}, {left} left, loss {record.loss:.4f}"
+        self._line.write(f"{self._title}: {', '.join(filter(None, [epoch, self._error, self._best]))}")
 
-    @abstractmethod
     def show_stage(self, name: str) -> None:
-        """Show a stage that follows the epochs."""
+        """Show a stage at once: it may take long."""
+        if self._plan is not None:
+            self._plan.close()  # a training restored at its end has run no epoch, and its plan gets no time
+        self._line.put(f"{self._title}: {', '.join(filter(None, [name, self._best]))}")
 
     def close(self) -> None:
-        """End the display."""
-        return
+        """End the line."""
+        if self._plan is not None:
+            self._plan.close()
+        self._line.close()
 
 
 @contextmanager
@@ -150,123 +159,11 @@ def show_epochs(
     if not wanted or n_epochs is None or sys.stderr is None or (ranks is not None and ranks.index):
         yield ()
         return
-    # In notebooks the bar of rich needs further packages.
-    kind = _Bar if is_terminal() and not is_notebook() and find_spec("rich") is not None else _Line
-    display: EpochDisplay = kind(title, n_epochs)
-    if plan is not None:
-        display = _AfterPlan(PlanLine(plan, sys.stderr), display)
+    display = EpochDisplay(title, n_epochs, plan, sys.stderr)
     try:
         yield (display,)
     finally:
         display.close()
-
-
-class _Bar(EpochDisplay):
-    """A bar of rich that disappears at the end."""
-
-    def __init__(self, title: str, n_epochs: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-        from rich.table import Column
-
-        console = Console(stderr=True)
-        columns = (
-            TextColumn("{task.description}"),
-            *([BarColumn(bar_width=20)] if console.width >= _WIDE else []),
-            TextColumn("{task.fields[epochs]}", style="progress.download"),
-            TimeRemainingColumn(),
-            # The only column that a narrow terminal cuts.
-            TextColumn("{task.fields[state]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
-        )
-        # A bar that stayed would repeat the summary below it.
-        self._progress = Progress(*columns, console=console, transient=True, expand=True)
-        self._title, self._n_epochs, self._status = title, n_epochs, _Status()
-        self._task = self._progress.add_task(title, total=n_epochs, epochs="", state="")
-
-    def __call__(self, record: EpochRecord, history: History) -> None:
-        self._status.update(record, history)
-        self._progress.start()  # not before: the line of the plan must end first
-        done, state = record.epoch + 1, self._status.describe_epoch(record)
-        self._progress.update(self._task, completed=done, epochs=self._format_epochs(done), state=state)
-
-    def show_stage(self, name: str) -> None:
-        """Show a stage by a bar without an end, because its length is unknown."""
-        self._progress.start()
-        self._progress.remove_task(self._task)
-        epochs, state = self._format_epochs(self._status.n_epochs), self._status.describe_stage(name)
-        self._task = self._progress.add_task(self._title, total=None, epochs=epochs, state=state)
-
-    def close(self) -> None:
-        self._progress.stop()
-
-    def _format_epochs(self, done: int) -> str:
-        return f"{done:{len(str(self._n_epochs))}}/{self._n_epochs}"
-
-
-class _Line(EpochDisplay):
-    """A line of plain text, without rich."""
-
-    def __init__(self, title: str, n_epochs: int) -> None:
-        self._line = ProgressLine(sys.stderr, rewritten=is_terminal() or is_notebook())
-        self._title, self._n_epochs, self._status = title, n_epochs, _Status()
-
-    def __call__(self, record: EpochRecord, history: History) -> None:
-        self._status.update(record, history)
-        left = timedelta(seconds=round((history.seconds or 0.0) / len(history) * (self._n_epochs - record.epoch - 1)))
-        epoch = f"epoch {record.epoch + 1} of {self._n_epochs}"
-        self._line.write(f"{self._title}: {epoch}, {left} left, {self._status.describe_epoch(record)}")
-
-    def show_stage(self, name: str) -> None:
-        """Show a stage at once: it may take long."""
-        self._line.put(f"{self._title}: {self._status.describe_stage(name)}")
-
-    def close(self) -> None:
-        """End the line with the last text."""
-        self._line.close()
-
-
-class _AfterPlan(EpochDisplay):
-    """A display that starts when the line of the plan is complete."""
-
-    def __init__(self, line: PlanLine, display: EpochDisplay) -> None:
-        self._line, self._display = line, display
-
-    def __call__(self, record: EpochRecord, history: History) -> None:
-        self._line(record, history)
-        if self._line.is_complete:
-            self._display(record, history)
-
-    def show_stage(self, name: str) -> None:
-        """Show a stage; a training restored at its end has run no epoch, and its plan gets no time."""
-        self._line.close()
-        self._display.show_stage(name)
-
-    def close(self) -> None:
-        """End the line and the display."""
-        self._line.close()
-        self._display.close()
-
-
-class _Status:
-    """The state of training in words: loss, last validation error and best error."""
-
-    def __init__(self) -> None:
-        self.n_epochs = 0
-        self._error: float | None = None
-        self._best = ""
-
-    def update(self, record: EpochRecord, history: History) -> None:
-        self.n_epochs = record.epoch + 1
-        self._error = record.validation_error if record.validation_error is not None else self._error
-        if history.best_error is not None and history.best_epoch is not None:
-            self._best = f"best {history.best_error:.4f} in epoch {history.best_epoch + 1}"
-
-    def describe_epoch(self, record: EpochRecord) -> str:
-        error = "" if self._error is None else f"validation {self._error:.4f}"
-        return ", ".join(filter(None, [f"loss {record.loss:.4f}", error, self._best]))
-
-    def describe_stage(self, name: str) -> str:
-        return ", ".join(filter(None, [name, self._best]))
 
 
 class ProgressLine:
