@@ -36,6 +36,7 @@ from deepmf.models.base import Model
 from deepmf.models.fitting import split_validation
 from deepmf.models.means import NO_WEIGHTS, FeatureRidge, FeatureWeights, compute_prior, load_feature_weights
 from deepmf.models.solver import Arrays, FactorModel, Solver
+from deepmf.models.traits import Recommends, UsesTimes
 from deepmf.scoring.latents import Latents, pair_products
 from deepmf.scoring.predictor import Encoder
 from deepmf.storage.model_file import Packed, Tensors
@@ -705,7 +706,7 @@ def _select_needed(entries: AxisEntries, others: LatentArray) -> tuple[AxisEntri
     return entries, others[used]
 
 
-class ALS(FactorModel):
+class ALS(Recommends, UsesTimes, FactorModel):
     """Mean + row effect + column effect + u_i'v_j by alternating least squares; covers all four areas.
 
     A new row is the ridge solution of its entries given the trained columns, a new column given the trained rows. A

@@ -569,7 +569,7 @@ class Model(Estimator):
         """
         drift, times = self._require_fitted().drift, None
         if at is not None:
-            if getattr(self.settings, "times", None) is None:
+            if not self._learns_times:
                 raise BadSetting(
                     f"this {type(self).__name__} was fitted without times and cannot answer for at={reprlib.repr(at)}",
                     hint=Hint("fit it with times='auto'", "fit it with --set times=auto"),

@@ -43,6 +43,7 @@ from deepmf.models.gibbs.prediction import (
     predict_held_out,
 )
 from deepmf.models.gibbs.prior import Prior
+from deepmf.models.traits import Recommends, UsesTimes
 from deepmf.models.warm_start import WarmStart
 from deepmf.nn.ranks import find_ranks
 from deepmf.scoring.pairs import Fallback, find_pairs
@@ -291,7 +292,7 @@ def choose_join(epochs: int, burn_share: float) -> int | None:
     return join_at if join_at >= 2 else None
 
 
-class BayesianMF(Model):
+class BayesianMF(Recommends, UsesTimes, Model):
     """Mean + row effect + column effect + u_i'v_j, averaged over samples of the posterior; covers all four areas.
 
     Predictions are distributions, which are narrower the more entries the row and the column have. A new row is the
@@ -399,6 +400,14 @@ class BayesianMF(Model):
             name: {"effective_size": compute_effective_size(each), "r_hat": compute_r_hat(each)}
             for name, each in series.items()
         }
+
+    @property
+    def _device(self) -> str:
+        return self.settings.device
+
+    @property
+    def _effort(self) -> str:
+        return self.settings.effort
 
     @property
     def _on_gpu(self) -> bool:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -25,11 +26,12 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS, Scale
 from deepmf.models.fitting import Fitting
 from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
+from deepmf.models.traits import Recommends, UsesTimes
 from deepmf.models.warm_start import TWO_BRANCHES, LineOf
 from deepmf.nn.branch import Branch, compute_inner_products, normalise_latents
 from deepmf.nn.inputs import Batch, FeatureBatch, SparseVectors, Vectors, apply_mask, take_features
 from deepmf.nn.masking import Masking, locate_inputs
-from deepmf.nn.ranks import SumOverRanks, keep_sums
+from deepmf.nn.ranks import SumOverRanks, find_ranks, keep_sums
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Predictor, Readout, unpack_latents
 from deepmf.storage.model_file import Tensors
@@ -221,7 +223,7 @@ class BranchEncoder(NetworkEncoder):
         return sparse_vectors(entries, self._encoding.encode(self._scale, entries.values))
 
 
-class DMF(NetworkModel):
+class DMF(Recommends, UsesTimes, NetworkModel):
     """Deep matrix factorization: the cosine of two latents, which branches compute from the entries of row and column.
 
     Settings are keyword arguments, see `DMFSettings`. A row or column without any entry is predicted from
@@ -240,6 +242,16 @@ class DMF(NetworkModel):
     takes_features: ClassVar[bool] = True
     takes_weights: ClassVar[bool] = True
     lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES
+
+    @property
+    def _hidden_sizes(self) -> tuple[int, ...]:
+        return self.settings.hidden_sizes
+
+    def _check_ranks(self, train: ObservedMatrix) -> None:
+        super()._check_ranks(train)
+        gamma = self.settings.gamma
+        if gamma and find_ranks() is not None:
+            raise BadSetting(f"gamma must be 0 where several processes fit a model together; got {gamma!r}")
 
     def _count_steps(self, train: ObservedMatrix) -> int:
         blocks = zip(train.shape, (self.settings.block_rows, self.settings.block_columns), strict=True)

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from deepmf.errors import BadEntries, BadSetting, Hint, NotFitted, TrainingDiverged
+from deepmf.errors import BadSetting, Hint, NotFitted, TrainingDiverged
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.axis_entries import PlacedEntries
 from deepmf.matrix.entries import EntryStore, weigh_by_age
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
@@ -26,6 +25,7 @@ from deepmf.metrics import rmse_error
 from deepmf.models.fitted import Fitted
 from deepmf.models.fitting import (
     Fitting,
+    Prepared,
     check_ranks,
     check_trainable,
     check_weighted,
@@ -39,19 +39,15 @@ from deepmf.models.fitting import (
     to_matrix,
     warn_of_constant_times,
 )
-from deepmf.models.interactions import InteractionPredictor
 from deepmf.recommend.presence import Presence
-from deepmf.recommend.presence_fit import choose_blending, fit_presence
-from deepmf.recommend.ranker import RankBy, choose_order
-from deepmf.recommend.recency import learn_recency
-from deepmf.scoring.drift import learn_drift, sample_places
+from deepmf.recommend.ranker import RankBy
 from deepmf.scoring.pairs import PredictedAreas
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Tensors
 from deepmf.training.history import Callback, History
 from deepmf.training.loop import Task, ValidationEntries
 from deepmf.training.progress import FitPlan, show_epochs
-from deepmf.training.runtime import Runtime, keep_numpy_to_one_thread, limit_threads
+from deepmf.training.runtime import keep_numpy_to_one_thread, limit_threads
 from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings
 
 if TYPE_CHECKING:  # imported by the methods that use it: most models are never warm-started
@@ -144,31 +140,15 @@ class Estimator(ABC):
         processes call `fit` with the same arguments and end with the same model. Only the first shows progress, and
         the checkpoint is a folder.
         """
-        name, train = type(self).__name__, to_matrix(train)
-        check_trainable(train)
-        check_weighted(name, train, able=self.takes_weights)
-        warn_of_constant_times(train, self.settings)
-        if validation is not None:
-            validation = keep_known(train, to_matrix(validation, train.scale))
-        row_features, row_names = take_names_from(row_features, row_names)
-        column_features, column_names = take_names_from(column_features, column_names)
-        if not train.has_values:
-            _refuse_for_interactions(start_from=start_from, row_features=row_features, column_features=column_features)
-            return self._fit_interactions(train, validation, row_names, column_names)
-        if isinstance(start_from, Estimator) and start_from.is_fitted and not start_from.scale_.is_bounded:
-            train = train if train.scale.is_bounded else train.with_scale(start_from.scale_)
-        given, train = train, weigh_by_age(train, self._half_life)
-        check_ranks(name, train, self.settings, able=self.fits_on_ranks)
-        aligned = ValidationEntries.of(train, validation)
-        entries = gather_entries(train, row_features, column_features, method=name, takes_features=self.takes_features)
-        if isinstance(start_from, Estimator) and start_from.is_fitted:
-            entries = replace(
-                entries, row_names=start_from.entries_.row_names, column_names=start_from.entries_.column_names
-            )
-        entries = entries.with_names(row_names, column_names)
-        chosen = self._with_choice(train, start_from)
+        prepared = self._prepare(
+            to_matrix(train), validation, (row_features, column_features), (row_names, column_names), start_from
+        )
+        entries, held_out = prepared.entries, prepared.held_out
+        if not entries.train.has_values:
+            return self._fit_interactions(prepared)
+        chosen = self._with_choice(entries.train, start_from)
         chosen._check_memory(entries)
-        start = None if start_from is None else chosen._check_start(start_from, entries, aligned)
+        start = None if start_from is None else chosen._check_start(start_from, entries, held_out)
         path = None if checkpoint is None else Path(checkpoint)
         with (
             remove_checkpoint_when_over(
@@ -176,16 +156,17 @@ class Estimator(ABC):
             ),
             self._use_settings_of(chosen),
         ):
-            plan = self._plan_epochs(train, warm=start is not None)
+            plan = self._plan_epochs(entries.train, warm=start is not None)
             epochs = None if plan is None else plan.epochs
-            with show_epochs(f"fitting {name}", epochs, progress, plan) as shown:
-                self._learn(entries, aligned, Fitting([*shown, *callbacks], path, checkpoint_every, start=start))
-            self._keep_given(given)
-            if aligned is not None and self.history_.best_error is not None:
-                self.history_.means_error = self._measure_means(aligned)
-            self._learn_drift(aligned, validation)
-            self._learn_presence(aligned)
-            self._add_featured_labels(row_features, column_features)
+            with show_epochs(f"fitting {type(self).__name__}", epochs, progress, plan) as shown:
+                fitted = self._learn(
+                    entries, held_out, Fitting([*shown, *callbacks], path, checkpoint_every, start=start)
+                )
+            if fitted is not None:
+                self._fitted = fitted
+                if held_out is not None and self.history_.best_error is not None:
+                    self.history_.means_error = self._measure_means(held_out)
+                self._fitted = self._add_featured_labels(self._fit_parts(fitted, prepared), prepared)
             report_ending(self.history_, self.settings)
         return self
 
@@ -271,12 +252,90 @@ class Estimator(ABC):
         """Return the fallback's mean for each pair of positions; -1 is an unknown row or column."""
         return self._require_fitted().fallback.means(rows, columns)
 
-    def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> None:
-        """Run the training loop, and set the history and the predictor."""
-        with limit_threads(getattr(self.settings, "device", "cpu")) as threads, keep_numpy_to_one_thread():
+    @property
+    def _device(self) -> str:
+        """The device to fit on, as in the setting `device`."""
+        return "cpu"
+
+    @property
+    def _effort(self) -> str | None:
+        return None
+
+    # The methods that a trait defines (`models/traits.py`).
+
+    @property
+    def _half_life(self) -> str | None:
+        """The age at which an entry counts half; None where age does not matter."""
+        return None
+
+    @property
+    def _learns_times(self) -> bool:
+        """Whether predictions and rankings may depend on the time they are for."""
+        return False
+
+    def _choose_parts(self, train: ObservedMatrix) -> dict[str, Any]:
+        """Return settings of the parts that suit a matrix."""
+        return {}
+
+    def _fit_parts(self, fitted: Fitted, prepared: Prepared) -> Fitted:
+        """Return the state of a model that has learned to predict with its other parts."""
+        return replace(fitted, given=prepared.given)
+
+    def _fit_interactions(self, prepared: Prepared) -> Self:
+        raise BadSetting(
+            f"{type(self).__name__} has no presence part, and interactions have no values to learn; fit ALS or "
+            "another model with presence='auto'"
+        )
+
+    def _choose_rank_by(self, presence: Presence | None) -> RankBy:
+        """Return the order in which columns are ranked unless another is asked for."""
+        return "value"
+
+    # Internals.
+
+    def _prepare(
+        self,
+        train: ObservedMatrix,
+        validation: ObservedMatrix | Any | None,
+        features: tuple[Features | None, Features | None],
+        names: tuple[GivenNames | None, GivenNames | None],
+        start_from: Estimator | None,
+    ) -> Prepared:
+        """Check the arguments of `fit`, and gather the entries to learn from."""
+        method = type(self).__name__
+        check_trainable(train)
+        check_weighted(method, train, able=self.takes_weights)
+        if self._learns_times or self._half_life is not None:
+            warn_of_constant_times(train)
+        if validation is not None:
+            validation = keep_known(train, to_matrix(validation, train.scale))
+        row_features, row_names = take_names_from(features[0], names[0])
+        column_features, column_names = take_names_from(features[1], names[1])
+        before = start_from if isinstance(start_from, Estimator) and start_from.is_fitted else None
+        if not train.has_values:
+            _refuse_for_interactions(start_from=start_from, row_features=row_features, column_features=column_features)
+        elif before is not None and not before.scale_.is_bounded and not train.scale.is_bounded:
+            train = train.with_scale(before.scale_)
+        weighted = weigh_by_age(train, self._half_life)
+        if train.has_values:
+            self._check_ranks(weighted)
+        held_out = ValidationEntries.of(weighted, validation)
+        entries = gather_entries(weighted, row_features, column_features, method=method, able=self.takes_features)
+        if before is not None:
+            entries = replace(entries, row_names=before.entries_.row_names, column_names=before.entries_.column_names)
+        entries = entries.with_names(row_names, column_names)
+        given = None if weighted is train else replace(entries, train=train)
+        return Prepared(entries, held_out, validation, given, row_features, column_features)
+
+    def _check_ranks(self, train: ObservedMatrix) -> None:
+        check_ranks(type(self).__name__, train, able=self.fits_on_ranks)
+
+    def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> Fitted | None:
+        """Run the training loop and set the history; return what was learned, or None if no epoch had a finite loss."""
+        with limit_threads(self._device) as threads, keep_numpy_to_one_thread():
             settings, start = self.settings, fitting.start
             identify = partial(identify_training, type(self).__name__, settings, entries, validation, start)
-            with _refuse_unsolvable():
+            with refuse_unsolvable():
                 task: Task = (
                     self._make_task(entries, validation)
                     if start is None
@@ -286,93 +345,9 @@ class Estimator(ABC):
                 settings = start.shorten(settings)
             self.history_ = replace(fitting, threads=threads).run(task, settings, identify)  # type: ignore[arg-type]
             if self.history_.best_epoch is None and self.history_.stopped == "diverged":
-                return
-            with _refuse_unsolvable():
-                self._set_fitted(entries, self._make_predictor(task, entries, fitting))
-
-    # Internals.
-
-    def _fit_interactions(
-        self,
-        train: ObservedMatrix,
-        validation: ObservedMatrix | None,
-        row_names: GivenNames | None,
-        column_names: GivenNames | None,
-    ) -> Self:
-        """Fit the presence part alone; an error leaves the model as it was."""
-        if getattr(self.settings, "presence", None) is None:
-            raise BadSetting(
-                f"{type(self).__name__} has no presence part, and interactions have no values to learn; fit ALS or "
-                "another model with presence='auto'"
-            )
-        if train.n_entries == train.shape[0] * train.shape[1]:
-            raise BadEntries("there is nothing to learn: every row has an entry in every column")
-        model, given, train = copy.copy(self), train, weigh_by_age(train, self._half_life)
-        aligned = ValidationEntries.of(train, validation)
-        entries = EntryStore.of(train).with_names(row_names, column_names)
-        times = getattr(self.settings, "times", None)
-        recency = None if times is None else learn_recency(train, seed=self.settings.seed)
-        model.history_, model.chosen_ = History(), {"rank_by": "relevance"}
-        model.settings = replace(model.settings, **model.chosen_)
-        model._fitted = Fitted(entries, InteractionPredictor.of(entries), recency=recency)
-        model._keep_given(given)
-        model._learn_presence(aligned)
-        self.__dict__.update(model.__dict__)
-        return self
-
-    def _learn_presence(self, validation: ValidationEntries | None) -> None:
-        """Fit the presence part of a model that has learned to predict, if its settings ask for one."""
-        fitted, settings = self._fitted, self.settings
-        kind = getattr(settings, "presence", None)
-        if fitted is None or kind is None:
-            return
-        folds_in, device = self._areas.covers_new("row"), Runtime(getattr(settings, "device", "cpu")).device
-        recency = fitted.recency
-        with limit_threads(getattr(settings, "device", "cpu")), _refuse_unsolvable():
-            found = fit_presence(
-                fitted.entries,
-                fitted.predictor,
-                kind,
-                None if validation is None else PlacedEntries(*validation),
-                folds_in=folds_in,
-                seed=settings.seed,
-                device=device,
-            )
-            if recency is not None and found is not None and folds_in:
-                recency = choose_blending(
-                    recency, found, fitted.entries, fitted.predictor, seed=settings.seed, device=device
-                )
-        if "presence" not in self._given:
-            chosen: dict[str, Any] = {"presence": None if found is None else found.kind}
-            self.settings, self.chosen_ = replace(settings, **chosen), self.chosen_ | chosen
-        self._fitted = replace(fitted, presence=found, recency=recency, rank_by=self._choose_rank_by(found))
-
-    def _learn_drift(self, aligned: ValidationEntries | None, validation: ObservedMatrix | None) -> None:
-        """Learn how rows and columns drift with time, if the settings ask for it and the entries have dates.
-
-        Validation entries decide how much of the drift is added to predictions; without any, training entries decide,
-        although their residuals are too small.
-        """
-        fitted = self._fitted
-        if fitted is None or getattr(self.settings, "times", None) is None:
-            return
-        train = fitted.entries.train
-        drift = learn_drift(train, seed=self.settings.seed)
-        if drift is not None and train.times is not None:
-            known = PlacedEntries(train.entry_rows, train.by_row.columns, train.values.astype(np.float64)), train.times
-            if aligned is not None and validation is not None and validation.times is not None:
-                known = PlacedEntries(*aligned), validation.times
-            entries, times = known
-            some = sample_places(times.size, seed=self.settings.seed)
-            pairs = entries.rows[some], entries.columns[some]
-            residuals = entries.values[some] - fitted.predictor.predict(*pairs)
-            drift = drift.join(residuals, *pairs, times[some])
-        self._fitted = replace(fitted, drift=drift, recency=learn_recency(train, seed=self.settings.seed))
-
-    def _choose_rank_by(self, presence: Presence | None) -> RankBy:
-        """Return the order in which columns are ranked unless another is asked for."""
-        by_relevance = presence is not None and getattr(self.settings, "rank_by", "value") == "relevance"
-        return "relevance" if by_relevance else "value"
+                return None
+            with refuse_unsolvable():
+                return check_products(Fitted(entries, self._make_predictor(task, entries, fitting)))
 
     def _require_fitted(self) -> Fitted:
         if self._fitted is None:
@@ -380,28 +355,8 @@ class Estimator(ABC):
         return self._fitted
 
     @property
-    def _half_life(self) -> str | None:
-        """The age at which an entry counts half; None where age does not matter."""
-        return getattr(self.settings, "half_life", None)
-
-    @property
     def _areas(self) -> PredictedAreas:
         return PredictedAreas(type(self).__name__, self.predicts, self.cannot)
-
-    def _keep_given(self, train: ObservedMatrix) -> None:
-        """Keep the training entries as they were given, where their weights were changed."""
-        if self._fitted is not None and train is not self._fitted.entries.train and self._half_life is not None:
-            self._fitted = replace(self._fitted, given=replace(self._fitted.entries, train=train))
-
-    def _set_fitted(self, entries: EntryStore, predictor: Predictor) -> None:
-        """Store a predictor, unless its latents or their products leave the range of their type."""
-        if not predictor.rows.products_are_finite(predictor.columns):
-            self._fitted = None
-            raise TrainingDiverged(
-                f"what was learned is too large: latents or their products are not finite numbers (the scale is "
-                f"{entries.scale}; divide the values by a constant)"
-            )
-        self._fitted = Fitted(entries, predictor)
 
     def _with_choice(self, train: ObservedMatrix, start_from: Estimator | None) -> Self:
         """Return a copy in which settings that were not given are chosen for a matrix, or taken from `start_from`.
@@ -410,17 +365,11 @@ class Estimator(ABC):
         """
         earlier = start_from.settings if start_from is not None and type(start_from) is type(self) else None
         model = copy.copy(self)
-        with _refuse_unsolvable():
+        with refuse_unsolvable():
             suitable = self._choose_settings(train, earlier)
         model.settings, model.chosen_ = fill_settings(self.settings, self._given, suitable, earlier)
-        if hasattr(model.settings, "presence"):
-            has_presence = "presence" not in self._given or model.settings.presence is not None
-            order: dict[str, Any] = {
-                "presence": "auto",
-                "rank_by": choose_order(train) if has_presence else "value",
-            }
-            chosen = {name: value for name, value in order.items() if name not in self._given}
-            model.settings, model.chosen_ = replace(model.settings, **chosen), model.chosen_ | chosen
+        chosen = {name: value for name, value in model._choose_parts(train).items() if name not in self._given}
+        model.settings, model.chosen_ = replace(model.settings, **chosen), model.chosen_ | chosen
         return model
 
     @contextmanager
@@ -442,8 +391,7 @@ class Estimator(ABC):
             from deepmf.models.warm_start import WarmStart
 
             settings = WarmStart.shorten(settings)
-        effort = getattr(settings, "effort", None)
-        name = type(self).__name__ + ("" if effort is None else f" (effort {effort})")
+        name = type(self).__name__ + ("" if self._effort is None else f" (effort {self._effort})")
         text = f"fitting {name} to {train.n_entries:,} entries: {self._describe_work(train, settings.epochs)}"
         return FitPlan(text, settings.epochs, self._estimate_share_after(train), n_slow=int(self._on_gpu))
 
@@ -462,16 +410,18 @@ class Estimator(ABC):
         start.check(validation)
         return start
 
-    def _add_featured_labels(self, row_features: Features | None, column_features: Features | None) -> None:
+    def _add_featured_labels(self, fitted: Fitted, prepared: Prepared) -> Fitted:
         """Add the rows and columns that have features but no entries."""
-        if self._fitted is None:
-            return
-        rows, columns = self._fitted.entries.rows, self._fitted.entries.columns
-        new_rows = None if row_features is None else row_features.take_unknown(rows)
-        new_columns = None if column_features is None else column_features.take_unknown(columns)
-        if new_rows is not None or new_columns is not None:
-            features: dict[str, Any] = {"row_features": new_rows, "column_features": new_columns}
-            self._fitted = self._fitted.extend(None, self._areas, half_life=self._half_life, **features).fitted
+        new: dict[str, Any] = {
+            f"{axis}_features": None if features is None else features.take_unknown(known)
+            for axis, features, known in (
+                ("row", prepared.row_features, fitted.entries.rows),
+                ("column", prepared.column_features, fitted.entries.columns),
+            )
+        }
+        if not any(features is not None for features in new.values()):
+            return fitted
+        return fitted.extend(None, self._areas, half_life=self._half_life, **new).fitted
 
     def _predict_by_means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the fallback's prediction for each pair of positions: a level if the model predicts levels."""
@@ -498,9 +448,19 @@ def _refuse_for_interactions(**given: Any) -> None:
 
 
 @contextmanager
-def _refuse_unsolvable() -> Iterator[None]:
+def refuse_unsolvable() -> Iterator[None]:
     """Raise `TrainingDiverged` if linear algebra finds no solution because the values are too large."""
     try:
         yield
     except np.linalg.LinAlgError as error:
         raise TrainingDiverged(f"the values are too large, or too far apart, for this method ({error})") from error
+
+
+def check_products(fitted: Fitted) -> Fitted:
+    """Refuse a predictor whose latents or their products leave the range of their type."""
+    if not fitted.predictor.rows.products_are_finite(fitted.predictor.columns):
+        raise TrainingDiverged(
+            f"what was learned is too large: latents or their products are not finite numbers (the scale is "
+            f"{fitted.entries.scale}; divide the values by a constant)"
+        )
+    return fitted

@@ -39,7 +39,7 @@ from deepmf.training.history import Callback, History
 from deepmf.training.loop import Loop, Task, ValidationEntries
 from deepmf.training.progress import EpochDisplay
 from deepmf.training.runtime import Threads
-from deepmf.training.settings import OF_TIMES, RECOMMENDATION, LoopSettings, Settings
+from deepmf.training.settings import OF_TIMES, RECOMMENDATION, LoopSettings, Settings, TrainingSettings
 
 if TYPE_CHECKING:
     from deepmf.models.warm_start import WarmStart
@@ -110,9 +110,9 @@ def check_weighted(name: str, entries: ObservedMatrix, *, able: bool) -> None:
         raise BadSetting(f"{name} does not use weights of entries; leave them out, or choose a model that does")
 
 
-def warn_of_constant_times(train: ObservedMatrix, settings: Settings) -> None:
-    """Warn of dates that are all the same, if the settings ask to learn from them."""
-    if train.times is None or {getattr(settings, name, None) for name in OF_TIMES} == {None}:
+def warn_of_constant_times(train: ObservedMatrix) -> None:
+    """Warn of dates that are all the same."""
+    if train.times is None:
         return
     dates = train.times[train.times != NO_TIME]
     if dates.min() == dates.max():
@@ -173,14 +173,14 @@ def gather_entries(
     column_features: Features | None,
     *,
     method: str,
-    takes_features: bool,
+    able: bool,
 ) -> EntryStore:
     """Return the entries of a matrix with the features of its rows and columns; refuse features it cannot use."""
     for name, features in (("row_features", row_features), ("column_features", column_features)):
         if features is None:
             continue
         check_features(features, name)
-        if not takes_features:
+        if not able:
             raise BadFeatures(f"{method} reads entries alone, no features; models such as ALS and OrdinalDMF do")
     return EntryStore.of(
         train,
@@ -215,6 +215,23 @@ def warn_of_nothing(seen: EntryStore, axis: Literal["row", "column"], positions:
             "predicted from an empty description",
             NothingObserved,
         )
+
+
+class Prepared(NamedTuple):
+    """What a fit learns from.
+
+    entries: the training entries, with features and names; a half-life has changed their weights.
+    held_out: the validation entries by position.
+    given: the training entries before a half-life changed their weights; None where it changed none.
+    row_features, column_features: those of all labels, also of labels without entries.
+    """
+
+    entries: EntryStore
+    held_out: ValidationEntries | None
+    validation: ObservedMatrix | None
+    given: EntryStore | None
+    row_features: Features | None
+    column_features: Features | None
 
 
 class SettingsChoice(NamedTuple):
@@ -311,7 +328,7 @@ def remove_checkpoint_when_over(path: Path | None, *, is_over: Callable[[], bool
             remove_checkpoint(path)
 
 
-def check_ranks(model: str, train: ObservedMatrix, settings: Any, *, able: bool) -> None:
+def check_ranks(model: str, train: ObservedMatrix, *, able: bool) -> None:
     """Refuse a fit that several processes cannot share."""
     ranks = find_ranks()
     if ranks is None:
@@ -323,9 +340,6 @@ def check_ranks(model: str, train: ObservedMatrix, settings: Any, *, able: bool)
         )
     if train.weights is not None:
         raise BadSetting("several processes cannot fit weighted entries together; leave out weights and half_life")
-    gamma = getattr(settings, "gamma", 0.0)
-    if gamma:
-        raise BadSetting(f"gamma must be 0 where several processes fit a model together; got {gamma!r}")
     n_rows, n_columns = train.shape
     if ranks.size > min(train.shape):
         raise BadSetting(
@@ -349,12 +363,12 @@ def _check_alike(fingerprint: dict[str, Any]) -> None:
             )
 
 
-def report_ending(history: History, settings: Any) -> None:
+def report_ending(history: History, settings: Settings) -> None:
     """Raise if training diverged; warn if it was interrupted, or if the means predict as well."""
     epoch, best = len(history), history.best_epoch
     if history.stopped == "diverged":
         kept = "" if best is None else f"; the model keeps what it had learned in epoch {best}"
-        hint = "; try a smaller learning_rate" if hasattr(settings, "learning_rate") else ""
+        hint = "; try a smaller learning_rate" if isinstance(settings, TrainingSettings) else ""
         raise TrainingDiverged(
             f"the loss of epoch {epoch}, or its validation error, is not a finite number{kept}{hint}"
         )
@@ -362,7 +376,7 @@ def report_ending(history: History, settings: Any) -> None:
         error = "" if history.best_error is None else f"; the validation RMSE is {history.best_error:.4f}"
         warn(f"training was interrupted in epoch {epoch}{error}", TrainingInterrupted)
     if history.stopped in ("epochs", "patience") and _is_no_better(history):
-        named = ", ".join(name for name in _TO_TRY if hasattr(settings, name))
+        named = ", ".join(name for name in _TO_TRY if name in settings.to_dict())
         warn(
             f"the validation RMSE of {history.best_error:.4f} is not below that of the means, "
             f"{history.means_error:.4f}: try other settings ({named}) or another model",

@@ -13,7 +13,10 @@ from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.models.base import Model
+from deepmf.models.estimator import check_products
+from deepmf.models.fitted import Fitted
 from deepmf.models.fitting import Fitting
+from deepmf.models.traits import Recommends, UsesTimes
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import SHRINKAGE, add_effects, compute_effects
 from deepmf.scoring.predictor import Encoder, Predictor, Readout, unpack_latents
@@ -127,7 +130,7 @@ class EffectEncoder(Encoder):
         return effects
 
 
-class Means(Model):
+class Means(Recommends, UsesTimes, Model):
     """Overall mean + column effect + row effect, each shrunk to 0 where there are few entries; covers all four areas.
 
     The effect of a column is the mean of its entries minus the overall mean; the effect of a row is the mean of its
@@ -159,9 +162,10 @@ class Means(Model):
         """The effect of each column."""
         return np.asarray(self.predictor_.columns.whole()[:, 1], dtype=np.float64)
 
-    def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> None:
-        self._set_fitted(entries, self._make_predictor(None, entries, fitting))
+    def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> Fitted:
+        self._fitted = check_products(Fitted(entries, self._make_predictor(None, entries, fitting)))
         self.history_ = History(best_error=None if validation is None else self._measure_means(validation))
+        return self._fitted
 
     def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Any:
         raise NotImplementedError("there is nothing to learn in epochs")

@@ -25,7 +25,7 @@ from deepmf.scoring.predictor import Encoder, Predictor
 from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, read_numbers
 from deepmf.training.memory import check_memory, estimate_fit_bytes
 from deepmf.training.runtime import Runtime
-from deepmf.training.settings import TrainingSettings
+from deepmf.training.settings import TrainingSettings, TwoBranchSettings
 from deepmf.training.trainer import Trainer
 
 
@@ -67,13 +67,28 @@ class NetworkModel(Model):
         """Return the predictor of a trained network; called without gradients."""
 
     @property
+    @abstractmethod
+    def _hidden_sizes(self) -> tuple[int, ...]:
+        """The sizes of the hidden layers."""
+
+    @property
+    def _n_networks(self) -> int:
+        return 1
+
+    @property
+    def _device(self) -> str:
+        return self.settings.device
+
+    @property
     def _latent_width(self) -> int:
         """The width of the latents of a row or column; 0 if they are not kept."""
         return 0
 
     def _count_read(self, train: ObservedMatrix) -> float:
         """Return the average number of entries that a step reads: those of the rows and the columns of a block."""
-        blocks = getattr(self.settings, "block_rows", 0), getattr(self.settings, "block_columns", 0)
+        if not isinstance(self.settings, TwoBranchSettings):
+            return 0.0  # batches of whole rows or columns
+        blocks = self.settings.block_rows, self.settings.block_columns
         return train.n_entries * sum(min(block / n, 1.0) for block, n in zip(blocks, train.shape, strict=True))
 
     @property
@@ -85,10 +100,10 @@ class NetworkModel(Model):
         return None
 
     def _describe_work(self, train: ObservedMatrix, epochs: int) -> str:
-        widths = getattr(self.settings, "hidden_sizes", None) or (getattr(self.settings, "hidden_size", None),)
-        layers = f"{len(widths)} hidden layer{'s' if len(widths) > 1 else ''} of {', '.join(map(str, widths))}"
-        networks = getattr(self.settings, "networks", 1)
-        layers = layers if networks == 1 else f"{networks} networks with {layers}"
+        widths = self._hidden_sizes
+        sizes = f" of {', '.join(map(str, widths))}" if widths else ""
+        layers = f"{len(widths)} hidden layer{'' if len(widths) == 1 else 's'}{sizes}"
+        layers = layers if self._n_networks == 1 else f"{self._n_networks} networks with {layers}"
         steps = self._count_steps(train)
         of_steps = "" if steps is None else f" of {steps} step{'s' if steps > 1 else ''}"
         return f"{layers}, {epochs} epochs{of_steps} on the {'GPU' if self._on_gpu else 'CPU'}"
@@ -98,8 +113,8 @@ class NetworkModel(Model):
         runtime = Runtime(settings.device, settings.precision)
         with torch.device("meta"):  # shapes that take neither memory nor time
             network = self._new_network(entries)
-        smaller = [name for name in ("hidden_sizes", "hidden_size", "latent_size") if hasattr(settings, name)]
-        by_effort = ', effort="quick"' if hasattr(settings, "effort") else ""
+        smaller = [name for name in ("hidden_sizes", "hidden_size", "latent_size") if name in settings.to_dict()]
+        by_effort = "" if self._effort is None else ', effort="quick"'
         check_memory(
             estimate_fit_bytes(
                 network, train, settings, runtime, latent_width=self._latent_width, n_read=self._count_read(train)

@@ -24,7 +24,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.loop import ValidationEntries
-from deepmf.training.settings import RECOMMENDATION, Settings, StepDecaySettings, TrainingSettings
+from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings, StepDecaySettings, TrainingSettings
 
 # A warm fit has half the epochs. With a quarter, fits to a matrix of which a tenth was new were worse than cold ones.
 _SHARE = 0.5
@@ -55,8 +55,9 @@ class WarmStart:
     @staticmethod
     def shorten(settings: AnySettings) -> AnySettings:
         """Return settings with half the epochs."""
-        epochs = getattr(settings, "epochs", None)
-        return settings if epochs is None else replace(settings, epochs=math.ceil(_SHARE * epochs))  # type: ignore[call-arg]
+        if not isinstance(settings, LoopSettings):
+            return settings
+        return replace(settings, epochs=math.ceil(_SHARE * settings.epochs))
 
     def schedule(self, settings: TrainingSettings) -> Callable[[int], int]:
         """Return which epoch of the whole schedule each epoch of a warm fit of a network stands for.

@@ -30,13 +30,14 @@ import scipy.optimize
 
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.axis_entries import AxisEntries, locate
+from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import DAY, NO_TIME, TimeArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.pairs import SHRINKAGE, Fallback, compute_effects
+from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Packed, Tensors, read_field, read_number, read_numbers, read_vector
 
 _REACH = 3  # bins to each side
@@ -470,6 +471,28 @@ def sample_places(count: int, *, seed: int) -> IndexArray:
     if count <= _MOST_TRIED:
         return np.arange(count)
     return np.sort(np.random.default_rng([seed, 34]).choice(count, _MOST_TRIED, replace=False))
+
+
+def fit_drift(
+    train: ObservedMatrix, predictor: Predictor, held_out: PlacedEntries | None, *, seed: int
+) -> Drift | None:
+    """Learn the drift of a model whose predictor was fitted to a matrix; None without at least two times.
+
+    Dated validation entries decide how much of the drift is added to predictions; without any, training entries decide,
+    although their residuals are too small.
+    """
+    drift = learn_drift(train, seed=seed)
+    if drift is None:
+        return None
+    if held_out is None or held_out.extras.times is None:
+        values = train.values.astype(np.float64)
+        held_out = PlacedEntries(train.entry_rows, train.by_row.columns, values, train.extras)
+    times = held_out.extras.times
+    assert times is not None
+    some = sample_places(times.size, seed=seed)
+    pairs = held_out.rows[some], held_out.columns[some]
+    residuals = held_out.values[some] - predictor.predict(*pairs)
+    return drift.join(residuals, *pairs, times[some])
 
 
 def learn_drift(train: ObservedMatrix, *, seed: int = 0) -> Drift | None:

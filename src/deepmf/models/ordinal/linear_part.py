@@ -434,10 +434,9 @@ def fit_als(
     """Fit ALS with a latent size, chosen for the matrix by default; `train` has the mean and the scale."""
     size = choose_linear_size(*train.shape, seen.train.n_entries) if size is None else size
     als = ALS(latent_size=size, patience=_PATIENCE, seed=seed)._with_choice(seen.train, None)
-    als._learn(seen, held_out, Fitting())
-    encoder = als.predictor_.encoder
-    assert isinstance(encoder, RidgeEncoder)
-    columns = als.predictor_.columns.base
+    fitted = als._learn(seen, held_out, Fitting())
+    assert fitted is not None and isinstance(fitted.predictor.encoder, RidgeEncoder)
+    encoder, columns = fitted.predictor.encoder, fitted.predictor.columns.base
     learned = replace(als.settings, latent_size=columns.shape[1] - ALS.n_beside)  # no more than rows or columns
     model = RidgeModel(train, learned, encoder.feature_weights)
     latents = model.solve(columns, seen)

@@ -25,6 +25,7 @@ from deepmf.models.ordinal.linear_part import LinearFit, bound_linear_width, fit
 from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
 from deepmf.models.ordinal.refinement import Landmarks
 from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
+from deepmf.models.traits import Recommends, UsesTimes
 from deepmf.models.warm_start import TWO_BRANCHES, LineOf, WarmStart
 from deepmf.nn.branch import Branch
 from deepmf.nn.inputs import N_SUMMARY_FEATURES
@@ -68,7 +69,7 @@ class OrdinalTrainer(Trainer):
         return outcome
 
 
-class OrdinalDMF(NetworkModel):
+class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
     """DMF with an ordinal head: trained on masked entries, it predicts a distribution over the levels.
 
     `predict` returns expected values. On a scale without levels, the same head predicts bins of equal frequency, and
@@ -123,6 +124,18 @@ class OrdinalDMF(NetworkModel):
             "linear_samples": 0 if encoder.linear is None else encoder.linear.model.n_samples,
             "linear_share": encoder.linear_share,
         }
+
+    @property
+    def _hidden_sizes(self) -> tuple[int, ...]:
+        return self.settings.hidden_sizes
+
+    @property
+    def _n_networks(self) -> int:
+        return self.settings.networks
+
+    @property
+    def _effort(self) -> str:
+        return self.settings.effort
 
     def _count_steps(self, train: ObservedMatrix) -> int:
         blocks = zip(train.shape, (self.settings.block_rows, self.settings.block_columns), strict=True)

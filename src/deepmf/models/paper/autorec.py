@@ -368,6 +368,10 @@ class AutoRec(AutoencoderModel):
 
     settings: AutoRecSettings
 
+    @property
+    def _hidden_sizes(self) -> tuple[int, ...]:
+        return (self.settings.hidden_size,)
+
     def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
         train = entries.train
         objective = AutoRecObjective(
@@ -473,6 +477,10 @@ class DeepUAutoRec(ReadsRows, AutoencoderModel):
 
     settings_class: ClassVar[type[Settings]] = DeepAutoRecSettings
     settings: DeepAutoRecSettings
+
+    @property
+    def _hidden_sizes(self) -> tuple[int, ...]:
+        return self.settings.hidden_sizes
 
     def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
         train = entries.train

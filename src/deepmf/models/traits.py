@@ -1,0 +1,108 @@
+"""Traits of models: what a model does beside predicting, as classes that it derives from beside its base class.
+
+    class ALS(Recommends, UsesTimes, FactorModel): ...
+
+A trait names the settings that it needs, and fits its own parts after the model has learned to predict.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+from deepmf.errors import BadEntries
+from deepmf.matrix.axis_entries import PlacedEntries
+from deepmf.models.estimator import Estimator, refuse_unsolvable
+from deepmf.models.fitted import Fitted
+from deepmf.training.history import History
+from deepmf.training.runtime import Runtime, limit_threads
+from deepmf.training.settings import RecommendationSettings, TimeSettings
+
+if TYPE_CHECKING:
+    from deepmf.matrix.matrix import ObservedMatrix
+    from deepmf.models.fitting import Prepared
+    from deepmf.recommend.presence import Presence
+    from deepmf.recommend.ranker import RankBy
+
+
+class UsesTimes(Estimator):
+    """Learns drift and recency from the times of entries, and weighs entries by age, if its settings ask for it."""
+
+    settings: TimeSettings
+
+    @property
+    def _half_life(self) -> str | None:
+        return self.settings.half_life
+
+    @property
+    def _learns_times(self) -> bool:
+        return self.settings.times is not None
+
+    def _fit_parts(self, fitted: Fitted, prepared: Prepared) -> Fitted:
+        fitted = super()._fit_parts(fitted, prepared)
+        if not self._learns_times:
+            return fitted
+        from deepmf.recommend.recency import learn_recency
+        from deepmf.scoring.drift import fit_drift
+
+        train, seed, held_out = fitted.entries.train, self.settings.seed, None
+        if prepared.held_out is not None and prepared.validation is not None:
+            held_out = PlacedEntries(*prepared.held_out, prepared.validation.extras)
+        drift = fit_drift(train, fitted.predictor, held_out, seed=seed) if train.has_values else None
+        return replace(fitted, drift=drift, recency=learn_recency(train, seed=seed))
+
+
+class Recommends(Estimator):
+    """Has a presence part, by which columns are ranked by relevance; it also fits interactions, which are only that."""
+
+    settings: RecommendationSettings
+
+    def _fit_interactions(self, prepared: Prepared) -> Self:
+        """Fit the parts alone; an error leaves the model as it was."""
+        if self.settings.presence is None:
+            return super()._fit_interactions(prepared)
+        from deepmf.models.interactions import InteractionPredictor
+
+        entries = prepared.entries
+        if entries.train.n_entries == entries.train.shape[0] * entries.train.shape[1]:
+            raise BadEntries("there is nothing to learn: every row has an entry in every column")
+        model = copy.copy(self)
+        model.history_, model.chosen_ = History(), {"rank_by": "relevance"}
+        model.settings = replace(model.settings, rank_by="relevance")
+        model._fitted = model._fit_parts(Fitted(entries, InteractionPredictor.of(entries)), prepared)
+        self.__dict__.update(model.__dict__)
+        return self
+
+    def _choose_parts(self, train: ObservedMatrix) -> dict[str, Any]:
+        from deepmf.recommend.ranker import choose_order
+
+        has_presence = "presence" not in self._given or self.settings.presence is not None
+        return {"presence": "auto", "rank_by": choose_order(train) if has_presence else "value"}
+
+    def _fit_parts(self, fitted: Fitted, prepared: Prepared) -> Fitted:
+        fitted, settings = super()._fit_parts(fitted, prepared), self.settings
+        if settings.presence is None:
+            return fitted
+        from deepmf.recommend.presence_fit import choose_blending, fit_presence
+
+        folds_in, device = self._areas.covers_new("row"), Runtime(self._device).device
+        recency, known = fitted.recency, (fitted.entries, fitted.predictor)
+        with limit_threads(self._device), refuse_unsolvable():
+            found = fit_presence(
+                *known,
+                settings.presence,
+                None if prepared.held_out is None else PlacedEntries(*prepared.held_out),
+                folds_in=folds_in,
+                seed=settings.seed,
+                device=device,
+            )
+            if recency is not None and found is not None and folds_in:
+                recency = choose_blending(recency, found, *known, seed=settings.seed, device=device)
+        if "presence" not in self._given:
+            kind = None if found is None else found.kind
+            self.settings, self.chosen_ = replace(settings, presence=kind), self.chosen_ | {"presence": kind}
+        return replace(fitted, presence=found, recency=recency, rank_by=self._choose_rank_by(found))
+
+    def _choose_rank_by(self, presence: Presence | None) -> RankBy:
+        return "relevance" if presence is not None and self.settings.rank_by == "relevance" else "value"
