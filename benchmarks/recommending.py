@@ -206,8 +206,8 @@ def measure_latency() -> dict[str, Any]:
     """
     name, matrix = ml_1m()
     wide = generate(2000, 1_000_000, n_entries=2_000_000, named=False, seed=0).matrix
-    models = [model_class("als")(epochs=2, presence=presence).fit(matrix) for presence in ("ease", None)]
-    wides = [model_class("als")(epochs=1, presence=presence).fit(wide) for presence in ("weighted-als", None)]
+    models = [model_class("als")(epochs=2, presence=presence).fit(matrix) for presence in ("full", None)]
+    wides = [model_class("als")(epochs=1, presence=presence).fit(wide) for presence in ("nearest", None)]
     history = matrix.column_labels[:100], matrix.values[:100]
     rows = models[0].row_labels_[:1000].tolist()
     calls: dict[str, tuple[list[Model], int, int, Callable[[Model, Any], Any]]] = {

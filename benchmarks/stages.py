@@ -41,9 +41,9 @@ STAGES: dict[str, tuple[str, str | tuple[str, ...]]] = {
     "predictor, calibrated": ("calibrate", "gibbs/prediction.py"),
     "linear part": ("run_chain", "gibbs/chain.py"),
     "presence": ("fit_presence", "recommend/presence_fit.py"),
-    "presence, prepared": ("prepare", ("recommend/ease.py", "recommend/weighted_als.py")),
-    "presence, fits": ("fit_prepared", ("recommend/ease.py", "recommend/weighted_als.py")),
-    "presence, scores of candidates": ("score_all", "recommend/presence_model.py"),
+    "presence, Gram matrices": ("of", "recommend/column_ridge.py"),
+    "presence, fits": ("fit", "recommend/column_ridge.py"),
+    "presence, scores of candidates": ("score_all", "recommend/column_ridge.py"),
     "presence, liking of candidates": ("log_exceed_block", "scoring/predictor.py"),
     "presence, weights": ("combine", "recommend/presence_fit.py"),
     "groups of rows": ("lay_out", "gibbs/posterior.py"),
@@ -101,7 +101,7 @@ def main() -> None:
     parser.add_argument("--effort", default="normal", choices=EFFORTS)
     arguments = parser.parse_args()
     if torch.cuda.is_available() and arguments.device != "cpu":  # the libraries underneath start before the clock
-        for presence in ("ease", "weighted-als"):
+        for presence in ("full", "nearest"):
             BayesianMF(epochs=2, presence=presence).fit(generate(named=False).matrix)
     settings = {"effort": arguments.effort, "device": arguments.device}
     for task in arguments.tasks:

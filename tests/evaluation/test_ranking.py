@@ -294,7 +294,7 @@ def test_nothing_leaks_from_given_rows() -> None:
 
 @pytest.mark.parametrize("rank_by", ["relevance", "value"])
 def test_either_order_is_that_of_recommend(split: Split, rank_by: Any) -> None:
-    model = ALS(latent_size=3, epochs=3, presence="ease").fit(split.train)
+    model = ALS(latent_size=3, epochs=3, presence="full").fit(split.train)
     found = evaluate_ranking(model, split.test, n=4, relevant=4, rank_by=rank_by)
     assert found.rank_by == rank_by
     rows, columns, values = split.test.entries()

@@ -27,7 +27,7 @@ SMALL: dict[str, Any] = {
     "epochs": 20,
     "seed": 0,
     "device": "cpu",
-    "presence": "ease",
+    "presence": "full",
 }
 OWN: dict[str, Any] = {"views": 3, "landmarks": 8, "row_penalty": 3.0, "column_penalty": 20.0, "linear_size": 0}
 PLAIN = OWN | {"row_penalty": None, "column_penalty": None}  # chosen: that there is no refinement

@@ -886,7 +886,7 @@ class ModelContract:
             with pytest.raises(BadSetting, match="presence"):
                 model.recommend(sparse.row_labels[0], rank_by="relevance")
             return
-        assert model.chosen_["presence"] == "ease" and model.chosen_["rank_by"] == "relevance"
+        assert model.chosen_["presence"] == "full" and model.chosen_["rank_by"] == "relevance"
         assert model.chosen_on_entries_["presence_ndcg"] >= 0
         row, every = sparse.row_labels[3], {"n": 99, "include_observed": True}
         best = model.recommend(row, **every)

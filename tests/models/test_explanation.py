@@ -65,7 +65,7 @@ def test_several_predictions_are_explained_as_each_alone(axis: Axis, n_columns: 
     assert explain_targets(model.predictor_, axis, described, others, 1, targets[:0], 4) == []
 
 
-@pytest.mark.parametrize("kind", ["ease", "weighted-als"])
+@pytest.mark.parametrize("kind", ["full", "nearest"])
 def test_effects_on_the_presence_are_differences_of_probabilities(kind: str) -> None:
     model = Means(presence=kind).fit(choosy())
     columns = [0, 2, 8]
@@ -77,11 +77,9 @@ def test_effects_on_the_presence_are_differences_of_probabilities(kind: str) -> 
         return float(best.presence[0])
 
     without = {label: chance([other for other in columns if other != label]) for label in columns}
-    # Weighted ALS also weighs the other entries anew when an entry is gone.
-    close = {"abs": 1e-4} if kind == "ease" else {"rel": 0.5}
     for label, _, effect, _ in guest.explain(6).presence:
-        assert effect == pytest.approx(chance(columns) - without[label], **close)
-    assert len(guest.explain(6).presence) == 3 if kind == "ease" else guest.explain(6).presence
+        assert effect == pytest.approx(chance(columns) - without[label], abs=1e-4)
+    assert len(guest.explain(6).presence) == 3
 
 
 def test_entries_that_raise_the_presence_of_a_column_are_named() -> None:

@@ -147,9 +147,9 @@ def make_plays(*, loud: bool) -> ObservedMatrix:
 
 
 def test_counts_weigh_entries_where_that_ranks_better(tmp_path: Path) -> None:
-    model = Means(presence="ease", seed=0).fit(make_plays(loud=True))
+    model = Means(presence="full", seed=0).fit(make_plays(loud=True))
     assert model.chosen_on_entries_["count_weight"] > 0
-    quiet = Means(presence="ease", seed=0).fit(make_plays(loud=False))
+    quiet = Means(presence="full", seed=0).fit(make_plays(loud=False))
     assert quiet.chosen_on_entries_["count_weight"] == 0
     assert model.chosen_on_entries_["presence_ndcg"] > quiet.chosen_on_entries_["presence_ndcg"] + 0.02
     model.save(tmp_path / "plays.safetensors")
@@ -159,7 +159,7 @@ def test_counts_weigh_entries_where_that_ranks_better(tmp_path: Path) -> None:
     assert (loud % 3 == 0).sum() > (soft % 3 == 0).sum()
 
 
-@pytest.mark.parametrize("kind", ["ease", "weighted-als"])
+@pytest.mark.parametrize("kind", ["full", "nearest"])
 def test_clicks_that_raise_a_probability_are_named(kind: str) -> None:
     model = ALS(presence=kind, seed=0).fit(make_clicks())
     best = model.recommend("u0", n=1)

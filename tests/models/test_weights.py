@@ -21,9 +21,7 @@ from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.refinement import NewtonStep
 from deepmf.models.registry import MODELS, model_class
 from deepmf.nn.ranks import Ranks
-from deepmf.recommend.ease import Ease
-from deepmf.recommend.presence_model import PresenceModel
-from deepmf.recommend.weighted_als import WeightedALS, _solve
+from deepmf.recommend.column_ridge import Gram, Ridge
 from deepmf.scoring.pairs import Fallback
 from deepmf.training.blocks import MatrixBlocks
 
@@ -187,50 +185,40 @@ def test_an_extension_uses_weights() -> None:
     assert model.extend(high).predict([99], [3])[0] > model.extend(low).predict([99], [3])[0]
 
 
-@pytest.mark.parametrize(("kind", "penalty"), [(Ease, 2.0), (WeightedALS, 0.01)], ids=["ease", "weighted-als"])
-def test_presence_counts_weights(kind: type[PresenceModel], penalty: float) -> None:
+@pytest.mark.parametrize("kind", ["full", "nearest"])
+def test_presence_counts_weights(kind: str) -> None:
     whole = np.where(ROWS < 5, 2.0, 1.0)  # all entries of some rows
     entries = by_row(build())
 
-    def score(model: PresenceModel) -> Any:
+    def score(matrix: ObservedMatrix, penalty: float = 2.0) -> Any:
+        model = Gram.of(matrix, kind).fit([Ridge(penalty, 0.5)])[0]
         return model.score_block(model.encode_rows(entries), slice(0, 20))
 
-    plain, ones, weighted = (score(kind.fit(build(each), penalty)) for each in (None, np.ones(CELLS.size), whole))
+    plain, ones, weighted = (score(build(each)) for each in (None, np.ones(CELLS.size), whole))
     assert np.array_equal(plain, ones)
-    if kind is Ease:  # only whole rows can be repeated; their number is part of nothing but the mean length of rows
-        rows, columns = (np.concatenate([part, part[ROWS < 5]]) for part in (ROWS, COLUMNS))
-        rows[CELLS.size :] += 100
-        twice = ObservedMatrix.from_entries(rows, columns, np.ones(rows.size), Scale(levels=[1, 2]))
-        ratio = twice.row_counts.mean() / build().row_counts.mean()
-        assert np.allclose(score(kind.fit(twice, penalty * ratio**0.5)), weighted, atol=1e-3)
+    # Only whole rows can be repeated; their number is part of nothing but the mean length of rows.
+    rows, columns = (np.concatenate([part, part[ROWS < 5]]) for part in (ROWS, COLUMNS))
+    rows[CELLS.size :] += 100
+    twice = ObservedMatrix.from_entries(rows, columns, np.ones(rows.size), Scale(levels=[1, 2]))
+    ratio = twice.row_counts.mean() / build().row_counts.mean()
+    assert np.allclose(score(twice, 2.0 * ratio**0.3), weighted, atol=1e-3)
     assert not np.allclose(plain, weighted, atol=1e-2)
 
 
-def test_a_weight_of_two_is_the_entry_twice_in_weighted_als() -> None:
-    others = np.random.default_rng(1).standard_normal((20, 4)).astype(np.float32)
-    model = WeightedALS(others, np.eye(4, dtype=np.float32), 0.1, 30, 20)
-    entries = by_row(build(WEIGHTS))
-    repeated = repeat(entries)
-    solved = model.encode_rows(entries)
-    assert np.allclose(solved, _solve(repeated, others, model._column_gram, 0.1, 20, 0.0), atol=1e-5)
-    own = entries.take(np.array([3]))
-    assert model.find_effects(own, 7).sum() == pytest.approx(float(solved[3] @ others[7]), abs=1e-5)
-
-
 def test_new_columns_of_a_presence_count_weights() -> None:
-    for kind, penalty in ((Ease, 2.0), (WeightedALS, 0.01)):
-        model, store = kind.fit(build(), penalty), EntryStore.of(build())
-        scores = []
-        for weight in (1.0, 9.0):
-            new = ObservedMatrix.from_entries([0, 1], [99, 99], [5, 5], SCALE, weights=[1.0, weight])
-            grown, _, columns = store.extend(new)
-            scores.append(model.extend(grown, columns).score_block(model.encode_rows(by_row(build())), slice(20, 21)))
-        assert not np.allclose(*scores, atol=1e-4)
+    model, store = Gram.of(build(), "full").fit([Ridge(2.0, 0.5)])[0], EntryStore.of(build())
+    scores = []
+    for weight in (1.0, 9.0):
+        new = ObservedMatrix.from_entries([0, 1], [99, 99], [5, 5], SCALE, weights=[1.0, weight])
+        grown, _, columns = store.extend(new)
+        more = model.extend(grown, columns)
+        scores.append(more.score_block(more.encode_rows(by_row(build())), slice(20, 21)))
+    assert not np.allclose(*scores, atol=1e-4)
 
 
 def test_popularity_counts_weights() -> None:
     heavy = np.where(COLUMNS == 7, 50.0, 1.0)
-    model = Means(presence="ease").fit(build(heavy))
+    model = Means(presence="full").fit(build(heavy))
     assert model.rankers_.popularity.argmax() == 7
     counted = np.bincount(COLUMNS, heavy, minlength=20)
     assert np.allclose(EntryStore.of(build(heavy)).column_totals, counted)

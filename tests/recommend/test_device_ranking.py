@@ -74,7 +74,7 @@ def check_same(model: Model, folder: Path, **options: Any) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:1 row")
-@pytest.mark.parametrize("presence", ["ease", "weighted-als"])
+@pytest.mark.parametrize("presence", ["full", "nearest"])
 @pytest.mark.parametrize("rank_by", RANK_BY)
 @pytest.mark.parametrize("kind", ["ratings", "weighted", "interactions"])
 def test_presence_is_that_of_numpy(presence: str, rank_by: RankBy, kind: str, tmp_path: Path) -> None:

@@ -156,9 +156,9 @@ def test_the_order_is_chosen_by_density() -> None:
     some = choosy(200, 40)
     assert 0.2 < some.n_entries / (200 * 40) < 0.5
     model = ALS(epochs=1).fit(some)
-    assert model.chosen_ == {"presence": "ease", "rank_by": "relevance"}
+    assert model.chosen_ == {"presence": "full", "rank_by": "relevance"}
     assert model.recommend(0).labels.tolist() == model.recommend(0, rank_by="relevance").labels.tolist()
-    assert ALS(epochs=1, rank_by="value").fit(some).chosen_ == {"presence": "ease"}
+    assert ALS(epochs=1, rank_by="value").fit(some).chosen_ == {"presence": "full"}
 
 
 def test_thresholds_are_weighted_means_rounded_up() -> None:

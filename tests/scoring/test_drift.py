@@ -256,7 +256,7 @@ def test_the_probability_of_liking_is_that_of_the_distribution_then(ordinal: Ord
 
 
 def test_columns_that_rise_are_liked_more_later() -> None:
-    model = Means(times="auto", presence="ease").fit(make_drifting())
+    model = Means(times="auto", presence="full").fit(make_drifting())
     orders, ranks = [], []
     for day in (20, 345):
         ranker = model.make_ranker("relevance", 1.0, 10**9 + day * DAY)
@@ -339,7 +339,7 @@ def test_what_drifts_is_not_exported(ordinal: OrdinalDMF) -> None:
 
 def test_a_stored_model_drifts_alike(tmp_path: Path) -> None:
     matrix = make_drifting()
-    model = Means(times="auto", presence="ease").fit(matrix)
+    model = Means(times="auto", presence="full").fit(matrix)
     assert model.has_drift
     model.save(tmp_path / "m.safetensors")
     again = load(tmp_path / "m.safetensors")
@@ -489,13 +489,13 @@ def make_months(*, shuffled: bool) -> ObservedMatrix:
 @pytest.mark.slow
 def test_recent_popularity_blends_with_scores_only_if_it_ranks_last_entries_better() -> None:
     parts = split_last(make_months(shuffled=False), n=1, validation=0)
-    dated, undated = (Means(times=times, presence="ease").fit(parts.train) for times in ("auto", None))
+    dated, undated = (Means(times=times, presence="full").fit(parts.train) for times in ("auto", None))
     assert dated.rankers_.recency is not None and dated.rankers_.recency.blends
     gain = [evaluate_ranking(each, parts.test).model.ndcg for each in (dated, undated)]
     assert gain[0] > 2 * gain[1]
     noise = make_months(shuffled=True)
     recency = Recency(20.0 * DAY, 10**9)
-    model = Means(presence="ease").fit(noise)
+    model = Means(presence="full").fit(noise)
     presence = replace(model.rankers_.presence, popularity_share=1.0)  # type: ignore[type-var]
     found = choose_blending(recency, presence, model.entries_, model.predictor_, seed=0, device=torch.device("cpu"))
     assert found == recency
@@ -513,7 +513,7 @@ def test_recent_popularity_blends_with_scores_only_if_it_ranks_last_entries_bett
 @pytest.mark.parametrize("rank_by", ["value", "relevance"])
 def test_each_row_of_a_block_can_have_a_time_of_its_own(rank_by: Any) -> None:
     matrix = make_drifting()
-    model = Means(times="auto", presence="ease").fit(matrix)
+    model = Means(times="auto", presence="full").fit(matrix)
     fitted = model._fitted
     assert fitted is not None and fitted.presence is not None
     presence = replace(fitted.presence, popularity_share=1.0, popularity_power=0.2)
@@ -530,7 +530,7 @@ def test_each_row_of_a_block_can_have_a_time_of_its_own(rank_by: Any) -> None:
 
 def test_an_evaluation_makes_a_ranker_for_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     train, test = split(make_drifting())
-    model, made = Means(times="auto", presence="ease").fit(train), []
+    model, made = Means(times="auto", presence="full").fit(train), []
     make_ranker = Means.make_ranker
     monkeypatch.setattr(Means, "make_ranker", lambda *args: made.append(args) or make_ranker(*args))
     evaluate_ranking(model, test, relevant=0.0)

@@ -38,7 +38,6 @@ from deepmf.models.ordinal.refinement import PaddedEntries, Refinement, solve_ch
 from deepmf.models.registry import MODELS
 from deepmf.nn.branch import Branch, normalise_latents
 from deepmf.nn.inputs import make_channels
-from deepmf.recommend.ease import Ease
 from deepmf.recommend.presence import Presence, make_positive
 from deepmf.scoring.predictor import LEAST_PROBABILITY
 
@@ -496,8 +495,8 @@ def make_relevance(model: Model, outputs: Sequence[str]) -> RelevanceModule | No
     presence = model.rankers_.presence
     if presence is None or (model.gives_distribution and model.support_.size == 1):
         return None
-    if not isinstance(presence.model, Ease):
-        warn(f"relevance.onnx is left out: the presence part is {presence.kind}, and only ease is exported")
+    if presence.kind != "full":
+        warn("relevance.onnx is left out: there are too many columns to regress each on all others")
         return None
     scored = next(name for name in ("probabilities", "scores", "predictions") if name in outputs)
     return RelevanceModule(model, presence, scored).eval()
@@ -638,8 +637,6 @@ class RelevanceModule(nn.Module):
     """
 
     weights: Tensor
-    diagonal: Tensor
-    co_counts: Tensor
     popularity: Tensor
     raised: Tensor
     empty_scores: Tensor
@@ -649,17 +646,14 @@ class RelevanceModule(nn.Module):
 
     def __init__(self, model: Model, presence: Presence, scored: str) -> None:
         super().__init__()
-        ease, readout = presence.model, model.predictor_.readout
-        assert isinstance(ease, Ease)
+        readout = model.predictor_.readout
         popularity = model.rankers_.popularity
         self.inputs = ("row_values", scored)
         self._presence, self._mean = presence, model.rankers_.entries.train.mean
         levels = model.scale_.levels
         first = np.zeros(1, dtype=np.int64)
         edges = model.predictor_.distribution(first, first).edges if readout.gives_distribution else None
-        self.register_buffer("weights", torch.tensor(ease.weights))
-        self.register_buffer("diagonal", torch.tensor(ease.diagonal))
-        self.register_buffer("co_counts", torch.tensor(ease.co_counts.toarray()))
+        self.register_buffer("weights", torch.tensor(presence.model.take_weights(np.arange(popularity.size))))
         self.register_buffer("popularity", torch.tensor(popularity))
         self.register_buffer("raised", torch.tensor(model.rankers_.factors))
         relevance = model.make_ranker("relevance").relevance
@@ -681,7 +675,6 @@ class RelevanceModule(nn.Module):
     def _find_presence(self, taken: Tensor) -> Tensor:
         """Return the probabilities that entries exist, as `Presence.log_probabilities` does."""
         scores = taken @ self.weights
-        scores = torch.cat([scores, ((taken - scores) * self.diagonal) @ self.co_counts.T], dim=1)
         scores = scores + self._presence.popularity_share * self.popularity
         if self._presence.popularity_power:
             scores = scores * self.raised

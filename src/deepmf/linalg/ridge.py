@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,8 @@ from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.axis_entries import NOTHING, AxisEntries
 from deepmf.nn.ranks import Ranks
 from deepmf.training.runtime import GraphFunction
+
+T = TypeVar("T")
 
 # Padded entries that are gathered at a time on a CPU, where caches hold them, and on a GPU; rows with fewer entries
 # count as `_LEAST_WIDTH`, so that the Gram matrices of a group are bounded, too. A group ends where rows have less than
@@ -247,7 +249,7 @@ def _batch_groups(groups: Iterator[Group], rows_at_a_time: int) -> Iterator[Batc
         yield Batch(torch.cat([each.positions for each in batch]), batch)
 
 
-def run_batches(solve: Callable[[Batch], Any], batches: Sequence[Batch], device: torch.device) -> list[Any]:
+def run_batches(solve: Callable[[T], Any], batches: Sequence[T], device: torch.device) -> list[Any]:
     """Solve batches, on a CPU in as many threads as torch uses; return the results in their order."""
     n_threads = min(torch.get_num_threads(), len(batches))
     if n_threads <= 1 or device.type == "cuda":

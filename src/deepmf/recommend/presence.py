@@ -1,6 +1,6 @@
 """Presence: the probability that an entry exists, learned from the positions of entries alone.
 
-It is the first factor of the relevance of a column for a row (`relevance.py`). A presence model, EASE or weighted ALS,
+It is the first factor of the relevance of a column for a row (`relevance.py`). The column ridge (`column_ridge.py`)
 scores the columns of a row; `Presence` turns the scores into probabilities.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import reprlib
 import sys
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,21 +20,18 @@ from torch.nn import functional
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.entries import EntryStore
-from deepmf.recommend.ease import Ease
-from deepmf.recommend.presence_model import Numbers, PresenceModel
-from deepmf.recommend.weighted_als import WeightedALS
+from deepmf.recommend.column_ridge import ColumnRidge, Ridge
 from deepmf.storage.model_file import Packed, Tensors, read_field
 
-# The largest number of columns of EASE: its weights then take 150 MB, and the inverse a few seconds.
-MOST_EASE_COLUMNS = 6000
+Numbers = TypeVar("Numbers", npt.NDArray[Any], Tensor)  # tensors lie on the device of a fit
 
-# Scores of EASE may be negative; below this size they are smoothly turned into small positive numbers.
+# Scores may be negative; below this size they are smoothly turned into small positive numbers.
 _SMALL_SCORE = 0.01
 
 
 @dataclass(frozen=True)
 class Presence:
-    """A presence model, and how its scores become probabilities and relevance.
+    """A column ridge, and how its scores become probabilities and relevance.
 
     The popularity of a column is its share of the rows. The odds that an entry exists are
 
@@ -45,7 +42,7 @@ class Presence:
     ndcg, popularity_ndcg: NDCG@10 on held-out entries, of rankings by relevance and by popularity; 0 if there are none.
     """
 
-    model: PresenceModel
+    model: ColumnRidge
     intercept: float = 0.0
     score_power: float = 1.0
     popularity_share: float = 0.0
@@ -57,7 +54,7 @@ class Presence:
 
     @property
     def kind(self) -> str:
-        """The kind of the presence model: one of `MODELS`."""
+        """The kind of the column ridge: "full" or "nearest"."""
         return self.model.kind
 
     def extend(self, entries: EntryStore, columns: IndexArray) -> Presence:
@@ -73,7 +70,8 @@ class Presence:
     def describe_choice(self) -> dict[str, float]:
         """Return what was chosen on held-out entries, by name."""
         return {
-            "presence_penalty": self.model.penalty,
+            "presence_penalty": self.model.ridge.penalty,
+            "presence_noise": self.model.ridge.noise,
             "count_weight": self.model.count_weight,
             "popularity_share": self.popularity_share,
             "popularity_power": self.popularity_power,
@@ -83,29 +81,29 @@ class Presence:
         }
 
     def pack(self) -> Packed:
-        """Return the kind and the numbers as JSON content, and the model as tensors."""
+        """Return the numbers as JSON content, and the model as tensors."""
         numbers = {name: getattr(self, name) for name in _NUMBERS}
-        of_model = {"kind": self.kind, "penalty": self.model.penalty, "count_weight": self.model.count_weight}
+        of_model = self.model.ridge._asdict() | {"count_weight": self.model.count_weight}
         return Packed(of_model | numbers, self.model.pack())
 
     @classmethod
     def unpack(cls, content: Any, tensors: Tensors, entries: EntryStore) -> Presence:
         """Return the stored presence; impossible contents raise `BadModelFile`."""
-        names = ("penalty", "count_weight", *_NUMBERS)
-        kind, penalty, count_weight, *numbers = (read_field(content, name) for name in ("kind", *names))
-        if kind not in MODELS:
-            raise BadModelFile(f"the stored presence must be {' or '.join(MODELS)}; got {reprlib.repr(kind)}")
-        for name, number in zip(names, (penalty, count_weight, *numbers), strict=True):
+        names = (*Ridge._fields, "count_weight", *_NUMBERS)
+        penalty, noise, count_weight, *numbers = found = [read_field(content, name) for name in names]
+        for name, number in zip(names, found, strict=True):
             largest = sys.float_info.max if name == "spread" else _LARGEST_NUMBER  # a spread has the scale's unit
             if isinstance(number, bool) or not isinstance(number, int | float) or not abs(number) <= largest:
                 raise BadModelFile(f"the stored presence must have a number as {name}; got {reprlib.repr(number)}")
-        model = MODELS[kind].unpack(tensors, entries, float(penalty), float(count_weight))
-        found = cls(model, *map(float, numbers))
-        if found.score_power <= 0 or found.spread <= 0 or found.liking_weight < 0 or count_weight < 0:
+        if min(penalty, noise, count_weight) < 0:
+            raise BadModelFile("the stored presence must have no negative penalty, noise or weight")
+        model = ColumnRidge.unpack(tensors, entries, Ridge(float(penalty), float(noise)), float(count_weight))
+        presence = cls(model, *map(float, numbers))
+        if presence.score_power <= 0 or presence.spread <= 0 or presence.liking_weight < 0:
             raise BadModelFile(
                 "the stored presence must have a positive score_power and spread, and no negative weight"
             )
-        return found
+        return presence
 
     def add_popularity(self, scores: Numbers, popularity: Numbers, raised: Numbers) -> Numbers:
         """Return scores (rows, columns) blended with popularity (columns,), times popularity raised to its power."""
@@ -147,16 +145,6 @@ def _find_library(numbers: Any) -> Any:
     """Return numpy for an array, torch for a tensor."""
     return torch if isinstance(numbers, Tensor) else np
 
-
-def choose_kind(n_columns: int) -> str:
-    """Return the kind of presence model for a number of columns.
-
-    EASE ranks held-out entries of MovieLens-100K and 1M better than weighted ALS, and takes a fraction of the time.
-    """
-    return "ease" if n_columns <= MOST_EASE_COLUMNS else "weighted-als"
-
-
-MODELS: dict[str, type[PresenceModel]] = {"ease": Ease, "weighted-als": WeightedALS}
 
 _NUMBERS = tuple(field.name for field in fields(Presence) if field.name != "model")
 _LARGEST_NUMBER = 1e300

@@ -22,8 +22,8 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
-from deepmf.recommend.presence import MODELS, Presence, choose_kind, make_positive
-from deepmf.recommend.presence_model import PresenceModel
+from deepmf.recommend.column_ridge import RIDGES, ColumnRidge, Gram, Ridge, choose_kind
+from deepmf.recommend.presence import Presence, make_positive
 from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.ranking import batches
 from deepmf.recommend.recency import Recency, is_better
@@ -31,8 +31,8 @@ from deepmf.recommend.relevance import find_thresholds
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Predictor
 
-# Rows on which the parts of relevance are chosen, cells of these, and the most popular columns that are candidates.
-_MOST_ROWS, _MOST_CELLS, _MOST_CANDIDATES = 2000, 1 << 23, 1 << 14
+# Rows on which the parts of relevance are chosen, cells of these, and columns that are candidates.
+_MOST_ROWS, _MOST_CELLS, _MOST_CANDIDATES = 2000, 1 << 23, 1 << 12
 
 # Cells without an entry on which probabilities are calibrated, and the most steps of the fit.
 _CALIBRATION_CELLS, _CALIBRATION_STEPS = 1 << 18, 25
@@ -54,8 +54,8 @@ _LIKING_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)  # in powers of scores
 _USUAL_LIKING_WEIGHT = 0.75
 _COUNT_WEIGHTS = (0.0, 0.5, 2.0)  # of interactions
 
-# The most popular columns on which penalties are compared, on a CPU and on a GPU: a fit to these takes little time.
-_NARROW = {False: 1500, True: _MOST_CANDIDATES}
+# The most popular columns on which full ridges are compared: a fit to these takes little time.
+_NARROW = 1500
 
 # A share so large that scores are popularity alone; one so large that scores do not even decide ties.
 _ALL_POPULARITY, _NOTHING_ELSE = 1e4, 1e9
@@ -79,7 +79,7 @@ def fit_presence(
 
     Parameters
     ----------
-    kind : the kind of the presence model, or "auto".
+    kind : "full", "nearest" or "auto".
     folds_in : whether the predictor can encode rows.
     device : where to fit.
     """
@@ -95,14 +95,18 @@ def fit_presence(
     )
     if held_out is None:
         spread = max(_measure_root_mean_square(train.values.astype(np.float64) - train.mean), 1e-9)
-        usual = MODELS[kind]
-        model = usual.fit(train, usual.list_penalties(train)[0], device=device)
+        (model,) = Gram.of(train, kind, device=device).fit(RIDGES[:1])
         log_odds = -math.log(_NOTHING_ELSE)  # an entry exists with odds of the popularity
         return Presence(model, log_odds, popularity_share=_NOTHING_ELSE, liking_weight=0.0, spread=spread)
     best = _Choice(held_out, device).fit(kind)
     if held_out.train is train:
         return best
-    return replace(best, model=MODELS[kind].fit(train, best.model.penalty, best.model.count_weight, device))
+    return replace(best, model=_fit_again(best.model, train, device))
+
+
+def _fit_again(model: ColumnRidge, train: ObservedMatrix, device: torch.device) -> ColumnRidge:
+    """Return the model of another matrix with the same settings."""
+    return Gram.of(train, model.kind, model.count_weight, device).fit([model.ridge])[0]
 
 
 def choose_blending(
@@ -114,8 +118,7 @@ def choose_blending(
     held_out = HeldOut.from_training(entries, predictor, seed, last=True)
     if held_out is None or held_out.times is None:
         return recency
-    kind, old = MODELS[presence.kind], presence.model
-    known = replace(presence, model=kind.fit(held_out.train, old.penalty, old.count_weight, device))
+    known = replace(presence, model=_fit_again(presence.model, held_out.train, device))
     store, choice = EntryStore.of(held_out.train), _Choice(held_out, device)
     first = np.full(held_out.n_rows, np.iinfo(np.int64).max)
     np.minimum.at(first, held_out.lines, held_out.times)
@@ -222,16 +225,25 @@ def _draw(rows: IndexArray, count: int, seed: int) -> IndexArray:
     return np.sort(np.random.default_rng(seed).choice(rows, count, replace=False))
 
 
+def _draw_columns(counts: npt.NDArray[Any], n: int) -> IndexArray:
+    """Return the positions of n columns in increasing order, drawn in proportion to their entries; or of all."""
+    if counts.size <= n:
+        return np.arange(counts.size)
+    chances = (counts + 1e-6) / (counts + 1e-6).sum()
+    return np.sort(np.random.default_rng(0).choice(counts.size, n, replace=False, p=chances))
+
+
 class _Choice:
     """Chooses how presence and liking are combined, by NDCG@10 on hidden entries.
 
-    Candidates are the most popular columns; liked are hidden entries of at least the row's own mean, rounded up.
+    Candidates are some columns, popular ones rather than others; liked are hidden entries of at least the row's own
+    mean, rounded up.
     """
 
     def __init__(self, held_out: HeldOut, device: torch.device) -> None:
         train, self._held_out, self._visible, self._device = held_out.train, held_out, held_out.visible, device
         counts = EntryStore.of(train).column_totals
-        self.candidates = np.sort(np.argsort(-counts, kind="stable")[:_MOST_CANDIDATES])
+        self.candidates = _draw_columns(counts, _MOST_CANDIDATES)
         popularity = (counts[self.candidates] + 0.5) / (train.shape[0] + 1.0)
         self._popularity = torch.from_numpy(popularity.astype(np.float32)).to(device)
         self.spread = self._measure_spread()
@@ -247,36 +259,34 @@ class _Choice:
 
     def fit(self, kind: str) -> Presence:
         """Return a presence part of a kind, with the best penalty, weights of counts, popularity and liking."""
-        train, model_class = self._held_out.train, MODELS[kind]
-        narrow, columns = self._narrow(_NARROW[self._device.type == "cuda"])
+        train, gram = self._held_out.train, Gram.of(self._held_out.train, kind, device=self._device)
+        narrow, columns = (self, self.candidates) if kind == "nearest" else self._narrow(_NARROW)
 
-        def fit_narrow(count_weight: float, penalties: Sequence[float]) -> list[PresenceModel]:
-            shared = prepared if count_weight == 0 else model_class.prepare(train, count_weight, self._device)
-            shared = shared if columns.size == train.shape[1] else model_class.narrow(shared, columns)
-            return [model_class.fit_prepared(shared, penalty) for penalty in penalties]
+        def fit_narrow(gram: Gram, ridges: Sequence[Ridge]) -> list[ColumnRidge]:
+            if kind == "nearest":
+                return gram.fit(ridges, targets=columns)
+            return (gram if columns.size == train.shape[1] else gram.narrow(columns)).fit(ridges)
 
-        prepared, penalties = model_class.prepare(train, 0.0, self._device), model_class.list_penalties(train)
-        models = fit_narrow(0.0, penalties)
-        best = narrow.pick(models)
+        models = fit_narrow(gram, RIDGES)
+        model = models[narrow.pick(models)]
         if not train.has_values and np.max(train.values) > 1:
-            models = [model for weight in _COUNT_WEIGHTS for model in fit_narrow(weight, [penalties[best]])]
+            grams = [gram, *(Gram.of(train, kind, weight, self._device) for weight in _COUNT_WEIGHTS[1:])]
+            models = [model, *(fit_narrow(each, [model.ridge])[0] for each in grams[1:])]
             best = narrow.pick(models)
-        model = models[best]
-        if columns.size < train.shape[1]:
-            if model.count_weight:
-                prepared = model_class.prepare(train, model.count_weight, self._device)
-            model = model_class.fit_prepared(prepared, model.penalty)
+            model, gram = models[best], grams[best]
+        if kind == "full" and columns.size < train.shape[1]:
+            (model,) = gram.fit([model.ridge])
         return self.combine(model)
 
     def _narrow(self, n_columns: int) -> tuple[_Choice, IndexArray]:
-        """Return a choice on the most popular columns alone, and the positions of these."""
-        train = self._held_out.train
-        if train.shape[1] <= n_columns:
-            return self, np.arange(train.shape[1])
-        kept = np.sort(np.argsort(-EntryStore.of(train).column_totals, kind="stable")[:n_columns])
+        """Return a choice on the most popular candidates alone, and the positions of these."""
+        if self._held_out.train.shape[1] <= n_columns:
+            return self, self.candidates
+        at = self._popularity.argsort(descending=True, stable=True)[:n_columns].sort().values
+        kept = self.candidates[at.cpu().numpy()]
         own, inside = locate(kept, self._visible.others)
         starts = np.concatenate([[0], np.cumsum(inside)])[self._visible.starts]
-        choice, at = copy.copy(self), self._send(np.searchsorted(self.candidates, kept))
+        choice = copy.copy(self)
         values, extras = self._visible.values[inside], self._visible.extras.take(inside)
         choice._visible = AxisEntries(starts, own[inside], values, extras=extras)
         choice.candidates, choice._popularity = np.arange(kept.size), self._popularity[at]
@@ -288,13 +298,13 @@ class _Choice:
     def _send(self, array: npt.NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(self._device)
 
-    def pick(self, models: Sequence[PresenceModel]) -> int:
+    def pick(self, models: Sequence[ColumnRidge]) -> int:
         """Return the number of the model with the best rankings; the first one is the usual one."""
         usual = (_USUAL_LIKING_WEIGHT,)
         found = [self._measure(Presence(each), self._list(self._score(each), _SHORTLIST), usual)[0] for each in models]
         return _pick(found, 0)
 
-    def combine(self, model: PresenceModel) -> Presence:
+    def combine(self, model: ColumnRidge) -> Presence:
         """Return a model with the best weights of popularity and liking; popularity if it ranks as well."""
         scores = self._score(model)
         best = self._combine(model, scores)
@@ -305,7 +315,7 @@ class _Choice:
         ndcg, of_popularity = (float(found.mean()) for found in (trials[at][1], self._popularity_ndcg))
         return replace(trials[at][0], ndcg=ndcg, popularity_ndcg=of_popularity)
 
-    def _combine(self, model: PresenceModel, scores: Tensor) -> tuple[Presence, FloatArray]:
+    def _combine(self, model: ColumnRidge, scores: Tensor) -> tuple[Presence, FloatArray]:
         """Return a model with the best weights of popularity and liking, and its NDCG@10 (rows,)."""
         best = Presence(
             model, popularity_share=0.1, popularity_power=0.0, spread=self.spread, liking_weight=_USUAL_LIKING_WEIGHT
@@ -347,7 +357,7 @@ class _Choice:
         best = _find_first(self._send(keys).masked_fill(self._known[at], -math.inf), _LENGTH)
         return score_lists(self._liked[at].gather(1, best).cpu().numpy(), self.n_liked[lines], n=_LENGTH).ndcg
 
-    def _score(self, model: PresenceModel) -> Tensor:
+    def _score(self, model: ColumnRidge) -> Tensor:
         scores = model.score_all(self._visible, self.candidates, self._device)
         empty = np.flatnonzero(np.diff(self._visible.starts) == 0)
         scores[self._send(empty)] = self._popularity

@@ -20,8 +20,8 @@ from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.scale import Scale
+from deepmf.recommend.column_ridge import ColumnRidge, ScoredRows
 from deepmf.recommend.presence import Presence
-from deepmf.recommend.presence_model import PresenceModel
 from deepmf.scoring.predictor import Positions, Predictor
 
 Observed = Callable[[IndexArray], AxisEntries]  # from positions of rows to their entries
@@ -131,7 +131,7 @@ class Relevance:
 class EncodedRows:
     """Inputs of the probabilities of some rows: their entries in trained columns, and thresholds."""
 
-    model: PresenceModel
+    model: ColumnRidge
     entries: AxisEntries
     thresholds: FloatArray
 
@@ -141,8 +141,8 @@ class EncodedRows:
         return np.asarray(np.diff(self.entries.starts) == 0)
 
     @cached_property
-    def presence(self) -> Any:
-        """The rows as the presence model encodes them."""
+    def presence(self) -> ScoredRows:
+        """The rows as the column ridge encodes them."""
         return self.model.encode_rows(self.entries)
 
 

@@ -332,8 +332,8 @@ class RecommendationSettings(TimeSettings):
 
     presence: str | None = setting(
         "auto",
-        "Model of which entries exist, for rankings by relevance (none: rank by value only).",
-        choices=("auto", "ease", "weighted-als"),
+        "Regress each column on all others or on the nearest, for rankings by relevance (none: rank by value only).",
+        choices=("auto", "full", "nearest"),
     )
     rank_by: str = setting(
         "auto",
