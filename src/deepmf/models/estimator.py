@@ -253,9 +253,9 @@ class Estimator(ABC):
         return self._require_fitted().fallback.means(rows, columns)
 
     @property
-    def _device(self) -> str:
-        """The device to fit on, as in the setting `device`."""
-        return "cpu"
+    def _device(self) -> str | None:
+        """The device to fit on, as in the setting `device`; None for models without this setting, which fit on a CPU."""
+        return None
 
     @property
     def _effort(self) -> str | None:
@@ -332,7 +332,7 @@ class Estimator(ABC):
 
     def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> Fitted | None:
         """Run the training loop and set the history; return what was learned, or None if no epoch had a finite loss."""
-        with limit_threads(self._device) as threads, keep_numpy_to_one_thread():
+        with limit_threads(self._device or "cpu") as threads, keep_numpy_to_one_thread():
             settings, start = self.settings, fitting.start
             identify = partial(identify_training, type(self).__name__, settings, entries, validation, start)
             with refuse_unsolvable():

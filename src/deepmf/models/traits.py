@@ -53,6 +53,10 @@ class UsesTimes(Estimator):
         return replace(fitted, drift=drift, recency=learn_recency(train, seed=seed))
 
 
+# Entries from which on a GPU, if there is one, fits the presence part of a model without a device of its own.
+_MANY_ENTRIES = 1 << 17
+
+
 class Recommends(Estimator):
     """Has a presence part, by which columns are ranked by relevance; it also fits interactions, which are only that."""
 
@@ -86,9 +90,10 @@ class Recommends(Estimator):
             return fitted
         from deepmf.recommend.presence_fit import choose_blending, fit_presence
 
-        folds_in, device = self._areas.covers_new("row"), Runtime(self._device).device
+        name = self._device or ("auto" if fitted.entries.train.n_entries >= _MANY_ENTRIES else "cpu")
+        folds_in, device = self._areas.covers_new("row"), Runtime(name).device
         recency, known = fitted.recency, (fitted.entries, fitted.predictor)
-        with limit_threads(self._device), refuse_unsolvable():
+        with limit_threads(name), refuse_unsolvable():
             found = fit_presence(
                 *known,
                 settings.presence,

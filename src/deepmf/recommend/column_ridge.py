@@ -46,8 +46,9 @@ CPU = torch.device("cpu")
 # The largest number of columns that are regressed on all others: the weights take 150 MB, and an inverse seconds.
 _MOST_FULL = 6000
 
-# The most and the fewest nearest columns, and about how many operations all regressions on these may take.
-_MOST_NEAR, _FEWEST_NEAR, _OPERATIONS = 400, 50, {False: 6e11, True: 1e14}
+# The most and the fewest nearest columns, and how many cells of Gram matrices a CPU gathers for all columns together:
+# gathering a million takes some 30 ms, and more time than solving.
+_MOST_NEAR, _FEWEST_NEAR, _MOST_CELLS = 400, 50, 1.6e9
 
 # The cells of a Gram matrix that are kept for each column, in nearest columns. A GPU keeps all of them up to a size.
 _KEPT, _MOST_DENSE = 4, 60_000
@@ -303,7 +304,7 @@ class Gram(NamedTuple):
         if kind == "full":
             return cls(_multiply(weighted, device), sizes, None, count_weight)
         on_gpu = device.type == "cuda" and n_columns <= _MOST_DENSE
-        affordable = int(np.clip((_OPERATIONS[on_gpu] / n_columns) ** (1 / 3), _FEWEST_NEAR, _MOST_NEAR))
+        affordable = _MOST_NEAR if on_gpu else int(np.clip((_MOST_CELLS / n_columns) ** 0.5, _FEWEST_NEAR, _MOST_NEAR))
         most = max(min(most_near or affordable, n_columns - 1), 1)
         cells, near = _find_near(weighted, sizes, most, device) if on_gpu else _prune(weighted, sizes, most)
         return cls(cells, sizes, near, count_weight)

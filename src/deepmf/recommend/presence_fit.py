@@ -32,7 +32,7 @@ from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Predictor
 
 # Rows on which the parts of relevance are chosen, cells of these, and columns that are candidates.
-_MOST_ROWS, _MOST_CELLS, _MOST_CANDIDATES = 2000, 1 << 23, 1 << 12
+_MOST_ROWS, _MOST_CELLS, _MOST_CANDIDATES = 2000, 1 << 23, 1 << 11
 
 # Cells without an entry on which probabilities are calibrated, and the most steps of the fit.
 _CALIBRATION_CELLS, _CALIBRATION_STEPS = 1 << 18, 25
