@@ -254,7 +254,7 @@ class Estimator(ABC):
 
     @property
     def _device(self) -> str | None:
-        """The device to fit on, as in the setting `device`; None for models without this setting, which fit on a CPU."""
+        """The device to fit on, as in the setting `device`; None without this setting, for a CPU."""
         return None
 
     @property
