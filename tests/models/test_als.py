@@ -19,11 +19,12 @@ from tests.models.resuming import assert_resumes_to_the_bit
 from deepmf.data import split_entries
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, ConstantValues, NothingObserved, TrainingInterrupted
+from deepmf.linalg.ridge import Descent, descend
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.als import ALS, ALSSettings, ALSSolver, Descent, SolverLimits, descend
+from deepmf.models.als import ALS, LIMITS, ALSSettings, ALSSolver
 from deepmf.models.loading import load
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import ValidationEntries
@@ -99,7 +100,7 @@ class TestALS(ModelContract):
 
     @pytest.mark.parametrize("entries_at_a_time, piece", [(16, 5), (1 << 14, 5), (1 << 14, 192)])
     def test_a_half_sweep_is_the_closed_form(self, entries_at_a_time: int, piece: int) -> None:
-        solver = ALSSolver(STORE, SETTINGS, limits=SolverLimits(entries_at_a_time=entries_at_a_time, piece=piece))
+        solver = ALSSolver(STORE, SETTINGS, limits=LIMITS._replace(entries_at_a_time=entries_at_a_time, piece=piece))
         columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
         centred = RATINGS - np.nanmean(RATINGS)
         rows = solver.rows.solve(columns).factors
@@ -113,8 +114,8 @@ class TestALS(ModelContract):
 
     @pytest.mark.parametrize("entries_at_a_time", [8, 1 << 14])
     def test_factors_improve_up_to_the_solution(self, entries_at_a_time: int) -> None:
-        limits = SolverLimits(least_gain=0.0, entries_at_a_time=entries_at_a_time, piece=min(192, entries_at_a_time))
-        rows = ALSSolver(STORE, SETTINGS, limits=limits).rows
+        limits = LIMITS._replace(entries_at_a_time=entries_at_a_time, piece=min(192, entries_at_a_time))
+        rows = ALSSolver(STORE, SETTINGS, limits=limits, least_gain=0.0).rows
         columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
         solution, long = rows.solve(columns), MATRIX.row_counts > entries_at_a_time  # these are solved for at once
         found = [rows.improve(columns, np.zeros((60, 7), dtype=np.float32))]
@@ -132,7 +133,7 @@ class TestALS(ModelContract):
         columns = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
         zeros = np.zeros((60, 7), dtype=np.float32)
         whole = ALSSolver(STORE, SETTINGS).rows.improve(columns, zeros)
-        limits = SolverLimits(piece=4)  # no number of entries but 4, 8, ... fills its pieces
+        limits = LIMITS._replace(piece=4)  # no number of entries but 4, 8, ... fills its pieces
         pieces = ALSSolver(STORE, SETTINGS, limits=limits).rows.improve(columns, zeros)
         np.testing.assert_allclose(pieces.factors, whole.factors, atol=1e-5)
         assert pieces.objective == pytest.approx(whole.objective, rel=1e-6)
@@ -142,8 +143,8 @@ class TestALS(ModelContract):
         held_out = ValidationEntries.of(split.train, split.validation)
         assert held_out is not None
 
-        def compute_errors(limits: SolverLimits) -> list[float]:
-            solver, errors = ALSSolver(EntryStore.of(split.train), ALSSettings(latent_size=10), limits=limits), []
+        def compute_errors(**given: float) -> list[float]:
+            solver, errors = ALSSolver(EntryStore.of(split.train), ALSSettings(latent_size=10), **given), []
             for _ in range(15):
                 solver.sweep()
                 rows, columns = solver.latents()
@@ -151,7 +152,7 @@ class TestALS(ModelContract):
                 errors.append(rmse_error(predicted, held_out.values))
             return errors
 
-        errors, expected = compute_errors(SolverLimits()), compute_errors(SolverLimits(least_gain=0.0))
+        errors, expected = compute_errors(), compute_errors(least_gain=0.0)
         assert errors != expected
         np.testing.assert_allclose(errors, expected, atol=3e-4)
 
@@ -222,7 +223,7 @@ class TestALS(ModelContract):
         assert_resumes_to_the_bit(*(ALSSolver(STORE, SETTINGS) for _ in range(3)))
 
     def test_two_threads_find_the_same(self, two_threads: None) -> None:
-        solver, alone = (ALSSolver(STORE, SETTINGS, limits=SolverLimits(entries_at_a_time=64)) for _ in range(2))
+        solver, alone = (ALSSolver(STORE, SETTINGS, limits=LIMITS._replace(entries_at_a_time=64)) for _ in range(2))
         objective = solver.sweep()
         with ThreadPoolExecutor(1) as thread:
             assert torch.get_num_threads() == thread.submit(torch.get_num_threads).result() == 2

@@ -1,17 +1,21 @@
-"""The rows of a matrix given its columns: normal posteriors of all rows, solved in batches on a CPU or a GPU.
+"""Ridge regressions of the rows of a matrix given its columns: one engine for ALS, the sampler and presence models.
 
-`chain.py` has the model. Everything is described for rows, and used for columns too.
+Rows with about as many entries are padded to one length (`lay_out`). The lines of their columns are gathered, and give
+Gram matrices (`compute_grams`) that Cholesky factors solve (`solve_bordered`), or directions of conjugate gradients
+(`descend`). Batches run in threads on a CPU, or on a GPU. Everything is described for rows, and used for columns too.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -21,28 +25,46 @@ from deepmf.nn.ranks import Ranks
 from deepmf.training.runtime import GraphFunction
 
 T = TypeVar("T")
+Array = npt.NDArray[Any]  # in single precision
+Numbers = TypeVar("Numbers", Array, Tensor)
 
-# Padded entries that are gathered at a time on a CPU, where caches hold them, and on a GPU; rows with fewer entries
-# count as `_LEAST_WIDTH`, so that the Gram matrices of a group are bounded, too. A group ends where rows have less than
-# this share of the entries of its first row.
-_ENTRIES_AT_A_TIME = {False: 1 << 14, True: 1 << 20}
-_LEAST_WIDTH = {False: 32, True: 64}
-_LEAST_FILLED = 0.75
 
-# Rows that are solved for at once, on a CPU and on a GPU.
-_ROWS_AT_A_TIME = {False: 1 << 9, True: 1 << 15}
+class Limits(NamedTuple):
+    """How many rows and entries are computed together.
+
+    entries_at_a_time: padded entries to gather; with 42 factors, 1 << 14 take 2.6 MB, which the caches of a CPU hold.
+    least_width: minimum padded length; bounds the Gram matrices of a group to a few MB.
+    least_filled: a group ends where rows have less than this share of the entries of its first row.
+    rows_at_a_time: rows that end a batch; 1 for one group in each.
+    piece: entries of a row that are multiplied at a time, default all. numpy's BLAS would cut larger products for
+        threads of its own, which wait for the threads that solve groups.
+    """
+
+    entries_at_a_time: int = 1 << 14
+    least_width: int = 32
+    least_filled: float = 0.75
+    rows_at_a_time: int = 1 << 9
+    piece: int | None = None
+
+
+ON_CPU, ON_GPU = Limits(), Limits(entries_at_a_time=1 << 20, least_width=64, rows_at_a_time=1 << 15)
 
 # On a GPU, up to this many entries are solved for by a CUDA graph: their kernels take less time than launching them.
 _MOST_RECORDED = 1 << 22
 
 
 class Group(NamedTuple):
-    """Rows with about as many entries each, solved for together; padded to the longest row."""
+    """Rows with about as many entries each, solved for together; padded to the longest row, in pieces of one length."""
 
     positions: Tensor  # (rows,)
     others: Tensor  # (rows, entries) columns; one past the last column where padded
     values: Tensor  # (rows, entries); 0 where padded
-    roots: Tensor | None = None  # (rows, entries) square roots of weights; None where all weights are 1
+    roots: Tensor | None = None  # (rows, entries) square roots of weights, 0 where padded; None where all weights are 1
+    n_pieces: int = 1
+
+    def cut(self, numbers: Tensor) -> Array:
+        """Return numbers (rows, entries) of the group as an array (rows, pieces, entries)."""
+        return numbers.numpy().reshape(len(numbers), self.n_pieces, -1)
 
 
 class Batch(NamedTuple):
@@ -164,12 +186,13 @@ def _draw_all(
     root = None if moment is None else torch.linalg.cholesky(_add_jitter(moment))
     variances = means.new_empty(0) if root is None else _compute_traces(precision[None], root).repeat(len(means))
     errors, totals = torch.zeros_like(strengths), torch.zeros_like(strengths)
+    buffer = Buffer(table)
 
     def solve(batch: Batch) -> None:
-        grams, at = compute_grams(batch, table, padded_roots), batch.positions
+        grams, at = compute_grams(batch, table, buffer, padded_roots), batch.positions
         own = strengths[at, None, None]
-        found = solve_grams(grams, prior_means[at], precision, own, None if noise is None else noise[at])
-        means[at], draws[at] = found.means, found.draws
+        found = _solve_posterior(grams, prior_means[at], precision, own, None if noise is None else noise[at])
+        means[at], draws[at] = found.solutions, found.draws
         if root is not None:
             variances[at] = _compute_traces(own * grams[:, :-1, :-1] + precision, root)
         errors[at], totals[at] = _sum_squared_errors(grams, found.draws), grams[:, -2, -2]
@@ -196,22 +219,24 @@ def lay_out(
     n_others: int,
     device: torch.device,
     ranks: Ranks | None = None,
-    rows_at_a_time: int | None = None,
+    limits: Limits | None = None,
 ) -> list[Batch]:
-    """Return the rows that have entries in batches, the longest rows first; those of this rank.
-
-    rows_at_a_time: rows that end a batch, 1 for one group in each; default: as many as the device solves for at once.
-    """
-    groups = _group_rows(entries, values, n_others, device, ranks)
-    return list(_batch_groups(groups, rows_at_a_time or _ROWS_AT_A_TIME[device.type == "cuda"]))
+    """Return the rows that have entries in batches, the longest rows first; those of this rank."""
+    limits = limits or (ON_GPU if device.type == "cuda" else ON_CPU)
+    groups = _group_rows(entries, values, n_others, device, ranks, limits)
+    return list(_batch_groups(groups, limits.rows_at_a_time))
 
 
 def _group_rows(
-    entries: AxisEntries, values: FloatArray, n_others: int, device: torch.device, ranks: Ranks | None
+    entries: AxisEntries,
+    values: FloatArray,
+    n_others: int,
+    device: torch.device,
+    ranks: Ranks | None,
+    limits: Limits,
 ) -> Iterator[Group]:
     """Yield groups of rows with a bounded number of padded entries."""
-    on_gpu, weights = device.type == "cuda", entries.extras.weights
-    counts = np.diff(entries.starts)
+    counts, weights = np.diff(entries.starts), entries.extras.weights
     starts = torch.from_numpy(entries.starts.astype(np.int64)).to(device)
     others = torch.from_numpy(entries.others.astype(np.int32)).to(device)
     own = torch.from_numpy(values.astype(np.float32)).to(device)
@@ -222,20 +247,28 @@ def _group_rows(
     falling = -counts[remaining]
     first = 0
     while first < remaining.size:
-        width = int(-falling[first])
-        stop = first + max(1, _ENTRIES_AT_A_TIME[on_gpu] // max(width, _LEAST_WIDTH[on_gpu]))
-        stop = min(stop, int(np.searchsorted(falling, -math.floor(_LEAST_FILLED * width), side="right")))
+        longest = int(-falling[first])
+        n_pieces = 1 if limits.piece is None else -(-longest // limits.piece)
+        width = n_pieces * -(-longest // n_pieces)
+        stop = first + max(1, limits.entries_at_a_time // max(width, limits.least_width))
+        stop = min(stop, int(np.searchsorted(falling, -math.floor(limits.least_filled * width), side="right")))
         positions = torch.from_numpy(remaining[first : max(stop, first + 1)]).to(device)
         first += positions.numel()
-        places = starts[positions, None] + torch.arange(width, device=device)
-        observed = places < starts[positions + 1, None]
-        places = torch.where(observed, places, 0)
+        places, observed = pad_entries(starts, positions, width)
         yield Group(
             positions,
             torch.where(observed, others[places], n_others),
             torch.where(observed, own[places], 0.0),
-            None if roots is None else roots[places],
+            None if roots is None else torch.where(observed, roots[places], 0.0),
+            n_pieces,
         )
+
+
+def pad_entries(starts: Tensor, positions: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Return the places (rows, width) of the entries of rows, and which are observed; the others have the place 0."""
+    places = starts[positions, None] + torch.arange(width, device=starts.device)
+    observed = places < starts[positions + 1, None]
+    return torch.where(observed, places, 0), observed
 
 
 def _batch_groups(groups: Iterator[Group], rows_at_a_time: int) -> Iterator[Batch]:
@@ -262,57 +295,97 @@ def run_batches(solve: Callable[[T], Any], batches: Sequence[T], device: torch.d
         torch.set_num_threads(before)
 
 
-def make_table(factors: Tensor, roots: Tensor) -> Tensor:
+def make_table(factors: Tensor, roots: Tensor | None = None) -> Tensor:
     """Return (v_j, 1, -c_j) times a root for each column, and zeros for padding: (columns + 1, D + 1)."""
     table = factors.new_zeros(factors.shape[0] + 1, factors.shape[1] + 1)
     table[:-1, :-2], table[:-1, -2], table[:-1, -1] = factors[:, :-1], 1.0, -factors[:, -1]
-    table[:-1] *= roots[:, None]
+    if roots is not None:
+        table[:-1] *= roots[:, None]
     return table
 
 
-def compute_grams(batch: Batch, table: Tensor, roots: Tensor | None = None) -> Tensor:
+class Buffer(threading.local):
+    """Memory of each thread for the lines that it gathers: filling fresh memory can take four times as long."""
+
+    def __init__(self, table: Tensor, limits: Limits = ON_CPU) -> None:
+        n_lines = 0 if table.is_cuda else limits.entries_at_a_time
+        self.lines: Array = torch.empty(n_lines, table.shape[1], dtype=table.dtype).numpy()
+
+    def gather(self, table: Array, others: Array) -> Array:
+        """Return the lines of a table at some positions; they stay until the next call."""
+        if others.size > len(self.lines):
+            return table.take(others, axis=0)
+        lines = self.lines[: others.size].reshape(*others.shape, -1)
+        return table.take(others, axis=0, out=lines, mode="clip")  # "raise" would write to a copy first
+
+
+def compute_grams(batch: Batch, table: Tensor, buffer: Buffer, roots: Tensor | None = None) -> Tensor:
     """Return the Gram matrices (rows, D + 1, D + 1) of (v_j, 1, x_ij - c_j) over each row's entries.
 
     roots: (columns + 1,) those that the lines of `table` are multiplied by; default: 1.
     """
     grams = table.new_empty(batch.positions.numel(), table.shape[1], table.shape[1])
-    on_gpu, first = table.device.type == "cuda", 0
+    first = 0
     for group in batch.groups:
         own = grams[first : first + group.positions.numel()]
         first += group.positions.numel()
         values = group.values
         if roots is not None:
             values = values * roots.index_select(0, group.others.view(-1)).view_as(values)
-        if on_gpu:
+        if table.device.type == "cuda":
             gathered = table.index_select(0, group.others.view(-1)).view(*group.others.shape, -1)
             gathered[..., -1] += values
             if group.roots is not None:
                 gathered *= group.roots[..., None]
             torch.bmm(gathered.mT, gathered, out=own)
-        else:  # numpy's products of a matrix with its own transpose take half the time
-            lines = table.numpy().take(group.others.numpy(), axis=0)
-            lines[..., -1] += values.numpy()
-            if group.roots is not None:
-                lines *= group.roots.numpy()[..., None]
-            np.matmul(lines.swapaxes(1, 2), lines, out=own.numpy())
+        else:
+            _multiply_pieces(group, values, table.numpy(), own.numpy(), buffer)
     return grams
 
 
-class GroupPosterior(NamedTuple):
-    """Means and draws (rows, D) of a group."""
+def _multiply_pieces(group: Group, values: Tensor, table: Array, grams: Array, buffer: Buffer) -> None:
+    """Write the Gram matrices of a group; numpy's products of a matrix with its own transpose take half the time."""
+    others, targets = group.cut(group.others), group.cut(values)
+    roots = None if group.roots is None else group.cut(group.roots)
+    at_a_time = max(1, len(buffer.lines) // others[:, 0].size)
+    for start in range(0, group.n_pieces, at_a_time):
+        some = slice(start, start + at_a_time)
+        lines = buffer.gather(table, others[:, some])
+        lines[..., -1] += targets[:, some]
+        if roots is not None:
+            lines *= roots[:, some, :, None]
+        if group.n_pieces == 1:
+            np.matmul(lines.mT, lines, out=grams[:, None])
+        else:
+            np.add(grams if start else 0.0, (lines.mT @ lines).sum(axis=1), out=grams)
 
-    means: Tensor
+
+class Bordered(NamedTuple):
+    """Solutions A^-1 r (rows, D), and L^-1 r, whose squares are r'A^-1 r; draws have the noise L'^-1 e beside."""
+
+    solutions: Tensor
     draws: Tensor
+    reduced: Tensor
 
 
-def solve_grams(
-    grams: Tensor, prior_means: Tensor, precision: Tensor, alpha: Tensor, noise: Tensor | None
-) -> GroupPosterior:
-    """Return the posterior means A^-1 r, and draws A^-1 r + L'^-1 noise, where A = LL'; alpha is (rows, 1, 1).
+def solve_bordered(matrices: Tensor, noise: Tensor | None = None) -> Bordered:
+    """Solve with the blocks A = LL' and r of matrices (rows, D + 1, D + 1); without noise, draws are solutions.
 
-    The last line of the Cholesky factor of the matrix with the blocks A and r is L^-1 r.
+    The last line of the Cholesky factor of a whole matrix is L^-1 r. The corner, at least about r'A^-1 r, is
+    overwritten by a number that rounding cannot bring below that.
     """
-    size = precision.shape[0]
+    matrices[:, -1, -1] = 2.0 * matrices[:, -1, -1] + 1.0
+    lower = torch.linalg.cholesky_ex(matrices).L
+    reduced, upper = lower[:, -1, :-1, None], lower[:, :-1, :-1].mT
+    right = reduced if noise is None else torch.cat([reduced, reduced + noise[..., None]], dim=2)
+    solved = torch.linalg.solve_triangular(upper, right, upper=True)
+    return Bordered(solved[..., 0], solved[..., -1], reduced[..., 0])
+
+
+def _solve_posterior(
+    grams: Tensor, prior_means: Tensor, precision: Tensor, alpha: Tensor, noise: Tensor | None
+) -> Bordered:
+    """Return the posterior means A^-1 r, and draws A^-1 r + L'^-1 noise; alpha is (rows, 1, 1)."""
     whole = alpha * grams
     whole[:, :-1, :-1] += precision
     pulled = prior_means @ precision
@@ -320,15 +393,7 @@ def solve_grams(
     whole[:, :-1, -1] += pulled
     # The minimum of alpha |t - Gp|^2 + (p - prior)'precision(p - prior) is this less r'A^-1 r, and is at least 0.
     whole[:, -1, -1] += (pulled * prior_means).sum(1)
-    whole[:, -1, -1] = 1.01 * whole[:, -1, -1] + 1.0
-    lower = torch.linalg.cholesky_ex(whole).L
-    reduced = lower[:, -1, :size, None]
-    factor = lower[:, :size, :size].mT
-    if noise is None:
-        means = torch.linalg.solve_triangular(factor, reduced, upper=True)[..., 0]
-        return GroupPosterior(means, means)
-    both = torch.linalg.solve_triangular(factor, torch.cat([reduced, reduced + noise[..., None]], dim=2), upper=True)
-    return GroupPosterior(both[..., 0], both[..., 1])
+    return solve_bordered(whole, noise)
 
 
 def _sum_squared_errors(grams: Tensor, factors: Tensor) -> Tensor:
@@ -350,3 +415,113 @@ def _add_jitter(matrix: Tensor) -> Tensor:
     return matrix + (1e-6 * matrix.diagonal().mean() + 1e-12) * torch.eye(
         size, dtype=matrix.dtype, device=matrix.device
     )
+
+
+def take_steps(
+    solution: Numbers,
+    gradient: Numbers,
+    *,
+    multiply: Callable[[Numbers], tuple[Numbers, Numbers]],
+    apply: Callable[[Numbers, Numbers], Numbers],
+    precondition: Callable[[Numbers], Numbers],
+    dot: Callable[[Numbers, Numbers], Numbers],
+    most_steps: int,
+    tolerance: float = 0.0,
+    has_ended: Callable[[Numbers, Numbers, Numbers], bool] = lambda product, length, fall: False,
+) -> Numbers:
+    """Return better solutions of systems Ax = b by preconditioned conjugate gradients, all systems at once.
+
+    gradient: b - Ax of the solution to begin with.
+    multiply: from directions d to a product with them, and d'Ad.
+    apply: from that product, and the directions, to Ad; called only if another step follows.
+    dot: inner products of each system, in a shape that multiplies solutions.
+    tolerance: steps end where preconditioned gradients have fallen to this share, looked at before every other step.
+    has_ended: called after each step, with the product, the lengths of steps, and the dots of gradients and directions.
+    """
+    direction = precondition(gradient)
+    fall = dot(gradient, direction)
+    enough = tolerance**2 * fall
+    for step in range(most_steps):
+        if tolerance and step % 2 == 0 and bool((fall <= enough).all()):
+            break
+        product, curvature = multiply(direction)
+        length = _divide(fall, curvature)
+        solution = solution + length * direction
+        if has_ended(product, length, fall) or step + 1 == most_steps:
+            break
+        gradient = gradient - length * apply(product, direction)
+        scaled = precondition(gradient)
+        next_fall = dot(gradient, scaled)
+        direction = scaled + _divide(next_fall, fall) * direction
+        fall = next_fall
+    return solution
+
+
+def _divide(some: Numbers, others: Numbers) -> Numbers:
+    """Return ratios of numbers that are not negative; 0 where the divisor is 0, or no number."""
+    if isinstance(some, Tensor):
+        return torch.where(others > 0, some / others, 0.0)
+    return np.divide(some, others, out=np.zeros_like(some), where=others > 0)
+
+
+class Descent(NamedTuple):
+    """Better factors, and their residuals."""
+
+    factors: Array  # (rows, unknowns)
+    residuals: Array  # (rows, pieces, entries)
+
+
+def descend(
+    inputs: Array,
+    residuals: Array,
+    *,
+    ridges: Array,
+    sizes: Array,
+    start: Array,
+    most_steps: int,
+    least_gain: float,
+) -> Descent:
+    """Lower |targets - inputs x|^2 + x' diag(ridges) x of each row by a few steps of conjugate gradients.
+
+    A step costs two products with the inputs; forming the normal equations costs as many as there are unknowns.
+
+    inputs: (rows, pieces, entries, unknowns), zeros where a row has fewer entries.
+    residuals: targets less inputs times start, (rows, pieces, entries).
+    sizes: preconditioner: about the diagonals (rows, unknowns) of the normal equations, above 0.
+    least_gain: steps end when one lowers the squared residuals by less than this share.
+    """
+
+    def multiply(direction: Array) -> tuple[Array, Array]:
+        along = multiply_inputs(inputs, direction)
+        return along, np.einsum("rpe,rpe->r", along, along)[:, None] + dot(ridges * direction, direction)
+
+    def sum_weighted(weights: Array) -> Array:
+        sums: Array = np.matmul(weights[:, :, None], inputs)[:, :, 0].sum(axis=1)
+        return sums
+
+    def dot(some: Array, others: Array) -> Array:
+        dots: Array = np.einsum("rk,rk->r", some, others)[:, None]
+        return dots
+
+    def has_ended(along: Array, length: Array, fall: Array) -> bool:
+        nonlocal residuals
+        residuals = residuals - length[..., None] * along
+        return bool(np.vdot(length, fall) < least_gain * np.vdot(residuals, residuals))
+
+    factors = take_steps(
+        start,
+        sum_weighted(residuals) - ridges * start,
+        multiply=multiply,
+        apply=lambda along, direction: sum_weighted(along) + ridges * direction,
+        precondition=lambda gradient: gradient / sizes,
+        dot=dot,
+        most_steps=most_steps,
+        has_ended=has_ended,
+    )
+    return Descent(factors, residuals)
+
+
+def multiply_inputs(inputs: Array, factors: Array) -> Array:
+    """Return the product (rows, pieces, entries) of each row's inputs with its factors."""
+    products: Array = np.matmul(inputs, factors[:, None, :, None])[..., 0]
+    return products

@@ -13,8 +13,7 @@ by improving all rows given the columns, then all columns given the rows. A fold
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,6 +22,18 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from deepmf.linalg.ridge import (
+    Batch,
+    Buffer,
+    Limits,
+    compute_grams,
+    descend,
+    lay_out,
+    make_table,
+    multiply_inputs,
+    run_batches,
+    solve_bordered,
+)
 from deepmf.linalg.svd import Sparse, compute_truncated_svd, make_sparse
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
@@ -88,34 +99,17 @@ class ALSSettings(LoopSettings, RecommendationSettings):
     )
 
 
+_CPU = torch.device("cpu")
+
 # Conjugate gradient steps of a row in a sweep: with 3 steps, sweeps are as good as with exact solutions (docs/log.md).
 _MOST_STEPS = 3
 
 
-class SolverLimits(NamedTuple):
-    """How much a solver computes at a time, and when the steps of a row end.
+# A row's steps end when a step lowers the squared errors by less than this share: the next step would gain a tenth of
+# that, and validation errors stay the same to 1e-4 in every sweep (docs/log.md).
+_LEAST_GAIN = 3e-4
 
-    Parameters
-    ----------
-    least_gain
-        A row's steps end when a step lowers the squared errors by less than this share: the next step would gain a
-        tenth of that, and validation errors stay the same to 1e-4 in every sweep (docs/log.md).
-    entries_at_a_time
-        Number of entries whose factors are gathered at a time; with 42 factors they take 2.6 MB.
-    piece
-        Number of entries of a row that are multiplied at a time: numpy's BLAS would cut larger products for threads of
-        its own, which wait for the threads that solve groups.
-    """
-
-    least_gain: float = 3e-4
-    entries_at_a_time: int = 1 << 14
-    piece: int = 192
-
-
-_LIMITS = SolverLimits()
-
-# Rows with fewer entries count as so many, so that the Gram matrices of a group take no more than a few megabytes.
-_LEAST_WIDTH = 32
+LIMITS = Limits(least_filled=0.0, rows_at_a_time=1, piece=192)
 
 # The smallest ridge as a share of the diagonal: single precision cannot solve with less.
 LEAST_RIDGE = 1e-5
@@ -127,8 +121,6 @@ _START_STEPS = 4
 # the error by less than this share.
 _ONE_IN, _TRIAL_SWEEPS, _LEAST_FALL, _FEWEST_TRIALS, _MOST_TRIALS = 10, 15, 1e-3, 3, 12
 
-Array = npt.NDArray[Any]  # in single precision
-
 
 class ALSSolver(Solver):
     """Minimises the objective at the top of this file by sweeps over rows and columns.
@@ -138,15 +130,24 @@ class ALSSolver(Solver):
     (u_i, b_i) of the last sweep on the features; likewise for columns.
     """
 
-    def __init__(self, entries: EntryStore, settings: ALSSettings, *, limits: SolverLimits = _LIMITS) -> None:
+    def __init__(
+        self,
+        entries: EntryStore,
+        settings: ALSSettings,
+        *,
+        limits: Limits = LIMITS,
+        least_gain: float = _LEAST_GAIN,
+    ) -> None:
         train = entries.train
         n_rows, n_columns = train.shape
         (row_starts, columns), (column_starts, rows, order) = train.by_row, train.by_column
         by_row = AxisEntries(row_starts, columns, train.values.astype(np.float64), extras=train.extras)
         by_column = AxisEntries(column_starts, rows, by_row.values[order], extras=train.extras.take(order))
         self.mean = train.mean
-        self.rows = LeastSquares(by_row, n_others=n_columns, train=train, settings=settings, limits=limits)
-        self.columns = LeastSquares(by_column, n_others=n_rows, train=train, settings=settings, limits=limits)
+        self.rows, self.columns = (
+            LeastSquares(each, n_others=n, train=train, settings=settings, limits=limits, least_gain=least_gain)
+            for each, n in ((by_row, n_columns), (by_column, n_rows))
+        )
         self.column_factors = start_columns(train, settings)
         width = self.column_factors.shape[1]
         self.row_factors = np.zeros((n_rows, width), dtype=np.float32)
@@ -309,15 +310,6 @@ class FeatureRegression:
         self.weights = weights.astype(np.float32)
 
 
-class Group(NamedTuple):
-    """Rows with about as many entries each, solved for together; padded to the longest row."""
-
-    positions: IndexArray  # (rows,)
-    others: npt.NDArray[np.int32]  # (rows, pieces, entries) columns; one past the last column where padded
-    values: LatentArray  # (rows, pieces, entries) less the mean; 0 where padded
-    roots: LatentArray | None = None  # (rows, pieces, entries) square roots of weights; None where all weights are 1
-
-
 class Solution(NamedTuple):
     """The factors of one side given the other, and their squared errors plus penalty."""
 
@@ -339,27 +331,27 @@ class LeastSquares:
         n_others: int,
         train: ObservedMatrix,
         settings: ALSSettings,
-        limits: SolverLimits = _LIMITS,
+        limits: Limits = LIMITS,
+        least_gain: float = _LEAST_GAIN,
     ) -> None:
-        self._limits = limits
+        self._limits, self._least_gain = limits, least_gain
         self._counts = entries.totals.astype(np.float32)
         self.latent_ridges = compute_latent_ridges(self._counts.astype(np.float64), train.scale, settings)  # (rows,)
         self.effect_ridge = settings.effect_penalty
-        self._groups = list(_group_rows(entries, n_others=n_others, mean=train.mean, limits=limits))
+        values = entries.values - train.mean
+        self._batches = lay_out(entries, values, n_others=n_others, device=_CPU, limits=limits)
 
     def solve(self, others: LatentArray, prior: LatentArray | None = None) -> Solution:
         """Return the exact ridge solution of every row given the factors of the columns."""
-        table = _make_table(others)
+        table = make_table(torch.tensor(others, dtype=torch.float32))
         shape = self.latent_ridges.size, others.shape[1]
         factors = np.zeros(shape, dtype=np.float32) if prior is None else prior.astype(np.float32)
+        buffer = Buffer(table, self._limits)
 
-        def solve_group(group: Group, buffer: LatentArray) -> float:
-            ridges, grams = self._make_ridges(group, others.shape[1]), _compute_grams(group, table, buffer)
-            own_prior = None if prior is None else factors[group.positions]
-            factors[group.positions], objective = _solve_grams(grams, ridges, own_prior)
-            return objective
+        def solve_batch(batch: Batch) -> float:
+            return self._solve_batch(batch, table, factors, has_prior=prior is not None, buffer=buffer)
 
-        return Solution(factors, self._run_in_threads(solve_group, table.shape[1]))
+        return Solution(factors, sum(run_batches(solve_batch, self._batches, _CPU)))
 
     def improve(self, others: LatentArray, factors: LatentArray, prior: LatentArray | None = None) -> Solution:
         """Return better factors of every row, at a third of the cost of the exact solution.
@@ -367,39 +359,48 @@ class LeastSquares:
         They come from a few conjugate gradient steps. Rows with more entries than are gathered at a time are solved
         exactly: every step would read their entries from memory again.
         """
-        table = _make_table(others)
+        table = make_table(torch.tensor(others, dtype=torch.float32))
+        lines = table.numpy()
         with np.errstate(over="ignore"):  # next to no penalty, factors may be that large; they move no further
-            squares = np.square(table[:-1, :-1]).mean(axis=0)
+            squares = np.square(lines[:-1, :-1]).mean(axis=0)
         better = np.zeros_like(factors) if prior is None else prior.astype(np.float32)
+        buffer = Buffer(table, self._limits)
 
-        def improve_group(group: Group, buffer: LatentArray) -> float:
-            ridges, own_prior = self._make_ridges(group, others.shape[1]), better[group.positions]
-            if group.values[0].size > self._limits.entries_at_a_time:
-                grams = _compute_grams(group, table, buffer)
-                solution, objective = _solve_grams(grams, ridges, None if prior is None else own_prior)
-                better[group.positions] = solution
-                return objective
-            gathered = _gather(table, group.others, buffer)
-            values = group.values
+        def improve_batch(batch: Batch) -> float:
+            (group,), at = batch.groups, batch.positions.numpy()
+            if group.values.shape[1] > self._limits.entries_at_a_time:
+                return self._solve_batch(batch, table, better, has_prior=prior is not None, buffer=buffer)
+            ridges, start = self._make_ridges(at, others.shape[1]), factors[at]
+            gathered, values = buffer.gather(lines, group.cut(group.others)), group.cut(group.values)
             if group.roots is not None:
-                gathered *= group.roots[..., None]
-                values = values * group.roots
-            start = factors[group.positions]
-            residuals = values + _multiply(gathered, np.column_stack([-start, np.ones_like(start[:, 0])]))
-            sizes = np.maximum(self._counts[group.positions, None] * squares + ridges, np.finfo(np.float32).tiny)
+                roots = group.cut(group.roots)
+                gathered *= roots[..., None]
+                values = values * roots
             moved = descend(
                 gathered[..., :-1],
-                residuals,
+                values + multiply_inputs(gathered, np.column_stack([-start, np.ones_like(start[:, 0])])),
                 ridges=ridges,
-                sizes=sizes,
-                start=start - own_prior,
+                sizes=np.maximum(self._counts[at, None] * squares + ridges, np.finfo(np.float32).tiny),
+                start=start - better[at],
                 most_steps=_MOST_STEPS,
-                least_gain=self._limits.least_gain,
+                least_gain=self._least_gain,
             )
-            better[group.positions] += moved.factors
+            better[at] += moved.factors
             return float(np.vdot(moved.residuals, moved.residuals) + np.vdot(ridges * moved.factors, moved.factors))
 
-        return Solution(better, self._run_in_threads(improve_group, table.shape[1]))
+        return Solution(better, sum(run_batches(improve_batch, self._batches, _CPU)))
+
+    def _solve_batch(
+        self, batch: Batch, table: Tensor, factors: LatentArray, *, has_prior: bool, buffer: Buffer
+    ) -> float:
+        """Write the ridge solutions around `factors` where these are a prior, or around 0; return their objective."""
+        at = batch.positions.numpy()
+        grams, ridges = compute_grams(batch, table, buffer), self._make_ridges(at, factors.shape[1])
+        if has_prior:
+            _subtract_prior(grams, factors[at])
+        steps, objective = _solve_ridge(grams, ridges)
+        factors[at] = factors[at] + steps if has_prior else steps
+        return objective
 
     def compute_penalty(self, factors: LatentArray, prior: LatentArray | None = None) -> float:
         """Return the penalty of factors, which is on their distance from a prior."""
@@ -408,98 +409,17 @@ class LeastSquares:
             (squares[:, :-1].sum(axis=1) * self.latent_ridges).sum() + squares[:, -1].sum() * self.effect_ridge
         )
 
-    def _make_ridges(self, group: Group, n_unknowns: int) -> LatentArray:
-        """Return the ridges (rows, unknowns) of a group."""
-        ridges = np.full((group.positions.size, n_unknowns), self.effect_ridge, dtype=np.float32)
-        ridges[:, :-1] = self.latent_ridges[group.positions, None]
+    def _make_ridges(self, at: IndexArray, n_unknowns: int) -> LatentArray:
+        """Return the ridges (rows, unknowns) of some rows."""
+        ridges = np.full((at.size, n_unknowns), self.effect_ridge, dtype=np.float32)
+        ridges[:, :-1] = self.latent_ridges[at, None]
         return ridges
-
-    def _run_in_threads(self, solve: Callable[[Group, LatentArray], float], width: int) -> float:
-        """Solve the groups in as many threads as torch uses, and return the sum of the objectives.
-
-        The threads release the interpreter while they gather, multiply and eliminate. torch is limited to one thread in
-        each: by default it would cut every small product into pieces for further threads, which mostly wait for each
-        other. Each thread reuses one buffer for the factors that it gathers, since filling fresh memory can take four
-        times as long.
-        """
-
-        def solve_all(groups: list[Group]) -> float:
-            buffer = np.empty((self._limits.entries_at_a_time, width), dtype=np.float32)
-            return sum(solve(group, buffer) for group in groups)
-
-        n_threads = torch.get_num_threads()
-        if min(n_threads, len(self._groups)) <= 1:
-            return solve_all(self._groups)
-        try:
-            with ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as threads:
-                return sum(threads.map(solve_all, (self._groups[first::n_threads] for first in range(n_threads))))
-        finally:
-            torch.set_num_threads(n_threads)
 
 
 def compute_latent_ridges(counts: Any, scale: Scale, settings: ALSSettings) -> Any:
     """Return the weights of the squared latents of rows from their entry counts, as an array or a tensor."""
     width = scale.high - scale.low or 1.0  # a scale of one value has no width
     return settings.penalty * width * counts**settings.count_power
-
-
-def _group_rows(entries: AxisEntries, *, n_others: int, mean: float, limits: SolverLimits) -> Iterator[Group]:
-    """Yield groups of rows with a bounded number of padded entries, the longest rows first."""
-    starts, counts = entries.starts[:-1].astype(np.int64), np.diff(entries.starts)
-    weights = entries.extras.weights
-    remaining = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    while remaining.size:
-        longest = counts[remaining[0]]
-        n_pieces = -(-longest // limits.piece)
-        width = n_pieces * -(-longest // n_pieces)
-        positions, remaining = np.split(remaining, [max(1, limits.entries_at_a_time // max(width, _LEAST_WIDTH))])
-        places = np.arange(width).reshape(n_pieces, -1)
-        observed = places < counts[positions, None, None]
-        places = np.where(observed, starts[positions, None, None] + places, 0)
-        yield Group(
-            positions,
-            np.where(observed, entries.others[places], n_others).astype(np.int32),
-            np.where(observed, entries.values[places] - mean, 0.0).astype(np.float32),
-            None if weights is None else np.where(observed, np.sqrt(weights[places]), 0.0).astype(np.float32),
-        )
-
-
-def _make_table(factors: LatentArray) -> LatentArray:
-    """Return (v_j, 1, -c_j) for each column, and zeros for padding: (columns + 1, latent + 2)."""
-    n_columns, width = factors.shape
-    table = np.zeros((n_columns + 1, width + 1), dtype=np.float32)
-    table[:-1, :-2], table[:-1, -2], table[:-1, -1] = factors[:, :-1], 1.0, -factors[:, -1]
-    return table
-
-
-def _gather(table: LatentArray, positions: npt.NDArray[np.int32], buffer: LatentArray) -> LatentArray:
-    lines = buffer[: positions.size].reshape(*positions.shape, -1)
-    return table.take(positions, axis=0, out=lines, mode="clip")  # "raise" would write to a copy first
-
-
-def _compute_grams(group: Group, table: LatentArray, buffer: LatentArray) -> Tensor:
-    """Return the Gram matrices (rows, latent + 2, latent + 2) of (v_j, 1, x_ij - m - c_j) over each row's entries."""
-    n_rows, n_pieces, n_entries = group.values.shape
-    grams = np.zeros((n_rows, *table.shape[1:] * 2), dtype=np.float32)
-    at_a_time = max(1, buffer.shape[0] // (n_rows * n_entries))
-    for start in range(0, n_pieces, at_a_time):
-        some = slice(start, start + at_a_time)
-        gathered = _gather(table, group.others[:, some], buffer)
-        gathered[..., -1] += group.values[:, some]
-        if group.roots is not None:
-            gathered *= group.roots[:, some, :, None]
-        by_piece = gathered.mT @ gathered
-        grams += by_piece.sum(axis=1) if n_pieces > 1 else by_piece[:, 0]
-    return torch.from_numpy(grams)
-
-
-def _solve_grams(grams: Tensor, ridges: LatentArray, prior: LatentArray | None) -> Solution:
-    """Return the ridge solutions around a prior, or around 0, and the sum of the minima."""
-    if prior is None:
-        return _solve_ridge(grams, ridges)
-    _subtract_prior(grams, prior)
-    steps, objective = _solve_ridge(grams, ridges)
-    return Solution(prior + steps, objective)
 
 
 def _subtract_prior(grams: Tensor, prior: LatentArray) -> None:
@@ -514,93 +434,13 @@ def _subtract_prior(grams: Tensor, prior: LatentArray) -> None:
 def _solve_ridge(grams: Tensor, ridges: LatentArray) -> Solution:
     """Return the x (rows, latent + 1) that minimise |t - Ax|^2 + x'Dx, and the sum of the minima.
 
-    `grams` are the Gram matrices of (A, t). The last line of the Cholesky factor of a whole matrix is z = L^-1 A't,
-    where L is the factor of A'A + D, so that x = L'^-1 z, and the minimum is t't - z'z.
+    `grams` are the Gram matrices of (A, t). With A'A + D = LL', the minimum is t't less the squares of L^-1 A't.
     """
     diagonals = grams.diagonal(dim1=1, dim2=2)  # a view
     squares = diagonals[:, -1].sum(dtype=torch.float64)
     diagonals[:, :-1] += torch.maximum(torch.from_numpy(ridges), LEAST_RIDGE * diagonals[:, :-1])
-    diagonals[:, -1] = 2.0 * diagonals[:, -1] + 1.0  # any number that rounding cannot bring below z'z
-    lower = torch.linalg.cholesky_ex(grams).L
-    z = lower[:, -1, :-1, None]
-    x = torch.linalg.solve_triangular(lower[:, :-1, :-1].mT, z, upper=True)
-    return Solution(x[..., 0].numpy(), float(squares - z.double().square().sum()))
-
-
-class Descent(NamedTuple):
-    """Better factors, and their residuals."""
-
-    factors: Array  # (rows, unknowns)
-    residuals: Array  # (rows, pieces, entries)
-
-
-def descend(
-    inputs: Array,
-    residuals: Array,
-    *,
-    ridges: Array,
-    sizes: Array,
-    start: Array,
-    most_steps: int,
-    least_gain: float,
-) -> Descent:
-    """Lower |targets - inputs x|^2 + x' diag(ridges) x of each row by preconditioned conjugate gradients.
-
-    A step costs two products with the inputs; forming the normal equations costs as many as there are unknowns.
-
-    Parameters
-    ----------
-    inputs
-        (rows, pieces, entries, unknowns), zeros where a row has fewer entries.
-    residuals
-        Targets less inputs times start, (rows, pieces, entries).
-    sizes
-        Preconditioner: about the diagonals (rows, unknowns) of the normal equations, above 0.
-    most_steps
-        Number of steps.
-    least_gain
-        Steps end when one lowers the squared residuals by less than this share.
-    """
-    gradient = _sum_weighted(inputs, residuals) - ridges * start
-    direction = gradient / sizes
-    fall = _dot(gradient, direction)
-    factors = start
-    for step in range(most_steps):
-        along = _multiply(inputs, direction)
-        length = _divide(fall, np.einsum("rpe,rpe->r", along, along) + _dot(ridges * direction, direction))
-        factors = factors + length[:, None] * direction
-        residuals = residuals - length[:, None, None] * along
-        if step + 1 == most_steps or length @ fall < least_gain * np.vdot(residuals, residuals):
-            break
-        gradient -= length[:, None] * (_sum_weighted(inputs, along) + ridges * direction)
-        scaled = gradient / sizes
-        next_fall = _dot(gradient, scaled)
-        direction = scaled + _divide(next_fall, fall)[:, None] * direction
-        fall = next_fall
-    return Descent(factors, residuals)
-
-
-def _multiply(inputs: Array, factors: Array) -> Array:
-    """Return the product (rows, pieces, entries) of each row's inputs with its factors."""
-    products: Array = np.matmul(inputs, factors[:, None, :, None])[..., 0]
-    return products
-
-
-def _sum_weighted(inputs: Array, weights: Array) -> Array:
-    """Return the sum (rows, unknowns) of each row's inputs, weighted by (rows, pieces, entries)."""
-    sums: Array = np.matmul(weights[:, :, None], inputs)[:, :, 0].sum(axis=1)
-    return sums
-
-
-def _dot(some: Array, others: Array) -> Array:
-    """Return the inner product (rows,) of each row of one table with that of another."""
-    dots: Array = np.einsum("rk,rk->r", some, others)
-    return dots
-
-
-def _divide(some: Array, others: Array) -> Array:
-    """Return ratios of numbers that are not negative; 0 where the divisor is 0."""
-    return np.divide(some, others, out=np.zeros_like(some), where=others > 0)
+    found = solve_bordered(grams)
+    return Solution(found.solutions.numpy(), float(squares - found.reduced.double().square().sum()))
 
 
 def choose_penalty(train: ObservedMatrix, settings: ALSSettings) -> float:

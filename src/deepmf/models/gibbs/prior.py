@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from deepmf.linalg.products import Product, make_product
-from deepmf.linalg.ridge import invert_root
+from deepmf.linalg.ridge import invert_root, take_steps
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.nn.ranks import Ranks
@@ -394,23 +394,20 @@ def _solve_weights(
     def apply(weights: Tensor) -> Tensor:
         return inputs.multiply_back(inputs.multiply(weights)) + lambdas * weights
 
-    residual = target - apply(solution)
-    direction = inputs.precondition(residual, lambdas)
-    fall = (residual * direction).sum(0)
-    tiny = torch.finfo(target.dtype).tiny
-    enough = tolerance**2 * fall
-    for step in range(steps):
-        if step % 2 == 0 and bool((fall <= enough).all()):
-            break
-        along = apply(direction)
-        length = fall / (direction * along).sum(0).clamp_min(tiny)
-        solution = solution + length * direction
-        residual = residual - length * along
-        scaled = inputs.precondition(residual, lambdas)
-        next_fall = (residual * scaled).sum(0)
-        direction = scaled + next_fall / fall.clamp_min(tiny) * direction
-        fall = next_fall
-    return solution
+    def multiply(direction: Tensor) -> tuple[Tensor, Tensor]:
+        product = apply(direction)
+        return product, (direction * product).sum(0)
+
+    return take_steps(
+        solution,
+        target - apply(solution),
+        multiply=multiply,
+        apply=lambda product, direction: product,
+        precondition=lambda residual: inputs.precondition(residual, lambdas),
+        dot=lambda some, others: (some * others).sum(0),
+        most_steps=steps,
+        tolerance=tolerance,
+    )
 
 
 def draw_lambdas(weights: Tensor, precision: Tensor, blocks: Sequence[int], numbers: np.random.Generator) -> Tensor:

@@ -23,11 +23,12 @@ import torch
 from torch import Tensor
 
 from deepmf.errors import TrainingDiverged
+from deepmf.linalg.ridge import pad_entries
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.models.ordinal.head import LatentLayout, OrdinalHead
 from deepmf.models.ordinal.network import OrdinalNetwork
 from deepmf.nn.branch import Branch
-from deepmf.nn.inputs import EntrySums, FeatureBatch, SparseVectors, locate_entries, take_features
+from deepmf.nn.inputs import EntrySums, FeatureBatch, SparseVectors, take_features
 
 # The kernel of two directions at a cosine c is a sum of weight * exp(sharpness * (c - 1)): a broad part (.37 at right
 # angles) carries errors over to all columns, a sharp part to the most similar columns alone. The weights sum to 1.
@@ -146,21 +147,11 @@ class PaddedEntries(NamedTuple):
     @classmethod
     def from_vectors(cls, vectors: SparseVectors, ids: Tensor) -> PaddedEntries:
         """Return the entries of the vectors at some positions."""
-        if ids.numel() == 1:  # nothing to pad
-            some = slice(*vectors.starts[ids[0] : ids[0] + 2].tolist())
-            indices, units = vectors.indices[some].long()[None], vectors.weights[some][None]
-            roots = None if vectors.roots is None else vectors.roots[some][None]
-            return cls(indices, units, torch.ones_like(indices, dtype=torch.bool), roots)
-        batch = vectors.take(ids)
-        counts = batch.starts.diff()
-        real = torch.arange(int(counts.max()), device=counts.device) < counts[:, None]
-        indices = torch.zeros(real.shape, dtype=torch.int64, device=counts.device)
-        units = torch.zeros(real.shape, dtype=torch.float32, device=counts.device)
-        indices[real], units[real] = batch.indices.long(), batch.weights
-        if vectors.roots is None:
-            return cls(indices, units, real)
-        roots = torch.zeros_like(units)
-        roots[real] = vectors.roots.index_select(0, locate_entries(vectors.starts, ids)[0])
+        width = int((vectors.starts[ids + 1] - vectors.starts[ids]).max())
+        places, real = pad_entries(vectors.starts, ids, width)
+        indices = torch.where(real, vectors.indices[places].long(), 0)
+        units = torch.where(real, vectors.weights[places], 0.0)
+        roots = None if vectors.roots is None else torch.where(real, vectors.roots[places], 0.0)
         return cls(indices, units, real, roots)
 
     def split(self, most: int) -> Iterator[PaddedEntries]:
