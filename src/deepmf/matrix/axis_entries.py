@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +40,11 @@ class AxisEntries(NamedTuple):
         """Whether each group has neither entries nor features."""
         empty: npt.NDArray[np.bool_] = np.diff(self.starts) == 0
         return empty if self.features is None else empty & ~self.features.are_known
+
+    def groups(self) -> Iterator[tuple[IndexArray, FloatArray]]:
+        """Yield the positions on the other axis, and the values, of each row (or column)."""
+        for start, stop in pairwise(self.starts):
+            yield self.others[start:stop], self.values[start:stop]
 
     def take(self, groups: IndexArray) -> AxisEntries:
         """Return the entries of some groups."""

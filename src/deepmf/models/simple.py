@@ -1,0 +1,125 @@
+"""A model in a few lines: its class says how rows are solved given columns, and columns given rows."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.matrix.arrays import FloatArray, LatentArray
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.matrix import AREAS
+from deepmf.models.solver import Arrays, FactorModel, Solver
+from deepmf.scoring.latents import Latents
+from deepmf.scoring.predictor import Encoder
+from deepmf.training.settings import WIDEST, LoopSettings, Settings, setting, settings_dataclass
+
+
+@settings_dataclass
+class SimpleSettings(LoopSettings):
+    """The settings of every simple model."""
+
+    latent_size: int = setting(10, "Number of factors; at most the smaller side of the matrix.", low=1, high=WIDEST)
+
+
+class SimpleModel(FactorModel):
+    """The base class of models of the form mean + row factors x column factors; they cover all four areas.
+
+    A model class defines `solve_rows` and `solve_columns`, which depend on their arguments and on `settings` alone. An
+    epoch calls one after the other, from random factors of the columns; `extend` and `fold_in` call them for new rows
+    and columns. If there are more settings than those of `SimpleSettings`, the class declares `settings_class`.
+
+    In `entries`, the values are those of the matrix minus the mean of training, and `entries.groups()` yields the
+    positions and the values of each row (or column).
+    """
+
+    settings_class: ClassVar[type[Settings]] = SimpleSettings
+    predicts: ClassVar[tuple[str, ...]] = AREAS
+    cannot: ClassVar[str] = ""
+    n_beside: ClassVar[int] = 1  # the mean, and the constant by which it is multiplied
+
+    @abstractmethod
+    def solve_rows(self, entries: AxisEntries, columns: FloatArray) -> FloatArray:
+        """Return the factors (rows, latent) of rows with these entries, given the factors of all trained columns."""
+
+    @abstractmethod
+    def solve_columns(self, entries: AxisEntries, rows: FloatArray) -> FloatArray:
+        """Return the factors (columns, latent) of columns with these entries, given the factors of all trained rows."""
+
+    def _make_solver(self, entries: EntryStore) -> SimpleSolver:
+        return SimpleSolver(self, entries, self._count_latents(entries.train))
+
+    def _make_encoder(self, solver: Any, entries: EntryStore) -> SimpleEncoder:
+        return SimpleEncoder(type(self)(**self.settings.to_dict()), entries.train.mean)
+
+
+class SimpleSolver(Solver):
+    """Solves for all rows and for all columns in turn."""
+
+    def __init__(self, model: SimpleModel, entries: EntryStore, size: int) -> None:
+        n_rows, n_columns = entries.train.shape
+        self._model, self.mean = model, entries.train.mean
+        self._by_row = subtract_mean(entries.row_entries(np.arange(n_rows)), self.mean)
+        self._by_column = subtract_mean(entries.column_entries(np.arange(n_columns)), self.mean)
+        self.rows = np.zeros((n_rows, size))
+        self.columns = np.random.default_rng(model.settings.seed).standard_normal((n_columns, size))
+
+    def sweep(self) -> float:
+        """Solve for the rows, then for the columns; return the root mean squared error on the training entries."""
+        self.rows = self._model.solve_rows(self._by_row, self.columns)
+        self.columns = self._model.solve_columns(self._by_column, self.rows)
+        row_factors = np.repeat(self.rows, np.diff(self._by_row.starts), axis=0)
+        fitted = np.einsum("ed,ed->e", row_factors, self.columns[self._by_row.others])
+        return float(
+            np.sqrt(np.mean(np.square(fitted - self._by_row.values)))
+        )  # may be infinite: training has diverged
+
+    def finish(self) -> None:
+        """Solve for the rows once more, so that they are what the encoder returns for their entries."""
+        self.rows = self._model.solve_rows(self._by_row, self.columns)
+
+    def latents(self) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Return the factors, and the mean as a further product."""
+        return append(self.rows, self.mean), append(self.columns, 1.0)
+
+    def arrays(self) -> Arrays:
+        """Return the factors."""
+        return {"rows": self.rows, "columns": self.columns}
+
+    def set_arrays(self, arrays: Arrays) -> None:
+        """Return to stored factors."""
+        self.rows, self.columns = arrays["rows"], arrays["columns"]
+
+    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
+        """Begin with the earlier factors of columns; new ones keep their random factors."""
+        self.columns = np.where(columns[:, :-1] == 0.0, self.columns, columns[:, :-1])
+
+
+class SimpleEncoder(Encoder):
+    """Solves for new rows given the trained columns, and for new columns given the trained rows."""
+
+    def __init__(self, model: SimpleModel, mean: float) -> None:
+        self._model, self._mean = model, mean  # the model has only settings
+
+    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
+        """Return the factors of rows and the mean."""
+        factors = self._model.solve_rows(subtract_mean(entries, self._mean), columns.base[:, :-1].astype(np.float64))
+        return append(factors, self._mean).astype(np.float32)
+
+    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Return the factors of columns and 1."""
+        factors = self._model.solve_columns(subtract_mean(entries, self._mean), rows.base[:, :-1].astype(np.float64))
+        return append(factors, 1.0).astype(np.float32)
+
+
+def subtract_mean(entries: AxisEntries, mean: float) -> AxisEntries:
+    """Return entries whose values are deviations from the mean."""
+    return entries._replace(values=entries.values - mean)
+
+
+def append(factors: FloatArray, constant: float) -> FloatArray:
+    """Return factors with a constant as their last column."""
+    return np.column_stack([factors, np.full(len(factors), constant)])
