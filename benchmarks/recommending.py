@@ -33,7 +33,7 @@ from deepmf.metrics import score_lists
 from deepmf.models.base import Model
 from deepmf.models.registry import model_class
 from deepmf.recommend.relevance import find_thresholds
-from deepmf.recommend.reranking import Rerank
+from deepmf.recommend.request import Request, Rerank
 
 RELEVANT, LENGTH, ROWS_AT_A_TIME = 4, 10, 512
 
@@ -59,7 +59,8 @@ def measure(
     liked = test.values >= (own[rows] if liked_from is None else liked_from)
     relevant = np.zeros((len(seen.rows), len(seen.columns)), dtype=bool)
     relevant[rows[liked], at[test.by_row.columns[liked]]] = True
-    ranker = None if rank_by == "popularity" else model.make_ranker(rank_by, threshold)  # type: ignore[arg-type]
+    order: Any = {"rank_by": rank_by, "relevant": threshold}
+    ranker = None if rank_by == "popularity" else model.make_ranker(Request(**order))
     parts, distinct = [], np.zeros(len(seen.columns), dtype=bool)
     counted = np.flatnonzero(relevant.any(axis=1))
     for start in range(0, counted.size, ROWS_AT_A_TIME):

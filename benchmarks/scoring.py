@@ -31,10 +31,9 @@ from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.settings import Facts, choose_settings
-from deepmf.recommend.column_choice import choose_columns
-from deepmf.recommend.ranker import RANK_BY
-from deepmf.recommend.ranking import rank_batches
+from deepmf.recommend.ranking import Search, rank_batches
 from deepmf.recommend.recommendations import Recommendations
+from deepmf.recommend.request import RANK_BY, Request
 
 ALL_ROWS, N_COLUMNS, ENTRIES_A_ROW, N = 480_000, 17_770, 208, 10
 
@@ -75,14 +74,12 @@ def make_model(name: str, *, on_gpu: bool) -> Model:
 
 def measure(model: Model, rank_by: Any, rows: Any, device: str | None) -> dict[str, Any]:
     """Return the seconds for all rows."""
-    entries = model.entries_
-    every = Recommendations(entries, model.make_ranker(rank_by), rows, choose_columns(entries), N, device=device)
+    request = Request(rank_by=rank_by, n=N, device=device)
+    search = Search.of(model.entries_, model.make_ranker(request), model.entries_.seen_columns, request)
+    every = Recommendations(search, rows)
 
     def score(rows: Any) -> None:
-        threads = torch.get_num_threads()
-        for _ in rank_batches(
-            every.ranker, rows, every.choice, N, observed=entries.seen_columns, device=device, threads=threads
-        ):
+        for _ in rank_batches(search, rows, threads=torch.get_num_threads()):
             pass
 
     score(rows[:128])  # to warm up

@@ -24,6 +24,7 @@ from deepmf.datasets import generate
 from deepmf.errors import BadSetting, ServiceError
 from deepmf.matrix.features import Features
 from deepmf.models.als import ALS
+from deepmf.recommend.request import ServedOptions
 from deepmf.serve.auth import add_key, read_keys
 from deepmf.serve.routes import router
 
@@ -99,6 +100,8 @@ def build_fully(name: str) -> Call[Any]:
     }
     if name == "write_entries":
         given["entries"] = [("ann", "Alien", 5.0)]
+    if given.pop("options", None):
+        given |= dict.fromkeys(ServedOptions.__annotations__)
     built = build(None, **given)
     return built if isinstance(built, Call) else built.call
 

@@ -23,8 +23,9 @@ TOPICS = {
     ),
     "models": (
         "Models",
-        "Every model has the methods of `Model`. Settings are keyword arguments; [Settings](settings.md) lists them.",
-        ["deepmf.models"],
+        "Every model has the methods of `Model`. Settings are keyword arguments; [Settings](settings.md) lists them. "
+        "The options of `recommend` are the fields of `Request`.",
+        ["deepmf.models", "deepmf.recommend"],
     ),
     "settings": (
         "Settings and training",

@@ -13,8 +13,8 @@ from exchange import Entries
 
 import deepmf
 from deepmf.errors import DeepMFWarning
-from deepmf.recommend.column_choice import choose_columns
-from deepmf.recommend.ranking import rank_batches
+from deepmf.recommend.ranking import Search, rank_batches
+from deepmf.recommend.request import Request
 
 
 def main() -> None:
@@ -49,12 +49,11 @@ def fit(model: Any, task: ranking_exchange.RankingTask) -> Any:
     return model.extend(matrix(task, task.validation))
 
 
-def rank(model: Any, task: ranking_exchange.RankingTask, rank_by: str) -> ranking_exchange.Positions:
+def rank(model: Any, task: ranking_exchange.RankingTask, rank_by: Any) -> ranking_exchange.Positions:
     """Return the best columns of each row, as `recommend` ranks them, without the probabilities beside them."""
-    entries = model.entries_
-    rows, choice = entries.rows.positions(task.rows), choose_columns(entries)
-    ranker = model.make_ranker(rank_by, task.liked)
-    parts = list(rank_batches(ranker, rows, choice, task.n, observed=entries.seen_columns))
+    entries, request = model.entries_, Request(rank_by=rank_by, relevant=task.liked, n=task.n)
+    search = Search.of(entries, model.make_ranker(request), entries.seen_columns, request)
+    parts = list(rank_batches(search, entries.rows.positions(task.rows)))
     columns, values = (np.concatenate([getattr(part, name) for part in parts]) for name in ("columns", "values"))
     return np.where(np.isnan(values), -1, entries.columns[columns.ravel()].reshape(columns.shape))
 

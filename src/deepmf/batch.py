@@ -21,10 +21,8 @@ from deepmf.matrix.labels import Labels
 from deepmf.models.base import Model
 from deepmf.models.completion import complete_rows
 from deepmf.models.loading import load
-from deepmf.recommend.column_choice import ColumnFilter, choose_columns
-from deepmf.recommend.ranker import RankBy
-from deepmf.recommend.ranking import RankedRows, RankOptions, join_ranked, rank_batches
-from deepmf.recommend.reranking import Rerank, make_reranker
+from deepmf.recommend.ranking import Search, join_ranked, rank_batches
+from deepmf.recommend.request import Request, RequestOptions
 from deepmf.scoring.pairs import Unknown, check_unknown
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.runtime import limit_blas_threads
@@ -74,7 +72,6 @@ class Scorer:
     unknown : how `predict` treats unknown rows and columns, as in `Model.predict`. Other tasks leave unknown rows
         out, unless it is "error".
     threads : the number of threads of one call; engines run one worker on each core.
-    device : where recommendations are computed, as in `Model.recommend_to`; None: with numpy.
     options : for recommendations, the keyword arguments of `Model.recommend`.
 
     Examples
@@ -98,8 +95,7 @@ class Scorer:
         distribution: bool = False,
         unknown: Unknown = "error",
         threads: int = 1,
-        device: str | None = None,
-        **options: Unpack[RankOptions],
+        **options: Unpack[RequestOptions],
     ) -> None:
         if task not in get_args(Task):
             raise BadSetting(f"task must be one of {', '.join(get_args(Task))}; got {task!r}")
@@ -109,12 +105,10 @@ class Scorer:
         check_unknown(unknown)
         self.path = Path(model)
         self.task = task
-        self.n = n
         self.distribution = distribution
         self.unknown = unknown
         self.threads = threads
-        self.device = device
-        self.options = options
+        self.request = Request(n=n, **options).refuse_neighbours()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "model"}
@@ -158,7 +152,7 @@ class Scorer:
         """The probabilities beside each recommendation, by name."""
         if self.task != "recommend":
             return []
-        known = self.model.make_ranker(self.options.get("rank_by"), self.options.get("relevant")).known_chances
+        known = self.model.make_ranker(self.request).known_chances
         return [name for name in ("presence", "liked") if known[name]]
 
     @property
@@ -225,32 +219,12 @@ class Scorer:
             nothing = np.empty(0, dtype=np.int64)
             chances: dict[str, Any] = dict.fromkeys(self._chances, np.empty(0))
             return self._build(rows, nothing, nothing, np.empty(0), rank=nothing.astype(np.int32)) | chances
-        best = self._rank(rows, **self.options)
+        search = Search.of(self.model.entries_, rows.source.make_ranker(self.request), rows.observed, self.request)
+        best = join_ranked(rank_batches(search, rows.at))
         of, place = np.nonzero(~np.isnan(best.values))
         columns = best.columns[of, place]
         chances = {name: getattr(best, name)[of, place] for name in self._chances}
         return self._build(rows, of, columns, best.values[of, place], rank=(place + 1).astype(np.int32)) | chances
-
-    def _rank(
-        self,
-        rows: _Rows,
-        *,
-        rank_by: RankBy | None = None,
-        relevant: float | None = None,
-        rerank: Rerank | None = None,
-        **columns: Unpack[ColumnFilter],
-    ) -> RankedRows:
-        entries = self.model.entries_
-        batches = rank_batches(
-            self.model.rankers_.make(rows.predictor, rows.observed, rank_by, relevant, drift=rows.source.drift_at()),
-            rows.at,
-            choose_columns(entries, **columns),
-            self.n,
-            observed=rows.observed,
-            reranker=make_reranker(rerank, entries, rows.predictor),
-            device=self.device,
-        )
-        return join_ranked(batches)
 
     def _predict(self, rows: _Rows, batch: Columns) -> Columns:
         model = self.model
@@ -286,7 +260,7 @@ class Scorer:
         found: Columns = {"line": rows.lines[of], "row": rows.labels[of], **more}
         found |= {"column": self.model.entries_.columns[columns], "prediction": values}
         if self.distribution:
-            pairs, drift = (rows.at[of], columns), rows.source.drift_at()
+            pairs, drift = (rows.at[of], columns), rows.source.drift_at(self.request.at)
             predicted = rows.predictor.distribution(*pairs)
             if drift is not None:
                 predicted = drift.shift(predicted, rows.predictor.predict(*pairs), *pairs)

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from types import TracebackType
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -27,6 +27,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingDependency(f"the client needs {error.name}: pip install 'deepmf[client]'") from error
 
+from deepmf.recommend.request import ServedOptions
 from deepmf.serve.schemas import (
     BulkResponse,
     ColumnEntriesResponse,
@@ -212,19 +213,11 @@ class _Routes:
         history: Values | None = None,
         features: FeatureValues | None = None,
         n: int = 10,
-        among: Sequence[Id] | None = None,
-        exclude: Sequence[Id] | None = None,
-        min_entries: int = 0,
-        include_observed: bool = False,
-        where: Mapping[str, Mapping[str, Any]] | None = None,
-        rank_by: Literal["relevance", "value"] | None = None,
-        relevant: float | None = None,
-        rerank: Literal["mmr"] | None = None,
         reasons: int = 0,
-        at: Time | None = None,
         fallback: Literal["popular"] | None = None,
+        **options: Unpack[ServedOptions],
     ) -> Call[RecommendResponse]:
-        """Recommend columns to a row, or to a history or features that are not stored.
+        """Recommend columns to a row, or to a history or features that are not stored, by options of `Request`.
 
         With `fallback="popular"`, popular columns are recommended to a row that is not known or an empty history.
         """
@@ -232,17 +225,9 @@ class _Routes:
             "row": row,
             **_describe_row(history, features),
             "n": n,
-            "among": among,
-            "exclude": exclude,
-            "min_entries": min_entries,
-            "include_observed": include_observed,
-            "where": where,
-            "rank_by": rank_by,
-            "relevant": relevant,
-            "rerank": rerank,
             "reasons": reasons,
-            "at": at,
             "fallback": fallback,
+            **options,
         }
         return Call("POST", "/v1/recommend", RecommendResponse, body)
 

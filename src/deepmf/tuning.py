@@ -6,9 +6,9 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import numpy as np
 
@@ -25,14 +25,14 @@ from deepmf.errors import (
     check_count,
     suggest_name,
 )
-from deepmf.evaluation.ranking import ROW_METRICS, evaluate_ranking, find_relevant
+from deepmf.evaluation.ranking import ROW_METRICS, evaluate_ranking, fix_order
 from deepmf.files import try_lock
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.fitting import check_features, digest, keep_known
 from deepmf.models.registry import model_class
-from deepmf.recommend.ranker import RankBy, check_rank_by
+from deepmf.recommend.request import OrderOptions
 from deepmf.training.checkpoint import list_differences
 from deepmf.training.history import Callback, EpochRecord, History
 from deepmf.training.settings import list_settings
@@ -82,8 +82,8 @@ class Study:
     metric
         "rmse", or a ranking metric: "ndcg", "recall", "precision", "mrr", "map" or "hit_rate", whose trials are never
         pruned.
-    n, relevant, rank_by
-        For a ranking metric: the length of the lists, the smallest relevant value and the order of columns, as in
+    n, order
+        For a ranking metric: the length of the lists, and the order of the columns (`relevant`, `rank_by`), as in
         `evaluate_ranking`.
     file
         File that keeps every trial. A study continues from the file of the same search.
@@ -108,14 +108,13 @@ class Study:
         space: Space | None = None,
         metric: str = "rmse",
         n: int = 10,
-        relevant: float | None = None,
-        rank_by: RankBy | None = None,
         file: str | Path | None = None,
+        **order: Unpack[OrderOptions],
     ) -> None:
         self._model_class = model_class(model)
         if not train.has_values:
             raise BadSetting("interactions are learned by the presence part, which fit tunes itself; leave out tuning")
-        self.metric, self._ranking = metric, _check_metric(metric, train, n, relevant, rank_by)
+        self.metric, self._ranking = metric, _check_metric(metric, train, n, order)
         if not validation.n_entries:
             raise BadSetting("settings are compared on validation entries; there are none")
         self.train, self.validation = train, keep_known(train, validation)
@@ -265,9 +264,7 @@ class Study:
         return AxisFeatures.of(train.columns, features, train.column_counts).digest()
 
 
-def _check_metric(
-    metric: str, train: ObservedMatrix, n: int, relevant: float | None, rank_by: RankBy | None
-) -> dict[str, Any]:
+def _check_metric(metric: str, train: ObservedMatrix, n: int, order: OrderOptions) -> dict[str, Any]:
     """Return the arguments of `evaluate_ranking` for a metric; none for "rmse"."""
     known = ["rmse", *ROW_METRICS]
     if metric not in known:
@@ -275,9 +272,7 @@ def _check_metric(
     if metric == "rmse":
         return {}
     check_count("n", n)
-    if rank_by is not None:
-        check_rank_by(rank_by)
-    return {"n": int(n), "relevant": find_relevant(train, relevant), "rank_by": rank_by}
+    return {"n": int(n)} | asdict(fix_order(train, order))
 
 
 def _drop_fixed(space: Space, defaults: Mapping[str, Any], fixed: Mapping[str, Any], model: str) -> Space:

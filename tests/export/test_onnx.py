@@ -34,6 +34,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.dmf import DMF
 from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.recommend.request import Request
 
 REFINED = ["dmf-o, refined", "dmf-o, rows refined", "dmf-o, columns refined"]
 
@@ -71,9 +72,9 @@ def test_they_make_what_the_model_makes(models: dict[str, Any], name: str) -> No
 def relevance_of(model: Any) -> dict[str, Any]:
     """Return both probabilities and their product for all rows and columns, as the model ranks."""
     rows, n_columns = np.arange(len(model.row_labels_)), len(model.column_labels_)
-    relevance = model.make_ranker("relevance").relevance
+    relevance = model.make_ranker(Request(rank_by="relevance")).relevance
     columns = np.tile(np.arange(n_columns), (rows.size, 1))
-    keys = model.make_ranker("relevance").rank_block(rows, np.arange(n_columns))
+    keys = model.make_ranker(Request(rank_by="relevance")).rank_block(rows, np.arange(n_columns))
     return {
         "presence": relevance.read_presence(rows, columns),
         "liked": np.exp(relevance.log_liked_block(rows, np.arange(n_columns))),

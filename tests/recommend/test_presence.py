@@ -16,6 +16,7 @@ from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.recommend.column_ridge import ColumnRidge, Gram, Ridge
 from deepmf.recommend.presence import Presence
+from deepmf.recommend.request import Request
 
 N_ROWS, N_COLUMNS = 60, 12
 
@@ -95,8 +96,8 @@ def test_a_new_column_is_regressed_on_the_trained_ones(kind: str) -> None:
     new = ObservedMatrix.from_entries(fans, [99] * fans.size, [4] * fans.size, matrix.scale)
     model = Means(rank_by="relevance", presence=kind).fit(matrix)
     more = model.extend(new)
-    presence = more.make_ranker("relevance").relevance
-    assert presence is not None and model.make_ranker("relevance").relevance is not None
+    presence = more.make_ranker(Request(rank_by="relevance")).relevance
+    assert presence is not None and model.make_ranker(Request(rank_by="relevance")).relevance is not None
     ridge_model = presence.presence.model
     target = np.zeros(N_ROWS)
     target[fans] = 1.0
@@ -134,7 +135,7 @@ def test_effects_of_entries_add_up_to_the_score(kind: str) -> None:
     matrix = choosy()
     new = ObservedMatrix.from_entries([0, 2, 4, 6], [99] * 4, [4] * 4, matrix.scale)
     model = Means(presence=kind).fit(matrix).extend(new)
-    presence = model.make_ranker("relevance").relevance
+    presence = model.make_ranker(Request(rank_by="relevance")).relevance
     assert presence is not None and presence.presence.kind == kind
     entries = model.entries_.row_entries(np.array([5]))
     ease = presence.presence.model

@@ -26,8 +26,8 @@ from deepmf.models.paper.cfnade import NadePredictor
 from deepmf.recommend import ranking
 from deepmf.recommend.column_choice import ColumnChoice, choose_columns
 from deepmf.recommend.neighbours import WANTED_RECALL, ColumnNeighbours
-from deepmf.recommend.ranker import RankBy
-from deepmf.recommend.ranking import CELLS_AT_A_TIME, batches, join_ranked, most_similar, rank_batches
+from deepmf.recommend.ranking import CELLS_AT_A_TIME, Search, batches, join_ranked, most_similar, rank_batches
+from deepmf.recommend.request import RankBy, Request
 from deepmf.recommend.top_n import BestSoFar, best_positions
 
 
@@ -148,7 +148,7 @@ SOME_ENTRIES = EntryStore.of(
 
 def test_a_choice_by_labels_by_masks_and_by_numbers_of_entries() -> None:
     def chosen(among: object = None, exclude: object = None, min_entries: int = 0) -> list[int]:
-        choice = choose_columns(SOME_ENTRIES, among=among, exclude=exclude, min_entries=min_entries)  # type: ignore[arg-type]
+        choice = choose_columns(SOME_ENTRIES, Request(among=among, exclude=exclude, min_entries=min_entries))  # type: ignore[arg-type]
         assert choice.size == choice.positions.size
         return choice.positions.tolist()
 
@@ -170,18 +170,21 @@ def test_a_choice_by_labels_by_masks_and_by_numbers_of_entries() -> None:
 
 def test_labels_that_are_booleans_are_no_mask() -> None:
     entries = EntryStore.of(ObservedMatrix.from_entries([0, 0], [False, True], [1, 2]))
-    assert choose_columns(entries, among=np.array([True])).positions.tolist() == [1]
+    assert choose_columns(entries, Request(among=np.array([True]))).positions.tolist() == [1]
 
 
 def test_many_columns_are_scored_where_they_lie_and_few_are_gathered() -> None:
     matrix = ObservedMatrix.from_entries([0] * 100, range(100), np.arange(100) % 5)
     entries = EntryStore.of(matrix)
-    for choice in (choose_columns(entries, among=range(60)), choose_columns(entries, exclude=range(60, 100))):
+    for choice in (
+        choose_columns(entries, Request(among=range(60))),
+        choose_columns(entries, Request(exclude=range(60, 100))),
+    ):
         assert choice.among is None and choice.positions.tolist() == list(range(60))
         assert choice.block(10, 20) == slice(10, 20)
-    backwards = choose_columns(entries, among=range(59, -1, -1))  # ties go by the order that was given
+    backwards = choose_columns(entries, Request(among=range(59, -1, -1)))  # ties go by the order that was given
     assert backwards.among is not None and backwards.positions.tolist() == list(range(59, -1, -1))
-    few = choose_columns(entries, exclude=range(5, 100))
+    few = choose_columns(entries, Request(exclude=range(5, 100)))
     assert few.among is not None and few.positions.tolist() == [0, 1, 2, 3, 4]
 
 
@@ -334,11 +337,9 @@ def test_all_rows_in_bounded_memory(tmp_path: Path) -> None:
 def test_threads_rank_as_one_does(monkeypatch: pytest.MonkeyPatch, rank_by: RankBy) -> None:
     monkeypatch.setattr(ranking, "CELLS_AT_A_TIME", 60)  # five batches
     model = ALS(latent_size=4, epochs=2, seed=0).fit(generate(300, 40, density=0.2, named=False, seed=0).matrix)
-    seen, rows, choice = model.entries_.seen_columns, np.arange(300), choose_columns(model.entries_)
-    alone, together = (
-        join_ranked(rank_batches(model.make_ranker(rank_by), rows, choice, 5, observed=seen, threads=threads))
-        for threads in (1, 3)
-    )
+    request = Request(n=5, rank_by=rank_by)
+    search = Search.of(model.entries_, model.make_ranker(request), model.entries_.seen_columns, request)
+    alone, together = (join_ranked(rank_batches(search, np.arange(300), threads=threads)) for threads in (1, 3))
     for one, other in zip(alone, together, strict=True):
         np.testing.assert_array_equal(one, other)
-    assert together.rows.tolist() == rows.tolist()
+    assert together.rows.tolist() == list(range(300))

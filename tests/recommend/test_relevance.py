@@ -19,6 +19,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.means import Means
 from deepmf.recommend.relevance import find_thresholds, round_up
+from deepmf.recommend.request import Request
 
 
 @pytest.fixture(scope="module")
@@ -39,21 +40,21 @@ def test_keys_are_the_products_of_both_probabilities(model: Means) -> None:
     best = model.recommend(3, n=N_COLUMNS, relevant=4, include_observed=True)
     assert best.presence is not None and best.liked is not None
     assert np.all((best.presence > 0) & (best.presence < 1))
-    relevance = model.make_ranker("relevance").relevance
+    relevance = model.make_ranker(Request(rank_by="relevance")).relevance
     assert relevance is not None
     presence = relevance.presence
     margins = model.predict([3] * N_COLUMNS, best.labels) - 3.5
     np.testing.assert_allclose(best.liked, norm.cdf(margins / presence.spread), rtol=1e-6)
     products = best.presence * best.liked**presence.liking_weight
     assert np.all(np.diff(products) <= 1e-9)
-    keys = model.make_ranker("relevance", 4).rank_block(np.array([3]), np.arange(N_COLUMNS))
+    keys = model.make_ranker(Request(rank_by="relevance", relevant=4)).rank_block(np.array([3]), np.arange(N_COLUMNS))
     np.testing.assert_allclose(np.sort(np.exp(keys[0]))[::-1], products, rtol=1e-4)
 
 
 @pytest.mark.parametrize("has_floor", [False, True])
 def test_the_best_keys_are_those_of_whole_rows(has_floor: bool) -> None:
     wide = ALS(latent_size=4, epochs=2, seed=0).fit(generate(60, 500, density=0.1, seed=0).matrix)
-    ranker, rows, n, known = wide.make_ranker("relevance"), np.arange(20), 3, slice(0, 200)
+    ranker, rows, n, known = wide.make_ranker(Request(rank_by="relevance")), np.arange(20), 3, slice(0, 200)
     keys = ranker.rank_block(rows, slice(0, 500))
     keys[:, known] = -np.inf
     order = np.argsort(-keys, axis=1, kind="stable")[:, :n]
@@ -121,7 +122,7 @@ def test_a_row_without_entries_gets_popular_columns() -> None:
     model = Means(rank_by="relevance").fit(matrix)
     first = matrix.column_labels[matrix.by_row.columns[: matrix.by_row.starts[1]]]
     nobody = model.forget(entries=([0] * first.size, first))
-    relevance = nobody.make_ranker("relevance").relevance
+    relevance = nobody.make_ranker(Request(rank_by="relevance")).relevance
     assert relevance is not None
     by_presence = np.argsort(-relevance.score_block(np.array([0]), slice(0, N_COLUMNS))[0], kind="stable")
     columns = np.tile(np.arange(N_COLUMNS)[::-1], (2, 1))

@@ -20,6 +20,7 @@ from deepmf.metrics import score_lists
 from deepmf.recommend.presence_fit import choose_blending
 from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.recency import Recency, _LaterRows, learn_recency, weigh_times
+from deepmf.recommend.request import Request
 from deepmf.scoring.drift import (
     Component,
     Drift,
@@ -259,7 +260,7 @@ def test_columns_that_rise_are_liked_more_later() -> None:
     model = Means(times="auto", presence="full").fit(make_drifting())
     orders, ranks = [], []
     for day in (20, 345):
-        ranker = model.make_ranker("relevance", 1.0, 10**9 + day * DAY)
+        ranker = model.make_ranker(Request(rank_by="relevance", relevant=1.0, at=10**9 + day * DAY))
         keys = ranker.rank_block(np.arange(3), slice(0, 50))
         columns = np.tile(np.arange(50), (3, 1))
         chances = ranker.read_chances(np.arange(3), columns, keys)
@@ -521,11 +522,13 @@ def test_each_row_of_a_block_can_have_a_time_of_its_own(rank_by: Any) -> None:
     model = model.extend(ObservedMatrix.from_entries([998], [0], [1.0], SCALE, times=[10**9 + 500 * DAY]))
     model = model.forget(entries=([998], [0]))  # an empty row
     rows, times = np.array([0, 1, 2, 3, 100]), 10**9 + DAY * np.array([345, 20, 20, 800, 100])
-    keys = model.make_ranker(rank_by, None, times).rank_block(rows, slice(3, 40))
+    keys = model.make_ranker(Request(rank_by=rank_by, at=times)).rank_block(rows, slice(3, 40))
     for row, time, own in zip(rows, times.tolist(), keys, strict=True):
-        expected = model.make_ranker(rank_by, None, time).rank_block(np.array([row]), slice(3, 40))
+        expected = model.make_ranker(Request(rank_by=rank_by, at=time)).rank_block(np.array([row]), slice(3, 40))
         assert np.allclose(own, expected[0], rtol=1e-5)
-    assert not np.allclose(keys[1], model.make_ranker(rank_by, None, times[0]).rank_block(rows[1:2], slice(3, 40))[0])
+    assert not np.allclose(
+        keys[1], model.make_ranker(Request(rank_by=rank_by, at=times[0])).rank_block(rows[1:2], slice(3, 40))[0]
+    )
 
 
 def test_an_evaluation_makes_a_ranker_for_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,12 +17,12 @@ from deepmf.cli.output import check_writable, say, show_json, show_share, show_t
 from deepmf.cli.settings import parse_assignment, parse_scale
 from deepmf.errors import BadSetting, suggest_name
 from deepmf.models.registry import model_class
+from deepmf.recommend.request import Order
 
 if TYPE_CHECKING:
     from deepmf.evaluation.comparison import Comparison, SplitBy
     from deepmf.files import Progress
     from deepmf.models.base import Model
-    from deepmf.recommend.ranker import RankBy
 
 
 @options.with_option_groups()
@@ -62,8 +62,6 @@ def compare(
             help="Metric that orders the models: rmse, mae; or ndcg, recall, precision, mrr, map, hit_rate.",
         ),
     ] = "rmse",
-    relevant: options.Relevant = None,
-    rank_by: options.RankOrder = None,
     n: options.ListLength = None,
     candidates: options.Candidates = None,
     output: Annotated[
@@ -83,6 +81,7 @@ def compare(
     seed: options.Seed = None,
     device: options.Device = None,
     *,
+    order: Order,
     files: TrainingFeatureFiles,
     reading: InputOptions,
     as_json: options.Json = False,
@@ -97,9 +96,9 @@ def compare(
     """
     from deepmf.evaluation.comparison import compare as compare_models
 
-    if metric in ("rmse", "mae") and any(option is not None for option in (relevant, rank_by, n, candidates)):
+    if metric in ("rmse", "mae") and (order.given or n is not None or candidates is not None):
         raise BadSetting(
-            f"--relevant, --rank-by, -n and --candidates need a ranking metric, such as --metric ndcg; got {metric}"
+            f"-n, --candidates and the order of columns need a ranking metric, such as --metric ndcg; got {metric}"
         )
     chosen = _build_models(models, assignments, seed=seed or 0, device=device)
     if output is not None:
@@ -124,8 +123,7 @@ def compare(
             validation=validation_share,
             metric=metric,
             n=10 if n is None else n,
-            relevant=relevant,
-            rank_by=cast("RankBy | None", rank_by),
+            **order.given,
             candidates=candidates,
             seed=seed or 0,
             progress=tell,

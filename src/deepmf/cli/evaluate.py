@@ -22,6 +22,7 @@ from deepmf.cli.inputs import (
 from deepmf.cli.model_file import load_model
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.errors import BadSetting, warn
+from deepmf.recommend.request import Order
 
 if TYPE_CHECKING:
     from deepmf.evaluation.areas import AreaErrors
@@ -46,8 +47,6 @@ def evaluate(
             "--ranking", help="Also evaluate the ranking of columns: NDCG, recall, precision, MRR, MAP and more."
         ),
     ] = False,
-    relevant: options.Relevant = None,
-    rank_by: options.RankOrder = None,
     n: options.ListLength = None,
     candidates: options.Candidates = None,
     min_entries: Annotated[
@@ -69,6 +68,7 @@ def evaluate(
     unknown: options.UnknownIds = "fallback",
     seed: options.Seed = None,
     *,
+    order: Order,
     files: FeatureFiles,
     reading: InputOptions,
     as_json: options.Json = False,
@@ -103,7 +103,7 @@ def evaluate(
         read = reading.adapt_to(fitted.entries_.train.form).read_held_out(test, fitted.scale_)
         entries = convert_held_out(read, fitted.row_labels_, fitted.column_labels_, test, unknown=unknown)
         errors = errors_by_area(fitted, entries, unknown=wanted) if has_values else []
-    given = {"relevant": relevant, "rank_by": rank_by, "n": n, "candidates": candidates, "min_entries": min_entries}
+    given = {"n": n, "candidates": candidates, "min_entries": min_entries, **order.given}
     how: dict[str, Any] = {name: option for name, option in given.items() if option is not None}
     ranked = None
     if ranking or not has_values or how:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from functools import wraps
 from importlib.util import find_spec
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand
@@ -82,13 +82,27 @@ def with_option_groups(**only: Sequence[str]) -> Callable[[Callable[..., None]],
 
 
 def _list_options(group: Any) -> dict[str, Parameter]:
-    """Return the options of a group by name: its fields whose types are options of this module."""
-    types = {field: str(field.type).removeprefix("options.") for field in fields(group)}
-    return {
-        field.name: Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=globals()[declared])
-        for field, declared in types.items()
-        if declared != field.type
-    }
+    """Return the options of a group by name: its fields whose types are options of this module, or that have a help."""
+    found = {}
+    for field in fields(group):
+        declared = str(field.type).removeprefix("options.")
+        annotation = globals()[declared] if declared != field.type else _declare_option(group, field)
+        if annotation is not None:
+            found[field.name] = Parameter(
+                field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation
+            )
+    return found
+
+
+def _declare_option(group: Any, field: Field[Any]) -> Any:
+    """Return the type of an option that is declared by the help of a field; None for a field without."""
+    if not field.metadata:
+        return None
+    declared = get_type_hints(group)[field.name]
+    words = [word for each in get_args(declared) for word in get_args(each)]  # of a literal
+    metavar = "|".join(words) or (None if declared is bool else "N" if declared is int else "NUMBER")
+    option = typer.Option(f"--{field.name.replace('_', '-')}", metavar=metavar, help=field.metadata["help"])
+    return Annotated[str | None if words else declared, option]
 
 
 # Words that the shell completes after Tab
@@ -447,22 +461,6 @@ NewColumns = Annotated[
 
 # Ranking metrics
 
-Relevant = Annotated[
-    float | None,
-    typer.Option(
-        "--relevant",
-        metavar="LEVEL",
-        help="Lowest relevant value, for ranking; default: the lowest level above the training mean.",
-    ),
-]
-
-RankOrder = Annotated[
-    str | None,
-    typer.Option(
-        "--rank-by", metavar="relevance|value", help="Order of columns, for ranking; default: the order of the model."
-    ),
-]
-
 ListLength = Annotated[
     int | None, typer.Option("-n", metavar="N", help="Number of ranked columns per row, for ranking; default: 10.")
 ]
@@ -488,6 +486,15 @@ History = Annotated[
         help="New row instead of --row: a column and a value per line, not stored; - for standard input.",
     ),
 ]
+
+Rows = Annotated[
+    Path | None,
+    typer.Option(
+        "--rows", metavar="FILE", help="Rows, one per line, instead of --row; needs -o; - for standard input."
+    ),
+]
+
+EveryRow = Annotated[bool, typer.Option("--all", help="All rows that the model knows, instead of --row; needs -o.")]
 
 FeatureValues = Annotated[
     str | None,
@@ -530,6 +537,26 @@ Digits = Annotated[
         help="Round numbers to N digits after the decimal mark.",
         rich_help_panel=OUTPUT,
     ),
+]
+
+Recommended = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="File to write: .csv, .tsv, .jsonl or .parquet; - for standard output. With --engine, a new folder.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+
+Engine = Annotated[
+    str | None,
+    typer.Option("--engine", metavar="ray", help="Recommend on the cores or machines of a Ray cluster; needs -o."),
+]
+
+RankingDevice = Annotated[
+    str | None, typer.Option("--device", metavar="auto|cpu|cuda", help="Rank with torch, on a GPU if set; needs -o.")
 ]
 
 Levels = Annotated[bool, typer.Option("--levels", help="Predict levels of the scale.")]

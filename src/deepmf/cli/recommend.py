@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +33,7 @@ from deepmf.cli.output import (
     write_frames,
 )
 from deepmf.errors import BadSetting
+from deepmf.recommend.request import Request
 
 if TYPE_CHECKING:
     import polars as pl
@@ -39,26 +41,80 @@ if TYPE_CHECKING:
     from deepmf.files import Progress
     from deepmf.models.base import Model
     from deepmf.recommend.ranking import Ranking
-    from deepmf.recommend.recommendations import Recommendations
 
 _MOST_FEATURES = 3  # of columns, in a table; JSON has all
+
+
+@dataclass(frozen=True)
+class WhichRows:
+    """The options that name the rows of a recommendation: a known row, a new row, or many rows."""
+
+    row: options.RowId = None
+    history: options.History = None
+    features: options.FeatureValues = None
+    rows: options.Rows = None
+    every: options.EveryRow = False
+
+    def check(self, output: str | None) -> None:
+        """Require exactly one of the ways to name rows, and a file for many rows."""
+        is_new, are_many = self.history is not None or self.features is not None, self.rows is not None or self.every
+        if sum([self.row is not None, is_new, self.rows is not None, self.every]) != 1:
+            raise BadSetting(
+                "give one of --row ID for a known row, --history FILE or --features for a new one, --rows FILE for "
+                "many, or --all"
+            )
+        if output is None and are_many:
+            name = "--all" if self.every else "--rows"
+            raise BadSetting(f"{name} needs -o FILE, such as -o top.csv (- for standard output)")
+        if output is not None and is_new:
+            by = "--features" if self.history is None else "--history"
+            raise BadSetting(
+                f"-o is for known rows; the recommendations for a new row ({by}) are printed (use --json for machines)"
+            )
+
+    def list_labels(self, model: Model, reading: InputOptions) -> list[Any] | None:
+        """Return the labels of known rows; None for all."""
+        if self.row is not None:
+            return [convert_label(self.row, model.entries_.rows)]
+        return None if self.rows is None else list(read_row_list(self.rows, model, reading))
+
+
+@dataclass(frozen=True)
+class Target:
+    """The options about the file of the recommendations."""
+
+    output: options.Recommended = None
+    digits: options.Digits = None
+    engine: options.Engine = None
+    device: options.RankingDevice = None
+    safe_csv: options.SafeCsv = False
+    as_json: options.FrameJson = False
+
+    def check(self, row: str | None, inputs: list[Path | None], changes: list[Path]) -> None:
+        """Refuse options of files without a file, and options that workers of an engine could not follow."""
+        of_text = {"--safe-csv": self.safe_csv or None, "--digits": self.digits}
+        if self.output is None:
+            for name, given in (of_text | {"--device": self.device, "--engine": self.engine}).items():
+                if given is not None:
+                    raise BadSetting(f"{name} needs -o FILE")
+        elif self.engine is None:
+            files = [*inputs, *changes]
+            check_frame_target(self.output, inputs=files, safe_csv=self.safe_csv, as_json=self.as_json)
+        elif self.engine != "ray":
+            raise BadSetting(f"--engine must be ray; got {self.engine!r}")
+        elif unfit := [name for name, given in ({"--row": row} | of_text).items() if given is not None]:
+            raise BadSetting(f"--engine is for many rows, in parquet files; leave out {unfit[0]}")
+        elif changes:
+            raise BadSetting(f"--engine reads the model file as it is; save a model with {changes[0]} first")
+        elif self.output == STANDARD or Path(self.output).suffix:
+            raise BadSetting(f"with --engine, -o is a new folder of parquet files, such as -o top; got {self.output!r}")
 
 
 @options.with_option_groups(reading=("encoding",))
 def recommend(
     model: options.ModelFile,
-    row: options.RowId = None,
-    history: options.History = None,
-    features: options.FeatureValues = None,
-    rows: Annotated[
-        Path | None,
-        typer.Option(
-            "--rows", metavar="FILE", help="Rows, one per line, instead of --row; needs -o; - for standard input."
-        ),
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="All rows that the model knows, instead of --row; needs -o.")] = (
-        False
-    ),
+    *,
+    which: WhichRows,
     n: Annotated[int, typer.Option("-n", metavar="N", help="Number of columns.")] = 10,
     extend: options.Extend = None,
     among: Annotated[
@@ -71,12 +127,6 @@ def recommend(
         Path | None,
         typer.Option("--exclude", metavar="FILE", help="Leave out these columns, one per line; - for standard input."),
     ] = None,
-    min_entries: Annotated[
-        int, typer.Option("--min-entries", metavar="N", help="Recommend only columns with at least N entries.")
-    ] = 0,
-    include_observed: Annotated[
-        bool, typer.Option("--include-observed", help="Include columns that the row has an entry for.")
-    ] = False,
     where: Annotated[
         list[str] | None,
         typer.Option(
@@ -85,53 +135,12 @@ def recommend(
             help="Recommend only columns with such features: year>=1990, genres=Drama|Comedy, genres!=War; repeatable.",
         ),
     ] = None,
-    rank_by: Annotated[
-        str | None,
-        typer.Option(
-            "--rank-by",
-            metavar="relevance|value",
-            help="Rank by what the row is likely to take and like, or by the prediction; default: chosen at fit.",
-        ),
-    ] = None,
-    relevant: Annotated[
-        float | None,
-        typer.Option(
-            "--relevant",
-            metavar="VALUE",
-            help="Smallest value that counts as liked; default: the row's mean, rounded up.",
-        ),
-    ] = None,
-    rerank: Annotated[
-        str | None,
-        typer.Option(
-            "--rerank", metavar="mmr", help="Pick different columns among the best, by maximal marginal relevance."
-        ),
-    ] = None,
+    request: Request,
     at: options.At = None,
-    *,
     files: FeatureFiles,
     names: NameFiles,
     reading: InputOptions,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="File to write: .csv, .tsv, .jsonl or .parquet; - for standard output. With --engine, a new folder.",
-        ),
-    ] = None,
-    digits: options.Digits = None,
-    engine: Annotated[
-        str | None,
-        typer.Option("--engine", metavar="ray", help="Recommend on the cores or machines of a Ray cluster; needs -o."),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option("--device", metavar="auto|cpu|cuda", help="Rank with torch, on a GPU if set; needs -o."),
-    ] = None,
-    safe_csv: options.SafeCsv = False,
-    as_json: options.FrameJson = False,
+    target: Target,
 ) -> None:
     """Recommend columns for a row or for many rows.
 
@@ -141,48 +150,31 @@ def recommend(
 
     Example: deepmf recommend model.safetensors --all -n 10 --min-entries 20 -o top.parquet
     """
-    _check_rows(row, history, features, rows, every, output)
-    known = None if features is None else parse_named_values("--features", features)
-    changes = [*(extend or ()), *files.paths, *names.paths]
-    if output is None:
-        of_files = {"--safe-csv": safe_csv or None, "--digits": digits, "--device": device, "--engine": engine}
-        for name in (name for name, given in of_files.items() if given is not None):
-            raise BadSetting(f"{name} needs -o FILE")
-    elif engine is None:
-        inputs = [model, rows, among, exclude, *changes]
-        check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
-    else:
-        _check_engine(engine, row, at, output, changes, is_text=safe_csv or digits is not None)
-
-    from deepmf.recommend.recommendations import Recommendations
-
+    which.check(target.output)
+    known = None if which.features is None else parse_named_values("--features", which.features)
+    target.check(which.row, [model, which.rows, among, exclude], [*(extend or ()), *files.paths, *names.paths])
     fitted = load_model(model, extensions=extend, features=files, names=names, reading=reading)
     with hint_at_extension():
-        choice: dict[str, Any] = {
-            "among": None if among is None else read_column_list(among, fitted, reading),
-            "exclude": None if exclude is None else read_column_list(exclude, fitted, reading),
-            "min_entries": min_entries,
-            "include_observed": include_observed,
-            "where": None if where is None else parse_conditions(where, fitted.entries_.column_features),
-            "rerank": rerank,
-        }
-        order: dict[str, Any] = {"rank_by": rank_by, "relevant": relevant}
-        order |= {} if at is None else {"at": parse_moment(at)}
-        label = None if row is None else convert_label(row, fitted.entries_.rows)
-        labels = [label] if row is not None else None if rows is None else read_row_list(rows, fitted, reading)
-
-        if output is None and row is None:
-            best = fold_in_row(fitted, history, known, reading).recommend(n, **choice, **order)
-            _show_best(best, fitted, None, as_json=as_json)
-        elif output is None:
-            _show_best(fitted.recommend(label, n=n, **choice, **order), fitted, label, as_json=as_json)
-        elif engine is None:
-            found = Recommendations.of(fitted.entries_, fitted.make_ranker(**order), labels, n, **choice, device=device)
-            _write_recommendations(found, output, as_json=as_json, safe_csv=safe_csv, digits=digits)
+        request = replace(
+            request,
+            n=n,
+            at=None if at is None else parse_moment(at),
+            among=None if among is None else read_column_list(among, fitted, reading),
+            exclude=None if exclude is None else read_column_list(exclude, fitted, reading),
+            where=None if where is None else parse_conditions(where, fitted.entries_.column_features),
+            device=target.device,
+        )
+        labels = which.list_labels(fitted, reading)
+        if target.engine is not None:
+            _recommend_on_ray(model, fitted, labels, request, target)
+        elif target.output is not None:
+            _write_recommendations(fitted, labels, request, target)
+        elif which.row is None:
+            folded = fold_in_row(fitted, which.history, known, reading)
+            _show_best(folded.answer(request), fitted, None, as_json=target.as_json)
         else:
-            _recommend_on_ray(
-                model, fitted, labels, output, n=n, device=device, options=choice | order, as_json=as_json
-            )
+            assert labels is not None
+            _show_best(fitted.answer(labels[0], request), fitted, labels[0], as_json=target.as_json)
 
 
 @options.with_option_groups(reading=("encoding",))
@@ -231,60 +223,13 @@ def similar(
     show_named_table([ids[0] if axis == "row" else ids[1], "name", "cosine"], lines)
 
 
-def _check_rows(
-    row: str | None, history: Path | None, features: str | None, rows: Path | None, every: bool, output: str | None
-) -> None:
-    """Require exactly one of the ways to name rows, and a file for many rows."""
-    is_new = history is not None or features is not None
-    given = [row is not None, is_new, rows is not None, every]
-    if sum(given) != 1:
-        raise BadSetting(
-            "give one of --row ID for a known row, --history FILE or --features for a new one, --rows FILE for many, "
-            "or --all"
-        )
-    if output is None and (rows is not None or every):
-        raise BadSetting(f"{'--all' if every else '--rows'} needs -o FILE, such as -o top.csv (- for standard output)")
-    if output is not None and is_new:
-        by = "--features" if history is None else "--history"
-        raise BadSetting(
-            f"-o is for known rows; the recommendations for a new row ({by}) are printed (use --json for machines)"
-        )
-
-
-def _check_engine(
-    engine: str, row: str | None, at: str | None, output: str, changes: list[Path], *, is_text: bool
-) -> None:
-    """Refuse options that workers of an engine could not follow."""
-    if at is not None:
-        raise BadSetting("--engine recommends for the time of the latest entry; leave out --at")
-    if engine != "ray":
-        raise BadSetting(f"--engine must be ray; got {engine!r}")
-    if row is not None or is_text:
-        name = "--row" if row is not None else "--safe-csv and --digits"
-        raise BadSetting(f"--engine is for many rows, in parquet files; leave out {name}")
-    if changes:
-        raise BadSetting(f"--engine reads the model file as it is; save a model with {changes[0]} first")
-    if output == STANDARD or Path(output).suffix:
-        raise BadSetting(f"with --engine, -o is a new folder of parquet files, such as -o top; got {output!r}")
-
-
-def _recommend_on_ray(
-    path: Path,
-    model: Model,
-    rows: Iterable[Any] | None,
-    folder: str,
-    *,
-    n: int,
-    device: str | None,
-    options: dict[str, Any],
-    as_json: bool,
-) -> None:
+def _recommend_on_ray(path: Path, model: Model, rows: list[Any] | None, request: Request, target: Target) -> None:
     from deepmf.batch import Scorer, score_on_ray
 
-    found = model.entries_.rows
+    found, folder = model.entries_.rows, str(target.output)
     wanted = found.array if rows is None else found[found.find_distinct(rows)]
-    n_lines = score_on_ray(Scorer(path.absolute(), n=n, device=device, **options), wanted, folder)
-    _show_counts(wanted.size, n_lines, folder, as_json=as_json)
+    n_lines = score_on_ray(Scorer(path.absolute(), **vars(request)), wanted, folder)
+    _show_counts(wanted.size, n_lines, target)
 
 
 def _show_best(best: Ranking, model: Model, row: Any, *, as_json: bool) -> None:
@@ -331,10 +276,11 @@ def _format_feature(value: Any) -> str:
     return ", ".join(value) if isinstance(value, list) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _write_recommendations(
-    found: Recommendations, output: str, *, as_json: bool, safe_csv: bool, digits: int | None
-) -> None:
+def _write_recommendations(model: Model, rows: list[Any] | None, request: Request, target: Target) -> None:
     """Write the recommendations for many rows in batches; print their number, except on standard output."""
+    from deepmf.recommend.recommendations import Recommendations
+
+    found, output = Recommendations.of(model.entries_, model.make_ranker(request), rows, request), str(target.output)
     n_lines = 0
 
     def count_lines(show: Progress) -> Iterator[pl.DataFrame]:
@@ -345,13 +291,14 @@ def _write_recommendations(
             yield frame
 
     with show_share("recommending") as show:
-        write_frames(count_lines(show), found.schema, output, as_json=as_json, safe_csv=safe_csv, digits=digits)
+        as_text: dict[str, Any] = {"safe_csv": target.safe_csv, "digits": target.digits}
+        write_frames(count_lines(show), found.schema, output, as_json=target.as_json, **as_text)
     if output != STANDARD:
-        _show_counts(int(found.rows.size), n_lines, output, as_json=as_json)
+        _show_counts(int(found.rows.size), n_lines, target)
 
 
-def _show_counts(n_rows: int, n_lines: int, target: str, *, as_json: bool) -> None:
-    if as_json:
-        show_json({"rows": n_rows, "recommendations": n_lines, "file": target})
+def _show_counts(n_rows: int, n_lines: int, target: Target) -> None:
+    if target.as_json:
+        show_json({"rows": n_rows, "recommendations": n_lines, "file": target.output})
     else:
-        say(f"{n_lines:,} recommendations for {n_rows:,} row{'s' * (n_rows != 1)} in {target}")
+        say(f"{n_lines:,} recommendations for {n_rows:,} row{'s' * (n_rows != 1)} in {target.output}")

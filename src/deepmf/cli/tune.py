@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,9 +18,9 @@ from deepmf.cli.settings import check_effort, format_value, gather_settings, par
 from deepmf.cli.validation import split_validation
 from deepmf.errors import BadSetting, TrainingInterrupted, warn
 from deepmf.models.registry import model_class
+from deepmf.recommend.request import Order
 
 if TYPE_CHECKING:
-    from deepmf.recommend.ranker import RankBy
     from deepmf.tuning import Study
 
 
@@ -62,13 +62,12 @@ def tune(
             "--metric", metavar="NAME", help="What to tune for: rmse; or ndcg, recall, precision, mrr, map, hit_rate."
         ),
     ] = "rmse",
-    relevant: options.Relevant = None,
-    rank_by: options.RankOrder = None,
     n: options.ListLength = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the importance of the settings: an .svg file.")
     ] = None,
     *,
+    order: Order,
     files: TrainingFeatureFiles,
     reading: InputOptions,
     as_json: options.Json = False,
@@ -84,8 +83,8 @@ def tune(
     from deepmf.plots import check_picture
     from deepmf.tuning import Study
 
-    if metric == "rmse" and any(option is not None for option in (relevant, rank_by, n)):
-        raise BadSetting("--relevant, --rank-by and -n need a ranking metric, such as --metric ndcg; got rmse")
+    if metric == "rmse" and (order.given or n is not None):
+        raise BadSetting("-n and the order of columns need a ranking metric, such as --metric ndcg; got rmse")
     if trials < 1:
         raise BadSetting(f"--trials must be at least 1; got {trials}")
     if effort is not None:
@@ -117,8 +116,7 @@ def tune(
         settings=settings,
         metric=metric,
         n=10 if n is None else n,
-        relevant=relevant,
-        rank_by=cast("RankBy | None", rank_by),
+        **order.given,
         file=kept,
     )
     interrupted = _run_trials(study, trials, epochs=study.defaults.get("epochs"))

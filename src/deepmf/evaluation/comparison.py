@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from deepmf.evaluation.ranking import (
     RankingEvaluation,
     check_candidates,
     evaluate_ranking,
-    find_relevant,
+    fix_order,
 )
 from deepmf.files import Progress, import_polars
 from deepmf.matrix.arrays import FloatArray
@@ -31,7 +31,7 @@ from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.models.fitting import check_features
 from deepmf.models.registry import MODELS, model_class
-from deepmf.recommend.ranker import RankBy, check_rank_by
+from deepmf.recommend.request import Order, OrderOptions
 
 if TYPE_CHECKING:
     import polars as pl
@@ -64,11 +64,10 @@ def compare(
     validation: float = 0.05,
     metric: str = "rmse",
     n: int = 10,
-    relevant: float | None = None,
-    rank_by: RankBy | None = None,
     candidates: int | None = None,
     seed: int = 0,
     progress: Progress | Literal[False] | None = None,
+    **order: Unpack[OrderOptions],
 ) -> Comparison:
     """Fit several models on the same splits of a matrix and compare their errors on the test entries.
 
@@ -98,9 +97,9 @@ def compare(
         Share of all entries held out for early stopping, taken from the training entries.
     metric
         Metric that orders the models: "rmse" or "mae", or "ndcg", "recall", "precision", "mrr", "map" or "hit_rate".
-    n, relevant, rank_by, candidates
-        For a ranking metric: the length of the lists, the smallest relevant value, the order of columns and the number
-        of sampled candidates, as in `evaluate_ranking`.
+    n, candidates, order
+        For a ranking metric: the length of the lists, the number of sampled candidates, and the order of the columns
+        (`relevant`, `rank_by`), as in `evaluate_ranking`.
     seed
         Seed of the splits, of sampled candidates, and of the models given by name or class.
     progress
@@ -118,7 +117,7 @@ def compare(
             f"interactions have no values, so there is no {metric.upper()}; set a ranking metric, such as ndcg",
             hint=Hint("metric='ndcg'", "--metric ndcg"),
         )
-    ranking = None if metric in ERROR_METRICS else RankingPlan.of(matrix, metric, n, relevant, rank_by, candidates)
+    ranking = None if metric in ERROR_METRICS else RankingPlan.of(matrix, metric, n, candidates, order)
     if by not in get_args(SplitBy):
         raise BadSetting(f"by must be 'entries', 'time' or 'last'; got {by!r}")
     if by != "entries":
@@ -196,24 +195,16 @@ def _find_name(model: Model) -> str:
     return next((name for name, place in MODELS.items() if place[:2] == home), type(model).__name__)
 
 
-@dataclass(frozen=True)
-class RankingPlan:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RankingPlan(Order):
     """How rankings are evaluated in a comparison, as in `compare`."""
 
     n: int = 10
-    relevant: float | None = None
-    rank_by: RankBy | None = None
     candidates: int | None = None
 
     @classmethod
     def of(
-        cls,
-        matrix: ObservedMatrix,
-        metric: str,
-        n: int,
-        relevant: float | None,
-        rank_by: RankBy | None,
-        candidates: int | None,
+        cls, matrix: ObservedMatrix, metric: str, n: int, candidates: int | None, order: OrderOptions
     ) -> RankingPlan:
         """Return the plan for a matrix, whose entries decide what is relevant unless it is given."""
         known = [*ERROR_METRICS, *ROW_METRICS]
@@ -221,22 +212,12 @@ class RankingPlan:
             raise BadSetting(f"there is no metric {metric!r} to order models by; {suggest_name(str(metric), known)}")
         check_count("n", n)
         check_candidates(candidates)
-        if rank_by is not None:
-            check_rank_by(rank_by)
-        return cls(int(n), find_relevant(matrix, relevant), rank_by, candidates)
+        return cls(n=int(n), candidates=candidates, **fix_order(matrix, order).given)
 
     def evaluate(self, model: Model, test: ObservedMatrix, *, seed: int) -> RankingEvaluation | None:
         """Return the rankings of a model on test entries; None if no test entry is relevant."""
         try:
-            return evaluate_ranking(
-                model,
-                test,
-                n=self.n,
-                relevant=self.relevant,
-                rank_by=self.rank_by,
-                candidates=self.candidates,
-                seed=seed,
-            )
+            return evaluate_ranking(model, test, n=self.n, candidates=self.candidates, seed=seed, **self.given)
         except BadEntries:
             return None
 

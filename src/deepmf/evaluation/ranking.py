@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadEntries, BadSetting, Hint, check_count
+from deepmf.errors import BadEntries, BadSetting, Hint
 from deepmf.evaluation.areas import check_test_known, ignore_empty_lines, select_known_entries
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray
@@ -25,9 +25,9 @@ from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import ListScores, score_lists, self_information
 from deepmf.models.base import Model
-from deepmf.recommend.ranker import RankBy, Ranker, RelevanceRanker
+from deepmf.recommend.ranker import Ranker, RelevanceRanker
 from deepmf.recommend.ranking import batches
-from deepmf.recommend.relevance import check_relevant
+from deepmf.recommend.request import Order, OrderOptions, RankBy, Request
 from deepmf.recommend.top_n import BestSoFar
 from deepmf.scoring.pairs import Unknown, check_unknown
 
@@ -164,13 +164,12 @@ def evaluate_ranking(
     *,
     given: ObservedMatrix | None = None,
     n: int = 10,
-    relevant: float | None = None,
-    rank_by: RankBy | None = None,
     candidates: int | None = None,
     min_entries: int = 0,
     unknown: Unknown = "error",
     most_rows: int | None = None,
     seed: int = 0,
+    **order: Unpack[OrderOptions],
 ) -> RankingEvaluation:
     """Measure how relevant the n columns are that a model ranks first for each row of a test.
 
@@ -191,11 +190,6 @@ def evaluate_ranking(
         the test.
     n
         Length of the ranked lists.
-    relevant
-        Smallest relevant value, also for a model that ranks by relevance; default: the lowest level above the mean of
-        the training entries. Interactions without values are all relevant.
-    rank_by
-        "relevance" or "value", as in `recommend`; default: the order of the model.
     candidates
         Rank the relevant columns of a row among this many others, drawn at random from the columns without an entry of
         the row. Such scores are higher than those among all columns (None), and compare only with one another.
@@ -207,6 +201,10 @@ def evaluate_ranking(
         Evaluate at most this many rows, drawn at random.
     seed
         Seed of the rows and candidates that are drawn.
+    order
+        The order of the columns, as in `recommend`: `rank_by` and the other fields of `Order`. `relevant` is also the
+        smallest value of relevant test entries; default: the lowest level above the mean of the training entries.
+        Interactions without values are all relevant.
 
     >>> from deepmf import Means
     >>> train = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
@@ -215,14 +213,13 @@ def evaluate_ranking(
     >>> evaluation.model.precision, evaluation.n_rows
     (1.0, 1)
     """
-    check_count("n", n)
-    check_count("min_entries", min_entries, least=0)
     check_candidates(candidates)
     check_unknown(unknown)
-    level = find_relevant(model.entries_.train, relevant)
+    request = Request(n=n, min_entries=min_entries, **fix_order(model.entries_.train, order).given)
+    level = request.relevant
     popularity = model.entries_.column_counts
     ranking_model = model if given is None else _extend_by_given(model, given, unknown)
-    ranker = ranking_model.make_ranker(rank_by, level)
+    ranker = ranking_model.make_ranker(request)
     if unknown == "error":
         check_test_known(ranking_model, test)
     seen = ranking_model.entries_
@@ -230,7 +227,7 @@ def evaluate_ranking(
     drawn = pairs.draw(most_rows, seed=seed)
     lists = _Lists(
         rankings={
-            "model": (type(model).__name__, _rank_then(ranking_model, ranker, test, rank_by, level)),
+            "model": (type(model).__name__, _rank_then(ranking_model, ranker, test, request)),
             "popularity": (
                 "popularity",
                 lambda rows, columns: np.tile(popularity[columns].astype(float), (len(rows), 1)),
@@ -261,7 +258,7 @@ def evaluate_ranking(
     )
 
 
-def _rank_then(model: Model, ranker: Ranker, test: ObservedMatrix, rank_by: RankBy | None, level: float | None) -> Rank:
+def _rank_then(model: Model, ranker: Ranker, test: ObservedMatrix, request: Request) -> Rank:
     """Return the keys of a model: of a row whose test entries have dates, at the time of the first one."""
     rankers, latest = model.rankers_, model.entries_.train.times
     if test.times is None or latest is None or (rankers.drift is None and rankers.recency is None):
@@ -271,7 +268,7 @@ def _rank_then(model: Model, ranker: Ranker, test: ObservedMatrix, rank_by: Rank
     rows = model.entries_.rows.find(test.row_labels)[test.entry_rows[dated]]
     np.minimum.at(first, rows[rows >= 0], test.times[dated][rows >= 0])
     first[first == never] = latest.max()
-    return lambda rows, columns: model.make_ranker(rank_by, level, first[rows]).rank_block(rows, columns)
+    return lambda rows, columns: model.make_ranker(replace(request, at=first[rows])).rank_block(rows, columns)
 
 
 def choose_relevant(scale: Scale, mean: float) -> float:
@@ -289,17 +286,17 @@ def choose_relevant(scale: Scale, mean: float) -> float:
     return float(scale.levels[min(above, scale.levels.size - 1)])
 
 
-def find_relevant(train: ObservedMatrix, relevant: float | None) -> float | None:
-    """Return the lowest relevant value: the given one if it lies on the scale, or the default for the entries.
+def fix_order(train: ObservedMatrix, options: OrderOptions) -> Order:
+    """Return an order with the smallest relevant value, the given one or the default for the entries.
 
     Interactions have no values, and are all relevant (None).
     """
+    order = Order(**options)
+    order.check_scale(train.scale)
     if not train.has_values:
-        if relevant is not None:
-            raise BadSetting(f"interactions have no values, so all are relevant; got relevant={relevant!r}")
-        return None
-    check_relevant(relevant, train.scale)
-    return choose_relevant(train.scale, train.mean) if relevant is None else float(relevant)
+        return order
+    relevant = choose_relevant(train.scale, train.mean) if order.relevant is None else float(order.relevant)
+    return replace(order, relevant=relevant)
 
 
 def check_candidates(candidates: Any) -> None:

@@ -39,6 +39,7 @@ from deepmf.models.registry import MODELS
 from deepmf.nn.branch import Branch, normalise_latents
 from deepmf.nn.inputs import make_channels
 from deepmf.recommend.presence import Presence, make_positive
+from deepmf.recommend.request import Request
 from deepmf.scoring.predictor import LEAST_PROBABILITY
 
 
@@ -656,7 +657,7 @@ class RelevanceModule(nn.Module):
         self.register_buffer("weights", torch.tensor(presence.model.take_weights(np.arange(popularity.size))))
         self.register_buffer("popularity", torch.tensor(popularity))
         self.register_buffer("raised", torch.tensor(model.rankers_.factors))
-        relevance = model.make_ranker("relevance").relevance
+        relevance = model.make_ranker(Request(rank_by="relevance")).relevance
         assert relevance is not None
         self.register_buffer("empty_scores", torch.tensor(relevance.empty_scores))
         self.register_buffer("levels", None if levels is None else torch.tensor(levels, dtype=torch.float32))

@@ -29,14 +29,14 @@ from deepmf.models.interactions import (
     find_similar_columns,
     find_similar_rows,
 )
-from deepmf.recommend.column_choice import ColumnFilter, choose_columns, find_rare_columns
-from deepmf.recommend.neighbours import ColumnNeighbours, check_neighbours
+from deepmf.recommend.column_choice import find_rare_columns
+from deepmf.recommend.neighbours import ColumnNeighbours
 from deepmf.recommend.presence import Presence
-from deepmf.recommend.ranker import RankBy, Ranker, Rankers
-from deepmf.recommend.ranking import FRAME_FIELDS, Ranking, is_label, most_similar, rank_columns
+from deepmf.recommend.ranker import Ranker, Rankers
+from deepmf.recommend.ranking import FRAME_FIELDS, Ranking, Search, is_label, most_similar, rank_columns
 from deepmf.recommend.recency import Recency
 from deepmf.recommend.recommendations import Recommendations
-from deepmf.recommend.reranking import Rerank, make_reranker
+from deepmf.recommend.request import DEFAULT_REQUEST, Request, RequestOptions
 from deepmf.scoring.distribution import Interval, PredictiveDistribution, check_coverage
 from deepmf.scoring.drift import Drift, DriftAt
 from deepmf.scoring.pairs import Axis, LabelPairs, Unknown, find_pairs
@@ -316,13 +316,7 @@ class Model(Estimator):
         self,
         rows: Any,
         n: int = 10,
-        *,
-        rank_by: RankBy | None = None,
-        relevant: float | None = None,
-        rerank: Rerank | None = None,
-        at: Any = None,
-        neighbours: ColumnNeighbours | None = None,
-        **columns: Unpack[ColumnFilter],
+        **options: Unpack[RequestOptions],
     ) -> Ranking:
         """Return the n best columns of one row, or of each row of a list, best first.
 
@@ -336,66 +330,37 @@ class Model(Estimator):
         ----------
         rows : a row label, or several.
         n : the number of columns.
-        rank_by : "relevance" ranks by the probability that the row takes the column and likes it, "value" by the
-            prediction. The default (None) is the setting `rank_by`: relevance where few cells have an entry, value
-            where most cells have one. A model without a presence part ranks by value.
-        relevant : the smallest value that counts as liked; default: the mean of the row's entries, rounded up to a
-            level. A row without entries takes the mean of all entries, and the popularity of the columns.
-        rerank : "mmr" picks columns that differ from each other among the 5 n best, by maximal marginal relevance.
-            None keeps the order.
-        at : the time of the recommendation, for which values are predicted and which decides what is popular (default:
-            that of the latest entry). Only a model that is fitted with `times="auto"` takes a time.
-        neighbours : an index from `column_neighbours`, which searches only the columns near a row. Rankings are exact
-            without it.
-        among : rank only these columns: labels, or a mask over all columns.
-        exclude : leave these columns out: labels, or a mask over all columns.
-        min_entries : leave out columns with fewer entries, whose predictions are uncertain.
-        include_observed : also rank columns for which the row has an entry.
-        where : rank only columns whose features meet all conditions, by name: `{"year": {"min": 1990, "max": 1999}}`
-            for numbers and dates (years or dates), `{"genres": {"any": ["Drama"]}}` for categories and lists, also with
-            "all" and "none". Columns without the feature are left out.
+        options : the fields of `deepmf.recommend.Request`: the order of the columns (`rank_by`, `relevant`,
+            `at`, `rerank`), those to rank (`among`, `exclude`, `where`, `min_entries`, `include_observed`), and how
+            they are searched (`neighbours`, `device`).
         """
+        return self.answer(rows, Request(n=n, **options))
+
+    def answer(self, rows: Any, request: Request) -> Ranking:
+        """Return the columns that are requested for one row, or for each row of a list, as `recommend` does."""
         entries = self.entries_
         single = is_label(rows, entries.rows)
         positions = entries.rows.positions([rows] if single else rows)
-        choice = choose_columns(entries, **columns)
-        ranker = self.make_ranker(check_neighbours(neighbours, rank_by), relevant, at)
-        best = rank_columns(
-            ranker,
-            entries.columns,
-            positions,
-            choice,
-            n,
-            observed=entries.seen_columns,
-            neighbours=neighbours,
-            reranker=make_reranker(rerank, entries, ranker.predictor),
-        )
-        fields = (*entries.train.form.name_ids_beside(FRAME_FIELDS), "prediction")
-        if single:
-            return best.first().describe(entries.column_names, fields)
-        return best.describe(entries.column_names, fields, entries.rows[positions])
+        search = Search.of(entries, self.make_ranker(request), entries.seen_columns, request)
+        return rank_columns(search, positions, None if single else entries.rows[positions])
 
-    def make_ranker(self, rank_by: RankBy | None = None, relevant: float | None = None, at: Any = None) -> Ranker:
+    def make_ranker(self, request: Request = DEFAULT_REQUEST) -> Ranker:
         """Return the ranker of the rows, whose `rank_block` gives the keys by which `recommend` ranks columns.
 
-        at: a time; an array has a time for each row, and makes a ranker of one block of these rows.
+        Where the time of the request is an array, it has a time for each row, and makes a ranker of one block of these.
         """
+        at = request.at
         n_times = at.size if isinstance(at, np.ndarray) else None
         fitted, drift = self._require_fitted(), self.drift_at(at, n_times)
         moment = None if at is None else parse_time(at) if n_times is None else parse_times(at, n_times).seconds
-        return fitted.rankers.make(fitted.predictor, fitted.entries.seen_columns, rank_by, relevant, moment, drift)
+        return fitted.rankers.make(fitted.predictor, fitted.entries.seen_columns, request, moment, drift)
 
     def recommend_to(
         self,
         path: str | Path,
         rows: Iterable[Any] | None = None,
         n: int = 10,
-        *,
-        rank_by: RankBy | None = None,
-        relevant: float | None = None,
-        rerank: Rerank | None = None,
-        device: str | None = None,
-        **columns: Unpack[ColumnFilter],
+        **options: Unpack[RequestOptions],
     ) -> int:
         """Write the n best columns of some rows, or of all rows (None), to a file in bounded memory.
 
@@ -403,16 +368,14 @@ class Model(Estimator):
         and, if the model has them, the probabilities `presence`, `liked` and `distribution` of `recommend`. The last is
         a list, whose items are joined with bars in delimited text. The keyword arguments are those of `recommend`.
 
-        device: "cuda", "cpu" or "auto" rank with torch, which is fast on a GPU; None ranks with numpy.
-
         Returns
         -------
         The number of lines.
         """
         if rows is not None and is_label(rows, self.entries_.rows):
             rows = [rows]
-        ranker = self.make_ranker(rank_by, relevant)
-        return Recommendations.of(self.entries_, ranker, rows, n, rerank=rerank, device=device, **columns).write(path)
+        request = Request(n=n, **options)
+        return Recommendations.of(self.entries_, self.make_ranker(request), rows, request).write(path)
 
     def column_neighbours(self) -> ColumnNeighbours:
         """Return an index of the trained columns, with which `recommend` takes milliseconds for millions of columns.

@@ -40,7 +40,7 @@ from deepmf.models.fitting import (
     warn_of_constant_times,
 )
 from deepmf.recommend.presence import Presence
-from deepmf.recommend.ranker import RankBy
+from deepmf.recommend.request import RankBy
 from deepmf.scoring.pairs import PredictedAreas
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Tensors

@@ -15,8 +15,9 @@ from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.fitting import Conflicts
 from deepmf.recommend.presence import Presence
-from deepmf.recommend.ranker import RankBy, Rankers
+from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.recency import Recency
+from deepmf.recommend.request import RankBy
 from deepmf.scoring.drift import Drift
 from deepmf.scoring.pairs import Fallback, PredictedAreas
 from deepmf.scoring.predictor import Predictor

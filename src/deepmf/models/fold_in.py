@@ -22,11 +22,9 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import to_numbers
 from deepmf.models.explanation import Explanation, explain_column, explain_row
-from deepmf.recommend.column_choice import ColumnFilter, choose_columns
-from deepmf.recommend.neighbours import ColumnNeighbours, check_neighbours
-from deepmf.recommend.ranker import RankBy, Rankers
-from deepmf.recommend.ranking import FRAME_FIELDS, Ranking, rank_columns
-from deepmf.recommend.reranking import Rerank, make_reranker
+from deepmf.recommend.ranker import Ranker, Rankers
+from deepmf.recommend.ranking import Ranking, Search, rank_columns
+from deepmf.recommend.request import DEFAULT_REQUEST, Request, RequestOptions
 from deepmf.scoring.distribution import Interval, PredictiveDistribution, check_coverage
 from deepmf.scoring.drift import DriftAt
 from deepmf.scoring.latents import Latents
@@ -162,36 +160,20 @@ class FoldedRows(Folded):
         """Return a legal level for each pair of a row, numbered from 0, and a column."""
         return self.predictor.levels(rows, self.entries.columns.positions(columns), metric=metric)
 
-    def recommend(
-        self,
-        n: int = 10,
-        *,
-        rank_by: RankBy | None = None,
-        relevant: float | None = None,
-        rerank: Rerank | None = None,
-        at: Any = None,
-        neighbours: ColumnNeighbours | None = None,
-        **columns: Unpack[ColumnFilter],
-    ) -> Ranking:
+    def recommend(self, n: int = 10, **options: Unpack[RequestOptions]) -> Ranking:
         """Return the n best columns; the arguments are those of `Model.recommend`."""
-        choice = choose_columns(self.entries, **columns)
-        rank_by = check_neighbours(neighbours, rank_by)
-        best = rank_columns(
-            self.rankers.make(
-                self.predictor, self.observed.take, rank_by, relevant, self._read_time(at), self.drift_at(at)
-            ),
-            self.entries.columns,
-            np.arange(len(self)),
-            choice,
-            n,
-            observed=self.observed.take,
-            neighbours=neighbours,
-            reranker=make_reranker(rerank, self.entries, self.predictor),
-        )
-        fields = (*self.entries.train.form.name_ids_beside(FRAME_FIELDS), "prediction")
-        if self.single:
-            return best.first().describe(self.entries.column_names, fields)
-        return best.describe(self.entries.column_names, fields, np.arange(len(self)))
+        return self.answer(Request(n=n, **options))
+
+    def answer(self, request: Request) -> Ranking:
+        """Return the columns that are requested, as `recommend` does."""
+        rows = np.arange(len(self))
+        search = Search.of(self.entries, self.make_ranker(request), self.observed.take, request)
+        return rank_columns(search, rows, None if self.single else rows)
+
+    def make_ranker(self, request: Request = DEFAULT_REQUEST) -> Ranker:
+        """Return the ranker of the rows, as `Model.make_ranker` does."""
+        moment, drift = self._read_time(request.at), self.drift_at(request.at)
+        return self.rankers.make(self.predictor, self.observed.take, request, moment, drift)
 
 
 class FoldedColumns(Folded):

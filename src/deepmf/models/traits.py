@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.fitting import Prepared
     from deepmf.recommend.presence import Presence
-    from deepmf.recommend.ranker import RankBy
+    from deepmf.recommend.request import RankBy
 
 
 class UsesTimes(Estimator):

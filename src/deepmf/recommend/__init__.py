@@ -1,1 +1,5 @@
-"""Which columns, in which order: presence models, relevance, rankings."""
+"""Which columns, in which order: requests, presence models, relevance, rankings."""
+
+from deepmf.recommend.request import Order, Request
+
+__all__ = ["Order", "Request"]

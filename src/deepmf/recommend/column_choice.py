@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,37 +16,21 @@ from deepmf.matrix.axis_entries import NOTHING
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labels
 from deepmf.recommend.relevance import Observed
+from deepmf.recommend.request import DEFAULT_REQUEST, Request
 
 # Above this share of all columns, all columns are scored and the others left out: scoring a column in its place costs
 # much less than gathering its latents.
 _LARGE_SHARE = 0.25
 
 
-class ColumnFilter(TypedDict, total=False):
-    """The keyword arguments that choose the columns to rank; all of them may be left out."""
-
-    among: Iterable[Any] | None  # rank only these columns: labels, or a mask over all columns
-    exclude: Iterable[Any] | None  # leave these columns out: labels, or a mask over all columns
-    min_entries: int  # leave out columns with fewer entries
-    include_observed: bool  # also rank columns for which the row has an entry
-    where: Mapping[str, Any] | None  # rank only columns whose features meet these conditions
-
-
-def choose_columns(
-    entries: EntryStore,
-    *,
-    among: Iterable[Any] | None = None,
-    exclude: Iterable[Any] | None = None,
-    min_entries: int = 0,
-    include_observed: bool = False,
-    where: Mapping[str, Any] | None = None,
-) -> ColumnChoice:
-    """Return the columns to rank (see `ColumnFilter`)."""
-    check_count("min_entries", min_entries, least=0)
+def choose_columns(entries: EntryStore, request: Request = DEFAULT_REQUEST) -> ColumnChoice:
+    """Return the columns that a request allows."""
+    among, exclude, min_entries = request.among, request.exclude, request.min_entries
+    include_observed = request.include_observed
     labels = entries.columns
     excluded = NOTHING if exclude is None else np.sort(_find_positions(labels, exclude, "exclude"))
-    if where:
-        barred = ~_match_features(entries, where)
+    if request.where:
+        barred = ~_match_features(entries, request.where)
         barred[excluded] = True
         excluded = np.flatnonzero(barred)
     if among is None:

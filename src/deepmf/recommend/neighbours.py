@@ -8,7 +8,6 @@ import numpy as np
 
 from deepmf.errors import BadSetting, MissingDependency
 from deepmf.matrix.arrays import IndexArray, LatentArray
-from deepmf.recommend.ranker import RankBy
 from deepmf.recommend.top_n import BestSoFar
 from deepmf.scoring.predictor import Predictor
 
@@ -94,12 +93,3 @@ def _import_faiss() -> Any:
     except ModuleNotFoundError as error:
         raise MissingDependency("approximate rankings need faiss: pip install 'deepmf[ann]'") from error
     return faiss
-
-
-def check_neighbours(neighbours: ColumnNeighbours | None, rank_by: RankBy | None) -> RankBy | None:
-    """Return the order of a ranking; an index finds columns near a row by value, and has no other order."""
-    if neighbours is None:
-        return rank_by
-    if rank_by == "relevance":
-        raise BadSetting("an index of neighbours finds columns by value; leave out neighbours, or set rank_by='value'")
-    return "value"

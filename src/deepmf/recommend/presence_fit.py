@@ -28,6 +28,7 @@ from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.ranking import batches
 from deepmf.recommend.recency import Recency, is_better
 from deepmf.recommend.relevance import find_thresholds
+from deepmf.recommend.request import DEFAULT_REQUEST
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Predictor
 
@@ -128,7 +129,7 @@ def choose_blending(
         rankers = Rankers(store, known, "relevance", each)
 
         def rank(lines: IndexArray, rankers: Rankers = rankers) -> FloatArray:
-            ranker = rankers.make(held_out.predictor, held_out.visible.take, "relevance", None, first[lines])
+            ranker = rankers.make(held_out.predictor, held_out.visible.take, DEFAULT_REQUEST, first[lines])
             return choice.measure_keys(lines, ranker.rank_block(lines, choice.candidates))
 
         parts = batches(np.flatnonzero(choice.n_liked), width=choice.candidates.size)

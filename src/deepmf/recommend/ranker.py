@@ -1,6 +1,6 @@
 """Rankers: the keys by which `recommend` and the evaluation of rankings order the columns of each row.
 
-`Model.make_ranker(rank_by, relevant)` returns a `Ranker`. Its `rank_block(rows, columns)` returns keys (rows, columns);
+`Model.make_ranker(request)` returns a `Ranker`. Its `rank_block(rows, columns)` returns keys (rows, columns);
 larger is better. A `Ranker` ranks by value, a `RelevanceRanker` by relevance (`relevance.py`).
 """
 
@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,12 +24,10 @@ from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.recency import Recency
-from deepmf.recommend.relevance import Observed, Relevance, check_relevant, list_positions
+from deepmf.recommend.relevance import Observed, Relevance, list_positions
+from deepmf.recommend.request import Order, RankBy
 from deepmf.scoring.drift import Drift, DriftAt
 from deepmf.scoring.predictor import KnownProducts, Positions, Predictor
-
-RankBy = Literal["relevance", "value"]
-RANK_BY: tuple[RankBy, ...] = ("relevance", "value")
 
 Omit = Callable[[npt.NDArray[Any]], None]  # gives the columns that are left out the key minus infinity
 
@@ -274,24 +272,19 @@ class Rankers:
         self,
         predictor: Predictor,
         observed: Observed,
-        rank_by: RankBy | None,
-        relevant: float | None,
+        order: Order,
         at: int | TimeArray | None = None,
         drift: DriftAt | None = None,
     ) -> Ranker:
-        """Return the ranker of a predictor's rows, whose entries `observed` returns; None is the default order.
+        """Return the ranker of a predictor's rows, whose entries `observed` returns.
 
         at: the time whose popularity of columns is used; None: the time of the latest entry. An array has a time for
         each row, and makes a ranker of one block of these rows.
         drift: moves values to this time.
         """
         are_interactions = self.entries.scale.is_interactions
-        if rank_by is None:
-            rank_by = "relevance" if are_interactions else self.rank_by
-        check_rank_by(rank_by)
-        check_relevant(relevant, self.entries.scale)
-        if are_interactions and rank_by == "value":
-            raise BadSetting("interactions have no values to rank by; leave out rank_by")
+        order.check_scale(self.entries.scale)
+        rank_by = order.rank_by or ("relevance" if are_interactions else self.rank_by)
         if self.presence is None:
             if rank_by == "relevance":
                 raise BadSetting(
@@ -306,7 +299,9 @@ class Rankers:
             popularity = self.find_recent(at)
             factors = self._raise_popularity(popularity)
         find_recent = functools.partial(self.find_recent, at)
-        relevance = Relevance(predictor, self.presence, observed, popularity, factors, find_recent, relevant, mean)
+        relevance = Relevance(
+            predictor, self.presence, observed, popularity, factors, find_recent, order.relevant, mean
+        )
         if are_interactions:
             return InteractionRanker(predictor, relevance)
         return (RelevanceRanker if rank_by == "relevance" else Ranker)(predictor, relevance, drift)
@@ -350,12 +345,6 @@ def choose_order(train: ObservedMatrix) -> RankBy:
     if not train.has_values:
         return "relevance"
     return "relevance" if train.n_entries < MOST_DENSE * train.shape[0] * train.shape[1] else "value"
-
-
-def check_rank_by(rank_by: Any) -> None:
-    """Refuse anything but the two orders."""
-    if rank_by not in RANK_BY:
-        raise BadSetting(f"rank_by must be 'relevance' or 'value'; got {rank_by!r}")
 
 
 def _take(columns: Positions, some: IndexArray) -> IndexArray:

@@ -7,9 +7,9 @@ import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
-from typing import Any, NamedTuple, Self, TypedDict, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +18,16 @@ from deepmf.errors import check_count
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import NOTHING
+from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.names import Names
-from deepmf.recommend.column_choice import ColumnChoice, ColumnFilter, Omitted
+from deepmf.recommend.column_choice import ColumnChoice, Omitted, choose_columns
 from deepmf.recommend.device_ranking import MOST_GPU_THREADS, BestColumns, DeviceColumns
 from deepmf.recommend.neighbours import ColumnNeighbours
-from deepmf.recommend.ranker import RankBy, Ranker
+from deepmf.recommend.ranker import Ranker
 from deepmf.recommend.relevance import Observed
-from deepmf.recommend.reranking import Rerank, Reranker
+from deepmf.recommend.request import DEFAULT_REQUEST, Request
+from deepmf.recommend.reranking import Reranker
 from deepmf.recommend.top_n import BestSoFar, best_positions
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.runtime import limit_blas_threads
@@ -128,43 +130,52 @@ class Ranking(_LabelsAndValues):
         )
 
 
-class Order(TypedDict, total=False):
-    """The keyword arguments that choose the order of a ranking; all of them may be left out."""
+@dataclass(frozen=True)
+class Search:
+    """A search for the best columns of rows, by a ranker, among the columns that a request allows.
 
-    rank_by: RankBy | None
-    relevant: float | None
-    rerank: Rerank | None
-
-
-class RankOptions(ColumnFilter, Order, total=False):
-    """The keyword arguments of rankings: the columns to rank, and their order."""
-
-
-def rank_columns(
-    ranker: Ranker,
-    labels: Labels,
-    rows: IndexArray,
-    choice: ColumnChoice,
-    n: int,
-    *,
-    observed: Observed,
-    neighbours: ColumnNeighbours | None = None,
-    reranker: Reranker | None = None,
-) -> Ranking:
-    """Return the n best columns of a choice for each of some rows of a ranker, (rows, n).
-
-    observed: maps positions of rows to their entries, whose columns are left out unless the choice includes them.
-    A line with fewer columns than n is filled up with NaN.
-    neighbours: search only the columns near a row.
-    reranker: picks different columns among the best.
+    observed: maps positions of rows to their entries, whose columns are left out unless the request includes them.
+    reranker: picks different columns among the best; None if it is not requested.
     """
-    if neighbours is None or choice.among is not None or rows.size == 0:
-        parts = list(rank_batches(ranker, rows, choice, n, observed=observed, reranker=reranker))
+
+    entries: EntryStore
+    ranker: Ranker
+    observed: Observed
+    request: Request
+    choice: ColumnChoice
+    reranker: Reranker | None
+
+    @classmethod
+    def of(cls, entries: EntryStore, ranker: Ranker, observed: Observed, request: Request = DEFAULT_REQUEST) -> Self:
+        """Return the search that a request asks for."""
+        reranker = None if request.rerank is None else Reranker(entries, ranker.predictor)
+        return cls(entries, ranker, observed, request, choose_columns(entries, request), reranker)
+
+    @property
+    def n(self) -> int:
+        """The length of the lists; rows with few columns have shorter ones."""
+        return min(int(self.request.n), self.choice.size)
+
+    def count_candidates(self, n: int) -> int:
+        """Return the number of best columns among which n are picked."""
+        return n if self.reranker is None else self.reranker.count_candidates(n)
+
+
+def rank_columns(search: Search, rows: IndexArray, labels: npt.NDArray[Any] | None) -> Ranking:
+    """Return the best columns of some rows, (rows, n), with the labels of the rows; of one row, (n,), without (None).
+
+    A line with fewer columns than n is filled up with NaN.
+    """
+    entries, neighbours = search.entries, search.request.neighbours
+    if neighbours is None or search.choice.among is not None or rows.size == 0:
+        parts = list(rank_batches(search, rows))
     else:
-        parts = [_rank_near(ranker, row, choice, n, observed, neighbours, reranker) for row in rows[:, None]]
+        parts = [_rank_near(search, row, neighbours) for row in rows[:, None]]
     best = join_ranked(parts)
-    found = labels[best.columns.ravel()].reshape(best.columns.shape)  # one by one: not all may be in memory
-    return Ranking(found, best.values, best.presence, best.liked, best.distribution)
+    found = entries.columns[best.columns.ravel()].reshape(best.columns.shape)  # one by one: not all may be in memory
+    ranking = Ranking(found, best.values, best.presence, best.liked, best.distribution)
+    fields = (*entries.train.form.name_ids_beside(FRAME_FIELDS), "prediction")
+    return (ranking.first() if labels is None else ranking).describe(entries.column_names, fields, labels)
 
 
 class RankedRows(NamedTuple):
@@ -187,38 +198,28 @@ def join_ranked(parts: Iterable[RankedRows]) -> RankedRows:
     return RankedRows(*joined)
 
 
-def rank_batches(
-    ranker: Ranker,
-    rows: IndexArray,
-    choice: ColumnChoice,
-    n: int,
-    *,
-    observed: Observed,
-    reranker: Reranker | None = None,
-    device: str | None = None,
-    threads: int = 1,
-) -> Iterator[RankedRows]:
+def rank_batches(search: Search, rows: IndexArray, *, threads: int = 1) -> Iterator[RankedRows]:
     """Rank columns for some rows at a time, in a few megabytes of memory for any number of rows and columns.
 
-    device: where keys are computed and compared by torch, in more memory; None for numpy.
+    On a device, keys are computed and compared by torch, in more memory.
     threads: the number of batches that are ranked at the same time; on a device, a few at most.
     """
-    check_count("n", n)
+    choice, device = search.choice, search.request.device
     n_rows = max(CELLS_AT_A_TIME // max(choice.n_places, 1), _ROWS_AT_A_TIME)
     on_device = None
     if device is not None:
-        on_device = DeviceColumns(ranker, choice.columns(np.arange(choice.n_places)), device)
+        on_device = DeviceColumns(search.ranker, choice.columns(np.arange(choice.n_places)), device)
         n_rows, threads = on_device.n_rows_at_a_time or n_rows, min(threads, MOST_GPU_THREADS)
-    rankers: SimpleQueue[Ranker] = SimpleQueue()  # one for each thread: a ranker remembers its last rows
+    searches: SimpleQueue[Search] = SimpleQueue()  # one for each thread: a ranker remembers its last rows
     for _ in range(threads):
-        rankers.put(ranker.copy())
+        searches.put(replace(search, ranker=search.ranker.copy()))
 
     def rank(start: int) -> RankedRows:
-        own = rankers.get()
+        own = searches.get()
         try:
-            return _rank_rows(own, rows[start : start + n_rows], choice, int(n), observed, reranker, on_device)
+            return _rank_rows(own, rows[start : start + n_rows], on_device)
         finally:
-            rankers.put(own)
+            searches.put(own)
 
     starts = range(0, max(rows.size, 1), n_rows)
     if threads == 1 or len(starts) == 1:
@@ -239,17 +240,10 @@ def _map_in_threads(work: Callable[[int], T], items: Iterable[int], threads: int
             yield waiting.popleft().result()
 
 
-def _rank_rows(
-    ranker: Ranker,
-    rows: IndexArray,
-    choice: ColumnChoice,
-    n: int,
-    observed: Observed,
-    reranker: Reranker | None,
-    on_device: DeviceColumns | None = None,
-) -> RankedRows:
-    n_best = min(n if reranker is None else reranker.count_candidates(n), choice.size)
-    omitted = choice.omit(rows, observed)
+def _rank_rows(search: Search, rows: IndexArray, on_device: DeviceColumns | None = None) -> RankedRows:
+    ranker, choice, reranker, n = search.ranker, search.choice, search.reranker, int(search.request.n)
+    n_best = min(search.count_candidates(n), choice.size)
+    omitted = choice.omit(rows, search.observed)
     if on_device is None or n_best == 0:
         best = _find_best(ranker, rows, choice, n_best, omitted.sort())
     else:
@@ -296,27 +290,16 @@ def _find_best(ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, o
     return BestColumns(best.keys, best.places)
 
 
-def _rank_near(
-    ranker: Ranker,
-    row: IndexArray,
-    choice: ColumnChoice,
-    n: int,
-    observed: Observed,
-    neighbours: ColumnNeighbours,
-    reranker: Reranker | None,
-) -> RankedRows:
+def _rank_near(search: Search, row: IndexArray, neighbours: ColumnNeighbours) -> RankedRows:
     """Rank the columns near a row, or all columns if too few of these are left."""
-    check_count("n", n)
-    n = min(int(n), choice.size)
-    n_left_out = min(choice.barred.size, _MOST_LEFT_OUT) + (0 if choice.include_observed else observed(row).others.size)
-    n_near = n if reranker is None else reranker.count_candidates(n)
-    near = neighbours.candidates(ranker.predictor, int(row[0]), n_near + n_left_out)
+    choice, n_omitted = search.choice, min(search.choice.barred.size, _MOST_LEFT_OUT)
+    n_omitted += 0 if choice.include_observed else search.observed(row).others.size
+    near = neighbours.candidates(search.ranker.predictor, int(row[0]), search.count_candidates(search.n) + n_omitted)
     near = near[~np.isin(near, choice.barred, assume_unique=True)] if choice.barred.size else near
-    nearby = replace(choice, among=near, barred=NOTHING)
-    found = _rank_rows(ranker, row, nearby, n, observed, reranker)
-    if found.values.shape[1] == n and not np.isnan(found.values).any():
+    found = _rank_rows(replace(search, choice=replace(choice, among=near, barred=NOTHING)), row)
+    if found.values.shape[1] == search.n and not np.isnan(found.values).any():
         return found
-    return _rank_rows(ranker, row, choice, n, observed, reranker)
+    return _rank_rows(search, row)
 
 
 def most_similar(

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self
 
 import numpy as np
 import torch
 
-from deepmf.errors import check_count
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.names import Names
-from deepmf.recommend.column_choice import ColumnChoice, ColumnFilter, choose_columns
 from deepmf.recommend.ranker import Ranker
-from deepmf.recommend.ranking import RankedRows, join_ranked, rank_batches
-from deepmf.recommend.reranking import Rerank, Reranker, make_reranker
+from deepmf.recommend.ranking import RankedRows, Search, join_ranked, rank_batches
+from deepmf.recommend.request import Request
 
 _MOST_THREADS = 16  # that rank rows for a file; with more, they would wait for Python's lock
 
@@ -30,36 +28,24 @@ _LINES_AT_A_TIME = 1 << 16
 class Recommendations:
     """The n best columns of each of some rows, by position; `frames` ranks them some rows at a time."""
 
-    entries: EntryStore
-    ranker: Ranker
+    search: Search
     rows: IndexArray
-    choice: ColumnChoice
-    n: int
-    reranker: Reranker | None = None
-    device: str | None = None
 
     @classmethod
-    def of(
-        cls,
-        entries: EntryStore,
-        ranker: Ranker,
-        rows: Iterable[Any] | None,
-        n: int,
-        *,
-        rerank: Rerank | None = None,
-        device: str | None = None,
-        **columns: Unpack[ColumnFilter],
-    ) -> Self:
+    def of(cls, entries: EntryStore, ranker: Ranker, rows: Iterable[Any] | None, request: Request) -> Self:
         """Return the recommendations for some row labels, each once, or for all rows (None)."""
-        check_count("n", n)
         positions = np.arange(len(entries.rows)) if rows is None else entries.rows.find_distinct(rows)
-        reranker = make_reranker(rerank, entries, ranker.predictor)
-        return cls(entries, ranker, positions, choose_columns(entries, **columns), n, reranker, device)
+        return cls(Search.of(entries, ranker, entries.seen_columns, request.refuse_neighbours()), positions)
+
+    @property
+    def entries(self) -> EntryStore:
+        """The entries of the model."""
+        return self.search.entries
 
     @property
     def most_lines(self) -> int:
         """The largest number of lines of all frames together; rows with few columns left have fewer."""
-        return int(self.rows.size) * min(self.n, self.choice.size)
+        return int(self.rows.size) * self.search.n
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -67,8 +53,8 @@ class Recommendations:
         from deepmf.storage.frame_file import find_label_type
 
         polars = import_polars()
-        form, ranker = self.entries.train.form, self.ranker
-        chances = [name for name, is_known in ranker.known_chances.items() if is_known]
+        form = self.entries.train.form
+        chances = [name for name, is_known in self.search.ranker.known_chances.items() if is_known]
         types = {"distribution": polars.List(polars.Float64)}
         named = [field for field, names in self._names.items() if names is not None]
         row, column = form.name_ids_beside(("rank", "prediction", *chances, *named))
@@ -95,16 +81,7 @@ class Recommendations:
         """
         waiting: list[RankedRows] = []
         n_lines = 0
-        for part in rank_batches(
-            self.ranker,
-            self.rows,
-            self.choice,
-            self.n,
-            observed=self.entries.seen_columns,
-            reranker=self.reranker,
-            device=self.device,
-            threads=min(torch.get_num_threads(), _MOST_THREADS),
-        ):
+        for part in rank_batches(self.search, self.rows, threads=min(torch.get_num_threads(), _MOST_THREADS)):
             waiting.append(part)
             n_lines += part.columns.size
             if n_lines >= _LINES_AT_A_TIME:

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.scale import Scale
@@ -171,15 +170,3 @@ def find_thresholds(entries: AxisEntries, scale: Scale, mean: float) -> FloatArr
     values = entries.values if weights is None else entries.values * weights
     sums = np.add.reduceat(np.append(values, 0.0), entries.starts[:-1]) if totals.size else np.empty(0)
     return round_up(scale, np.where(totals > 0, sums / np.where(totals > 0, totals, 1), mean))
-
-
-def check_relevant(relevant: Any, scale: Scale) -> None:
-    """Refuse a smallest liked value that is no number, or not on the scale."""
-    if relevant is None:
-        return
-    if scale.is_interactions:
-        raise BadSetting("interactions have no values, so there is no smallest relevant one; leave out relevant")
-    if isinstance(relevant, bool) or not isinstance(relevant, int | float | np.number) or not np.isfinite(relevant):
-        raise BadSetting(f"relevant must be a number; got {relevant!r}")
-    if scale.is_bounded and not scale.low <= relevant <= scale.high:
-        raise BadSetting(f"relevant must lie on the scale, which is {scale}; got {relevant:g}")

@@ -11,19 +11,16 @@ the best of these. Similarities are those of `similar_columns`: cosines of laten
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Predictor
-
-Rerank = Literal["mmr"]
 
 # The weight of similarity against relevance.
 DIVERSITY = 0.4
@@ -92,10 +89,3 @@ def pick_diverse(keys: npt.NDArray[Any], similarities: npt.NDArray[Any], n: int)
         picked.append(int(np.argmax(gains)))
         np.maximum(nearest, similarities[picked[-1]], out=nearest)
     return np.array(picked)
-
-
-def make_reranker(rerank: Rerank | None, entries: EntryStore, predictor: Predictor) -> Reranker | None:
-    """Return the reranker that was asked for; refuse anything but "mmr" and None."""
-    if rerank not in (None, "mmr"):
-        raise BadSetting(f"rerank must be 'mmr' or None; got {rerank!r}")
-    return None if rerank is None else Reranker(entries, predictor)

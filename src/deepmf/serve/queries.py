@@ -23,8 +23,8 @@ from deepmf.models.explanation import Explanation, explain_row
 from deepmf.models.fold_in import FoldedRows
 from deepmf.models.interactions import check_has_values
 from deepmf.recommend.column_choice import choose_columns
-from deepmf.recommend.ranker import RankBy
 from deepmf.recommend.ranking import Ranking
+from deepmf.recommend.request import Request, list_options
 from deepmf.scoring.drift import DriftAt
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import Unknown
@@ -98,20 +98,19 @@ def predict(request: PredictRequest, snapshot: Snapshot, new_row: FoldedRows | N
 def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> RecommendResponse:
     """Recommend columns to a known row or a new row."""
     entries = snapshot.model.entries_
-    moment = find_moment(request.at, snapshot)
-    rank_by: RankBy = request.rank_by or snapshot.model.rankers_.rank_by
-    choice = _read_choice(request, snapshot, rank_by, moment)
+    wanted = _read_request(request, snapshot)
+    moment = wanted.at
     row = None if request.row is None else convert_id(request.row, entries.rows)
     is_new = new_row is None and (row is None or row not in entries.rows)
     if is_new and request.fallback == "popular":
-        best = _rank_popular(entries, request.n, choice)
+        best = _rank_popular(entries, wanted)
         values = _predict_unknown_row(snapshot, best, moment)
     elif new_row is not None:
-        best = new_row.recommend(request.n, **choice)
+        best = new_row.answer(wanted)
         values = _predict_new_row(new_row, entries.columns.positions(best.labels), moment)
     else:
         row = _find_row(request.row, snapshot)
-        best = snapshot.model.recommend(row, request.n, **choice)
+        best = snapshot.model.answer(row, wanted)
         values = _predict_known_row(snapshot, row, best.labels.tolist(), moment)
     if not entries.train.has_values:
         values = replace(values, expected=best.values)
@@ -140,35 +139,32 @@ def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows
             strict=True,
         )
     ]
-    ranked_by = "popularity" if is_new else rank_by
+    ranked_by = "popularity" if is_new else wanted.rank_by
+    assert ranked_by is not None
     return RecommendResponse(row=row, rank_by=ranked_by, best=recommended, version=snapshot.version)
 
 
-def _rank_popular(entries: EntryStore, n: int, choice: Mapping[str, Any]) -> Ranking:
-    """Return the columns with most entries among those of a choice, and their shares of the rows."""
-    names = ("among", "exclude", "min_entries", "where")
-    chosen = choose_columns(entries, **{name: choice[name] for name in names})
-    places = np.arange(chosen.n_columns) if chosen.among is None else chosen.among
-    columns = np.delete(places, chosen.barred)
-    columns = columns[np.argsort(-entries.column_counts[columns], kind="stable")][:n]
+def _rank_popular(entries: EntryStore, request: Request) -> Ranking:
+    """Return the columns with most entries among those of a request, and their shares of the rows."""
+    columns = choose_columns(entries, request).positions
+    columns = columns[np.argsort(-entries.column_counts[columns], kind="stable")][: request.n]
     return Ranking(entries.columns[columns], entries.column_counts[columns] / len(entries.rows))
 
 
-def _read_choice(request: RecommendRequest, snapshot: Snapshot, rank_by: RankBy, moment: int | None) -> dict[str, Any]:
-    """Return the arguments of `Model.recommend`: the columns to rank, and their order."""
+def _read_request(given: RecommendRequest, snapshot: Snapshot) -> Request:
+    """Return a request as the library takes it."""
     columns = snapshot.model.entries_.columns
-    return {
-        "among": None if request.among is None else find_labels(request.among, columns),
-        "exclude": _find_omitted(request, snapshot),
-        "min_entries": request.min_entries,
-        "include_observed": request.include_observed,
-        "where": None if request.where is None else _read_conditions(request.where, snapshot),
-        "rank_by": rank_by,
-        "relevant": request.relevant,
-        "rerank": request.rerank,
-        "at": moment,
-        "neighbours": snapshot.neighbours if rank_by == "value" else None,
-    }
+    options = {option.name: getattr(given, option.name) for option in list_options(Request)}
+    options["rank_by"] = options["rank_by"] or snapshot.model.rankers_.rank_by
+    return Request(
+        **options,
+        n=given.n,
+        at=find_moment(given.at, snapshot),
+        among=None if given.among is None else find_labels(given.among, columns),
+        exclude=_find_omitted(given, snapshot),
+        where=None if given.where is None else _read_conditions(given.where, snapshot),
+        neighbours=snapshot.neighbours if options["rank_by"] == "value" else None,
+    )
 
 
 def find_moment(at: int | None, snapshot: Snapshot) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
@@ -15,11 +15,13 @@ from pydantic import (
     Field,
     Tag,
     WithJsonSchema,
+    create_model,
     model_validator,
 )
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.extras import LARGEST_WEIGHT, NO_TIME, SMALLEST_WEIGHT, parse_time
+from deepmf.recommend.request import Request, list_options
 
 LONGEST_ID = 1_000  # characters
 LONGEST_KIND = 100  # characters
@@ -546,7 +548,32 @@ class FeatureCondition(RequestModel):
     none: Annotated[list[FeatureText], Field(min_length=1, max_length=MAX_ITEMS)] | None = None
 
 
-class RecommendRequest(RowOrHistory):
+def _declare_options() -> dict[str, Any]:
+    """Return the options of `Request` as fields of a model, by name."""
+    types, is_strict = get_type_hints(Request), {"strict": True}
+    limits: dict[Any, Any] = {int: {"ge": 0, "le": 10**9} | is_strict, bool: is_strict}
+    return {
+        option.name: (
+            types[option.name],
+            Field(
+                default=option.default,
+                description=option.metadata["help"],
+                **limits.get(
+                    types[option.name], {"allow_inf_nan": False} if float in get_args(types[option.name]) else {}
+                ),
+            ),
+        )
+        for option in list_options(Request)
+    }
+
+
+if TYPE_CHECKING:
+    _RowAndOptions = RowOrHistory
+else:
+    _RowAndOptions = create_model("_RowAndOptions", __base__=RowOrHistory, **_declare_options())
+
+
+class RecommendRequest(_RowAndOptions):
     """The row to recommend columns to, how many, and from which."""
 
     model_config = _show_example({"history": _HISTORY, "n": 10, "min_entries": 5, "reasons": 3})
@@ -555,10 +582,6 @@ class RecommendRequest(RowOrHistory):
     n: Annotated[int, Field(strict=True, ge=1, le=MAX_RESULTS)] = 10
     among: Annotated[list[RequestId], Field(min_length=1, max_length=MAX_COLUMNS)] | None = None
     exclude: Annotated[list[RequestId], Field(max_length=MAX_COLUMNS)] | None = None
-    min_entries: Annotated[int, Field(strict=True, ge=0, le=10**9)] = Field(
-        default=0, description="Leave out columns with fewer entries, whose predictions are uncertain."
-    )
-    include_observed: Annotated[bool, Field(strict=True)] = False
     where: (
         Annotated[
             dict[Annotated[str, Field(max_length=LONGEST_ID)], FeatureCondition],
@@ -566,17 +589,6 @@ class RecommendRequest(RowOrHistory):
         ]
         | None
     ) = Field(default=None, description="Recommend only columns whose features meet all conditions, by name.")
-    rank_by: Literal["relevance", "value"] | None = Field(
-        default=None,
-        description="Rank by the probability that the row takes and likes a column, or by the prediction; default: as "
-        "the model was fitted.",
-    )
-    relevant: Annotated[float, Field(allow_inf_nan=False)] | None = Field(
-        default=None, description="Smallest value that counts as liked; default: the row's mean, rounded up to a level."
-    )
-    rerank: Literal["mmr"] | None = Field(
-        default=None, description="Pick different columns among the best, by maximal marginal relevance."
-    )
     reasons: Annotated[int, Field(strict=True, ge=0, le=10)] = Field(
         default=0, description="Number of entries that explain each of the best ten columns."
     )

@@ -1,0 +1,172 @@
+"""A request: how many columns are recommended, in which order and from which; made once, then passed whole.
+
+`Model.recommend` makes it from keyword arguments, the service from JSON, the command line from options. A field with
+a help has the same name, default and help in all three.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, dataclass, field, fields
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+
+from deepmf.errors import BadSetting, check_count
+
+if TYPE_CHECKING:  # the command line reads the options before it imports numpy
+    from deepmf.matrix.scale import Scale
+    from deepmf.recommend.neighbours import ColumnNeighbours
+
+RankBy = Literal["relevance", "value"]
+Rerank = Literal["mmr"]
+
+RANK_BY: tuple[RankBy, ...] = get_args(RankBy)
+
+
+class OrderOptions(TypedDict, total=False):
+    """The keyword arguments of `Order`."""
+
+    rank_by: RankBy | None
+    relevant: float | None
+
+
+class ServedOptions(OrderOptions, total=False):
+    """The keyword arguments of `Request` that the service takes, too."""
+
+    at: Any
+    rerank: Rerank | None
+    among: Iterable[Any] | None
+    exclude: Iterable[Any] | None
+    where: Mapping[str, Any] | None
+    min_entries: int
+    include_observed: bool
+
+
+class RequestOptions(ServedOptions, total=False):
+    """The keyword arguments of `Request`, without n."""
+
+    neighbours: ColumnNeighbours | None
+    device: str | None
+
+
+def list_options(group: type[Order]) -> list[Field[Any]]:
+    """Return the fields of `Order` or `Request` that the service and the command line offer under their names."""
+    return [each for each in fields(group) if each.metadata]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Order:
+    """The order in which columns are ranked.
+
+    Parameters
+    ----------
+    rank_by : "relevance" ranks by the probability that the row takes the column and likes it, "value" by the
+        prediction. The default (None) is the setting `rank_by`: relevance where few cells have an entry, value where
+        most cells have one. A model without a presence part ranks by value.
+    relevant : the smallest value that counts as liked; default: the mean of the row's entries, rounded up to a level. A
+        row without entries takes the mean of all entries, and the popularity of the columns.
+    """
+
+    rank_by: RankBy | None = field(
+        default=None,
+        metadata={
+            "help": "Rank by what the row is likely to take and like, or by the prediction; default: chosen at fit."
+        },
+    )
+    relevant: float | None = field(
+        default=None,
+        metadata={"help": "Smallest value that counts as liked; default: the row's or the overall mean, rounded up."},
+    )
+
+    def __post_init__(self) -> None:
+        _check_choice("rank_by", self.rank_by, RankBy)
+        _check_number("relevant", self.relevant)
+
+    def check_scale(self, scale: Scale) -> None:
+        """Refuse an order that entries on a scale do not have."""
+        if scale.is_interactions and self.relevant is not None:
+            raise BadSetting("interactions have no values, so there is no smallest relevant one; leave out relevant")
+        if scale.is_interactions and self.rank_by == "value":
+            raise BadSetting("interactions have no values to rank by; leave out rank_by")
+        if self.relevant is not None and scale.is_bounded and not scale.low <= self.relevant <= scale.high:
+            raise BadSetting(f"relevant must lie on the scale, which is {scale}; got {self.relevant:g}")
+
+    @property
+    def given(self) -> OrderOptions:
+        """The options of the order that are not the defaults."""
+        values = [(each, getattr(self, each.name)) for each in fields(Order)]
+        return {each.name: value for each, value in values if value != each.default}  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Request(Order):
+    """What a recommendation is asked for; the keyword arguments of `Model.recommend`, beside those of `Order`.
+
+    Parameters
+    ----------
+    n : the number of columns.
+    at : the time of the recommendation, for which values are predicted and which decides what is popular (default: that
+        of the latest entry). Only a model that is fitted with `times="auto"` takes a time.
+    rerank : "mmr" picks columns that differ from each other among the 5 n best, by maximal marginal relevance. None
+        keeps the order.
+    among : rank only these columns: labels, or a mask over all columns.
+    exclude : leave these columns out: labels, or a mask over all columns.
+    where : rank only columns whose features meet all conditions, by name: `{"year": {"min": 1990, "max": 1999}}` for
+        numbers and dates (years or dates), `{"genres": {"any": ["Drama"]}}` for categories and lists, also with "all"
+        and "none". Columns without the feature are left out.
+    min_entries : leave out columns with fewer entries, whose predictions are uncertain.
+    include_observed : also rank columns for which the row has an entry.
+    neighbours : an index from `Model.column_neighbours`, which searches only the columns near a row. Rankings are exact
+        without it.
+    device : "cuda", "cpu" or "auto" rank with torch, which is fast for many rows on a GPU; None ranks with numpy.
+    """
+
+    n: int = 10
+    at: Any = None  # in an evaluation also an array, with a time for each row
+    among: Iterable[Any] | None = None
+    exclude: Iterable[Any] | None = None
+    where: Mapping[str, Any] | None = None
+    min_entries: int = field(
+        default=0, metadata={"help": "Leave out columns with fewer entries, whose predictions are uncertain."}
+    )
+    include_observed: bool = field(default=False, metadata={"help": "Include columns that the row has an entry for."})
+    rerank: Rerank | None = field(
+        default=None, metadata={"help": "Pick different columns among the best, by maximal marginal relevance."}
+    )
+    neighbours: Any = None
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("n", self.n)
+        check_count("min_entries", self.min_entries, least=0)
+        _check_choice("rerank", self.rerank, Rerank)
+        if self.neighbours is None:
+            return
+        if self.rank_by == "relevance":
+            raise BadSetting(
+                "an index of neighbours finds columns by value; leave out neighbours, or set rank_by='value'"
+            )
+        if self.device is not None:
+            raise BadSetting(f"an index of neighbours ranks with numpy; leave out device={self.device!r}")
+        object.__setattr__(self, "rank_by", "value")
+
+    def refuse_neighbours(self) -> Request:
+        """Return the request; refuse an index of neighbours, which serves a few rows at a time."""
+        if self.neighbours is not None:
+            raise BadSetting("an index of neighbours is for recommend; leave out neighbours")
+        return self
+
+
+def _check_choice(name: str, given: object, choices: Any) -> None:
+    if given is not None and given not in get_args(choices):
+        raise BadSetting(f"{name} must be {' or '.join(map(repr, get_args(choices)))}, or None; got {given!r}")
+
+
+def _check_number(name: str, given: object) -> None:
+    if given is not None and (isinstance(given, bool) or not isinstance(given, Real) or not math.isfinite(given)):
+        raise BadSetting(f"{name} must be a number; got {given!r}")
+
+
+DEFAULT_REQUEST = Request()
