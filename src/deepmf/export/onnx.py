@@ -325,9 +325,7 @@ class DistributionHead(nn.Module):
     def __init__(self, head: OrdinalHead, linear: LinearPart | None, coverages: FloatArray | None) -> None:
         super().__init__()
         self.head, self._linear_share = head, 0.0 if linear is None else linear.blend.share
-        self.register_buffer(
-            "linear_cutpoints", None if linear is None else torch.from_numpy(linear.make_cutpoints(head))
-        )
+        self.register_buffer("linear_cutpoints", None if linear is None else torch.from_numpy(linear.cutpoints))
         self.register_buffer("coverages", None if coverages is None else torch.from_numpy(coverages).float())
 
     def forward(self, row_latents: Tensor, column_latents: Tensor) -> tuple[Tensor, ...]:

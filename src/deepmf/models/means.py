@@ -20,7 +20,8 @@ from deepmf.models.traits import Recommends, UsesTimes
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import SHRINKAGE, add_effects, compute_effects
 from deepmf.scoring.predictor import Encoder, Predictor, Readout, unpack_latents
-from deepmf.storage.model_file import Packed, Tensors, read_numbers
+from deepmf.storage.model_file import Packed, Tensors
+from deepmf.storage.parts import Form, Part
 from deepmf.training.history import History
 from deepmf.training.loop import ValidationEntries
 from deepmf.training.settings import RecommendationSettings, Settings, setting, settings_dataclass
@@ -54,12 +55,9 @@ NO_WEIGHTS = FeatureWeights()
 
 def load_feature_weights(entries: EntryStore, tensors: Tensors, *, width: int, kind: str) -> FeatureWeights:
     """Return the stored weights; weights that do not fit the features raise `BadModelFile`."""
-    return FeatureWeights(
-        *(
-            None if features is None else read_numbers(tensors, f"features.{axis}", kind, (features.n_inputs, width))
-            for axis, features in (("rows", entries.row_features), ("columns", entries.column_features))
-        )
-    )
+    axes = (("rows", entries.row_features), ("columns", entries.column_features))
+    parts = (Part(axis, kind, (each.n_inputs, width)) for axis, each in axes if each is not None)
+    return FeatureWeights(**Form(*parts, prefix="features").read({}, tensors))
 
 
 def compute_prior(entries: AxisEntries, weights: npt.NDArray[Any] | None) -> npt.NDArray[Any] | None:

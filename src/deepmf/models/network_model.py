@@ -22,7 +22,8 @@ from deepmf.models.warm_start import LineOf, WarmStart
 from deepmf.nn.branch import use_generator
 from deepmf.nn.inputs import SparseVectors, make_feature_batch
 from deepmf.scoring.predictor import Encoder, Predictor
-from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, read_numbers
+from deepmf.storage.model_file import Packed, Tensors
+from deepmf.storage.parts import Form
 from deepmf.training.memory import check_memory, estimate_fit_bytes
 from deepmf.training.runtime import Runtime
 from deepmf.training.settings import TrainingSettings, TwoBranchSettings
@@ -139,16 +140,8 @@ class NetworkModel(Model):
 
     def _load_network(self, entries: EntryStore, tensors: Tensors) -> Any:
         """Return the network with the stored weights; weights that do not fit the settings raise `BadModelFile`."""
-        stored = {name.removeprefix("network."): each for name, each in tensors.items() if name.startswith("network.")}
         network = self._make_undrawn_network(entries)
-        wanted = network.state_dict()
-        if stored.keys() != wanted.keys():
-            differing = sorted(stored.keys() ^ wanted.keys())
-            raise BadModelFile(f"the stored network lacks tensors, or has more than it needs: {differing[0]}")
-        for name, tensor in wanted.items():
-            read_numbers(tensors, f"network.{name}", str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape))
-            if has_values_to_check(tensors) and name.endswith("running_var") and np.any(stored[name] < 0):
-                raise BadModelFile(f"the tensor network.{name} holds variances; some are below 0")
+        stored = Form.like(network.state_dict(), "network").read({}, tensors)
         network.load_state_dict({name: torch.from_numpy(tensor) for name, tensor in stored.items()}, assign=True)
         return network.eval()
 

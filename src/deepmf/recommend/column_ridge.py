@@ -31,7 +31,6 @@ import torch
 from scipy.linalg.lapack import spotrf, spotri
 from torch import Tensor
 
-from deepmf.errors import BadModelFile
 from deepmf.linalg.products import Product, make_product
 from deepmf.linalg.ridge import run_batches
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
@@ -39,7 +38,8 @@ from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.storage.model_file import Tensors, check_starts, read_numbers
+from deepmf.storage.model_file import Tensors
+from deepmf.storage.parts import Form, Part, ends_of, not_falling, positions_of
 
 CPU = torch.device("cpu")
 
@@ -200,33 +200,34 @@ class ColumnRidge:
 
     def pack(self) -> dict[str, npt.NDArray[Any]]:
         """Return the weights in half precision; new columns are left out, because their entries describe them."""
-        packed = {"presence.sizes": self.sizes}
         if isinstance(self.weights, np.ndarray):
-            return packed | {"presence.weights": self.weights.astype(np.float16)}
-        return packed | {
-            "presence.weights": self.weights.data.astype(np.float16),
-            "presence.starts": self.weights.indptr.astype(np.int64),
-            "presence.columns": self.weights.indices.astype(np.int32),
-        }
+            return _DENSE.pack(self).tensors
+        weights, columns, starts = self.weights.data, self.weights.indices, self.weights.indptr
+        return _SPARSE.pack(self, weights=weights, starts=starts, columns=columns).tensors
 
     @classmethod
     def unpack(cls, tensors: Tensors, entries: EntryStore, ridge: Ridge, count_weight: float) -> ColumnRidge:
         """Return the stored model with the new columns of a store."""
         n_columns = entries.train.shape[1]
-        sizes = read_numbers(tensors, "presence.sizes", "float32", (n_columns,))
-        weights: Any
-        if "presence.starts" in tensors:
-            weights = read_numbers(tensors, "presence.weights", "float16", (None,)).astype(np.float32)
-            starts = read_numbers(tensors, "presence.starts", "int64", (n_columns + 1,))
-            indices = read_numbers(tensors, "presence.columns", "int32", (weights.size,))
-            check_starts(starts, n_columns, weights.size, name="presence.starts")
-            if indices.size and not 0 <= indices.min() <= indices.max() < n_columns:
-                raise BadModelFile(f"the tensor presence.columns must hold positions of {n_columns} columns")
-            weights = scipy.sparse.csr_array((weights, indices, starts), shape=(n_columns, n_columns))
-        else:
-            weights = read_numbers(tensors, "presence.weights", "float16", (n_columns, n_columns)).astype(np.float32)
-        model = cls(weights, sizes, ridge, _make_empty(n_columns), count_weight)
+        found = (_SPARSE if "presence.starts" in tensors else _DENSE).read({}, tensors, columns=n_columns)
+        weights: Any = found["weights"].astype(np.float32)
+        if "starts" in found:
+            weights = scipy.sparse.csr_array((weights, found["columns"], found["starts"]), shape=(n_columns, n_columns))
+        model = cls(weights, found["sizes"], ridge, _make_empty(n_columns), count_weight)
         return model.extend(entries, np.arange(n_columns, len(entries.columns)))
+
+
+_SIZES = Part("sizes", "float32", ("columns",))
+
+_DENSE = Form(_SIZES, Part("weights", "float16", ("columns", "columns")), prefix="presence")
+
+_SPARSE = Form(
+    _SIZES,
+    Part("weights", "float16", ("weights",)),
+    Part("starts", "int64", ("columns + 1",), ends_of("weights"), not_falling),
+    Part("columns", "int32", ("weights",), positions_of("columns")),
+    prefix="presence",
+)
 
 
 @dataclass(frozen=True)

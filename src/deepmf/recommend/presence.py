@@ -6,9 +6,7 @@ scores the columns of a row; `Presence` turns the scores into probabilities.
 
 from __future__ import annotations
 
-import reprlib
-import sys
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,11 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.recommend.column_ridge import ColumnRidge, Ridge
-from deepmf.storage.model_file import Packed, Tensors, read_field
+from deepmf.storage.model_file import Packed, Tensors
+from deepmf.storage.parts import Form, Part, below, not_negative, positive
 
 Numbers = TypeVar("Numbers", npt.NDArray[Any], Tensor)  # tensors lie on the device of a fit
 
@@ -82,28 +80,15 @@ class Presence:
 
     def pack(self) -> Packed:
         """Return the numbers as JSON content, and the model as tensors."""
-        numbers = {name: getattr(self, name) for name in _NUMBERS}
         of_model = self.model.ridge._asdict() | {"count_weight": self.model.count_weight}
-        return Packed(of_model | numbers, self.model.pack())
+        return Packed(_PRESENCE.pack(self, **of_model).content, self.model.pack())
 
     @classmethod
     def unpack(cls, content: Any, tensors: Tensors, entries: EntryStore) -> Presence:
         """Return the stored presence; impossible contents raise `BadModelFile`."""
-        names = (*Ridge._fields, "count_weight", *_NUMBERS)
-        penalty, noise, count_weight, *numbers = found = [read_field(content, name) for name in names]
-        for name, number in zip(names, found, strict=True):
-            largest = sys.float_info.max if name == "spread" else _LARGEST_NUMBER  # a spread has the scale's unit
-            if isinstance(number, bool) or not isinstance(number, int | float) or not abs(number) <= largest:
-                raise BadModelFile(f"the stored presence must have a number as {name}; got {reprlib.repr(number)}")
-        if min(penalty, noise, count_weight) < 0:
-            raise BadModelFile("the stored presence must have no negative penalty, noise or weight")
-        model = ColumnRidge.unpack(tensors, entries, Ridge(float(penalty), float(noise)), float(count_weight))
-        presence = cls(model, *map(float, numbers))
-        if presence.score_power <= 0 or presence.spread <= 0 or presence.liking_weight < 0:
-            raise BadModelFile(
-                "the stored presence must have a positive score_power and spread, and no negative weight"
-            )
-        return presence
+        found = _PRESENCE.read(content)
+        penalty, noise, count_weight = (found.pop(name) for name in (*Ridge._fields, "count_weight"))
+        return cls(ColumnRidge.unpack(tensors, entries, Ridge(penalty, noise), count_weight), **found)
 
     def add_popularity(self, scores: Numbers, popularity: Numbers, raised: Numbers) -> Numbers:
         """Return scores (rows, columns) blended with popularity (columns,), times popularity raised to its power."""
@@ -146,5 +131,18 @@ def _find_library(numbers: Any) -> Any:
     return torch if isinstance(numbers, Tensor) else np
 
 
-_NUMBERS = tuple(field.name for field in fields(Presence) if field.name != "model")
-_LARGEST_NUMBER = 1e300
+_bounded = below(1e300)
+
+_PRESENCE = Form(
+    Part("penalty", "number", (), not_negative, _bounded),
+    Part("noise", "number", (), not_negative, _bounded),
+    Part("count_weight", "number", (), not_negative, _bounded),
+    Part("intercept", "number", (), _bounded),
+    Part("score_power", "number", (), positive, _bounded),
+    Part("popularity_share", "number", (), _bounded),
+    Part("popularity_power", "number", (), _bounded),
+    Part("liking_weight", "number", (), not_negative, _bounded),
+    Part("spread", "number", (), positive),  # in the unit of the scale
+    Part("ndcg", "number", (), _bounded),
+    Part("popularity_ndcg", "number", (), _bounded),
+)

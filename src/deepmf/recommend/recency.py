@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import DAY, NO_TIME, TimeArray, fill_weights, join_extras
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.storage.model_file import read_field, read_number
+from deepmf.storage.parts import Form, Part, positive
 
 _HALF_LIVES = tuple(float(days * DAY) for days in (3, 7, 14, 30, 60, 120, 240, 480, 960))
 _LATER = 0.1  # the share of the entries, the latest ones, on which the half-life is chosen
@@ -83,10 +82,10 @@ class Recency(NamedTuple):
     @classmethod
     def from_dict(cls, content: Any) -> Recency:
         """Return the recency of a model file; impossible content raises `BadModelFile`."""
-        half_life, latest = (read_number(read_field(content, name), "a stored recency") for name in cls._fields[:2])
-        if half_life <= 0:
-            raise BadModelFile(f"a stored half-life must be above 0; got {half_life:g}")
-        return cls(half_life, int(latest), bool(read_field(content, "blends")))
+        return cls(**_RECENCY.read(content))
+
+
+_RECENCY = Form(Part("half_life", "number", (), positive), Part("latest", "whole"), Part("blends", "flag"))
 
 
 def weigh_times(times: TimeArray, at: int, half_life: float) -> FloatArray:

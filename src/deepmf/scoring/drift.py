@@ -28,7 +28,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy.optimize
 
-from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries, locate
 from deepmf.matrix.entries import EntryStore
@@ -38,7 +37,8 @@ from deepmf.matrix.scale import Scale
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.pairs import SHRINKAGE, Fallback, compute_effects
 from deepmf.scoring.predictor import Predictor
-from deepmf.storage.model_file import Packed, Tensors, read_field, read_number, read_numbers, read_vector
+from deepmf.storage.model_file import Packed, Tensors
+from deepmf.storage.parts import Form, Part, not_negative, one_of, positive, rising
 
 _REACH = 3  # bins to each side
 _KERNEL = 0.5 ** np.abs(np.arange(-_REACH, _REACH + 1))
@@ -350,61 +350,39 @@ class Drift(NamedTuple):
 
     def pack(self) -> Packed:
         """Return the drift for a model file."""
-        content = {
-            "latest": self.latest,
-            "shares": self.shares.tolist(),
-            "after_shares": self.after_shares.tolist(),
-            "later_shares": self.later_shares.tolist(),
-            "components": [
-                {
-                    "group": c.group,
-                    "width": c.width,
-                    "first": c.first,
-                    "n_bins": c.n_bins,
-                    "shrinkage": c.shrinkage,
-                    "halvings": c.halvings,
-                }
-                for c in self.components
-            ],
-        }
-        tensors = {
-            f"drift.{number}.{name}": getattr(component, name)
-            for number, component in enumerate(self.components)
-            for name in ("keys", "sums", "counts")
-        }
-        return Packed(content, tensors | {"drift.ends": self.ends, "drift.column_means": self.column_means})
+        return _DRIFT.pack(self)
 
     @classmethod
     def unpack(cls, content: Any, tensors: Tensors) -> Drift:
         """Return the packed drift; impossible content raises `BadModelFile`."""
-        listed, *all_shares = (
-            read_field(content, name) for name in ("components", "shares", "after_shares", "later_shares")
-        )
-        if not all(isinstance(each, list) and len(each) == len(listed) for each in (listed, *all_shares)):
-            raise BadModelFile("the stored drift must have a share for each of its components")
-        components = []
-        for number, each in enumerate(listed):
-            group = read_field(each, "group")
-            if group not in get_args(Grouping):
-                raise BadModelFile(f"the stored drift has the unknown group {group!r}")
-            width, first, n_bins, shrinkage, halvings = (
-                read_number(read_field(each, name), "a stored drift")
-                for name in ("width", "first", "n_bins", "shrinkage", "halvings")
-            )
-            keys = read_vector(tensors, f"drift.{number}.keys", "int64")
-            sums, counts = (
-                read_numbers(tensors, f"drift.{number}.{name}", "float64", (keys.size,)) for name in ("sums", "counts")
-            )
-            if width <= 0 or n_bins < 1 or shrinkage <= 0 or np.any(keys[1:] <= keys[:-1]) or np.any(counts < 0):
-                raise BadModelFile("the stored drift is damaged")
-            components.append(Component(group, width, int(first), int(n_bins), keys, sums, counts, shrinkage, halvings))
-        shares, after, later = (
-            np.array([read_number(share, "a stored drift") for share in each]) for each in all_shares
-        )
-        latest = int(read_number(read_field(content, "latest"), "a stored drift"))
-        ends = read_vector(tensors, "drift.ends", "int64")
-        column_means = read_numbers(tensors, "drift.column_means", "float64", (None,))
-        return cls(tuple(components), shares, after, later, latest, ends, column_means)
+        found = _DRIFT.read(content, tensors)
+        return cls(**found | {"components": tuple(Component(**each) for each in found["components"])})
+
+
+_DRIFT = Form(
+    Part(
+        "components",
+        Form(
+            Part("group", "text", (), one_of(*get_args(Grouping))),
+            Part("width", "number", (), positive),
+            Part("first", "whole"),
+            Part("n_bins", "whole", (), positive),
+            Part("shrinkage", "number", (), positive),
+            Part("halvings", "number"),
+            Part("keys", "int64", ("bins",), rising),
+            Part("sums", "float64", ("bins",)),
+            Part("counts", "float64", ("bins",), not_negative),
+        ),
+        ("components",),
+    ),
+    Part("shares", "float64", ("components",)),
+    Part("after_shares", "float64", ("components",)),
+    Part("later_shares", "float64", ("components",)),
+    Part("latest", "whole"),
+    Part("ends", "int64", ("rows",)),
+    Part("column_means", "float64", ("columns",)),
+    prefix="drift",
+)
 
 
 class DriftAt(NamedTuple):

@@ -17,7 +17,8 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.latents import Latents, check_finite, pair_products
-from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, read_numbers
+from deepmf.storage.model_file import Packed, Tensors, has_values_to_check
+from deepmf.storage.parts import Form, Part, positions_of, rising
 
 # The smallest probability of which a logarithm is taken.
 LEAST_PROBABILITY = 1e-9
@@ -357,7 +358,7 @@ class Predictor:
         packed = self.encoder.pack()
         tensors = dict(packed.tensors) | self.readout.pack()
         for axis, latents in (("rows", self.rows), ("columns", self.columns)):
-            tensors |= {f"latents.{axis}.{part}": getattr(latents, part) for part in ("base", "positions", "extra")}
+            tensors |= _declare_latents("float32 float64").pack(latents, prefix=f"latents.{axis}").tensors
         return Packed(packed.content, tensors)
 
     def _block_products(self, rows: IndexArray, columns: Positions) -> LatentArray:
@@ -402,21 +403,26 @@ def unpack_latents(
     tensors: Tensors, entries: EntryStore, *, width: int, kind: str = "float32"
 ) -> tuple[Latents, Latents]:
     """Return the stored latents of rows and of columns; impossible ones raise `BadModelFile`."""
-    n_rows, n_columns = entries.train.shape
-    rows = _unpack(tensors, "rows", (n_rows, width), len(entries.rows), kind)
-    columns = _unpack(tensors, "columns", (n_columns, width), len(entries.columns), kind)
+    trained, known = entries.train.shape, (len(entries.rows), len(entries.columns))
+    rows, columns = (
+        _unpack(tensors, axis, kind, known=count, trained=n_trained, width=width)
+        for axis, n_trained, count in zip(("rows", "columns"), trained, known, strict=True)
+    )
     if has_values_to_check(tensors) and not rows.products_are_finite(columns):
         raise BadModelFile("the stored latents are so large that their products are not finite")
     return rows, columns
 
 
-def _unpack(tensors: Tensors, axis: str, shape: tuple[int, int], count: int, kind: str) -> Latents:
-    """Return the stored latents of `count` positions; `shape` is the shape of the trained ones."""
-    base = read_numbers(tensors, f"latents.{axis}.base", kind, shape)
-    positions = read_numbers(tensors, f"latents.{axis}.positions", "int64", (None,))
-    extra = read_numbers(tensors, f"latents.{axis}.extra", kind, (positions.size, shape[1]))
-    new = np.arange(shape[0], count)
-    rising = np.all(np.diff(positions) > 0) and (positions.size == 0 or 0 <= positions[0] <= positions[-1] < count)
-    if not rising or not np.array_equal(positions[positions >= shape[0]], new):
+def _declare_latents(kind: str) -> Form:
+    return Form(
+        Part("base", kind, ("trained", "width")),
+        Part("positions", "int64", ("changed",), rising, positions_of("known")),
+        Part("extra", kind, ("changed", "width")),
+    )
+
+
+def _unpack(tensors: Tensors, axis: str, kind: str, **sizes: int) -> Latents:
+    found = Latents(**_declare_latents(kind).read({}, tensors, prefix=f"latents.{axis}", **sizes))
+    if np.count_nonzero(found.positions >= sizes["trained"]) != sizes["known"] - sizes["trained"]:
         raise BadModelFile(f"some stored latents of {axis} are missing")
-    return Latents(base, positions, extra)
+    return found

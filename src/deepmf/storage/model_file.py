@@ -130,7 +130,7 @@ def _read_tensor(tensors: Tensors, name: str) -> npt.NDArray[Any]:
     return tensors[name]
 
 
-FORMAT = 2
+FORMAT = 3
 
 
 # Nesting of lists and objects in a header; deeper ones, which deepmf never writes, could exhaust the stack.

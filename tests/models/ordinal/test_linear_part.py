@@ -16,8 +16,6 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import calibration_error, rmse_error
 from deepmf.models.als import ALS, ALSSettings
 from deepmf.models.gibbs.prediction import SampleEncoder
-from deepmf.models.ordinal.encoder import load_choices
-from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.linear_part import (
     Blend,
     LinearFit,
@@ -30,6 +28,7 @@ from deepmf.models.ordinal.linear_part import (
     choose_linear_size,
     compute_rmse,
     fit_linear_models,
+    load_linear_part,
     place_cutpoints,
 )
 from deepmf.training.loop import ValidationEntries
@@ -165,7 +164,7 @@ def test_it_is_als_beside_weights_and_slopes() -> None:
     als = ALS(latent_size=4).fit(train)
     begin, store = als.predictor_.columns.base, EntryStore.of(train)
     model = RidgeModel(train, als.settings)
-    part = LinearPart(model, Blend(0.3, 2.0), train.scale)
+    part = LinearPart(model, Blend(0.3, 2.0))
     log_slopes = np.random.default_rng(0).normal(size=30).astype(np.float32)
     rows = part.encode_rows(store.row_entries(np.arange(30)), begin, log_slopes)
     columns = part.encode_columns(store.column_entries(np.arange(25)), rows, log_slopes)
@@ -181,41 +180,21 @@ def test_it_is_als_beside_weights_and_slopes() -> None:
 
 def test_a_stored_part_has_its_penalty_and_cutpoints() -> None:
     train = ObservedMatrix.from_array(np.random.default_rng(0).normal(loc=4.0, size=(12, 10)))
-    stored = {"size": 3, "share": 0.4, "slope": 2.0, "kind": "als", "penalty": 0.3, "in_values": False}
-    stored |= {"few_count": 0.0, "cutpoints": None}
-    head = OrdinalHead([1.0, 3.0, 6.0], [-0.5, 0.5], [0.7, 0.3])
-
-    def part_of(linear: dict[str, Any]) -> LinearPart:
-        part = load_choices({"penalties": [1.0, 2.0], "linear": linear}, EntryStore.of(train), {})["linear"]
-        assert isinstance(part, LinearPart)
-        return part
-
-    own, later = part_of(stored), part_of(stored | {"penalty": 0.01, "in_values": True})
-    for part, settings in (
-        (own, ALSSettings(latent_size=3, penalty=0.3)),
-        (later, ALSSettings(latent_size=3, penalty=0.01)),
-    ):
-        assert isinstance(part.model, RidgeModel) and part.model.settings == settings
-    np.testing.assert_array_equal(own.make_cutpoints(head), head.cutpoints.detach().numpy())
-    boundaries = train.scale.from_unit(np.array([-0.5, 0.5]))
-    np.testing.assert_allclose(later.make_cutpoints(head), 2.0 * (boundaries - train.mean), rtol=1e-6)
-    now = part_of(stored | {"cutpoints": [-1.0, 2.0]})
-    np.testing.assert_array_equal(now.make_cutpoints(head), np.array([-1.0, 2.0], dtype=np.float32))
-    for part in (own, later, now):
-        content = json.loads(json.dumps(part.pack().content))
-        assert json.loads(json.dumps(part_of(content).pack().content)) == content
-    lies: list[dict[str, Any]] = [{"penalty": -1.0}, {"penalty": "0.3"}, {"in_values": 1}, {"kind": "magic"}]
-    lies += [{"cutpoints": 1.0}, {"cutpoints": [2.0, 1.0]}, {"cutpoints": [0.0, float("inf")]}, {"kind": "samples"}]
-    for lie in lies:
-        with pytest.raises(BadModelFile):
-            part_of(stored | lie)
+    stored: dict[str, Any] = {"size": 3, "share": 0.4, "slope": 2.0, "kind": "als", "penalty": 0.3, "few_count": 0.0}
+    stored["cutpoints"] = [-1.0, 2.0]
+    part = load_linear_part(stored, EntryStore.of(train), {})
+    assert isinstance(part.model, RidgeModel) and part.model.settings == ALSSettings(latent_size=3, penalty=0.3)
+    np.testing.assert_array_equal(part.cutpoints, np.array([-1.0, 2.0], dtype=np.float32))
+    assert json.loads(json.dumps(part.pack().content)) == stored
+    with pytest.raises(BadModelFile, match="cutpoints"):
+        load_linear_part(stored | {"cutpoints": [2.0, 1.0]}, EntryStore.of(train), {})
 
 
 def test_a_column_without_entries_has_no_latents() -> None:
     train = additive(30, 25)
     nothing = EntryStore.of(train).column_entries(np.array([], dtype=np.int64))
     nothing = nothing._replace(starts=np.zeros(2, dtype=np.int64))
-    part = LinearPart(RidgeModel(train, ALSSettings(latent_size=4)), Blend(0.3, 2.0), train.scale)
+    part = LinearPart(RidgeModel(train, ALSSettings(latent_size=4)), Blend(0.3, 2.0))
     rows = np.ones((30, part.model.width), dtype=np.float32)
     found = part.encode_columns(nothing, rows, np.zeros(30, dtype=np.float32))
     assert found.tolist() == [[0, 0, 0, 0, 1, 0, 1]]
@@ -283,7 +262,7 @@ def test_latents_of_samples_predict_as_the_chain_did() -> None:
     assert latents.rows.shape == (60, sampled.model.width) and latents.columns.shape == (50, sampled.model.width)
     # Samples are kept in half precision.
     np.testing.assert_allclose(latents.predict(held_out.rows, held_out.columns), sampled.predictions, atol=0.01)
-    part = LinearPart(sampled.model, Blend(0.3, 2.0), seen.scale)
+    part = LinearPart(sampled.model, Blend(0.3, 2.0))
     log_slopes = np.random.default_rng(0).normal(size=60).astype(np.float32)
     rows = part.encode_rows(seen.row_entries(np.arange(60)), sampled.columns, log_slopes)
     columns = part.encode_columns(seen.column_entries(np.arange(50)), rows, log_slopes)

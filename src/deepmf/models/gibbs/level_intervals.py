@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.scale import Scale
 from deepmf.models.gibbs.prediction import HeldOut, SampleReadout, load_readout
 from deepmf.scoring.distribution import PredictiveDistribution
-from deepmf.storage.model_file import Tensors, read_numbers
+from deepmf.storage.model_file import Tensors
+from deepmf.storage.parts import Form, Part, between, not_falling
 
 # Coverages with a target each, and the steps in which the least target of an entry is found.
 _COVERAGES = np.linspace(0.0, 1.0, 21)
@@ -76,7 +76,13 @@ class CalibratedReadout(SampleReadout):
 
     def pack(self) -> dict[str, npt.NDArray[Any]]:
         """Return the readout and the targets."""
-        return super().pack() | {"readout.targets": self.targets}
+        return super().pack() | _TARGETS.pack(self).tensors
+
+
+_TARGETS = Form(
+    Part("targets", "float64", _COVERAGES.shape, between(0.0, 1.0), not_falling),
+    prefix="readout",
+)
 
 
 def calibrate_intervals(readout: SampleReadout, held_out: HeldOut | None) -> SampleReadout:
@@ -95,7 +101,4 @@ def load_calibrated(scale: Scale, tensors: Tensors) -> SampleReadout:
     readout = load_readout(scale, tensors)
     if scale.levels is None:
         return readout
-    targets = read_numbers(tensors, "readout.targets", "float64", _COVERAGES.shape)
-    if targets[0] < 0.0 or targets[-1] > 1.0 or np.any(np.diff(targets) < 0):
-        raise BadModelFile("the stored targets of intervals must be shares in increasing order")
-    return CalibratedReadout(readout, targets)
+    return CalibratedReadout(readout, **_TARGETS.read({}, tensors))

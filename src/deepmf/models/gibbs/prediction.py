@@ -12,7 +12,6 @@ that many of them are projected to far fewer numbers, which predict the same to 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -34,7 +33,8 @@ from deepmf.models.gibbs.prior import Inputs
 from deepmf.scoring.distribution import PredictiveDistribution, find_support
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Encoder, Predictor, Readout
-from deepmf.storage.model_file import Packed, Tensors, read_field, read_numbers
+from deepmf.storage.model_file import Packed, Tensors
+from deepmf.storage.parts import Check, Form, Part, not_falling, positive
 from deepmf.training.loop import ValidationEntries
 
 # Scales of the predictive spread that are compared on held-out entries, and how closely cutpoints are placed.
@@ -116,10 +116,7 @@ class SampleEncoder(Encoder):
 
     def pack(self) -> Packed:
         """Return the samples and the projection."""
-        tensors = {f"samples.{name}": array for name, array in self.samples.arrays().items()}
-        if self.projection is not None:
-            tensors |= {f"projection.{name}": array for name, array in self.projection._asdict().items()}
-        return Packed({"mean": self.units.mean, "deviation": self.units.deviation}, tensors)
+        return _ENCODER.pack(self.units._asdict() | self.samples._asdict() | {"projection": self.projection})
 
     def _lay_out_rows(self, entries: AxisEntries, device: torch.device) -> _FoldIn:
         return _FoldIn(entries, self.samples.rows, self.samples.columns, self.units, device)
@@ -288,14 +285,7 @@ class SampleReadout(Readout):
 
     def pack(self) -> dict[str, npt.NDArray[Any]]:
         """Return the support, its boundaries and the calibration."""
-        coverages = np.empty(0) if self.coverages is None else self.coverages
-        return {
-            "readout.support": self.support,
-            "readout.boundaries": self.unit_boundaries,
-            "readout.cutpoints": self.cutpoints,
-            "readout.spread": np.array([self.noise, self.spread]),
-            "readout.coverages": coverages,
-        }
+        return _READOUT.pack(self, spread=np.array([self.noise, self.spread])).tensors
 
 
 def combine_spreads(noise: float, spreads: npt.NDArray[Any]) -> FloatArray:
@@ -407,82 +397,75 @@ def load_encoder(content: Any, tensors: Tensors, entries: EntryStore, *, size: i
 
     size: the latent size, without the effect.
     """
-    alphas = read_numbers(tensors, "samples.alphas", "float32", (None,))
-    if alphas.size < 1 or not np.all(alphas > 0):
-        raise BadModelFile("the stored samples must have a noise precision above 0 each")
-    n_rows, n_columns = entries.train.shape
-    features = (each.n_inputs if each is not None else 0 for each in (entries.row_features, entries.column_features))
-    rows, columns = (
-        _load_axis(tensors, axis, alphas.size, n_vectors, n_inputs + n_features, size + 1)
-        for axis, n_vectors, n_inputs, n_features in zip(
-            ("rows", "columns"), (n_rows, n_columns), (n_columns, n_rows), features, strict=True
-        )
+    (n_rows, n_columns), inputs = entries.train.shape, (entries.row_features, entries.column_features)
+    n_row_features, n_column_features = (0 if each is None else each.n_inputs for each in inputs)
+    found = _ENCODER.read(
+        content,
+        tensors,
+        latent=size,
+        rows=n_rows,
+        columns=n_columns,
+        row_inputs=n_columns + n_row_features,
+        column_inputs=n_rows + n_column_features,
     )
-    units = Units(_read_finite(content, "mean"), _read_finite(content, "deviation"))
-    if not units.deviation > 0:
-        raise BadModelFile(f"the stored deviation must be above 0; it is {units.deviation!r}")
-    return SampleEncoder(
-        units, Samples(rows, columns, alphas), projection=_load_projection(tensors, n_factors=alphas.size * size)
+    rows, columns = (AxisSamples(**found[axis]) for axis in ("rows", "columns"))
+    projection = None if found["projection"] is None else Projection(**found["projection"])
+    units = Units(found["mean"], found["deviation"])
+    return SampleEncoder(units, Samples(rows, columns, found["alphas"]), projection=projection)
+
+
+def _definite(least: float) -> Check:
+    """Return the check that the eigenvalues of matrices are not below a number."""
+    return Check(
+        "be positive definite", lambda found, _: np.linalg.eigvalsh(found.astype(np.float64)).min(initial=1.0) >= least
     )
 
 
-def _load_projection(tensors: Tensors, *, n_factors: int) -> Projection | None:
-    """Return the stored projection of some factors; None in a file without one."""
-    if "projection.rows" not in tensors:
-        return None
-    rows = read_numbers(tensors, "projection.rows", "float32", (n_factors, None))
-    return Projection(rows, read_numbers(tensors, "projection.columns", "float32", rows.shape))
-
-
-def _load_axis(tensors: Tensors, axis: str, n_samples: int, n_vectors: int, n_inputs: int, size: int) -> AxisSamples:
-    """Return the stored samples of one side; raise `BadModelFile` for anything else."""
-    shapes: dict[str, tuple[str, tuple[int, ...]]] = {
-        "draws": ("float16", (n_samples, n_vectors, size)),
-        "reliabilities": ("float16", (n_samples, n_vectors)),
-        "weights": ("float16", (n_samples, n_inputs, size)),
-        "means": ("float32", (n_samples, size)),
-        "averages": ("float32", (n_samples, size)),
-        "centres": ("float32", (n_samples, size)),
-        "precisions": ("float32", (n_samples, size, size)),
-        "moments": ("float32", (n_samples, size, size)),
-    }
-    found = AxisSamples(
-        *(read_numbers(tensors, f"samples.{axis}.{name}", kind, shape) for name, (kind, shape) in shapes.items())
+def _declare_axis(vectors: str, inputs: str) -> Form:
+    factors = "latent + 1"  # with the effect
+    return Form(
+        Part("draws", "float16", ("samples", vectors, factors)),
+        Part("reliabilities", "float16", ("samples", vectors), positive),
+        Part("weights", "float16", ("samples", inputs, factors)),
+        Part("means", "float32", ("samples", factors)),
+        Part("averages", "float32", ("samples", factors)),
+        Part("centres", "float32", ("samples", factors)),
+        Part("precisions", "float32", ("samples", factors, factors), _definite(1e-12)),
+        Part("moments", "float32", ("samples", factors, factors), _definite(-1e-4)),
     )
-    if not np.all(found.reliabilities > 0):
-        raise BadModelFile(f"the stored reliabilities of {axis} must be above 0")
-    for name, matrices in (("precisions", found.precisions), ("moments", found.moments)):
-        if np.linalg.eigvalsh(matrices.astype(np.float64)).min() < (1e-12 if name == "precisions" else -1e-4):
-            raise BadModelFile(f"the stored {name} of {axis} must be positive definite")
-    return found
 
 
-def _read_finite(content: Any, name: str) -> float:
-    value = read_field(content, name)
-    if type(value) not in (int, float) or not math.isfinite(value):
-        raise BadModelFile(f"the stored {name} must be a finite number; it is {value!r}")
-    return float(value)
+_ENCODER = Form(
+    Part("mean", "number"),
+    Part("deviation", "number", (), positive),
+    Part("alphas", "float32", ("samples",), positive, Check("have numbers", lambda found, _: found.size)),
+    Part("rows", _declare_axis("rows", "row_inputs")),
+    Part("columns", _declare_axis("columns", "column_inputs")),
+    Part(
+        "projection",
+        Form(
+            Part("rows", "float32", ("samples * latent", "projected")),
+            Part("columns", "float32", ("samples * latent", "projected")),
+        ),
+        optional=True,
+    ),
+    prefix="samples",
+)
+
+_READOUT = Form(
+    Part("support", "float64", ("support",), not_falling),
+    Part("unit_boundaries", "float32", ("support - 1",), not_falling),
+    Part("cutpoints", "float64", ("support - 1",), not_falling),
+    Part("spread", "float64", (2,), positive),
+    Part("coverages", "float64", ("coverages",), not_falling, optional=True),
+    prefix="readout",
+)
 
 
 def load_readout(scale: Scale, tensors: Tensors) -> SampleReadout:
     """Return the readout that `pack` described; raise `BadModelFile` for anything else."""
-    support = read_numbers(tensors, "readout.support", "float64", (None,))
-    boundaries = read_numbers(tensors, "readout.boundaries", "float32", (support.size - 1,))
-    cutpoints = read_numbers(tensors, "readout.cutpoints", "float64", (support.size - 1,))
-    noise, spread = map(float, read_numbers(tensors, "readout.spread", "float64", (2,)))
-    coverages = read_numbers(tensors, "readout.coverages", "float64", (None,))
-    if scale.levels is not None and not np.array_equal(support, scale.levels):
-        raise BadModelFile(f"the stored support must be the levels of {scale}; it is {support.tolist()}")
-    if any(np.any(np.diff(each) < 0) for each in (support, boundaries, cutpoints, coverages)) or not (
-        noise > 0 and spread > 0
-    ):
-        raise BadModelFile("the stored support and its cutpoints must increase, and its spread be above 0")
-    return SampleReadout(
-        scale,
-        support,
-        boundaries,
-        cutpoints=cutpoints,
-        noise=noise,
-        spread=spread,
-        coverages=coverages if coverages.size else None,
-    )
+    found = _READOUT.read({}, tensors)
+    noise, spread = found.pop("spread").tolist()
+    if scale.levels is not None and not np.array_equal(found["support"], scale.levels):
+        raise BadModelFile(f"the stored support must be the levels of {scale}; it is {found['support'].tolist()}")
+    return SampleReadout(scale, noise=noise, spread=spread, **found)

@@ -19,7 +19,6 @@ import torch
 from scipy.special import expit
 from torch import Tensor
 
-from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -27,12 +26,12 @@ from deepmf.matrix.scale import ENCODINGS, Scale
 from deepmf.models.network_model import NetworkEncoder, sparse_vectors
 from deepmf.models.ordinal.head import LatentLayout
 from deepmf.models.ordinal.linear_part import (
+    LARGEST,
     Blend,
     BlendChoice,
     LinearFit,
     LinearLatents,
     LinearPart,
-    check_positive,
     choose_blend,
     choose_few_count,
     compute_rmse,
@@ -56,7 +55,8 @@ from deepmf.models.ordinal.settings import OrdinalDMFSettings
 from deepmf.nn.inputs import SparseVectors
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.latents import Latents, pair_products
-from deepmf.storage.model_file import Packed, Tensors, read_field
+from deepmf.storage.model_file import Packed, Tensors
+from deepmf.storage.parts import Check, Form, Part, below, positive, rising
 from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.loop import ValidationEntries
 
@@ -120,7 +120,7 @@ class OrdinalEncoder(NetworkEncoder):
     @property
     def linear_cutpoints(self) -> LatentArray | None:
         """The cutpoints of the linear part; None without a linear part."""
-        return None if self.linear is None else self.linear.make_cutpoints(self.network.head)
+        return None if self.linear is None else self.linear.cutpoints
 
     @torch.no_grad()
     def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
@@ -201,14 +201,11 @@ class OrdinalEncoder(NetworkEncoder):
 
     def pack(self) -> Packed:
         """Return the network, the landmarks, the refinement columns, and the choices on held-out entries."""
-        packed, linear = super().pack(), None if self.linear is None else self.linear.pack()
-        learned = {"refinement.columns": self.refinement_columns, "refinement.landmarks": self.landmarks}
-        content = {
-            "penalties": [penalty if math.isfinite(penalty) else None for penalty in self.penalties],
-            "linear": None if linear is None else linear.content,
-        }
-        content |= {} if self.coverages is None else {"coverages": self.coverages.tolist()}
-        return Packed(packed.content | content, packed.tensors | learned | ({} if linear is None else linear.tensors))
+        parts = [super().pack(), REFINEMENT.pack(columns=self.refinement_columns, landmarks=self.landmarks)]
+        penalties = {axis: each if math.isfinite(each) else None for axis, each in self.penalties._asdict().items()}
+        linear = Packed({}, {}) if self.linear is None else self.linear.pack()
+        parts += [_CHOICES.pack(penalties=penalties, linear=linear.content or None, coverages=self.coverages), linear]
+        return Packed(parts[2].content, {name: each for part in parts for name, each in part.tensors.items()})
 
     def _refine(self, refinement: Refinement, entries: AxisEntries) -> LatentArray:
         """Return latents without the linear part; all vectors without entries and features share one."""
@@ -262,24 +259,35 @@ def to_numpy(latents: Tensor) -> LatentArray:
 
 def load_choices(content: Any, entries: EntryStore, tensors: Tensors) -> dict[str, Any]:
     """Return the stored choices on held-out entries by name; raise `BadModelFile` for anything else."""
-    penalties, linear = read_field(content, "penalties"), read_field(content, "linear")
-    if not isinstance(penalties, list) or len(penalties) != 2:
-        raise BadModelFile(f"the stored penalties must be two numbers; they are {penalties!r}")
-    return {
-        "penalties": Penalties(*(math.inf if each is None else check_positive(each, "penalty") for each in penalties)),
-        "linear": None if linear is None else load_linear_part(linear, entries, tensors),
-        "coverages": _check_coverages(content["coverages"]) if "coverages" in content else None,
-    }
+    found = _CHOICES.read(content)
+    penalties = (math.inf if each is None else each for each in found["penalties"].values())
+    linear = None if found["linear"] is None else load_linear_part(found["linear"], entries, tensors)
+    return found | {"penalties": Penalties(*penalties), "linear": linear}
 
 
-def _check_coverages(content: Any) -> FloatArray:
-    """Return stored coverages, which increase from 0 to 1."""
-    if not isinstance(content, list) or not all(type(each) in (int, float) for each in content):
-        raise BadModelFile("the stored coverages must be a list of numbers")
-    coverages = np.array(content, dtype=np.float64)
-    if coverages.size < 2 or coverages[0] != 0 or coverages[-1] != 1 or not np.all(np.diff(coverages) > 0):
-        raise BadModelFile("the stored coverages must increase from 0 to 1")
-    return coverages
+_PENALTY = (), positive, below(LARGEST)
+
+_CHOICES = Form(
+    Part(
+        "penalties",
+        Form(Part("rows", "number", *_PENALTY, optional=True), Part("columns", "number", *_PENALTY, optional=True)),
+    ),
+    Part("linear", "object", optional=True),
+    Part(
+        "coverages",
+        "number",
+        ("coverages",),
+        rising,
+        Check("rise from 0 to 1", lambda found, _: found.size > 1 and found[0] == 0 and found[-1] == 1),
+        optional=True,
+    ),
+)
+
+REFINEMENT = Form(
+    Part("landmarks", "float32", ("landmarks", "directions")),
+    Part("columns", "float32", ("columns", "width")),
+    prefix="refinement",
+)
 
 
 class EncodedMatrix(NamedTuple):
@@ -344,7 +352,7 @@ def build_encoder(
             blend = choice.blend
             if fit.model.n_samples and entries.scale.levels is not None:
                 blend = blend._replace(few_count=_choose_few_count(encoder, blend, fit, rows, seen, held_out))
-            part = LinearPart(fit.model, blend, entries.scale)
+            part = LinearPart(fit.model, blend)
             counts = seen.train.column_counts[held_out.columns]
             logits = blend.mix_logits(scores, cutpoints, fit.predictions, counts)
         stages["with the linear part"] = compute_rmse(logits, held_out.values, support)

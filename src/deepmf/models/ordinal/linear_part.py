@@ -22,17 +22,16 @@ from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS, ALSSettings, RidgeEncoder
 from deepmf.models.fitting import Fitting
 from deepmf.models.gibbs.chain import Units, run_chain
 from deepmf.models.gibbs.prediction import MOST_FACTORS, N_BESIDE, SampleEncoder, load_encoder
 from deepmf.models.means import NO_WEIGHTS, FeatureWeights, load_feature_weights
-from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.refinement import split_by_entries
 from deepmf.scoring.latents import Latents, pair_products
-from deepmf.storage.model_file import Packed, Tensors, read_field
+from deepmf.storage.model_file import Packed, Tensors
+from deepmf.storage.parts import Form, Part, at_most, below, not_falling, not_negative, one_of, positive
 from deepmf.training.loop import ValidationEntries
 
 # Shares and slopes of the linear part that are compared. Slopes are in units of the slope of a logistic distribution
@@ -68,7 +67,7 @@ _ALS_UP_TO = 300_000
 _PATIENCE = 2
 
 # The largest penalty or slope that a model file may hold.
-_LARGEST = 1e12
+LARGEST = 1e12
 
 
 class Blend(NamedTuple):
@@ -81,14 +80,12 @@ class Blend(NamedTuple):
     Parameters
     ----------
     cutpoints
-        Cutpoints of the linear part. Models of earlier versions have none: those of the head take their place or, with
-        `in_values`, the slope times the boundaries between values.
+        Cutpoints of the linear part.
     """
 
     share: float
     slope: float
-    cutpoints: tuple[float, ...] | None = None
-    in_values: bool = False
+    cutpoints: tuple[float, ...] = ()
     few_count: float = 0.0
 
     def compute_column_shares(self, counts: npt.NDArray[Any]) -> LatentArray:
@@ -191,7 +188,8 @@ class RidgeModel(LinearModel):
 
     def pack(self) -> Packed:
         """Return size and penalty, and the weights of features."""
-        return Packed({"size": self.size, "penalty": self.settings.penalty}, self._encoder.pack().tensors)
+        content = {"kind": "als", "size": self.size, "penalty": self.settings.penalty}
+        return Packed(content, self._encoder.pack().tensors)
 
 
 class SampledModel(LinearModel):
@@ -239,17 +237,13 @@ class LinearPart:
     multiplies all scores by; that of a column is (v, 1, c, 1). The cutpoints take care of the mean.
     """
 
-    def __init__(self, model: LinearModel, blend: Blend, scale: Scale) -> None:
-        self.model, self.blend, self._scale = model, blend, scale
+    def __init__(self, model: LinearModel, blend: Blend) -> None:
+        self.model, self.blend = model, blend
 
-    def make_cutpoints(self, head: OrdinalHead) -> LatentArray:
-        """Return the cutpoints of the linear part."""
-        if self.blend.cutpoints is not None:
-            return np.array(self.blend.cutpoints, dtype=np.float32)
-        if not self.blend.in_values:
-            return head.cutpoints.detach().cpu().numpy()
-        boundaries = self._scale.from_unit(head.boundaries.cpu().numpy())
-        return (self.blend.slope * (boundaries - self.model.mean)).astype(np.float32)
+    @property
+    def cutpoints(self) -> LatentArray:
+        """The cutpoints of the linear part."""
+        return np.array(self.blend.cutpoints, dtype=np.float32)
 
     def encode_rows(self, entries: AxisEntries, columns: LatentArray, log_slopes: LatentArray) -> LatentArray:
         """Return the latents of rows with these slopes, given the columns that ALS has learned."""
@@ -289,7 +283,7 @@ class LinearPart:
 
     def on_cpu(self) -> LinearPart:
         """Return a linear part that encodes on the CPU, as a loaded one does."""
-        return LinearPart(self.model.on_cpu(), self.blend, self._scale)
+        return LinearPart(self.model.on_cpu(), self.blend)
 
     def pack(self) -> Packed:
         """Return the linear model and the blend."""
@@ -300,48 +294,29 @@ class LinearPart:
 def load_linear_part(content: Any, entries: EntryStore, tensors: Tensors) -> LinearPart:
     """Return the linear part that `pack` described; raise `BadModelFile` for anything else."""
     train = entries.train
-    size = read_field(content, "size")
-    if type(size) is not int or not 1 <= size <= min(train.shape):
-        raise BadModelFile(f"the stored size of the linear part must be 1 to {min(train.shape)}; it is {size!r}")
-    share = check_positive(read_field(content, "share"), "share of the linear part", below=1.0)
+    found = _LINEAR.read(content, known=min(train.shape))
+    kind, size, penalty = (found.pop(name) for name in ("kind", "size", "penalty"))
+    blend = Blend(**found | {"cutpoints": tuple(found["cutpoints"].tolist())})
     width = train.scale.high - train.scale.low or 1.0
-    slope = check_positive(read_field(content, "slope"), "slope of the linear part", below=_LARGEST / width)
-    in_values = read_field(content, "in_values")
-    if type(in_values) is not bool or (in_values and train.scale.levels is not None):
-        raise BadModelFile("the stored linear part can be in values only on a scale without levels")
-    few_count = read_field(content, "few_count")
-    if few_count != 0.0:
-        check_positive(few_count, "number of few entries of the linear part")
-    blend = Blend(share, slope, _load_cutpoints(read_field(content, "cutpoints")), in_values, float(few_count))
-    return LinearPart(_load_linear_model(content, entries, tensors, size), blend, train.scale)
-
-
-def _load_cutpoints(content: Any) -> tuple[float, ...] | None:
-    if content is None:
-        return None
-    if not isinstance(content, list) or not all(type(each) is float and abs(each) < _LARGEST for each in content):
-        raise BadModelFile(f"the stored cutpoints of the linear part must be numbers; they are {content!r}")
-    if any(after < before for before, after in itertools.pairwise(content)):
-        raise BadModelFile(f"the stored cutpoints of the linear part must increase; they are {content!r}")
-    return tuple(content)
-
-
-def _load_linear_model(content: Any, entries: EntryStore, tensors: Tensors, size: int) -> LinearModel:
-    kind = content.get("kind", "als")
+    if blend.slope >= LARGEST / width:
+        raise BadModelFile(f"the stored linear part must have a slope below {LARGEST / width:g}; got {blend.slope:g}")
     if kind == "samples":
-        return SampledModel(load_encoder(content, tensors, entries, size=size))
-    if kind != "als":
-        raise BadModelFile(f"the stored linear part must be of the kind 'als' or 'samples'; it is {kind!r}")
+        return LinearPart(SampledModel(load_encoder(content, tensors, entries, size=size)), blend)
     weights = load_feature_weights(entries, tensors, width=size + 1, kind="float32")
-    penalty = check_positive(read_field(content, "penalty"), "penalty of the linear part")
-    return RidgeModel(entries.train, ALSSettings(latent_size=size, penalty=penalty), weights)
+    settings = ALSSettings(latent_size=size, penalty=penalty)
+    return LinearPart(RidgeModel(train, settings, weights), blend)
 
 
-def check_positive(value: Any, name: str, *, below: float = _LARGEST) -> float:
-    """Return a stored number above 0 and below a bound; raise `BadModelFile` for anything else."""
-    if type(value) not in (int, float) or not 0.0 < value < below:
-        raise BadModelFile(f"the stored {name} must be a number above 0 and below {below:g}")
-    return float(value)
+_LINEAR = Form(
+    Part("kind", "text", (), one_of("als", "samples")),
+    Part("size", "whole", (), positive, at_most("known")),
+    Part("penalty", "number", (), positive, below(LARGEST), optional=True),  # of ALS
+    Part("share", "number", (), positive, below(1.0)),
+    Part("slope", "number", (), positive),
+    Part("cutpoints", "number", ("cutpoints",), not_falling, below(LARGEST)),
+    Part("few_count", "number", (), not_negative, below(LARGEST)),
+    prefix="linear part",
+)
 
 
 class LinearLatents(NamedTuple):

@@ -19,7 +19,7 @@ from deepmf.matrix.scale import ENCODINGS
 from deepmf.metrics import rmse_error
 from deepmf.models.fitting import Fitting, split_validation
 from deepmf.models.network_model import NetworkModel
-from deepmf.models.ordinal.encoder import OrdinalEncoder, build_encoder, fit_linear, load_choices
+from deepmf.models.ordinal.encoder import REFINEMENT, OrdinalEncoder, build_encoder, fit_linear, load_choices
 from deepmf.models.ordinal.head import OrdinalHead, OrdinalReadout, check_support
 from deepmf.models.ordinal.linear_part import LinearFit, bound_linear_width, fit_beside
 from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
@@ -34,7 +34,7 @@ from deepmf.scoring.distribution import find_support
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import Fallback
 from deepmf.scoring.predictor import Predictor, unpack_latents
-from deepmf.storage.model_file import Tensors, has_values_to_check, read_numbers
+from deepmf.storage.model_file import Tensors, has_values_to_check
 from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.loop import Epoch, ValidationEntries
 from deepmf.training.runtime import Runtime, make_generator
@@ -273,16 +273,16 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
         return Predictor(rows, columns, encoder, readout, n_beside=layout.n_beside)
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        landmarks = read_numbers(tensors, "refinement.landmarks", "float32", (None, self._direction_size))
-        if not Landmarks(torch.from_numpy(landmarks)).are_independent():
+        stored = REFINEMENT.read({}, tensors, directions=self._direction_size, columns=entries.train.shape[1])
+        if not Landmarks(torch.from_numpy(stored["landmarks"])).are_independent():
             raise BadModelFile("the stored landmarks must be different directions")
         network = self._load_network(entries, tensors)
         check_support(network.head, entries.scale)
         encoder = OrdinalEncoder(
             network,
             entries.scale,
-            landmarks=landmarks,
-            refinement_columns=read_numbers(tensors, "refinement.columns", "float32", (entries.train.shape[1], None)),
+            landmarks=stored["landmarks"],
+            refinement_columns=stored["columns"],
             **load_choices(content, entries, tensors),
         )
         layout, cutpoints = encoder.layout, encoder.linear_cutpoints

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
@@ -16,7 +15,8 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.solver import Arrays, FactorModel, Solver, SolverTask
 from deepmf.models.warm_start import WarmStart
 from deepmf.scoring.predictor import BoundaryReadout
-from deepmf.storage.model_file import Tensors, read_numbers
+from deepmf.storage.model_file import Tensors
+from deepmf.storage.parts import Form, Part, not_falling
 from deepmf.training.settings import WIDEST, LoopSettings, Settings, setting, settings_dataclass
 
 
@@ -221,10 +221,8 @@ class ODMC(FactorModel):
         return BoundaryReadout(scale, solver.boundaries)
 
     def _load_readout(self, scale: Scale, tensors: Tensors) -> BoundaryReadout:
-        boundaries = read_numbers(tensors, "boundaries", "float64", (scale.require_levels("ODMC").size - 1,))
-        if np.any(np.diff(boundaries) < 0):
-            raise BadModelFile("the stored boundaries between levels must not fall")
-        return BoundaryReadout(scale, boundaries)
+        boundaries = Part("boundaries", "float64", ("levels - 1",), not_falling)
+        return BoundaryReadout(scale, **Form(boundaries).read({}, tensors, levels=scale.require_levels("ODMC").size))
 
 
 def _choose_batch_size(train: ObservedMatrix) -> int:

@@ -1,0 +1,258 @@
+"""Declared files: the content of a file is declared once, and the declaration writes, reads and checks it.
+
+A `Form` lists parts. A `Part` is a tensor or a field of the JSON content: its name, type, shape by named sizes
+and checks. A size is known to the reader (the number of rows), or the first part that has it decides.
+"""
+
+from __future__ import annotations
+
+import reprlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.errors import BadModelFile
+from deepmf.matrix.sorting import are_positions
+from deepmf.storage.model_file import Packed, Tensors, check_finite, has_values_to_check
+
+Sizes = Mapping[str, int]
+
+
+class Check(NamedTuple):
+    """What a part must be, in words, and whether it is; `is_lazy` checks skip memory-mapped tensors."""
+
+    wording: str
+    holds: Callable[[Any, Sizes], Any]
+    is_lazy: bool = False
+
+
+positive = Check("be above 0", lambda found, _: np.all(found > 0))
+not_negative = Check("be at least 0", lambda found, _: np.all(found >= 0))
+rising = Check("increase", lambda found, _: np.all(found[1:] > found[:-1]))
+not_falling = Check("not fall", lambda found, _: np.all(found[1:] >= found[:-1]))
+distinct = Check("be different", lambda found, _: len(set(found)) == len(found))
+
+
+def between(low: float, high: float) -> Check:
+    """Return the check that numbers have bounds, which are allowed."""
+    return Check(f"be {low:g} to {high:g}", lambda found, _: np.all(found >= low) and np.all(found <= high))
+
+
+def below(high: float) -> Check:
+    """Return the check that the size of numbers is below a bound."""
+    return Check(f"be below {high:g}", lambda found, _: np.all(np.abs(found) < high))
+
+
+def at_most(size: str) -> Check:
+    """Return the check that a number is 0 to a size."""
+    return Check(f"be 0 to the number of {size}", lambda found, sizes: 0 <= found <= sizes[size])
+
+
+def positions_of(size: str) -> Check:
+    """Return the check that numbers are positions below a size, so that no other memory is read."""
+    return Check(f"be positions of {size}", lambda found, sizes: are_positions(found, sizes[size]))
+
+
+def ends_of(size: str) -> Check:
+    """Return the check that the first start is 0 and the last one a size."""
+    return Check(
+        f"rise from 0 to the number of {size}", lambda found, sizes: found[0] == 0 and found[-1] == sizes[size]
+    )
+
+
+def one_of(*options: Any) -> Check:
+    """Return the check that a field is one of some options."""
+    return Check(f"be one of {', '.join(map(repr, options))}", lambda found, _: found in options)
+
+
+_LARGEST_WHOLE = 2**63 - 1
+
+# Integers up to here are exact in double precision; counts of steps and sweeps are far smaller.
+_LARGEST_COUNT = 2**53
+
+# Types of JSON fields, with the check of an item.
+_FIELDS: dict[str, Callable[[Any], bool]] = {
+    "number": lambda item: type(item) in (int, float) and abs(item) <= sys.float_info.max,
+    "whole": lambda item: type(item) is int and abs(item) <= _LARGEST_WHOLE,
+    "text": lambda item: isinstance(item, str),
+    "flag": lambda item: isinstance(item, bool),
+    "object": lambda item: isinstance(item, dict),
+    "any": lambda item: True,
+}
+
+
+class Part:
+    """A tensor or a field: its name, its type, its shape, and checks.
+
+    kind: a numpy type ("float32"), or several ("int32 int64"), of a tensor, whose numbers are finite; or the type of a
+        field: "number", "whole", "text", "flag", "object", "any", or another form.
+    shape: lengths: numbers, names of sizes, or formulas of them ("rows + 1", "samples * latent"). A field with a
+        shape is a list.
+    optional: it may be absent, and is then None.
+    """
+
+    def __init__(
+        self, name: str, kind: str | Form, shape: tuple[str | int, ...] = (), *checks: Check, optional: bool = False
+    ) -> None:
+        self.name, self.kind, self.shape, self.checks, self.optional = name, kind, shape, checks, optional
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether the part is a tensor."""
+        return isinstance(self.kind, str) and self.kind not in _FIELDS
+
+    def read(self, content: Mapping[str, Any], tensors: Tensors, name: str, sizes: dict[str, int]) -> Any:
+        """Return the stored part; `sizes` gets those that the part decides."""
+        found = tensors.get(name) if self.is_tensor else content.get(self.name)
+        if found is None:
+            if self.optional:
+                return None
+            raise BadModelFile(f"the stored {name} is missing")
+        is_lazy = self.is_tensor and not has_values_to_check(tensors)
+        if self.is_tensor:
+            self._check_tensor(found, name, sizes)
+            if not is_lazy:
+                check_finite(name, found)
+        else:
+            found = self._read_field(found, tensors, name, sizes)
+        for check in self.checks:
+            if not (is_lazy and check.is_lazy) and not check.holds(found, sizes):
+                raise BadModelFile(f"the stored {name} must {check.wording}; got {reprlib.repr(found)}")
+        return found
+
+    def _check_tensor(self, array: npt.NDArray[Any], name: str, sizes: dict[str, int]) -> None:
+        types = str(self.kind).split()
+        if array.dtype.name not in types or not self._fits(array.shape, sizes):
+            known = [_find_length(length, sizes) for length in self.shape]
+            wanted = ", ".join("any" if length is None else str(length) for length in known)
+            raise BadModelFile(
+                f"the tensor {name} must be of {' or '.join(types)} and of shape ({wanted}); "
+                f"got {array.dtype} of shape {array.shape}"
+            )
+
+    def _fits(self, shape: tuple[int, ...], sizes: dict[str, int]) -> bool:
+        """Whether a shape fits; sizes that are not known yet are set to what they are in it."""
+        if len(shape) != len(self.shape):
+            return False
+        for wanted, length in zip(self.shape, shape, strict=True):
+            if isinstance(wanted, str):
+                size, sign, offset = _split_length(wanted)
+                if sign != "*":
+                    sizes.setdefault(size, max(length - int(sign + offset), 0))
+            if _find_length(wanted, sizes) != length:
+                return False
+        return True
+
+    def _read_field(self, field: Any, tensors: Tensors, name: str, sizes: dict[str, int]) -> Any:
+        if not self.shape:
+            return self._read_item(field, tensors, name, sizes)
+        if not isinstance(field, list) or not self._fits((len(field),), sizes):
+            wanted = _find_length(self.shape[0], sizes)
+            raise BadModelFile(f"the stored {name} must be a list of {wanted} items; got {reprlib.repr(field)}")
+        items = [self._read_item(item, tensors, f"{name}.{number}", sizes) for number, item in enumerate(field)]
+        return np.array(items, dtype=np.float64) if self.kind == "number" else items
+
+    def _read_item(self, item: Any, tensors: Tensors, name: str, sizes: dict[str, int]) -> Any:
+        if isinstance(self.kind, Form):
+            return self.kind.read(item, tensors, prefix=name, **sizes)
+        if not _FIELDS[self.kind](item):
+            raise BadModelFile(f"the stored {name} must be of the type {self.kind}; got {reprlib.repr(item)}")
+        return float(item) if self.kind == "number" else item
+
+
+class Form:
+    """The declared content of a file or of a part of it; `prefix` is that of the names of its tensors.
+
+    >>> form = Form(Part("means", "float32", ("samples", "latent")), Part("spread", "number", (), positive), prefix="x")
+    >>> packed = form.pack({"means": np.zeros((2, 3)), "spread": 0.5})
+    >>> packed.content, list(packed.tensors)
+    ({'spread': 0.5}, ['x.means'])
+    >>> form.read(*packed, latent=3)["spread"]
+    0.5
+    """
+
+    def __init__(self, *parts: Part, prefix: str = "", is_exact: bool = False) -> None:
+        self.parts, self.prefix, self.is_exact = parts, prefix, is_exact
+
+    @classmethod
+    def like(cls, tensors: Mapping[str, Any], prefix: str) -> Form:
+        """Return the form of these tensors of torch and no others; counts and variances are not negative."""
+        parts = (
+            Part(name, _find_type(each), tuple(each.shape), *_find_checks(name, each)) for name, each in tensors.items()
+        )
+        return cls(*parts, prefix=prefix, is_exact=True)
+
+    def pack(self, values: Any = None, *, prefix: str | None = None, **others: Any) -> Packed:
+        """Return the parts for a file: attributes or items of `values`, or `others` by name; None is left out."""
+        content: dict[str, Any] = {}
+        tensors: dict[str, npt.NDArray[Any]] = {}
+        for part, name in self._name_parts(prefix):
+            value = others[part.name] if part.name in others else _get(values, part.name)
+            if value is None:
+                continue
+            if part.is_tensor:
+                array, types = np.asarray(value), str(part.kind).split()
+                tensors[name] = array if array.dtype.name in types else array.astype(types[0])
+            elif isinstance(part.kind, Form):
+                items = [(value, name)] if not part.shape else [(each, f"{name}.{k}") for k, each in enumerate(value)]
+                packed = [part.kind.pack(item, prefix=place) for item, place in items]
+                content[part.name] = [each.content for each in packed] if part.shape else packed[0].content
+                tensors |= {key: array for each in packed for key, array in each.tensors.items()}
+            else:
+                content[part.name] = value.tolist() if isinstance(value, np.ndarray) else value
+        return Packed(content, tensors)
+
+    def read(self, content: Any, tensors: Tensors = {}, *, prefix: str | None = None, **sizes: int) -> dict[str, Any]:  # noqa: B006 (never changed)
+        """Return the parts by name; anything that does not match the declaration raises `BadModelFile`."""
+        if not isinstance(content, dict):
+            raise BadModelFile(
+                f"the stored {prefix or self.prefix or 'content'} must have names; got {reprlib.repr(content)}"
+            )
+        if self.is_exact:
+            unknown = {name for name in tensors if name.startswith(f"{self.prefix}.")}.difference(
+                name for _, name in self._name_parts(prefix)
+            )
+            if unknown:
+                raise BadModelFile(f"the stored tensor {min(unknown)} has no place in the model")
+        return {part.name: part.read(content, tensors, name, sizes) for part, name in self._name_parts(prefix)}
+
+    def _name_parts(self, prefix: str | None = None) -> Iterable[tuple[Part, str]]:
+        start = self.prefix if prefix is None else prefix
+        return ((part, f"{start}.{part.name}" if start else part.name) for part in self.parts)
+
+
+def _split_length(length: str) -> list[str]:
+    return length.split() if " " in length else [length, "+", "0"]
+
+
+def _find_length(length: str | int, sizes: Sizes) -> int | None:
+    """Return a length in numbers; None where its size is not known.
+
+    >>> [_find_length(length, {"rows": 3}) for length in (2, "rows", "rows + 1", "rows - 1", "rows * rows", "any")]
+    [2, 3, 4, 2, 9, None]
+    """
+    if isinstance(length, int):
+        return length
+    size, sign, other = _split_length(length)
+    if size not in sizes:
+        return None
+    by = sizes[other] if other in sizes else int(other)
+    return sizes[size] * by if sign == "*" else sizes[size] + int(f"{sign}{by}")
+
+
+def _get(values: Any, name: str) -> Any:
+    return values[name] if isinstance(values, Mapping) else getattr(values, name)
+
+
+def _find_type(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _find_checks(name: str, tensor: Any) -> list[Check]:
+    if name.endswith("running_var"):
+        return [Check("have variances of at least 0", lambda found, _: np.all(found >= 0), is_lazy=True)]
+    is_count = not (tensor.is_floating_point() or _find_type(tensor) == "bool")
+    return [between(0, _LARGEST_COUNT)] if is_count else []
