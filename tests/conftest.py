@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 
 TESTS = Path(__file__).parent
 
-pytest.register_assert_rewrite("tests.models.contract")
+pytest.register_assert_rewrite("deepmf.testing")
 
 # Machines are busy at times: a slow example is not a failure. The examples are the same in every run.
 settings.register_profile("deepmf", deadline=None, derandomize=True)
@@ -61,15 +61,6 @@ LONG_FILES = [
     "report/test_browser.py",
 ]
 
-
-# Examples in docstrings that take half a second of a core.
-SLOW_EXAMPLES = {
-    "deepmf.models.paper.autorec.DeepUAutoRec",
-    "deepmf.models.paper.odmc.ODMC",
-    "deepmf.models.ordinal.model.OrdinalDMF",
-    "deepmf.report.page.write_report",
-}
-
 # Tests of whole services and browsers, where a machine that is busy for seconds can decide: they may run again.
 # Tests of numbers never do.
 WITH_PROCESSES = [
@@ -94,14 +85,12 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest files first, mark slow examples, and let tests of services and browsers run up to three times."""
+    """Put the longest files first, and let tests of services and browsers run up to three times."""
     places, again = (
         {TESTS / name: place for place, name in enumerate(names)} for names in (LONG_FILES, WITH_PROCESSES)
     )
     items.sort(key=lambda item: places.get(item.path, len(places)))
     for item in items:
-        if item.name in SLOW_EXAMPLES:
-            item.add_marker(pytest.mark.slow)
         if item.path in again:
             item.add_marker(pytest.mark.flaky(reruns=2))
 

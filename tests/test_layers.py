@@ -30,7 +30,7 @@ LAYERS = [
     ["models"],
     ["evaluation"],
     ["experiments"],
-    ["sklearn", "serve", "report", "tuning", "export", "batch", "hub", "mlflow"],
+    ["sklearn", "serve", "report", "tuning", "export", "batch", "hub", "mlflow", "testing"],
     ["client"],
     ["cli"],
     ["__main__"],

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import polars as pl
 import pytest
-from tests.models.contract import additive
 
 from deepmf.data import split_areas, split_entries, split_folds
 from deepmf.datasets import generate
@@ -35,6 +34,7 @@ from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.paper.low_rank import RankK
 from deepmf.report.comparison_page import render_comparison
+from deepmf.testing import additive
 
 
 def test_settings_that_were_not_given_are_chosen_for_the_split(monkeypatch: pytest.MonkeyPatch) -> None:

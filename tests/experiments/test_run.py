@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.models.contract import additive
 
 from deepmf.data import split_entries
 from deepmf.datasets import generate
@@ -34,6 +33,7 @@ from deepmf.experiments.run import (
 from deepmf.experiments.source import digest
 from deepmf.models.als import ALS
 from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.testing import additive
 
 
 def all_trials() -> list[Trial]:

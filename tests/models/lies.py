@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tests.models.contract import additive, keep_known
 
 from deepmf.data import split_areas
 from deepmf.errors import CannotExtend, TrainingDiverged
@@ -16,6 +15,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.models.registry import MODELS, model_class
 from deepmf.storage.model_file import StoredFile, read_file
+from deepmf.testing import additive, keep_known
 from deepmf.training.history import Callback, EpochRecord, History
 
 NAMES = tuple(MODELS)

@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pytest
 import torch
 from tests.models import described
-from tests.models.contract import ModelContract
 from tests.models.resuming import assert_resumes_to_the_bit
 
 from deepmf.data import split_entries
@@ -26,6 +25,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS, LIMITS, ALSSettings, ALSSolver
 from deepmf.models.loading import load
+from deepmf.testing import ModelContract
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import ValidationEntries
 

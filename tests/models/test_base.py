@@ -17,7 +17,6 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse
-from tests.models.contract import additive
 from tests.models.test_dmf import QUICK
 
 from deepmf.data import Split, split_entries
@@ -34,6 +33,7 @@ from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.registry import MODELS, model_class
 from deepmf.storage.model_file import read_file, write_file
 from deepmf.storage.model_folder import read_folder, write_folder
+from deepmf.testing import additive
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import scipy.special
-from tests.models.contract import ModelContract
 
 from deepmf.data import split_entries
 from deepmf.datasets import generate
@@ -25,6 +24,7 @@ from deepmf.models.gibbs.prediction import N_BESIDE, HeldOut, SampleEncoder, Sam
 from deepmf.models.loading import load
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.predictor import Readout
+from deepmf.testing import ModelContract
 from deepmf.training.settings import EFFORTS
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 import pytest
 import scipy.sparse
-from tests.models.contract import additive
 
 from deepmf.errors import BadSetting, CannotSave, NotEnoughMemory
 from deepmf.matrix.matrix import ObservedMatrix
@@ -16,6 +15,7 @@ from deepmf.models import completion
 from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.recommend import ranking
+from deepmf.testing import additive
 
 
 def test_frame_and_file_hold_every_missing_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

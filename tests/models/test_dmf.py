@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from tests.models.contract import ModelContract, additive
 from torch import Tensor
 
 from deepmf.data import split_entries
@@ -26,6 +25,7 @@ from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.nn.branch import Branch, compute_inner_products, normalise_latents
 from deepmf.nn.inputs import SparseBatch
+from deepmf.testing import ModelContract, additive
 from deepmf.training.blocks import Block, MatrixBlocks
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.settings import TwoBranchSettings, list_settings

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from tests.models.contract import ModelContract, additive
 from tests.models.test_dmf import QUICK
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.dmfd import DMFD, SHARPEST, Quantizer, find_sharpness
+from deepmf.testing import ModelContract, additive
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.models.contract import additive
 from tests.models.lies import small_model
 
 from deepmf.data import read_matrix, split_entries, split_time
@@ -33,6 +32,7 @@ from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.settings import OrdinalDMFSettings
 from deepmf.models.registry import MODELS
 from deepmf.models.warm_start import WarmStart
+from deepmf.testing import additive
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.settings import LoopSettings, TrainingSettings
 from deepmf.tuning import Study

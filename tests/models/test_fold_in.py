@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from tests.models.contract import additive
 
 from deepmf.errors import BadEntries, BadSetting, NothingObserved, OffScale, UnknownLabel
 from deepmf.matrix.matrix import ObservedMatrix
@@ -10,6 +9,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.fold_in import fold_in_matrix, fold_in_rows
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
+from deepmf.testing import additive
 
 ONE = (["column 4", "column 2"], [5, 4])
 TWO = (["column 7"], [1])

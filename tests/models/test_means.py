@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.models.contract import ModelContract, additive
 
 from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix.entries import EntryStore
@@ -23,6 +22,7 @@ from deepmf.models.means import (
     load_feature_weights,
 )
 from deepmf.scoring.pairs import SHRINKAGE
+from deepmf.testing import ModelContract, additive
 
 
 class TestMeans(ModelContract):

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.models.contract import additive
 
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.dmf import DMF
@@ -17,6 +16,7 @@ from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.paper.autorec import DeepUAutoRec, IAutoRec
 from deepmf.models.paper.cfnade import UCFNADE
 from deepmf.nn.branch import RandomModule
+from deepmf.testing import additive
 
 SMALL: dict[str, Any] = {"hidden_sizes": (6,), "latent_size": 4, "epochs": 2, "device": "cpu", "presence": None}
 two_branches = pytest.mark.parametrize("model", [DMF, DMFD, OrdinalDMF])

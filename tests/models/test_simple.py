@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from tests.models.contract import ModelContract, additive
 
 from deepmf import load
 from deepmf.models.registry import MODELS, Registration, model_class
+from deepmf.testing import ModelContract, additive
 
 PAGE = (Path(__file__).parents[2] / "docs" / "new_model.md").read_text(encoding="utf-8")
 CODE = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0]

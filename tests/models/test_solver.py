@@ -6,7 +6,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from tests.models.contract import additive
 
 from deepmf.data import split_entries
 from deepmf.errors import BadModelFile, CannotExtend, TrainingDiverged, TrainingInterrupted
@@ -15,6 +14,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS
 from deepmf.models.solver import FACTORS_ONLY, Arrays, FactorModel, Solver
+from deepmf.testing import additive
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.settings import LoopSettings, Settings
 

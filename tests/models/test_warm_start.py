@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.models.contract import additive
 from tests.models.lies import small_model
 
 from deepmf.data import split_entries
@@ -22,6 +21,7 @@ from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.registry import MODELS
 from deepmf.models.warm_start import WarmStart
+from deepmf.testing import additive
 from deepmf.training.history import EpochRecord, History
 
 OLD = additive(14, 12)

@@ -10,7 +10,6 @@ import numpy as np
 import polars
 import pytest
 from hypothesis import given, strategies as st
-from tests.models.contract import additive
 
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, CannotSave, UnknownLabel
@@ -29,6 +28,7 @@ from deepmf.recommend.neighbours import WANTED_RECALL, ColumnNeighbours
 from deepmf.recommend.ranking import CELLS_AT_A_TIME, Search, batches, join_ranked, most_similar, rank_batches
 from deepmf.recommend.request import RankBy, Request
 from deepmf.recommend.top_n import BestSoFar, best_positions
+from deepmf.testing import additive
 
 
 @given(st.lists(st.lists(st.integers(0, 4), min_size=6, max_size=6), min_size=1, max_size=4), st.integers(1, 8))

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from tests.models.contract import additive
 
 from deepmf.errors import TrainingDiverged
 from deepmf.linalg.products import entry_products
@@ -11,6 +10,7 @@ from deepmf.matrix.arrays import LatentArray
 from deepmf.models.dmf import BranchEncoder
 from deepmf.models.dmfd import DMFD
 from deepmf.scoring.latents import Latents, pair_products
+from deepmf.testing import additive
 
 
 def test_changes_leave_the_base_alone() -> None:

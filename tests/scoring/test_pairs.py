@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.models.contract import additive
 
 from deepmf.data import split_areas
 from deepmf.datasets import generate
@@ -18,6 +17,7 @@ from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.paper.cfnade import UCFNADE
 from deepmf.scoring.pairs import Fallback, PredictedAreas
 from deepmf.scoring.predictor import Readout
+from deepmf.testing import additive
 
 KNOWN, MORE = Labels(["a"], axis="column"), Labels(["a", "b"], axis="column")
 

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tests.models.contract import additive
 
 from deepmf.data import split_entries
 from deepmf.datasets import generate
@@ -25,6 +24,7 @@ from deepmf.models.dmfd import DMFD
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.nn import ranks
+from deepmf.testing import additive
 from deepmf.training import progress as progress_module
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.progress import (

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.models.contract import additive
 
 from deepmf.data import Split, split_areas, split_entries
 from deepmf.datasets import generate
@@ -34,6 +33,7 @@ from deepmf.models.ordinal.refinement import Refinement, split_by_entries
 from deepmf.nn.inputs import SparseVectors
 from deepmf.scoring.latents import Latents
 from deepmf.storage.model_file import read_file, write_file
+from deepmf.testing import additive
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import Epoch
 from deepmf.training.progress import EpochDisplay

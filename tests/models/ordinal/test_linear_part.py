@@ -8,7 +8,6 @@ import numpy.typing as npt
 import pytest
 import torch
 from scipy.special import expit
-from tests.models.contract import additive
 
 from deepmf.errors import BadModelFile
 from deepmf.matrix.entries import EntryStore
@@ -31,6 +30,7 @@ from deepmf.models.ordinal.linear_part import (
     load_linear_part,
     place_cutpoints,
 )
+from deepmf.testing import additive
 from deepmf.training.loop import ValidationEntries
 
 SUPPORT = np.array([1.0, 2.0, 3.0, 4.0, 5.0])

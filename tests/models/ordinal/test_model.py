@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from tests.models.contract import ModelContract, additive
 
 from deepmf.data import Split, split_areas, split_entries
 from deepmf.datasets import generate
@@ -23,6 +22,7 @@ from deepmf.models.ordinal.encoder import OrdinalEncoder
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.scoring.pairs import find_pairs
 from deepmf.storage.model_file import read_file, write_file
+from deepmf.testing import ModelContract, additive
 
 QUICK: dict[str, Any] = {
     "hidden_sizes": (32,),

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from tests.models.contract import additive
 from torch import Tensor, nn
 
 from deepmf.data import split_entries
@@ -22,6 +21,7 @@ from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective, spli
 from deepmf.nn.branch import Branch, use_generator
 from deepmf.nn.inputs import N_SUMMARY_FEATURES, DenseVectors, SparseVectors, Vectors, make_channels
 from deepmf.nn.masking import Masking, draw_views
+from deepmf.testing import additive
 from deepmf.training import blocks as blocks_module
 from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.loop import ValidationEntries

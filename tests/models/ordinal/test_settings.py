@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.models.contract import additive
 
 from deepmf.errors import BadModelFile, BadSetting
 from deepmf.models.als import ALS
@@ -15,6 +14,7 @@ from deepmf.models.loading import load
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
 from deepmf.storage.model_file import read_file, write_file
+from deepmf.testing import additive
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.settings import EFFORTS
 

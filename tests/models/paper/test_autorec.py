@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from tests.models.contract import ModelContract, additive
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -40,6 +39,7 @@ from deepmf.models.paper.autorec import (
 from deepmf.models.paper.cfnade import ICFNADE, NORMALISATIONS, UCFNADE, CFNADESettings
 from deepmf.nn.branch import use_generator
 from deepmf.nn.inputs import SparseBatch
+from deepmf.testing import CoreContract, additive
 from deepmf.training.blocks import AxisName, VectorBlocks
 from deepmf.training.loop import Loop, TrainingState, ValidationEntries
 from deepmf.training.settings import list_settings
@@ -51,7 +51,7 @@ Array = npt.NDArray[np.float64]
 QUICK: dict[str, Any] = {"hidden_size": 12, "gamma": 0.3, "epochs": 120, "learning_rate": 0.05, "device": "cpu"}
 
 
-class TestIAutoRec(ModelContract):
+class TestIAutoRec(CoreContract):
     model = IAutoRec
     settings: ClassVar[dict[str, Any]] = QUICK
     recovery_error = 0.5
@@ -59,7 +59,7 @@ class TestIAutoRec(ModelContract):
 
 
 @pytest.mark.slow  # it is IAutoRec of the transposed matrix
-class TestUAutoRec(ModelContract):
+class TestUAutoRec(CoreContract):
     model = UAutoRec
     settings: ClassVar[dict[str, Any]] = QUICK
     recovery_error = 0.5
@@ -633,7 +633,7 @@ QUICK_DEEP: dict[str, Any] = {
 
 
 @pytest.mark.slow
-class TestDeepUAutoRec(ModelContract):
+class TestDeepUAutoRec(CoreContract):
     model = DeepUAutoRec
     settings: ClassVar[dict[str, Any]] = QUICK_DEEP
     recovery_error = 0.7

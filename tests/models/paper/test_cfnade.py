@@ -14,7 +14,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pytest
 import torch
-from tests.models.contract import ModelContract, additive
 from torch import Tensor
 
 from deepmf.data import split_entries
@@ -40,6 +39,7 @@ from deepmf.models.paper.cfnade import (
 )
 from deepmf.nn.branch import use_generator
 from deepmf.nn.inputs import Batch, SparseBatch
+from deepmf.testing import CoreContract, additive
 from deepmf.training import blocks as blocks_module
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.runtime import make_generator
@@ -265,7 +265,7 @@ both = pytest.mark.parametrize("model_class", [ICFNADE, UCFNADE])
 
 
 @pytest.mark.slow
-class TestICFNADE(ModelContract):
+class TestICFNADE(CoreContract):
     model = ICFNADE
     settings: ClassVar[dict[str, Any]] = QUICK
     recovery_error = 0.5
@@ -273,7 +273,7 @@ class TestICFNADE(ModelContract):
 
 
 @pytest.mark.slow
-class TestUCFNADE(ModelContract):
+class TestUCFNADE(CoreContract):
     model = UCFNADE
     settings: ClassVar[dict[str, Any]] = QUICK
     recovery_error = 0.5

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse
-from tests.models.contract import ModelContract, additive
 from tests.models.resuming import assert_resumes_to_the_bit
 
 from deepmf.errors import BadSetting
@@ -44,6 +43,7 @@ from deepmf.models.paper.low_rank import (
     pull_to_levels,
 )
 from deepmf.models.paper.odmc import ODMCSettings
+from deepmf.testing import CoreContract, additive
 from deepmf.training.settings import LoopSettings
 
 
@@ -204,7 +204,7 @@ def half_of_low_rank() -> tuple[FloatArray, ObservedMatrix]:
     return whole, ObservedMatrix.from_array(np.where(observed, whole, np.nan), Scale(low=-20, high=20))
 
 
-class TestOptSpace(ModelContract):
+class TestOptSpace(CoreContract):
     model = OptSpace
     settings: ClassVar[dict[str, Any]] = {"latent_size": 2, "epochs": 40}
     recovery_error = 0.25
@@ -364,7 +364,7 @@ def centred_scores(solver: RankKSolver) -> FloatArray:
     return np.asarray(rows @ columns.T - solver.mean)
 
 
-class TestRankK(ModelContract):
+class TestRankK(CoreContract):
     model = RankK
     settings: ClassVar[dict[str, Any]] = {"latent_size": 2, "epochs": 150}
     recovery_error = 0.05
@@ -489,7 +489,7 @@ def scores_of(solver: RDMCSolver) -> FloatArray:
     return np.asarray(rows @ columns.T)
 
 
-class TestRDMC(ModelContract):
+class TestRDMC(CoreContract):
     model = RDMC
     settings: ClassVar[dict[str, Any]] = {"latent_size": 4, "gamma": 0.2}
     recovery_error = 0.3

@@ -4,7 +4,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from tests.models.contract import ModelContract, additive
 from tests.models.resuming import assert_resumes_to_the_bit
 
 from deepmf.datasets import checkerboard
@@ -12,6 +11,7 @@ from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.paper.odmc import ODMC, ODMCSettings, ODMCSolver
+from deepmf.testing import CoreContract, additive
 
 UNEQUAL = Scale([-1, 0, 2, 7])
 
@@ -62,7 +62,7 @@ def objective_of(solver: ODMCSolver, matrix: ObservedMatrix) -> float:
     return float(total)
 
 
-class TestODMC(ModelContract):
+class TestODMC(CoreContract):
     model = ODMC
     settings: ClassVar[dict[str, Any]] = {
         "latent_size": 2,
