@@ -1,10 +1,12 @@
-# make demo: everything from set-up to the main job, offline. make test: every check; make check: the quick ones;
-# make fuzz: damaged files.
+# make demo: everything from set-up to the main job, offline. make test: every check, or those of one package
+# (make test PACKAGE=serve); make check: the quick ones; make fuzz: damaged files.
 # All work on a fresh machine.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# The tests and the examples in docstrings: of everything, or of one package.
+TESTS := $(if $(PACKAGE),$(wildcard $(foreach name,$(PACKAGE) $(PACKAGE).py,src/deepmf/$(name)) tests/$(PACKAGE) tests/test_$(PACKAGE).py),tests src)
 
 # Bytecode of the rewritten tests is kept, whatever the shell says: the next run collects them in half the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -14,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(READY)
 	@$(BIN)/deepmf demo
 
-# Without its cache mypy takes a minute of one core, so it runs beside the tests.
+# Without its cache (.mypy_cache, which only make clean removes) mypy takes a minute of one core, so it runs beside the tests.
 test: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -31,7 +33,7 @@ types: $(READY)
 
 # A file's tests stay together: they share fitted models. Files come in the order of tests/conftest.py, longest first.
 all-tests: $(READY)
-	$(BIN)/pytest --numprocesses=auto --dist=loadfile --no-loadscope-reorder
+	$(BIN)/pytest --doctest-modules $(TESTS) --numprocesses=auto --dist=loadfile --no-loadscope-reorder
 
 quick-tests: $(READY)
 	$(BIN)/pytest -m "not slow" --hypothesis-profile=quick --numprocesses=auto --dist=loadfile --no-loadscope-reorder
