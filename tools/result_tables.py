@@ -200,7 +200,7 @@ def _loads(runs: Iterable[Record]) -> str:
 def _module_of(run: Record) -> str:
     """Return the module of the model that a run of deepmf measured."""
     classes = {each.class_name: each.module for each in MODELS.values()}
-    return classes.get(run["settings"].get("model", ""), IMPUTER)
+    return classes.get(run["settings"].get("model", "")) or IMPUTER
 
 
 def _json(path: Path) -> dict[str, Any]:

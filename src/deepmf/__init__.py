@@ -21,37 +21,8 @@ if TYPE_CHECKING:
     from deepmf.matrix.features import Features as Features
     from deepmf.matrix.matrix import ObservedMatrix as ObservedMatrix
     from deepmf.matrix.scale import Scale as Scale
-    from deepmf.models.als import ALS as ALS, ALSSettings as ALSSettings
-    from deepmf.models.bayesian import BayesianMF as BayesianMF, BayesianMFSettings as BayesianMFSettings
-    from deepmf.models.dmf import DMF as DMF, DMFSettings as DMFSettings
-    from deepmf.models.dmfd import DMFD as DMFD, DMFDSettings as DMFDSettings
     from deepmf.models.loading import load as load
-    from deepmf.models.means import Means as Means, MeansSettings as MeansSettings
-    from deepmf.models.ordinal.model import OrdinalDMF as OrdinalDMF
-    from deepmf.models.ordinal.settings import OrdinalDMFSettings as OrdinalDMFSettings
-    from deepmf.models.paper.autorec import (
-        AutoRecSettings as AutoRecSettings,
-        DeepAutoRecSettings as DeepAutoRecSettings,
-        DeepUAutoRec as DeepUAutoRec,
-        IAutoRec as IAutoRec,
-        UAutoRec as UAutoRec,
-        UAutoRecSettings as UAutoRecSettings,
-    )
-    from deepmf.models.paper.cfnade import (
-        ICFNADE as ICFNADE,
-        UCFNADE as UCFNADE,
-        CFNADESettings as CFNADESettings,
-        UCFNADESettings as UCFNADESettings,
-    )
-    from deepmf.models.paper.low_rank import (
-        RDMC as RDMC,
-        OptSpace as OptSpace,
-        OptSpaceSettings as OptSpaceSettings,
-        RankK as RankK,
-        RankKSettings as RankKSettings,
-        RDMCSettings as RDMCSettings,
-    )
-    from deepmf.models.paper.odmc import ODMC as ODMC, ODMCSettings as ODMCSettings
+    from deepmf.models.registry import *  # noqa: F403 (the models and their settings)
 
 __version__ = "0.1.0"
 

@@ -10,16 +10,14 @@ from typing import Any
 def export_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return `__getattr__`, `__dir__` and `__all__` of a package.
 
-    The public names are those that the package imports for type checkers alone (`from module import name as name`).
+    The public names are those of `read_exports`.
 
     Parameters
     ----------
     package, file
         The package's `__name__` and `__file__`.
     """
-    with open(file, encoding="utf-8") as source:  # noqa: PTH123, as pathlib is slow to import
-        imports = re.findall(r"^    from (\S+) import (\([^)]*\)|.*)", source.read(), re.MULTILINE)
-    modules = {name: module for module, names in imports for name in re.findall(r"(\w+) as \1", names)}
+    modules = read_exports(file)
 
     def get_name(name: str) -> Any:
         if name not in modules:
@@ -30,3 +28,16 @@ def export_names(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
         return sorted([*modules, *(name for name in vars(sys.modules[package]) if name.startswith("__"))])
 
     return get_name, list_names, sorted(modules)
+
+
+def read_exports(file: str) -> dict[str, str]:
+    """Return the module of each name that a file imports for type checkers alone.
+
+    These are the lines `from module import name as name`; `from module import *` takes over those of another file.
+    """
+    with open(file, encoding="utf-8") as source:  # noqa: PTH123, as pathlib is slow to import
+        imports = re.findall(r"^    from (\S+) import (\([^)]*\)|.*)", source.read(), re.MULTILINE)
+    exports = {name: module for module, names in imports for name in re.findall(r"(\w+) as \1", names)}
+    for module in (module for module, names in imports if names.startswith("*")):
+        exports |= read_exports(__file__.replace("lazy.py", module.removeprefix("deepmf.").replace(".", "/") + ".py"))
+    return exports

@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -35,6 +35,7 @@ from deepmf.models.registry import model_class
 from deepmf.recommend.request import OrderOptions
 from deepmf.training.checkpoint import list_differences
 from deepmf.training.history import Callback, EpochRecord, History
+from deepmf.training.search_space import Choice as Choice, Dimension, LogRange as LogRange, Range as Range, Space
 from deepmf.training.settings import list_settings
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class Study:
         for value in dimension.options if isinstance(dimension, Choice) else (dimension.low, dimension.high):
             self._model_class(**self.fixed | {name: value})
         try:
-            return dimension.make_distribution()
+            return _make_distribution(dimension)
         except ValueError as error:
             raise BadSetting(f"{name} cannot be searched in {dimension}: {error}") from error
 
@@ -293,81 +294,15 @@ def _make_pruner(epochs: int) -> optuna.pruners.BasePruner:
     return MedianPruner(n_startup_trials=5, n_warmup_steps=epochs // 5)
 
 
-@dataclass(frozen=True)
-class Range:
-    """All numbers between two ends, both included; only whole numbers where both ends are integers."""
+def _make_distribution(dimension: Dimension) -> optuna.distributions.BaseDistribution:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
-    low: float
-    high: float
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the range holds whole numbers only."""
-        return isinstance(self.low, int) and isinstance(self.high, int)
-
-    def contains(self, value: Any) -> bool:
-        """Return whether a value lies in the range."""
-        return isinstance(value, int if self.is_whole else int | float) and self.low <= value <= self.high
-
-    def include(self, value: Any) -> Self:
-        """Return the range, widened to include a value."""
-        return replace(self, low=min(self.low, value), high=max(self.high, value))
-
-    def make_distribution(self) -> optuna.distributions.BaseDistribution:
-        """Return the range as optuna's distribution."""
-        from optuna.distributions import FloatDistribution, IntDistribution
-
-        is_log = isinstance(self, LogRange)
-        if self.is_whole:
-            return IntDistribution(int(self.low), int(self.high), log=is_log)
-        return FloatDistribution(self.low, self.high, log=is_log)
-
-    def encode(self, value: Any) -> Any:
-        """Return a value as optuna stores it."""
-        return value
-
-    def decode(self, stored: Any) -> Any:
-        """Return a value of the setting; real numbers have four digits, so that they can be typed."""
-        return stored if self.is_whole else float(f"{stored:.4g}")
-
-
-@dataclass(frozen=True)
-class LogRange(Range):
-    """A range searched on a logarithmic scale: 1 to 10 is as wide as 10 to 100."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of several values."""
-
-    options: tuple[Any, ...]
-
-    def contains(self, value: Any) -> bool:
-        """Return whether a value is one of the options."""
-        return value in self.options
-
-    def include(self, value: Any) -> Self:
-        """Return the choice with one more option."""
-        return replace(self, options=(*self.options, value))
-
-    def make_distribution(self) -> optuna.distributions.BaseDistribution:
-        """Return the choice as optuna's distribution."""
-        from optuna.distributions import CategoricalDistribution
-
-        return CategoricalDistribution(tuple(map(self.encode, self.options)))
-
-    def encode(self, value: Any) -> str:
-        """Return a value as optuna stores it, which stores no tuples."""
-        return repr(value)
-
-    def decode(self, stored: Any) -> Any:
-        """Return a value of the setting."""
-        return next(option for option in self.options if repr(option) == stored)
-
-
-Dimension = Range | Choice
-
-Space = Mapping[str, Dimension]
+    if isinstance(dimension, Choice):
+        return CategoricalDistribution(tuple(map(dimension.encode, dimension.options)))
+    is_log = isinstance(dimension, LogRange)
+    if dimension.is_whole:
+        return IntDistribution(int(dimension.low), int(dimension.high), log=is_log)
+    return FloatDistribution(dimension.low, dimension.high, log=is_log)
 
 
 def search_space(model: str, *, with_features: bool = False) -> Space:
@@ -376,9 +311,10 @@ def search_space(model: str, *, with_features: bool = False) -> Space:
     >>> search_space("als")["count_power"]
     Range(low=0.0, high=1.0)
     """
-    space = dict(SEARCHED[model])
+    settings = model_class(model).settings_class
+    space = dict(settings.searched)
     if with_features:
-        names = {setting.name for setting in list_settings(model_class(model).settings_class)}
+        names = {setting.name for setting in list_settings(settings)}
         space |= {name: dimension for name, dimension in _OF_FEATURES.items() if name in names}
     return space
 
@@ -391,91 +327,7 @@ def _include_values(space: Space, values: Mapping[str, Any]) -> Space:
     }
 
 
-# No space holds the number of epochs, since early stopping chooses it. None holds `inputs`: validation entries are of
-# known rows and columns, which "raw" predicts better, while it predicts new ones far worse.
-_BRANCHES: Space = {
-    "hidden_sizes": Choice(((128,), (512,), (2048,), (512, 256))),
-    "latent_size": LogRange(16, 1024),
-    "dropout": Range(0.0, 0.9),
-}
-
-_DMF: Space = {**_BRANCHES, "learning_rate": LogRange(1e-3, 3e-2), "decay_every": LogRange(10, 100)}
-
-_AUTOREC: Space = {
-    "hidden_size": LogRange(50, 1000),
-    "gamma": LogRange(0.3, 1000.0),
-    "learning_rate": LogRange(5e-4, 3e-2),
-    "initial": LogRange(0.1, 2.0),
-}
-
-_CFNADE: Space = {
-    "hidden_size": LogRange(50, 1000),
-    "gamma": LogRange(1e-3, 0.3),
-    "learning_rate": LogRange(3e-4, 2e-2),
-    "normalise": Choice(("none", "root", "count")),
-}
-
-
 _OF_FEATURES: Space = {"feature_penalty": LogRange(0.3, 300.0)}
-
-
-# By the registered names.
-SEARCHED: Mapping[str, Space] = {
-    "dmf": _DMF,
-    "dmf-d": {
-        **_DMF,
-        "sharpness": LogRange(0.03, 3.0),
-        "sharpness_growth": Range(1.0, 1.05),
-        "gamma_boundaries": LogRange(1e-2, 1.0),
-    },
-    # Penalties are chosen on held-out entries in every fit.
-    "dmf-o": {
-        **_BRANCHES,
-        "hidden_sizes": Choice(((64,), (128,), (512,), (1024,), (2048,))),
-        "learning_rate": LogRange(3e-4, 1e-2),
-        "mask_rate": Range(0.2, 0.9),
-    },
-    "i-autorec": _AUTOREC,
-    "u-autorec": _AUTOREC,
-    "deep-u-autorec": {
-        "hidden_sizes": Choice(((64, 64, 128), (128, 128, 256), (256, 256, 512), (512, 512, 1024))),
-        "dropout": Range(0.0, 0.9),
-        "learning_rate": LogRange(2e-3, 0.1),
-        "batch_size": LogRange(32, 512),
-        "refeeds": Range(0, 2),
-    },
-    "i-cf-nade": _CFNADE,
-    "u-cf-nade": _CFNADE,
-    "optspace": {"latent_size": LogRange(1, 50), "trimming": Range(1.0, 5.0)},
-    "rankk": {
-        "latent_size": LogRange(1, 50),
-        "penalty": LogRange(0.01, 10.0),
-        "penalty_growth": Range(1.0, 1.1),
-    },
-    "rdmc": {
-        "latent_size": LogRange(2, 50),
-        "gamma": LogRange(0.05, 3.0),
-        "penalty": LogRange(0.03, 3.0),
-        "penalty_growth": Range(1.0, 1.1),
-        "level_penalty": LogRange(1e-5, 1e-2),
-        "level_penalty_growth": Range(1.0, 1.2),
-    },
-    "odmc": {
-        "latent_size": LogRange(2, 100),
-        "gamma": LogRange(0.3, 30.0),
-        "alpha": LogRange(0.1, 10.0),
-        "margin": Range(0.0, 0.5),
-        "learning_rate": LogRange(1e-3, 3e-2),
-    },
-    "als": {
-        "latent_size": LogRange(2, 200),
-        "penalty": LogRange(0.03, 3.0),
-        "count_power": Range(0.0, 1.0),
-        "effect_penalty": LogRange(0.3, 30.0),
-    },
-    "bayesian": {"latent_size": LogRange(2, 100)},
-    "means": {"shrinkage": LogRange(0.1, 100.0)},
-}
 
 
 def _open_study(path: Path | None, fingerprint: dict[str, Any]) -> optuna.Study:

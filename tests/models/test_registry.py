@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import deepmf
 from deepmf.data import split_areas
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting
@@ -33,6 +34,17 @@ def test_a_name_that_does_not_exist() -> None:
     with pytest.raises(BadSetting, match="'dmf'"):
         model_class("DFM")
     assert find_class("Nothing") is None
+
+
+def test_classes_that_are_no_whole_models_are_not_found() -> None:
+    model_class("i-autorec")
+    assert [find_class(name) for name in ("AutoRec", "FactorModel", "SimpleModel", "ALSSettings")] == [None] * 4
+
+
+def test_every_model_and_its_settings_are_public() -> None:
+    classes = [model_class(name) for name in MODELS]
+    assert {each.__name__ for each in classes} | {each.settings_class.__name__ for each in classes} <= {*deepmf.__all__}
+    assert deepmf.ALS is model_class("als")
 
 
 @pytest.mark.parametrize("name", MODELS)

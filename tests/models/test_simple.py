@@ -30,8 +30,8 @@ TOY: Any = import_toy_model()
 
 @pytest.fixture
 def registered() -> Iterator[str]:
-    (name, summary) = re.findall(r'^"(.*?)": Registration\(".*?", "TinyALS", "(.*?)"\),$', PAGE, re.MULTILINE)[0]
-    MODELS[name] = Registration("tiny_als", "TinyALS", summary)
+    (name, summary) = re.findall(r'^"(.*?)": Registration\("TinyALS", "(.*?)"\),$', PAGE, re.MULTILINE)[0]
+    MODELS[name] = Registration("TinyALS", summary)
     yield name
     del MODELS[name]
 

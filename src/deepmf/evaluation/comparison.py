@@ -30,7 +30,7 @@ from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.models.fitting import check_features
-from deepmf.models.registry import MODELS, model_class
+from deepmf.models.registry import find_name, model_class
 from deepmf.recommend.request import Order, OrderOptions
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _build_candidates(models: Iterable[Candidate] | Mapping[str, Candidate], *, 
     candidates: dict[str, Model] = {}
     for name, choice in named:
         model = _build_model(choice, seed=seed)
-        label = name or _find_name(model)
+        label = name or find_name(type(model))
         if label in candidates:
             raise BadSetting(
                 f"two models have the label {label!r}; pass a mapping with a label for each: "
@@ -187,12 +187,6 @@ def _build_model(choice: Candidate, *, seed: int) -> Model:
     if isinstance(choice, Model):
         return choice
     raise BadSetting(f"a model to compare must be a name, a class or an unfitted model; got {choice!r}")
-
-
-def _find_name(model: Model) -> str:
-    """Return the registered name of a model, or the name of its class."""
-    home = (type(model).__module__, type(model).__name__)
-    return next((name for name, place in MODELS.items() if place[:2] == home), type(model).__name__)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

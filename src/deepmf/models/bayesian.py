@@ -52,6 +52,7 @@ from deepmf.storage.model_file import Tensors
 from deepmf.training.loop import Epoch, ValidationEntries
 from deepmf.training.memory import FitBytes, check_memory
 from deepmf.training.runtime import Runtime, make_generator
+from deepmf.training.search_space import LogRange, Space
 from deepmf.training.settings import (
     EFFORTS,
     RECOMMENDATION,
@@ -67,6 +68,8 @@ from deepmf.training.settings import (
 @settings_dataclass
 class BayesianMFSettings(LoopSettings, RecommendationSettings):
     """The settings of BayesianMF; `fit` chooses the size and the length of the chain unless they are given."""
+
+    searched: ClassVar[Space] = {"latent_size": LogRange(2, 100)}
 
     chosen_at_fit: ClassVar[Collection[str]] = (
         "epochs",

@@ -20,12 +20,20 @@ from deepmf.models.dmf import DMF, CosineReadout, DMFNetwork, DMFObjective, DMFS
 from deepmf.nn.branch import Branch
 from deepmf.nn.masking import Masking
 from deepmf.nn.ranks import SumOverRanks, keep_sums
+from deepmf.training.search_space import LogRange, Range, Space
 from deepmf.training.settings import Settings, setting, settings_dataclass
 
 
 @settings_dataclass
 class DMFDSettings(DMFSettings):
     """The settings of DMF-D: those of DMF, and those of the quantizer."""
+
+    searched: ClassVar[Space] = {
+        **DMFSettings.searched,
+        "sharpness": LogRange(0.03, 3.0),
+        "sharpness_growth": Range(1.0, 1.05),
+        "gamma_boundaries": LogRange(1e-2, 1.0),
+    }
 
     sharpness: float = setting(0.1, "Sharpness of the quantizer in the first epoch (lambda in equation 4).", above=0.0)
     sharpness_growth: float = setting(1.015, "Factor on the sharpness after each epoch.", low=1.0)

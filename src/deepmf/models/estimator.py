@@ -136,9 +136,9 @@ class Estimator(ABC):
 
         Notes
         -----
-        In a process group of torch.distributed, OrdinalDMF, DMF, DMFD and BayesianMF fit one model together: all
-        processes call `fit` with the same arguments and end with the same model. Only the first shows progress, and
-        the checkpoint is a folder.
+        In a process group of torch.distributed, some models (`fits_on_ranks`), such as OrdinalDMF, are fitted by all
+        processes together: they call `fit` with the same arguments and end with the same model. Only the first shows
+        progress, and the checkpoint is a folder.
         """
         prepared = self._prepare(
             to_matrix(train), validation, (row_features, column_features), (row_names, column_names), start_from

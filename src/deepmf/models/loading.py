@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import reprlib
 from pathlib import Path
-from typing import Any
 
 from deepmf.errors import BadModelFile
 from deepmf.models.base import Model
@@ -43,7 +41,7 @@ def verify(path: str | Path) -> Model:
 
 def _build_model(path: str | Path, stored: StoredFile) -> Model:
     name = stored.content.get("class")
-    model_class = (find_class(name) or _find_defined(name, Model)) if isinstance(name, str) else None
+    model_class = find_class(name) if isinstance(name, str) else None
     if model_class is None:
         known = ", ".join(registration.class_name for registration in MODELS.values())
         raise BadModelFile(f"{path} holds a model of the class {reprlib.repr(name)}; this version knows {known}")
@@ -51,12 +49,3 @@ def _build_model(path: str | Path, stored: StoredFile) -> Model:
         return model_class.from_stored(stored.content, stored.tensors)
     except BadModelFile as error:
         raise BadModelFile(f"{path}: {error}") from error
-
-
-def _find_defined(class_name: str, base: Any) -> type[Model] | None:
-    """Return a model class of the user's own, which has been imported or defined before its file is opened."""
-    for each in base.__subclasses__():
-        found = each if each.__name__ == class_name else _find_defined(class_name, each)
-        if found is not None and not inspect.isabstract(found):
-            return found
-    return None

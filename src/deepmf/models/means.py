@@ -24,12 +24,15 @@ from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part
 from deepmf.training.history import History
 from deepmf.training.loop import ValidationEntries
+from deepmf.training.search_space import LogRange, Space
 from deepmf.training.settings import RecommendationSettings, Settings, setting, settings_dataclass
 
 
 @settings_dataclass
 class MeansSettings(RecommendationSettings):
     """The settings of the shrunk means."""
+
+    searched: ClassVar[Space] = {"shrinkage": LogRange(0.1, 100.0)}
 
     shrinkage: float = setting(
         SHRINKAGE, "Number of entries at the overall mean that are added to each row and column.", low=0.0

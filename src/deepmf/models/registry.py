@@ -2,57 +2,86 @@
 
 from __future__ import annotations
 
+import inspect
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deepmf.errors import BadSetting, suggest_name
+from deepmf.lazy import read_exports
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the public classes, which `deepmf` offers, and their modules
+    from deepmf.models.als import ALS as ALS, ALSSettings as ALSSettings
     from deepmf.models.base import Model
+    from deepmf.models.bayesian import BayesianMF as BayesianMF, BayesianMFSettings as BayesianMFSettings
+    from deepmf.models.dmf import DMF as DMF, DMFSettings as DMFSettings
+    from deepmf.models.dmfd import DMFD as DMFD, DMFDSettings as DMFDSettings
+    from deepmf.models.means import Means as Means, MeansSettings as MeansSettings
+    from deepmf.models.ordinal.model import OrdinalDMF as OrdinalDMF
+    from deepmf.models.ordinal.settings import OrdinalDMFSettings as OrdinalDMFSettings
+    from deepmf.models.paper.autorec import (
+        AutoRecSettings as AutoRecSettings,
+        DeepAutoRecSettings as DeepAutoRecSettings,
+        DeepUAutoRec as DeepUAutoRec,
+        IAutoRec as IAutoRec,
+        UAutoRec as UAutoRec,
+        UAutoRecSettings as UAutoRecSettings,
+    )
+    from deepmf.models.paper.cfnade import (
+        ICFNADE as ICFNADE,
+        UCFNADE as UCFNADE,
+        CFNADESettings as CFNADESettings,
+        UCFNADESettings as UCFNADESettings,
+    )
+    from deepmf.models.paper.low_rank import (
+        RDMC as RDMC,
+        OptSpace as OptSpace,
+        OptSpaceSettings as OptSpaceSettings,
+        RankK as RankK,
+        RankKSettings as RankKSettings,
+        RDMCSettings as RDMCSettings,
+    )
+    from deepmf.models.paper.odmc import ODMC as ODMC, ODMCSettings as ODMCSettings
+
+_MODULES = read_exports(__file__)  # by class name
 
 
 class Registration(NamedTuple):
-    """Where a model's class is defined, and what the model is in one line."""
+    """The class of a model, and what the model is in one line."""
 
-    module: str
     class_name: str
     summary: str
 
+    @property
+    def module(self) -> str | None:
+        """The module of a public class; None for a class of the user's own."""
+        return _MODULES.get(self.class_name)
+
 
 MODELS = {
-    "dmf": Registration("deepmf.models.dmf", "DMF", "two branches and a cosine; extends to new rows and columns"),
-    "dmf-d": Registration("deepmf.models.dmfd", "DMFD", "DMF with a learned quantizer; predicts levels"),
+    "dmf": Registration("DMF", "two branches and a cosine; extends to new rows and columns"),
+    "dmf-d": Registration("DMFD", "DMF with a learned quantizer; predicts levels"),
     "dmf-o": Registration(
-        "deepmf.models.ordinal.model",
         "OrdinalDMF",
         "two branches trained on masked entries; predicts a distribution over the levels",
     ),
-    "i-autorec": Registration("deepmf.models.paper.autorec", "IAutoRec", "autoencoder on columns, one hidden layer"),
-    "u-autorec": Registration("deepmf.models.paper.autorec", "UAutoRec", "autoencoder on rows, one hidden layer"),
-    "deep-u-autorec": Registration(
-        "deepmf.models.paper.autorec", "DeepUAutoRec", "deep autoencoder on rows with dense re-feeding"
-    ),
-    "i-cf-nade": Registration("deepmf.models.paper.cfnade", "ICFNADE", "autoregressive, ordinal, on columns"),
-    "u-cf-nade": Registration("deepmf.models.paper.cfnade", "UCFNADE", "autoregressive, ordinal, on rows"),
-    "optspace": Registration(
-        "deepmf.models.paper.low_rank", "OptSpace", "low rank by descent over the row space and the column space"
-    ),
-    "rankk": Registration("deepmf.models.paper.low_rank", "RankK", "least absolute error at exact rank k"),
-    "rdmc": Registration(
-        "deepmf.models.paper.low_rank", "RDMC", "least absolute error and nuclear norm over matrices of levels"
-    ),
-    "odmc": Registration("deepmf.models.paper.odmc", "ODMC", "low rank with learned boundaries between levels"),
+    "i-autorec": Registration("IAutoRec", "autoencoder on columns, one hidden layer"),
+    "u-autorec": Registration("UAutoRec", "autoencoder on rows, one hidden layer"),
+    "deep-u-autorec": Registration("DeepUAutoRec", "deep autoencoder on rows with dense re-feeding"),
+    "i-cf-nade": Registration("ICFNADE", "autoregressive, ordinal, on columns"),
+    "u-cf-nade": Registration("UCFNADE", "autoregressive, ordinal, on rows"),
+    "optspace": Registration("OptSpace", "low rank by descent over the row space and the column space"),
+    "rankk": Registration("RankK", "least absolute error at exact rank k"),
+    "rdmc": Registration("RDMC", "least absolute error and nuclear norm over matrices of levels"),
+    "odmc": Registration("ODMC", "low rank with learned boundaries between levels"),
     "als": Registration(
-        "deepmf.models.als",
         "ALS",
         "matrix factorisation with effects by alternating least squares; extends by one solve",
     ),
     "bayesian": Registration(
-        "deepmf.models.bayesian",
         "BayesianMF",
         "matrix factorisation by Gibbs sampling; predicts distributions and extends by one solve",
     ),
-    "means": Registration("deepmf.models.means", "Means", "shrunk row and column means, the control"),
+    "means": Registration("Means", "shrunk row and column means, the control"),
 }
 
 
@@ -66,17 +95,33 @@ def model_class(name: str) -> type[Model]:
     """
     if name not in MODELS:
         raise BadSetting(f"there is no model {name!r}; {suggest_name(name, MODELS)}")
-    return _import_class(MODELS[name])
+    found = find_class(MODELS[name].class_name)
+    assert found is not None
+    return found
 
 
 def find_class(class_name: str) -> type[Model] | None:
-    """Return the model class with a class name, as model files store it; None if there is none."""
-    for registration in MODELS.values():
-        if registration.class_name == class_name:
-            return _import_class(registration)
+    """Return the model class with a class name, as model files store it; None if there is none.
+
+    A class of the user's own is found once it is defined or imported.
+    """
+    if class_name in _MODULES and class_name in (each.class_name for each in MODELS.values()):
+        found: type[Model] = getattr(import_module(_MODULES[class_name]), class_name)
+        return found
+    from deepmf.models.base import Model
+
+    return _find_defined(class_name, Model)
+
+
+def _find_defined(class_name: str, base: Any) -> type[Model] | None:
+    for each in base.__subclasses__():
+        found = each if each.__name__ == class_name else _find_defined(class_name, each)
+        if found is not None and not inspect.isabstract(found) and hasattr(found, "settings_class"):
+            return found
     return None
 
 
-def _import_class(registration: Registration) -> type[Model]:
-    found: type[Model] = getattr(import_module(registration.module), registration.class_name)
-    return found
+def find_name(model: type[Model]) -> str:
+    """Return the registered name of a model class, or the name of the class itself."""
+    home = model.__module__, model.__name__
+    return next((name for name, each in MODELS.items() if (each.module, each.class_name) == home), model.__name__)

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self, TypeVar, cast, dataclass_transform, get_args, get_type_hints
 
 from deepmf.errors import BadSetting, suggest_name
+from deepmf.training.search_space import Space
 
 # Settings are dataclasses and not pydantic models: the numeric core also runs where only torch, numpy, scipy and
 # safetensors are installed.
@@ -280,6 +281,8 @@ class Settings:
     """Settings of every model, checked when they are made."""
 
     chosen_at_fit: ClassVar[Collection[str]] = ()  # names of settings that `fit` chooses unless the user gives them
+
+    searched: ClassVar[Space] = {}  # what tuning tries; never `epochs`, which early stopping chooses
 
     # The bound admits the seeds that numpy draws from the operating system.
     seed: int = setting(0, "Seed of all random numbers.", low=0, high=2**128 - 1)

@@ -36,6 +36,7 @@ from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import AxisName, VectorBlock, VectorBlocks, find_dense_budget
 from deepmf.training.loop import ValidationEntries
 from deepmf.training.runtime import make_generator
+from deepmf.training.search_space import Choice, LogRange, Space
 from deepmf.training.settings import WIDEST, Settings, setting, settings_dataclass
 from deepmf.training.trainer import Objective, Trainer
 
@@ -46,6 +47,13 @@ class CFNADESettings(VectorSettings):
 
     `normalise` is not in the paper: it makes the inputs of vectors with few and with many entries comparable.
     """
+
+    searched: ClassVar[Space] = {
+        "hidden_size": LogRange(50, 1000),
+        "gamma": LogRange(1e-3, 0.3),
+        "learning_rate": LogRange(3e-4, 2e-2),
+        "normalise": Choice(("none", "root", "count")),
+    }
 
     epochs: int = 200
     learning_rate: float = 1e-3
