@@ -6,7 +6,7 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
@@ -273,7 +273,8 @@ def _check_metric(metric: str, train: ObservedMatrix, n: int, order: OrderOption
     if metric == "rmse":
         return {}
     check_count("n", n)
-    return {"n": int(n)} | asdict(fix_order(train, order))
+    fixed = fix_order(train, order)
+    return {"n": int(n), "relevant": fixed.relevant, "rank_by": fixed.rank_by} | fixed.given
 
 
 def _drop_fixed(space: Space, defaults: Mapping[str, Any], fixed: Mapping[str, Any], model: str) -> Space:

@@ -1,7 +1,7 @@
 """A request: how many columns are recommended, in which order and from which; made once, then passed whole.
 
 `Model.recommend` makes it from keyword arguments, the service from JSON, the command line from options. A field with
-a help has the same name, default and help in all three.
+a help has the same name, default, help and bounds ("ge", "le") in all three.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Request(Order):
     exclude: Iterable[Any] | None = None
     where: Mapping[str, Any] | None = None
     min_entries: int = field(
-        default=0, metadata={"help": "Leave out columns with fewer entries, whose predictions are uncertain."}
+        default=0, metadata={"help": "Leave out columns with fewer entries, whose predictions are uncertain.", "ge": 0}
     )
     include_observed: bool = field(default=False, metadata={"help": "Include columns that the row has an entry for."})
     rerank: Rerank | None = field(

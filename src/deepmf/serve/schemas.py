@@ -550,21 +550,15 @@ class FeatureCondition(RequestModel):
 
 def _declare_options() -> dict[str, Any]:
     """Return the options of `Request` as fields of a model, by name."""
-    types, is_strict = get_type_hints(Request), {"strict": True}
-    limits: dict[Any, Any] = {int: {"ge": 0, "le": 10**9} | is_strict, bool: is_strict}
-    return {
-        option.name: (
-            types[option.name],
-            Field(
-                default=option.default,
-                description=option.metadata["help"],
-                **limits.get(
-                    types[option.name], {"allow_inf_nan": False} if float in get_args(types[option.name]) else {}
-                ),
-            ),
-        )
-        for option in list_options(Request)
-    }
+    types, found = get_type_hints(Request), dict[str, Any]()
+    limits: dict[Any, Any] = {int: {"strict": True, "le": 10**9}, bool: {"strict": True}}
+    limits[float] = {"allow_inf_nan": False}
+    for option in list_options(Request):
+        declared, given = types[option.name], dict(option.metadata)
+        own: Any = next((limits[each] for each in (declared, *get_args(declared)) if each in limits), {})
+        described: Any = {"description": given.pop("help"), **given, **own}
+        found[option.name] = (declared, Field(default=option.default, **described))
+    return found
 
 
 if TYPE_CHECKING:
