@@ -205,3 +205,33 @@ def test_a_gpu_fits_the_same_models() -> None:
         np.testing.assert_allclose(*scores, atol=2e-3)
         on_gpu = models[1].score_all(entries, np.arange(200), torch.device("cuda")).cpu().numpy()
         np.testing.assert_allclose(on_gpu, scores[1], atol=1e-4)
+
+
+@pytest.mark.parametrize("has_values", [True, False])
+def test_popularity_is_scaled_in_the_order_alone(has_values: bool) -> None:
+    matrix = generate(200, 60, density=0.15, popularity=1.0, named=False, seed=0).matrix
+    if not has_values:
+        matrix = ObservedMatrix.from_interactions(*matrix.entries()[:2])
+    model = Means(rank_by="relevance").fit(matrix)
+    rows, columns = np.arange(200), slice(0, 60)
+    relevance = {amount: model.make_ranker(Request(popularity=amount)).relevance for amount in (0.0, 0.5, 1.0)}
+    share = (np.bincount(matrix.by_row.columns, minlength=60) + 0.5) / 201
+    presence = model.rankers_.presence
+    assert presence is not None
+    raw = presence.model.score_block(relevance[1.0].encode_rows(rows).presence, columns)  # type: ignore[union-attr]
+    for amount, found in relevance.items():
+        blended = raw + amount * presence.popularity_share * share
+        expected = blended * (share / 0.01) ** (amount * presence.popularity_power + amount - 1)
+        np.testing.assert_allclose(found.score_block(rows, columns), expected, rtol=2e-4, atol=1e-6)  # type: ignore[union-attr]
+    labels = matrix.row_labels
+    lists = [model.recommend(labels, 10, popularity=amount) for amount in (0, 0.5, 1, 2)]
+    means = [share[model.entries_.columns.positions(best.labels.ravel())].mean() for best in lists]
+    assert means == sorted(means) and means[0] < 0.7 * means[2]
+    every = model.recommend(labels[0], 60)
+    learned = dict(zip(every.labels.tolist(), every.presence.tolist(), strict=True))  # type: ignore[union-attr]
+    for best in (
+        model.recommend(labels[0], 5, popularity=0),
+        model.recommend(labels[0], 5, popularity=0, device="cpu"),
+    ):
+        assert best.labels.tolist() == lists[0].labels[0, :5].tolist()
+        np.testing.assert_allclose(best.presence, [learned[label] for label in best.labels.tolist()], rtol=1e-5)  # type: ignore[arg-type]

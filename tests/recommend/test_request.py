@@ -57,6 +57,9 @@ def test_a_default_is_one_everywhere() -> None:
         ({"relevant": "4"}, "relevant"),
         ({"n": 0}, "^n "),
         ({"min_entries": -1}, "min_entries"),
+        ({"popularity": -0.1}, "popularity"),
+        ({"popularity": "x"}, "popularity"),
+        ({"popularity": 0.5, "rank_by": "value"}, "popularity"),
         ({"neighbours": object(), "rank_by": "relevance"}, "neighbours"),
         ({"neighbours": object(), "device": "cpu"}, "device"),
     ],
@@ -81,6 +84,11 @@ def test_every_ranking_takes_every_option(model: ALS, tmp_path: Path) -> None:
     dated.save(tmp_path / "model.safetensors")
     found = Scorer(tmp_path / "model.safetensors", n=5, at=10**9)({"row": np.array([row])})
     np.testing.assert_allclose(found["prediction"], early.values)
+
+
+def test_popularity_needs_relevance(model: ALS) -> None:
+    with pytest.raises(BadSetting, match="popularity"):
+        ALS(latent_size=4, epochs=1, presence=None).fit(RATINGS).recommend(RATINGS.row_labels[0], popularity=0)
 
 
 def test_an_index_is_for_single_rows(model: ALS, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ scores the columns of a row; `Presence` turns the scores into probabilities.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -25,6 +26,9 @@ Numbers = TypeVar("Numbers", npt.NDArray[Any], Tensor)  # tensors lie on the dev
 
 # Scores may be negative; below this size they are smoothly turned into small positive numbers.
 _SMALL_SCORE = 0.01
+
+# The popularity whose powers are 1, so that no score becomes tiny.
+_UNIT_POPULARITY = 0.01
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,16 @@ class Presence:
         penalty, noise, count_weight = (found.pop(name) for name in (*Ridge._fields, "count_weight"))
         return cls(ColumnRidge.unpack(tensors, entries, Ridge(penalty, noise), count_weight), **found)
 
+    def scale_popularity(self, amount: float, usual: float) -> Presence:
+        """Return a presence whose scores favour popular columns more or less: 1 as learned, 0 not at all.
+
+        Both terms of popularity are scaled, and the scores divided by popularity to the power 1 - amount. The odds of a
+        column with the usual popularity keep their size: where all odds are large, relevance is liking alone.
+        """
+        share, power = amount * self.popularity_share, amount * self.popularity_power + amount - 1
+        shift = (self.popularity_power - power) * math.log(usual / _UNIT_POPULARITY) * self.score_power
+        return replace(self, intercept=self.intercept + shift, popularity_share=share, popularity_power=power)
+
     def add_popularity(self, scores: Numbers, popularity: Numbers, raised: Numbers) -> Numbers:
         """Return scores (rows, columns) blended with popularity (columns,), times popularity raised to its power."""
         blended = scores + self.popularity_share * popularity if self.popularity_share else scores
@@ -98,7 +112,7 @@ class Presence:
 
     def raise_popularity(self, popularity: Numbers) -> Numbers:
         """Return popularity to its power."""
-        raised: Numbers = (popularity / 0.01) ** self.popularity_power  # no score becomes tiny
+        raised: Numbers = (popularity / _UNIT_POPULARITY) ** self.popularity_power
         return raised
 
     def log_probabilities(self, scores: Numbers) -> Numbers:

@@ -59,11 +59,13 @@ class Ranker:
     """Ranks columns by expected value; with a `Relevance`, it also tells the probabilities of relevance.
 
     drift: moves values and distributions to a time.
+    learned: tells the probabilities that entries exist where the order is by others.
     """
 
     predictor: Predictor
     relevance: Relevance | None = None
     drift: DriftAt | None = None
+    learned: Relevance | None = None
 
     def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return keys (rows, columns) by which the columns of each row are ranked; larger is better."""
@@ -74,7 +76,7 @@ class Ranker:
 
     def copy(self) -> Self:
         """Return a ranker that another thread may use at the same time."""
-        return replace(self, relevance=copy.copy(self.relevance))
+        return replace(self, relevance=copy.copy(self.relevance), learned=copy.copy(self.learned))
 
     @property
     def ranks_by_products(self) -> bool:
@@ -215,7 +217,9 @@ class RelevanceRanker(Ranker):
     def _read_presence(
         self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any], log_liked: FloatArray
     ) -> FloatArray:
-        """Return the probabilities that entries exist, which are parts of the keys."""
+        """Return the probabilities that entries exist, which are parts of the keys unless the order is by others."""
+        if self.learned is not None:
+            return self.learned.read_presence(rows, columns)
         return np.exp(keys - self.relevance.presence.liking_weight * log_liked)
 
     def _rank_pairs(
@@ -235,7 +239,7 @@ class InteractionRanker(RelevanceRanker):
 
     def read_values(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> FloatArray:
         """Return the probabilities of the columns (rows, n) of each row."""
-        return np.exp(keys.astype(np.float64))
+        return self._read_presence(rows, columns, keys.astype(np.float64), np.zeros(1))
 
     @property
     def known_chances(self) -> dict[str, bool]:
@@ -244,7 +248,7 @@ class InteractionRanker(RelevanceRanker):
 
     def read_chances(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> Chances:
         """Return the probabilities of presence."""
-        return Chances(np.exp(keys.astype(np.float64)), None, None)
+        return Chances(self.read_values(rows, columns, keys), None, None)
 
 
 class Rankers:
@@ -285,6 +289,7 @@ class Rankers:
         are_interactions = self.entries.scale.is_interactions
         order.check_scale(self.entries.scale)
         rank_by = order.rank_by or ("relevance" if are_interactions else self.rank_by)
+        order = replace(order, rank_by=rank_by)  # which is checked with the other options
         if self.presence is None:
             if rank_by == "relevance":
                 raise BadSetting(
@@ -294,6 +299,13 @@ class Rankers:
                     ),
                 )
             return Ranker(predictor, drift=drift)
+        if order.popularity != 1:
+            plain = replace(order, popularity=1.0)
+            usual = float(np.average(self.popularity, weights=self.popularity))  # of an entry's column
+            presence = self.presence.scale_popularity(order.popularity, usual)
+            scaled = Rankers(self.entries, presence, rank_by, self.recency)
+            learned = self.make(predictor, observed, plain, at, drift).relevance
+            return replace(scaled.make(predictor, observed, plain, at, drift), learned=learned)
         popularity, factors, mean = self.popularity, self.factors, self.entries.train.mean
         if at is not None and self.recency is not None and self.recency.blends:
             popularity = self.find_recent(at)

@@ -29,6 +29,7 @@ class OrderOptions(TypedDict, total=False):
 
     rank_by: RankBy | None
     relevant: float | None
+    popularity: float
 
 
 class ServedOptions(OrderOptions, total=False):
@@ -66,6 +67,9 @@ class Order:
         most cells have one. A model without a presence part ranks by value.
     relevant : the smallest value that counts as liked; default: the mean of the row's entries, rounded up to a level. A
         row without entries takes the mean of all entries, and the popularity of the columns.
+    popularity : how much popular columns are favoured by relevance, from 0 to 5: 1 as learned, 0 not at all, since the
+        odds that an entry exists are then relative to the popularity of the column. The probabilities that a ranking
+        returns stay as learned.
     """
 
     rank_by: RankBy | None = field(
@@ -79,9 +83,19 @@ class Order:
         metadata={"help": "Smallest value that counts as liked; default: the row's or the overall mean, rounded up."},
     )
 
+    popularity: float = field(
+        default=1.0,
+        metadata={"help": "How much popular columns are favoured: 1 as learned, 0 not at all.", "ge": 0, "le": 5},
+    )
+
     def __post_init__(self) -> None:
         _check_choice("rank_by", self.rank_by, RankBy)
         _check_number("relevant", self.relevant)
+        _check_number("popularity", self.popularity)
+        if self.popularity is None or not 0 <= self.popularity <= 5:
+            raise BadSetting(f"popularity must be from 0 (none) over 1 (as learned) to 5; got {self.popularity!r}")
+        if self.popularity != 1 and self.rank_by == "value":
+            raise BadSetting("popularity changes the order by relevance; leave it out, or set rank_by='relevance'")
 
     def check_scale(self, scale: Scale) -> None:
         """Refuse an order that entries on a scale do not have."""
