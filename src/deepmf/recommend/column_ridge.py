@@ -19,6 +19,7 @@ whose entries all have the weight 2 counts twice. The length of a row is then (s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -62,6 +63,9 @@ _ROW_POWER = 0.3
 # Rows of a dense block, and how many products of dense numbers take as long as a product of two sparse ones.
 _ROWS_AT_A_TIME, _SPARSE_COST = 2048, 400
 
+# Scores that are kept as a dense array: 64 MB.
+_MOST_SCORES = 1 << 24
+
 _TINY = 1e-12
 
 # Columns whose lines of the Gram matrix exist at a time, those that are solved for together, and cells on a GPU.
@@ -71,14 +75,20 @@ Sparse: TypeAlias = scipy.sparse.csr_array
 
 
 class Ridge(NamedTuple):
-    """How strongly weights are shrunk: the penalty, and the noise of the inputs in shares of their squares."""
+    """How strongly weights are shrunk.
+
+    penalty: on the squares of all weights. noise: of the inputs, in shares of their squares. share: of the nearest
+    columns that an affordable number is, from 0 to 1; nothing where columns are regressed on all others.
+    """
 
     penalty: float
     noise: float
+    share: float = 1.0
 
 
-# Those that are tried on held-out entries, the usual one first.
-RIDGES = (Ridge(80.0, 1.5), Ridge(20.0, 1.5), Ridge(20.0, 0.5), Ridge(300.0, 2.5))
+# Those that are tried on held-out entries, the usual one first: the more entries columns have, the larger is the best
+# penalty.
+RIDGES = (Ridge(80.0, 1.5), Ridge(40.0, 1.0), Ridge(200.0, 2.5), Ridge(500.0, 1.5), Ridge(80.0, 1.5, share=0.5))
 
 
 @dataclass(frozen=True)
@@ -242,7 +252,8 @@ class ScoredRows:
         """The scores (rows, columns)."""
         own, added = self.rows @ self.model.weights, self.rows @ self.model.added
         if not isinstance(own, np.ndarray):
-            return scipy.sparse.csr_array(scipy.sparse.hstack([own, added], format="csr"))
+            together = scipy.sparse.hstack([own, added], format="csr")
+            return together.toarray() if math.prod(together.shape) <= _MOST_SCORES else Sparse(together)
         return np.hstack([own, added.toarray()]) if added.shape[1] else own
 
 
@@ -326,12 +337,11 @@ class Gram(NamedTuple):
         else:
             targets = np.arange(n_columns) if targets is None else targets
             near = self.near.take(targets)
-            lines, places = np.nonzero(near.places < n_columns)
-            at = near.places[lines, places], targets[lines]
-            found = [
-                Sparse((weights[lines, places], at), shape=(n_columns, n_columns))
-                for weights in self._regress_on_near(near, ridges)
-            ]
+            found = []
+            for weights in self._regress_on_near(near, ridges):
+                lines, places = np.nonzero(weights)
+                at = near.places[lines, places], targets[lines]
+                found.append(Sparse((weights[lines, places], at), shape=(n_columns, n_columns)))
         return [
             ColumnRidge(weights, self.sizes, ridge, _make_empty(n_columns), self.count_weight)
             for weights, ridge in zip(found, ridges, strict=True)
@@ -350,7 +360,8 @@ class Gram(NamedTuple):
             equations = self._gather(near.places[targets, :width])
             sums = torch.from_numpy(near.cells[targets, :width]).to(device)
             for ridge, weights in zip(ridges, solved, strict=True):
-                weights[targets, :width] = _round(_solve(equations, sums, ridge))
+                first = min(width, math.ceil(ridge.share * near.cells.shape[1]))
+                weights[targets, :first] = _round(_solve(equations[:, :first, :first], sums[:, :first], ridge))
 
         run_batches(solve, [order[start : start + step] for start in range(0, order.size, step)], device)
         return solved

@@ -74,6 +74,7 @@ class Presence:
         return {
             "presence_penalty": self.model.ridge.penalty,
             "presence_noise": self.model.ridge.noise,
+            "presence_share": self.model.ridge.share,
             "count_weight": self.model.count_weight,
             "popularity_share": self.popularity_share,
             "popularity_power": self.popularity_power,
@@ -91,8 +92,8 @@ class Presence:
     def unpack(cls, content: Any, tensors: Tensors, entries: EntryStore) -> Presence:
         """Return the stored presence; impossible contents raise `BadModelFile`."""
         found = _PRESENCE.read(content)
-        penalty, noise, count_weight = (found.pop(name) for name in (*Ridge._fields, "count_weight"))
-        return cls(ColumnRidge.unpack(tensors, entries, Ridge(penalty, noise), count_weight), **found)
+        ridge, count_weight = Ridge(*(found.pop(name) for name in Ridge._fields)), found.pop("count_weight")
+        return cls(ColumnRidge.unpack(tensors, entries, ridge, count_weight), **found)
 
     def scale_popularity(self, amount: float, usual: float) -> Presence:
         """Return a presence whose scores favour popular columns more or less: 1 as learned, 0 not at all.
@@ -150,6 +151,7 @@ _bounded = below(1e300)
 _PRESENCE = Form(
     Part("penalty", "number", (), not_negative, _bounded),
     Part("noise", "number", (), not_negative, _bounded),
+    Part("share", "number", (), not_negative, _bounded),
     Part("count_weight", "number", (), not_negative, _bounded),
     Part("intercept", "number", (), _bounded),
     Part("score_power", "number", (), positive, _bounded),

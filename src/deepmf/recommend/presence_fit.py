@@ -50,7 +50,7 @@ _FEW_ENTRIES = 1 << 18
 _SHORTLIST, _LONG_LIST, _LENGTH = 300, 500, 10
 
 _POPULARITY_SHARES = (0.0, 0.1, 1.0)
-_POPULARITY_POWERS = (-0.45, -0.3, -0.15, 0.0, 0.15)
+_POPULARITY_POWERS = (-0.4, -0.3, -0.2, -0.1, 0.0, 0.1)
 _LIKING_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)  # in powers of scores
 _USUAL_LIKING_WEIGHT = 0.75
 _COUNT_WEIGHTS = (0.0, 0.5, 2.0)  # of interactions
@@ -268,7 +268,7 @@ class _Choice:
                 return gram.fit(ridges, targets=columns)
             return (gram if columns.size == train.shape[1] else gram.narrow(columns)).fit(ridges)
 
-        models = fit_narrow(gram, RIDGES)
+        models = fit_narrow(gram, [ridge for ridge in RIDGES if kind == "nearest" or ridge.share == 1.0])
         model = models[narrow.pick(models)]
         if not train.has_values and np.max(train.values) > 1:
             grams = [gram, *(Gram.of(train, kind, weight, self._device) for weight in _COUNT_WEIGHTS[1:])]
@@ -300,10 +300,10 @@ class _Choice:
         return torch.from_numpy(array).to(self._device)
 
     def pick(self, models: Sequence[ColumnRidge]) -> int:
-        """Return the number of the model with the best rankings; the first one is the usual one."""
+        """Return the number of the model with the best rankings."""
         usual = (_USUAL_LIKING_WEIGHT,)
         found = [self._measure(Presence(each), self._list(self._score(each), _SHORTLIST), usual)[0] for each in models]
-        return _pick(found, 0)
+        return int(np.argmax([scores.mean() for scores in found]))
 
     def combine(self, model: ColumnRidge) -> Presence:
         """Return a model with the best weights of popularity and liking; popularity if it ranks as well."""
@@ -319,7 +319,7 @@ class _Choice:
     def _combine(self, model: ColumnRidge, scores: Tensor) -> tuple[Presence, FloatArray]:
         """Return a model with the best weights of popularity and liking, and its NDCG@10 (rows,)."""
         best = Presence(
-            model, popularity_share=0.1, popularity_power=0.0, spread=self.spread, liking_weight=_USUAL_LIKING_WEIGHT
+            model, popularity_share=0.0, popularity_power=0.0, spread=self.spread, liking_weight=_USUAL_LIKING_WEIGHT
         )
         lists = self._list(scores, _LONG_LIST)
         for name, values in (
