@@ -43,7 +43,7 @@ def test_as_json(run: Any, model: Path, split: AreaSplit) -> None:
     assert shown == {
         "file": str(model),
         "bytes": model.stat().st_size,
-        "format": 2,
+        "format": 3,
         "version": deepmf.__version__,
         "verified": True,
         "model": "DMFD",

@@ -99,5 +99,5 @@ def test_wrong_names_are_refused_before_training(matrix: ObservedMatrix) -> None
 def test_damaged_names_are_refused() -> None:
     packed = pack_names(Names({1: "a", 2: "b"}, axis="row"), "n")
     packed.tensors["n.starts"] = np.array([0, 2])
-    with pytest.raises(BadModelFile, match="names"):
+    with pytest.raises(BadModelFile, match="n.starts"):
         unpack_names("n", *packed, axis="row")

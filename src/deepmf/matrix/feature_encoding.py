@@ -400,10 +400,6 @@ class ColumnEncoding(ABC):
         weights: the weights of the vectors at one of the inputs.
         """
 
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """Return the encoding as JSON content."""
-
 
 WeightsOf = Callable[[int], npt.NDArray[np.float32]]
 
@@ -466,15 +462,6 @@ class NumberEncoding(ColumnEncoding):
         is_inside &= weights(1) == 0
         return is_inside
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "mean": self.mean,
-            "spread": self.spread,
-            "knots": list(self.knots),
-        }
-
 
 @dataclass(frozen=True)
 class CategoryEncoding(ColumnEncoding):
@@ -534,9 +521,6 @@ class CategoryEncoding(ColumnEncoding):
                 f"{suggest_name(item, self.categories[:20])}"
             )
         return place
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "name": self.name, "categories": list(self.categories)}
 
 
 @dataclass(frozen=True)
@@ -633,15 +617,6 @@ class DateEncoding(ColumnEncoding):
         except ValueError:
             raise BadSetting(f"{limit!r} is no limit of the date {self.name}; give a year or a date") from None
         return float(_compute_ages(date, self.latest)[0])
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "name": self.name,
-            "latest": self.latest,
-            "year": self.year.to_dict(),
-            "age": self.age.to_dict(),
-        }
 
 
 def _read_limits(name: str, condition: Any) -> tuple[float, float]:
@@ -748,10 +723,6 @@ class FeatureEncoding:
             if column.name in where:
                 found &= column.match(where[column.name], lambda at, first=first: vectors.read_input(first + at))  # type: ignore[misc]
         return found
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the encoding as JSON content."""
-        return {"columns": [column.to_dict() for column in self.columns]}
 
     def _locate_columns(self) -> Iterable[tuple[int, ColumnEncoding]]:
         """Yield the first input of each feature, and its encoding."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -347,7 +346,7 @@ class AxisFeatures:
 
     def digest(self) -> str:
         """Return a short fingerprint of the features."""
-        found = hashlib.sha256(json.dumps(self.encoding.to_dict(), sort_keys=True).encode())
+        found = hashlib.sha256(repr(self.encoding).encode())
         for array in (self.base.inputs, self.base.weights):
             found.update(np.ascontiguousarray(array).data)
         return found.hexdigest()[:16]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -121,16 +122,23 @@ class TextLabels(Labels):
         """Return labels of a kind in `AS_TEXT` as text."""
         if isinstance(labels, TextLabels):
             return labels
-        items = [AS_TEXT[kind].write(label).encode(*ENCODING) for label in labels.array.tolist()]
+        return cls.encode(labels.array.tolist(), kind=kind, axis=labels.axis)
+
+    @classmethod
+    def encode(cls, labels: list[Any], *, kind: str, axis: str) -> TextLabels:
+        """Return labels, which may repeat, as text."""
+        items = [AS_TEXT[kind].write(label).encode(*ENCODING) for label in labels]
         starts = np.zeros(len(items) + 1, dtype=np.int64)
         np.cumsum(np.fromiter(map(len, items), dtype=np.int64, count=len(items)), out=starts[1:])
         text = np.frombuffer(b"".join(items), dtype=np.uint8)
-        return cls(text, starts, kind=kind, is_sorted=_increase(labels.array), axis=labels.axis)
+        return cls(text, starts, kind=kind, is_sorted=is_increasing(np.array(labels, dtype=object)), axis=axis)
 
     @cached_property
     def array(self) -> npt.NDArray[Any]:
         """All labels in order, read-only."""
-        array = self._decode(range(len(self)))
+        content, starts = self.text.tobytes(), self.starts.tolist()
+        labels = [self._parse(content[start:end], at) for at, (start, end) in enumerate(pairwise(starts))]
+        array = np.fromiter(labels, dtype=object, count=len(labels))
         array.flags.writeable = False
         return array
 
@@ -149,8 +157,11 @@ class TextLabels(Labels):
         return at if at < len(self) and self._decode_one(at) == item else -1
 
     def _decode_one(self, at: int) -> Any:
+        return self._parse(self.text[self.starts[at] : self.starts[at + 1]].tobytes(), at)
+
+    def _parse(self, content: bytes, at: int) -> Any:
         try:
-            text = self.text[self.starts[at] : self.starts[at + 1]].tobytes().decode(*ENCODING)
+            text = content.decode(*ENCODING)
             return text if self.kind == "str" else AS_TEXT[self.kind].label(text)
         except ValueError as error:  # only in a damaged file
             raise UnreadableFile(f"{self.axis} {at} has a label that cannot be read ({error})") from error
@@ -192,10 +203,11 @@ class TextLabels(Labels):
         return position % len(self)
 
 
-def _increase(labels: npt.NDArray[Any]) -> bool:
+def is_increasing(labels: npt.NDArray[Any]) -> bool:
+    """Whether labels increase; labels without an order do not."""
     try:
         return bool(np.all(labels[1:] > labels[:-1]))
-    except TypeError:  # labels without an order
+    except TypeError:
         return False
 
 

@@ -26,11 +26,12 @@ from deepmf.storage.matrices import (
     pack_mapped_matrix,
     pack_matrix,
     pack_names,
-    unpack_any_matrix,
     unpack_features,
+    unpack_matrix,
     unpack_names,
 )
-from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, read_field, read_numbers, refuse_stored
+from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, read_field, refuse_stored
+from deepmf.storage.parts import Form, Part
 
 
 @dataclass(frozen=True)
@@ -122,17 +123,20 @@ def pack_entries(entries: EntryStore, *, in_folder: bool) -> dict[str, Packed]:
         if names:
             parts[name] = pack_names(names, name)
     if entries.dropped.size:
-        parts["dropped"] = Packed({}, {"dropped.entries": entries.dropped})
+        parts["dropped"] = _DROPPED.pack(entries=entries.dropped)
     return parts
+
+
+_DROPPED = Form(Part("entries", "int64", ("dropped",)), prefix="dropped")
 
 
 def unpack_entries(
     content: dict[str, Any], tensors: Tensors, areas: PredictedAreas, *, takes_features: bool
 ) -> EntryStore:
     """Return the stored entries and features; entries that a model cannot have raise `BadModelFile`."""
-    train = unpack_any_matrix("train", read_field(content, "train"), tensors)
-    added = unpack_any_matrix("extension", content["extension"], tensors) if "extension" in content else None
-    dropped = read_numbers(tensors, "dropped.entries", "int64", (None,)) if "dropped" in content else NOTHING
+    train = unpack_matrix("train", read_field(content, "train"), tensors)
+    added = unpack_matrix("extension", content["extension"], tensors) if "extension" in content else None
+    dropped = _DROPPED.read({}, tensors)["entries"] if "dropped" in content else NOTHING
     with refuse_stored("extension"):
         if added is not None:
             areas.check_extends()

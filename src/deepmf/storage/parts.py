@@ -53,7 +53,7 @@ def at_most(size: str) -> Check:
 
 def positions_of(size: str) -> Check:
     """Return the check that numbers are positions below a size, so that no other memory is read."""
-    return Check(f"be positions of {size}", lambda found, sizes: are_positions(found, sizes[size]))
+    return Check(f"be positions of {size}", lambda found, sizes: are_positions(found.ravel(), sizes[size]))
 
 
 def ends_of(size: str) -> Check:
@@ -87,17 +87,25 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
 class Part:
     """A tensor or a field: its name, its type, its shape, and checks.
 
-    kind: a numpy type ("float32"), or several ("int32 int64"), of a tensor, whose numbers are finite; or the type of a
+    kind: a numpy type ("float32"), or several ("int32 int64"), of a tensor; or the type of a
         field: "number", "whole", "text", "flag", "object", "any", or another form.
     shape: lengths: numbers, names of sizes, or formulas of them ("rows + 1", "samples * latent"). A field with a
         shape is a list.
     optional: it may be absent, and is then None.
+    is_finite: whether the numbers of a tensor are finite.
     """
 
     def __init__(
-        self, name: str, kind: str | Form, shape: tuple[str | int, ...] = (), *checks: Check, optional: bool = False
+        self,
+        name: str,
+        kind: str | Form,
+        shape: tuple[str | int, ...] = (),
+        *checks: Check,
+        optional: bool = False,
+        is_finite: bool = True,
     ) -> None:
-        self.name, self.kind, self.shape, self.checks, self.optional = name, kind, shape, checks, optional
+        self.name, self.kind, self.shape, self.checks = name, kind, shape, checks
+        self.optional, self.is_finite = optional, is_finite
 
     @property
     def is_tensor(self) -> bool:
@@ -114,7 +122,7 @@ class Part:
         is_lazy = self.is_tensor and not has_values_to_check(tensors)
         if self.is_tensor:
             self._check_tensor(found, name, sizes)
-            if not is_lazy:
+            if self.is_finite and not is_lazy:
                 check_finite(name, found)
         else:
             found = self._read_field(found, tensors, name, sizes)
@@ -151,7 +159,8 @@ class Part:
             return self._read_item(field, tensors, name, sizes)
         if not isinstance(field, list) or not self._fits((len(field),), sizes):
             wanted = _find_length(self.shape[0], sizes)
-            raise BadModelFile(f"the stored {name} must be a list of {wanted} items; got {reprlib.repr(field)}")
+            length = "" if wanted is None else f" of length {wanted}"
+            raise BadModelFile(f"the stored {name} must be a list{length}; got {reprlib.repr(field)}")
         items = [self._read_item(item, tensors, f"{name}.{number}", sizes) for number, item in enumerate(field)]
         return np.array(items, dtype=np.float64) if self.kind == "number" else items
 
@@ -202,7 +211,9 @@ class Form:
                 content[part.name] = [each.content for each in packed] if part.shape else packed[0].content
                 tensors |= {key: array for each in packed for key, array in each.tensors.items()}
             else:
-                content[part.name] = value.tolist() if isinstance(value, np.ndarray) else value
+                content[part.name] = (
+                    value.tolist() if isinstance(value, np.ndarray) else list(value) if part.shape else value
+                )
         return Packed(content, tensors)
 
     def read(self, content: Any, tensors: Tensors = {}, *, prefix: str | None = None, **sizes: int) -> dict[str, Any]:  # noqa: B006 (never changed)
