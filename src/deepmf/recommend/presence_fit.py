@@ -58,8 +58,8 @@ _COUNT_WEIGHTS = (0.0, 0.5, 2.0)  # of interactions
 # The most popular columns on which full ridges are compared: a fit to these takes little time.
 _NARROW = 1500
 
-# A share so large that scores are popularity alone; one so large that scores do not even decide ties.
-_ALL_POPULARITY, _NOTHING_ELSE = 1e4, 1e9
+# A share so large that scores are popularity alone, also in single precision.
+_ALL_POPULARITY = 1e9
 
 
 def fit_presence(
@@ -97,8 +97,8 @@ def fit_presence(
     if held_out is None:
         spread = max(_measure_root_mean_square(train.values.astype(np.float64) - train.mean), 1e-9)
         (model,) = Gram.of(train, kind, device=device).fit(RIDGES[:1])
-        log_odds = -math.log(_NOTHING_ELSE)  # an entry exists with odds of the popularity
-        return Presence(model, log_odds, popularity_share=_NOTHING_ELSE, liking_weight=0.0, spread=spread)
+        log_odds = -math.log(_ALL_POPULARITY)  # an entry exists with odds of the popularity
+        return Presence(model, log_odds, popularity_share=_ALL_POPULARITY, liking_weight=0.0, spread=spread)
     best = _Choice(held_out, device).fit(kind)
     if held_out.train is train:
         return best
