@@ -17,13 +17,10 @@ from deepmf.matrix.extras import (
     NO_TIME,
     SMALLEST_WEIGHT,
     Extras,
-    decay_weights,
     format_time,
-    join_extras,
     parse_duration,
     parse_time,
     parse_times,
-    weigh_new,
 )
 
 DAY = 86400
@@ -134,13 +131,13 @@ def test_one_time_and_one_duration() -> None:
 
 def test_weights_halve_with_each_half_life() -> None:
     times = np.array([0, 10 * DAY, 20 * DAY, NO_TIME])
-    assert np.allclose(decay_weights(np.full(4, 2.0), times, "10d"), [0.5, 1.0, 2.0, 0.5])
-    assert np.allclose(decay_weights(np.ones(4), times, "10d", at=10 * DAY), [0.5, 1.0, 1.0, 0.5])
-    assert decay_weights(np.ones(4), times, "1h").min() == SMALLEST_WEIGHT
+    np.testing.assert_allclose(Extras(times, np.full(4, 2.0)).decay("10d").weights, [0.5, 1.0, 2.0, 0.5])  # type: ignore[arg-type]
+    np.testing.assert_allclose(Extras(times).decay("10d", at=10 * DAY).weights, [0.5, 1.0, 1.0, 0.5])  # type: ignore[arg-type]
+    assert min(Extras(times).decay("1h").weights) == SMALLEST_WEIGHT  # type: ignore[arg-type]
 
 
 def test_joined_entries_without_a_weight_or_date_have_weight_one_and_no_date() -> None:
-    found = join_extras([(2, Extras()), (1, Extras(np.array([7]), np.array([0.5]))), (1, Extras(np.array([8])))])
+    found = Extras.join([(2, Extras()), (1, Extras(np.array([7]), np.array([0.5]))), (1, Extras(np.array([8])))])
     assert found.times is not None and found.times.tolist() == [NO_TIME, NO_TIME, 7, 8]
     assert found.weights is not None and found.weights.tolist() == [1, 1, 0.5, 1]
 
@@ -150,7 +147,7 @@ def test_new_entries_weigh_by_age_times_their_weight_and_without_a_date_fully() 
         Extras(np.array([NO_TIME, 0, 86400, 9 * 86400]), np.array([3.0, 2, 4, 1])),
         Extras(np.array([2 * 86400])),
     )
-    found = weigh_new(new, "1d", train)
+    found = new.decay_new("1d", train)
     assert found.weights is not None and found.weights.tolist() == pytest.approx([3, 0.5, 2, 1])
 
 

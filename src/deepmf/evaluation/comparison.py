@@ -25,7 +25,7 @@ from deepmf.evaluation.ranking import (
 from deepmf.files import Progress, import_polars
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.description import Description
-from deepmf.matrix.extras import join_extras
+from deepmf.matrix.extras import Extras
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.models.base import Model
@@ -373,7 +373,7 @@ def join_tests(tests: list[ObservedMatrix]) -> ObservedMatrix:
         return tests[0]
     parts = zip(*(test.entries() for test in tests), strict=True)
     rows, columns, values = (np.concatenate([np.asarray(part) for part in each]) for each in parts)
-    extras = join_extras([(test.n_entries, test.extras) for test in tests])
+    extras = Extras.join([(test.n_entries, test.extras) for test in tests])
     return ObservedMatrix.from_entries(rows, columns, values, tests[0].scale, **extras._asdict())
 
 

@@ -32,7 +32,7 @@ from deepmf.evaluation.calibration import evaluate_calibration
 from deepmf.evaluation.comparison import Problem, extend_model
 from deepmf.experiments.recipe import NAMES, PROTOCOLS, Recipe, read_layout
 from deepmf.experiments.source import describe_source
-from deepmf.matrix.extras import join_extras
+from deepmf.matrix.extras import Extras
 from deepmf.matrix.labels import Labelled
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
@@ -122,7 +122,7 @@ def _join(train: ObservedMatrix, validation: ObservedMatrix) -> ObservedMatrix:
         Labelled(train.columns, np.concatenate([part.by_row.columns for part in parts])),
         np.concatenate([part.values.astype(np.float64) for part in parts]),
         scale=train.scale,
-        extras=join_extras([(part.n_entries, part.extras) for part in parts]),
+        extras=Extras.join([(part.n_entries, part.extras) for part in parts]),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, join_extras
+from deepmf.matrix.extras import PLAIN_EXTRAS, Extras
 from deepmf.matrix.feature_encoding import FeatureVectors
 
 NOTHING: IndexArray = np.empty(0, dtype=np.int64)  # no positions
@@ -162,5 +162,5 @@ def group(count: int, *parts: PlacedEntries) -> AxisEntries:
         starts,
         np.concatenate([part.columns for part in parts])[order],
         np.concatenate([part.values for part in parts])[order],
-        extras=join_extras([(part.rows.size, part.extras) for part in parts]).take(order),
+        extras=Extras.join([(part.rows.size, part.extras) for part in parts]).take(order),
     )

@@ -24,7 +24,7 @@ from deepmf.matrix.axis_entries import (
     locate,
     look_up,
 )
-from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras, decay_weights, fill_weights, join_extras, weigh_new
+from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labelled, Labels
@@ -50,8 +50,7 @@ def weigh_by_age(matrix: ObservedMatrix, half_life: str | None) -> ObservedMatri
             f"half_life={half_life!r} needs entries with dates",
             hint=Hint("time= names their column", "--time names their column"),
         )
-    weights = decay_weights(fill_weights(matrix.extras, matrix.n_entries), matrix.times, half_life)
-    return matrix.with_extras(matrix.extras._replace(weights=weights))
+    return matrix.with_extras(matrix.extras.decay(half_life))
 
 
 def take_row_entries_within(matrix: ObservedMatrix, columns: slice) -> GroupedEntries:
@@ -114,7 +113,7 @@ class AddedEntries:
             np.insert(self.rows, at, later.rows),
             np.insert(self.columns, at, later.columns),
             np.insert(self.values, at, later.values),
-            join_extras([(self.rows.size, self.extras), (later.rows.size, later.extras)]).take(order),
+            Extras.join([(self.rows.size, self.extras), (later.rows.size, later.extras)]).take(order),
         )
 
     def keep(self, which: npt.NDArray[np.bool_]) -> AddedEntries:
@@ -242,7 +241,7 @@ class EntryStore:
         """Return a store in which the weights of entries halve with every half-life of their age."""
         added = self.added
         if added is not None:
-            extras = weigh_new(added.extras, half_life, self.train.extras)
+            extras = added.extras.decay_new(half_life, self.train.extras)
             added = AddedEntries._in_order(added.rows, added.columns, added.values, extras)
         return replace(self, train=weigh_by_age(self.train, half_life), added=added)
 
@@ -489,7 +488,7 @@ class EntryStore:
         parts = [(self.train.by_row.columns[kept], self.train.extras.take(kept))]
         parts += [] if self.added is None else [(self.added.columns, self.added.extras)]
         columns = np.concatenate([part for part, _ in parts])
-        weights = fill_weights(join_extras([(part.size, extras) for part, extras in parts]), columns.size)
+        weights = Extras.join([(part.size, extras) for part, extras in parts]).fill_weights(columns.size)
         return np.bincount(columns, weights, minlength=len(self.columns))
 
     @cached_property

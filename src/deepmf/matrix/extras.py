@@ -73,46 +73,64 @@ class Extras(NamedTuple):
         """Bytes of both arrays."""
         return sum(0 if field is None else int(field.nbytes) for field in self)
 
+    @classmethod
+    def join(cls, parts: Sequence[tuple[int, Extras]]) -> Extras:
+        """Join the times and weights of several groups of entries, given the number of entries of each group."""
+        times = weights = None
+        if any(extras.times is not None for _, extras in parts):
+            times = np.concatenate([np.full(n, NO_TIME) if part.times is None else part.times for n, part in parts])
+        if any(extras.weights is not None for _, extras in parts):
+            weights = np.concatenate([part.fill_weights(n) for n, part in parts])
+        return cls(times, weights)
+
+    def fill_weights(self, n_entries: int) -> ValueArray:
+        """Return the weight of each entry, also where all of them are 1."""
+        return np.ones(n_entries) if self.weights is None else self.weights
+
+    def merge(
+        self, values: FloatArray, firsts: IndexArray, picks: IndexArray | None, *, counts: bool = False
+    ) -> Extras:
+        """Return the time and weight of each run of repeated entries.
+
+        `firsts` is the first place of each run, and `picks` the place of the entry that is kept. If there is none, a
+        run has its latest time and its mean weight; a sum of counts has the mean weight of its interactions.
+        """
+        if self.are_absent or picks is not None:
+            return self.take(picks)
+        times = None if self.times is None else np.maximum.reduceat(self.times, firsts)
+        if self.weights is None:
+            return Extras(times)
+        amounts = values if counts else np.ones(values.size)
+        means = np.add.reduceat(amounts * self.weights, firsts) / np.add.reduceat(amounts, firsts)
+        return Extras(times, means)
+
+    def decay(self, half_life: str, *, at: int | None = None) -> Extras:
+        """Return weights that halve with every half-life before `at` (default: the latest time), to `SMALLEST_WEIGHT`.
+
+        An entry without a date is as old as the earliest one; an entry after `at` keeps its weight.
+        """
+        assert self.times is not None
+        weights, dated = self.fill_weights(self.times.size).astype(np.float64), self.times[self.times != NO_TIME]
+        if dated.size:
+            filled = np.where(self.times == NO_TIME, dated.min(), self.times)
+            ages = np.maximum((int(dated.max()) if at is None else at) - filled, 0)
+            weights = np.maximum(np.exp2(-ages / parse_duration(half_life)) * weights, SMALLEST_WEIGHT)
+        return Extras(self.times, weights)
+
+    def decay_new(self, half_life: str | None, train: Extras) -> Extras:
+        """Return the weights by age of entries that came after training, at the time of the latest training entry.
+
+        An entry without a date is new and keeps its weight.
+        """
+        if half_life is None or self.times is None or train.times is None:
+            return self
+        n_entries, decayed = self.times.size, self.decay(half_life, at=int(train.times.max()))
+        is_undated = self.times == NO_TIME
+        weights = np.where(is_undated, self.fill_weights(n_entries), decayed.fill_weights(n_entries))
+        return Extras(self.times, weights).simplify()
+
 
 PLAIN_EXTRAS = Extras()  # of entries without dates and weights
-
-
-def join_extras(parts: Sequence[tuple[int, Extras]]) -> Extras:
-    """Join the times and weights of several groups of entries, given the number of entries of each group."""
-    times = weights = None
-    if any(extras.times is not None for _, extras in parts):
-        times = np.concatenate(
-            [extras.times if extras.times is not None else np.full(n, NO_TIME) for n, extras in parts]
-        )
-    if any(extras.weights is not None for _, extras in parts):
-        weights = np.concatenate([extras.weights if extras.weights is not None else np.ones(n) for n, extras in parts])
-    return Extras(times, weights)
-
-
-def fill_weights(extras: Extras, n_entries: int) -> ValueArray:
-    """Return the weight of each entry, also where all of them are 1."""
-    return np.ones(n_entries) if extras.weights is None else extras.weights
-
-
-# Repeated entries
-
-
-def merge_extras(
-    extras: Extras, values: FloatArray, firsts: IndexArray, picks: IndexArray | None, *, counts: bool = False
-) -> Extras:
-    """Return the time and weight of each run of repeated entries.
-
-    `firsts` is the first place of each run, and `picks` the place of the entry that is kept. If there is none, a run
-    has its latest time and its mean weight; a sum of counts has the mean weight of its interactions.
-    """
-    if extras.are_absent or picks is not None:
-        return extras.take(picks)
-    times = None if extras.times is None else np.maximum.reduceat(extras.times, firsts)
-    if extras.weights is None:
-        return Extras(times)
-    amounts = values if counts else np.ones(values.size)
-    means = np.add.reduceat(amounts * extras.weights, firsts) / np.add.reduceat(amounts, firsts)
-    return Extras(times, means)
 
 
 # Weights
@@ -201,33 +219,6 @@ def format_time(seconds: int) -> str:
     """
     text = str(np.datetime64(int(seconds), "s"))
     return text.removesuffix("T00:00:00") if text.endswith("T00:00:00") else f"{text}Z"
-
-
-def decay_weights(weights: ValueArray, times: TimeArray, half_life: str, *, at: int | None = None) -> FloatArray:
-    """Return weights that halve with every half-life before `at` (default: the latest time), to `SMALLEST_WEIGHT`.
-
-    An entry without a date is as old as the earliest one; an entry after `at` keeps its weight.
-    """
-    dated = times[times != NO_TIME]
-    if dated.size == 0:
-        return weights.astype(np.float64)
-    filled = np.where(times == NO_TIME, dated.min(), times)
-    ages = np.maximum((int(dated.max()) if at is None else at) - filled, 0)
-    decayed: FloatArray = np.exp2(-ages / parse_duration(half_life)) * weights
-    return np.maximum(decayed, SMALLEST_WEIGHT)
-
-
-def weigh_new(extras: Extras, half_life: str | None, train: Extras) -> Extras:
-    """Return the weights by age of entries that came after training, at the time of the latest training entry.
-
-    An entry without a date is new and keeps its weight.
-    """
-    if half_life is None or extras.times is None or train.times is None:
-        return extras
-    weights = fill_weights(extras, extras.times.size)
-    decayed = decay_weights(weights, extras.times, half_life, at=int(train.times.max()))
-    weights = np.where(extras.times == NO_TIME, weights, decayed)
-    return extras._replace(weights=weights).simplify()
 
 
 def _to_array(values: list[Any]) -> npt.NDArray[Any]:

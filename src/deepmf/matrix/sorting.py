@@ -12,7 +12,7 @@ import scipy.sparse
 from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, Hint, MeansOffLevels, OffScale, warn
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
-from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, merge_extras
+from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray
 from deepmf.matrix.labels import Labelled
 from deepmf.matrix.scale import LARGEST, Scale
 
@@ -220,7 +220,7 @@ def merge_repeats(
     """Merge each run of repeats: keep the first, the last or the latest, or take the weighted mean or the sum."""
     firsts = np.flatnonzero(~again)
     picks = _pick_repeats(firsts, values.size, duplicates, extras.times)
-    merged = merge_extras(extras, values, firsts, picks, counts=duplicates == "sum")
+    merged = extras.merge(values, firsts, picks, counts=duplicates == "sum")
     if picks is not None:
         return MergedValues(values[picks], merged)
     if duplicates == "sum":

@@ -10,7 +10,6 @@ from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.axis_entries import NOTHING
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import weigh_new
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.fitting import Conflicts
@@ -75,7 +74,7 @@ class Fitted:
         more: dict[str, Any] = {"row_features": row_features, "column_features": column_features}
         if given is not None:
             given = given.extend(new, conflicts=conflicts, **more).entries
-            new = new and new.with_extras(weigh_new(new.extras, half_life, known.train.extras))
+            new = new and new.with_extras(new.extras.decay_new(half_life, known.train.extras))
         entries, rows, columns = known.extend(new, conflicts=conflicts, **more)
         areas.check_new("row", known.rows, entries.rows)
         areas.check_new("column", known.columns, entries.columns)

@@ -14,7 +14,7 @@ from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import NO_TIME, Extras, TimeArray, join_extras, parse_time, parse_times, weigh_new
+from deepmf.matrix.extras import NO_TIME, Extras, TimeArray, parse_time, parse_times
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.labels import Labels
@@ -204,8 +204,7 @@ def fold_in_rows(
     """
     entries = rankers.entries
     encoded = _encode_features(entries.row_features, features, len(histories), of="row")
-    observed = _read_histories(entries.columns, entries.scale, histories, encoded, of="row")
-    observed = observed._replace(extras=weigh_new(observed.extras, half_life, entries.train.extras))
+    observed = _read_histories(entries, histories, encoded, half_life, of="row")
     return _fold_in_rows(rankers, predictor, observed, single=single)
 
 
@@ -220,8 +219,7 @@ def fold_in_column(
     """Return the column that has these entries over known rows, and these features."""
     entries = rankers.entries
     encoded = _encode_features(entries.column_features, None if features is None else [features], 1, of="column")
-    observed = _read_histories(entries.rows, entries.scale, [history], encoded, of="column")
-    observed = observed._replace(extras=weigh_new(observed.extras, half_life, entries.train.extras))
+    observed = _read_histories(entries, [history], encoded, half_life, of="column")
     inputs = observed.below(entries.train.shape[0])  # as in an extension, a column is encoded from trained rows alone
     _warn_of_nothing(inputs, "column", "rows")
     return FoldedColumns(entries, predictor.with_columns(inputs), observed, single=True, rankers=rankers)
@@ -274,8 +272,15 @@ def _encode_features(
 
 
 def _read_histories(
-    others: Labels, scale: Scale, histories: Sequence[History], features: FeatureVectors | None, *, of: str
+    entries: EntryStore,
+    histories: Sequence[History],
+    features: FeatureVectors | None,
+    half_life: str | None,
+    *,
+    of: Axis,
 ) -> AxisEntries:
+    """Return the entries of some histories by position on the other axis, with features and weights by age."""
+    others, scale = entries.columns if of == "row" else entries.rows, entries.scale
     have_features = np.zeros(len(histories), dtype=bool) if features is None else features.are_known
     position_parts, value_parts, extra_parts, counts = [], [], [], []
     for (labels, given_values, *given_times), has_features in zip(histories, have_features.tolist(), strict=True):
@@ -293,7 +298,8 @@ def _read_histories(
         counts.append(positions.size)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     positions, values = np.concatenate(position_parts).astype(np.int64), np.concatenate(value_parts)
-    return AxisEntries(starts, positions, values, features, join_extras(extra_parts))
+    extras = Extras.join(extra_parts).decay_new(half_life, entries.train.extras)
+    return AxisEntries(starts, positions, values, features, extras)
 
 
 def _count_interactions(

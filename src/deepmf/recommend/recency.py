@@ -10,7 +10,7 @@ import numpy.typing as npt
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import locate
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import DAY, NO_TIME, TimeArray, fill_weights, join_extras
+from deepmf.matrix.extras import DAY, NO_TIME, Extras, TimeArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.storage.parts import Form, Part, positive
 
@@ -41,9 +41,9 @@ class Recency(NamedTuple):
         kept = np.delete(np.arange(train.n_entries), entries.dropped) if entries.dropped.size else slice(None)
         columns, extras = train.by_row.columns[kept], train.extras.take(kept)
         if added is not None:
-            extras = join_extras([(columns.size, extras), (added.columns.size, added.extras)])
+            extras = Extras.join([(columns.size, extras), (added.columns.size, added.extras)])
             columns = np.concatenate([columns, added.columns])
-        times, weights = extras.times, fill_weights(extras, columns.size)
+        times, weights = extras.times, extras.fill_weights(columns.size)
         dated = np.empty(0, dtype=np.int64) if times is None else times[times != NO_TIME]
         first, last = (int(dated.min()), int(dated.max())) if dated.size else (self.latest, self.latest)
         # No date counts as the earliest one. Before the first and after the last entry all weights shrink alike: they
@@ -110,7 +110,7 @@ def learn_recency(train: ObservedMatrix, *, seed: int = 0) -> Recency | None:
     is_later = times >= cut
     if is_later.all() or not is_later.any():
         return None
-    columns, weights = train.by_row.columns, fill_weights(train.extras, times.size)
+    columns, weights = train.by_row.columns, train.extras.fill_weights(times.size)
     measure = _LaterRows.of(train, is_later, seed)
 
     def rank(half_life: float) -> FloatArray:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deepmf.errors import BadFeatures, BadSetting, FileAbsent
-from deepmf.matrix.extras import NO_TIME, Extras, join_extras
+from deepmf.matrix.extras import NO_TIME, Extras
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import AREAS, Entries
 from deepmf.matrix.scale import Scale
@@ -360,7 +360,7 @@ def collect_entries(model: Model) -> tuple[Entries, Extras]:
         np.concatenate([columns, store.columns[added.columns]]),
         np.concatenate([values, added.values]),
     )
-    return entries, join_extras([(kept.size, store.train.extras.take(kept)), (added.values.size, added.extras)])
+    return entries, Extras.join([(kept.size, store.train.extras.take(kept)), (added.values.size, added.extras)])
 
 
 def _export_features(model: Model, stored: FeatureChanges, axis: Axis) -> Features | None:
