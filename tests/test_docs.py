@@ -202,6 +202,7 @@ def test_no_line_begins_with_a_figure(page: Path) -> None:
     assert re.findall(r"^ *<!-- value .*", page.read_text(encoding="utf-8"), re.MULTILINE) == []
 
 
+@pytest.mark.slow
 def test_sources_use_the_words_of_the_field() -> None:
     found = {path.relative_to(ROOT).as_posix(): FORMER.search(path.read_text(encoding="utf-8")) for path in SOURCES}
     assert {path: former[0] for path, former in found.items() if former} == {}
@@ -275,6 +276,7 @@ def test_links_lead_somewhere(site: Path) -> None:
     assert lost == []
 
 
+@pytest.mark.slow
 def test_pictures_are_those_of_the_tool() -> None:
     for path, drawn in concept_pictures.pictures().items():
         assert path.read_text(encoding="utf-8") == drawn, f"{path.name} is not up to date; make format draws it"

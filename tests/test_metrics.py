@@ -75,6 +75,7 @@ def positions_of(levels):
 
 
 class TestAgainstScikitLearn:
+    @pytest.mark.slow
     @for_all(seeds, sizes)
     def test_rmse_and_mae(self, seed, n_pairs):
         predictions, values = np.random.default_rng(seed).normal(3, 2, (2, n_pairs))

@@ -509,6 +509,7 @@ class ModelContract(CoreContract):
         with pytest.raises(BadEntries, match="one"):
             folding.fold_in_many([HISTORY, ([], [])])
 
+    @pytest.mark.slow
     def test_explanations_restated_by_leaving_out_each_entry(self, folding: Model, matrix: ObservedMatrix) -> None:
         def scores(columns: Any, values: Any) -> float:
             predictor = folding.fold_in(columns, values).predictor

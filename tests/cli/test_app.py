@@ -59,6 +59,7 @@ def test_help_fits_a_terminal_and_has_groups(run: Any, monkeypatch: pytest.Monke
     assert out.index("--wide") > places[-1] and out.index("--resume") < places[2]
 
 
+@pytest.mark.slow
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys\nfrom deepmf.cli.app import main\n"

@@ -74,6 +74,7 @@ def test_bad_input_is_one_line(run: Any, folder: Path, split: AreaSplit) -> None
         assert said in err
 
 
+@pytest.mark.slow
 def test_a_picture(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
     row, column, why = split.train.row_labels[0], split.train.column_labels[1], tmp_path / "why.svg"
     asked = ["explain", folder / "means.safetensors", "--row", row, "--column", column, "-n", 3]

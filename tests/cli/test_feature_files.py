@@ -150,6 +150,7 @@ def test_a_new_row_by_features(run: Any, model: Path, split: AreaSplit, tmp_path
     assert "features of the row" in text and all(each.value in text for each in found.features)
 
 
+@pytest.mark.slow
 def test_ids_are_of_the_kind_that_the_matrix_has(run: Any, tmp_path: Path) -> None:
     (tmp_path / "texts.csv").write_text(
         "user,film,stars\n" + "".join(f"{at % 5},f{at % 3},{at % 4}\n" for at in range(15))

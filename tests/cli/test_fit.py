@@ -40,6 +40,7 @@ def summary_of(run: Any, *arguments: object) -> dict[str, Any]:
     return summary
 
 
+@pytest.mark.slow
 def test_it_is_the_model_of_the_library(run: Any, folder: Path, tmp_path: Path, tiny: list[str]) -> None:
     output = tmp_path / "model.safetensors"
     summary = summary_of(run, folder / "train.csv", "-o", output, *tiny, "--set", "epochs=7", "--seed", 3)
@@ -75,6 +76,7 @@ def test_the_summary_in_words(run: Any, folder: Path, tmp_path: Path, tiny: list
     assert last == f"saved in {output}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["means", "als", "dmf", "i-autorec", "dmf-o"])
 def test_what_is_split_off_is_part_of_the_model(run: Any, folder: Path, tmp_path: Path, name: str) -> None:
     entries = read_matrix(folder / "train.csv")
@@ -203,6 +205,7 @@ def test_an_effort_is_for_models_that_choose_by_it(run: Any, folder: Path, tmp_p
     assert not (tmp_path / "m").exists()
 
 
+@pytest.mark.slow
 def test_a_model_to_start_from_hands_on_what_was_chosen_for_it(run: Any, folder: Path, tmp_path: Path) -> None:
     first = ["-o", tmp_path / "a", "--effort", "quick", *ONE_EPOCH]
     summary_of(run, folder / "train.csv", *first)

@@ -21,6 +21,7 @@ def url(start_service: StartService, split: AreaSplit) -> str:
     return start_service(Means().fit(split.train))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
 def test_file_arrives_whole(run: Run, folder: Path, tmp_path: Path, url: str, split: AreaSplit, ending: str) -> None:
     frame, file = polars.read_csv(folder / "new.csv"), tmp_path / f"new.{ending}"

@@ -33,6 +33,7 @@ def plants(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_gaps_are_filled_and_all_else_stays(run: Any, plants: Path, tmp_path: Path) -> None:
     output = tmp_path / "completed.csv"
     outcome = run("impute", plants, "-o", output, "--model", "gaussian")

@@ -90,6 +90,7 @@ def test_in_words(run: Any, model: Path) -> None:
     assert DMFD(**dict(map(parse_assignment, words))).settings == load(model).settings  # as --set takes them
 
 
+@pytest.mark.slow
 def test_what_was_chosen_and_the_stages(run: Any, tmp_path: Path, split: AreaSplit) -> None:
     path = tmp_path / "m.safetensors"
     given: dict[str, Any] = {"effort": "quick", "epochs": 2, "linear_iterations": 4, "device": "cpu"}

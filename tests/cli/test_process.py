@@ -213,6 +213,7 @@ def test_a_process_alone_speaks() -> None:
     process.check_command("predict")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("second")
 def test_the_second_of_two_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert process.is_one_of_several() and not process.is_first()

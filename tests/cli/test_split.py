@@ -78,6 +78,7 @@ def test_every_step_takes_the_files(run: Any, tmp_path: Path) -> None:
     assert polars.read_csv(parts / "predictions.csv").columns == ["user", "item", "prediction", "area"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "table, options, areas",
     [

@@ -49,6 +49,7 @@ def test_it_is_the_study_of_the_library(run: Any, folder: Path) -> None:
     assert summary["study"] == "train-als.study"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("validation", [[], ["--validation-share", 0.2], ["--validation", "known.csv"]])
 def test_the_command_fits_the_best(run: Any, folder: Path, here: Path, validation: list[Any]) -> None:
     for name, part in (("my ratings.csv", "train.csv"), ("known.csv", "known.csv")):
@@ -69,6 +70,7 @@ def test_the_command_fits_the_best(run: Any, folder: Path, here: Path, validatio
     assert {name: settings[name] for name in summary["settings"]} == summary["settings"] | {"hidden_sizes": (8,)}
 
 
+@pytest.mark.slow
 def test_the_command_holds_out_the_same_entries(run: Any, here: Path) -> None:
     write_entries(here / "r.csv", generate(60, 40, density=0.3, seed=0).matrix)
     small = ["--set", "epochs=1", "--set", "hidden_sizes=8,", "--set", "views=2", "--set", "landmarks=4"]

@@ -59,6 +59,7 @@ def are_same(ours: ObservedMatrix, theirs: ObservedMatrix) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet", ".npz", ".store"])
 def test_a_store_holds_what_its_file_holds(tmp_path: Path, ending: str) -> None:
     file = tmp_path / f"r{ending}"

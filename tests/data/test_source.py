@@ -93,6 +93,7 @@ def test_damaged_utf_8_and_binary_files_are_not_taken_for_windows_1252(tmp_path:
 POLISH = "user,film,stars\nann,Łódź,5\nbob,Big,3\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["cp1250", "UTF-16-LE", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("compress", [bytes, gzip.compress], ids=["plain", "gzip"])
 def test_an_encoding_that_is_given_is_used(tmp_path: Path, encoding: str, compress: Callable[[bytes], bytes]) -> None:

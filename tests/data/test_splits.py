@@ -53,6 +53,7 @@ shares = st.tuples(st.integers(1, 20), st.integers(0, 20), st.integers(0, 20)).m
 )
 
 
+@pytest.mark.slow
 @given(matrices(), shares, st.integers(0, 10))
 def test_entries_are_split_exactly_and_completely(matrix: ObservedMatrix, sizes: dict[str, float], seed: int) -> None:
     split = split_entries(matrix, **sizes, seed=seed)
@@ -63,6 +64,7 @@ def test_entries_are_split_exactly_and_completely(matrix: ObservedMatrix, sizes:
         assert (part.rows, part.columns, part.scale) == (matrix.rows, matrix.columns, matrix.scale)
 
 
+@pytest.mark.slow
 @given(matrices(), shares, st.floats(0, 0.6), st.floats(0, 0.6), st.integers(0, 10))
 def test_areas_are_disjoint_and_complete_and_iv_never_leaks(
     matrix: ObservedMatrix, sizes: dict[str, float], new_rows: float, new_columns: float, seed: int

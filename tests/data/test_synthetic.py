@@ -155,6 +155,7 @@ class TestTruth:
         assert counts.min() > 0
         assert counts[counts.size // 2 :].sum() > 0.55 * counts.sum()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("levels", LEVELS)
     def test_answers_agree_with_simulation(self, levels: tuple[float, ...]) -> None:
         truth = generate(30, 20, levels=levels, seed=5).truth

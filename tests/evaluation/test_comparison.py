@@ -37,6 +37,7 @@ from deepmf.report.comparison_page import render_comparison
 from deepmf.testing import additive
 
 
+@pytest.mark.slow
 def test_settings_that_were_not_given_are_chosen_for_the_split(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: list[dict[str, Any]] = []
     fit = Model.fit
@@ -112,6 +113,7 @@ def watched() -> Iterator[type[Watched]]:
     yield Watched
 
 
+@pytest.mark.slow
 def test_the_errors_are_those_of_the_folds(watched: type[Watched]) -> None:
     found = compare([watched, "means"], MATRIX, folds=3, seed=4)
     splits = split_folds(MATRIX, 3, seed=4)
@@ -274,6 +276,7 @@ def test_joined_areas_keep_times_and_weights() -> None:
     assert frames[0].sort("row", "column").equals(pl.concat(frames[1:]).sort("row", "column"))
 
 
+@pytest.mark.slow
 def test_interactions_are_compared_by_ranking_alone() -> None:
     rows, columns, _ = generate(40, 30, density=0.1, seed=0).matrix.entries()
     clicks = ObservedMatrix.from_interactions(rows, columns)

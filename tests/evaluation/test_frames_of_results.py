@@ -55,6 +55,7 @@ def test_models_worse_than_the_means_are_marked() -> None:
     assert found.to_frame()["model"].to_list() == ["means", "worst"]
 
 
+@pytest.mark.slow
 def test_fit_takes_frames_whose_columns_are_clear() -> None:
     rows, columns, values = SPLIT.train.entries()
     frame = polars.DataFrame({"user": rows.tolist(), "item": columns.tolist(), "rating": values})

@@ -57,6 +57,7 @@ def test_what_the_records_do_not_hold_is_not_drawn(records: list[Record], tmp_pa
     assert draw("small", [], tmp_path / "nothing") == []
 
 
+@pytest.mark.slow
 def test_new_shares_are_in_order_and_need_three() -> None:
     def records(shares: Sequence[float]) -> list[Record]:
         return [

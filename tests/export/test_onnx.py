@@ -146,6 +146,7 @@ def test_what_has_no_parts() -> None:
         make_modules(DMF())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dmf", "dmf-o, linear"])
 def test_what_is_exported_reads_entries_alone(name: str) -> None:
     matrix = generate(24, 18, density=0.5, seed=0).matrix

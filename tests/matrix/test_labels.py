@@ -22,6 +22,7 @@ some_labels = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(some_labels)
 def test_gathering_loses_nothing(items: list[object]) -> None:
     labels, positions = Labels.gather(items, axis="row")

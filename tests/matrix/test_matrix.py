@@ -332,6 +332,7 @@ def test_huge_values_are_described() -> None:
     assert huge.describe().standard_deviation == np.inf
 
 
+@pytest.mark.slow
 def test_levels() -> None:
     matrix = ObservedMatrix.from_array([[1, 2, np.nan], [2, 5, np.nan]])
     shown = matrix._repr_html_()

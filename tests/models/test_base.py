@@ -289,6 +289,7 @@ def test_a_large_model_is_a_folder_by_itself(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+@pytest.mark.slow
 def test_opening_a_folder_reads_positions_but_no_values(tmp_path: Path) -> None:
     path = tmp_path / "means.model"
     Means().fit(additive()).save(path)

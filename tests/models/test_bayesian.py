@@ -30,7 +30,7 @@ from deepmf.training.settings import EFFORTS
 
 class TestBayesianMF(ModelContract):
     model: ClassVar[type[Model]] = BayesianMF
-    settings: ClassVar[dict[str, Any]] = {"epochs": 40, "latent_size": 3, "device": "cpu"}
+    settings: ClassVar[dict[str, Any]] = {"epochs": 20, "latent_size": 3, "device": "cpu"}
     permutation_error: ClassVar[float] = 0.1
 
 
@@ -278,6 +278,7 @@ def test_a_warm_start_continues_from_known_factors(ratings: Any, model: Bayesian
     assert warm.history_.records[0].loss < validated.history_.records[0].loss + 0.05
 
 
+@pytest.mark.slow
 def test_noise_is_no_better_than_the_means(tmp_path: Path) -> None:
     noise = np.random.default_rng(11).integers(1, 6, (60, 50)).astype(float)
     split = split_entries(ObservedMatrix.from_array(noise), train=0.9, validation=0.1, test=0.0, seed=0)
@@ -374,6 +375,7 @@ def test_the_latents_of_many_samples_are_narrow_and_are_stored(ratings: Any, tmp
         np.testing.assert_allclose(each.fold_in(columns, values).predict(model.column_labels_), expected, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_gpu", [False, True])
 @pytest.mark.parametrize("n_entries", [1_000, 80_000, 700_000])
 def test_more_effort_runs_a_longer_chain(n_entries: int, on_gpu: bool) -> None:
@@ -385,6 +387,7 @@ def test_more_effort_runs_a_longer_chain(n_entries: int, on_gpu: bool) -> None:
     assert all(each["samples"] <= each["epochs"] - each["burn_in"] for each in chosen)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_entries", "epochs", "start"), [(80_000, 400, 2.0), (700_000, 120, 2.0), (700_000, 300, 10.0)]
 )

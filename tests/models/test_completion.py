@@ -68,6 +68,7 @@ def test_refusals(tmp_path: Path) -> None:
         model.complete_to(tmp_path / "nowhere" / "completed.parquet")
 
 
+@pytest.mark.slow
 def test_what_is_too_large_is_refused_with_its_size_before_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = scipy.sparse.csr_array(([1.0, 5.0], ([0, 30_000], [0, 20_000])), shape=(40_000, 30_000))
     model = Means().fit(ObservedMatrix.from_sparse(entries))

@@ -143,6 +143,7 @@ def test_features_without_entries_and_entries_without_features(name: str) -> Non
     assert model.recommend("row 45", n=3).labels.size == 3
 
 
+@pytest.mark.slow
 @every_taker
 def test_a_row_of_an_extension_is_the_row_that_is_folded_in(name: str) -> None:
     model, wanted = fitted(name), COLUMNS[:N_COLUMNS]
@@ -272,6 +273,7 @@ def test_a_forgotten_row_is_one_that_never_had_features(name: str) -> None:
     np.testing.assert_allclose(gone.predict(["row 3"] * len(columns), columns), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @every_taker
 def test_save_and_load_agree_to_the_bit(name: str, tmp_path: Path) -> None:
     model, path = fitted(name), tmp_path / "model.safetensors"

@@ -48,6 +48,7 @@ class TestDMF(ModelContract):
     recovery_error = 0.5
     permutation_error = 0.12
 
+    @pytest.mark.slow
     def test_a_checkerboard(self) -> None:
         board = checkerboard(24, 20, observed=0.6, seed=0)
         model = DMF(**QUICK | {"dropout": 0.0}).fit(board.matrix)
@@ -102,6 +103,7 @@ class TestDMF(ModelContract):
         ]
         assert sizes[1] < 0.5 * sizes[0]
 
+    @pytest.mark.slow
     def test_best_epoch_is_kept(self) -> None:
         split = split_entries(additive(), train=0.6, validation=0.4, test=0, seed=0)
         model = DMF(**QUICK | {"validate_every": 1, "epochs": 40}).fit(split.train, split.validation)

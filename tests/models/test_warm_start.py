@@ -234,6 +234,7 @@ def test_a_killed_warm_fit_continues_from_its_own_start_alone(tmp_path: Path) ->
     np.testing.assert_array_equal(again.complete(), straight.complete())
 
 
+@pytest.mark.slow
 def test_given_epochs_have_a_schedule_of_their_own() -> None:
     chosen = OrdinalDMF(epochs=60, device="cpu").settings_for(OLD)
     given: dict[str, Any] = {"hidden_sizes": (8,), "linear_size": 0, "device": "cpu"}

@@ -100,6 +100,7 @@ def test_training_is_the_formula_with_the_batchs_own_statistics(sizes: tuple[int
         np.testing.assert_allclose(after[f"norms.0.{name}"], moved, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(5,), (8, 5), (9, 4, 7, 3)], ids=str)
 def test_groups_are_branches_of_their_own(sizes: tuple[int, ...]) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -73,6 +73,7 @@ def check_same(model: Model, folder: Path, **options: Any) -> None:
         np.testing.assert_allclose(*numbers, rtol=2e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:1 row")
 @pytest.mark.parametrize("presence", ["full", "nearest"])
 @pytest.mark.parametrize("rank_by", RANK_BY)

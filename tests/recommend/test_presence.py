@@ -169,6 +169,7 @@ def test_too_few_entries_to_choose_on_mean_popularity(share: float) -> None:
     assert (found.model.ndcg, found.model.novelty) == (found.popularity.ndcg, found.popularity.novelty)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["full", "nearest"])
 def test_a_file_keeps_every_bit_and_lies_are_refused(kind: str, tmp_path: Path) -> None:
     matrix = choosy()

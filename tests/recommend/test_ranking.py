@@ -83,6 +83,7 @@ def test_few_entries_count_for_known_and_for_new_rows() -> None:
     assert set(more.recommend("ann", min_entries=2, include_observed=True).labels) == {"a", "c"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cells", [7, 1 << 20])
 @pytest.mark.parametrize("extended", [False, True])
 def test_rankings_are_those_of_all_scores_however_they_are_cut(
@@ -109,6 +110,7 @@ def test_rankings_are_those_of_all_scores_however_they_are_cut(
     assert many.labels[3].tolist() == model.recommend(model.row_labels_[3], 4).labels.tolist()
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 4), min_size=24, max_size=24), st.integers(1, 8), st.integers(1, 9))
 def test_blocks_agree_with_a_full_stable_sort(numbers: list[int], n: int, width: int) -> None:
     keys = np.array(numbers, dtype=np.float32).reshape(2, 12)
@@ -333,6 +335,7 @@ def test_all_rows_in_bounded_memory(tmp_path: Path) -> None:
     assert peak < 6000 * 3000 * 8 / 2  # half of all predictions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank_by", ["value", "relevance"])
 def test_threads_rank_as_one_does(monkeypatch: pytest.MonkeyPatch, rank_by: RankBy) -> None:
     monkeypatch.setattr(ranking, "CELLS_AT_A_TIME", 60)  # five batches

@@ -51,6 +51,7 @@ def test_keys_are_the_products_of_both_probabilities(model: Means) -> None:
     np.testing.assert_allclose(np.sort(np.exp(keys[0]))[::-1], products, rtol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_floor", [False, True])
 def test_the_best_keys_are_those_of_whole_rows(has_floor: bool) -> None:
     wide = ALS(latent_size=4, epochs=2, seed=0).fit(generate(60, 500, density=0.1, seed=0).matrix)
@@ -85,6 +86,7 @@ def make_long_tail(seed: int) -> ObservedMatrix:
     return ObservedMatrix.from_entries(cells // 400, cells % 400, generator.integers(1, 6, cells.size))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [make_long_tail, lambda seed: generate(12, 400, density=0.1, named=False, seed=seed).matrix],

@@ -44,6 +44,7 @@ def test_nothing_gets_through(template: str) -> None:
     assert "&lt;script&gt;alert(" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("template", EVERY)
 def test_what_is_missing_is_an_error(template: str) -> None:
     for name in EVERY[template]:

@@ -80,6 +80,7 @@ def titles(page: Outline) -> list[str]:
 ALWAYS = ["The data", "Error by area", "Cold start", "Settings and environment"]
 
 
+@pytest.mark.slow
 def test_sections_of_a_model_with_levels(entries: ObservedMatrix, page: Outline) -> None:
     assert titles(page) == [
         "The data",
@@ -106,6 +107,7 @@ def test_sections_of_a_model_with_distributions(entries: ObservedMatrix, probabl
     assert "This model is the baseline itself" in page.text("main")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_section_says_how_to_read_it(
     entries: ObservedMatrix, found: Findings, probable: Model, section: Any
@@ -118,6 +120,7 @@ def test_every_section_says_how_to_read_it(
     assert len(made.how) < 250
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_the_findings(found: Findings, page: Outline) -> None:
     assert found.baseline is not None
     for part in (*found.measured.areas, *found.baseline.areas):
@@ -127,6 +130,7 @@ def test_the_numbers_are_those_of_the_findings(found: Findings, page: Outline) -
     assert f"{found.measured.overall.mae:.3f} on average" in page.text("header")
 
 
+@pytest.mark.slow
 def test_the_page_needs_nothing_but_itself(page: Outline) -> None:
     names = {tag for tag, _ in page.tags}
     assert not names & {"script", "img", "iframe", "object", "embed", "video", "form", "base"}
@@ -141,6 +145,7 @@ def test_the_page_needs_nothing_but_itself(page: Outline) -> None:
     assert policy == ["default-src 'none'; style-src 'unsafe-inline'; img-src data:"]
 
 
+@pytest.mark.slow
 def test_pictures_and_tables_are_told_to_those_who_do_not_see_them(page: Outline) -> None:
     pictures = [attributes for tag, attributes in page.tags if tag == "svg"]
     assert len(pictures) == 10

@@ -388,6 +388,7 @@ def make_moods(n_rows: int = 80) -> ObservedMatrix:
     return ObservedMatrix.from_entries(rows, columns, values, SCALE, times=times)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_validation", [True, False])
 def test_recent_entries_of_a_row_say_how_it_goes_on(with_validation: bool) -> None:
     parts = split_last(make_moods(), n=2, validation=2)
@@ -503,6 +504,7 @@ def test_recent_popularity_blends_with_scores_only_if_it_ranks_last_entries_bett
     assert not np.allclose(keys[1], keys[2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank_by", ["value", "relevance"])
 def test_each_row_of_a_block_can_have_a_time_of_its_own(rank_by: Any) -> None:
     matrix = make_drifting()

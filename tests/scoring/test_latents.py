@@ -40,6 +40,7 @@ def test_products_with_a_range_are_those_of_the_whole_table() -> None:
     assert changed._whole is None  # nothing of the size of the table was copied
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("n_pairs", [0, 1, 200_000])  # three pieces
 def test_products_of_pairs(monkeypatch: pytest.MonkeyPatch, n_pairs: int, n_threads: int) -> None:

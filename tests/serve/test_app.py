@@ -39,6 +39,7 @@ def test_an_unknown_path_or_method_is_refused(client: TestClient) -> None:
     assert client.get("/swagger/../core.py").status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["get", "post", "put", "patch"])
 def test_examples_of_the_api_page_can_be_tried(start_client: StartClient, featured: Model, method: str) -> None:
     client = start_client(featured)
@@ -68,6 +69,7 @@ def test_a_missing_content_type_is_named(start_client: StartClient, als: ALS) ->
         assert word in answer.json()["error"]["message"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_text", [True, False])
 @pytest.mark.parametrize("n_others", [0, 3])
 def test_examples_do_not_show_the_ids_of_visitors(start_client: StartClient, is_text: bool, n_others: int) -> None:

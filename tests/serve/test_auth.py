@@ -82,6 +82,7 @@ def test_without_keys_only_this_machine_is_answered(start_client: StartClient) -
         assert client.get("/healthz", headers={"Host": host}).status_code == 403
 
 
+@pytest.mark.slow
 def test_every_answer_has_the_headers(client: TestClient) -> None:
     for path in ("/healthz", "/v1/nothing", "/docs", "/openapi.json", "/v1/model"):
         answer = client.get(path)

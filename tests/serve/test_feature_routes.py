@@ -148,6 +148,7 @@ def test_features_of_trained_rows_are_replaced_and_forgotten(
     assert again["version"]["data"] == 2
 
 
+@pytest.mark.slow
 def test_a_restart_and_another_process_see_them(
     start_client: StartClient, featured: Model, ratings: ObservedMatrix, url: str
 ) -> None:
@@ -278,6 +279,7 @@ def test_the_model_lists_its_features(client: TestClient) -> None:
     assert [each["name"] for each in model["column_features"]] == ["genre", "year"]
 
 
+@pytest.mark.slow
 def test_the_next_model_reads_what_it_can(
     start_client: StartClient, featured: Model, als: ALS, ratings: ObservedMatrix, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -107,6 +107,7 @@ def test_a_service_without_kinds_says_so(start_client: StartClient, films: list[
     assert "no kinds" in answer.json()["error"]["message"]
 
 
+@pytest.mark.slow
 def test_kinds_are_read_and_checked(tmp_path: Path, als: ALS) -> None:
     file = tmp_path / "kinds.toml"
     with pytest.raises(FileAbsent, match="kinds.toml"):

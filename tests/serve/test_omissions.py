@@ -33,6 +33,7 @@ def put_state(client: TestClient, column: str, **state: Any) -> None:
     assert answer.status_code == 200, answer.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "is_shown"),
     [
@@ -174,6 +175,7 @@ def test_dismissals_are_forgotten_with_the_row(
     assert b"very private" not in (tmp_path / "own.sqlite").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_restart_another_process_and_another_model_keep_them(
     start_client: StartClient, ratings: ObservedMatrix, als: ALS, row: str, url: str
 ) -> None:

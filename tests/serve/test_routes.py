@@ -167,6 +167,7 @@ def holds(folder: Path, text: str) -> list[str]:
     return [path.name for path in folder.iterdir() if text.encode() in path.read_bytes()]
 
 
+@pytest.mark.slow
 def test_nothing_of_a_row_stays_in_any_file_of_the_database(
     start_client: StartClient, tmp_path: Path, ratings: ObservedMatrix
 ) -> None:

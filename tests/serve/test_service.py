@@ -167,6 +167,7 @@ def test_a_database_of_another_model_is_refused(start_client: StartClient, ratin
         start_client(ALS(latent_size=2, seed=0).fit(doubled))
 
 
+@pytest.mark.slow
 def test_two_model_files_on_one_database_are_not_read_again_and_again(
     start_client: StartClient, tmp_path: Path, als: ALS, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -163,6 +163,7 @@ def test_a_history_counts_by_age_in_a_model_with_a_half_life(start_client: Start
     assert stored["expected"] == pytest.approx(found["expected"])
 
 
+@pytest.mark.slow
 def test_distributions_agree_with_the_expected_value(start_client: StartClient, dated: ObservedMatrix) -> None:
     settings: dict[str, Any] = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 3, "views": 2, "device": "cpu"}
     model = OrdinalDMF(seed=0, linear_iterations=4, times="auto", **settings).fit(dated)

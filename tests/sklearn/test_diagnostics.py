@@ -49,6 +49,7 @@ def test_an_unknown_column_is_named() -> None:
         imputed_values(pd.DataFrame(TABLE), pd.DataFrame(TABLE), "knd")
 
 
+@pytest.mark.slow
 def test_shares_and_densities_are_drawn() -> None:
     bars = plots.plot_imputed(["a", "b", "b", "b"], ["a", "a"])
     assert [bar.get_height() for bar in bars.patches] == [0.25, 0.75, 1.0, 0.0]

@@ -88,6 +88,7 @@ def draw_from_factors(**parameters: Any) -> DMFImputer:
     return DMFImputer("bayesian", latent_size=1, epochs=30, random_state=0, **parameters)
 
 
+@pytest.mark.slow
 def test_draws_of_factors_are_joint_and_have_the_noise_of_each_column() -> None:
     random = np.random.default_rng(0)
     one = random.normal(size=(120, 1))
@@ -260,6 +261,7 @@ def test_drawn_parameters_have_the_posterior_of_complete_rows() -> None:
     np.testing.assert_allclose(covariances.mean(axis=0), np.cov(rows.T) * 79 / 75, rtol=0.05, atol=0.03)
 
 
+@pytest.mark.slow
 def test_shares_of_gaussians_are_drawn_by_their_rows() -> None:
     rows, random = np.random.default_rng(0).normal(size=(10, 2)), np.random.default_rng(1)
     shares = [draw_gaussians(rows, np.arange(10) // 8, 2, 1.0, random).shares for _ in range(500)]

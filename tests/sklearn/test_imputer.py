@@ -169,6 +169,7 @@ def test_as_good_as_its_neighbours_on_a_table_of_low_rank() -> None:
     assert errors["als"] < errors["IterativeImputer"], errors
 
 
+@pytest.mark.slow
 def test_absent_is_missing_and_a_stored_zero_is_an_entry(table: Array) -> None:
     with_zeros = np.where(np.arange(40)[:, None] % 7 == 0, table * 0, table)
     rows, columns = np.nonzero(~np.isnan(with_zeros))
@@ -207,6 +208,7 @@ def test_single_precision_stays(table: Array) -> None:
     np.testing.assert_array_equal(completed[~np.isnan(table)], single[~np.isnan(table)])
 
 
+@pytest.mark.slow
 def test_a_column_without_entries(table: Array) -> None:
     table = pd.DataFrame(table, columns=list("abcdef"))
     table["c"] = np.nan
@@ -262,6 +264,7 @@ def test_levels_where_values_repeat(table: Array) -> None:
     assert set(empty[0, 3:]) <= {0.5, 1, 4}
 
 
+@pytest.mark.slow
 def test_a_shared_scale() -> None:
     stars = generate(60, 12, density=0.6, named=False, seed=0).matrix.to_array()
     imputer = small(model="dmf-d", scale="shared", answers="levels").fit(stars)
@@ -285,6 +288,7 @@ def test_a_shared_scale() -> None:
         small(model="dmf-d").fit(stars)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in registry.MODELS if "II" in model_class(name).predicts])
 def test_every_model_that_extends_to_rows(name: str) -> None:
     stars = generate(40, 8, density=0.6, named=False, seed=0).matrix.to_array()
@@ -322,6 +326,7 @@ def test_progress_is_shown_on_request_alone(table: Array, capsys: pytest.Capture
     assert "fitting ALS: epoch 2 of 2" in err
 
 
+@pytest.mark.slow
 def test_random_state(table: Array) -> None:
     once = small(random_state=3).fit_transform(table)
     np.testing.assert_array_equal(small(random_state=3).fit_transform(table), once)
@@ -361,6 +366,7 @@ def quick_auto(**parameters: Any) -> DMFImputer:
     )
 
 
+@pytest.mark.slow
 def test_the_model_is_chosen_by_hidden_cells() -> None:
     assert DMFImputer().model == "auto"
     table = holes(low_rank(120, 8, noise=0.1), 0.2)
@@ -465,6 +471,7 @@ def test_text_and_categories_in_a_blend() -> None:
     assert (completed["colour"] == truth["colour"])[missing[:, 3]].mean() > 0.75
 
 
+@pytest.mark.slow
 def test_settings_go_to_the_models_that_have_them(table: Array) -> None:
     assert quick_auto(latent_size=3).fit(table).model_.settings.to_dict()["latent_size"] == 3
     with pytest.raises(BadSetting, match="'penalty'"):
@@ -473,6 +480,7 @@ def test_settings_go_to_the_models_that_have_them(table: Array) -> None:
         DMFImputer(epochs=0).fit(table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mark", [-999, -999.0])
 def test_a_number_stands_for_what_is_missing(table: Array, mark: float) -> None:
     expected = DMFImputer("als", random_state=0).fit_transform(table)
@@ -517,6 +525,7 @@ def mixed_frame(n_rows: int = 120, seed: int = 0) -> pd.DataFrame:
     )
 
 
+@pytest.mark.slow
 def test_text_and_categories_are_filled_and_given_back_as_they_were() -> None:
     truth = mixed_frame()
     missing = np.random.default_rng(1).random(truth.shape) < 0.15
@@ -772,6 +781,7 @@ def test_weights_that_are_none_are_refused(weights: Any, table: Array) -> None:
         DMFImputer("means").fit(table, sample_weight=weights)
 
 
+@pytest.mark.slow
 def test_draws_count_weights(table: Array) -> None:
     heavy = np.where(np.nan_to_num(table[:, 0]) > np.nanmedian(table[:, 0]), 20.0, 1.0)
     empty = np.full((200, 6), np.nan)

@@ -104,6 +104,7 @@ def test_every_kind_of_table_scores_the_same() -> None:
         )
 
 
+@pytest.mark.slow
 def test_sparse_tables() -> None:
     from deepmf.sklearn.imputer import DMFImputer
 

@@ -336,6 +336,7 @@ def test_rows_without_any_entry_are_completed_by_their_features(model: str) -> N
     assert rmse_error(described.ravel(), TRUTH.ravel()) < 0.5 * rmse_error(plain.ravel(), TRUTH.ravel())
 
 
+@pytest.mark.slow
 def test_a_row_is_completed_alone_as_among_others() -> None:
     table = mixed()
     fitted = imputer().fit(table)
@@ -350,6 +351,7 @@ def _numbers() -> npt.NDArray[np.float64]:
     return np.column_stack([GROUPS + 0.5, GAPS])
 
 
+@pytest.mark.slow
 def test_arrays_sparse_tables_objects_and_polars() -> None:
     table = _numbers()
     fitted = imputer(feature_columns=[0]).fit(table)
@@ -371,6 +373,7 @@ def test_arrays_sparse_tables_objects_and_polars() -> None:
     assert list(imputer(feature_columns=["f"]).fit_transform(plain).columns) == list("fabcd")
 
 
+@pytest.mark.slow
 def test_text_beside_features_indicators_and_intervals() -> None:
     table = mixed()
     table["light"] = np.where(np.arange(N) % 5 == 0, None, np.where(GROUPS > 0, "sun", "shade"))

@@ -286,6 +286,7 @@ def counts_with_entries(array: Array) -> tuple[int, int]:
     return int(observed.any(axis=1).sum()), int(observed.any(axis=0).sum())
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(array=matrices, data=st.data())
 def test_targets_and_vectors_are_those_of_the_matrix(array: Array, data: st.DataObject) -> None:
@@ -520,6 +521,7 @@ def tables(block: VectorBlock, width: int) -> tuple[Tensor, Tensor]:
     return inputs, targets
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(array=matrices, data=st.data())
 def test_a_block_is_some_vectors_of_the_matrix(array: Array, data: st.DataObject) -> None:

@@ -50,6 +50,7 @@ def test_curves_are_of_what_was_noted(history: History) -> None:
     assert list_curves(History()) == {}
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_the_curves(history: History) -> None:
     shown = history._repr_html_()
     assert shown.count("<svg") == 2

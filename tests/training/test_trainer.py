@@ -165,6 +165,7 @@ def is_usable(trainer: Watched) -> bool:
     return bool(cosines.isfinite().all())
 
 
+@pytest.mark.slow
 def test_learns_a_checkerboard() -> None:
     settings = replace(SETTINGS, epochs=40, dropout=0.0)
     trainer = Watched(settings, BOARD)
@@ -417,6 +418,7 @@ MATRICES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train, validation", MATRICES.values(), ids=MATRICES.keys())
 @pytest.mark.parametrize("validate_every", [1, 4])
 def test_two_and_three_epochs_are_five_to_the_bit(
@@ -471,6 +473,7 @@ def test_a_state_of_the_last_epoch_needs_no_more_training() -> None:
     assert same(trainer.get_learned(), whole_trainer.get_learned())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train", [SPLIT.train, SPARSE_SPLIT.train], ids=["dense", "sparse"])
 def test_the_seed_decides_everything(train: ObservedMatrix) -> None:
     def result(seed: int) -> tuple[Weights, dict[str, Any]]:
@@ -631,6 +634,7 @@ def test_an_interrupt_leaves_the_average_too() -> None:
     assert same(trainer.get_learned(), select_prefix(second.tensors, "learned"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("train, validation", MATRICES.values(), ids=MATRICES.keys())
 def test_two_and_three_averaged_epochs_are_five_to_the_bit(
     train: ObservedMatrix, validation: ObservedMatrix | None
@@ -725,6 +729,7 @@ def test_steps_of_adam_are_torchs_own_to_the_bit() -> None:
     assert torch.equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_steps_of_sgd_are_torchs_own() -> None:
     ours, theirs = (torch.linspace(-1, 1, 7, requires_grad=True) for _ in range(2))
     optimiser, reference = SGD([ours], 0.01, momentum=0.9), torch.optim.SGD([theirs], lr=0.01, momentum=0.9)

@@ -286,6 +286,7 @@ def test_copies_are_predicted_as_the_originals(with_linear: OrdinalDMF) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_loaded_extends_folds_in_and_forgets_to_the_bit(with_linear: OrdinalDMF, tmp_path: Path) -> None:
     with_linear.save(tmp_path / "model")
     columns, some = with_linear.column_labels_, with_linear.column_labels_[:6]
@@ -443,6 +444,7 @@ def test_on_real_values_of_low_rank_it_is_as_good_as_als_with_a_penalty_that_was
     np.testing.assert_array_equal(load(tmp_path / "model").complete(), model.complete())
 
 
+@pytest.mark.slow
 def test_without_a_linear_part() -> None:
     model = OrdinalDMF(**WITH_LINEAR | {"linear_size": 0}).fit(LARGER)
     encoder = encoder_of(model)
@@ -485,6 +487,7 @@ def test_files_that_lie(alone: OrdinalDMF, lie: dict[str, Any], message: str, tm
         load(tmp_path / "model")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("factor", [1e-15, 1e9])
 def test_the_slope_of_a_narrow_or_wide_scale_can_be_stored(factor: float, tmp_path: Path) -> None:
     values = generate(50, 40, density=0.5, levels=None, noise=0.3, seed=0).matrix.to_array()

@@ -87,6 +87,7 @@ def test_the_error_is_never_above_that_of_the_network_alone(seed: int) -> None:
     assert together == pytest.approx(rmse_error(expected, values), rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1.0, 100.0])
 def test_the_least_that_it_must_gain_is_a_share_of_the_error(unit: float) -> None:
     """Between a linear part that helps and one that is noise lies one that is just worth having."""
@@ -229,6 +230,7 @@ def fit_both(
     return fit_linear_models(seen, held_out, seen.train, **settings), seen, held_out
 
 
+@pytest.mark.slow
 def test_samples_of_the_posterior_and_als_are_both_fitted_to_a_small_matrix() -> None:
     (sampled, als), _, held_out = fit_both()
     assert isinstance(sampled.model, SampledModel) and isinstance(als.model, RidgeModel)
@@ -256,6 +258,7 @@ def test_the_factors_of_many_samples_are_projected() -> None:
     np.testing.assert_allclose(latents.predict(*every), wide.predict(*every), atol=1e-4)  # 50 columns need no more
 
 
+@pytest.mark.slow
 def test_latents_of_samples_predict_as_the_chain_did() -> None:
     (sampled, _), seen, held_out = fit_both()
     latents = sampled.model.solve(sampled.columns, seen)

@@ -106,6 +106,7 @@ def real() -> HeldOut:
     return HeldOut.of(real_values())
 
 
+@pytest.mark.slow
 def test_a_distribution_has_a_probability_for_every_level(stars: HeldOut) -> None:
     found = stars.model.predict_distribution(*stars.pairs)
     assert found.shape == (stars.values.size, 5) and found.dtype == np.float64
@@ -116,6 +117,7 @@ def test_a_distribution_has_a_probability_for_every_level(stars: HeldOut) -> Non
     np.testing.assert_allclose(found @ stars.model.support_, stars.model.predict(*stars.pairs), atol=2e-6)
 
 
+@pytest.mark.slow
 def test_distributions_are_the_formula_of_the_latents(stars: HeldOut) -> None:
     model = stars.model
     pairs = find_pairs(model.entries_, *stars.pairs, "error")
@@ -141,6 +143,7 @@ def test_distributions_can_be_taken_at_their_word(stars: HeldOut) -> None:
     assert rmse_error(stars.model.predict(*stars.pairs), stars.values) < 0.85 * stars.compute_rmse_means
 
 
+@pytest.mark.slow
 def test_levels_by_metric_are_read_off_the_distribution(stars: HeldOut) -> None:
     model, levels = stars.model, np.arange(1.0, 6.0)
     table = model.predict_distribution(*stars.pairs)
@@ -154,12 +157,14 @@ def test_levels_by_metric_are_read_off_the_distribution(stars: HeldOut) -> None:
     assert len({tuple(chosen) for chosen in by_metric.values()}) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", ["rms", "", None, "RMSE"])
 def test_bad_metrics(stars: HeldOut, bad: Any) -> None:
     with pytest.raises(BadSetting, match="metric"):
         stars.model.predict_levels(*stars.pairs, metric=bad)
 
 
+@pytest.mark.slow
 def test_intervals_of_levels(stars: HeldOut) -> None:
     model = stars.model
     table, widths = model.predict_distribution(*stars.pairs), []
@@ -175,6 +180,7 @@ def test_intervals_of_levels(stars: HeldOut) -> None:
     np.testing.assert_array_equal(default.lower, model.predict_interval(*stars.pairs, coverage=0.9).lower)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("coverage", [0.5, 0.8, 0.9])
 def test_intervals_hold_about_the_share_they_should(stars: HeldOut, real: HeldOut, coverage: float) -> None:
     for held_out in (stars, real):
@@ -182,12 +188,14 @@ def test_intervals_hold_about_the_share_they_should(stars: HeldOut, real: HeldOu
         assert interval_coverage_score(*ends, held_out.values) == pytest.approx(coverage, abs=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [0, 1, -0.5, 1.5, float("nan")])
 def test_bad_coverages(stars: HeldOut, bad: float) -> None:
     with pytest.raises(BadSetting, match="coverage"):
         stars.model.predict_interval(*stars.pairs, coverage=bad)
 
 
+@pytest.mark.slow
 def test_no_pairs_and_unknown_ones(stars: HeldOut, real: HeldOut) -> None:
     for held_out, n_answers in ((stars, 5), (real, 12)):
         model = held_out.model
@@ -212,6 +220,7 @@ def test_asking_for_distributions_before_fitting() -> None:
             ask()
 
 
+@pytest.mark.slow
 def test_what_is_saved_answers_to_the_bit(stars: HeldOut, real: HeldOut, tmp_path: Path) -> None:
     for held_out in (stars, real):
         held_out.model.save(tmp_path / "model.safetensors")
@@ -223,6 +232,7 @@ def test_what_is_saved_answers_to_the_bit(stars: HeldOut, real: HeldOut, tmp_pat
             np.testing.assert_array_equal(found, kept)
 
 
+@pytest.mark.slow
 def test_rankings_and_blocks_agree_with_pairs(stars: HeldOut, real: HeldOut) -> None:
     for held_out in (stars, real):
         model, columns = held_out.model, held_out.model.column_labels_
@@ -244,6 +254,7 @@ def encoder_of(model: OrdinalDMF) -> OrdinalEncoder:
     return encoder
 
 
+@pytest.mark.slow
 def test_similar_rows_are_compared_by_directions_alone() -> None:
     board = np.where((np.arange(24)[:, None] + np.arange(20)) % 2, 1.0, 5.0)
     board[np.random.default_rng(0).random(board.shape) < 0.2] = np.nan
@@ -257,6 +268,7 @@ def test_similar_rows_are_compared_by_directions_alone() -> None:
     np.testing.assert_allclose(np.linalg.norm(directions, axis=1), 1, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_new_rows_have_distributions_too(stars: HeldOut) -> None:
     columns = stars.model.column_labels_
     new = ObservedMatrix.from_entries(["glad"] * 12 + ["sad"] * 12, [*columns[:12]] * 2, [5] * 12 + [1] * 12, STARS)
@@ -267,6 +279,7 @@ def test_new_rows_have_distributions_too(stars: HeldOut) -> None:
     assert np.all(STARS.holds(lower)) and np.all(lower <= upper)
 
 
+@pytest.mark.slow
 def test_a_scale_without_levels_is_predicted_and_has_none(real: HeldOut) -> None:
     model = real.model
     assert real.split.train.scale.levels is None
@@ -282,6 +295,7 @@ def test_a_scale_without_levels_is_predicted_and_has_none(real: HeldOut) -> None
     assert 0.5 / 12 < table.mean(0).min() < table.mean(0).max() < 2 / 12
 
 
+@pytest.mark.slow
 def test_intervals_of_real_values(real: HeldOut) -> None:
     scale = real.split.train.scale
     inner = real.model.predict_interval(*real.pairs, coverage=0.5)
@@ -332,6 +346,7 @@ def test_no_interval_leaves_the_scale() -> None:
     assert np.all(lower >= 0) and upper.max() == 1
 
 
+@pytest.mark.slow
 def test_a_constant_inside_an_interval() -> None:
     array = np.where(np.random.default_rng(0).random((12, 10)) < 0.7, 0.5, np.nan)
     model = OrdinalDMF(**QUICK).fit(ObservedMatrix.from_array(array, Scale(low=0, high=1)))
@@ -375,6 +390,7 @@ def test_half_stars_are_answers() -> None:
     assert np.all(model.predict_distribution(rows, columns)[:, 5:].sum(1) < 0.2)  # nobody gave 3 or more
 
 
+@pytest.mark.slow
 def test_one_view_is_a_look_at_everything() -> None:
     matrix = additive()
     model = OrdinalDMF(**QUICK | PLAIN | {"views": 1}).fit(matrix)
@@ -395,6 +411,7 @@ def test_views_are_those_of_the_seed_and_of_no_step() -> None:
     assert one.masking.mask_rate == 0.3  # as much as a step hides
 
 
+@pytest.mark.slow
 def test_a_pickle_holds_a_network_for_any_machine(stars: HeldOut) -> None:
     model = stars.model
     assert model.network_.rows.dropout.generator is None  # it belongs to training, and to the machine of that
@@ -427,6 +444,7 @@ def test_what_a_gpu_has_trained_lives_on_without_it(tmp_path: Path) -> None:
         np.testing.assert_allclose(np.abs(effects), np.abs(told.effects), atol=0.01)
 
 
+@pytest.mark.slow
 def test_a_file_without_some_of_its_latents_is_refused(stars: HeldOut, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     stars.model.save(path)
@@ -480,6 +498,7 @@ def test_the_best_epoch_is_kept_and_its_error_is_that_of_the_model() -> None:
     assert rates[0] == 5e-2 and rates[-1] is not None and rates[-1] < 1e-4  # along a cosine
 
 
+@pytest.mark.slow
 def test_without_refinement_validation_predicts_the_error() -> None:
     split = split_entries(additive(), train=0.6, validation=0.4, test=0, seed=0)
     model = OrdinalDMF(**QUICK | PLAIN | {"validate_every": 40, "epochs": 40, "views": 4}).fit(

@@ -137,6 +137,7 @@ def test_networks_are_fewer_before_they_are_narrower() -> None:
     assert [each["hidden_sizes"] for each in chosen] == [(512,), (559,), (559,), (167,)]
 
 
+@pytest.mark.slow
 def test_what_is_given_is_never_overridden() -> None:
     matrix = additive()
     given = TINY | {"latent_size": 5, "dropout": 0.0, "views": 3, "landmarks": 2, "block_rows": 7, "validate_every": 1}

@@ -51,6 +51,7 @@ Array = npt.NDArray[np.float64]
 QUICK: dict[str, Any] = {"hidden_size": 12, "gamma": 0.3, "epochs": 120, "learning_rate": 0.05, "device": "cpu"}
 
 
+@pytest.mark.slow
 class TestIAutoRec(CoreContract):
     model = IAutoRec
     settings: ClassVar[dict[str, Any]] = QUICK
@@ -204,6 +205,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in one.items())
 
 
+@pytest.mark.slow
 @every_model
 @pytest.mark.parametrize("changes", [{}, {"batch_size": 7}], ids=str)
 @pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])
@@ -320,6 +322,7 @@ def test_layers(sizes: tuple[int, ...], activation: str, output: str) -> None:
         np.testing.assert_allclose(network(sparse(table)), outputs[np.nonzero(table)], atol=1e-13)
 
 
+@pytest.mark.slow
 @every_depth
 def test_gradients_of_sparse_and_dense_vectors_agree(sizes: tuple[int, ...]) -> None:
     network, table = new(sizes, activation="selu", output="selu"), vectors()
@@ -730,6 +733,7 @@ def test_the_trainer_counts_the_loss_of_the_first_pass() -> None:
     assert trainer.run_epoch(0).loss == pytest.approx(before, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_an_epoch_steps_with_the_momentum_of_the_settings() -> None:
     settings = {"refeeds": 0, "batch_size": None, "momentum": 0.7, "decay_every": ()}
     ours, theirs = deep_trainer_of(**settings), deep_trainer_of(**settings).network

@@ -364,6 +364,7 @@ def centred_scores(solver: RankKSolver) -> FloatArray:
     return np.asarray(rows @ columns.T - solver.mean)
 
 
+@pytest.mark.slow
 class TestRankK(CoreContract):
     model = RankK
     settings: ClassVar[dict[str, Any]] = {"latent_size": 2, "epochs": 150}
@@ -489,6 +490,7 @@ def scores_of(solver: RDMCSolver) -> FloatArray:
     return np.asarray(rows @ columns.T)
 
 
+@pytest.mark.slow
 class TestRDMC(CoreContract):
     model = RDMC
     settings: ClassVar[dict[str, Any]] = {"latent_size": 4, "gamma": 0.2}

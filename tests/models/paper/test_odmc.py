@@ -62,6 +62,7 @@ def objective_of(solver: ODMCSolver, matrix: ObservedMatrix) -> float:
     return float(total)
 
 
+@pytest.mark.slow
 class TestODMC(CoreContract):
     model = ODMC
     settings: ClassVar[dict[str, Any]] = {
