@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import os
 import tracemalloc
 import zipfile
@@ -18,7 +17,7 @@ import scipy.sparse
 from tests.data.conftest import compress_zstd
 
 from deepmf.data import read_matrix
-from deepmf.data.read import ReadOptions, read_entry_file, read_npz
+from deepmf.data.read import ReadOptions, read_entry_file
 from deepmf.errors import (
     BadEntries,
     BadSetting,
@@ -344,18 +343,6 @@ def test_wrong_separator(tmp_path: Path) -> None:
         read_matrix(path, row="who")
 
 
-def test_truncated_parquet_and_npz(tmp_path: Path) -> None:
-    whole = tmp_path / "whole.parquet"
-    pl.DataFrame({"user": range(1000), "item": range(1000), "rating": range(1000)}).write_parquet(whole)
-    scipy.sparse.save_npz(tmp_path / "whole.npz", scipy.sparse.random_array((50, 50), density=0.2, rng=0))
-    for source in (whole, tmp_path / "whole.npz"):
-        content = source.read_bytes()
-        for cut in (10, len(content) // 2, len(content) - 3):
-            path = write(tmp_path, content[:cut], f"cut{source.suffix}")
-            with pytest.raises(UnreadableFile, match="whole"):
-                read_matrix(path)
-
-
 def test_a_panic_of_polars_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "r.parquet"
     pl.DataFrame({"user": [1, 2], "item": [1, 2], "rating": [1, 2]}).write_parquet(path)
@@ -368,32 +355,6 @@ def test_a_panic_of_polars_is_one_sentence(tmp_path: Path, monkeypatch: pytest.M
         read_matrix(path)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*Windows-1252")  # some broken bytes are letters there
-@pytest.mark.parametrize("name", ["r.csv", "r.csv.gz", "r.csv.zst", "r.parquet", "m.npz", "plain.npz"])
-def test_corrupt_bytes_never_crash(tmp_path: Path, name: str) -> None:
-    generator = np.random.default_rng(0)
-    if name.endswith("npz"):
-        sparse = scipy.sparse.random_array((20, 20), density=0.3, rng=0, format="csr")
-        scipy.sparse.save_npz(tmp_path / name, sparse, compressed=name == "m.npz")
-        content = (tmp_path / name).read_bytes()
-    else:
-        cells = generator.choice(3000, 400, replace=False)
-        frame = pl.DataFrame({"user": cells // 50, "item": [f"i{cell % 50}" for cell in cells], "rating": cells % 5})
-        frame.write_parquet(tmp_path / "r.parquet")
-        text = frame.write_csv().encode()
-        packed = {"csv": text, "gz": gzip.compress(text, mtime=0), "zst": compress_zstd(text)}
-        content = packed.get(name.split(".")[-1], (tmp_path / "r.parquet").read_bytes())
-    for _ in range(100):
-        broken = bytearray(content)
-        for position in generator.integers(0, len(content), 3):
-            broken[position] = generator.integers(0, 256)
-        try:
-            read_matrix(write(tmp_path, bytes(broken), f"broken-{name}"))
-        except (UnreadableFile, BadEntries) as error:
-            assert "\n" not in str(error)
-
-
 def test_an_npz_with_a_pickle_is_refused(tmp_path: Path) -> None:
     class Bomb:
         def __reduce__(self) -> tuple[object, tuple[str]]:
@@ -403,14 +364,6 @@ def test_an_npz_with_a_pickle_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnreadableFile, match="pickle"):
         read_matrix(tmp_path / "bomb.npz")
     assert not (tmp_path / "exploded").exists()
-
-
-def test_an_npz_whose_indices_lie_is_refused(tmp_path: Path) -> None:
-    sparse = scipy.sparse.csr_array(np.eye(3))
-    sparse.indices = np.array([0, 1, 99], dtype=np.int32)
-    scipy.sparse.save_npz(tmp_path / "lie.npz", sparse)
-    with pytest.raises(UnreadableFile, match="sparse"):
-        read_npz(tmp_path / "lie.npz")
 
 
 def test_equal_values_warn(tmp_path: Path) -> None:
@@ -450,32 +403,6 @@ def test_movielens(movielens: Path) -> None:
     assert (large.shape, large.n_entries) == ((6040, 3952), 1_000_209)
     assert large.scale == small.scale == Scale([1, 2, 3, 4, 5])
     assert large.nbytes / large.n_entries < 16.1
-
-
-@pytest.mark.parametrize("axis", ["csr", "csc", "bsr"])
-@pytest.mark.parametrize("pointers", [[0, 2, -5], [0, 2**30, 3], [0, 3, 2], [1, 2, 3], [0, 0, 9]])
-def test_pointers_of_an_npz_that_lead_elsewhere(tmp_path: Path, axis: str, pointers: list[int]) -> None:
-    data = np.ones((3, 1, 1) if axis == "bsr" else 3)
-    arrays = {"format": axis.encode(), "shape": np.array([2, 2]), "data": data, "indices": np.array([0, 1, 1])}
-    np.savez(tmp_path / "m.npz", indptr=np.array(pointers), **arrays)
-    with pytest.raises(UnreadableFile, match="npz"):
-        read_matrix(tmp_path / "m.npz")
-
-
-def test_an_npz_that_asks_for_far_more_than_it_holds(tmp_path: Path) -> None:
-    one = np.array([0])
-    arrays = {"format": b"coo", "shape": np.array([10**9, 5]), "row": one, "col": one, "data": np.ones(1)}
-    np.savez_compressed(tmp_path / "wide.npz", **arrays)
-    with pytest.raises(UnreadableFile, match="expand"):
-        read_matrix(tmp_path / "wide.npz")
-    head = io.BytesIO()
-    np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": (10**10,)})
-    np.savez(tmp_path / "long.npz", **arrays | {"shape": np.array([5, 5])})
-    with zipfile.ZipFile(tmp_path / "long.npz") as old, zipfile.ZipFile(tmp_path / "lies.npz", "w") as new:
-        for name in old.namelist():
-            new.writestr(name, head.getvalue() if name == "data.npy" else old.read(name))
-    with pytest.raises(UnreadableFile, match="large"):
-        read_matrix(tmp_path / "lies.npz")
 
 
 LINES = "user,item,rating\n1,10,4\n1,20,NA\n2,10,\n,20,3\n2,20,null\n3,20,5\n"

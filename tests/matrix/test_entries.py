@@ -9,7 +9,7 @@ import pytest
 
 from deepmf.data import read_matrix
 from deepmf.datasets import generate
-from deepmf.errors import BadEntries, BadModelFile, OffScale, UnreadableFile
+from deepmf.errors import BadEntries, OffScale, UnreadableFile
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import (
     AddedEntries,
@@ -152,13 +152,6 @@ def test_values_at_pairs() -> None:
     )
     found = seen.values_at(np.array([0, 0, 1, 2, 2]), np.array([0, 1, 0, 2, 0]))
     np.testing.assert_array_equal(found, [5, 2, np.nan, 4, np.nan])
-
-
-@pytest.mark.parametrize("dropped", [[-1], [3], [1, 1], [2, 0]])
-def test_stored_places_of_dropped_entries_that_cannot_be(dropped: list[int]) -> None:
-    for build in (EntryStore.from_parts, EntryStore.from_trusted_parts):
-        with pytest.raises(BadModelFile, match="dropped"):
-            build(TRAIN, None, np.array(dropped))
 
 
 def test_entries_of_each_column_are_counted_as_they_come_and_go() -> None:

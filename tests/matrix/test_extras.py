@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from deepmf import ObservedMatrix, Scale, pack, read_matrix
-from deepmf.errors import BadEntries, BadSetting, UnreadableFile
+from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.entries import EntryStore, forget, plan_forget
 from deepmf.matrix.extras import (
     NO_TIME,
@@ -229,15 +229,6 @@ def test_files_give_times_and_weights_back(tmp_path: Path, ending: str, times: A
     assert read == matrix
     assert read.form.time_type == matrix.form.time_type
     assert read.to_frame()["time"].dtype == matrix.to_frame()["time"].dtype
-
-
-@pytest.mark.parametrize("part, array", [("times", np.full(4, 10**15)), ("weights", np.array([1, 1e-9, 1, 1.0]))])
-def test_impossible_parts_of_a_store_are_refused(tmp_path: Path, part: str, array: Any) -> None:
-    folder = tmp_path / "m.store"
-    build(times=TIMES, weights=[0.1, 0.2, 0.3, 0.4]).write(folder)
-    (folder / part).write_bytes(array.tobytes())
-    with pytest.raises(UnreadableFile, match="impossible"):
-        read_matrix(folder)
 
 
 LINES = "user,film,stars,timestamp,w\n1,10,5,432000,1\n1,20,3,259200,2\n2,10,4,,0.5\n3,30,1,777600,3\n"

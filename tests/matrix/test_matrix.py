@@ -26,7 +26,6 @@ from deepmf.errors import (
     MeansOffLevels,
     OffScale,
     UnknownLabel,
-    UnreadableFile,
 )
 from deepmf.matrix import TableForm
 from deepmf.matrix.matrix import ENDINGS, ObservedMatrix
@@ -408,24 +407,6 @@ def test_scipy_reads_an_npz_too(tmp_path: Path) -> None:
     with pytest.raises(BadEntries, match="labels"):
         days.write(tmp_path / "d.npz")
     assert not (tmp_path / "d.npz").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "array", "message"),
-    [
-        ("row_labels", np.array(["a", None], dtype=object), "labels"),
-        ("row_labels", np.array(["a"]), "1 row"),
-        ("form", np.array([1, 2]), "names"),
-    ],
-)
-def test_an_npz_that_lies(tmp_path: Path, name: str, array: np.ndarray, message: str) -> None:
-    path = tmp_path / "r.npz"
-    scipy.sparse.save_npz(path, RATINGS.to_sparse())
-    with zipfile.ZipFile(path, "a") as archive, archive.open(f"{name}.npy", "w") as member:
-        np.lib.format.write_array(member, array)
-    with pytest.raises((UnreadableFile, BadEntries), match=message) as caught:
-        read_matrix(path)
-    assert str(path) in str(caught.value)
 
 
 def test_what_cannot_be_written(tmp_path: Path) -> None:

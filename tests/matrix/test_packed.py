@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import errno
 import json
-import os
 import uuid
 import zlib
 from collections.abc import Callable
@@ -38,71 +37,6 @@ def change(store: Path, edit: Callable[[dict[str, Any]], object]) -> None:
     content = json.loads((store / MANIFEST).read_text())
     edit(content)
     (store / MANIFEST).write_text(json.dumps(content))
-
-
-MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "newer": (lambda c: c.update(format=3), "format 3"),
-    "format": (lambda c: c.update(format="one"), "'one'"),
-    "foreign": (lambda c: c.update(kind="other"), "store"),
-    "count": (lambda c: c.update(n_rows=-1), "'n_rows'"),
-    "rows": (
-        lambda c: c.update(n_rows=7),
-        "row_starts",
-    ),
-    "part": (lambda c: c["parts"].pop("columns"), "columns"),
-    "outside": (lambda c: c["parts"].update({"../x": c["parts"]["rows"]}), "'../x'"),
-    "type": (lambda c: c["parts"]["columns"].update(type="float32", length=3), "float32"),
-    "scale": (lambda c: c.update(scale={"levels": [3, 1]}), "'scale'"),
-    "no scale": (lambda c: c.update(scale={"low": 1}), "'scale'"),
-    "form": (lambda c: c.update(form={}), "'form'"),
-    "labels": (lambda c: c.update(labels=[]), "'labels'"),
-    "kind": (lambda c: c["labels"]["row"].update(kind="pickle"), "'pickle'"),
-    "table": (lambda c: c.update(table=[5, 1]), "table"),
-    "mean": (lambda c: c.update(mean="high"), "'high'"),
-    "parts": (lambda c: c.update(parts={"rows": {}}), "'parts'"),
-    "type of a part": (lambda c: c["parts"]["rows"].update(type=[]), "'parts'"),
-    "name of a part": (lambda c: c["parts"].update({"a\0b": c["parts"]["rows"]}), "missing"),
-    "huge mean": (lambda c: c.update(mean=10**400), "'mean'"),
-    "no mean": (lambda c: c.update(mean=float("nan")), "'mean'"),
-    "huge table": (lambda c: c.update(table=[1, 3, 10**400]), "'table'"),
-    "huge level": (lambda c: c.update(scale={"levels": [1, 10**400]}), "'scale'"),
-    "huge end": (lambda c: c.update(scale={"low": 1, "high": 10**400}), "'scale'"),
-    "types of ids": (lambda c: c["form"].update(row_type=[]), "'form'"),
-    "other scale": (lambda c: c.update(scale={"levels": [1, 3]}), "scale"),
-}
-
-
-@pytest.mark.parametrize("case", MANIFESTS)
-def test_a_manifest_that_lies(store: Path, case: str) -> None:
-    edit, message = MANIFESTS[case]
-    change(store, edit)
-    with pytest.raises(UnreadableFile, match=message) as caught:
-        read_matrix(store)
-    assert str(store) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda store: (store / "columns").unlink(), "missing"),
-        (lambda store: (store / "columns").write_bytes(b"123"), "3 bytes"),
-        (lambda store: (store / MANIFEST).write_text("{"), "damaged"),
-        (lambda store: (store / MANIFEST).write_bytes(b"\xff"), "damaged"),
-        (lambda store: (store / MANIFEST).write_text("[" * 100_000), "damaged"),
-        (lambda store: (store / MANIFEST).write_text("[]" + " " * (1 << 21)), "damaged"),
-        (lambda store: (store / MANIFEST).write_text("[]"), "store"),
-        (lambda store: (store / MANIFEST).unlink(), "manifest"),
-        (lambda store: ((store / MANIFEST).unlink(), os.mkfifo(store / MANIFEST)), "ordinary"),
-        (
-            lambda store: (store / "row_starts").write_bytes(np.array([0, 4, 3], dtype="<i4").tobytes()),
-            "row_starts",
-        ),
-    ],
-)
-def test_what_is_not_whole_is_refused(store: Path, damage: Callable[[Path], object], message: str) -> None:
-    damage(store)
-    with pytest.raises(UnreadableFile, match=message):
-        read_matrix(store)
 
 
 def test_a_store_without_entries_is_refused(tmp_path: Path) -> None:
@@ -151,12 +85,6 @@ def test_an_entry_outside_is_refused_although_its_checksum_is_right(store: Path,
     for opened in (read_matrix, verify_store):
         with pytest.raises(UnreadableFile, match=f"part {part}"):
             opened(store)
-
-
-def test_a_text_that_is_no_label_is_refused_when_it_is_read(store: Path) -> None:
-    (store / "row_text").write_bytes(b"\xff" * 6)
-    with pytest.raises(UnreadableFile, match="label"):
-        _ = read_matrix(store).row_labels
 
 
 @pytest.mark.parametrize("size", [10, 100, 10_000])

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from deepmf.data import split_entries
-from deepmf.errors import BadModelFile, CannotExtend, TrainingDiverged, TrainingInterrupted
+from deepmf.errors import CannotExtend, TrainingDiverged, TrainingInterrupted
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
@@ -98,29 +98,6 @@ def test_a_model_of_factors_says_why_it_cannot_extend() -> None:
     model = Halfway(epochs=1).fit(SPLIT.train)
     with pytest.raises(CannotExtend, match="Halfway"):
         model.extend(SPLIT.validation)
-
-
-def test_a_file_with_latents_that_do_not_fit() -> None:
-    model = Halfway(epochs=1).fit(SPLIT.train)
-    tensors = model.predictor_.pack().tensors
-    ones = np.ones((30, 1), dtype=np.float32)
-    for name, wrong, message in (
-        ("latents.rows.base", np.ones((30, 2), dtype=np.float32), r"\(30, 2\)"),
-        ("latents.rows.base", np.ones((30, 1)), "float32"),
-        ("latents.rows.base", np.nan * ones, "finite"),
-        ("latents.rows.base", np.float32(np.inf) * ones, "finite"),
-        ("latents.rows.extra", np.ones((0, 2), dtype=np.float32), r"\(0, 1\)"),
-        ("latents.columns.positions", np.array([1]), r"latents\.columns\.extra"),
-    ):
-        with pytest.raises(BadModelFile, match=message):
-            model._load_predictor(model.entries_, {}, tensors | {name: wrong})
-    large = {"latents.rows.base": np.float32(1e20) * ones}
-    large["latents.columns.base"] = np.full((25, 1), 1e20, dtype=np.float32)
-    with pytest.raises(BadModelFile, match="large"):
-        model._load_predictor(model.entries_, {}, tensors | large)
-    del tensors["latents.rows.base"]
-    with pytest.raises(BadModelFile, match="latents.rows.base"):
-        model._load_predictor(model.entries_, {}, tensors)
 
 
 def test_a_sweep_that_cannot_be_solved_ends_the_training(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from deepmf.errors import BadModelFile, BadSetting, CannotExtend, TrainingDiverged
+from deepmf.errors import BadSetting, CannotExtend, TrainingDiverged
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
@@ -145,35 +145,6 @@ def test_what_is_packed_comes_back() -> None:
 
 
 PARTS = ("base", "positions", "extra")
-
-
-@pytest.mark.parametrize(
-    "name, change, message",
-    [
-        ("latents.rows.base", lambda table: table[:-1], r"\(2, 3\)"),
-        ("latents.rows.base", lambda table: table.astype(np.float64), "float32"),
-        ("latents.columns.base", lambda table: table * np.nan, "finite"),
-        ("latents.columns.base", lambda table: table * np.float32(1e38), "large"),
-        ("latents.rows.positions", lambda _: np.array([0]), r"\(1, 3\)"),
-    ],
-)
-def test_latents_that_could_not_be_those_of_a_model(name: str, change: Any, message: str) -> None:
-    tensors = predictor().pack().tensors
-    with pytest.raises(BadModelFile, match=message), np.errstate(all="ignore"):
-        unpack_latents(tensors | {name: change(tensors[name])}, ENTRIES, width=3)
-
-
-@pytest.mark.parametrize("positions", [[1, 0, 2], [0, 1, 3], [0, 2, 2], [-1, 1, 2], [0, 1, 1]])
-def test_positions_that_are_not_those_of_an_extension(positions: list[int]) -> None:
-    new = ObservedMatrix.from_entries([5, 0, 1], [0, 2, 0], [3, 5, 1], STARS)
-    entries, rows, columns = ENTRIES.extend(new)
-    tensors = predictor().extend(entries, rows, columns).pack().tensors
-    wrong = {
-        "latents.rows.positions": np.array(positions),
-        "latents.rows.extra": np.ones((3, 3), dtype=np.float32),
-    }
-    with pytest.raises(BadModelFile, match="latents"):
-        unpack_latents(tensors | wrong, entries, width=3)
 
 
 SCORES = np.array([-3.0, 1.4, 2.5, 4.6, 9.0])

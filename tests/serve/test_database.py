@@ -5,7 +5,6 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,6 @@ from deepmf.serve import snapshot as snapshot_module
 from deepmf.serve.changes import Entry, FeatureChanges
 from deepmf.serve.database import METADATA, AreaError, EntryDatabase, Receipt, ServedModel, Transaction, open_database
 from deepmf.serve.schemas import Axis
-from deepmf.serve.service import Service
 from deepmf.serve.snapshot import Snapshot
 
 
@@ -281,55 +279,6 @@ def test_tables_of_an_unknown_version_are_refused(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(UnreadableFile, match="of_the_future"):
         open_database(str(path))
-
-
-@pytest.mark.parametrize("at", [0, 20, 3000, 6000])
-def test_a_damaged_file_is_refused(tmp_path: Path, at: int) -> None:
-    path = tmp_path / "entries.sqlite"
-    open_database(str(path)).close()
-    for rest in tmp_path.glob("*-wal"):
-        rest.unlink()
-    content = bytearray(path.read_bytes())
-    content[at : at + 2500] = b"\xab" * 2500
-    path.write_bytes(content)
-    with pytest.raises(UnreadableFile, match="cannot"):
-        open_database(str(path))
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "UPDATE entries SET row_id = 4000000000",  # which `bytes` would allocate
-        "UPDATE entries SET column_id = X'73FF'",
-        "UPDATE entries SET column_id = X'6978'",
-        "UPDATE entries SET value = 'five'",
-        "UPDATE entries SET version = X'00'",
-        "UPDATE features SET content = X'7B'",
-        "UPDATE features SET content = '{}'",
-        "UPDATE features SET content = X'5B5D'",
-        "UPDATE state SET data_version = 9223372036854775807",
-        "DELETE FROM state",
-        "DROP TABLE changes",
-        "UPDATE alembic_version SET version_num = '-1'",
-        "DELETE FROM alembic_version",
-    ],
-)
-def test_damaged_content_is_refused_and_left_alone(tmp_path: Path, als: ALS, change: str) -> None:
-    path = tmp_path / "entries.sqlite"
-    database = open_database(str(path))
-    with database.begin_write() as transaction:
-        transaction.lock()
-        transaction.write_changes(
-            {("ann", "Alien"): Entry(1.0)}, set(), {("row", "ann")}, features={("row", "ann"): {"a": 1}}
-        )
-    database.close()
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(change)
-    before = path.read_bytes()
-    with pytest.raises(UnreadableFile) as refused:
-        Service(als, open_database(str(path)))
-    assert "\n" not in str(refused.value)
-    assert path.read_bytes() == before
 
 
 @pytest.mark.slow

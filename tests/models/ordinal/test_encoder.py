@@ -15,7 +15,7 @@ import torch
 
 from deepmf.data import Split, split_areas, split_entries
 from deepmf.datasets import generate
-from deepmf.errors import BadModelFile, NotBetterThanMeans, TrainingInterrupted
+from deepmf.errors import NotBetterThanMeans, TrainingInterrupted
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -32,7 +32,6 @@ from deepmf.models.ordinal.model import OrdinalDMF, OrdinalTrainer
 from deepmf.models.ordinal.refinement import Refinement, split_by_entries
 from deepmf.nn.inputs import SparseVectors
 from deepmf.scoring.latents import Latents
-from deepmf.storage.model_file import read_file, write_file
 from deepmf.testing import additive
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.loop import Epoch
@@ -467,24 +466,6 @@ def test_penalties_that_are_given_are_kept() -> None:
     assert tuple(encoder_of(model).penalties) == (7.0, 9.0)
     one = OrdinalDMF(**WITH_LINEAR | {"row_penalty": 7.0}).fit(LARGER)
     assert encoder_of(one).penalties.rows == 7.0 and encoder_of(one).penalties.columns != 9.0
-
-
-@pytest.mark.parametrize(
-    "lie, message",
-    [
-        ({"coverages": [0.1, 1]}, "coverages"),
-        ({"coverages": [0, 0.9]}, "coverages"),
-        ({"linear": None}, "width"),
-    ],
-    ids=str,
-)
-def test_files_that_lie(alone: OrdinalDMF, lie: dict[str, Any], message: str, tmp_path: Path) -> None:
-    alone.save(tmp_path / "model")
-    stored = read_file(tmp_path / "model")
-    content = stored.content | {"learned": stored.content["learned"] | lie}
-    write_file(tmp_path / "model", kind="model", content=content, tensors=stored.tensors)
-    with pytest.raises(BadModelFile, match=message):
-        load(tmp_path / "model")
 
 
 @pytest.mark.slow

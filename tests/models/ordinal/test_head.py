@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
-from deepmf.errors import BadModelFile
 from deepmf.matrix.scale import Scale
 from deepmf.models.ordinal.head import LatentLayout, OrdinalHead, OrdinalReadout, check_support
 
@@ -349,24 +348,6 @@ def stored(support: list[float], boundaries: list[float]) -> OrdinalHead:
     head = head_of_readout()
     head.support, head.boundaries = torch.tensor(support).double(), torch.tensor(boundaries)
     return head
-
-
-@pytest.mark.parametrize(
-    "scale, support, boundaries, message",
-    [
-        (SCALE, [1.0, 2.0, 4.0], [-0.75, 0.25], "levels"),
-        (SCALE, [1.0, 2.0], [-0.75, 0.25], "levels"),
-        (SCALE, LEVELS, [0.25, -0.75], "increase"),
-        (SCALE, LEVELS, [-0.75, 1.5], "increase"),
-        (Scale(low=0, high=4), LEVELS, [-0.75, 0.25], "increase"),
-        (Scale(low=1, high=5), [2.0, 1.0, 5.0], [-0.75, 0.25], "increase"),
-    ],
-)
-def test_a_stored_support_that_is_not_of_the_scale(
-    scale: Scale, support: list[float], boundaries: list[float], message: str
-) -> None:
-    with pytest.raises(BadModelFile, match=message):
-        check_support(stored(support, boundaries), scale)
 
 
 def test_a_stored_support_of_the_scale() -> None:

@@ -1,6 +1,5 @@
 """The linear part: how it joins is chosen on held-out entries, and its factors are ridge regressions."""
 
-import json
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 import torch
 from scipy.special import expit
 
-from deepmf.errors import BadModelFile
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import calibration_error, rmse_error
@@ -27,7 +25,6 @@ from deepmf.models.ordinal.linear_part import (
     choose_linear_size,
     compute_rmse,
     fit_linear_models,
-    load_linear_part,
     place_cutpoints,
 )
 from deepmf.testing import additive
@@ -177,18 +174,6 @@ def test_it_is_als_beside_weights_and_slopes() -> None:
     # Another sweep of ALS: nearly the same, and the mean is left out.
     scores = als.predictor_.score_block(np.arange(30), np.arange(25)) - train.mean
     assert rmse_error(found.ravel(), scores.ravel()) < 0.05
-
-
-def test_a_stored_part_has_its_penalty_and_cutpoints() -> None:
-    train = ObservedMatrix.from_array(np.random.default_rng(0).normal(loc=4.0, size=(12, 10)))
-    stored: dict[str, Any] = {"size": 3, "share": 0.4, "slope": 2.0, "kind": "als", "penalty": 0.3, "few_count": 0.0}
-    stored["cutpoints"] = [-1.0, 2.0]
-    part = load_linear_part(stored, EntryStore.of(train), {})
-    assert isinstance(part.model, RidgeModel) and part.model.settings == ALSSettings(latent_size=3, penalty=0.3)
-    np.testing.assert_array_equal(part.cutpoints, np.array([-1.0, 2.0], dtype=np.float32))
-    assert json.loads(json.dumps(part.pack().content)) == stored
-    with pytest.raises(BadModelFile, match="cutpoints"):
-        load_linear_part(stored | {"cutpoints": [2.0, 1.0]}, EntryStore.of(train), {})
 
 
 def test_a_column_without_entries_has_no_latents() -> None:

@@ -11,7 +11,7 @@ import torch
 
 from deepmf.data import Split, split_areas, split_entries
 from deepmf.datasets import generate
-from deepmf.errors import BadEntries, BadModelFile, BadSetting, ConstantValues, NotFitted, UnknownLabel
+from deepmf.errors import BadEntries, BadSetting, ConstantValues, NotFitted, UnknownLabel
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -21,7 +21,6 @@ from deepmf.models.means import Means
 from deepmf.models.ordinal.encoder import OrdinalEncoder
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.scoring.pairs import find_pairs
-from deepmf.storage.model_file import read_file, write_file
 from deepmf.testing import ModelContract, additive
 
 QUICK: dict[str, Any] = {
@@ -442,43 +441,6 @@ def test_what_a_gpu_has_trained_lives_on_without_it(tmp_path: Path) -> None:
         np.testing.assert_allclose(found, more.predict(rows, columns), atol=0.01)
         effects = again.explain(model.row_labels_[0], model.column_labels_[0]).effects
         np.testing.assert_allclose(np.abs(effects), np.abs(told.effects), atol=0.01)
-
-
-@pytest.mark.slow
-def test_a_file_without_some_of_its_latents_is_refused(stars: HeldOut, tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    stars.model.save(path)
-    stored = read_file(path, kind="model")
-    tensors = dict(stored.tensors)
-    columns, landmarks = tensors.pop("refinement.columns"), tensors.pop("refinement.landmarks")
-    both = {"refinement.columns": columns, "refinement.landmarks": landmarks}
-    rows, support, boundaries = (
-        tensors[name].copy() for name in ("latents.rows.base", "network.head.support", "network.head.boundaries")
-    )
-    rows[0, -1] = 90.0
-    wrong: list[tuple[dict[str, Any], str]] = [
-        ({"refinement.landmarks": landmarks}, "refinement.columns"),
-        ({"refinement.columns": columns}, "refinement.landmarks"),
-        (both | {"refinement.columns": columns[:-1]}, "refinement.columns"),
-        (both | {"refinement.columns": columns[:, :-1]}, "width"),
-        (both | {"refinement.landmarks": landmarks[:, :-1]}, "refinement.landmarks"),
-        (both | {"refinement.landmarks": landmarks[:-1]}, "width"),
-        (
-            {"refinement.landmarks": landmarks[:-1], "refinement.columns": columns[:, :-1]},
-            "latents.rows.base",
-        ),
-        (both | {"refinement.landmarks": np.repeat(landmarks[:1], len(landmarks), 0)}, "landmarks"),
-        (both | {"refinement.landmarks": 2 * landmarks}, "landmarks"),
-        (both | {"latents.rows.base": rows}, "steep"),
-        (both | {"network.head.support": support + 0.1}, "levels"),
-        (both | {"network.head.boundaries": boundaries[::-1].copy()}, "increase"),
-        (both | {"network.head.boundaries": 3 * boundaries}, "increase"),
-        (both | {"network.rows.norms.0.running_var": -tensors["network.rows.norms.0.running_var"]}, "variances"),
-    ]
-    for known, message in wrong:
-        write_file(path, kind="model", content=stored.content, tensors=tensors | known)
-        with pytest.raises(BadModelFile, match=message):
-            load(path)
 
 
 @pytest.mark.slow

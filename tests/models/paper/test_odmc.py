@@ -7,7 +7,7 @@ import pytest
 from tests.models.resuming import assert_resumes_to_the_bit
 
 from deepmf.datasets import checkerboard
-from deepmf.errors import BadModelFile, BadSetting
+from deepmf.errors import BadSetting
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.paper.odmc import ODMC, ODMCSettings, ODMCSolver
@@ -226,19 +226,6 @@ class TestODMC(CoreContract):
             ODMC().fit(interval)
         with pytest.raises(BadSetting, match="levels"):
             ODMC().fit(ObservedMatrix.from_array([[3, np.nan], [3, 3]], Scale([3])))
-
-    def test_stored_boundaries_are_checked(self) -> None:
-        model = ODMC(latent_size=2, epochs=1).fit(additive())
-        content, tensors = model.predictor_.pack()
-        rest = {name: tensor for name, tensor in tensors.items() if name != "boundaries"}
-        for wrong, message in (
-            ({}, "missing"),
-            ({"boundaries": np.zeros(3)}, r"\(4\)"),
-            ({"boundaries": np.array([1.5, 2.5, 3.5, np.nan])}, "finite"),
-            ({"boundaries": np.array([1.5, 3.5, 2.5, 4.5])}, "fall"),
-        ):
-            with pytest.raises(BadModelFile, match=message):
-                model._load_predictor(model.entries_, content, rest | wrong)
 
     @pytest.mark.parametrize("setting", [{"gamma": -1}, {"alpha": -1}, {"margin": 0.6}, {"momentum": 1}, {"decay": 0}])
     def test_bad_numbers(self, setting: dict[str, Any]) -> None:
