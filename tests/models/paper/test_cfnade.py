@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from itertools import combinations, permutations
 from math import comb
 from pathlib import Path
@@ -16,14 +15,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from deepmf.data import split_entries
 from deepmf.datasets import checkerboard
 from deepmf.errors import BadSetting, TrainingInterrupted
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.metrics import rmse_error
-from deepmf.models.paper import cfnade
 from deepmf.models.paper.cfnade import (
     CFNADE,
     ICFNADE,
@@ -32,23 +28,14 @@ from deepmf.models.paper.cfnade import (
     Nade,
     NadeBlocks,
     Subset,
-    average_levels,
     compute_ordinal_costs,
-    make_thermometers,
-    select_entries,
 )
-from deepmf.nn.branch import use_generator
 from deepmf.nn.inputs import Batch, SparseBatch
 from deepmf.testing import CoreContract, additive
-from deepmf.training import blocks as blocks_module
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.runtime import make_generator
 
 N_PLACES, N_LEVELS, N_HIDDEN = 6, 4, 3
-
-
-# Levels by number at places; some vectors have nothing.
-VECTORS: list[dict[int, int]] = [{}, {0: 1, 2: 4, 5: 3}, {3: 2}, {}, {0: 4, 1: 1, 2: 2, 3: 3, 4: 1, 5: 4}]
 
 
 def sparse(vectors: list[dict[int, int]]) -> SparseBatch:
@@ -77,15 +64,6 @@ def network(normalise: str = "none", *, seed: int = 0) -> Nade:
     return nade
 
 
-def hidden_by_hand(nade: Nade, vector: dict[int, int], power: float) -> np.ndarray:
-    weights = nade.first.weight.detach().numpy().reshape(N_LEVELS, N_PLACES, N_HIDDEN)
-    total = np.zeros(N_HIDDEN)
-    for place, number in vector.items():
-        for level in range(number):
-            total += weights[level, place]
-    return np.tanh(nade.first_bias.detach().numpy() + total * (100 / max(len(vector), 1)) ** power)
-
-
 def level_scores_by_hand(nade: Nade, hidden: np.ndarray, place: int) -> np.ndarray:
     weights = nade.last.weight.detach().numpy().reshape(N_LEVELS, N_PLACES, N_HIDDEN)
     biases = nade.last.bias.detach().numpy().reshape(N_LEVELS, N_PLACES)
@@ -94,15 +72,6 @@ def level_scores_by_hand(nade: Nade, hidden: np.ndarray, place: int) -> np.ndarr
         total += biases[level, place] + weights[level, place] @ hidden
         scores.append(total)
     return np.array(scores)
-
-
-@pytest.mark.parametrize("normalise, power", [("none", 0.0), ("root", 0.5), ("count", 1.0)])
-def test_hidden_activations(normalise: str, power: float) -> None:
-    nade = network(normalise)
-    expected = np.array([hidden_by_hand(nade, vector, power) for vector in VECTORS])
-    np.testing.assert_allclose(nade.hidden(sparse(VECTORS)).detach(), expected, atol=1e-12)
-    np.testing.assert_allclose(nade.hidden(dense(VECTORS)).detach(), expected, atol=1e-12)
-    np.testing.assert_allclose(nade.hidden(sparse([{}, {}])).detach(), expected[[0, 0]], atol=1e-12)
 
 
 def test_level_scores() -> None:
@@ -117,37 +86,6 @@ def test_level_scores() -> None:
     at = nade.level_scores_at(hidden, torch.tensor([5, 1, 3]), torch.tensor([0, 1, 3])).detach()
     np.testing.assert_allclose(at, expected[[0, 1, 1], [5, 1, 3]], atol=1e-12)
     assert nade.level_scores_at(hidden, torch.tensor([], dtype=torch.int64), torch.tensor([0, 0, 0])).shape == (0, 4)
-
-
-def test_it_starts_from_the_frequencies_of_the_levels() -> None:
-    frequencies = torch.tensor([0.1, 0.2, 0.3, 0.4])
-    generator = torch.Generator().manual_seed(0)
-    nade = Nade(N_PLACES, N_HIDDEN, frequencies=frequencies, normalise="count", generator=generator)
-    empty = nade.level_scores(nade.hidden(torch.zeros(1, N_PLACES)))
-    np.testing.assert_allclose(empty.softmax(1)[0].T.detach(), frequencies.expand(N_PLACES, -1), rtol=1e-5)
-    bound = math.sqrt(6 / (N_PLACES * N_LEVELS + N_HIDDEN))
-    for weight in (nade.first.weight, nade.last.weight):
-        assert 0.8 * bound < weight.abs().max() <= bound
-
-
-def test_squared_weights_leave_out_the_biases() -> None:
-    nade = network()
-    expected = (nade.first.weight**2).sum() + (nade.last.weight**2).sum()
-    assert nade.sum_squared_weights().item() == pytest.approx(expected.item(), rel=1e-12)
-
-
-def test_thermometers() -> None:
-    switched = make_thermometers(sparse([{1: 2}, {}, {0: 1, 2: 4}]), N_PLACES)
-    assert switched.indices.tolist() == [1, 1 + 6, 0, 2, 2 + 6, 2 + 12, 2 + 18]
-    assert switched.starts.tolist() == [0, 2, 2, 7]
-    assert switched.weights.tolist() == [1.0] * 7
-
-
-def test_some_entries_alone() -> None:
-    kept = select_entries(sparse(VECTORS), torch.tensor([True, False, True, False, *[False] * 5, True]))
-    assert kept.indices.tolist() == [0, 5, 5]
-    assert kept.starts.tolist() == [0, 0, 2, 2, 2, 3]
-    assert kept.weights.tolist() == [1, 3, 4]
 
 
 def cost_by_hand(scores: np.ndarray, number: int) -> float:
@@ -172,31 +110,12 @@ def test_ordinal_costs(n_levels: int) -> None:
     np.testing.assert_allclose(flat, np.array(expected)[:, 0], rtol=1e-12)
 
 
-def test_costs_of_two_levels_are_those_of_a_coin() -> None:
-    scores = torch.tensor([[0.3, 1.2]])
-    coin = -math.log(1 / (1 + math.exp(0.3 - 1.2)))
-    assert compute_ordinal_costs(scores, torch.tensor([2])).item() == pytest.approx(coin, rel=1e-6)
-
-
 def test_costs_of_far_scores_are_finite() -> None:
     scores = torch.tensor([[-300.0, 0.0, 300.0], [300.0, 0.0, -300.0]], requires_grad=True)
     costs = compute_ordinal_costs(scores, torch.tensor([3, 3]))
     np.testing.assert_allclose(costs.detach(), [0, 300 + 600], atol=1e-4)
     costs.sum().backward()
     assert scores.grad is not None and scores.grad.isfinite().all()
-
-
-def test_the_slope_of_costs() -> None:
-    scores = torch.randn(5, N_LEVELS, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    numbers = torch.randint(1, N_LEVELS + 1, (5, 2), generator=torch.Generator().manual_seed(1))
-    assert torch.autograd.gradcheck(lambda some: compute_ordinal_costs(some, numbers), scores.requires_grad_())
-
-
-def test_expected_values() -> None:
-    values = torch.tensor([-3.0, 0.0, 1.0, 20.0], dtype=torch.float64)
-    scores = torch.tensor([[0.1, 0.2, 0.3, 0.4]], dtype=torch.float64).log()
-    assert average_levels(scores, values).tolist() == pytest.approx([-0.3 + 0.3 + 8])
-    assert average_levels(scores[:, :, None].expand(1, 4, 5), values).shape == (1, 5)
 
 
 def chances_of_three() -> dict[frozenset[int], float]:
@@ -231,21 +150,6 @@ def test_one_entry_is_never_shown_and_no_entry_does_no_harm() -> None:
     for _ in range(20):
         assert not subset.of_entries(torch.tensor([0, 0, 1, 2, 2])).any()
         assert not subset.of_table(torch.eye(4, dtype=torch.bool)[:, :3]).any()
-
-
-def test_draws_come_from_the_generator_that_is_handed_over() -> None:
-    nade = network()
-    starts, observed = torch.tensor([0, 40, 90]), torch.ones(2, 50, dtype=torch.bool)
-    before = torch.get_rng_state()
-
-    def draws(seed: int) -> list[Tensor]:
-        use_generator(nade, torch.Generator().manual_seed(seed))
-        return [nade.subset.of_entries(starts), nade.subset.of_table(observed)]
-
-    one, again, other = draws(3), draws(3), draws(4)
-    assert all(torch.equal(*pair) for pair in zip(one, again, strict=True))
-    assert not any(torch.equal(*pair) for pair in zip(one, other, strict=True))
-    assert torch.equal(torch.get_rng_state(), before)
 
 
 QUICK: dict[str, Any] = {
@@ -354,19 +258,6 @@ def test_levels_by_metric_and_intervals_are_those_of_the_distribution(model_clas
     assert np.all((wide.lower <= narrow.lower) & (narrow.upper <= wide.upper))
 
 
-@both
-def test_pairs_and_blocks_in_pieces(model_class: type[CFNADE]) -> None:
-    predictor = model_class(**QUICK | {"epochs": 3}).fit(odd_matrix()).predictor_
-    generator = np.random.default_rng(0)
-    whole = predictor.score_block(np.arange(30), np.arange(25))
-    rows, columns = generator.integers(0, 30, 40_000), generator.integers(0, 25, 40_000)  # three pieces
-    np.testing.assert_allclose(predictor.score_pairs(rows, columns), whole[rows, columns], rtol=1e-5, atol=1e-6)
-    for n_rows, n_columns in ((3, 4), (1500, 900)):  # one piece, and two
-        some_rows, some_columns = generator.integers(0, 30, n_rows), generator.integers(0, 25, n_columns)
-        expected = whole[np.ix_(some_rows, some_columns)]
-        np.testing.assert_allclose(predictor.score_block(some_rows, some_columns), expected, rtol=1e-5, atol=1e-6)
-
-
 class Parts(NamedTuple):
     """What a trainer of CF-NADE is made of."""
 
@@ -419,19 +310,6 @@ def test_sparse_is_dense_for_the_same_entries_shown(model_class: type[CFNADE]) -
         assert one.abs().sum() > 0
 
 
-def test_losses_are_of_such_draws_in_both_kinds() -> None:
-    """Of many rows that are the same, the mean cost is the same."""
-    row = [2, np.nan, 5, 1, 4]
-    matrix = ObservedMatrix.from_array(np.array([row] * 2000), Scale([1, 2, 3, 4, 5]))
-    model = UCFNADE(**QUICK | {"gamma": 0.0})
-    sparse, dense = (new_parts(model, matrix, dense=dense) for dense in (False, True))
-    with torch.no_grad():
-        losses = [parts.loss(torch.arange(2000)).item() for parts in (sparse, dense)]
-        nothing = sparse.cost(sparse.inputs(torch.arange(2000)), torch.zeros(8000, dtype=torch.bool))
-    assert losses[0] == pytest.approx(losses[1], rel=0.02)
-    assert losses[0] != pytest.approx(nothing.item() / 2000, rel=0.05)
-
-
 def test_the_cost_of_a_draw_stands_for_that_of_all_orders() -> None:
     """D / (D - d) of the costs of what is not shown is in the mean what predicting entry after entry costs."""
     numbers = np.array([2, 0, 5, 1, 0])
@@ -459,22 +337,6 @@ def test_the_cost_of_a_draw_stands_for_that_of_all_orders() -> None:
 
 
 @pytest.mark.parametrize("dense", [False, True])
-def test_the_loss_of_vectors_with_one_entry(dense: bool) -> None:
-    """Nothing is drawn: nothing can be shown. The mean over the batch, and the penalty."""
-    matrix = ObservedMatrix.from_array([[2, np.nan], [np.nan, 5], [np.nan, np.nan], [1, np.nan]], Scale([1, 2, 5]))
-    model = UCFNADE(**QUICK | {"gamma": 0.3})
-    parts = new_parts(model, matrix, dense=dense)
-    scores = level_scores(model, np.array([0, 0]), parts.network)
-    penalty = sum(
-        (parts.network.get_parameter(name).detach().numpy() ** 2).sum() for name in ("first.weight", "last.weight")
-    )
-    costs = {0: cost_by_hand(scores[0], 2), 1: cost_by_hand(scores[1], 3), 3: cost_by_hand(scores[0], 1)}
-    for ids in ([0, 1, 3], [3, 0]):  # all vectors that have entries, and some of them
-        expected = np.mean([costs[position] for position in ids]) + 0.15 * penalty
-        assert parts.loss(torch.tensor(ids)).item() == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("dense", [False, True])
 def test_the_slope_of_the_cost(dense: bool) -> None:
     matrix = ObservedMatrix.from_array([[2, np.nan, 5], [1, 4, 3], [3, np.nan, np.nan]], Scale([1, 2, 3, 4, 5]))
     parts = new_parts(UCFNADE(**QUICK | {"hidden_size": 3}), matrix, dense=dense)
@@ -497,22 +359,6 @@ def test_the_slope_of_the_cost(dense: bool) -> None:
             flat[place] = value
             slope = (costs[1] - costs[0]) / 2e-6
             assert gradient.view(-1)[place].item() == pytest.approx(slope, rel=1e-5, abs=1e-6), name
-
-
-@both
-@pytest.mark.parametrize("dense", [False, True])
-def test_the_validation_error_is_that_of_the_model(
-    model_class: type[CFNADE], dense: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cfnade, "NadeBlocks", partial(NadeBlocks, force_dense=dense))
-    split = split_entries(odd_matrix(), train=0.8, validation=0.2, test=0, seed=0)
-    model = model_class(**QUICK).fit(split.train, split.validation)
-    rows, columns, values = split.validation.entries()
-    error = rmse_error(model.predict(rows, columns), values)
-    assert model.history_.best_error == pytest.approx(error, rel=1e-5)
-    assert error < 5  # the values' own deviation is 7
-    losses = [record.loss for record in model.history_.records]
-    assert losses[-1] < 0.5 * losses[0]
 
 
 @both
@@ -543,14 +389,6 @@ def test_a_checkerboard_of_two_levels(model_class: type[CFNADE]) -> None:
         assert all(label % 2 == 1 for label in labels) and np.all(values > 0.5)
 
 
-def test_latents_of_outputs_are_log_odds() -> None:
-    matrix = additive()
-    model = UCFNADE(**QUICK).fit(matrix)
-    chances = model.predict_distribution(["row 3"] * 25, matrix.column_labels)
-    products = model.predictor_.rows.take(np.array([3])) @ model.predictor_.columns.whole().T
-    np.testing.assert_allclose(products[0], np.log(chances[:, -1] / chances[:, 0]), atol=1e-3)
-
-
 def test_a_new_row_is_read_and_an_empty_one_is_answered_for() -> None:
     matrix = additive()
     model = UCFNADE(**QUICK).fit(matrix)
@@ -574,45 +412,6 @@ def test_needs_levels(scale: Scale) -> None:
     matrix = ObservedMatrix.from_array(np.ones((4, 4)), scale)
     with pytest.raises(BadSetting, match="CF-NADE"):
         ICFNADE(**QUICK).fit(matrix)
-
-
-@both
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"hidden_size": 0}, "^hidden_size"),
-        ({"batch_size": 0}, "^batch_size"),
-        ({"gamma": -1}, "^gamma"),
-        ({"normalise": "sum"}, "^normalise"),
-    ],
-)
-def test_bad_network_settings(model_class: type[CFNADE], changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadSetting, match=message):
-        model_class(**changes)
-
-
-def test_the_defaults() -> None:
-    assert (ICFNADE().settings.normalise, UCFNADE().settings.normalise) == ("count", "root")
-    assert ICFNADE().settings.averaging == 0.995
-
-
-def test_dense_tables_are_for_gpus_where_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    matrix, size = additive(), UCFNADE().settings.batch_size
-
-    def dense(matrix: ObservedMatrix, device: torch.device, *, batch_size: int | None = size) -> bool:
-        return NadeBlocks(matrix, axis="row", batch_size=batch_size)._prefers_dense(device, half=True)
-
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1 << 40, 1 << 40))
-    assert not dense(matrix, CPU)
-    assert dense(matrix, GPU)
-    fine = ObservedMatrix.from_array(matrix.to_array(), Scale(range(1, 300)))
-    assert not dense(fine, GPU)
-    assert not dense(matrix, GPU, batch_size=10_000_000)
-    monkeypatch.setattr(blocks_module, "DENSE_BYTES_ON_GPU", 30 * 25 * 8 - 1)  # where the tables themselves do not fit
-    assert not dense(matrix, GPU)
-    monkeypatch.undo()
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (30 * 25 * 8, 1 << 40))  # where little is free
-    assert not dense(matrix, GPU)
 
 
 def _interrupting_at(epoch: int) -> Callable[[EpochRecord, History], None]:

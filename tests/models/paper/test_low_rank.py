@@ -26,7 +26,6 @@ from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.als import ALSSettings
 from deepmf.models.paper.low_rank import (
     RDMC,
     OptSpace,
@@ -39,12 +38,9 @@ from deepmf.models.paper.low_rank import (
     RDMCSolver,
     Spaces,
     find_light_entries,
-    grow_penalty,
     pull_to_levels,
 )
-from deepmf.models.paper.odmc import ODMCSettings
 from deepmf.testing import CoreContract, additive
-from deepmf.training.settings import LoopSettings
 
 
 def some_low_rank(n_rows: int = 12, n_columns: int = 9, *, rank: int = 3) -> LowRank:
@@ -121,14 +117,6 @@ def test_krylov_svd_from_random_vectors(rank: int) -> None:
         np.testing.assert_allclose(vectors @ vectors.T, expected @ expected.T, atol=1e-8)
 
 
-def test_single_precision_stays_single() -> None:
-    sparse = additive(40, 30).to_sparse().astype(np.float32)
-    start = np.random.default_rng(0).standard_normal((30, 1), dtype=np.float32)
-    found = compute_truncated_svd(Sparse.of(sparse), start=start, steps=4)
-    assert {part.dtype for part in found} == {np.dtype(np.float32)}
-    np.testing.assert_allclose(found.values, np.linalg.svd(sparse.toarray())[1][:1], rtol=1e-4)
-
-
 def test_entries_at_pairs() -> None:
     rows, columns = np.array([0, 11, 5, 5]), np.array([8, 0, 3, 3])
     part = some_low_rank()
@@ -160,28 +148,6 @@ def test_the_soft_threshold_solves_its_problem(value: float) -> None:
         lambda x: 0.7 * abs(x) + (x - value) ** 2 / 2, bounds=(-6, 6), method="bounded", options={"xatol": 1e-9}
     )
     assert found == pytest.approx(solved.x, abs=1e-5)
-
-
-def test_a_penalty_grows_to_a_limit() -> None:
-    assert grow_penalty(0.5, 1.1, 0) == 0.5
-    assert grow_penalty(0.5, 1.1, 3) == pytest.approx(0.5 * 1.1**3)
-    assert grow_penalty(0.5, 1.0, 100) == 0.5
-    assert grow_penalty(0.5, 1.5, 10**6) == pytest.approx(0.5e9)
-
-
-def test_the_start_is_zero_and_no_larger_than_the_matrix() -> None:
-    zero = LowRank.zero((3, 7), rank=5, seed=0)
-    assert [part.shape for part in zero] == [(3, 3), (3,), (7, 3)]
-    assert not np.any(dense_of(zero))
-    np.testing.assert_allclose(zero.column_vectors.T @ zero.column_vectors, np.eye(3), atol=1e-14)
-    np.testing.assert_array_equal(zero.column_vectors, LowRank.zero((3, 7), rank=5, seed=0).column_vectors)
-    assert not np.allclose(zero.column_vectors, LowRank.zero((3, 7), rank=5, seed=1).column_vectors)
-
-
-def test_latents_carry_the_mean() -> None:
-    part = some_low_rank()
-    rows, columns = part.make_latents(-2.5)
-    np.testing.assert_allclose(rows @ columns.T, dense_of(part) - 2.5, atol=1e-14)
 
 
 def make_optspace(matrix: ObservedMatrix, **settings: Any) -> OptSpaceSolver:
@@ -236,13 +202,6 @@ class TestOptSpace(CoreContract):
             expected = sum(np.sum(g * d) for g, d in zip(gradient, direction, strict=True))
             assert (ahead - behind) / 2e-5 == pytest.approx(expected, rel=1e-6)
 
-    def test_the_objective_is_one_of_subspaces(self) -> None:
-        generator = np.random.default_rng(1)
-        solver = make_optspace(additive(12, 9), latent_size=3)
-        spaces = random_spaces(generator, (12, 9), 3)
-        turned = Spaces(*(space @ np.linalg.qr(generator.standard_normal((3, 3))).Q for space in spaces))
-        assert solver.solve_core(turned).objective == pytest.approx(solver.solve_core(spaces).objective)
-
     def test_the_core_is_the_least_squares_solution(self) -> None:
         matrix = additive(15, 11)
         solver = make_optspace(matrix, latent_size=3)
@@ -282,24 +241,6 @@ class TestOptSpace(CoreContract):
         model = OptSpace(latent_size=2, epochs=150).fit(observed)
         assert rmse_error(model.complete().ravel(), whole.ravel()) < 1e-5
 
-    def test_at_the_minimum_it_stays(self) -> None:
-        _, observed = half_of_low_rank()
-        solver = make_optspace(observed, latent_size=2)
-        for _ in range(300):
-            objective = solver.sweep()
-        assert objective < 1e-10
-        before = solver.point
-        solver.sweep()
-        assert solver.point is before
-
-    def test_the_start_is_the_same_where_the_rank_is_less_than_asked_for(self) -> None:
-        generator = np.random.default_rng(0)
-        matrix = ObservedMatrix.from_array(np.outer(generator.integers(1, 4, 80), generator.integers(1, 4, 60)) / 1.0)
-        one, other = (make_optspace(matrix, latent_size=6).arrays() for _ in range(2))
-        for name, space in one.items():
-            np.testing.assert_array_equal(space, other[name])
-            np.testing.assert_allclose(space.T @ space, np.eye(6), atol=1e-12)
-
     def test_trimming_drops_exactly_the_heavy_rows_and_columns(self) -> None:
         values = np.full((8, 8), np.nan)
         values[np.arange(8), np.arange(8)] = np.arange(8)
@@ -327,18 +268,6 @@ class TestOptSpace(CoreContract):
     def test_a_resumed_run_goes_on_to_the_bit(self) -> None:
         matrix = additive()
         assert_resumes_to_the_bit(*(make_optspace(matrix, latent_size=3, seed=seed) for seed in (0, 0, 1)))
-
-    def test_a_matrix_of_one_value_and_an_empty_row(self) -> None:
-        constant = ObservedMatrix.from_array([[3, np.nan, 3], [3, 3, np.nan], [np.nan] * 3], Scale([1, 2, 3]))
-        np.testing.assert_allclose(OptSpace().fit(constant).complete(), 3)
-        lonely = ObservedMatrix.from_array([[1, 5, 2], [2, 5, 1], [np.nan] * 3], Scale([1, 2, 3, 4, 5]))
-        np.testing.assert_allclose(OptSpace().fit(lonely).complete()[2], 16 / 6, rtol=1e-6)
-
-    def test_settings(self) -> None:
-        with pytest.raises(BadSetting, match="latent_size"):
-            OptSpace(latent_size=0)
-        with pytest.raises(BadSetting, match="trimming"):
-            OptSpace(trimming=0.5)
 
 
 def with_gross_errors(*, seed: int = 0) -> tuple[ObservedMatrix, FloatArray]:
@@ -427,21 +356,6 @@ class TestRankK(CoreContract):
         solver.update_low_rank()
         np.testing.assert_allclose(centred_scores(solver), filled, atol=1e-10)
 
-    def test_the_loss_is_the_mean_absolute_error(self) -> None:
-        matrix, _ = with_gross_errors()
-        solver = make_rankk(matrix)
-        losses = [solver.sweep() for _ in range(100)]
-        difference = (centred_scores(solver) + solver.mean - matrix.to_array())[~np.isnan(matrix.to_array())]
-        assert losses[-1] == pytest.approx(np.abs(difference).mean())
-        assert losses[-1] < 0.7 * losses[0]
-
-    def test_the_penalty_grows_from_sweep_to_sweep(self) -> None:
-        matrix = additive()
-        deviation = np.abs(matrix.values - matrix.values.mean()).mean()
-        model = self.new(penalty=0.5, penalty_growth=1.2, epochs=4).fit(matrix)
-        penalties = [record.notes["penalty"] for record in model.history_.records]
-        np.testing.assert_allclose(penalties, 0.5 / deviation * 1.2 ** np.arange(1, 5), rtol=1e-6)
-
     def test_a_resumed_run_goes_on_to_the_bit(self) -> None:
         matrix, _ = with_gross_errors()
         assert_resumes_to_the_bit(*(make_rankk(matrix) for _ in range(3)))
@@ -452,15 +366,6 @@ class TestRankK(CoreContract):
         other = ObservedMatrix.from_entries(rows, columns, 100 * values + 7, Scale(low=-4000, high=4100))
         predicted = (self.new().fit(each).predict(rows, columns) for each in (matrix, other))
         np.testing.assert_allclose(100 * next(predicted) + 7, next(predicted), atol=1e-2)
-
-    def test_one_value_everywhere(self) -> None:
-        matrix = ObservedMatrix.from_array([[2, 2, np.nan], [2, np.nan, 2]], Scale([1, 2, 3]))
-        np.testing.assert_array_equal(self.new().fit(matrix).complete(), np.full((2, 3), 2.0))
-
-    @pytest.mark.parametrize("changes", [{"latent_size": 0}, {"penalty": 0}, {"penalty_growth": 0.9}])
-    def test_bad_penalties(self, changes: dict[str, Any]) -> None:
-        with pytest.raises(BadSetting, match=next(iter(changes))):
-            self.new(**changes)
 
 
 STARS = (1.0, 2.0, 3.0, 4.0, 5.0)
@@ -574,26 +479,6 @@ class TestRDMC(CoreContract):
             assert np.all(np.diff(levels) <= 1e-9 * np.abs(levels[0]))
             solver.update_multipliers()
 
-    def test_multipliers_move_by_what_is_left_of_the_constraints(self) -> None:
-        matrix, _ = grouped(STARS)
-        solver = make_rdmc(matrix)
-        solver.sweep()
-        mu = solver._unit * 0.3  # of the first sweep
-        targets = matrix.values.astype(np.float64)
-        np.testing.assert_allclose(solver.error_multipliers, mu * (solver.discrete - targets - solver.errors))
-        left = solver.discrete - scores_of(solver)[~np.isnan(matrix.to_array())]
-        np.testing.assert_allclose(solver.copy_multipliers, mu * left, atol=1e-12)
-
-    def test_the_loss_is_the_objective_per_entry(self) -> None:
-        matrix, _ = grouped(STARS, wrong=0.1)
-        solver = make_rdmc(matrix, level_penalty=0)
-        losses = [solver.sweep() for _ in range(40)]
-        scores, observed = scores_of(solver), ~np.isnan(matrix.to_array())
-        error = np.abs(scores - matrix.to_array())[observed].sum()
-        nuclear = np.linalg.norm(scores - solver.mean, "nuc")
-        assert losses[-1] == pytest.approx((error + solver.gamma * nuclear) / matrix.n_entries)
-        assert losses[-1] < losses[5] < losses[0]
-
     def test_a_heavy_nuclear_norm_leaves_the_mean(self) -> None:
         matrix, _ = grouped(STARS)
         model = RDMC(gamma=10.0).fit(matrix)
@@ -605,51 +490,8 @@ class TestRDMC(CoreContract):
         matrix, _ = grouped(STARS, wrong=0.1)
         assert_resumes_to_the_bit(*(make_rdmc(matrix) for _ in range(3)))
 
-    def test_rankings_go_by_scores(self) -> None:
-        model = self.new(epochs=30).fit(additive())
-        ranking = model.recommend("row 0", n=25, include_observed=True)
-        scores = model.predictor_.score_block(np.array([0]), model.entries_.columns.positions(ranking.labels))[0]
-        assert np.all(np.diff(scores) <= 0)
-        assert np.unique(ranking.values).size < np.unique(scores).size
-
     def test_needs_levels(self) -> None:
         values = np.random.default_rng(0).random((12, 12))
         for matrix in (ObservedMatrix.from_array(values), ObservedMatrix.from_array(values > 2, Scale([0]))):
             with pytest.raises(BadSetting, match="levels"):
                 self.new().fit(matrix)
-
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {"latent_size": 0},
-            {"gamma": -1},
-            {"penalty": 0},
-            {"penalty_growth": 0.9},
-            {"level_penalty": -1},
-            {"level_penalty_growth": 0.9},
-        ],
-    )
-    def test_bad_penalties(self, changes: dict[str, Any]) -> None:
-        with pytest.raises(BadSetting, match=next(iter(changes))):
-            self.new(**changes)
-
-
-ALL = [ALSSettings, ODMCSettings, OptSpaceSettings, RankKSettings, RDMCSettings]
-
-
-@pytest.mark.parametrize("settings", ALL)
-def test_the_rank_is_a_whole_number(settings: type[LoopSettings]) -> None:
-    assert settings.from_names({"latent_size": 10**6}).to_dict()["latent_size"] == 10**6
-    for bad in (0, 2.0, None, True):
-        with pytest.raises(BadSetting, match="latent_size"):
-            settings.from_names({"latent_size": bad})
-
-
-def test_a_device_is_no_setting() -> None:
-    for settings in ALL:
-        with pytest.raises(BadSetting, match="device"):
-            settings.from_names({"device": "cpu"})
-
-
-def test_only_als_stops_early_by_default() -> None:  # with growing penalties the validation error rises and falls
-    assert [settings().patience for settings in ALL] == [6, None, None, None, None]

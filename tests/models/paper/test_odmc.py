@@ -100,13 +100,6 @@ class TestODMC(CoreContract):
                 array[place] = there
             np.testing.assert_allclose(getattr(slopes, name), expected, atol=1e-6, err_msg=name)
 
-    def test_batches_add_up(self) -> None:
-        solver = shaken(unequal(), gamma=0.7, alpha=0.3)
-        whole = solver.slopes(everything(solver))
-        parts = [solver.slopes(batch) for batch in np.array_split(everything(solver)[::-1], 4)]
-        for name in whole._fields:
-            np.testing.assert_allclose(sum(getattr(part, name) for part in parts), getattr(whole, name), atol=1e-12)
-
     def test_scores_inside_their_intervals_cost_nothing(self) -> None:
         matrix = additive()
         dense, mean = matrix.to_array(), matrix.values.mean(dtype=np.float64)
@@ -138,20 +131,6 @@ class TestODMC(CoreContract):
             )
             reached += [*thresholds]
         assert {0.0, 1.0} <= set(reached)  # they were stopped at both ends
-
-    @pytest.mark.slow
-    def test_alpha_holds_the_thresholds_in_the_middle(self) -> None:
-        loose, tight = (ODMC(latent_size=2, alpha=alpha, epochs=5).fit(additive()) for alpha in (0.0, 20.0))
-        middles = [1.5, 2.5, 3.5, 4.5]
-        assert np.abs(loose.boundaries_ - middles).max() > 10 * np.abs(tight.boundaries_ - middles).max() > 0
-
-    @pytest.mark.slow
-    def test_the_objective_falls(self) -> None:
-        history = ODMC(latent_size=3, gamma=0.1, epochs=15).fit(additive()).history_
-        losses = [record.loss for record in history.records]
-        assert losses[-1] < 0.3 * losses[0]
-        assert sum(np.diff(losses) < 0) >= 12
-        assert np.shape(history.records[-1].notes["boundaries"]) == (4,)
 
     def test_scores_become_the_level_whose_interval_holds_them(self) -> None:
         model = ODMC(latent_size=2, epochs=1).fit(unequal())
@@ -202,19 +181,6 @@ class TestODMC(CoreContract):
         for name, array in plain.learned.items():
             np.testing.assert_allclose(solver.learned[name], array, atol=1e-10, err_msg=name)
 
-    @pytest.mark.parametrize("shape", [(2000, 1), (15, 12), (400, 300), (3, 9000)])
-    def test_batches_are_many_and_spread(self, shape: tuple[int, int]) -> None:
-        matrix = ObservedMatrix.from_array(np.random.default_rng(0).integers(1, 6, shape) / 1.0)
-        size = solver_of(matrix)._batch_size
-        assert 1 <= size <= min(sum(shape), matrix.n_entries / 64)
-        assert size * max(matrix.row_counts.max(), matrix.column_counts.max()) <= 100 * matrix.n_entries
-
-    @pytest.mark.slow
-    def test_a_column_with_all_entries_does_not_blow_up(self) -> None:
-        tall = ObservedMatrix.from_array(np.random.default_rng(0).integers(1, 6, (20_000, 1)) / 1.0)
-        history = ODMC(latent_size=2, epochs=2, gamma=0.1, margin=0.25).fit(tall).history_
-        assert history.records[-1].loss < 1.1 * history.records[0].loss
-
     @pytest.mark.slow
     def test_a_resumed_run_goes_on_to_the_bit(self) -> None:
         matrix = additive()
@@ -226,8 +192,3 @@ class TestODMC(CoreContract):
             ODMC().fit(interval)
         with pytest.raises(BadSetting, match="levels"):
             ODMC().fit(ObservedMatrix.from_array([[3, np.nan], [3, 3]], Scale([3])))
-
-    @pytest.mark.parametrize("setting", [{"gamma": -1}, {"alpha": -1}, {"margin": 0.6}, {"momentum": 1}, {"decay": 0}])
-    def test_bad_numbers(self, setting: dict[str, Any]) -> None:
-        with pytest.raises(BadSetting, match=next(iter(setting))):
-            ODMC(**setting)
