@@ -41,8 +41,9 @@ from deepmf.scoring.distribution import Interval, PredictiveDistribution, check_
 from deepmf.scoring.drift import Drift, DriftAt
 from deepmf.scoring.pairs import Axis, LabelPairs, Unknown, find_pairs
 from deepmf.scoring.predictor import NO_DISTRIBUTION, check_levels
-from deepmf.storage.model_file import encode_json, make_header, read_field, refuse_stored, write_file
+from deepmf.storage.model_file import encode_json, make_header, refuse_stored, write_file
 from deepmf.storage.model_folder import LARGEST_FILE, goes_to_folder, write_folder
+from deepmf.storage.parts import Form, Part
 from deepmf.training.history import History
 
 if TYPE_CHECKING:  # imported by the methods that use them: most models are never explained or completed
@@ -51,6 +52,13 @@ if TYPE_CHECKING:  # imported by the methods that use them: most models are neve
     from deepmf.models.view import ModelView
 
 Missing = Literal["error", "ignore"]
+
+_CONTENT = Form(
+    Part("settings", "object"),
+    Part("chosen", "text", ("chosen",)),
+    Part("history", "object"),
+    Part("learned", "object"),
+)
 
 
 class Model(Estimator):
@@ -500,23 +508,21 @@ class Model(Estimator):
     @classmethod
     def from_stored(cls, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> Self:
         """Return the model that `save` wrote; contents that no model could have raise `BadModelFile`."""
-        settings = read_field(content, "settings")
-        if not isinstance(settings, dict):
-            raise BadModelFile(f"the stored settings must have names; got {reprlib.repr(settings)}")
+        described = _CONTENT.read(content)
         with refuse_stored("settings"):
-            model = cls(**settings)
-        model.chosen_ = read_choice(read_field(content, "chosen"), model.settings)
+            model = cls(**described["settings"])
+        model.chosen_ = read_choice(described["chosen"], model.settings)
         model._given -= model.chosen_.keys()
         given = entries = unpack_entries(content, tensors, model._areas, takes_features=cls.takes_features)
         if model._half_life is not None:
             with refuse_stored("half-life"):
                 entries = given.weigh_by_age(model._half_life)
-        model.history_ = History.from_dict(read_field(content, "history"))
+        model.history_ = History.from_dict(described["history"])
         with refuse_stored(cls.__name__):
             predictor = (
                 InteractionPredictor.of(entries)
                 if entries.scale.is_interactions
-                else model._load_predictor(entries, read_field(content, "learned"), tensors)
+                else model._load_predictor(entries, described["learned"], tensors)
             )
         presence = Presence.unpack(content["presence"], tensors, entries) if "presence" in content else None
         drift = Drift.unpack(content["drift"], tensors) if "drift" in content else None

@@ -29,7 +29,7 @@ from deepmf.storage.matrices import (
     unpack_matrix,
     unpack_names,
 )
-from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, read_field, refuse_stored
+from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, refuse_stored
 from deepmf.storage.parts import Form, Part
 
 
@@ -133,7 +133,7 @@ def unpack_entries(
     content: dict[str, Any], tensors: Tensors, areas: PredictedAreas, *, takes_features: bool
 ) -> EntryStore:
     """Return the stored entries and features; entries that a model cannot have raise `BadModelFile`."""
-    train = unpack_matrix("train", read_field(content, "train"), tensors)
+    train = unpack_matrix("train", content.get("train"), tensors)
     added = unpack_matrix("extension", content["extension"], tensors) if "extension" in content else None
     dropped = _DROPPED.read({}, tensors)["entries"] if "dropped" in content else NOTHING
     with refuse_stored("extension"):

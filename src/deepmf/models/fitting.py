@@ -260,10 +260,10 @@ def drop_chosen_settings(settings: Settings, given: Set[str]) -> dict[str, Any]:
     return {name: value for name, value in settings.to_dict().items() if name not in chosen}
 
 
-def read_choice(names: Any, settings: Settings) -> dict[str, Any]:
+def read_choice(names: list[str], settings: Settings) -> dict[str, Any]:
     """Return the chosen settings from their stored names; unknown names raise `BadModelFile`."""
     known = settings.to_dict()
-    if not isinstance(names, list) or not all(isinstance(name, str) and name in known for name in names):
+    if not known.keys() >= set(names):
         raise BadModelFile(f"the stored choice must name settings; got {reprlib.repr(names)}")
     return {name: known[name] for name in names}
 

@@ -9,7 +9,6 @@ import json
 import math
 import mmap
 import os
-import reprlib
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -40,52 +39,9 @@ class Packed(NamedTuple):
     tensors: dict[str, npt.NDArray[Any]]
 
 
-def read_field(content: Any, name: str) -> Any:
-    """Return the stored field of a name."""
-    if not isinstance(content, dict) or name not in content:
-        raise BadModelFile(f"the stored content lacks {name!r}")
-    return content[name]
-
-
-def read_number(item: Any, what: str) -> float:
-    """Return a stored number as a float."""
-    if type(item) not in (int, float):
-        raise BadModelFile(f"{what} is made of numbers; got {reprlib.repr(item)}")
-    try:
-        return float(item)
-    except OverflowError as error:
-        raise BadModelFile(f"{what} is made of numbers of double precision; got a larger one") from error
-
-
 def has_values_to_check(tensors: Tensors) -> bool:
     """Whether values are checked on loading; memory-mapped values are not."""
     return not isinstance(tensors, MappedTensors)
-
-
-def read_vector(tensors: Tensors, name: str, *types: str) -> npt.NDArray[Any]:
-    """Return a stored vector; its type must be one of `types`."""
-    array = _read_tensor(tensors, name)
-    if array.ndim != 1 or array.dtype.name not in types:
-        raise BadModelFile(
-            f"the tensor {name} must be a vector of {' or '.join(types)}; got {array.dtype} of shape {array.shape}"
-        )
-    return array
-
-
-def read_numbers(tensors: Tensors, name: str, kind: str, shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
-    """Return a stored tensor of finite numbers with a type and a shape, in which None is any length."""
-    array = _read_tensor(tensors, name)
-    fits = array.ndim == len(shape) and all(
-        wanted in (None, found) for wanted, found in zip(shape, array.shape, strict=True)
-    )
-    if not fits or array.dtype.name != kind:
-        wanted = ", ".join("any" if length is None else str(length) for length in shape)
-        raise BadModelFile(
-            f"the tensor {name} must be of {kind} and of shape ({wanted}); got {array.dtype} of shape {array.shape}"
-        )
-    if has_values_to_check(tensors):
-        check_finite(name, array)
-    return array
 
 
 def check_finite(name: str, array: npt.NDArray[Any]) -> None:
@@ -98,21 +54,6 @@ def check_finite(name: str, array: npt.NDArray[Any]) -> None:
         raise BadModelFile(f"the tensor {name} must have finite numbers; some are not")
 
 
-def check_ends(starts: npt.NDArray[Any], count: int, total: int, *, name: str) -> None:
-    """Check the length and both ends of `starts`, which cuts `total` items into `count` pieces."""
-    if starts.size != count + 1 or starts.size == 0:
-        raise BadModelFile(f"the tensor {name} has {starts.size} elements; {max(count, 0) + 1} are needed")
-    if starts[0] != 0 or starts[-1] != total:
-        raise BadModelFile(f"the tensor {name} must rise from 0 to {total}")
-
-
-def check_starts(starts: npt.NDArray[Any], count: int, total: int, *, name: str) -> None:
-    """Check that `starts` cuts `total` items into `count` pieces."""
-    check_ends(starts, count, total, name=name)
-    if np.any(starts[1:] < starts[:-1]):
-        raise BadModelFile(f"the tensor {name} must rise from 0 to {total}")
-
-
 @contextmanager
 def refuse_stored(what: str) -> Iterator[None]:
     """Turn user errors into `BadModelFile`."""
@@ -122,12 +63,6 @@ def refuse_stored(what: str) -> Iterator[None]:
         raise
     except UserError as error:
         raise BadModelFile(f"the stored {what} cannot be used: {error}") from error
-
-
-def _read_tensor(tensors: Tensors, name: str) -> npt.NDArray[Any]:
-    if name not in tensors:
-        raise BadModelFile(f"the tensor {name} is missing")
-    return tensors[name]
 
 
 FORMAT = 3

@@ -73,9 +73,15 @@ _LARGEST_WHOLE = 2**63 - 1
 # Integers up to here are exact in double precision; counts of steps and sweeps are far smaller.
 _LARGEST_COUNT = 2**53
 
+
+def is_number(item: Any) -> bool:
+    """Whether a field is a finite number."""
+    return type(item) in (int, float) and abs(item) <= sys.float_info.max
+
+
 # Types of JSON fields, with the check of an item.
 _FIELDS: dict[str, Callable[[Any], bool]] = {
-    "number": lambda item: type(item) in (int, float) and abs(item) <= sys.float_info.max,
+    "number": is_number,
     "whole": lambda item: type(item) is int and abs(item) <= _LARGEST_WHOLE,
     "text": lambda item: isinstance(item, str),
     "flag": lambda item: isinstance(item, bool),

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import reprlib
-import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from deepmf.errors import BadModelFile
 from deepmf.files import import_polars
 from deepmf.formatting import format_amount, format_duration, format_quantity
 from deepmf.plots import build_notebook_view, list_points, plot_history
+from deepmf.storage.parts import Check, Form, Part, at_most, is_number, not_negative, one_of, positive
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,26 +112,8 @@ class History:
     @classmethod
     def from_dict(cls, plain: Any) -> History:
         """Return the history that `to_dict` described; raise `BadModelFile` for impossible values."""
-        _check_names(plain, cls, "history")
-        if not isinstance(plain["records"], list):
-            raise BadModelFile(f"the records of a stored history must be a list; got {_shorten(plain['records'])}")
-        records = [_read_record(each, epoch) for epoch, each in enumerate(plain["records"])]
-        best = plain["best_epoch"]
-        if best is not None and (type(best) is not int or not 0 <= best <= len(records)):
-            raise BadModelFile(f"the stored history has {len(records)} epochs; its best one cannot be {_shorten(best)}")
-        if not isinstance(plain["stopped"], str) or plain["stopped"] not in ENDINGS:
-            raise BadModelFile(f"the stored history has an unknown end: {_shorten(plain['stopped'])}")
-        threads = plain["threads"]
-        if threads is not None and (type(threads) is not int or threads < 1):
-            raise BadModelFile(f"the stored number of threads must be at least 1; got {_shorten(threads)}")
-        best_error, means_error = (_read_error(plain, name) for name in ("best_error", "means_error"))
-        stages = plain["stages"]
-        if not isinstance(stages, dict) or not all(isinstance(name, str) for name in stages):
-            raise BadModelFile(f"the stored stages of a history must have names; got {_shorten(stages)}")
-        errors = {name: _read_error(stages, name) for name in stages}
-        if None in errors.values():
-            raise BadModelFile("the stored stages of a history must have an error each")
-        return cls(records, best, best_error, plain["stopped"], threads, means_error, errors)  # type: ignore[arg-type]
+        found = _HISTORY.read(plain)
+        return cls(**found | {"records": [EpochRecord(**each) for each in found["records"]]})
 
 
 Callback = Callable[[EpochRecord, History], None]  # called after each epoch
@@ -179,50 +159,35 @@ def list_curves(history: History) -> dict[str, Callable[[], Axes]]:
     }
 
 
-def _read_record(plain: Any, epoch: int) -> EpochRecord:
-    _check_names(plain, EpochRecord, f"record of epoch {epoch}")
-    if type(plain["epoch"]) is not int or plain["epoch"] != epoch:
-        raise BadModelFile(f"the stored record of epoch {epoch} is numbered {_shorten(plain['epoch'])}")
-    notes = plain["notes"]
-    if not isinstance(notes, dict) or not all(map(_is_note, notes.values())):
-        raise BadModelFile(f"the stored notes of an epoch must be numbers or lists of them; got {_shorten(notes)}")
-    loss = _read_number(plain, "loss")
-    assert loss is not None
-    error, rate, seconds = (
-        _read_number(plain, name, optional=True) for name in ("validation_error", "learning_rate", "seconds")
-    )
-    return EpochRecord(epoch, loss, error, rate, seconds, notes)
+def _are_notes(notes: dict[str, Any], _: Any) -> bool:
+    items = (item for note in notes.values() for item in (note if isinstance(note, list) else [note]))
+    return all(item is None or is_number(item) for item in items)
 
 
-def _check_names(plain: Any, kind: type[History | EpochRecord], what: str) -> None:
-    wanted = [each.name for each in fields(kind)]
-    if not isinstance(plain, dict) or sorted(plain) != sorted(wanted):
-        raise BadModelFile(f"the stored {what} must have {', '.join(wanted)}; got {_shorten(plain)}")
-
-
-def _read_number(plain: dict[str, Any], name: str, *, optional: bool = False) -> float | None:
-    value = plain[name]
-    if value is None and optional:
-        return None
-    if not _is_number(value):
-        raise BadModelFile(f"the stored {name} of a history must be a number; got {_shorten(value)}")
-    return float(value)
-
-
-def _read_error(plain: dict[str, Any], name: str) -> float | None:
-    error = _read_number(plain, name, optional=True)
-    if error is not None and error < 0:
-        raise BadModelFile(f"the stored {name} of a history must be at least 0; got {_shorten(error)}")
-    return error
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= sys.float_info.max
-
-
-def _is_note(value: Any) -> bool:
-    items = value if isinstance(value, list) else [value]
-    return all(item is None or _is_number(item) for item in items)
-
-
-_shorten = reprlib.repr  # a file may hold anything in place of a number
+_HISTORY = Form(
+    Part(
+        "records",
+        Form(
+            Part("epoch", "whole"),
+            Part("loss", "number"),
+            Part("validation_error", "number", optional=True),
+            Part("learning_rate", "number", optional=True),
+            Part("seconds", "number", optional=True),
+            Part("notes", "object", (), Check("be numbers or lists of them", _are_notes)),
+        ),
+        ("epochs",),
+        Check("be numbered from 0", lambda found, _: all(each["epoch"] == at for at, each in enumerate(found))),
+    ),
+    Part("best_epoch", "whole", (), at_most("epochs"), optional=True),
+    Part("best_error", "number", (), not_negative, optional=True),
+    Part("stopped", "text", (), one_of(*ENDINGS)),
+    Part("threads", "whole", (), positive, optional=True),
+    Part("means_error", "number", (), not_negative, optional=True),
+    Part(
+        "stages",
+        "object",
+        (),
+        Check("be errors", lambda found, _: all(is_number(each) and each >= 0 for each in found.values())),
+    ),
+    prefix="history",
+)

@@ -17,12 +17,10 @@ from deepmf.errors import BadEntries, BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.matrix import ObservedMatrix, check_unchanged
 from deepmf.nn.ranks import find_ranks
+from deepmf.storage.parts import Form
 from deepmf.training.history import Callback, EpochRecord, History
 from deepmf.training.runtime import Threads
 from deepmf.training.settings import LoopSettings
-
-# Integers up to here are exact in double precision; counts of steps and sweeps are far smaller.
-_LARGEST_COUNT = 2**53
 
 # Validation entries to compare epochs and settings on. More would separate them no better, and need more rows and
 # columns to be encoded.
@@ -182,10 +180,12 @@ class Loop:
         history = History.from_dict(state.content.get("history"))
         learned, good, rest = (select_prefix(state.tensors, name) for name in ("learned", "good", "state"))
         known = self.task.get_learned()
-        _check_learned(learned, known)
-        if good:
-            _check_learned(good, known)
-        _check_like(rest, self.task.state())
+        try:
+            stored = {name: tensor.numpy() for name, tensor in state.tensors.items()}
+        except TypeError as error:  # a type that numpy lacks
+            raise BadModelFile(f"the stored state of training has tensors of another type ({error})") from error
+        for prefix, own in (("learned", known), ("good", known if good else {}), ("state", self.task.state())):
+            Form.like(own, prefix).read({}, stored)
         never = history.stopped == "interrupted" or bool(good) != (history.best_epoch is not None)
         if never or len(history) > self.settings.epochs:
             raise BadModelFile("the stored history does not belong to a training that can continue")
@@ -240,30 +240,6 @@ class Loop:
         patience, best = self.settings.patience, self.history.best_epoch
         has_error = self.history.best_error is not None
         return patience is not None and has_error and best is not None and epoch - best >= patience
-
-
-def _check_learned(stored: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> None:
-    """Refuse tensors that a task cannot have learned: other names or shapes, infinite numbers, negative counts."""
-    _check_like(stored, known)
-    for name, tensor in stored.items():
-        if not bool(tensor.isfinite().all()):
-            raise BadModelFile(f"the tensor {name} must have finite numbers; some are not")
-        whole = not (tensor.is_floating_point() or tensor.dtype == torch.bool)
-        if whole and tensor.numel() and not 0 <= int(tensor.min()) <= int(tensor.max()) <= _LARGEST_COUNT:
-            raise BadModelFile(f"the tensor {name} must have counts of at least 0; some are not")
-
-
-def _check_like(stored: Mapping[str, Tensor], known: Mapping[str, Tensor]) -> None:
-    """Refuse tensors with other names, types or shapes than known ones."""
-    if stored.keys() != known.keys():
-        differing = sorted(stored.keys() ^ known.keys())
-        raise BadModelFile(f"the stored state of training has other tensors than the model: {differing[0]}")
-    for name, tensor in known.items():
-        if stored[name].shape != tensor.shape or stored[name].dtype != tensor.dtype:
-            raise BadModelFile(
-                f"the tensor {name} must be of {tensor.dtype} and of shape {tuple(tensor.shape)}; "
-                f"got {stored[name].dtype} of shape {tuple(stored[name].shape)}"
-            )
 
 
 def select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepmf.errors import BadModelFile, BadSetting
+from deepmf.errors import BadSetting
 from deepmf.models.als import ALS
 from deepmf.models.loading import load
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
-from deepmf.storage.model_file import read_file, write_file
 from deepmf.testing import additive
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.settings import EFFORTS
@@ -173,15 +172,6 @@ def test_a_loaded_model_knows_what_was_chosen_and_chooses_anew(tmp_path: Path) -
     assert again.settings == model.settings and again.chosen_["block_rows"] == 40
     for more in (again.extend(additive(41, 30).take(np.array([40]), np.arange(30))), again):
         assert more.chosen_ == model.chosen_
-
-
-@pytest.mark.parametrize("chosen", [None, "views", {"views": 3}, [3], ["unheard of"], [["views"]], [None]], ids=str)
-def test_a_stored_choice_of_what_is_no_setting(chosen: Any, tmp_path: Path) -> None:
-    OrdinalDMF(**TINY).fit(additive(12, 10)).save(tmp_path / "model")
-    stored = read_file(tmp_path / "model")
-    write_file(tmp_path / "model", kind="model", content=stored.content | {"chosen": chosen}, tensors=stored.tensors)
-    with pytest.raises(BadModelFile, match="choice"):
-        load(tmp_path / "model")
 
 
 def test_a_warm_fit_takes_the_sizes_of_its_start() -> None:
