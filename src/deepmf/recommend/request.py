@@ -12,7 +12,7 @@ from dataclasses import Field, dataclass, field, fields
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
-from deepmf.errors import BadSetting, check_count
+from deepmf.errors import BadSetting, Hint, check_count
 
 if TYPE_CHECKING:  # the command line reads the options before it imports numpy
     from deepmf.matrix.scale import Scale
@@ -95,7 +95,10 @@ class Order:
         if self.popularity is None or not 0 <= self.popularity <= 5:
             raise BadSetting(f"popularity must be from 0 (none) over 1 (as learned) to 5; got {self.popularity!r}")
         if self.popularity != 1 and self.rank_by == "value":
-            raise BadSetting("popularity changes the order by relevance; leave it out, or set rank_by='relevance'")
+            raise BadSetting(
+                "popularity changes the order by relevance, and this order is by value",
+                hint=Hint("set rank_by='relevance'", "set --rank-by relevance"),
+            )
 
     def check_scale(self, scale: Scale) -> None:
         """Refuse an order that entries on a scale do not have."""
