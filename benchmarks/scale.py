@@ -44,7 +44,7 @@ from deepmf.models.base import Model
 from deepmf.models.bayesian import BayesianMF
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.training.history import EpochRecord, History
-from deepmf.training.loop import ValidationEntries
+from deepmf.training.holdout import HeldOut
 
 # Rows and columns by the number of entries: about those of MovieLens and of the Netflix prize.
 SHAPES = {
@@ -191,7 +191,7 @@ def passes_alone(model: OrdinalDMF, given: Problem, n_passes: float) -> dict[str
     chosen = model._with_choice(given.train, None)
     chosen._check_memory(EntryStore.of(given.train))
     start = time.perf_counter()
-    trainer = chosen._make_task(EntryStore.of(given.train), ValidationEntries.of(given.train, given.validation))
+    trainer = chosen._make_task(EntryStore.of(given.train), HeldOut.of(given.train, given.validation))
     prepared = time.perf_counter() - start
     passes, epochs, losses = passes_of_an_epoch(chosen, given.train), [], []
     clock = time.perf_counter if trainer.runtime.is_gpu else time.process_time  # of a CPU, which may be shared

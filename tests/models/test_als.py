@@ -27,7 +27,7 @@ from deepmf.models.als import ALS, LIMITS, ALSSettings, ALSSolver
 from deepmf.models.loading import load
 from deepmf.testing import ModelContract
 from deepmf.training.history import EpochRecord, History
-from deepmf.training.loop import ValidationEntries
+from deepmf.training.holdout import HeldOut
 
 Floats = npt.NDArray[np.float64]
 
@@ -140,7 +140,7 @@ class TestALS(ModelContract):
 
     def test_fewer_steps_leave_the_errors_of_all_sweeps(self) -> None:
         split = split_entries(generate(100, 80, density=0.4, seed=0).matrix, train=0.8, validation=0.2, test=0)
-        held_out = ValidationEntries.of(split.train, split.validation)
+        held_out = HeldOut.of(split.train, split.validation)
         assert held_out is not None
 
         def compute_errors(**given: float) -> list[float]:

@@ -24,7 +24,6 @@ from deepmf.models.fitting import (
     fill_settings,
     read_choice,
     report_ending,
-    split_validation,
 )
 from deepmf.models.loading import load
 from deepmf.models.means import Means, MeansSettings
@@ -34,6 +33,7 @@ from deepmf.models.registry import MODELS
 from deepmf.models.warm_start import WarmStart
 from deepmf.testing import additive
 from deepmf.training.history import EpochRecord, History
+from deepmf.training.holdout import HeldOut
 from deepmf.training.settings import LoopSettings, TrainingSettings
 from deepmf.tuning import Study
 
@@ -185,7 +185,7 @@ def test_matrices_that_differ_have_other_digests(tmp_path: Path) -> None:
 
 def test_one_entry_in_twenty_is_set_aside_and_no_longer_seen() -> None:
     matrix = additive(40, 30)
-    seen, held_out = split_validation(matrix, seed=0)
+    seen, held_out = HeldOut.split(matrix, seed=0)
     assert held_out is not None and held_out.values.size == matrix.n_entries // 20
     assert seen.n_entries + held_out.values.size == matrix.n_entries
     assert seen.shape == matrix.shape and seen.scale == matrix.scale and seen.rows == matrix.rows
@@ -198,7 +198,7 @@ def test_one_entry_in_twenty_is_set_aside_and_no_longer_seen() -> None:
 
 def test_the_seed_says_which() -> None:
     matrix = additive(40, 30)
-    first, again, other = (split_validation(matrix, seed=seed)[1] for seed in (0, 0, 1))
+    first, again, other = (HeldOut.split(matrix, seed=seed)[1] for seed in (0, 0, 1))
     assert first is not None and again is not None and other is not None
     for one, same in zip(first, again, strict=True):
         np.testing.assert_array_equal(one, same)
@@ -209,13 +209,13 @@ def test_none_where_there_are_too_few() -> None:
     matrix = additive(40, 30)
     some = matrix.take_entries(np.arange(400))
     fewer = matrix.take_entries(np.arange(399))
-    assert split_validation(some, seed=0)[1] is not None
-    seen, held_out = split_validation(fewer, seed=0)
+    assert HeldOut.split(some, seed=0)[1] is not None
+    seen, held_out = HeldOut.split(fewer, seed=0)
     assert seen is fewer and held_out is None
 
 
 def test_no_more_than_a_choice_needs() -> None:
-    _, held_out = split_validation(additive(40, 30), seed=0, most=25)
+    _, held_out = HeldOut.split(additive(40, 30), seed=0, most=25)
     assert held_out is not None and held_out.values.size == 25
 
 
@@ -233,7 +233,7 @@ def test_a_warm_fit_holds_out_entries_that_its_start_was_not_trained_on() -> Non
     }
     first = OrdinalDMF(**settings).fit(old)
     start = WarmStart(first.entries_, first.predictor_, matrix)
-    seen, held_out = split_validation(matrix, seed=0, start=start)
+    seen, held_out = HeldOut.split(matrix, seed=0, start=start)
     assert held_out is not None and held_out.values.size == min(matrix.n_entries // 20, 45)
     assert start.are_unseen(held_out.rows, held_out.columns).all()
     task = OrdinalDMF(**settings)._make_warm_task(EntryStore.of(matrix), None, start)

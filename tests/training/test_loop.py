@@ -15,7 +15,8 @@ from deepmf.errors import BadEntries, UnknownLabel, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.nn.ranks import Ranks
-from deepmf.training.loop import Epoch, Loop, TrainingState, ValidationEntries
+from deepmf.training.holdout import HeldOut
+from deepmf.training.loop import Epoch, Loop, TrainingState
 from deepmf.training.settings import LoopSettings
 
 
@@ -122,8 +123,8 @@ def entries(rows: list[str], columns: list[str], values: list[float], scale: Sca
     return ObservedMatrix.from_entries(rows, columns, values, scale)
 
 
-def found(validation: ObservedMatrix | None) -> ValidationEntries:
-    aligned = ValidationEntries.of(TRAIN, validation)
+def found(validation: ObservedMatrix | None) -> HeldOut:
+    aligned = HeldOut.of(TRAIN, validation)
     assert aligned is not None
     return aligned
 
@@ -135,19 +136,19 @@ def test_positions_are_those_of_the_training_matrix() -> None:
 
 
 def test_without_entries_there_is_none() -> None:
-    assert ValidationEntries.of(TRAIN, None) is None
-    assert ValidationEntries.of(TRAIN, entries([], [], [])) is None
+    assert HeldOut.of(TRAIN, None) is None
+    assert HeldOut.of(TRAIN, entries([], [], [])) is None
 
 
 @pytest.mark.parametrize("rows, columns, unknown", [(["d"], ["x"], "'d'"), (["a"], ["w"], "'w'")])
 def test_what_training_does_not_know_is_refused(rows: list[str], columns: list[str], unknown: str) -> None:
     with pytest.raises(UnknownLabel, match=unknown):
-        ValidationEntries.of(TRAIN, entries(rows, columns, [3]))
+        HeldOut.of(TRAIN, entries(rows, columns, [3]))
 
 
 def test_values_outside_the_scale_are_refused() -> None:
     with pytest.raises(BadEntries, match="validation"):
-        ValidationEntries.of(TRAIN, entries(["a"], ["x"], [7], Scale([1, 7, 10])))
+        HeldOut.of(TRAIN, entries(["a"], ["x"], [7], Scale([1, 7, 10])))
     # Another scale does no harm where the values are of the training matrix's.
     assert found(entries(["a"], ["x"], [4], Scale([1, 4, 10]))).values.tolist() == [4.0]
 
@@ -170,12 +171,12 @@ def test_on_a_device() -> None:
 
 def test_values_beyond_an_interval_are_taken() -> None:
     train = ObservedMatrix.from_entries(["a", "b"], ["x", "x"], [0.5, 1.5], Scale(low=0.5, high=1.5))
-    aligned = ValidationEntries.of(train, entries(["a"], ["x"], [1.75], Scale(low=0, high=2)))
+    aligned = HeldOut.of(train, entries(["a"], ["x"], [1.75], Scale(low=0, high=2)))
     assert aligned is not None and aligned.values.tolist() == [1.75]
 
 
 def test_as_many_as_are_enough_are_compared_on() -> None:
-    many = ValidationEntries(np.arange(50), np.arange(50) + 100, np.arange(50) / 10)
+    many = HeldOut(np.arange(50), np.arange(50) + 100, np.arange(50) / 10)
     assert many.sample(seed=0) is many
     first, again, other = (many.sample(seed=seed, most=20) for seed in (0, 0, 1))
     assert np.unique(first.rows).size == 20
@@ -191,4 +192,4 @@ def test_a_store_that_was_changed_while_open_is_not_read(tmp_path: Path) -> None
     (tmp_path / "r.store" / "values").unlink()
     for train, validation in ((TRAIN, matrix), (matrix, TRAIN)):
         with pytest.raises(UnreadableFile, match="values"):
-            ValidationEntries.of(train, validation)
+            HeldOut.of(train, validation)

@@ -30,7 +30,8 @@ from deepmf.models.paper.cfnade import UCFNADE
 from deepmf.nn.branch import use_generator
 from deepmf.training.blocks import Block, BlockSource, MatrixBlocks
 from deepmf.training.history import Callback, EpochRecord, History
-from deepmf.training.loop import Loop, TrainingState, ValidationEntries, select_prefix
+from deepmf.training.holdout import HeldOut
+from deepmf.training.loop import Loop, TrainingState, select_prefix
 from deepmf.training.settings import TrainingSettings
 from deepmf.training.trainer import SGD, Adam, ExponentialAverage, Optimiser, Trainer
 
@@ -113,7 +114,7 @@ class Watched(Trainer):
         self,
         settings: DMFSettings = SETTINGS,
         train: ObservedMatrix = SPLIT.train,
-        validation: ObservedMatrix | ValidationEntries | None = None,
+        validation: ObservedMatrix | HeldOut | None = None,
         *,
         seed: int | None = None,
         errors: Sequence[float] = (),
@@ -126,9 +127,7 @@ class Watched(Trainer):
             Objective(train, not_finite_at=not_finite_at, poisoned_at=poisoned_at),
             MatrixBlocks(train, ENCODINGS["scaled"], **sizes),
             settings if seed is None else replace(settings, seed=seed),
-            validation=validation
-            if isinstance(validation, ValidationEntries)
-            else ValidationEntries.of(train, validation),
+            validation=validation if isinstance(validation, HeldOut) else HeldOut.of(train, validation),
         )
         self.errors = list(errors)
         self.looks: list[Weights] = []  # the weights at each look at the validation error
@@ -214,9 +213,9 @@ def test_the_true_validation_error_is_the_root_mean_squared_one() -> None:
 
 
 def test_of_very_many_validation_entries_some_are_compared_on() -> None:
-    aligned = ValidationEntries.of(SPLIT.train, SPLIT.validation)
+    aligned = HeldOut.of(SPLIT.train, SPLIT.validation)
     assert aligned is not None
-    many = ValidationEntries(*(np.tile(part, 1 + 70_000 // part.size) for part in aligned))
+    many = HeldOut(*(np.tile(part, 1 + 70_000 // part.size) for part in aligned))
     some = many.sample(seed=SETTINGS.seed)
     assert some.values.size < many.values.size
     assert Watched(validation=many).validation_error() == Watched(validation=some).validation_error()

@@ -18,7 +18,7 @@ from deepmf.cli.model_file import check_model_target, load_model, save_model
 from deepmf.cli.output import STANDARD, check_writable, say, show_json
 from deepmf.cli.process import is_first, is_restarted
 from deepmf.cli.settings import check_effort, format_value, gather_settings, parse_scale
-from deepmf.cli.validation import add_held_out, split_unseen, split_validation
+from deepmf.cli.validation import add_held_out, find_validation, split_unseen
 from deepmf.errors import BadSetting, TrainingDiverged
 from deepmf.models.registry import model_class
 
@@ -194,7 +194,7 @@ def _hold_out(
     if validation is None and share is None and (model.holds_out or not entries.has_values):
         return entries, None
     if start is None or validation is not None:
-        return split_validation(entries, validation, share, reading, seed=seed)
+        return find_validation(entries, validation, share, reading, seed=seed)
     return split_unseen(entries, start, share, seed=seed)
 
 

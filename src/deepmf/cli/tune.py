@@ -15,7 +15,7 @@ from deepmf.cli.feature_files import TrainingFeatureFiles
 from deepmf.cli.inputs import InputOptions
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.settings import check_effort, format_value, gather_settings, parse_scale
-from deepmf.cli.validation import split_validation
+from deepmf.cli.validation import find_validation
 from deepmf.errors import BadSetting, TrainingInterrupted, warn
 from deepmf.models.registry import model_class
 from deepmf.recommend.request import Order
@@ -103,7 +103,7 @@ def tune(
     if not entries.has_values:
         raise BadSetting("interactions are learned by the presence part, which fit tunes itself; use deepmf fit")
     features = files.read(entries, reading.encoding)
-    train, held_out = split_validation(
+    train, held_out = find_validation(
         entries, validation, validation_share, reading, seed=new_model.settings.seed, by=by
     )
     if held_out is None:

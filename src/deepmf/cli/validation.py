@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from deepmf.models.base import Model
 
 
-def split_validation(
+def find_validation(
     entries: ObservedMatrix,
     validation: Path | None,
     share: float | None,

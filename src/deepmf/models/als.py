@@ -44,13 +44,13 @@ from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
-from deepmf.models.fitting import split_validation
 from deepmf.models.means import NO_WEIGHTS, FeatureRidge, FeatureWeights, compute_prior, load_feature_weights
 from deepmf.models.solver import Arrays, FactorModel, Solver
 from deepmf.models.traits import Recommends, UsesTimes
 from deepmf.scoring.latents import Latents, pair_products
 from deepmf.scoring.predictor import Encoder
 from deepmf.storage.model_file import Packed, Tensors
+from deepmf.training.holdout import HeldOut
 from deepmf.training.progress import FitPlan
 from deepmf.training.search_space import LogRange, Range, Space
 from deepmf.training.settings import (
@@ -459,7 +459,7 @@ def choose_penalty(train: ObservedMatrix, settings: ALSSettings) -> float:
     value of noise with standard deviation s is s times the root of the entry count of a row plus that of a column; the
     units divide it by both counts to the power of `count_power` / 2.
     """
-    seen, held_out = split_validation(train, seed=settings.seed, one_in=_ONE_IN)
+    seen, held_out = HeldOut.split(train, seed=settings.seed, one_in=_ONE_IN)
     noise = float(np.std(subtract_effects(seen, settings.effect_penalty).residuals))
     if held_out is None or noise == 0.0:
         return settings.penalty

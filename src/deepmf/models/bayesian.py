@@ -17,7 +17,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
-from deepmf.models.fitting import Fitting, split_validation
+from deepmf.models.fitting import Fitting
 from deepmf.models.gibbs.chain import (
     START_LAMBDA,
     AxisSamples,
@@ -33,7 +33,7 @@ from deepmf.models.gibbs.chain import (
 from deepmf.models.gibbs.level_intervals import calibrate_intervals, load_calibrated
 from deepmf.models.gibbs.prediction import (
     N_BESIDE,
-    HeldOut,
+    HeldOutPredictions,
     SampleEncoder,
     SamplePredictor,
     SampleReadout,
@@ -49,7 +49,8 @@ from deepmf.nn.ranks import find_ranks
 from deepmf.scoring.pairs import Fallback, find_pairs
 from deepmf.scoring.predictor import Predictor, unpack_latents
 from deepmf.storage.model_file import Tensors
-from deepmf.training.loop import Epoch, ValidationEntries
+from deepmf.training.holdout import HeldOut
+from deepmf.training.loop import Epoch
 from deepmf.training.memory import FitBytes, check_memory
 from deepmf.training.runtime import Runtime, make_generator
 from deepmf.training.search_space import LogRange, Space
@@ -110,7 +111,7 @@ class GibbsTask:
         self,
         seen: EntryStore,
         entries: EntryStore,
-        validation: ValidationEntries | None,
+        validation: HeldOut | None,
         settings: BayesianMFSettings,
         device: torch.device,
         *,
@@ -234,14 +235,14 @@ class GibbsTask:
         slots = self._find_usable()
         return self._ring.take(slots[torch.argsort(self._kept_at[slots])])
 
-    def find_held_out(self, predictor: SamplePredictor) -> HeldOut | None:
+    def find_held_out(self, predictor: SamplePredictor) -> HeldOutPredictions | None:
         """Return predictions of entries that the chain was not given: of the validation, or by its first part."""
         validation = self._validation
         if validation is None:
             return None
         if self._join_at is not None and int(self._counts[1]) > self._join_at:
             means, *spreads = self._held_out.double().numpy()
-            return HeldOut(means, np.column_stack(spreads), validation.values)
+            return HeldOutPredictions(means, np.column_stack(spreads), validation.values)
         return predict_held_out(predictor, validation)
 
     def find_means_error(self) -> float | None:
@@ -436,24 +437,22 @@ class BayesianMF(Recommends, UsesTimes, Model):
             instead="fewer samples, a smaller latent_size or ALS (als) needs less",
         )
 
-    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> GibbsTask:
+    def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> GibbsTask:
         return self._build_task(entries, validation, None)
 
-    def _make_warm_task(self, entries: EntryStore, validation: ValidationEntries | None, start: WarmStart) -> GibbsTask:
+    def _make_warm_task(self, entries: EntryStore, validation: HeldOut | None, start: WarmStart) -> GibbsTask:
         task = self._build_task(entries, validation, start)
         self._begin_from(task, start)
         return task
 
-    def _build_task(
-        self, entries: EntryStore, validation: ValidationEntries | None, start: WarmStart | None
-    ) -> GibbsTask:
+    def _build_task(self, entries: EntryStore, validation: HeldOut | None, start: WarmStart | None) -> GibbsTask:
         settings = self.settings
         epochs = settings.epochs if start is None else start.shorten(settings).epochs
         seen = entries
         if validation is not None:
             validation = validation.sample(seed=settings.seed)
         elif choose_join(epochs, min(1.0, settings.burn_in / settings.epochs)) is not None:
-            left, validation = split_validation(entries.train, seed=settings.seed, start=start)
+            left, validation = HeldOut.split(entries.train, seed=settings.seed, start=start)
             if validation is not None:
                 seen = EntryStore.of(left, entries.row_features, entries.column_features)
         return GibbsTask(seen, entries, validation, settings, Runtime(settings.device).device, epochs=epochs)

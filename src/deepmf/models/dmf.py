@@ -36,7 +36,7 @@ from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Predictor, Readout, unpack_latents
 from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import Block, MatrixBlocks
-from deepmf.training.loop import ValidationEntries
+from deepmf.training.holdout import HeldOut
 from deepmf.training.runtime import make_generator
 from deepmf.training.search_space import Choice, LogRange, Range, Space
 from deepmf.training.settings import (
@@ -270,7 +270,7 @@ class DMF(Recommends, UsesTimes, NetworkModel):
     def _latent_width(self) -> int:
         return self.settings.latent_size
 
-    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+    def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
         train, settings = entries.train, self.settings
         row_features, column_features = entries.take_trained_features()
         source = MatrixBlocks(

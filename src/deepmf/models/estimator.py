@@ -45,7 +45,8 @@ from deepmf.scoring.pairs import PredictedAreas
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Tensors
 from deepmf.training.history import Callback, History
-from deepmf.training.loop import Task, ValidationEntries
+from deepmf.training.holdout import HeldOut
+from deepmf.training.loop import Task
 from deepmf.training.progress import FitPlan, show_epochs
 from deepmf.training.runtime import keep_numpy_to_one_thread, limit_threads
 from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings
@@ -207,7 +208,7 @@ class Estimator(ABC):
     # The methods that a model class defines.
 
     @abstractmethod
-    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Any:
+    def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Any:
         """Return the `Task` that the training loop runs on these entries and features."""
 
     @abstractmethod
@@ -220,7 +221,7 @@ class Estimator(ABC):
 
     # The methods that a model class may define.
 
-    def _make_warm_task(self, entries: EntryStore, validation: ValidationEntries | None, start: WarmStart) -> Any:
+    def _make_warm_task(self, entries: EntryStore, validation: HeldOut | None, start: WarmStart) -> Any:
         task = self._make_task(entries, validation)
         self._begin_from(task, start)
         return task
@@ -319,7 +320,7 @@ class Estimator(ABC):
         weighted = weigh_by_age(train, self._half_life)
         if train.has_values:
             self._check_ranks(weighted)
-        held_out = ValidationEntries.of(weighted, validation)
+        held_out = HeldOut.of(weighted, validation)
         entries = gather_entries(weighted, row_features, column_features, method=method, able=self.takes_features)
         if before is not None:
             entries = replace(entries, row_names=before.entries_.row_names, column_names=before.entries_.column_names)
@@ -330,7 +331,7 @@ class Estimator(ABC):
     def _check_ranks(self, train: ObservedMatrix) -> None:
         check_ranks(type(self).__name__, train, able=self.fits_on_ranks)
 
-    def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> Fitted | None:
+    def _learn(self, entries: EntryStore, validation: HeldOut | None, fitting: Fitting) -> Fitted | None:
         """Run the training loop and set the history; return what was learned, or None if no epoch had a finite loss."""
         with limit_threads(self._device or "cpu") as threads, keep_numpy_to_one_thread():
             settings, start = self.settings, fitting.start
@@ -395,7 +396,7 @@ class Estimator(ABC):
         text = f"fitting {name} to {train.n_entries:,} entries: {self._describe_work(train, settings.epochs)}"
         return FitPlan(text, settings.epochs, self._estimate_share_after(train), n_slow=int(self._on_gpu))
 
-    def _check_start(self, start_from: Estimator, new: EntryStore, validation: ValidationEntries | None) -> WarmStart:
+    def _check_start(self, start_from: Estimator, new: EntryStore, validation: HeldOut | None) -> WarmStart:
         """Return the warm start from a fitted model; refuse a model of another class, scale or settings."""
         from deepmf.models.warm_start import WarmStart, check_settings
 
@@ -428,7 +429,7 @@ class Estimator(ABC):
         means = self._predict_means(rows, columns)
         return self.scale_.nearest_level(means) if self.predictor_.readout.predicts_levels else self.scale_.clip(means)
 
-    def _measure_means(self, validation: ValidationEntries) -> float:
+    def _measure_means(self, validation: HeldOut) -> float:
         """Return the root mean squared error of the means on validation entries."""
         return rmse_error(self._predict_by_means(validation.rows, validation.columns), validation.values)
 

@@ -36,7 +36,8 @@ from deepmf.matrix.scale import Scale
 from deepmf.nn.ranks import find_ranks
 from deepmf.storage.matrices import check_storable
 from deepmf.training.history import Callback, History
-from deepmf.training.loop import Loop, Task, ValidationEntries
+from deepmf.training.holdout import HeldOut
+from deepmf.training.loop import Loop, Task
 from deepmf.training.progress import EpochDisplay
 from deepmf.training.runtime import Threads
 from deepmf.training.settings import OF_TIMES, RECOMMENDATION, LoopSettings, Settings, TrainingSettings
@@ -46,44 +47,6 @@ if TYPE_CHECKING:
     from deepmf.training.checkpoint import Checkpoint
 
 Conflicts = Literal["error", "replace"]
-
-# The smallest and the largest number of held-out entries: fewer are too noisy to choose by, more change no choice.
-_FEWEST, _MOST = 20, 50_000
-
-
-def split_validation(
-    train: ObservedMatrix, *, seed: int, one_in: int = 20, most: int = _MOST, start: WarmStart | None = None
-) -> tuple[ObservedMatrix, ValidationEntries | None]:
-    """Hold out entries for early stopping: return the other entries, and the held-out ones.
-
-    A matrix with too few entries is returned whole, with None.
-
-    Parameters
-    ----------
-    one_in : hold out one entry in this many.
-    most : hold out no more entries than this.
-    start : a warm start; entries are then held out among those that it was not trained on, at most half of them. If too
-        few entries are new to it, they are held out from all entries, with a warning.
-    """
-    n_held_out = min(train.n_entries // one_in, most)
-    if n_held_out < _FEWEST:
-        return train, None
-    eligible = np.arange(train.n_entries)
-    if start is not None:
-        unseen = np.flatnonzero(start.are_unseen(train.entry_rows, train.by_row.columns))
-        if unseen.size // 2 >= _FEWEST:
-            eligible, n_held_out = unseen, min(n_held_out, unseen.size // 2)
-        else:
-            warn(
-                f"{unseen.size} of {train.n_entries} entries are new to start_from, too few to choose the best epoch "
-                "by: it may have been trained on those that are held out; pass validation entries that it has not seen"
-            )
-    chosen = np.zeros(train.n_entries, dtype=bool)
-    chosen[np.random.default_rng(seed).choice(eligible, n_held_out, replace=False)] = True
-    seen = train.take_entries(np.flatnonzero(~chosen))
-    values = train.values[chosen].astype(np.float64)
-    held_out = ValidationEntries(train.entry_rows[chosen], train.by_row.columns[chosen], values)
-    return seen, held_out
 
 
 def keep_known(train: ObservedMatrix, validation: Any) -> ObservedMatrix:
@@ -227,7 +190,7 @@ class Prepared(NamedTuple):
     """
 
     entries: EntryStore
-    held_out: ValidationEntries | None
+    held_out: HeldOut | None
     validation: ObservedMatrix | None
     given: EntryStore | None
     row_features: Features | None
@@ -394,7 +357,7 @@ def identify_training(
     method: str,
     settings: Settings,
     entries: EntryStore,
-    validation: ValidationEntries | None,
+    validation: HeldOut | None,
     start: WarmStart | None,
 ) -> dict[str, Any]:
     """Return the fingerprint of a training, so that it is continued only from its own checkpoint."""

@@ -23,7 +23,7 @@ from deepmf.scoring.predictor import Encoder, Predictor, Readout, unpack_latents
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part
 from deepmf.training.history import History
-from deepmf.training.loop import ValidationEntries
+from deepmf.training.holdout import HeldOut
 from deepmf.training.search_space import LogRange, Space
 from deepmf.training.settings import RecommendationSettings, Settings, setting, settings_dataclass
 
@@ -163,12 +163,12 @@ class Means(Recommends, UsesTimes, Model):
         """The effect of each column."""
         return np.asarray(self.predictor_.columns.whole()[:, 1], dtype=np.float64)
 
-    def _learn(self, entries: EntryStore, validation: ValidationEntries | None, fitting: Fitting) -> Fitted:
+    def _learn(self, entries: EntryStore, validation: HeldOut | None, fitting: Fitting) -> Fitted:
         self._fitted = check_products(Fitted(entries, self._make_predictor(None, entries, fitting)))
         self.history_ = History(best_error=None if validation is None else self._measure_means(validation))
         return self._fitted
 
-    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Any:
+    def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Any:
         raise NotImplementedError("there is nothing to learn in epochs")
 
     def _make_predictor(self, task: Any, entries: EntryStore, fitting: Fitting) -> Predictor:

@@ -24,7 +24,8 @@ from deepmf.models.warm_start import WarmStart
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Encoder, NoEncoder, Predictor, Readout, unpack_latents
 from deepmf.storage.model_file import Tensors
-from deepmf.training.loop import Epoch, ValidationEntries
+from deepmf.training.holdout import HeldOut
+from deepmf.training.loop import Epoch
 from deepmf.training.memory import FitBytes, check_memory
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -103,7 +104,7 @@ class FactorModel(Model):
             instead="a smaller latent_size or Means (means) needs less",
         )
 
-    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> SolverTask:
+    def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> SolverTask:
         return SolverTask(self._make_solver(entries), partial(self._wrap_solver, entries=entries), validation)
 
     def _begin_from(self, task: SolverTask, start: WarmStart) -> None:
@@ -146,7 +147,7 @@ class SolverTask:
     """A solver as a task of the training loop; `make_predictor` wraps its current factors for validation."""
 
     def __init__(
-        self, solver: Solver, make_predictor: Callable[[Solver], Predictor], validation: ValidationEntries | None
+        self, solver: Solver, make_predictor: Callable[[Solver], Predictor], validation: HeldOut | None
     ) -> None:
         self.solver = solver
         self._make_predictor, self._validation = make_predictor, validation

@@ -23,7 +23,7 @@ from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Predictor
-from deepmf.training.loop import ValidationEntries
+from deepmf.training.holdout import HeldOut
 from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings, StepDecaySettings, TrainingSettings
 
 # A warm fit has half the epochs. With a quarter, fits to a matrix of which a tenth was new were worse than cold ones.
@@ -157,7 +157,7 @@ class WarmStart:
         """Where the model has each row, and each column, of the new matrix; -1 where it does not know it."""
         return self.entries.rows.find(self.train.row_labels), self.entries.columns.find(self.train.column_labels)
 
-    def check(self, validation: ValidationEntries | None) -> None:
+    def check(self, validation: HeldOut | None) -> None:
         """Refuse a model that knows no label of the matrix; warn if it was trained on validation entries."""
         rows, columns = self._places
         if np.all(rows < 0) and np.all(columns < 0):

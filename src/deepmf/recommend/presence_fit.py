@@ -26,11 +26,12 @@ from deepmf.recommend.column_ridge import RIDGES, ColumnRidge, Gram, Ridge, choo
 from deepmf.recommend.presence import Presence, make_positive
 from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.ranking import batches
-from deepmf.recommend.recency import Recency, is_better
+from deepmf.recommend.recency import BEYOND_DOUBT, Recency
 from deepmf.recommend.relevance import find_thresholds
 from deepmf.recommend.request import DEFAULT_REQUEST
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Predictor
+from deepmf.training.holdout import HeldOut, choose, draw_some
 
 # Rows on which the parts of relevance are chosen, cells of these, and columns that are candidates.
 _MOST_ROWS, _MOST_CELLS, _MOST_CANDIDATES = 2000, 1 << 23, 1 << 11
@@ -90,9 +91,9 @@ def fit_presence(
         return None
     kind = choose_kind(n_columns) if kind == "auto" else kind
     held_out = (
-        HeldOut.from_validation(entries, predictor, validation, seed)
+        HiddenRows.from_validation(entries, predictor, validation, seed)
         if validation is not None and validation.rows.size >= (_ENOUGH_HIDDEN if folds_in else _FEWEST_HIDDEN)
-        else (HeldOut.from_training(entries, predictor, seed) if folds_in else None)
+        else (HiddenRows.from_training(entries, predictor, seed) if folds_in else None)
     )
     if held_out is None:
         spread = max(_measure_root_mean_square(train.values.astype(np.float64) - train.mean), 1e-9)
@@ -116,61 +117,58 @@ def choose_blending(
     """Return a recency that blends with scores if this ranks the last entries of rows better, beyond doubt."""
     if presence.popularity_share == 0 and presence.popularity_power <= 0:
         return recency  # scores are not blended with popularity
-    held_out = HeldOut.from_training(entries, predictor, seed, last=True)
+    held_out = HiddenRows.from_training(entries, predictor, seed, last=True)
     if held_out is None or held_out.times is None:
         return recency
     known = replace(presence, model=_fit_again(presence.model, held_out.train, device))
     store, choice = EntryStore.of(held_out.train), _Choice(held_out, device)
     first = np.full(held_out.n_rows, np.iinfo(np.int64).max)
-    np.minimum.at(first, held_out.lines, held_out.times)
-    blending = recency._replace(blends=True)
-    found = []
-    for each in (recency, blending):
-        rankers = Rankers(store, known, "relevance", each)
+    np.minimum.at(first, held_out.hidden.rows, held_out.times)
+    parts = list(batches(np.flatnonzero(choice.n_liked), width=choice.candidates.size))
 
-        def rank(lines: IndexArray, rankers: Rankers = rankers) -> FloatArray:
+    def measure(each: Recency) -> FloatArray:
+        rankers, found = Rankers(store, known, "relevance", each), []
+        for lines in parts:
             ranker = rankers.make(held_out.predictor, held_out.visible.take, DEFAULT_REQUEST, first[lines])
-            return choice.measure_keys(lines, ranker.rank_block(lines, choice.candidates))
+            found.append(choice.measure_keys(lines, ranker.rank_block(lines, choice.candidates)))
+        return -np.concatenate(found)
 
-        parts = batches(np.flatnonzero(choice.n_liked), width=choice.candidates.size)
-        found.append(np.concatenate([rank(lines) for lines in parts]))
-    return blending if is_better(*found) else recency
+    return choose((recency, recency._replace(blends=True)), measure, at_least=BEYOND_DOUBT).candidate
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HiddenRows:
     """Rows some of whose entries are hidden.
 
     train: the training matrix without the hidden entries, which presence models are fitted to.
     predictor: a predictor whose only rows are these.
     visible: their other entries, over the trained columns.
-    lines, columns, values, times: the hidden entries: indices of rows, positions of columns, values; times if known.
+    hidden: the hidden entries, by indices of these rows and positions of columns.
+    times: their times, if known.
     """
 
     train: ObservedMatrix
     predictor: Predictor
     visible: AxisEntries
-    lines: IndexArray
-    columns: IndexArray
-    values: FloatArray
+    hidden: HeldOut
     times: TimeArray | None = None
 
     @classmethod
     def from_validation(
         cls, entries: EntryStore, predictor: Predictor, validation: PlacedEntries, seed: int
-    ) -> HeldOut:
+    ) -> HiddenRows:
         """Hide validation entries, which are not among the entries of the model anyway."""
-        rows = _draw(np.unique(validation.rows), _count_rows(entries.train), seed)
+        rows = draw_some(np.unique(validation.rows), _count_rows(entries.train), seed=seed)
         lines = np.minimum(np.searchsorted(rows, validation.rows), rows.size - 1)
         kept = rows[lines] == validation.rows
         own = replace(predictor, rows=Latents(predictor.rows.take(rows)))
-        hidden = lines[kept], validation.columns[kept], validation.values[kept]
-        return cls(entries.train, own, entries.row_entries(rows), *hidden)
+        hidden = HeldOut(lines[kept], validation.columns[kept], validation.values[kept])
+        return cls(entries.train, own, entries.row_entries(rows), hidden)
 
     @classmethod
     def from_training(
         cls, entries: EntryStore, predictor: Predictor, seed: int, *, last: bool = False
-    ) -> HeldOut | None:
+    ) -> HiddenRows | None:
         """Hide a share of the entries of some rows, and encode these from the others; None if there are too few.
 
         last: hide the latest entries of each row, not random ones.
@@ -180,7 +178,7 @@ class HeldOut:
         would be too large.
         """
         train = entries.train
-        rows = _draw(np.flatnonzero(train.row_counts > 1), _count_rows(train), seed)
+        rows = draw_some(np.flatnonzero(train.row_counts > 1), _count_rows(train), seed=seed)
         if train.row_counts[rows].sum() * _HIDDEN_SHARE < _FEWEST_HIDDEN:
             return None
         all_entries = entries.row_entries(rows)
@@ -203,9 +201,7 @@ class HeldOut:
             train.take_entries(np.flatnonzero(is_kept)),
             predictor.with_rows(visible),
             visible,
-            lines[hidden],
-            all_entries.others[hidden],
-            all_entries.values[hidden],
+            HeldOut(lines[hidden], all_entries.others[hidden], all_entries.values[hidden]),
             None if times is None else times[hidden],
         )
 
@@ -217,13 +213,6 @@ class HeldOut:
 
 def _count_rows(train: ObservedMatrix) -> int:
     return min(_MOST_ROWS, max(_MOST_CELLS // min(train.shape[1], _MOST_CANDIDATES), 1))
-
-
-def _draw(rows: IndexArray, count: int, seed: int) -> IndexArray:
-    """Return some of the rows in increasing order, or all."""
-    if rows.size <= count:
-        return rows
-    return np.sort(np.random.default_rng(seed).choice(rows, count, replace=False))
 
 
 def _draw_columns(counts: npt.NDArray[Any], n: int) -> IndexArray:
@@ -241,7 +230,7 @@ class _Choice:
     mean, rounded up.
     """
 
-    def __init__(self, held_out: HeldOut, device: torch.device) -> None:
+    def __init__(self, held_out: HiddenRows, device: torch.device) -> None:
         train, self._held_out, self._visible, self._device = held_out.train, held_out, held_out.visible, device
         counts = EntryStore.of(train).column_totals
         self.candidates = _draw_columns(counts, _MOST_CANDIDATES)
@@ -250,11 +239,11 @@ class _Choice:
         self.spread = self._measure_spread()
         lines = np.arange(held_out.n_rows)
         thresholds = find_thresholds(held_out.visible, train.scale, train.mean)
-        self._hidden = self._mark(held_out.lines, held_out.columns)
+        self._hidden = self._mark(held_out.hidden.rows, held_out.hidden.columns)
         self._known = self._mark(np.repeat(lines, np.diff(held_out.visible.starts)), held_out.visible.others)
-        liked = held_out.values >= thresholds[held_out.lines]
-        self.n_liked = np.bincount(held_out.lines[liked], minlength=held_out.n_rows)
-        self._liked = self._mark(held_out.lines[liked], held_out.columns[liked])
+        liked = held_out.hidden.values >= thresholds[held_out.hidden.rows]
+        self.n_liked = np.bincount(held_out.hidden.rows[liked], minlength=held_out.n_rows)
+        self._liked = self._mark(held_out.hidden.rows[liked], held_out.hidden.columns[liked])
         log_liked = held_out.predictor.log_exceed_block(lines, self.candidates, thresholds, spread=self.spread)
         self._log_liked = torch.from_numpy(log_liked.astype(np.float32)).to(device)
 
@@ -404,14 +393,14 @@ class _Choice:
         counts = torch.ones_like(logs)
         counts[exist.numel() :] = n_all / n_rows
         intercept, power = _fit_logistic(logs, torch.arange(logs.numel(), device=logs.device) < exist.numel(), counts)
-        share = self._held_out.lines.size / (self._held_out.lines.size + self._held_out.visible.others.size)
+        share = self._held_out.hidden.rows.size / (self._held_out.hidden.rows.size + self._held_out.visible.others.size)
         return replace(presence, intercept=intercept - math.log(share), score_power=power)
 
     def _measure_spread(self) -> float:
         """Return the root mean squared residual of the hidden entries."""
         held_out = self._held_out
-        scores = held_out.predictor.score_pairs(held_out.lines, held_out.columns)
-        residuals = held_out.predictor.readout.units(scores) - held_out.values
+        scores = held_out.predictor.score_pairs(held_out.hidden.rows, held_out.hidden.columns)
+        residuals = held_out.predictor.readout.units(scores) - held_out.hidden.values
         scale = held_out.train.scale
         return max(_measure_root_mean_square(residuals), 1e-3 * (scale.high - scale.low), 1e-9)
 
@@ -451,9 +440,7 @@ def _find_first(keys: Tensor, n: int) -> Tensor:
 
 def _pick(found: Sequence[FloatArray], usual: int) -> int:
     """Return the place of the best scores (rows,), or of the usual ones unless it is better by a standard error."""
-    best = int(np.argmax([scores.mean() for scores in found]))
-    gain = found[best] - found[usual]
-    return best if gain.mean() > gain.std() / math.sqrt(gain.size) else usual
+    return choose(range(len(found)), lambda at: -found[at], usual=usual, at_least=1.0).candidate
 
 
 def _fit_logistic(inputs: Tensor, targets: Tensor, counts: Tensor) -> tuple[float, float]:

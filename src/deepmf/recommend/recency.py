@@ -13,12 +13,16 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import DAY, NO_TIME, Extras, TimeArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.storage.parts import Form, Part, positive
+from deepmf.training.holdout import choose, draw_some
 
 _HALF_LIVES = tuple(float(days * DAY) for days in (3, 7, 14, 30, 60, 120, 240, 480, 960))
 _LATER = 0.1  # the share of the entries, the latest ones, on which the half-life is chosen
 
 # Rows and columns of the rankings by which it is chosen, and their length.
 _MOST_ROWS, _MOST_COLUMNS, _LENGTH = 2000, 1000, 10
+
+# Standard errors by which recent popularity must rank better.
+BEYOND_DOUBT = 2.0
 
 
 class Recency(NamedTuple):
@@ -117,15 +121,8 @@ def learn_recency(train: ObservedMatrix, *, seed: int = 0) -> Recency | None:
         by_age = 1.0 if half_life == np.inf else weigh_times(times[~is_later], cut, half_life)
         return measure.score(np.bincount(columns[~is_later], weights[~is_later] * by_age, minlength=train.shape[1]))
 
-    alike, found = rank(np.inf), [rank(half_life) for half_life in _HALF_LIVES]
-    best = int(np.argmax([scores.mean() for scores in found]))
-    return Recency(_HALF_LIVES[best], int(times.max())) if is_better(alike, found[best]) else None
-
-
-def is_better(usual: FloatArray, other: FloatArray) -> bool:
-    """Whether the scores (rows,) of another ranking are better on average, by two standard errors."""
-    gain = other - usual
-    return bool(gain.mean() > 2 * gain.std() / np.sqrt(gain.size))
+    half_life = choose([np.inf, *_HALF_LIVES], lambda each: -rank(each), at_least=BEYOND_DOUBT).candidate
+    return None if half_life == np.inf else Recency(half_life, int(times.max()))
 
 
 class _LaterRows(NamedTuple):
@@ -138,9 +135,7 @@ class _LaterRows(NamedTuple):
     @classmethod
     def of(cls, train: ObservedMatrix, is_later: npt.NDArray[np.bool_], seed: int) -> _LaterRows:
         """Return the entries of all rows with later entries, or of a sample."""
-        rows = np.unique(train.entry_rows[is_later])
-        if rows.size > _MOST_ROWS:
-            rows = np.sort(np.random.default_rng(seed).choice(rows, _MOST_ROWS, replace=False))
+        rows = draw_some(np.unique(train.entry_rows[is_later]), _MOST_ROWS, seed=seed)
         lines, inside = locate(rows, train.entry_rows)
         parts = (np.flatnonzero(inside & ~is_later), np.flatnonzero(inside & is_later))
         earlier, later = ((lines[part], train.by_row.columns[part]) for part in parts)

@@ -21,7 +21,10 @@ a component that helps between entries may mislead after them.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -39,6 +42,7 @@ from deepmf.scoring.pairs import SHRINKAGE, Fallback, compute_effects
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part, not_negative, one_of, positive, rising
+from deepmf.training.holdout import choose, draw_some
 
 _REACH = 3  # bins to each side
 _KERNEL = 0.5 ** np.abs(np.arange(-_REACH, _REACH + 1))
@@ -444,13 +448,6 @@ def find_shares(
     return shares
 
 
-def sample_places(count: int, *, seed: int) -> IndexArray:
-    """Return the places of all entries, or of a random sample that is enough to choose shares on."""
-    if count <= _MOST_TRIED:
-        return np.arange(count)
-    return np.sort(np.random.default_rng([seed, 34]).choice(count, _MOST_TRIED, replace=False))
-
-
 def fit_drift(
     train: ObservedMatrix, predictor: Predictor, held_out: PlacedEntries | None, *, seed: int
 ) -> Drift | None:
@@ -467,7 +464,7 @@ def fit_drift(
         held_out = PlacedEntries(train.entry_rows, train.by_row.columns, values, train.extras)
     times = held_out.extras.times
     assert times is not None
-    some = sample_places(times.size, seed=seed)
+    some = draw_some(np.arange(times.size), _MOST_TRIED, seed=[seed, 34])
     pairs = held_out.rows[some], held_out.columns[some]
     residuals = held_out.values[some] - predictor.predict(*pairs)
     return drift.join(residuals, *pairs, times[some])
@@ -485,7 +482,7 @@ def learn_drift(train: ObservedMatrix, *, seed: int = 0) -> Drift | None:
     dated = np.flatnonzero(times != NO_TIME)
     if times[dated].min() == times[dated].max():
         return None
-    numbers, tried = np.random.default_rng([seed, 33]), dated[sample_places(dated.size, seed=seed)]
+    numbers, tried = np.random.default_rng([seed, 33]), draw_some(dated, _MOST_TRIED, seed=[seed, 34])
     is_held_out = np.zeros(train.n_entries, dtype=bool)
     is_held_out[numbers.choice(tried, max(1, tried.size // _ONE_IN), replace=False)] = True
     seen, held_out = train.take_entries(~is_held_out), train.take_entries(is_held_out)
@@ -496,15 +493,13 @@ def learn_drift(train: ObservedMatrix, *, seed: int = 0) -> Drift | None:
     for kind in _list_kinds(times[dated]):
         component, which = left.build(kind)
         sums, counts = component.collect(held_out.entry_rows, held_out.by_row.columns, held_out.times)
-        errors = [np.mean(np.square(left_held_out - sums / (counts + each))) for each in _SHRINKAGES]
-        best = int(np.argmin(errors))
-        if errors[best] < np.mean(np.square(left_held_out)):
-            chosen.append((kind, _SHRINKAGES[best]))
-            left_held_out = left_held_out - sums / (counts + _SHRINKAGES[best])
-            left = left.subtract(component.evaluate_keys(_SHRINKAGES[best])[which])
+        shrinkage = choose([math.inf, *_SHRINKAGES], partial(_compute_error, left_held_out, sums, counts)).candidate
+        if shrinkage < math.inf:
+            chosen.append((kind, shrinkage))
+            left_held_out = left_held_out - sums / (counts + shrinkage)
+            left = left.subtract(component.evaluate_keys(shrinkage)[which])
     fading, after_shares = _learn_fading(chosen, train, dated)
-    if fading is not None:
-        chosen.append(fading)
+    chosen += fading
     if not chosen:
         return None
     shares = np.array([0.0 if kind.halvings else 1.0 for kind, _ in chosen])
@@ -524,27 +519,28 @@ def learn_drift(train: ObservedMatrix, *, seed: int = 0) -> Drift | None:
 
 def _learn_fading(
     chosen: Sequence[tuple[Kind, float]], train: ObservedMatrix, dated: IndexArray
-) -> tuple[tuple[Kind, float] | None, FloatArray]:
+) -> tuple[list[tuple[Kind, float]], FloatArray]:
     """Return the fading component that is best on the last tenth of the entries of each row, and the shares there.
 
-    The component is None if none lowers the error of the means.
+    There is no component if none lowers the error of the means.
     """
     is_last = _mark_last(train, dated)
     seen, last = train.take_entries(~is_last), train.take_entries(is_last)
     if seen.times is None or last.times is None or last.n_entries == 0:
-        return None, np.zeros(len(chosen))
+        return [], np.zeros(len(chosen))
     every, left = _DatedResiduals.of(seen), _compute_residuals(seen, last)
     pairs = last.entry_rows, last.by_row.columns, last.times
-    best, least = None, float(np.mean(np.square(left)))
-    for halvings in _HALVINGS:
-        kind = Kind("row", _ALWAYS, halvings)
-        sums, counts = every.build(kind)[0].collect(*pairs)
-        for shrinkage in _SHRINKAGES:
-            error = float(np.mean(np.square(left - sums / (counts + shrinkage))))
-            if error < least:
-                best, least = (kind, shrinkage), error
-    kinds = [*chosen] if best is None else [*chosen, best]
-    return best, find_shares(_build_all(kinds, seen), left, *pairs)
+    kinds = [Kind("row", _ALWAYS, halvings) for halvings in _HALVINGS]
+    collected = {kind: every.build(kind)[0].collect(*pairs) for kind in kinds}
+    candidates = [(kinds[0], math.inf), *itertools.product(kinds, _SHRINKAGES)]
+    best = choose(candidates, lambda each: _compute_error(left, *collected[each[0]], each[1])).candidate
+    found = [] if best[1] == math.inf else [best]
+    return found, find_shares(_build_all([*chosen, *found], seen), left, *pairs)
+
+
+def _compute_error(residuals: FloatArray, sums: FloatArray, counts: FloatArray, shrinkage: float) -> float:
+    """Return the mean square of residuals less those that a component explains; with infinite shrinkage, nothing."""
+    return float(np.mean(np.square(residuals - sums / (counts + shrinkage))))
 
 
 def _mark_last(train: ObservedMatrix, dated: IndexArray) -> npt.NDArray[np.bool_]:

@@ -18,6 +18,7 @@ from deepmf.models.base import Model
 from deepmf.models.registry import model_class
 from deepmf.sklearn.completers import PASSES, ByMeans, Completer, Gaussians, Neighbours, WholeRows
 from deepmf.sklearn.table import ColumnUnits, MaskArray, TableEntries
+from deepmf.training import holdout
 from deepmf.training.settings import list_settings
 
 # Models, from the simplest on; DMF was better than all of these on no table that was measured.
@@ -332,7 +333,7 @@ def choose(
     )
     if hidden is None:
         return ModelChoice({tried[-1]: 1.0}, {})
-    best = min(hidden.errors, key=hidden.errors.__getitem__)
+    best = holdout.choose(list(hidden.errors), hidden.errors.__getitem__).candidate
     return ModelChoice({best: 1.0}, hidden.errors, hidden.residuals(hidden.predictions[best]), hidden.fitted)
 
 

@@ -2,77 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from deepmf.errors import BadEntries, BadModelFile
-from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.matrix import ObservedMatrix, check_unchanged
+from deepmf.errors import BadModelFile
 from deepmf.nn.ranks import find_ranks
 from deepmf.storage.parts import Form
 from deepmf.training.history import Callback, EpochRecord, History
 from deepmf.training.runtime import Threads
 from deepmf.training.settings import LoopSettings
-
-# Validation entries to compare epochs and settings on. More would separate them no better, and need more rows and
-# columns to be encoded.
-_MOST_COMPARED = 1 << 16
-
-
-class ValidationEntries(NamedTuple):
-    """Entries for early stopping only: their positions in the training matrix, and their values."""
-
-    rows: IndexArray
-    columns: IndexArray
-    values: FloatArray
-
-    @classmethod
-    def of(cls, train: ObservedMatrix, validation: ObservedMatrix | None) -> ValidationEntries | None:
-        """Return the validation entries, or None without any; refuse labels and levels unknown to training."""
-        if validation is None:
-            return None
-        check_unchanged(train, validation)
-        rows, columns, values = validation.entries()
-        found = cls(train.rows.positions(rows), train.columns.positions(columns), values)
-        # The interval of a scale without levels is only the range seen in training: values may lie beyond it.
-        if train.scale.levels is not None and not np.all(train.scale.holds(values)):
-            raise BadEntries(f"validation has the scale {validation.scale}; the training matrix has {train.scale}")
-        return found if values.size else None
-
-    def sample(self, *, seed: int, most: int = _MOST_COMPARED) -> ValidationEntries:
-        """Return all entries, or a random sample that is enough to compare epochs on."""
-        if self.values.size <= most:
-            return self
-        chosen = np.random.default_rng(seed).choice(self.values.size, most, replace=False)
-        chosen.sort()
-        return ValidationEntries(self.rows[chosen], self.columns[chosen], self.values[chosen])
-
-    def digest(self) -> str:
-        """Return a short checksum of the entries."""
-        digest = hashlib.sha256()
-        for array in self:
-            digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()[:16]
-
-    def to(self, device: torch.device) -> ValidationTensors:
-        """Return the entries on a device."""
-        return ValidationTensors(*(torch.from_numpy(array).to(device) for array in self))
-
-
-class ValidationTensors(NamedTuple):
-    """Validation entries on a device."""
-
-    rows: Tensor
-    columns: Tensor
-    values: Tensor
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from torch.optim.adam import adam
 from deepmf.nn.branch import use_generator
 from deepmf.nn.parallel import Division, find_divisions
 from deepmf.training.blocks import BlockSource
-from deepmf.training.loop import Epoch, ValidationEntries, select_prefix
+from deepmf.training.holdout import HeldOut
+from deepmf.training.loop import Epoch, select_prefix
 from deepmf.training.runtime import GraphStep, Runtime, make_generator
 from deepmf.training.settings import TrainingSettings
 
@@ -211,7 +212,7 @@ class Trainer:
         source: BlockSource,
         settings: TrainingSettings,
         *,
-        validation: ValidationEntries | None = None,
+        validation: HeldOut | None = None,
         new_optimiser: NewOptimiser = Adam,
     ) -> None:
         self.runtime = runtime = Runtime(settings.device, settings.precision)

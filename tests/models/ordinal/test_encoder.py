@@ -22,7 +22,6 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
-from deepmf.models.fitting import split_validation
 from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.models.ordinal import encoder as encoder_module
@@ -34,6 +33,7 @@ from deepmf.nn.inputs import SparseVectors
 from deepmf.scoring.latents import Latents
 from deepmf.testing import additive
 from deepmf.training.history import EpochRecord, History
+from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Epoch
 from deepmf.training.progress import EpochDisplay
 
@@ -397,7 +397,7 @@ def test_stages_are_shown_as_they_begin(split: Split) -> None:
 
 
 def test_entries_that_were_set_aside_tell_the_error_of_the_means(alone: OrdinalDMF) -> None:
-    seen, held_out = split_validation(LARGER, seed=alone.settings.seed)
+    seen, held_out = HeldOut.split(LARGER, seed=alone.settings.seed)
     assert held_out is not None
     means = Means().fit(seen).predict(LARGER.row_labels[held_out.rows], LARGER.column_labels[held_out.columns])
     assert alone.history_.means_error == pytest.approx(rmse_error(means, held_out.values))

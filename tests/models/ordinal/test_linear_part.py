@@ -28,7 +28,7 @@ from deepmf.models.ordinal.linear_part import (
     place_cutpoints,
 )
 from deepmf.testing import additive
-from deepmf.training.loop import ValidationEntries
+from deepmf.training.holdout import Choice, HeldOut
 
 SUPPORT = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
 N = 400
@@ -44,17 +44,18 @@ def logits_of(values: npt.NDArray[Any], steepness: float) -> Logits:
 def test_a_perfect_network_is_left_alone() -> None:
     values = np.random.default_rng(0).choice(SUPPORT, N)
     noise = np.random.default_rng(1).standard_normal(N).astype(np.float32)
-    blend, alone, together = choose_blend(logits_of(values - 3, 50.0), noise, values, SUPPORT)
-    assert blend is None and alone == together < 1e-6
+    blend, error = choose_blend(logits_of(values - 3, 50.0), noise, values, SUPPORT)
+    assert blend is None and error < 1e-6
 
 
 def test_all_that_the_linear_part_knows_beside_noise_takes_a_large_share() -> None:
     dice = np.random.default_rng(1)
     linear = dice.uniform(-1.8, 1.8, N).astype(np.float32)
     values = np.clip(np.round(linear + 3.0 + dice.normal(scale=0.7, size=N)), 1, 5)
-    blend, alone, together = choose_blend(logits_of(dice.standard_normal(N), 3.0), linear, values, SUPPORT)
+    logits = logits_of(dice.standard_normal(N), 3.0)
+    blend, error = choose_blend(logits, linear, values, SUPPORT)
     assert blend is not None and blend.share == 0.9
-    assert together < 0.6 * alone
+    assert error < 0.6 * compute_rmse(logits, values, SUPPORT)
 
 
 def test_levels_that_are_almost_certain_have_steep_logits() -> None:
@@ -76,8 +77,8 @@ def test_the_error_is_never_above_that_of_the_network_alone(seed: int) -> None:
     values = dice.choice(SUPPORT, N)
     logits = logits_of(values - 3 + dice.normal(scale=seed / 2, size=N), 1.0)
     linear = (values - 3 + dice.normal(scale=2 - seed / 3, size=N)).astype(np.float32)
-    blend, alone, together = choose_blend(logits, linear, values, SUPPORT)
-    assert together <= alone == compute_rmse(logits, values, SUPPORT)
+    blend, together = choose_blend(logits, linear, values, SUPPORT)
+    assert together <= compute_rmse(logits, values, SUPPORT)
     share, slope, cutpoints = (0.0, 0.0, np.zeros(4)) if blend is None else blend[:3]
     mixed = (1 - share) * logits + share * (slope * linear[:, None] - np.array(cutpoints))
     expected = 1.0 + expit(mixed.astype(float)).sum(1)
@@ -92,7 +93,7 @@ def test_the_least_that_it_must_gain_is_a_share_of_the_error(unit: float) -> Non
     values = dice.choice(SUPPORT, N)
     logits, noise = logits_of(values - 3 + dice.normal(size=N), 1.0), dice.normal(size=N)
 
-    def blended(amount: float) -> tuple[Blend | None, float, float]:
+    def blended(amount: float) -> Choice[Blend | None]:
         linear = (unit * (values - 3 + amount * noise)).astype(np.float32)
         return choose_blend(logits, linear, unit * values, unit * SUPPORT)
 
@@ -101,8 +102,8 @@ def test_the_least_that_it_must_gain_is_a_share_of_the_error(unit: float) -> Non
     for _ in range(25):
         middle = (helps + is_noise) / 2
         helps, is_noise = (helps, middle) if blended(middle)[0] is None else (middle, is_noise)
-    _, alone, together = blended(helps)
-    assert 1 - together / alone == pytest.approx(2e-4, rel=0.01)
+    alone = compute_rmse(logits, unit * values, unit * SUPPORT)
+    assert 1 - blended(helps).loss / alone == pytest.approx(2e-4, rel=0.01)
 
 
 def test_on_real_values_it_predicts_as_it_would_alone_beside_a_network_that_knows_nothing() -> None:
@@ -114,10 +115,10 @@ def test_on_real_values_it_predicts_as_it_would_alone_beside_a_network_that_know
     exceedance = np.arange(255, 0, -1) / 256
     start = np.log(exceedance / (1 - exceedance)).astype(np.float32)
     logits = dice.standard_normal((4000, 1)).astype(np.float32) + start
-    blend, alone, together = choose_blend(logits, linear.astype(np.float32), values, support, boundaries)
+    blend, together = choose_blend(logits, linear.astype(np.float32), values, support, boundaries)
     assert blend is not None and blend.share > 0.9
     np.testing.assert_allclose(blend.cutpoints, blend.slope * boundaries)
-    assert together < 1.05 * rmse_error(linear + 7.0, values) < 0.2 * alone
+    assert together < 1.05 * rmse_error(linear + 7.0, values) < 0.2 * compute_rmse(logits, values, support)
     # The distribution is the logistic one of its errors.
     assert blend.slope == pytest.approx(np.pi / np.sqrt(3) / 0.5, rel=0.05)
 
@@ -146,7 +147,7 @@ def test_columns_with_few_entries_lose_the_linear_part_where_that_is_worse_on_th
 def test_one_value_needs_no_linear_part() -> None:
     logits, nothing = np.zeros((N, 0), dtype=np.float32), np.zeros(N, dtype=np.float32)
     found = choose_blend(logits, nothing, np.full(N, 3.0), np.array([3.0]))
-    assert found == (None, 0.0, 0.0)
+    assert found == (None, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -195,12 +196,12 @@ def test_placed_cutpoints_predict_levels_as_often_as_they_occur() -> None:
     assert expected[3] < 1 / N and np.all(np.diff(cutpoints) > 0)  # level 5 never occurs
 
 
-def split_low_rank(n_held_out: int = 400) -> tuple[EntryStore, ValidationEntries]:
+def split_low_rank(n_held_out: int = 400) -> tuple[EntryStore, HeldOut]:
     """Return a matrix of rank 2 with noise, and entries that are held out."""
     dice = np.random.default_rng(4)
     values = dice.normal(size=(60, 2)) @ dice.normal(size=(2, 50)) + 0.5 * dice.normal(size=(60, 50)) + 3.0
     rows, columns = np.divmod(dice.permutation(3000)[:1800], 50)
-    held_out = ValidationEntries(*(each[:n_held_out] for each in (rows, columns, values[rows, columns])))
+    held_out = HeldOut(*(each[:n_held_out] for each in (rows, columns, values[rows, columns])))
     table = np.full((60, 50), np.nan)
     table[rows[n_held_out:], columns[n_held_out:]] = values[rows[n_held_out:], columns[n_held_out:]]
     return EntryStore.of(ObservedMatrix.from_array(table)), held_out
@@ -208,7 +209,7 @@ def split_low_rank(n_held_out: int = 400) -> tuple[EntryStore, ValidationEntries
 
 def fit_both(
     size: int | None = 3, iterations: int = 30, n_samples: int = 10
-) -> tuple[list[LinearFit], EntryStore, ValidationEntries]:
+) -> tuple[list[LinearFit], EntryStore, HeldOut]:
     seen, held_out = split_low_rank()
     settings: dict[str, Any] = {"size": size, "iterations": iterations, "n_samples": n_samples, "seed": 0}
     settings["device"] = torch.device("cpu")

@@ -24,7 +24,7 @@ from deepmf.nn.masking import Masking, draw_views
 from deepmf.testing import additive
 from deepmf.training import blocks as blocks_module
 from deepmf.training.blocks import MatrixBlocks
-from deepmf.training.loop import ValidationEntries
+from deepmf.training.holdout import HeldOut
 from deepmf.training.trainer import Trainer
 
 N_ROWS, N_COLUMNS, N_VIEWS = 8, 6, 4
@@ -240,7 +240,7 @@ class Step:
 
 def source_of(matrix: ObservedMatrix) -> MatrixBlocks:
     """The blocks of a matrix, as the model would have them; with validation entries, nothing is set aside."""
-    validation = ValidationEntries(np.array([0]), np.array([0]), np.array([matrix.scale.low]))
+    validation = HeldOut(np.array([0]), np.array([0]), np.array([matrix.scale.low]))
     source = OrdinalDMF(**SIZES)._make_task(EntryStore.of(matrix), validation).source
     assert isinstance(source, MatrixBlocks)
     return source
@@ -391,7 +391,7 @@ def test_a_step_that_asks_for_nothing_costs_nothing_and_has_a_gradient(matrix: O
 def test_the_validation_error_is_that_of_a_few_views(matrix: ObservedMatrix, kind: str) -> None:
     split = split_entries(matrix, train=0.8, validation=0.2, test=0.0, seed=0)
     model = OrdinalDMF(**SIZES | {"views": 6})
-    trainer = model._make_task(EntryStore.of(split.train), ValidationEntries.of(split.train, split.validation))
+    trainer = model._make_task(EntryStore.of(split.train), HeldOut.of(split.train, split.validation))
     assert isinstance(trainer, Trainer) and isinstance(trainer.network, OrdinalNetwork)
     network = trainer.network.eval()
     units = torch.tensor(split.train.scale.to_unit(split.train.to_array()), dtype=torch.float32)

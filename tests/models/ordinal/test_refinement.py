@@ -24,7 +24,6 @@ from deepmf.models.ordinal.refinement import (
     CONSTANT_SIZE,
     LANDMARK_STEP_SIZE,
     PENALTY_CANDIDATES,
-    HeldOutSide,
     Landmarks,
     NewtonStep,
     PaddedEntries,
@@ -46,6 +45,7 @@ from deepmf.models.ordinal.refinement import (
 from deepmf.nn.branch import Branch
 from deepmf.nn.inputs import N_SUMMARY_FEATURES, SparseVectors, apply_mask, make_channels
 from deepmf.nn.masking import draw_views
+from deepmf.training.holdout import HeldOut
 
 SMALL: dict[str, Any] = {
     "hidden_sizes": (16,),
@@ -399,7 +399,7 @@ def encoder() -> OrdinalEncoder:
     return fit_encoder(generate(80, N_COLUMNS, density=0.4, seed=0).matrix)
 
 
-def hold_out(levels: npt.NDArray[Any]) -> tuple[ReadVectors, HeldOutSide]:
+def hold_out(levels: npt.NDArray[Any]) -> tuple[ReadVectors, HeldOut]:
     """Of the levels of some rows on all columns, a part as the entries of the rows, another held out."""
     lot = np.random.default_rng(1).random(levels.shape)
     rows, columns = np.nonzero(lot < 0.5)
@@ -412,7 +412,7 @@ def hold_out(levels: npt.NDArray[Any]) -> tuple[ReadVectors, HeldOutSide]:
         indices, starts, weights = vectors.take(torch.from_numpy(positions))
         return SparseVectors(starts, indices, weights)
 
-    return read_vectors, HeldOutSide(own, others, levels[own, others].astype(float), own_are_rows=True)
+    return read_vectors, HeldOut(own, others, levels[own, others].astype(float))
 
 
 def noise(seed: int) -> npt.NDArray[Any]:
@@ -449,8 +449,8 @@ def test_errors_are_those_of_the_refined_latents(encoder: OrdinalEncoder, place:
     refinement, head = encoder.row_refinement(), encoder.network.head
     penalty = PENALTY_CANDIDATES[place]
     alone = Refinement(head, refinement.side, refinement.others, refinement.find_response, penalty)
-    rows = alone.refine(read_vectors(np.arange(N_ROWS))).double()[torch.from_numpy(held_out.own)]
-    columns = refinement.others.double()[torch.from_numpy(held_out.others)]
+    rows = alone.refine(read_vectors(np.arange(N_ROWS))).double()[torch.from_numpy(held_out.rows)]
+    columns = refinement.others.double()[torch.from_numpy(held_out.columns)]
     expected = head.expectation(head.logits((rows * columns).sum(1), rows[:, encoder.layout.response])).numpy()
     errors = compute_penalty_errors(refinement, read_vectors, held_out, encoder.layout, seed=0)
     assert errors[place] == pytest.approx(np.sqrt(np.mean((expected - held_out.values) ** 2)), rel=1e-4)
@@ -460,14 +460,14 @@ def test_errors_are_those_of_the_refined_latents(encoder: OrdinalEncoder, place:
 def test_some_vectors_are_enough_and_always_the_same(encoder: OrdinalEncoder) -> None:
     read_vectors, held_out = hold_out(structure(encoder))
 
-    def compute_errors(held_out: HeldOutSide, **options: int) -> npt.NDArray[Any]:
+    def compute_errors(held_out: HeldOut, **options: int) -> npt.NDArray[Any]:
         return compute_penalty_errors(encoder.row_refinement(), read_vectors, held_out, encoder.layout, **options)
 
     first, again, other = (compute_errors(held_out, seed=seed, most_vectors=20) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
-    few = held_out.own < 20
-    of_few = HeldOutSide(held_out.own[few], held_out.others[few], held_out.values[few], own_are_rows=True)
+    few = held_out.rows < 20
+    of_few = HeldOut(*(each[few] for each in held_out))
     np.testing.assert_array_equal(compute_errors(of_few, seed=9, most_vectors=20), compute_errors(of_few, seed=0))
 
 

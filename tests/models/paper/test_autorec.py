@@ -30,7 +30,8 @@ from deepmf.nn.branch import use_generator
 from deepmf.nn.inputs import SparseBatch
 from deepmf.testing import CoreContract, additive
 from deepmf.training.blocks import AxisName, VectorBlocks
-from deepmf.training.loop import Loop, TrainingState, ValidationEntries
+from deepmf.training.holdout import HeldOut
+from deepmf.training.loop import Loop, TrainingState
 from deepmf.training.trainer import SGD, Evaluate, Trainer
 
 Array = npt.NDArray[np.float64]
@@ -169,7 +170,7 @@ def test_seven_and_five_epochs_are_twelve_to_the_bit(
     def new_loop() -> Loop:
         some = model(**settings)
         return Loop(
-            some._make_task(EntryStore.of(split.train), ValidationEntries.of(split.train, split.validation)),
+            some._make_task(EntryStore.of(split.train), HeldOut.of(split.train, split.validation)),
             some.settings,
         )
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.scale import Scale
-from deepmf.models.gibbs.prediction import HeldOut, SampleReadout, load_readout
+from deepmf.models.gibbs.prediction import HeldOutPredictions, SampleReadout, load_readout
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.storage.model_file import Tensors
 from deepmf.storage.parts import Form, Part, between, not_falling
@@ -85,7 +85,7 @@ _TARGETS = Form(
 )
 
 
-def calibrate_intervals(readout: SampleReadout, held_out: HeldOut | None) -> SampleReadout:
+def calibrate_intervals(readout: SampleReadout, held_out: HeldOutPredictions | None) -> SampleReadout:
     """Return a readout whose intervals of levels hold the stated shares of held-out entries."""
     if readout.scale.levels is None:
         return readout

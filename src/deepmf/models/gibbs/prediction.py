@@ -35,7 +35,7 @@ from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Encoder, Predictor, Readout
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Check, Form, Part, not_falling, positive
-from deepmf.training.loop import ValidationEntries
+from deepmf.training.holdout import HeldOut, choose, draw_some
 
 # Scales of the predictive spread that are compared on held-out entries, and how closely cutpoints are placed.
 _SPREADS = np.geomspace(0.6, 1.7, 27)
@@ -324,29 +324,31 @@ def encode_all(
     return SamplePredictor(rows, columns, encoder.on_cpu(), readout, N_BESIDE)
 
 
-class HeldOut(NamedTuple):
+class HeldOutPredictions(NamedTuple):
     """Predictions of held-out entries, and their true values."""
 
     means: FloatArray
     spreads: npt.NDArray[Any]  # (pairs, 2), by `find_spreads`
     values: FloatArray
 
-    def sample(self, most: int) -> HeldOut:
+    def sample(self, most: int) -> HeldOutPredictions:
         """Return all entries, or a random sample of the most."""
-        if self.values.size <= most:
-            return self
-        chosen = np.sort(np.random.default_rng(0).choice(self.values.size, most, replace=False))
-        return HeldOut(*(array[chosen] for array in self))
+        chosen = draw_some(np.arange(self.values.size), most, seed=0)
+        return HeldOutPredictions(*(array[chosen] for array in self))
 
 
-def predict_held_out(predictor: SamplePredictor, held_out: ValidationEntries) -> HeldOut:
+def predict_held_out(predictor: SamplePredictor, held_out: HeldOut) -> HeldOutPredictions:
     """Return the predictions of held-out entries."""
     means = predictor.score_pairs(held_out.rows, held_out.columns).astype(np.float64)
-    return HeldOut(means, predictor.find_spreads(held_out.rows, held_out.columns), held_out.values)
+    return HeldOutPredictions(means, predictor.find_spreads(held_out.rows, held_out.columns), held_out.values)
 
 
 def calibrate(
-    scale: Scale, support: FloatArray, unit_boundaries: npt.NDArray[np.float32], noise: float, held_out: HeldOut | None
+    scale: Scale,
+    support: FloatArray,
+    unit_boundaries: npt.NDArray[np.float32],
+    noise: float,
+    held_out: HeldOutPredictions | None,
 ) -> SampleReadout:
     """Return the readout whose distributions fit held-out entries best; without any, the model's own readout.
 
@@ -372,7 +374,7 @@ def calibrate(
         own = chances[np.arange(len(chances)), above.sum(axis=1)]
         return float(-np.log(np.maximum(own, 1e-12)).mean())
 
-    best = min(map(place, _SPREADS), key=surprise)
+    best = choose(list(map(place, _SPREADS)), surprise).candidate
     if scale.levels is None:
         found = best.distribution(held_out.means, held_out.spreads)
         best.coverages = found.measure_coverages(held_out.values, seed=0)

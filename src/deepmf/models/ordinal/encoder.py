@@ -27,8 +27,8 @@ from deepmf.models.network_model import NetworkEncoder, sparse_vectors
 from deepmf.models.ordinal.head import LatentLayout
 from deepmf.models.ordinal.linear_part import (
     LARGEST,
+    LEAST_GAIN,
     Blend,
-    BlendChoice,
     LinearFit,
     LinearLatents,
     LinearPart,
@@ -41,7 +41,6 @@ from deepmf.models.ordinal.linear_part import (
 )
 from deepmf.models.ordinal.network import OrdinalNetwork
 from deepmf.models.ordinal.refinement import (
-    HeldOutSide,
     Landmarks,
     Penalties,
     Refinement,
@@ -58,7 +57,7 @@ from deepmf.scoring.latents import Latents, pair_products
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Check, Form, Part, below, positive, rising
 from deepmf.training.blocks import MatrixBlocks
-from deepmf.training.loop import ValidationEntries
+from deepmf.training.holdout import Choice, HeldOut, choose
 
 # Columns are refined given rows and rows given columns this many times; a third round gains half of the second.
 _ROUNDS = 2
@@ -306,7 +305,7 @@ def build_encoder(
     network: OrdinalNetwork,
     source: MatrixBlocks,
     entries: EntryStore,
-    held_out: ValidationEntries | None,
+    held_out: HeldOut | None,
     settings: OrdinalDMFSettings,
     *,
     linear_fits: Future[list[LinearFit]] | None = None,
@@ -347,9 +346,8 @@ def build_encoder(
     stages = {"refined": compute_rmse(logits, held_out.values, support)}
     part, fit = None, None
     if fits:
-        fit, choice = _choose_linear_model(encoder, logits, fits, held_out)
-        if choice.blend is not None:
-            blend = choice.blend
+        fit, blend = _choose_linear_model(encoder, logits, fits, held_out)
+        if blend is not None:
             if fit.model.n_samples and entries.scale.levels is not None:
                 blend = blend._replace(few_count=_choose_few_count(encoder, blend, fit, rows, seen, held_out))
             part = LinearPart(fit.model, blend)
@@ -371,7 +369,7 @@ def build_encoder(
 def fit_linear(
     source: MatrixBlocks,
     entries: EntryStore,
-    held_out: ValidationEntries,
+    held_out: HeldOut,
     settings: OrdinalDMFSettings,
     device: torch.device,
 ) -> list[LinearFit]:
@@ -418,26 +416,24 @@ def _start_encoder(
 
 
 def _choose_penalties(
-    encoder: OrdinalEncoder, seen: EntryStore, held_out: ValidationEntries, settings: OrdinalDMFSettings
+    encoder: OrdinalEncoder, seen: EntryStore, held_out: HeldOut, settings: OrdinalDMFSettings
 ) -> LatentArray:
     """Choose the penalties that the settings leave open; return the latents of rows, refined once."""
     layout, seed = encoder.layout, settings.seed
     if settings.row_penalty is None:
-        held_out_rows = HeldOutSide(held_out.rows, held_out.columns, held_out.values, own_are_rows=True)
 
         def read_rows(positions: IndexArray) -> SparseVectors:
             return encoder.read_vectors(seen.row_entries(positions))
 
-        penalty = choose_penalty(encoder.row_refinement(), read_rows, held_out_rows, layout, seed=seed)
+        penalty = choose_penalty(encoder.row_refinement(), read_rows, held_out, layout, seed=seed)
         encoder.penalties = encoder.penalties._replace(rows=penalty)
     rows = encoder.refine_trained_rows(seen)
     if settings.column_penalty is None:
-        held_out_columns = HeldOutSide(held_out.columns, held_out.rows, held_out.values, own_are_rows=False)
 
         def read_columns(positions: IndexArray) -> SparseVectors:
             return encoder.read_vectors(seen.column_entries(positions))
 
-        penalty = choose_penalty(encoder.column_refinement(rows), read_columns, held_out_columns, layout, seed=seed)
+        penalty = choose_penalty(encoder.column_refinement(rows), read_columns, held_out, layout, seed=seed)
         encoder.penalties = encoder.penalties._replace(columns=penalty)
     return rows
 
@@ -469,7 +465,7 @@ def _choose_few_count(
     fit: LinearFit,
     rows: LatentArray,
     seen: EntryStore,
-    held_out: ValidationEntries,
+    held_out: HeldOut,
 ) -> float:
     """Return how many entries are few for a linear part of samples, by columns cut to a few of their entries."""
     cut = cut_columns(seen, held_out, seed=0)
@@ -484,26 +480,22 @@ def _choose_few_count(
 
 
 def _choose_linear_model(
-    encoder: OrdinalEncoder, logits: LatentArray, fits: Sequence[LinearFit], held_out: ValidationEntries
-) -> tuple[LinearFit, BlendChoice]:
-    """Return the linear model that is best beside the network, how it joins, and the errors without and with it."""
+    encoder: OrdinalEncoder, logits: LatentArray, fits: Sequence[LinearFit], held_out: HeldOut
+) -> tuple[LinearFit, Blend | None]:
+    """Return the linear model that is best beside the network, and how it joins; None where it does not."""
     head, scale = encoder.network.head, encoder.scale
     support = head.support.cpu().numpy()
 
-    def choose(fit: LinearFit) -> BlendChoice:
+    def blend(fit: LinearFit) -> Choice[Blend | None]:
         boundaries = None if scale.levels is not None else scale.from_unit(to_numpy(head.boundaries)) - fit.model.mean
         return choose_blend(logits, fit.predictions, held_out.values, support, boundaries)
 
-    first, *others = [(fit, choose(fit)) for fit in reversed(fits)]  # the model with the shortest latents first
-    best = first
-    for other in others:
-        best = other if other[1].is_better_than(best[1]) else best
-    return best
+    found = [(fit, blend(fit)) for fit in reversed(fits)]  # the usual one has the shortest latents
+    fit, best = choose(found, lambda each: each[1].loss, at_least=LEAST_GAIN).candidate
+    return fit, best.candidate
 
 
-def _measure_coverages(
-    encoder: OrdinalEncoder, logits: LatentArray, held_out: ValidationEntries, *, seed: int
-) -> FloatArray:
+def _measure_coverages(encoder: OrdinalEncoder, logits: LatentArray, held_out: HeldOut, *, seed: int) -> FloatArray:
     """Return the nominal coverages whose intervals contain evenly spaced shares of the held-out values."""
     head = encoder.network.head
     boundaries = encoder.scale.from_unit(to_numpy(head.boundaries))

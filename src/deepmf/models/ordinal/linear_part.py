@@ -32,7 +32,7 @@ from deepmf.models.ordinal.refinement import split_by_entries
 from deepmf.scoring.latents import Latents, pair_products
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part, at_most, below, not_falling, not_negative, one_of, positive
-from deepmf.training.loop import ValidationEntries
+from deepmf.training.holdout import Choice, HeldOut, choose
 
 # Shares and slopes of the linear part that are compared. Slopes are in units of the slope of a logistic distribution
 # with the standard deviation of the linear model's errors. On a scale without levels only that distribution itself is
@@ -53,7 +53,7 @@ _FEW_CANDIDATES, _CUT_COUNTS = (0.0, 5.0, 12.0, 25.0), (1, 2, 5, 10, 20, 50)
 _MOST_CUT, _MOST_PREDICTED = 500, 5_000
 
 # The linear part is used only if it lowers the error by at least this share.
-_LEAST_GAIN = 2e-4
+LEAST_GAIN = 2e-4
 
 # Latent sizes of ALS, and of a sample of the posterior on a CPU and on a GPU. Large ones need twice as many entries of
 # each row and column.
@@ -348,7 +348,7 @@ class LinearFit(NamedTuple):
 
 def fit_linear_models(
     seen: EntryStore,
-    held_out: ValidationEntries,
+    held_out: HeldOut,
     train: ObservedMatrix,
     *,
     size: int | None,
@@ -403,9 +403,7 @@ def fit_beside(fit: Callable[[], list[LinearFit]], device: torch.device) -> Futu
         threads.shutdown(wait=False)
 
 
-def fit_als(
-    seen: EntryStore, held_out: ValidationEntries, train: ObservedMatrix, *, size: int | None, seed: int
-) -> LinearFit:
+def fit_als(seen: EntryStore, held_out: HeldOut, train: ObservedMatrix, *, size: int | None, seed: int) -> LinearFit:
     """Fit ALS with a latent size, chosen for the matrix by default; `train` has the mean and the scale."""
     size = choose_linear_size(*train.shape, seen.train.n_entries) if size is None else size
     als = ALS(latent_size=size, patience=_PATIENCE, seed=seed)._with_choice(seen.train, None)
@@ -420,7 +418,7 @@ def fit_als(
 
 def fit_samples(
     seen: EntryStore,
-    held_out: ValidationEntries,
+    held_out: HeldOut,
     *,
     size: int | None,
     iterations: int,
@@ -465,26 +463,14 @@ def choose_linear_size(n_rows: int, n_columns: int, n_entries: int) -> int:
     return min(max(mean_count, _FEWEST_LATENTS), _MOST_LATENTS, n_rows, n_columns)
 
 
-class BlendChoice(NamedTuple):
-    """The best blend, None where the network alone is as good, and the errors without and with it."""
-
-    blend: Blend | None
-    error_without: float
-    error_with: float
-
-    def is_better_than(self, other: BlendChoice) -> bool:
-        """Whether it lowers the error by enough to be preferred to a choice with shorter latents."""
-        return self.error_with < (1.0 - _LEAST_GAIN) * other.error_with
-
-
 def choose_blend(
     logits: npt.NDArray[np.float32],
     linear: npt.NDArray[np.float32],
     values: FloatArray,
     support: FloatArray,
     boundaries: FloatArray | None = None,
-) -> BlendChoice:
-    """Return the blend that predicts held-out entries best.
+) -> Choice[Blend | None]:
+    """Return the blend that predicts held-out entries best, None where the network alone is as good, and its error.
 
     Parameters
     ----------
@@ -501,7 +487,9 @@ def choose_blend(
         distribution around its predictions. On levels, it predicts each level as often as it occurs.
     """
 
-    def compute_error(blend: Blend) -> float:
+    def compute_error(blend: Blend | None) -> float:
+        if blend is None:
+            return compute_rmse(logits, values, support)
         share, slope, cutpoints = blend[:3]
         of_linear = np.float32(slope) * linear[:, None] - np.array(cutpoints, dtype=np.float32)
         return compute_rmse((1.0 - share) * logits + share * of_linear, values, support)
@@ -515,11 +503,7 @@ def choose_blend(
     else:
         cutpoints = tuple(map(float, unit * boundaries))
         blends = [Blend(share, unit, cutpoints) for share in _SHARES_IN_VALUES]
-    without = compute_rmse(logits, values, support)
-    lowest, best = min((compute_error(blend), blend) for blend in blends)
-    if not lowest < (1.0 - _LEAST_GAIN) * without:
-        return BlendChoice(None, without, without)
-    return BlendChoice(best, without, lowest)
+    return choose([None, *blends], compute_error, at_least=LEAST_GAIN)
 
 
 class CutColumns(NamedTuple):
@@ -531,7 +515,7 @@ class CutColumns(NamedTuple):
     values: FloatArray  # (pairs,)
 
 
-def cut_columns(seen: EntryStore, held_out: ValidationEntries, *, seed: int) -> CutColumns:
+def cut_columns(seen: EntryStore, held_out: HeldOut, *, seed: int) -> CutColumns:
     """Return some of the columns that have held-out entries, each with a few of its entries."""
     numbers = np.random.default_rng(seed)
     pairs = numbers.permutation(held_out.values.size)
@@ -560,12 +544,12 @@ def choose_few_count(
     support: FloatArray,
 ) -> float:
     """Return the count of few entries that predicts values of such columns best; other arguments as in `mix_logits`."""
-    errors = []
-    for few_count in _FEW_CANDIDATES:
+
+    def compute_error(few_count: float) -> float:
         logits = blend._replace(few_count=few_count).mix_logits(scores, cutpoints, linear, counts)
-        errors.append(compute_rmse(logits, values, support))
-    best = int(np.argmin(errors))
-    return _FEW_CANDIDATES[best] if errors[best] < (1.0 - _LEAST_GAIN) * errors[0] else 0.0
+        return compute_rmse(logits, values, support)
+
+    return choose(_FEW_CANDIDATES, compute_error, at_least=LEAST_GAIN).candidate
 
 
 def place_cutpoints(scores: LatentArray, values: FloatArray, support: FloatArray) -> tuple[float, ...]:

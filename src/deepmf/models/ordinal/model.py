@@ -17,7 +17,7 @@ from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS
 from deepmf.metrics import rmse_error
-from deepmf.models.fitting import Fitting, split_validation
+from deepmf.models.fitting import Fitting
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.encoder import REFINEMENT, OrdinalEncoder, build_encoder, fit_linear, load_choices
 from deepmf.models.ordinal.head import OrdinalHead, OrdinalReadout, check_support
@@ -36,7 +36,8 @@ from deepmf.scoring.pairs import Fallback
 from deepmf.scoring.predictor import Predictor, unpack_latents
 from deepmf.storage.model_file import Tensors, has_values_to_check
 from deepmf.training.blocks import MatrixBlocks
-from deepmf.training.loop import Epoch, ValidationEntries
+from deepmf.training.holdout import HeldOut
+from deepmf.training.loop import Epoch
 from deepmf.training.runtime import Runtime, make_generator
 from deepmf.training.settings import Settings
 from deepmf.training.trainer import Trainer
@@ -167,19 +168,19 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
         epochs = self.settings.epochs if "epochs" in self._given else None
         return choose_settings(facts, self.settings.effort, epochs=epochs)
 
-    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+    def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
         if validation is None:
-            return self._make_trainer(entries, *split_validation(entries.train, seed=self.settings.seed))
+            return self._make_trainer(entries, *HeldOut.split(entries.train, seed=self.settings.seed))
         return self._make_trainer(entries, entries.train, validation)
 
-    def _make_warm_task(self, entries: EntryStore, validation: ValidationEntries | None, start: WarmStart) -> Trainer:
+    def _make_warm_task(self, entries: EntryStore, validation: HeldOut | None, start: WarmStart) -> Trainer:
         if validation is not None:
             return super()._make_warm_task(entries, validation, start)  # type: ignore[no-any-return]
-        trainer = self._make_trainer(entries, *split_validation(entries.train, seed=self.settings.seed, start=start))
+        trainer = self._make_trainer(entries, *HeldOut.split(entries.train, seed=self.settings.seed, start=start))
         self._begin_from(trainer, start)
         return trainer
 
-    def _make_trainer(self, entries: EntryStore, seen: ObservedMatrix, validation: ValidationEntries | None) -> Trainer:
+    def _make_trainer(self, entries: EntryStore, seen: ObservedMatrix, validation: HeldOut | None) -> Trainer:
         """Return the trainer of a new network, which is trained on the entries of `seen`."""
         settings = self.settings
         row_features, column_features = entries.take_trained_features()
@@ -305,7 +306,7 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
         return self._wrap_encoder(encoder, rows, columns)
 
 
-def _compute_means_error(seen: ObservedMatrix, held_out: ValidationEntries) -> float:
+def _compute_means_error(seen: ObservedMatrix, held_out: HeldOut) -> float:
     """Return the root mean squared error of a matrix's means on held-out entries."""
     means = Fallback(EntryStore.of(seen)).means(held_out.rows, held_out.columns)
     return rmse_error(seen.scale.clip(means), held_out.values)

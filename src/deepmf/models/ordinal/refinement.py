@@ -29,6 +29,7 @@ from deepmf.models.ordinal.head import LatentLayout, OrdinalHead
 from deepmf.models.ordinal.network import OrdinalNetwork
 from deepmf.nn.branch import Branch
 from deepmf.nn.inputs import EntrySums, FeatureBatch, SparseVectors, take_features
+from deepmf.training.holdout import HeldOut, choose, draw_some
 
 # The kernel of two directions at a cosine c is a sum of weight * exp(sharpness * (c - 1)): a broad part (.37 at right
 # angles) carries errors over to all columns, a sharp part to the most similar columns alone. The weights sum to 1.
@@ -242,6 +243,7 @@ class RefinedSide(NamedTuple):
         From latents and steps (vectors, features) to refined latents.
     """
 
+    are_rows: bool
     branch: Branch
     make_latents: Callable[[Tensor], Tensor]
     views: Tensor  # (views, inputs)
@@ -271,6 +273,7 @@ def row_side(network: OrdinalNetwork, layout: LatentLayout) -> RefinedSide:
         return latents
 
     return RefinedSide(
+        True,
         network.rows,
         network.head.make_row_latents,
         network.row_views,
@@ -313,6 +316,7 @@ def column_side(network: OrdinalNetwork, landmarks: Landmarks, layout: LatentLay
         return latents
 
     return RefinedSide(
+        False,
         network.columns,
         network.head.make_column_latents,
         network.column_views,
@@ -572,27 +576,18 @@ class Penalties(NamedTuple):
     columns: float
 
 
-class HeldOutSide(NamedTuple):
-    """Held-out entries, from the side of the vectors that are refined."""
-
-    own: IndexArray  # positions of the refined vectors
-    others: IndexArray  # positions on the other side
-    values: FloatArray
-    own_are_rows: bool
-
-
 def choose_penalty(
-    refinement: Refinement, read_vectors: ReadVectors, held_out: HeldOutSide, layout: LatentLayout, *, seed: int
+    refinement: Refinement, read_vectors: ReadVectors, held_out: HeldOut, layout: LatentLayout, *, seed: int
 ) -> float:
     """Return the penalty whose refined vectors predict held-out entries best."""
     errors = compute_penalty_errors(refinement, read_vectors, held_out, layout, seed=seed)
-    return PENALTY_CANDIDATES[int(errors.argmin())]
+    return choose(PENALTY_CANDIDATES, dict(zip(PENALTY_CANDIDATES, errors, strict=True)).__getitem__).candidate
 
 
 def compute_penalty_errors(
     refinement: Refinement,
     read_vectors: ReadVectors,
-    held_out: HeldOutSide,
+    held_out: HeldOut,
     layout: LatentLayout,
     *,
     seed: int,
@@ -601,17 +596,17 @@ def compute_penalty_errors(
 ) -> FloatArray:
     """Return the root mean squared error (candidates,) on held-out entries with each penalty."""
     device = refinement.others.device
-    known = np.unique(held_out.own)
-    if known.size > most_vectors:
-        known = np.sort(np.random.default_rng(seed).choice(known, most_vectors, replace=False))
-    used = np.isin(held_out.own, known)
-    own = torch.from_numpy(np.searchsorted(known, held_out.own[used])).to(device)
-    others = refinement.others[torch.from_numpy(held_out.others[used]).to(device)]
+    are_rows = refinement.side.are_rows
+    own_at, other_at = (held_out.rows, held_out.columns) if are_rows else (held_out.columns, held_out.rows)
+    known = draw_some(np.unique(own_at), most_vectors, seed=seed)
+    used = np.isin(own_at, known)
+    own = torch.from_numpy(np.searchsorted(known, own_at[used])).to(device)
+    others = refinement.others[torch.from_numpy(other_at[used]).to(device)]
     values = torch.from_numpy(held_out.values[used]).to(device)
     refined = refinement.refine_by_penalty(read_vectors(known).to(device), candidates)
 
     def compute_error(latents: Tensor) -> float:
-        rows, columns = (latents[own], others) if held_out.own_are_rows else (others, latents[own])
+        rows, columns = (latents[own], others) if are_rows else (others, latents[own])
         logits = refinement.head.logits((rows * columns).sum(1), rows[:, layout.response])
         return float((refinement.head.expectation(logits) - values).square().mean().sqrt())
 

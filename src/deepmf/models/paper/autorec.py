@@ -29,7 +29,7 @@ from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Predictor, Readout, unpack_latents
 from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import AxisName, VectorBlock, VectorBlocks
-from deepmf.training.loop import ValidationEntries
+from deepmf.training.holdout import HeldOut
 from deepmf.training.runtime import make_generator
 from deepmf.training.search_space import Choice, LogRange, Range, Space
 from deepmf.training.settings import WIDEST, Settings, StepDecaySettings, setting, settings_dataclass
@@ -388,7 +388,7 @@ class AutoRec(AutoencoderModel):
     def _hidden_sizes(self) -> tuple[int, ...]:
         return (self.settings.hidden_size,)
 
-    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+    def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
         train = entries.train
         objective = AutoRecObjective(
             train.scale,
@@ -498,7 +498,7 @@ class DeepUAutoRec(ReadsRows, AutoencoderModel):
     def _hidden_sizes(self) -> tuple[int, ...]:
         return self.settings.hidden_sizes
 
-    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+    def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
         train = entries.train
         encoding = ValueEncoding.of(self.settings.inputs, train)
         objective = DeepAutoRecObjective(train.scale, encoding, refeeds=self.settings.refeeds)

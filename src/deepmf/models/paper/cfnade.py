@@ -34,7 +34,7 @@ from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Positions, Predictor, Readout, unpack_latents
 from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import AxisName, VectorBlock, VectorBlocks, find_dense_budget
-from deepmf.training.loop import ValidationEntries
+from deepmf.training.holdout import HeldOut
 from deepmf.training.runtime import make_generator
 from deepmf.training.search_space import Choice, LogRange, Space
 from deepmf.training.settings import WIDEST, Settings, setting, settings_dataclass
@@ -374,7 +374,7 @@ class CFNADE(NetworkModel):
     def _hidden_sizes(self) -> tuple[int, ...]:
         return (self.settings.hidden_size,)
 
-    def _make_task(self, entries: EntryStore, validation: ValidationEntries | None) -> Trainer:
+    def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
         network, train = self._new_network(entries), entries.train
         objective = CFNADEObjective(train.scale.require_levels("CF-NADE"), axis=self.axis, gamma=self.settings.gamma)
         source = NadeBlocks(train, axis=self.axis, batch_size=self.settings.batch_size)

@@ -1,0 +1,155 @@
+"""Held-out entries, and the one rule by which candidates are compared on them."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from deepmf.errors import BadEntries, warn
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.matrix import ObservedMatrix, check_unchanged
+
+# The smallest and the largest number of held-out entries: fewer are too noisy to choose by, more change no choice.
+_FEWEST, _MOST = 20, 50_000
+
+# Held-out entries to compare epochs and settings on. More would separate them no better, and need more rows and columns
+# to be encoded.
+_MOST_COMPARED = 1 << 16
+
+Candidate = TypeVar("Candidate")
+
+
+class Choice(NamedTuple, Generic[Candidate]):
+    """The chosen candidate, and its loss."""
+
+    candidate: Candidate
+    loss: Any
+
+
+def choose(
+    candidates: Sequence[Candidate], score: Callable[[Candidate], Any], *, usual: int = 0, at_least: float = 0.0
+) -> Choice[Candidate]:
+    """Return the candidate with the lowest loss on held-out entries; the usual one, unless the loss falls by enough.
+
+    Parameters
+    ----------
+    score : the loss of a candidate: a number, or an array with a number for each entry or row, whose mean counts.
+    usual : the place of the usual candidate.
+    at_least : how far the loss must fall: in standard errors of the fall where losses are arrays, otherwise as a share
+        of the usual loss.
+
+    >>> losses = {"none": 1.0, "some": 0.9999, "all": 2.0}
+    >>> choose(list(losses), losses.__getitem__).candidate
+    'some'
+    >>> choose(list(losses), losses.__getitem__, at_least=2e-4).candidate
+    'none'
+    """
+    losses = [score(each) for each in candidates]
+    best = int(np.argmin([np.mean(each) for each in losses]))
+    fall = np.asarray(losses[usual] - losses[best])
+    unit = fall.std() / math.sqrt(fall.size) if fall.ndim else losses[usual]
+    at = best if fall.mean() > (at_least * unit if at_least else 0.0) else usual
+    return Choice(candidates[at], losses[at])
+
+
+def draw_some(places: IndexArray, most: int, *, seed: int | list[int]) -> IndexArray:
+    """Return all of some increasing places, or a random sample of the most."""
+    if places.size <= most:
+        return places
+    return np.sort(np.random.default_rng(seed).choice(places, most, replace=False))
+
+
+class Start(Protocol):
+    """A warm start, which was trained on some entries."""
+
+    def are_unseen(self, row_at: IndexArray, column_at: IndexArray) -> npt.NDArray[np.bool_]:
+        """Return which pairs of positions are none of these entries."""
+
+
+class HeldOut(NamedTuple):
+    """Entries that are not learned from: their positions in the training matrix, and their values."""
+
+    rows: IndexArray
+    columns: IndexArray
+    values: FloatArray
+
+    @classmethod
+    def of(cls, train: ObservedMatrix, validation: ObservedMatrix | None) -> HeldOut | None:
+        """Return the validation entries, or None without any; refuse labels and levels unknown to training."""
+        if validation is None:
+            return None
+        check_unchanged(train, validation)
+        rows, columns, values = validation.entries()
+        found = cls(train.rows.positions(rows), train.columns.positions(columns), values)
+        # The interval of a scale without levels is only the range seen in training: values may lie beyond it.
+        if train.scale.levels is not None and not np.all(train.scale.holds(values)):
+            raise BadEntries(f"validation has the scale {validation.scale}; the training matrix has {train.scale}")
+        return found if values.size else None
+
+    @classmethod
+    def split(
+        cls, train: ObservedMatrix, *, seed: int, one_in: int = 20, most: int = _MOST, start: Start | None = None
+    ) -> tuple[ObservedMatrix, HeldOut | None]:
+        """Hold out random entries: return the other entries, and the held-out ones.
+
+        A matrix with too few entries is returned whole, with None.
+
+        Parameters
+        ----------
+        one_in : hold out one entry in this many.
+        most : hold out no more entries than this.
+        start : a warm start; entries are then held out among those that it was not trained on, at most half of them.
+            If too few entries are new to it, they are held out from all entries, with a warning.
+        """
+        n_held_out = min(train.n_entries // one_in, most)
+        if n_held_out < _FEWEST:
+            return train, None
+        eligible = np.arange(train.n_entries)
+        if start is not None:
+            unseen = np.flatnonzero(start.are_unseen(train.entry_rows, train.by_row.columns))
+            if unseen.size // 2 >= _FEWEST:
+                eligible, n_held_out = unseen, min(n_held_out, unseen.size // 2)
+            else:
+                warn(
+                    f"{unseen.size} of {train.n_entries} entries are new to start_from, too few to choose the best "
+                    "epoch by: it may have been trained on those that are held out; pass validation entries that it "
+                    "has not seen"
+                )
+        chosen = np.zeros(train.n_entries, dtype=bool)
+        chosen[np.random.default_rng(seed).choice(eligible, n_held_out, replace=False)] = True
+        values = train.values[chosen].astype(np.float64)
+        seen = train.take_entries(np.flatnonzero(~chosen))
+        return seen, cls(train.entry_rows[chosen], train.by_row.columns[chosen], values)
+
+    def sample(self, *, seed: int, most: int = _MOST_COMPARED) -> HeldOut:
+        """Return all entries, or a random sample that is enough to compare epochs on."""
+        if self.values.size <= most:
+            return self
+        chosen = draw_some(np.arange(self.values.size), most, seed=seed)
+        return HeldOut(self.rows[chosen], self.columns[chosen], self.values[chosen])
+
+    def digest(self) -> str:
+        """Return a short checksum of the entries."""
+        digest = hashlib.sha256()
+        for array in self:
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()[:16]
+
+    def to(self, device: torch.device) -> HeldOutTensors:
+        """Return the entries on a device."""
+        return HeldOutTensors(*(torch.from_numpy(array).to(device) for array in self))
+
+
+class HeldOutTensors(NamedTuple):
+    """Held-out entries on a device."""
+
+    rows: Tensor
+    columns: Tensor
+    values: Tensor
