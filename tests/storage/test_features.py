@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from tests.models.lies import ask_everything, changed, changed_content, changed_tensor
+from tests.models.lies import changed_content, changed_tensor
 
 from deepmf.errors import BadModelFile
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.loading import load
-from deepmf.models.means import Means
 from deepmf.storage.matrices import pack_features, unpack_features
-from deepmf.storage.model_file import StoredFile, read_file, write_file
+from deepmf.storage.model_file import read_file, write_file
 
 MATRIX = ObservedMatrix.from_array(
     [[1.0, 2.0, np.nan], [3.0, np.nan, 5.0], [np.nan, 4.0, 1.0], [2.0, 2.0, 3.0]], row_labels=list("abcd")
@@ -129,27 +126,3 @@ def test_changed_parts_give_whole_features_or_none() -> None:
         for at in range(5):
             found.encoding.items(vectors.take(np.array([at])))
     assert 100 < refused < 300
-
-
-@pytest.mark.slow
-def test_files_of_a_whole_model_that_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-    columns = Features.from_columns([0, 1, 2, 9], {"kind": ["x", "y", "x", "y"]})
-    Means().fit(MATRIX, row_features=ROWS, column_features=columns).save(tmp_path / "model")
-    file = read_file(tmp_path / "model")
-    of_features = StoredFile(
-        file.kind, file.content, {name: tensor for name, tensor in file.tensors.items() if "feature" in name}
-    )
-    ask_everything(load(tmp_path / "model"), tmp_path)
-    refused = 0
-    for number in range(80):
-        content, tensors = changed(of_features, np.random.default_rng(number))
-        write_file(tmp_path / "lie", kind="model", content=content, tensors={**file.tensors, **tensors})
-        try:
-            model = load(tmp_path / "lie")
-        except BadModelFile as error:
-            assert "\n" not in str(error)
-            refused += 1
-        else:
-            ask_everything(model, tmp_path)
-    assert refused > 25
