@@ -82,6 +82,15 @@ def test_import_loads_nothing_heavy() -> None:
     assert shown.strip() == "set()"
 
 
+@pytest.mark.slow
+def test_a_small_model_loads_few_modules() -> None:
+    code = "import sys, deepmf\ndeepmf.Means\nprint(*sorted(name for name in sys.modules if name.startswith('deepmf')))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    loaded = shown.split()
+    assert "deepmf.models.means" in loaded and len(loaded) <= 40, shown
+    assert not [name for name in loaded if name.startswith(("deepmf.recommend", "deepmf.linalg", "deepmf.nn"))]
+
+
 def test_version_is_one() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == deepmf.__version__

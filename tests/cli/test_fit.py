@@ -23,7 +23,6 @@ from deepmf.datasets import generate
 from deepmf.errors import DeviceUnavailable, TrainingDiverged
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models import estimator
 from deepmf.models.dmf import DMF
 from deepmf.models.loading import load
 from deepmf.training import memory, progress, runtime
@@ -397,7 +396,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
         yield [stop]
 
-    monkeypatch.setattr(estimator, "show_epochs", show_epochs)
+    monkeypatch.setattr("deepmf.training.progress.show_epochs", show_epochs)
     return monkeypatch
 
 

@@ -274,7 +274,7 @@ def test_new_entries_count_by_age() -> None:
 
 
 def test_several_processes_refuse_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deepmf.models.fitting.find_ranks", lambda: Ranks(0, 2))
+    monkeypatch.setattr("deepmf.nn.ranks.find_ranks", lambda: Ranks(0, 2))
     for model, matrix in ((DMF(), build(WEIGHTS)), (OrdinalDMF(half_life="9d"), make_dated())):
         with pytest.raises(BadSetting, match="weight"):
             model.fit(matrix)

@@ -146,7 +146,7 @@ def complete(
     """
     inputs = [model, *(extend or ()), *files.paths]
     check_frame_target(output, inputs=inputs, safe_csv=safe_csv, as_json=as_json)
-    from deepmf.models.interactions import check_has_values
+    from deepmf.scoring.pairs import check_has_values
     from deepmf.scoring.predictor import check_levels
 
     fitted = load_model(model, extensions=extend, reading=reading, features=files)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +29,10 @@ from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.matrix import AREAS, ObservedMatrix, check_unchanged, compute_area_codes
-from deepmf.matrix.names import GivenNames, Names, join_names
 from deepmf.matrix.scale import Scale
+
+if TYPE_CHECKING:
+    from deepmf.matrix.names import GivenNames, Names
 
 
 class GroupedEntries(NamedTuple):
@@ -319,6 +321,8 @@ class EntryStore:
 
     def with_names(self, rows: GivenNames | None, columns: GivenNames | None) -> EntryStore:
         """Return a store with more names of rows and columns."""
+        from deepmf.matrix.names import join_names
+
         return replace(
             self,
             row_names=join_names(self.row_names, rows, self.rows),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,20 +14,10 @@ import scipy.sparse
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns, warn
 from deepmf.files import write_atomically, write_csv, write_tsv
 from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
-from deepmf.matrix.column_roles import COUNT, DETECT, ValueColumn
-from deepmf.matrix.description import Description, describe
+from deepmf.matrix.column_roles import DETECT
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, check_weights, parse_times
-from deepmf.matrix.frames import (
-    build_long_frame,
-    build_wide_frame,
-    read_long_frame,
-    read_wide_frame,
-    refuse_off_scale_columns,
-    warn_of_codes,
-)
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.packed import MatrixParts, StoreOrigin
-from deepmf.matrix.packed_writer import take_axes_on_disk, take_entries_on_disk, write_store
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import (
     ByColumn,
@@ -45,6 +35,10 @@ from deepmf.matrix.sorting import (
     warn_moved,
 )
 from deepmf.matrix.table_form import PLAIN, TableForm
+
+if TYPE_CHECKING:
+    from deepmf.matrix.column_roles import ValueColumn
+    from deepmf.matrix.description import Description
 
 AREAS = ("I", "II", "III", "IV")
 
@@ -233,6 +227,8 @@ class ObservedMatrix:
         >>> clicks.values.tolist()
         [2.0, 1.0]
         """
+        from deepmf.matrix.column_roles import COUNT
+
         rows, columns = list(rows), list(columns)
         given = cls.from_entries(
             rows,
@@ -325,6 +321,8 @@ class ObservedMatrix:
         scale, duplicates : as for `from_entries`.
         missing : what to do with a line whose value is null or NaN: "error", or "drop" the line.
         """
+        from deepmf.matrix.frames import read_long_frame
+
         if missing not in get_args(Missing):
             raise BadSetting(f"missing must be 'error' or 'drop'; got {missing!r}")
         entries = read_long_frame(
@@ -356,6 +354,8 @@ class ObservedMatrix:
         scale : as for `from_entries`. Without it, a column far beyond the levels that most columns share, such as ages
             beside answers from 1 to 6, is refused.
         """
+        from deepmf.matrix.frames import read_wide_frame, refuse_off_scale_columns, warn_of_codes
+
         table = read_wide_frame(frame, row=row, exclude=exclude)
         if scale is None:
             refuse_off_scale_columns(table.array, table.column_labels)
@@ -489,6 +489,8 @@ class ObservedMatrix:
 
         `which` is a mask over the entries in row order, or their places.
         """
+        from deepmf.matrix.packed_writer import take_entries_on_disk
+
         is_mask = which.dtype == bool
         if self.origin is not None and (np.count_nonzero(which) if is_mask else which.size) > IN_MEMORY:
             return ObservedMatrix.from_parts(take_entries_on_disk(self.parts, which if is_mask else np.sort(which)))
@@ -501,6 +503,8 @@ class ObservedMatrix:
 
     def take(self, rows: IndexArray, columns: IndexArray) -> ObservedMatrix:
         """Return the submatrix of the rows and columns at some positions, in that order."""
+        from deepmf.matrix.packed_writer import take_axes_on_disk
+
         if self.origin is not None and self.n_entries > IN_MEMORY and _increase(rows) and _increase(columns):
             return ObservedMatrix.from_parts(take_axes_on_disk(self.parts, rows, columns))
         new_row = np.full(len(self.rows), -1, dtype=np.int64)
@@ -546,6 +550,8 @@ class ObservedMatrix:
         >>> ObservedMatrix.from_entries(["ann", "bob"], ["Big", "Big"], [3, 1]).to_frame().columns
         ['row', 'column', 'value']
         """
+        from deepmf.matrix.frames import build_long_frame
+
         positions = self.entry_rows, self.by_row.columns
         return build_long_frame(
             self.rows.array, self.columns.array, *positions, self.values, self.scale, self.form, self.extras
@@ -553,6 +559,8 @@ class ObservedMatrix:
 
     def to_table(self) -> Any:
         """Return the matrix as a wide polars frame with a line per row; missing entries are null and take memory."""
+        from deepmf.matrix.frames import build_wide_frame
+
         return build_wide_frame(self.rows.array, self.columns.array, self.to_array(), self.scale, self.form)
 
     def write(self, path: str | Path) -> None:
@@ -560,6 +568,8 @@ class ObservedMatrix:
 
         Writing is atomic. A matrix that came from a wide table is written as a wide table.
         """
+        from deepmf.matrix.packed_writer import write_store
+
         ending = Path(path).suffix.lower()
         if ending not in ENDINGS:
             raise BadSetting(f"the name of the file must end in {', '.join(ENDINGS)}; got {str(path)!r}")
@@ -587,6 +597,8 @@ class ObservedMatrix:
 
     def describe(self) -> Description:
         """Return counts, density, quantiles of entries per row and column, and the histogram of levels."""
+        from deepmf.matrix.description import describe
+
         check_unchanged(self)
         return describe(
             shape=self.shape,

@@ -32,7 +32,6 @@ from deepmf.matrix.labels import AS_TEXT, Labels
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import ByColumn, ByRow, are_positions
 from deepmf.matrix.table_form import TableForm
-from deepmf.matrix.text_labels import TextLabels
 
 MANIFEST = "manifest.json"
 KIND = "deepmf store"
@@ -370,6 +369,8 @@ class _Opening:
         return cast("npt.NDArray[np.floating[Any]]", coded)
 
     def _map_labels(self, axis: str, count: int) -> Labels:
+        from deepmf.matrix.text_labels import TextLabels
+
         kind, is_sorted = (self.manifest.labels[axis][name] for name in ("kind", "sorted"))
         if kind == NUMBERED:
             return Labels.from_range(count, axis=axis)

@@ -19,37 +19,26 @@ from deepmf.matrix.entries import Pairs, forget, plan_forget
 from deepmf.matrix.extras import parse_time, parse_times
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.names import GivenNames
 from deepmf.models.estimator import Estimator
 from deepmf.models.fitted import Fitted, pack_entries, unpack_entries
 from deepmf.models.fitting import Conflicts, check_extension, check_weighted, read_choice, warn_of_nothing
-from deepmf.models.interactions import (
-    InteractionPredictor,
-    check_has_values,
-    find_similar_columns,
-    find_similar_rows,
-)
-from deepmf.recommend.column_choice import find_rare_columns
-from deepmf.recommend.neighbours import ColumnNeighbours
-from deepmf.recommend.presence import Presence
-from deepmf.recommend.ranker import Ranker, Rankers
-from deepmf.recommend.ranking import FRAME_FIELDS, Ranking, Search, is_label, most_similar, rank_columns
-from deepmf.recommend.recency import Recency
-from deepmf.recommend.recommendations import Recommendations
-from deepmf.recommend.request import DEFAULT_REQUEST, Request, RequestOptions
-from deepmf.scoring.distribution import Interval, PredictiveDistribution, check_coverage
-from deepmf.scoring.drift import Drift, DriftAt
-from deepmf.scoring.pairs import Axis, LabelPairs, Unknown, find_pairs
+from deepmf.scoring.pairs import Axis, LabelPairs, Unknown, check_has_values, find_pairs
 from deepmf.scoring.predictor import NO_DISTRIBUTION, check_levels
-from deepmf.storage.model_file import encode_json, make_header, refuse_stored, write_file
-from deepmf.storage.model_folder import LARGEST_FILE, goes_to_folder, write_folder
+from deepmf.storage.model_file import LARGEST_FILE, encode_json, make_header, refuse_stored, write_file
 from deepmf.storage.parts import Form, Part
 from deepmf.training.history import History
 
 if TYPE_CHECKING:  # imported by the methods that use them: most models are never explained or completed
+    from deepmf.matrix.names import GivenNames
     from deepmf.models.explanation import Explanation
     from deepmf.models.fold_in import FeatureValues, FoldedColumns, FoldedRows, History as RowHistory
     from deepmf.models.view import ModelView
+    from deepmf.recommend.neighbours import ColumnNeighbours
+    from deepmf.recommend.ranker import Ranker, Rankers
+    from deepmf.recommend.ranking import Ranking
+    from deepmf.recommend.request import Request, RequestOptions
+    from deepmf.scoring.distribution import Interval, PredictiveDistribution
+    from deepmf.scoring.drift import DriftAt
 
 Missing = Literal["error", "ignore"]
 
@@ -289,6 +278,8 @@ class Model(Estimator):
         the coverage. Without levels, it lies between two tails of equal probability. A model that predicts only values
         raises `BadSetting`.
         """
+        from deepmf.scoring.distribution import Interval, check_coverage
+
         check_coverage(coverage)
         ends = self._read_distributions(rows, columns, unknown, at, lambda found: found.ends(coverage, self.scale_))
         return Interval(*ends.T)
@@ -342,21 +333,28 @@ class Model(Estimator):
             `at`, `rerank`), those to rank (`among`, `exclude`, `where`, `min_entries`, `include_observed`), and how
             they are searched (`neighbours`, `device`).
         """
+        from deepmf.recommend.request import Request
+
         return self.answer(rows, Request(n=n, **options))
 
     def answer(self, rows: Any, request: Request) -> Ranking:
         """Return the columns that are requested for one row, or for each row of a list, as `recommend` does."""
+        from deepmf.recommend.ranking import Search, is_label, rank_columns
+
         entries = self.entries_
         single = is_label(rows, entries.rows)
         positions = entries.rows.positions([rows] if single else rows)
         search = Search.of(entries, self.make_ranker(request), entries.seen_columns, request)
         return rank_columns(search, positions, None if single else entries.rows[positions])
 
-    def make_ranker(self, request: Request = DEFAULT_REQUEST) -> Ranker:
+    def make_ranker(self, request: Request | None = None) -> Ranker:
         """Return the ranker of the rows, whose `rank_block` gives the keys by which `recommend` ranks columns.
 
         Where the time of the request is an array, it has a time for each row, and makes a ranker of one block of these.
         """
+        from deepmf.recommend.request import DEFAULT_REQUEST
+
+        request = request or DEFAULT_REQUEST
         at = request.at
         n_times = at.size if isinstance(at, np.ndarray) else None
         fitted, drift = self._require_fitted(), self.drift_at(at, n_times)
@@ -380,6 +378,10 @@ class Model(Estimator):
         -------
         The number of lines.
         """
+        from deepmf.recommend.ranking import is_label
+        from deepmf.recommend.recommendations import Recommendations
+        from deepmf.recommend.request import Request
+
         if rows is not None and is_label(rows, self.entries_.rows):
             rows = [rows]
         request = Request(n=n, **options)
@@ -391,6 +393,8 @@ class Model(Estimator):
         It needs the extra `ann`, and takes seconds to build for every million columns. Its `recall` says how many of
         the ten best columns it finds. It also serves the models that `extend` and `forget` make from this one.
         """
+        from deepmf.recommend.neighbours import ColumnNeighbours
+
         check_has_values(self.scale_)
         return ColumnNeighbours(self.predictor_)
 
@@ -399,6 +403,9 @@ class Model(Estimator):
 
         These are the cosines of their latents; for interactions, those of their entries.
         """
+        from deepmf.models.interactions import find_similar_rows
+        from deepmf.recommend.ranking import FRAME_FIELDS, most_similar
+
         if self.scale_.is_interactions:
             found = find_similar_rows(self.entries_, row, n)
         else:
@@ -412,6 +419,10 @@ class Model(Estimator):
         min_entries: leave out columns with fewer entries, whose similarities are chance; by default 5, or
         half the median over all columns if that is smaller.
         """
+        from deepmf.models.interactions import find_similar_columns
+        from deepmf.recommend.column_choice import find_rare_columns
+        from deepmf.recommend.ranking import FRAME_FIELDS, most_similar
+
         entries = self.entries_
         barred = find_rare_columns(entries, min_entries)
         if self.scale_.is_interactions:
@@ -488,6 +499,8 @@ class Model(Estimator):
         largest_file : the size in bytes above which the model becomes a folder.
         check : called with the written file or folder before it takes its name; if it raises, nothing changes.
         """
+        from deepmf.storage.model_folder import goes_to_folder, write_folder
+
         entries, packed = self.entries_, self._require_fitted().pack_learned()
         n_bytes = sum(tensor.nbytes for part in packed.values() for tensor in part.tensors.values())
         in_folder = goes_to_folder(path, entries.train.nbytes + n_bytes, largest_file=largest_file)
@@ -508,6 +521,11 @@ class Model(Estimator):
     @classmethod
     def from_stored(cls, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> Self:
         """Return the model that `save` wrote; contents that no model could have raise `BadModelFile`."""
+        from deepmf.models.interactions import InteractionPredictor
+        from deepmf.recommend.presence import Presence
+        from deepmf.recommend.recency import Recency
+        from deepmf.scoring.drift import Drift
+
         described = _CONTENT.read(content)
         with refuse_stored("settings"):
             model = cls(**described["settings"])
@@ -536,6 +554,8 @@ class Model(Estimator):
 
         The default is the time of the latest training entry. A model that ignores times refuses one.
         """
+        from deepmf.scoring.drift import DriftAt
+
         drift, times = self._require_fitted().drift, None
         if at is not None:
             if not self._learns_times:

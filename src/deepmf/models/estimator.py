@@ -19,9 +19,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore, weigh_by_age
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
-from deepmf.matrix.names import GivenNames, take_names_from
 from deepmf.matrix.scale import Scale
-from deepmf.metrics import rmse_error
 from deepmf.models.fitted import Fitted
 from deepmf.models.fitting import (
     Fitting,
@@ -39,20 +37,21 @@ from deepmf.models.fitting import (
     to_matrix,
     warn_of_constant_times,
 )
-from deepmf.recommend.presence import Presence
-from deepmf.recommend.request import RankBy
 from deepmf.scoring.pairs import PredictedAreas
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Tensors
 from deepmf.training.history import Callback, History
 from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Task
-from deepmf.training.progress import FitPlan, show_epochs
 from deepmf.training.runtime import keep_numpy_to_one_thread, limit_threads
 from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings
 
 if TYPE_CHECKING:  # imported by the methods that use it: most models are never warm-started
+    from deepmf.matrix.names import GivenNames
     from deepmf.models.warm_start import WarmStart
+    from deepmf.recommend.presence import Presence
+    from deepmf.recommend.request import RankBy
+    from deepmf.training.progress import FitPlan
 
 
 class Estimator(ABC):
@@ -141,6 +140,8 @@ class Estimator(ABC):
         processes together: they call `fit` with the same arguments and end with the same model. Only the first shows
         progress, and the checkpoint is a folder.
         """
+        from deepmf.training.progress import show_epochs
+
         prepared = self._prepare(
             to_matrix(train), validation, (row_features, column_features), (row_names, column_names), start_from
         )
@@ -303,6 +304,8 @@ class Estimator(ABC):
         start_from: Estimator | None,
     ) -> Prepared:
         """Check the arguments of `fit`, and gather the entries to learn from."""
+        from deepmf.matrix.names import take_names_from
+
         method = type(self).__name__
         check_trainable(train)
         check_weighted(method, train, able=self.takes_weights)
@@ -385,6 +388,8 @@ class Estimator(ABC):
                 self.settings, self.chosen_, _ = before
 
     def _plan_epochs(self, train: ObservedMatrix, *, warm: bool) -> FitPlan | None:
+        from deepmf.training.progress import FitPlan
+
         settings = self.settings
         if not isinstance(settings, LoopSettings) or not train.has_values:
             return None
@@ -431,6 +436,8 @@ class Estimator(ABC):
 
     def _measure_means(self, validation: HeldOut) -> float:
         """Return the root mean squared error of the means on validation entries."""
+        from deepmf.metrics import rmse_error
+
         return rmse_error(self._predict_by_means(validation.rows, validation.columns), validation.values)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import IndexArray
@@ -13,24 +13,17 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.fitting import Conflicts
-from deepmf.recommend.presence import Presence
-from deepmf.recommend.ranker import Rankers
-from deepmf.recommend.recency import Recency
-from deepmf.recommend.request import RankBy
-from deepmf.scoring.drift import Drift
 from deepmf.scoring.pairs import Fallback, PredictedAreas
 from deepmf.scoring.predictor import Predictor
-from deepmf.storage.matrices import (
-    pack_features,
-    pack_mapped_matrix,
-    pack_matrix,
-    pack_names,
-    unpack_features,
-    unpack_matrix,
-    unpack_names,
-)
 from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, refuse_stored
 from deepmf.storage.parts import Form, Part
+
+if TYPE_CHECKING:
+    from deepmf.recommend.presence import Presence
+    from deepmf.recommend.ranker import Rankers
+    from deepmf.recommend.recency import Recency
+    from deepmf.recommend.request import RankBy
+    from deepmf.scoring.drift import Drift
 
 
 @dataclass(frozen=True)
@@ -52,6 +45,8 @@ class Fitted:
     @cached_property
     def rankers(self) -> Rankers:
         """The rankers of columns."""
+        from deepmf.recommend.ranker import Rankers
+
         return Rankers(self.entries, self.presence, self.rank_by, self.recency, self.drift)
 
     @cached_property
@@ -111,6 +106,8 @@ class ExtendedState(NamedTuple):
 
 def pack_entries(entries: EntryStore, *, in_folder: bool) -> dict[str, Packed]:
     """Return the entries and the features as parts of a model file or folder, by name."""
+    from deepmf.storage.matrices import pack_features, pack_mapped_matrix, pack_matrix, pack_names
+
     pack = pack_mapped_matrix if in_folder else pack_matrix
     parts = {"train": pack(entries.train, "train")}
     if entries.extension is not None:
@@ -133,6 +130,8 @@ def unpack_entries(
     content: dict[str, Any], tensors: Tensors, areas: PredictedAreas, *, takes_features: bool
 ) -> EntryStore:
     """Return the stored entries and features; entries that a model cannot have raise `BadModelFile`."""
+    from deepmf.storage.matrices import unpack_features, unpack_matrix, unpack_names
+
     train = unpack_matrix("train", content.get("train"), tensors)
     added = unpack_matrix("extension", content["extension"], tensors) if "extension" in content else None
     dropped = _DROPPED.read({}, tensors)["entries"] if "dropped" in content else NOTHING

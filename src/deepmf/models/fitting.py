@@ -33,12 +33,9 @@ from deepmf.matrix.extras import NO_TIME, format_time
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix, check_unchanged
 from deepmf.matrix.scale import Scale
-from deepmf.nn.ranks import find_ranks
-from deepmf.storage.matrices import check_storable
 from deepmf.training.history import Callback, History
 from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Loop, Task
-from deepmf.training.progress import EpochDisplay
 from deepmf.training.runtime import Threads
 from deepmf.training.settings import OF_TIMES, RECOMMENDATION, LoopSettings, Settings, TrainingSettings
 
@@ -84,6 +81,8 @@ def warn_of_constant_times(train: ObservedMatrix) -> None:
 
 def check_trainable(train: Any) -> None:
     """Refuse a matrix that a model cannot learn from, or cannot be saved with."""
+    from deepmf.storage.matrices import check_storable
+
     check_matrix(train, "fit")
     for labels in (train.rows, train.columns):
         check_storable(labels)  # before training rather than when the model is saved
@@ -247,6 +246,8 @@ class Fitting:
 
     def run(self, task: Task, settings: LoopSettings, identify: Callable[[], dict[str, Any]]) -> History:
         """Run the loop on a task, from its checkpoint if there is one with the fingerprint that `identify` returns."""
+        from deepmf.nn.ranks import find_ranks
+
         loop = Loop(task, settings, callbacks=self.callbacks, threads=self.threads)
         if self.checkpoint is None and find_ranks() is None:
             return loop.run()
@@ -259,6 +260,7 @@ class Fitting:
     @staticmethod
     def _open_checkpoint(path: Path, task: Task, fingerprint: dict[str, Any]) -> Checkpoint:
         """Return the checkpoint at a path: a file, or the folder of several ranks, which one process can continue."""
+        from deepmf.nn.ranks import find_ranks
         from deepmf.training.checkpoint import Checkpoint, ShardedCheckpoint, find_states
 
         if find_ranks() is not None or find_states(path):
@@ -269,6 +271,8 @@ class Fitting:
 
     def show_stage(self, name: str) -> None:
         """Show the name of a stage after the epochs, if progress is shown."""
+        from deepmf.training.progress import EpochDisplay
+
         for callback in self.callbacks:
             if isinstance(callback, EpochDisplay):
                 callback.show_stage(name)
@@ -293,6 +297,8 @@ def remove_checkpoint_when_over(path: Path | None, *, is_over: Callable[[], bool
 
 def check_ranks(model: str, train: ObservedMatrix, *, able: bool) -> None:
     """Refuse a fit that several processes cannot share."""
+    from deepmf.nn.ranks import find_ranks
+
     ranks = find_ranks()
     if ranks is None:
         return
@@ -313,6 +319,8 @@ def check_ranks(model: str, train: ObservedMatrix, *, able: bool) -> None:
 
 def _check_alike(fingerprint: dict[str, Any]) -> None:
     """Refuse to train on several processes that were given different entries or settings."""
+    from deepmf.nn.ranks import find_ranks
+
     ranks = find_ranks()
     if ranks is None:
         return

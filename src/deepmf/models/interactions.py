@@ -6,7 +6,7 @@ have many entries in common.
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -15,20 +15,14 @@ from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.scale import Scale
-from deepmf.recommend.ranking import Ranking, rank_cosines
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.latents import Latents
+from deepmf.scoring.pairs import NO_VALUES
 from deepmf.scoring.predictor import Encoder, Positions, Predictor, Readout
 from deepmf.storage.model_file import Packed
 
-_NO_VALUES = "the model was fitted to interactions, which have no values to predict; recommend ranks columns"
-
-
-def check_has_values(scale: Scale) -> None:
-    """Refuse to predict values of interactions."""
-    if scale.is_interactions:
-        raise BadSetting(_NO_VALUES)
+if TYPE_CHECKING:
+    from deepmf.recommend.ranking import Ranking
 
 
 class InteractionPredictor(Predictor):
@@ -77,17 +71,19 @@ class _InteractionReadout(Readout):
         return np.ones(scores.shape)
 
     def values(self, scores: npt.NDArray[Any]) -> FloatArray:
-        raise BadSetting(_NO_VALUES)
+        raise BadSetting(NO_VALUES)
 
     def levels(self, scores: npt.NDArray[Any]) -> FloatArray:
-        raise BadSetting(_NO_VALUES)
+        raise BadSetting(NO_VALUES)
 
     def distribution(self, products: npt.NDArray[Any], row_fields: LatentArray) -> PredictiveDistribution:
-        raise BadSetting(_NO_VALUES)
+        raise BadSetting(NO_VALUES)
 
 
 def find_similar_columns(entries: EntryStore, column: Any, n: int, *, barred: IndexArray = NOTHING) -> Ranking:
     """Return the n columns with the largest cosines: shared rows / sqrt(rows of one * rows of the other)."""
+    from deepmf.recommend.ranking import rank_cosines
+
     position = entries.columns.positions([column])
     rows = entries.seen_rows(position).others
     shared = np.bincount(entries.seen_columns(rows).others, minlength=len(entries.columns))
@@ -97,6 +93,8 @@ def find_similar_columns(entries: EntryStore, column: Any, n: int, *, barred: In
 
 def find_similar_rows(entries: EntryStore, row: Any, n: int) -> Ranking:
     """Return the n rows with the largest cosines: shared columns / sqrt(columns of one * columns of the other)."""
+    from deepmf.recommend.ranking import rank_cosines
+
     position = entries.rows.positions([row])
     columns = entries.seen_columns(position).others
     shared = np.bincount(entries.seen_rows(columns).others, minlength=len(entries.rows))

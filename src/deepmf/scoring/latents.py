@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import TrainingDiverged
-from deepmf.linalg.products import multiply_pairs
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 
 
@@ -118,6 +117,8 @@ def pair_products(
 
     Gathering latents is limited by memory bandwidth, so pairs are sorted by row, and a row's latents stay in the cache.
     """
+    from deepmf.linalg.products import multiply_pairs
+
     order = np.argsort(rows, kind="stable")
     products = np.empty(rows.size, dtype=row_latents.base.dtype)
     products[order] = multiply_pairs(

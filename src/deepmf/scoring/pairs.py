@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,11 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labels, build_label_array, count_distinct
-from deepmf.scoring.distribution import PredictiveDistribution
+from deepmf.matrix.scale import Scale
 from deepmf.scoring.predictor import Readout
+
+if TYPE_CHECKING:
+    from deepmf.scoring.distribution import PredictiveDistribution
 
 Axis = Literal["row", "column"]
 
@@ -33,6 +36,14 @@ _PRIOR_COUNT = 0.5
 
 # The area in which a new row meets trained columns, and a new column trained rows.
 _AREA_OF_NEW: dict[Axis, str] = {"row": "II", "column": "III"}
+
+NO_VALUES = "the model was fitted to interactions, which have no values to predict; recommend ranks columns"
+
+
+def check_has_values(scale: Scale) -> None:
+    """Refuse to predict values of interactions."""
+    if scale.is_interactions:
+        raise BadSetting(NO_VALUES)
 
 
 @dataclass(frozen=True)
@@ -160,6 +171,8 @@ class Fallback:
         If neither the row nor the column is known: among all training entries, with half an entry added to each value.
         If one is known: among its own entries, with five entries at those frequencies added.
         """
+        from deepmf.scoring.distribution import PredictiveDistribution
+
         boundaries = readout.unit_boundaries
         train = self.seen.train
         counts = self._counts(np.array([0, train.n_entries]), train.values, train.weights, boundaries)[0]

@@ -21,13 +21,12 @@ from deepmf.matrix.extras import NO_TIME
 from deepmf.models.base import Model
 from deepmf.models.explanation import Explanation, explain_row
 from deepmf.models.fold_in import FoldedRows
-from deepmf.models.interactions import check_has_values
 from deepmf.recommend.column_choice import choose_columns
 from deepmf.recommend.ranking import Ranking
 from deepmf.recommend.request import Request, list_options
 from deepmf.scoring.drift import DriftAt
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.pairs import Unknown
+from deepmf.scoring.pairs import Unknown, check_has_values
 from deepmf.scoring.predictor import Predictor
 from deepmf.serve.changes import Entry, FeatureValues, check_features, compute_etag, read_features
 from deepmf.serve.errors import ApiError

@@ -27,6 +27,8 @@ from deepmf.files import write_atomically
 
 Tensors = Mapping[str, npt.NDArray[Any]]
 
+LARGEST_FILE = 2 << 30  # bytes; larger models are folders
+
 
 class MappedTensors(dict[str, npt.NDArray[Any]]):
     """Memory-mapped tensors: types and shapes are checked, values are read when needed."""

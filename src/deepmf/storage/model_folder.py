@@ -13,6 +13,7 @@ import numpy.typing as npt
 from deepmf.errors import BadModelFile, FileAbsent
 from deepmf.files import write_folder_atomically
 from deepmf.storage.model_file import (
+    LARGEST_FILE,
     MappedFile,
     MappedTensors,
     Origin,
@@ -29,7 +30,6 @@ from deepmf.storage.model_file import (
 
 ENDING = ".model"  # of the names of folders
 
-LARGEST_FILE = 2 << 30  # bytes; larger models are folders
 
 SHARD_BYTES = 1 << 30  # a larger tensor is a shard of its own, because a tensor that is cut cannot be mapped
 

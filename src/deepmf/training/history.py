@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from deepmf.files import import_polars
 from deepmf.formatting import format_amount, format_duration, format_quantity
-from deepmf.plots import build_notebook_view, list_points, plot_history
 from deepmf.storage.parts import Check, Form, Part, at_most, is_number, not_negative, one_of, positive
 
 if TYPE_CHECKING:
@@ -80,6 +79,8 @@ class History:
         return f"History({', '.join(filter(None, [describe_training(self), describe_errors(self)]))})"
 
     def _repr_html_(self) -> str:
+        from deepmf.plots import build_notebook_view
+
         facts = {"training": describe_training(self)}
         if self.best_error is not None:
             facts["validation RMSE"] = describe_errors(self).removeprefix("validation RMSE ")
@@ -151,6 +152,8 @@ def describe_errors(history: History) -> str:
 
 def list_curves(history: History) -> dict[str, Callable[[], Axes]]:
     """Return a function by caption that draws each curve with points: the loss and the validation error by epoch."""
+    from deepmf.plots import list_points, plot_history
+
     captions = {"loss": "Loss on the training entries", "validation_error": "RMSE on the validation entries"}
     return {
         caption: partial(plot_history, history, metric=metric)

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from deepmf.errors import BadModelFile
-from deepmf.nn.ranks import find_ranks
 from deepmf.storage.parts import Form
 from deepmf.training.history import Callback, EpochRecord, History
 from deepmf.training.runtime import Threads
@@ -84,6 +83,8 @@ class Loop:
         ranks it raises, because it reaches each rank in another step. A loss or validation error that is not finite
         ends the loop with the last good tensors.
         """
+        from deepmf.nn.ranks import find_ranks
+
         if self.history.stopped:  # restored from the end
             return self.history
         try:

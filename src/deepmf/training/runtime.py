@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from deepmf.errors import DeviceUnavailable
-from deepmf.nn.ranks import find_ranks
 
 if TYPE_CHECKING:
     from deepmf.nn.parallel import SpreadNetwork
@@ -202,6 +201,8 @@ class Runtime:
     """
 
     def __init__(self, device: str = "auto", precision: str = "auto") -> None:
+        from deepmf.nn.ranks import find_ranks
+
         has_gpu = torch.cuda.is_available()
         if device == "cuda" and not has_gpu:
             raise DeviceUnavailable("device 'cuda' was requested, but torch sees no GPU here; device='cpu' would work")
