@@ -159,12 +159,3 @@ def test_bad_parquet(tmp_path: Path) -> None:
     pl.DataFrame({"user": [1]}).write_parquet(path)
     with pytest.raises(BadEntries, match="user"):
         read_rows(path, PAIRS)
-
-
-def test_the_name_of_a_file_is_no_pattern(tmp_path: Path) -> None:
-    (tmp_path / "p1.csv").write_text("user,item\n1,10\n")
-    (tmp_path / "p[1].csv").write_text("user,item\n2,20\n")
-    assert read_rows(tmp_path / "p[1].csv", PAIRS) == [("2", "20")]
-    pl.DataFrame({"user": [1], "item": [10]}).write_parquet(tmp_path / "p1.parquet")
-    pl.DataFrame({"user": [2], "item": [20]}).write_parquet(tmp_path / "p?.parquet")
-    assert read_rows(tmp_path / "p?.parquet", PAIRS) == [(2, 20)]

@@ -59,24 +59,6 @@ def are_same(ours: ObservedMatrix, theirs: ObservedMatrix) -> bool:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet", ".npz", ".store"])
-def test_a_store_holds_what_its_file_holds(tmp_path: Path, ending: str) -> None:
-    file = tmp_path / f"r{ending}"
-    frame = shuffle(FILMS)
-    if ending == ".parquet":
-        frame.write_parquet(file)
-    elif ending == ".jsonl":
-        frame.write_ndjson(file)
-    elif ending in (".csv", ".tsv"):
-        frame.write_csv(file, separator="," if ending == ".csv" else "\t")
-    else:
-        FILMS.write(file)
-    packed = pack(file, tmp_path / "packed.store")
-    assert are_same(packed, read_matrix(file))
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([file.name, "packed.store"])
-
-
 def test_several_files_are_one_matrix(tmp_path: Path) -> None:
     frame = shuffle(FILMS)
     frame.head(300).write_parquet(tmp_path / "1.parquet")

@@ -151,13 +151,6 @@ def test_given_scale_and_duplicates(tmp_path: Path) -> None:
         read_matrix(path)
 
 
-def test_parquet(tmp_path: Path) -> None:
-    path = tmp_path / "ratings.parquet"
-    pl.DataFrame({"rating": [4.0, 2.5, 1.0], "user": [1, 2, 2], "item": [30, 30, 10]}).write_parquet(path)
-    assert read_matrix(path) == EXPECTED
-    assert read_matrix(path, row="user", column=2, value="rating") == EXPECTED
-
-
 @pytest.mark.parametrize("name", ["ratings.jsonl", "rat*[1]ngs.NDJSON"])
 def test_json_lines(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
@@ -244,17 +237,6 @@ def test_bad_files(tmp_path: Path, name: str, content: str | bytes, error: type[
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert sorted(tmp_path.iterdir()) == before
-
-
-def test_the_name_of_a_file_is_no_pattern(tmp_path: Path) -> None:
-    for name, value in (("r1", 1), ("r[1]", 2), ("r?", 3), ("r*", 4), ("~", 5)):
-        frame = pl.DataFrame({"user": [7, 8], "item": [7, 7], "rating": [value, 0]})
-        frame.write_csv(write(tmp_path, "", f"{name}.csv"))
-        frame.write_parquet(write(tmp_path, "", f"{name}.parquet"))
-        for ending in ("csv", "parquet"):
-            assert read_matrix(tmp_path / f"{name}.{ending}").entries().values.tolist() == [value, 0]
-    alone = write(tmp_path, HEADER + "1,2,3\n2,2,4\n", "alone[2].csv")
-    assert read_matrix(alone).n_entries == 2
 
 
 def test_a_name_that_is_not_utf_8(tmp_path: Path) -> None:

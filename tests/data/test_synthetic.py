@@ -27,10 +27,6 @@ def all_pairs(truth: Truth) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat(rows, columns.size), np.tile(columns, rows.size)
 
 
-def top_decile_share(counts: np.ndarray) -> float:
-    return float(np.sort(counts)[-(counts.size // 10) :].sum() / counts.sum())
-
-
 def squared_floor(generated: Generated) -> float:
     entries = generated.matrix.entries()
     return rmse_error(generated.truth.mean(entries.rows, entries.columns), entries.values)
@@ -45,18 +41,6 @@ class TestCounts:
         assert cells.size == n_entries
         assert np.all(np.diff(cells) > 0)  # in row order, none twice
         assert 0 <= cells.min() <= cells.max() < 2000
-
-    @pytest.mark.parametrize("selection", [0.0, 1.0, 10.0])
-    def test_wide_and_sparse_rows_have_no_duplicates(self, selection: float) -> None:
-        entries = draw(300, 3000, n_entries=20_000, popularity=1.0, selection=selection)
-        assert np.unique(entries.rows * 3000 + entries.columns).size == entries.values.size == 20_000
-
-    def test_density_gives_the_count(self) -> None:
-        assert generate(density=0.025).matrix.n_entries == 1500
-        assert generate(10, 20, density=1).matrix.n_entries == 200
-
-    def test_one_cell(self) -> None:
-        assert generate(1, 1, n_entries=1).matrix.shape == (1, 1)
 
 
 class TestDeterminism:
@@ -93,12 +77,6 @@ class TestDeterminism:
 
 
 class TestWhichEntries:
-    def test_popularity_grows_with_the_exponent(self) -> None:
-        matrices = [generate(1000, 500, n_entries=20_000, popularity=p, named=False).matrix for p in (0, 0.5, 1)]
-        for less, more in pairwise(matrices):
-            assert top_decile_share(less.column_counts) + 0.05 < top_decile_share(more.column_counts)
-            assert top_decile_share(less.row_counts) + 0.05 < top_decile_share(more.row_counts)
-
     # Rows with two columns of 60 draw them; of 6, they go by keys. Both must be successive sampling:
     # P(j) = p_j + sum over i other than j of p_i p_j / (1 - p_i).
     @pytest.mark.parametrize("n_columns", [60, 6])
@@ -203,9 +181,6 @@ class TestTruth:
         assert mae_error(median, values) < mae_error(expected, values)
         assert rmse_error(median, values) > rmse_error(expected, values)
 
-    def test_without_noise_the_truth_is_the_matrix(self) -> None:
-        assert squared_floor(generate(noise=0)) == 0
-
     def test_a_stranger_is_an_error(self) -> None:
         with pytest.raises(UnknownLabel, match="Nobody"):
             generate(30, 20).truth.mean(["Nobody"], ["The Amber Afternoon"])
@@ -223,20 +198,9 @@ class TestRealValues:
         assert squared_floor(generated) == pytest.approx(0.5 / unit, rel=0.02)
         assert np.array_equal(generated.truth.median(rows, columns), generated.truth.mean(rows, columns))
 
-    def test_few_entries_are_still_an_interval(self) -> None:
-        assert generate(5, 5, n_entries=1, levels=None).matrix.scale.levels is None
-
     def test_there_is_no_distribution(self) -> None:
         with pytest.raises(BadSetting, match="levels"):
             generate(5, 5, levels=None).truth.distribution(["Ada Abara"], ["The Amber Afternoon"])
-
-
-def test_smallest_useful_case() -> None:
-    generated = generate(50, 40, n_entries=1000, seed=0)
-    assert generated.matrix.shape == (50, 40)
-    assert generated.matrix.row_counts.min() > 0
-    assert generated.matrix.column_counts.min() > 0
-    assert squared_floor(generated) < 0.9 < generated.matrix.values.std()
 
 
 class TestCheckerboard:
@@ -259,13 +223,6 @@ class TestCheckerboard:
             assert np.all(np.any(array == value, axis=0))
             assert np.all(np.any(array == value, axis=1))
 
-    def test_too_few_entries_are_still_exact(self) -> None:
-        assert checkerboard(20, 20, observed=0.05).matrix.n_entries == 20
-        assert checkerboard(1, 3, observed=1).matrix.to_array().tolist() == [[5, 1, 5]]
-
-    def test_seed_decides(self) -> None:
-        assert checkerboard(seed=1).matrix == checkerboard(seed=1).matrix != checkerboard(seed=2).matrix
-
 
 class TestNames:
     @pytest.mark.parametrize(
@@ -276,15 +233,6 @@ class TestNames:
         assert not any(character.isdigit() for name in names[:3500] for character in name)
         words = [set(name.split()) - {"The"} for name in names[:3500]]
         assert not any(first & second for first, second in pairwise(words))
-
-    @pytest.mark.parametrize("count", [0, 1, 3599, 3600, 7199, 10_000])
-    def test_fewer_names_are_the_first_of_more(self, count: int) -> None:
-        assert invent_person_names(count) == invent_person_names(20_000)[:count]
-
-    def test_numbers_instead(self) -> None:
-        matrix = generate(30, 20, named=False).matrix
-        assert matrix.row_labels.tolist() == list(range(30))
-        assert matrix.column_labels.tolist() == list(range(20))
 
 
 @pytest.mark.parametrize(
@@ -322,7 +270,3 @@ def test_other_bad_settings() -> None:
         generate(10, 10, n_entries=101)
     with pytest.raises(BadSetting, match="observed"):
         checkerboard(observed=2)
-
-
-def test_extreme_settings_do_not_overflow() -> None:
-    generate(40, 300, noise=100, row_effect=100, column_effect=100, selection=10, popularity=2, n_entries=900)

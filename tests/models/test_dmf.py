@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,21 +13,19 @@ from torch import Tensor
 
 from deepmf.data import split_entries
 from deepmf.datasets import checkerboard
-from deepmf.errors import BadEntries, BadSetting, DeviceUnavailable, TrainingDiverged, TrainingInterrupted, UnknownLabel
+from deepmf.errors import BadEntries, DeviceUnavailable, TrainingDiverged, TrainingInterrupted
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.scale import ENCODINGS, Scale
+from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.dmf import DMF, DMFNetwork, DMFObjective, DMFSettings
-from deepmf.models.dmfd import DMFD, DMFDSettings
+from deepmf.models.dmf import DMF, DMFNetwork, DMFObjective
+from deepmf.models.dmfd import DMFD
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.nn.branch import Branch, compute_inner_products, normalise_latents
-from deepmf.nn.inputs import SparseBatch
 from deepmf.testing import ModelContract, additive
 from deepmf.training.blocks import Block, MatrixBlocks
 from deepmf.training.history import EpochRecord, History
-from deepmf.training.settings import TwoBranchSettings, list_settings
 from deepmf.training.trainer import Trainer
 
 QUICK: dict[str, Any] = {
@@ -76,32 +73,6 @@ class TestDMF(ModelContract):
         with torch.no_grad():
             expected = torch.nn.functional.normalize(model.network_.rows(raw), dim=1)
         np.testing.assert_allclose(model.predictor_.rows.whole(), expected.numpy(), atol=1e-5)
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize(
-        "changes",
-        [
-            {"hidden_sizes": ()},
-            {"hidden_sizes": (24, 16)},
-            {"loss": "mean", "gamma": 1e-5},
-        ],
-        ids=str,
-    )
-    def test_other_settings_learn_too(self, changes: dict[str, Any], tmp_path: Path) -> None:
-        split = split_entries(additive(), train=0.8, validation=0.1, test=0.1, seed=0)
-        model = DMF(**QUICK | changes).fit(split.train, split.validation)
-        rows, columns, values = split.test.entries()
-        assert rmse_error(model.predict(rows, columns), values) < 0.8
-        new = ObservedMatrix.from_entries(["n"] * 3, ["column 1", "column 2", "column 3"], [1, 2, 3], split.train.scale)
-        assert np.isfinite(model.extend(new).predict(["n"], ["column 5"]))[0]
-
-    @pytest.mark.slow
-    def test_gamma_holds_the_weights_down(self) -> None:
-        sizes = [
-            float(DMF(**QUICK | {"gamma": gamma}).fit(additive()).network_.sum_squared_weights().detach())
-            for gamma in (0.0, 1e-2)
-        ]
-        assert sizes[1] < 0.5 * sizes[0]
 
     @pytest.mark.slow
     def test_best_epoch_is_kept(self) -> None:
@@ -161,11 +132,6 @@ class TestDMF(ModelContract):
         with pytest.raises(DeviceUnavailable, match="GPU"):
             DMF(**QUICK | {"device": "cuda"}).fit(additive())
 
-    def test_bad_choices(self) -> None:
-        for name, bad in (("inputs", "scale"), ("loss", "l1"), ("device", "gpu")):
-            with pytest.raises(BadSetting, match=f"'{bad}'"):
-                DMF(**{name: bad})
-
     @pytest.mark.slow
     def test_a_million_pairs_and_many_columns(self) -> None:
         matrix = ObservedMatrix.from_entries(
@@ -177,50 +143,10 @@ class TestDMF(ModelContract):
         assert model.recommend(1, n=3).labels.size == 3
         assert time.process_time() - start < 30
 
-    def test_unknown_row_in_recommend(self) -> None:
-        model = DMF(**QUICK | {"epochs": 2}).fit(additive())
-        with pytest.raises(UnknownLabel, match="'nobody'"):
-            model.recommend("nobody")
-
 
 SMALL: dict[str, Any] = {"hidden_sizes": (6,), "latent_size": 4, "epochs": 2, "device": "cpu"}
 
 every_model = pytest.mark.parametrize("model", [DMF, DMFD, OrdinalDMF])
-
-
-def test_the_sizes_of_a_branch() -> None:
-    assert TwoBranchSettings().layer_sizes == (2048, 1024)
-    assert TwoBranchSettings(hidden_sizes=(), latent_size=3).layer_sizes == (3,)
-    assert TwoBranchSettings(hidden_sizes=[5, 4]).hidden_sizes == (5, 4)  # type: ignore[arg-type]
-    assert TwoBranchSettings(hidden_sizes=5).hidden_sizes == (5,)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "name, bad, bound",
-    [
-        ("hidden_sizes", (8, 0), "at least 1"),
-        ("hidden_sizes", None, "at least 1"),
-        ("hidden_sizes", (2.5,), "at least 1"),
-        ("hidden_sizes", "big", "at least 1"),
-        ("latent_size", 0, "at least 1"),
-        ("block_rows", 1, "at least 2"),
-        ("block_columns", 1, "at least 2"),
-        ("dropout", -0.1, "at most 0.99"),
-        ("dropout", 1, "at most 0.99"),
-    ],
-)
-def test_bad_settings(name: str, bad: Any, bound: str) -> None:
-    with pytest.raises(BadSetting, match=f"^{name}"):
-        TwoBranchSettings(**{name: bad})
-
-
-@every_model
-def test_branches_are_as_wide_as_asked(model: type[NetworkModel]) -> None:
-    fitted = model(**SMALL | {"hidden_sizes": (9, 5), "dropout": 0.7}).fit(additive())
-    network: Any = fitted.network_
-    for branch in (network.rows, network.columns):
-        assert [norm.num_features for norm in branch.norms][:2] == [9, 5] and len(branch.norms) == 3
-    assert network.rows.dropout.fraction == network.columns.dropout.fraction == 0.7
 
 
 @every_model
@@ -229,14 +155,6 @@ def test_too_small_to_learn_from(model: type[NetworkModel], shape: tuple[int, in
     matrix = ObservedMatrix.from_array(np.arange(np.prod(shape)).reshape(shape) % 5 + 1.0, Scale([1, 2, 3, 4, 5]))
     with pytest.raises(BadEntries, match=found):
         model(**SMALL).fit(matrix)
-
-
-@every_model
-def test_blocks_are_as_large_as_asked(model: type[NetworkModel]) -> None:
-    source = model(**SMALL, block_rows=3, block_columns=7)._make_task(EntryStore.of(additive()), None).source
-    assert isinstance(source, MatrixBlocks)
-    assert [axis.block for axis in source._axes()] == [3, 7]
-    assert source.next_block().targets.shape == (3, 7)
 
 
 def network(*, n_rows: int = 9, n_columns: int = 7) -> DMFNetwork:
@@ -248,34 +166,6 @@ def network(*, n_rows: int = 9, n_columns: int = 7) -> DMFNetwork:
 
 def table(n: int, width: int, seed: int) -> Tensor:
     return torch.randn(n, width, generator=torch.Generator().manual_seed(seed))
-
-
-@pytest.mark.parametrize("mode", ["train", "eval"])
-def test_every_pair_has_its_cosine(mode: str) -> None:
-    two = network().train(mode == "train")
-    rows, columns = table(3, 7, 1), table(5, 9, 2)
-    found = two(rows, columns).detach()
-    assert found.shape == (3, 5) and found.dtype == torch.float32
-    # A second pass in training mode moves the running statistics, not the answer.
-    row_latents = two.rows(rows).detach().double().numpy()
-    column_latents = two.columns(columns).detach().double().numpy()
-    for i, row in enumerate(row_latents):
-        for j, column in enumerate(column_latents):
-            expected = row @ column / (np.linalg.norm(row) * np.linalg.norm(column))
-            assert found[i, j].item() == pytest.approx(expected, abs=1e-6)
-    assert found.std() > 0.1
-
-
-def test_sparse_rows_with_dense_columns() -> None:
-    two, rows, columns = network().eval(), table(3, 7, 1), table(5, 9, 2)
-    every = SparseBatch(torch.arange(7).repeat(3), torch.tensor([0, 7, 14, 21]), rows.flatten())
-    torch.testing.assert_close(two(every, columns), two(rows, columns))
-
-
-def test_a_pair_does_not_depend_on_the_others_of_its_batch() -> None:
-    two, rows, columns = network().eval(), table(6, 7, 1), table(5, 9, 2)
-    whole = two(rows, columns)
-    torch.testing.assert_close(two(rows[[4, 1]], columns[[0, 3, 2]]), whole[[4, 1]][:, [0, 3, 2]])
 
 
 @given(st.integers(1, 6), st.floats(-3, 3), st.integers(0, 9))
@@ -291,18 +181,6 @@ def test_cosines_are_bounded_and_ignore_lengths(n_latents: int, power: float, se
     )
 
 
-def test_parallel_opposite_and_orthogonal() -> None:
-    rows = torch.tensor([[3.0, 4.0], [-0.3, -0.4], [4.0, -3.0]])
-    found = compute_inner_products(normalise_latents(rows), normalise_latents(torch.tensor([[6.0, 8.0]])))
-    torch.testing.assert_close(found, torch.tensor([[1.0], [-1.0], [0.0]]), rtol=0, atol=1e-6)
-
-
-def test_directions_have_length_one_and_nothing_points_nowhere() -> None:
-    found = normalise_latents(torch.tensor([[3.0, 4.0], [0.0, 0.0], [-1e-3, 0.0]], dtype=torch.bfloat16))
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, torch.tensor([[0.6, 0.8], [0.0, 0.0], [-1.0, 0.0]]))
-
-
 def test_cosines_stay_in_single_precision_under_autocast() -> None:
     two, rows, columns = network().eval(), table(3, 7, 1), table(5, 9, 2)
     rough = two(rows, columns)
@@ -312,20 +190,6 @@ def test_cosines_stay_in_single_precision_under_autocast() -> None:
     assert found.dtype == torch.float32
     assert torch.equal(found, normalise_latents(latents[0]) @ normalise_latents(latents[1]).T)
     torch.testing.assert_close(found, rough, rtol=0, atol=0.05)
-
-
-def test_squared_weights_are_those_of_all_layers_of_both_branches() -> None:
-    two = network()
-    matrices = [p for p in two.parameters() if p.ndim == 2]
-    assert len(matrices) == 3 + 2
-    expected = sum(float((matrix.detach().double() ** 2).sum()) for matrix in matrices)
-    squared = two.sum_squared_weights()
-    assert squared.item() == pytest.approx(expected, rel=1e-6)
-    squared.backward()
-    for matrix in matrices:
-        torch.testing.assert_close(matrix.grad, 2 * matrix.detach())
-    # Scales and shifts of batch norm are not held down.
-    assert all(p.grad is None for p in two.parameters() if p.ndim != 2)
 
 
 SIZES: dict[str, Any] = {"hidden_sizes": (6,), "latent_size": 4, "device": "cpu", "dropout": 0.0}
@@ -393,15 +257,3 @@ def test_a_block_without_entries_costs_nothing_and_has_a_gradient() -> None:
     error.backward()
     assert error.item() < 1e-5
     assert predictions.grad is not None and torch.equal(predictions.grad, torch.zeros_like(predictions))
-
-
-def test_inputs_are_the_encodings_there_are() -> None:
-    choices = {each.name: each.choices for each in list_settings(DMFSettings)}
-    assert choices["inputs"] == tuple(ENCODINGS)
-
-
-def test_dmf_d_adds_the_quantizer() -> None:
-    added = {setting.name for setting in list_settings(DMFDSettings)} - {
-        setting.name for setting in list_settings(DMFSettings)
-    }
-    assert added == {"sharpness", "sharpness_growth", "gamma_boundaries"}

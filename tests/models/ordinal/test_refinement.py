@@ -14,7 +14,7 @@ from torch import Tensor
 
 from deepmf.data import split_areas, split_entries
 from deepmf.datasets import generate
-from deepmf.errors import BadSetting, TrainingDiverged
+from deepmf.errors import TrainingDiverged
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
 from deepmf.models.ordinal.encoder import OrdinalEncoder
@@ -292,13 +292,6 @@ def test_parts_hold_every_vector_once_and_fit() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["row_penalty", "column_penalty"])
-@pytest.mark.parametrize("value", [0.0, -1.0, "much"])
-def test_bad_penalties(name: str, value: Any) -> None:
-    with pytest.raises(BadSetting, match=name):
-        OrdinalDMF(**{name: value})
-
-
 @pytest.mark.parametrize("n_landmarks", [3, 64])  # fewer features than entries, and more
 @pytest.mark.parametrize("penalty", [3.0, math.inf])
 @pytest.mark.parametrize("linear_size", [0, 4])
@@ -365,12 +358,6 @@ def test_what_is_the_same_needs_one_landmark() -> None:
 def test_of_very_many_some_are_candidates() -> None:
     chosen = choose_landmarks(directions(105, 8), 50, most_candidates=10)
     assert 5 < len(chosen) <= 10 and all(int(position) % 11 == 0 for position in chosen)
-
-
-def test_no_landmarks_no_features() -> None:
-    known = directions(5, 6)
-    landmarks = Landmarks(known[choose_landmarks(known, 0)])
-    assert len(landmarks) == 0 and landmarks.features(known).shape == (5, 0)
 
 
 N_COLUMNS, N_ROWS = 60, 200
@@ -471,10 +458,6 @@ def test_some_vectors_are_enough_and_always_the_same(encoder: OrdinalEncoder) ->
     np.testing.assert_array_equal(compute_errors(of_few, seed=9, most_vectors=20), compute_errors(of_few, seed=0))
 
 
-def test_candidates_go_down_to_no_step() -> None:
-    assert list(PENALTY_CANDIDATES) == sorted(set(PENALTY_CANDIDATES)) and PENALTY_CANDIDATES[-1] == math.inf
-
-
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_parts_hold_every_position_once_and_few_entries(dtype: type) -> None:
     counts = np.random.default_rng(0).integers(0, 30, 500).astype(dtype)
@@ -483,11 +466,6 @@ def test_parts_hold_every_position_once_and_few_entries(dtype: type) -> None:
     assert np.array_equal(np.concatenate(parts), np.arange(500))
     sums = np.array([counts[part].sum() for part in parts])
     assert sorted(sums)[-2] <= 100 + 30 and np.median(sums) > 50
-
-
-def test_few_entries_are_one_part() -> None:
-    (part,) = split_by_entries(np.array([3, 0, 5]))
-    assert part.tolist() == [0, 1, 2]
 
 
 N_INPUTS = 9

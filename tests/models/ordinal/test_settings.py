@@ -26,12 +26,6 @@ def test_a_penalty_may_be_left_to_be_chosen(name: str) -> None:
             OrdinalDMFSettings(**{name: bad})
 
 
-def test_defaults_of_training_are_its_own() -> None:
-    settings = OrdinalDMFSettings()
-    assert (settings.epochs, settings.learning_rate) == (300, 2e-3)
-    assert (settings.latent_size, settings.hidden_sizes) == (256, (1024,))
-
-
 SHAPES = [(30, 25), (1, 40), (40, 1), (2, 100_000), (943, 1682), (6040, 3706), (22_000, 296_000), (10**6, 10**6)]
 
 # Everything that makes a fit of some seconds, and nothing that the tests below look at.
@@ -181,11 +175,6 @@ def test_a_warm_fit_takes_the_sizes_of_its_start() -> None:
     assert model.chosen_["latent_size"] == 5
     with pytest.raises(BadSetting, match="latent_size"):
         OrdinalDMF(**TINY, latent_size=6).fit(additive(40, 30), start_from=start)
-
-
-def test_an_effort_that_there_is_not() -> None:
-    with pytest.raises(BadSetting, match="effort"):
-        OrdinalDMF(effort="most")
 
 
 def test_a_fit_that_is_refused_or_breaks_off_leaves_a_fitted_model_as_it_is(tmp_path: Path) -> None:
