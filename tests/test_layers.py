@@ -125,6 +125,15 @@ def test_no_import_cycle() -> None:
         pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
 
 
+def test_models_stand_on_eight_floors() -> None:
+    names = {name for name in MODULES if name.startswith("deepmf.models.")}
+    below = {name: names & set(imports(parse_all()[name], inside_functions=False)) - {name} for name in names}
+    floors = dict[str, int]()
+    for name in TopologicalSorter(below).static_order():
+        floors[name] = 1 + max((floors[each] for each in below[name]), default=0)
+    assert max(floors.values()) <= 8, {name for name, floor in floors.items() if floor > 8}
+
+
 def reached(module: str) -> set[str]:
     """All modules that the import of one loads, other than inside functions: the packages on the way too."""
     found, left = set[str](), [module]

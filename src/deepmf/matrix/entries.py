@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,9 @@ from deepmf.matrix.scale import Scale
 
 if TYPE_CHECKING:
     from deepmf.matrix.names import GivenNames, Names
+
+# An entry that is known with another value: an error, or the new value.
+Conflicts = Literal["error", "replace"]
 
 
 class GroupedEntries(NamedTuple):
@@ -259,7 +262,7 @@ class EntryStore:
         self,
         new: ObservedMatrix | None,
         *,
-        conflicts: str = "error",
+        conflicts: Conflicts = "error",
         row_features: Features | None = None,
         column_features: Features | None = None,
     ) -> ExtendedStore:
@@ -291,7 +294,7 @@ class EntryStore:
         )
 
     def _with_entries(
-        self, new: ObservedMatrix, rows: Labels, columns: Labels, conflicts: str, *, has_features: bool
+        self, new: ObservedMatrix, rows: Labels, columns: Labels, conflicts: Conflicts, *, has_features: bool
     ) -> ExtendedStore:
         _check_scale(self.scale, new)
         rows, columns = rows.join(new.rows), columns.join(new.columns)

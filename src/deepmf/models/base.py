@@ -15,13 +15,13 @@ import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadModelFile, BadSetting, Hint
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.entries import Pairs, forget, plan_forget
+from deepmf.matrix.entries import Conflicts, Pairs, forget, plan_forget
 from deepmf.matrix.extras import parse_time, parse_times
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.estimator import Estimator
 from deepmf.models.fitted import Fitted, pack_entries, unpack_entries
-from deepmf.models.fitting import Conflicts, check_extension, check_weighted, read_choice, warn_of_nothing
+from deepmf.models.fitting import check_extension, check_weighted, read_choice, warn_of_nothing
 from deepmf.scoring.pairs import Axis, LabelPairs, Unknown, check_has_values, find_pairs
 from deepmf.scoring.predictor import NO_DISTRIBUTION, check_levels
 from deepmf.storage.model_file import LARGEST_FILE, encode_json, make_header, refuse_stored, write_file

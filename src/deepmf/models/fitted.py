@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.axis_entries import NOTHING
-from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.entries import Conflicts, EntryStore
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.models.fitting import Conflicts
 from deepmf.scoring.pairs import Fallback, PredictedAreas
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, refuse_stored

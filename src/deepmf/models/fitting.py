@@ -28,7 +28,7 @@ from deepmf.errors import (
 )
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import IndexArray, iterate_pieces
-from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.entries import Conflicts, EntryStore
 from deepmf.matrix.extras import NO_TIME, format_time
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix, check_unchanged
@@ -42,8 +42,6 @@ from deepmf.training.settings import OF_TIMES, RECOMMENDATION, LoopSettings, Set
 if TYPE_CHECKING:
     from deepmf.models.warm_start import WarmStart
     from deepmf.training.checkpoint import Checkpoint
-
-Conflicts = Literal["error", "replace"]
 
 
 def keep_known(train: ObservedMatrix, validation: Any) -> ObservedMatrix:
