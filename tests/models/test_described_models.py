@@ -168,6 +168,7 @@ def test_a_row_of_an_extension_is_the_row_that_is_folded_in(name: str) -> None:
     np.testing.assert_array_equal(scores(both, ROWS), scores(model, ROWS))
 
 
+@pytest.mark.slow
 @every_taker
 def test_a_column_of_an_extension_is_the_column_that_is_folded_in(name: str) -> None:
     model, wanted = fitted(name), ROWS[:N_ROWS]

@@ -242,6 +242,7 @@ def test_soft_never_falls_as_the_score_rises(levels: list[float], sharpness: flo
     assert sharpness > 1 or jumps == set(levels[1:-1])
 
 
+@pytest.mark.slow
 @every_scale
 @pytest.mark.parametrize("optimiser", [torch.optim.SGD, torch.optim.Adam])
 def test_boundaries_stay_inside_under_a_hostile_optimiser(levels: list[float], optimiser: type) -> None:
@@ -312,6 +313,7 @@ def test_scores_of_another_precision_are_read_in_that_of_the_levels(dtype: torch
     assert quantizer.hard(scores).tolist() == [1, 3, 3, 5]
 
 
+@pytest.mark.slow
 def test_a_million_scores_quickly_and_the_same_in_every_run() -> None:
     scores = torch.rand(1_000_000, generator=torch.Generator().manual_seed(0)) * 4 + 1
     gradients, start = set(), time.process_time()

@@ -143,6 +143,7 @@ TINY: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
 def test_weights_change_a_model_and_absent_entries_do_not(name: str) -> None:
     kind, settings = TINY[name]

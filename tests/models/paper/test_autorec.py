@@ -455,6 +455,7 @@ def _differentiated(loss: Tensor) -> Tensor:
     return loss.detach()
 
 
+@pytest.mark.slow
 def test_answers_are_fed_back_as_they_were_with_dropout() -> None:
     trainer, ids = deep_trainer_of(dropout=0.5), torch.arange(5)
     network = trainer.network

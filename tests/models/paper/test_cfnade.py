@@ -361,6 +361,7 @@ def test_the_slope_of_the_cost(dense: bool) -> None:
             assert gradient.view(-1)[place].item() == pytest.approx(slope, rel=1e-5, abs=1e-6), name
 
 
+@pytest.mark.slow
 @both
 def test_a_killed_fit_continues_to_the_same(model_class: type[CFNADE], tmp_path: Path) -> None:
     settings = QUICK | {"epochs": 8, "batch_size": 10, "validate_every": 3}
@@ -389,6 +390,7 @@ def test_a_checkerboard_of_two_levels(model_class: type[CFNADE]) -> None:
         assert all(label % 2 == 1 for label in labels) and np.all(values > 0.5)
 
 
+@pytest.mark.slow
 def test_a_new_row_is_read_and_an_empty_one_is_answered_for() -> None:
     matrix = additive()
     model = UCFNADE(**QUICK).fit(matrix)
