@@ -129,6 +129,34 @@ class Changes(RuleBasedStateMachine):
         with pytest.raises(UnknownLabel):
             self.model.predict(["guest"], COLUMNS[:1])
 
+    @rule()
+    @precondition(lambda self: self.entries != TRAINED)
+    def undo_everything(self) -> None:
+        """What came is forgotten and what went comes back: the file is that of the trained model, to the bit."""
+        back = {pair: value for pair, value in TRAINED.items() if self.entries.get(pair) != value}
+        model = self.model.extend(to_matrix(back), conflicts="replace") if back else self.model
+        rows, columns = (sorted(self.labels(axis) - set(known)) for axis, known in enumerate((ROWS, COLUMNS)))
+        model = model.forget(rows=rows or None, columns=columns or None) if rows or columns else model
+        left = [pair for pair in self.entries if pair not in TRAINED and pair[0] in ROWS and pair[1] in COLUMNS]
+        if left:
+            model = model.forget(entries=([row for row, _ in left], [column for _, column in left]))
+        with tempfile.TemporaryDirectory() as folder:
+            for name, each in (("one", model), ("two", self.trained.with_names(rows=dict(model.row_names_)))):
+                each.save(Path(folder) / name)
+            assert Path(folder, "one").read_bytes() == Path(folder, "two").read_bytes()
+
+    @invariant()
+    def changed_rows_and_columns_are_encoded_from_their_entries(self) -> None:
+        for axis, fold in enumerate((self.model.fold_in, self.model.fold_in_column)):
+            labels, others = (self.model.row_labels_, self.model.column_labels_)[:: 1 - 2 * axis]
+            for label in labels:
+                mine = {pair: value for pair, value in self.entries.items() if pair[axis] == label}
+                if not mine or mine == {pair: value for pair, value in TRAINED.items() if pair[axis] == label}:
+                    continue
+                folded = fold([pair[1 - axis] for pair in mine], list(mine.values()))
+                pairs = ([label] * others.size, others)[:: 1 - 2 * axis]
+                np.testing.assert_allclose(self.model.predict(*pairs), folded.predict(others), rtol=1e-4)
+
     @invariant()
     def it_is_the_model_of_its_entries(self) -> None:
         added = {pair: value for pair, value in self.entries.items() if TRAINED.get(pair) != value}
