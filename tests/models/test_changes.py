@@ -170,6 +170,8 @@ class Changes(RuleBasedStateMachine):
         np.testing.assert_allclose(self.model.predict(*pairs), once.predict(*pairs), rtol=1e-5)
         described = [row for row, column in self.entries if column in COLUMNS]  # new columns describe no row
         assert self.model.row_counts(rows).tolist() == [described.count(row) for row in rows]
+        store = self.model.entries_
+        assert sum(store.row_counts) == sum(store.column_counts) == store.n_entries == len(self.entries)
         completed = self.model.complete()
         at = [
             {label: k for k, label in enumerate(labels)}
