@@ -47,9 +47,9 @@ CPU = torch.device("cpu")
 # The largest number of columns that are regressed on all others: the weights take 150 MB, and an inverse seconds.
 _MOST_FULL = 6000
 
-# The most and the fewest nearest columns, and how many cells of Gram matrices a CPU gathers for all columns together:
+# The most nearest columns on a CPU and on a GPU, the fewest, and how many cells of Gram matrices a CPU gathers for all columns together:
 # gathering a million takes some 30 ms, and more time than solving.
-_MOST_NEAR, _FEWEST_NEAR, _MOST_CELLS = 400, 50, 1.6e9
+_MOST_NEAR, _FEWEST_NEAR, _MOST_CELLS = {False: 200, True: 400}, 50, 1.6e9
 
 # The cells of a Gram matrix that are kept for each column, in nearest columns. A GPU keeps all of them up to a size.
 _KEPT, _MOST_DENSE = 4, 60_000
@@ -63,8 +63,8 @@ _ROW_POWER = 0.3
 # Rows of a dense block, and how many products of dense numbers take as long as a product of two sparse ones.
 _ROWS_AT_A_TIME, _SPARSE_COST = 2048, 400
 
-# Scores that are kept as a dense array: 64 MB.
-_MOST_SCORES = 1 << 24
+# Scores that are kept as a dense array: 8 MB.
+_MOST_SCORES = 1 << 21
 
 _TINY = 1e-12
 
@@ -316,7 +316,9 @@ class Gram(NamedTuple):
         if kind == "full":
             return cls(_multiply(weighted, device), sizes, None, count_weight)
         on_gpu = device.type == "cuda" and n_columns <= _MOST_DENSE
-        affordable = _MOST_NEAR if on_gpu else int(np.clip((_MOST_CELLS / n_columns) ** 0.5, _FEWEST_NEAR, _MOST_NEAR))
+        affordable = _MOST_NEAR[on_gpu]
+        if not on_gpu:
+            affordable = int(np.clip((_MOST_CELLS / n_columns) ** 0.5, _FEWEST_NEAR, affordable))
         most = max(min(most_near or affordable, n_columns - 1), 1)
         cells, near = _find_near(weighted, sizes, most, device) if on_gpu else _prune(weighted, sizes, most)
         return cls(cells, sizes, near, count_weight)
