@@ -41,7 +41,11 @@ class BestSoFar:
         n, width = self.keys.shape[1], keys.shape[1]
         above: npt.NDArray[np.bool_] = keys > self.keys[lines, -1:]
         if width > n and np.count_nonzero(above) > _MANY * keys.size:
-            above &= keys >= np.partition(keys, width - n, axis=1)[:, width - n, None]
+            smallest = np.partition(keys, width - n, axis=1)[:, width - n, None]
+            above &= keys >= smallest
+            if np.count_nonzero(above) > 2 * n * len(keys):  # many ties, of which the earliest are enough
+                ties = keys == smallest
+                above &= ~ties | (np.cumsum(ties, axis=1, dtype=np.int32) <= n)
         return above
 
     def merge(self, lines: IndexArray, places: IndexArray, keys: npt.NDArray[Any]) -> None:
