@@ -47,8 +47,8 @@ CPU = torch.device("cpu")
 # The largest number of columns that are regressed on all others: the weights take 150 MB, and an inverse seconds.
 _MOST_FULL = 6000
 
-# The most nearest columns on a CPU and on a GPU, the fewest, and how many cells of Gram matrices a CPU gathers for all columns together:
-# gathering a million takes some 30 ms, and more time than solving.
+# The most nearest columns on a CPU and on a GPU, the fewest, and how many cells of Gram matrices a CPU gathers for all
+# columns together: gathering a million takes some 30 ms, and more time than solving.
 _MOST_NEAR, _FEWEST_NEAR, _MOST_CELLS = {False: 200, True: 400}, 50, 1.6e9
 
 # The cells of a Gram matrix that are kept for each column, in nearest columns. A GPU keeps all of them up to a size.
@@ -86,9 +86,12 @@ class Ridge(NamedTuple):
     share: float = 1.0
 
 
-# Those that are tried on held-out entries, the usual one first: the more entries columns have, the larger is the best
-# penalty.
-RIDGES = (Ridge(80.0, 1.5), Ridge(40.0, 1.0), Ridge(200.0, 2.5), Ridge(500.0, 1.5), Ridge(80.0, 1.5, share=0.5))
+# Those that are tried on held-out entries, by kind, the usual one first: the more entries columns have, the larger is the
+# best penalty.
+RIDGES = {
+    "full": (Ridge(200.0, 2.5), Ridge(80.0, 1.5), Ridge(500.0, 1.5)),
+    "nearest": (Ridge(80.0, 1.5), Ridge(40.0, 1.0), Ridge(200.0, 2.5), Ridge(80.0, 1.5, share=0.5)),
+}
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def fit_presence(
     )
     if held_out is None:
         spread = max(_measure_root_mean_square(train.values.astype(np.float64) - train.mean), 1e-9)
-        (model,) = Gram.of(train, kind, device=device).fit(RIDGES[:1])
+        (model,) = Gram.of(train, kind, device=device).fit(RIDGES[kind][:1])
         log_odds = -math.log(_ALL_POPULARITY)  # an entry exists with odds of the popularity
         return Presence(model, log_odds, popularity_share=_ALL_POPULARITY, liking_weight=0.0, spread=spread)
     best = _Choice(held_out, device).fit(kind)
@@ -257,7 +257,7 @@ class _Choice:
                 return gram.fit(ridges, targets=columns)
             return (gram if columns.size == train.shape[1] else gram.narrow(columns)).fit(ridges)
 
-        models = fit_narrow(gram, [ridge for ridge in RIDGES if kind == "nearest" or ridge.share == 1.0])
+        models = fit_narrow(gram, RIDGES[kind])
         model = models[narrow.pick(models)]
         if not train.has_values and np.max(train.values) > 1:
             grams = [gram, *(Gram.of(train, kind, weight, self._device) for weight in _COUNT_WEIGHTS[1:])]
@@ -289,10 +289,10 @@ class _Choice:
         return torch.from_numpy(array).to(self._device)
 
     def pick(self, models: Sequence[ColumnRidge]) -> int:
-        """Return the number of the model with the best rankings."""
+        """Return the number of the model with the best rankings; the first one is the usual one."""
         usual = (_USUAL_LIKING_WEIGHT,)
         found = [self._measure(Presence(each), self._list(self._score(each), _SHORTLIST), usual)[0] for each in models]
-        return int(np.argmax([scores.mean() for scores in found]))
+        return _pick(found, 0)
 
     def combine(self, model: ColumnRidge) -> Presence:
         """Return a model with the best weights of popularity and liking; popularity if it ranks as well."""
