@@ -51,6 +51,9 @@ _MOST_FULL = 6000
 # columns together: gathering a million takes some 30 ms, and more time than solving.
 _MOST_NEAR, _FEWEST_NEAR, _MOST_CELLS = {False: 200, True: 400}, 50, 1.6e9
 
+# A column with few entries is regressed on this many nearest columns for each entry.
+_NEAR_BY_ENTRY = 8
+
 # The cells of a Gram matrix that are kept for each column, in nearest columns. A GPU keeps all of them up to a size.
 _KEPT, _MOST_DENSE = 4, 60_000
 
@@ -86,8 +89,8 @@ class Ridge(NamedTuple):
     share: float = 1.0
 
 
-# Those that are tried on held-out entries, by kind, the usual one first: the more entries columns have, the larger is the
-# best penalty.
+# Those that are tried on held-out entries, by kind, the usual one first: the best penalty grows with the number of
+# entries of a column.
 RIDGES = {
     "full": (Ridge(200.0, 2.5), Ridge(80.0, 1.5), Ridge(500.0, 1.5)),
     "nearest": (Ridge(80.0, 1.5), Ridge(40.0, 1.0), Ridge(200.0, 2.5), Ridge(80.0, 1.5, share=0.5)),
@@ -422,6 +425,7 @@ def _find_near(weighted: Sparse, sizes: LatentArray, most: int, device: torch.de
     """Return all cells of G on a device, and the nearest columns by the cosine."""
     cells, n_columns = _multiply(weighted, device), sizes.size
     scales = torch.from_numpy(sizes).to(device).clamp_min(_TINY).rsqrt()
+    counts = torch.from_numpy(_count_near(weighted, most)).to(device)
     near = Near(np.empty((n_columns, most), dtype=np.int64), np.empty((n_columns, most), dtype=np.float32))
     for start in range(0, n_columns, _LINES_AT_A_TIME):
         some = slice(start, start + _LINES_AT_A_TIME)
@@ -429,6 +433,7 @@ def _find_near(weighted: Sparse, sizes: LatentArray, most: int, device: torch.de
         cosines = (lines * scales).diagonal_scatter(torch.full((len(lines),), -1.0, device=device), offset=start)
         places = cosines.topk(most, dim=1).indices
         found = lines.gather(1, places)
+        found.masked_fill_(torch.arange(most, device=device) >= counts[some, None], 0.0)
         near.places[some] = torch.where(found > 0, places, n_columns).cpu().numpy()
         near.cells[some] = found.cpu().numpy()
     return cells, near
@@ -438,7 +443,7 @@ def _prune(weighted: Sparse, sizes: LatentArray, most: int) -> tuple[Sparse, Nea
     """Return the cells of G among nearest columns, and the nearest columns by the cosine."""
     n_columns, n_kept, turned = sizes.size, _KEPT * most, scipy.sparse.csr_array(weighted.T)
     near = Near(np.full((n_columns, most), n_columns, dtype=np.int64), np.zeros((n_columns, most), dtype=np.float32))
-    scales = 1 / np.sqrt(np.maximum(sizes, _TINY))
+    scales, counts = 1 / np.sqrt(np.maximum(sizes, _TINY)), _count_near(weighted, most)
 
     def search(start: int) -> Sparse:
         """Fill in the nearest columns of some columns; return their pruned lines of G."""
@@ -450,7 +455,8 @@ def _prune(weighted: Sparse, sizes: LatentArray, most: int) -> tuple[Sparse, Nea
             own[found == start + at] = np.inf  # the diagonal is kept, and is not among the nearest
             if own.size > n_kept + 1:
                 kept[first:last] = own >= np.partition(own, own.size - n_kept - 1)[own.size - n_kept - 1]
-            best = np.argpartition(-own, most)[: most + 1] if own.size > most + 1 else np.arange(own.size)
+            n_near = counts[start + at]
+            best = np.argpartition(-own, n_near)[: n_near + 1] if own.size > n_near + 1 else np.arange(own.size)
             best = best[np.argsort(-own[best], kind="stable")][1:]
             near.places[start + at, : best.size] = found[best]
             near.cells[start + at, : best.size] = lines.data[first:last][best]
