@@ -421,6 +421,12 @@ def _round(weights: Tensor) -> LatentArray:
     return weights.half().float().cpu().numpy()
 
 
+def _count_near(weighted: Sparse, most: int) -> IndexArray:
+    """Return the number of nearest columns of each column, which grows with its number of entries."""
+    entries = np.bincount(weighted.indices, minlength=weighted.shape[1])
+    return np.clip(_NEAR_BY_ENTRY * entries, min(_FEWEST_NEAR, most), most)
+
+
 def _find_near(weighted: Sparse, sizes: LatentArray, most: int, device: torch.device) -> tuple[Tensor, Near]:
     """Return all cells of G on a device, and the nearest columns by the cosine."""
     cells, n_columns = _multiply(weighted, device), sizes.size
