@@ -205,7 +205,8 @@ def test_make_check_is_make_test_without_what_is_slow() -> None:
         for target in ("check", "test", "quick-tests", "all-tests")
     )
     assert "types all-tests" in test and check == test.replace("all-tests", "quick-tests")
-    assert quick_tests == all_tests.replace("pytest", 'pytest -m "not slow" --hypothesis-profile=quick')
+    examples, quick = "pytest --doctest-modules $(TESTS)", 'pytest -m "not slow" --hypothesis-profile=quick'
+    assert quick_tests == all_tests.replace(examples, quick)
     assert "make check" in (ROOT / "CONTRIBUTING.md").read_text()
 
 

@@ -365,7 +365,7 @@ def test_a_full_or_closed_output_of_the_process(unbuffered: str) -> None:
         ("inspect {files}/means.safetensors --device cpu", "No such option: --device"),
         ("fit {files}/train.csv -o - --resume", "add --checkpoint FILE"),
         ("fit {files}/train.csv -o m --device gpu", "'cuda'; got 'gpu'"),
-        ("fit {files}/train.csv -o m --config {files}", "cannot be read: Is a directory"),
+        ("fit {files}/train.csv -o m --config {files}", "is not an ordinary file"),
         ("reproduce table1 --device gpu", "'cuda'; got 'gpu'"),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import time
 from decimal import Decimal
 from typing import Any
@@ -143,10 +142,6 @@ def test_features_without_values_are_missing(encoding: FeatureEncoding) -> None:
     assert [item.text for item in encoding.items(given)] == ["Fox"]
     assert encoding.items(none) == []
     assert none.are_known.tolist() == [True]  # known to be missing
-
-
-def test_content_is_json(encoding: FeatureEncoding) -> None:
-    assert json.loads(json.dumps(encoding.to_dict())) == encoding.to_dict()
 
 
 @pytest.mark.slow
