@@ -66,8 +66,8 @@ _ROW_POWER = 0.3
 # Rows of a dense block, and how many products of dense numbers take as long as a product of two sparse ones.
 _ROWS_AT_A_TIME, _SPARSE_COST = 2048, 400
 
-# Scores that are kept as a dense array: 8 MB.
-_MOST_SCORES = 1 << 21
+# Scores that are kept as a dense array: 32 MB.
+_MOST_SCORES = 1 << 23
 
 _TINY = 1e-12
 
@@ -80,8 +80,8 @@ Sparse: TypeAlias = scipy.sparse.csr_array
 class Ridge(NamedTuple):
     """How strongly weights are shrunk.
 
-    penalty: on the squares of all weights. noise: of the inputs, in shares of their squares. share: of the nearest
-    columns that an affordable number is, from 0 to 1; nothing where columns are regressed on all others.
+    penalty: on the squares of all weights. noise: of the inputs, in shares of their squares. share: how many of the
+    affordable nearest columns are used, from 0 to 1; it has no meaning where columns are regressed on all others.
     """
 
     penalty: float
