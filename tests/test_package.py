@@ -123,8 +123,6 @@ def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
 @pytest.mark.parametrize("page", result_tables.PAGES, ids=lambda page: page.name)
 def test_pages_show_the_committed_results(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    shown = result_tables.BLOCK.search(text) or result_tables.VALUE.search(text)
-    assert shown, f"{page.name} shows no results"
     rendered = result_tables.render_page(text)
     same = result_tables.strip_marks(rendered) == result_tables.strip_marks(text)  # marks depend on the git history
     assert same, f"{page.name} and results/ differ; make format writes the tables"

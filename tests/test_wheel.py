@@ -123,7 +123,7 @@ def test_nothing_but_tests_needs_what_developers_install() -> None:
     for extra in EXTRAS.keys() - FOR_DEVELOPERS:
         declared |= names_of(EXTRAS[extra])
     homes = packages_distributions()
-    for path in PACKAGE.rglob("*.py"):
+    for path in set(PACKAGE.rglob("*.py")) - {PACKAGE / "testing.py"}:  # which is for tests of models
         for package in imported_by(path):
             assert names_of(homes.get(package, NAMED_OTHERWISE.get(package, [package]))) & declared, (
                 f"{path} imports {package}"

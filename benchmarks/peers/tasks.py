@@ -12,7 +12,7 @@ from scale import NOISE, RANK, SEED, SHAPES
 
 from deepmf.data import AreaSplit, Split, split_areas, split_entries
 from deepmf.data.synthetic import STARS
-from deepmf.datasets import fetch, generate, load, load_split, stream
+from deepmf.datasets import fetch, generate, load, load_split
 from deepmf.evaluation.areas import KNOWN_COUNTS, limit_row_entries
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from peers.one_hot import features_of
@@ -156,8 +156,12 @@ def generated(seed: int) -> Problem:
 def of_size(n_entries: int, seed: int) -> Problem:
     """Return generated entries of a shape in `scale.py`: 2 % are for validation, and as many asked for at any size."""
     n_rows, n_columns = SHAPES[n_entries]
-    drawn = stream(n_rows, n_columns, n_entries=n_entries + ASKED, rank=RANK, noise=NOISE, seed=SEED + seed)
-    every = Entries.joined(*(Entries(*chunk) for chunk in drawn))
+    drawn = generate(
+        n_rows, n_columns, n_entries=n_entries + ASKED, rank=RANK, noise=NOISE, named=False, seed=SEED + seed
+    ).matrix
+    every = Entries(
+        drawn.entry_rows.astype(np.int64), drawn.by_row.columns.astype(np.int64), drawn.values.astype(np.float64)
+    )
     order = np.random.default_rng(seed).permutation(n_entries + ASKED)
     parts = np.split(order, [ASKED, ASKED + n_entries // 50])
     test, validation, train = (every.take(np.sort(which)) for which in parts)

@@ -20,7 +20,14 @@ from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.models.bayesian import BayesianMF, align_samples, choose_settings, choose_start_lambda
 from deepmf.models.gibbs.level_intervals import CalibratedDistribution, choose_targets, load_calibrated
-from deepmf.models.gibbs.prediction import N_BESIDE, HeldOut, SampleEncoder, SamplePredictor, SampleReadout, calibrate
+from deepmf.models.gibbs.prediction import (
+    N_BESIDE,
+    HeldOutPredictions,
+    SampleEncoder,
+    SamplePredictor,
+    SampleReadout,
+    calibrate,
+)
 from deepmf.models.loading import load
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.predictor import Readout
@@ -297,7 +304,7 @@ def test_cutpoints_predict_levels_as_often_as_they_occur(model: BayesianMF) -> N
     shown = np.searchsorted([1.2, 2.0, 3.5, 4.8], means + 0.9 * generator.standard_normal(4000)) + 1.0
     readout = model.predictor_.readout
     spreads = np.column_stack([np.zeros(4000), np.ones(4000)])
-    held_out = HeldOut(means, spreads, shown)
+    held_out = HeldOutPredictions(means, spreads, shown)
     fitted = calibrate(model.scale_, readout.support, readout.unit_boundaries, 0.7, held_out)
     assert isinstance(fitted, SampleReadout)
     chances = fitted.distribution(means, spreads).probabilities.mean(axis=0)

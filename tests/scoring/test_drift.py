@@ -20,7 +20,7 @@ from deepmf.metrics import score_lists
 from deepmf.recommend.presence_fit import choose_blending
 from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.recency import Recency, _LaterRows, learn_recency, weigh_times
-from deepmf.recommend.request import Request
+from deepmf.recommend.request import Order, Request
 from deepmf.scoring.drift import (
     Component,
     Drift,
@@ -496,7 +496,7 @@ def test_recent_popularity_blends_with_scores_only_if_it_ranks_last_entries_bett
     rows, block = np.arange(5), slice(0, 90)
     keys = [
         Rankers(model.entries_, presence, "relevance", each)
-        .make(model.predictor_, model.entries_.seen_columns, None, None, 10**9)
+        .make(model.predictor_, model.entries_.seen_columns, Order(), 10**9)
         .rank_block(rows, block)
         for each in (recency, None, recency._replace(blends=True))
     ]
