@@ -247,10 +247,10 @@ def _show_newcomer(entries: ObservedMatrix, best: Ranking, *, milliseconds: floa
     films, stars = entries.column_labels.tolist(), entries.values.tolist()
     show_table(["film", "stars"], zip(films, map(int, stars), strict=True), title="A new row: your ratings")
     assert best.presence is not None and best.liked is not None  # as it is ranked by relevance
-    chances = (best.presence * best.liked).tolist()
+    lines = zip(best.labels.tolist(), best.values.tolist(), (best.presence * best.liked).tolist(), strict=True)
     show_table(
         ["film", "stars predicted", "probability that you rate it and like it"],
-        zip(best.labels.tolist(), best.values.tolist(), chances, strict=True),
+        sorted(lines, key=lambda line: -line[2]),  # relevance may weigh liking differently
         title=f"Recommended by {BEST} after {milliseconds:.0f} ms, without training; ordered by the last column",
     )
 
