@@ -73,7 +73,6 @@ def filled(arguments: str, **places: Path) -> list[str]:
 
 
 MODEL_TAKERS = [
-    "inspect {model}",
     "predict {model} {files}/known.csv",
     "evaluate {model} {files}/known.csv",
     "recommend {model} --row 1",
@@ -82,6 +81,7 @@ MODEL_TAKERS = [
     "similar {model} --row 1",
     "complete {model} -o -",
     "export {model} -o {out}/folder",
+    "inspect {model}",
 ]
 NO_MODELS = {
     "absent": "there is no file",

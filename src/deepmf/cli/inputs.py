@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from deepmf.data.columns import ReadColumns
     from deepmf.data.layout import IsKnown, LineKind
-    from deepmf.data.read import ReadOptions
+    from deepmf.data.read import ReadOptions, TextForm
     from deepmf.matrix.labels import Labels
     from deepmf.matrix.matrix import Missing, ObservedMatrix
     from deepmf.matrix.scale import Scale
@@ -68,6 +68,7 @@ class InputOptions:
     missing: options.MissingValues = "error"
     decimal: options.DecimalMark = "."
     encoding: options.Encoding = None
+    form: options.Form = None
     wide: options.Wide = False
     exclude_columns: options.ExcludeColumns = None
     beside: TableForm | None = None  # the table that this file belongs to: the same field names need no remark
@@ -125,6 +126,7 @@ class InputOptions:
             missing=cast("Missing", self.missing),
             decimal=self.decimal,
             encoding=self.encoding,
+            form=cast("TextForm | None", self.form),
             wide=self.wide,
             exclude=() if self.exclude_columns is None else tuple(self.exclude_columns.split(",")),
         )
@@ -158,8 +160,12 @@ def _parse_field(text: str | None) -> str | int | None:
 
 def report_reading(path: Path, guess: str | None, n_dropped: int, *, wide: bool) -> None:
     """Report on standard error what was guessed about a file, and how many of its lines were dropped."""
+    from deepmf.data.lists import LISTS
+
     if guess is not None:
-        options = "--row" if wide else "--row, --column and --value, --count or --no-values"
+        by_form = {"--row": wide, "--form": guess == LISTS}
+        options = next((name for name, is_so in by_form.items() if is_so), None)
+        options = options or "--row, --column and --value, --count or --no-values"
         say(f"deepmf: {name_file(path)}: {guess} (set {options} to change this)", err=True)
     if n_dropped:
         lines = "1 line" if n_dropped == 1 else f"{n_dropped:,} lines"

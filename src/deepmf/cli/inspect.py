@@ -1,4 +1,4 @@
-"""`deepmf inspect`: show the content of a model file or of a store of entries."""
+"""`deepmf inspect`: show the content of a model file, a store or a file of entries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.inputs import open_input
+from deepmf.cli.inputs import InputOptions, open_input
 from deepmf.cli.output import format_scale, say, scale_to_json, show_json
 from deepmf.cli.settings import format_value
 from deepmf.errors import UnreadableFile
@@ -27,7 +27,7 @@ def inspect(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="Model file or folder, or store of entries; - for a model on standard input."
+            metavar="FILE", help="Model file or folder, store or file of entries; - for a model on standard input."
         ),
     ],
     verified: Annotated[
@@ -36,16 +36,22 @@ def inspect(
             "--verify", help="Compare a model folder or store with its checksums; for model files this is always done."
         ),
     ] = False,
+    form: options.Form = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show the content of a model file or of a store.
+    """Show the content of a model file, a store or a file of entries.
 
     Of a model: its settings, the matrix, the training, and what was added since. Of a store: the matrix and the files.
+    Of a file of entries: what datasets describe shows.
 
     Example: deepmf inspect model.safetensors
 
     Or: deepmf inspect ratings.store --verify
     """
+    if _may_hold_entries(file):
+        description = InputOptions(form=form).read_matrix(file).describe()
+        show_json(description.to_dict()) if as_json else say(str(description))
+        return
     of_store = _is_store(file)
     facts = _read_store_facts(file, verified=verified) if of_store else _read_model_facts(file, verified=verified)
     if as_json:
@@ -53,6 +59,14 @@ def inspect(
         return
     for name, shown in _format_store(facts) if of_store else _format_model(facts):
         say(textwrap.fill(f"{name:<12}{shown}", 110, subsequent_indent=" " * 12, break_on_hyphens=False))
+
+
+def _may_hold_entries(path: Path) -> bool:
+    """Whether a path is a file without the beginning of a model file: eight bytes and JSON."""
+    if not path.is_file() or path.suffix == ".safetensors":
+        return False
+    with path.open("rb") as file:
+        return file.read(9)[8:] != b"{"
 
 
 def _read_model_facts(path: Path, *, verified: bool) -> dict[str, Any]:

@@ -281,6 +281,16 @@ Encoding = Annotated[
     ),
 ]
 
+Form = Annotated[
+    str | None,
+    typer.Option(
+        "--form",
+        metavar="NAME",
+        help="What a line of text holds: entries, lists (a row and its columns) or inter (RecBole); default: detected.",
+        rich_help_panel=READING,
+    ),
+]
+
 Wide = Annotated[
     bool,
     typer.Option(

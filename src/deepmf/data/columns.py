@@ -178,6 +178,7 @@ def read_columns(
     is_known: IsKnown = lambda _: False,
     decimal: str = ".",
     encoding: str | None = None,
+    form: str | None = None,
 ) -> ReadColumns:
     """Read the columns that lines of a kind need; `asked` gives the names or positions of some.
 
@@ -198,6 +199,7 @@ def read_columns(
             is_known=is_known,
             decimal=decimal,
             encoding=encoding,
+            form=form,
         )
         choice = _choose_from_text(layout, kind, asked, time, usual_count, decimal)
         chosen = [layout.names[place] for place in choice.places]
@@ -220,6 +222,7 @@ def scan_columns(
     header: bool | None = None,
     decimal: str = ".",
     encoding: str | None = None,
+    form: str | None = None,
 ) -> ColumnScan:
     """Choose columns as `read_columns` does, for a file that is read some lines at a time."""
     if is_typed_file(path):
@@ -227,7 +230,7 @@ def scan_columns(
             return _scan_typed_columns(path, kind, asked, time, usual_count)
     named = [*asked.values(), *_list_asked(time)]
     layout = recognise_layout(
-        path, kind, asked=named, separator=separator, header=header, decimal=decimal, encoding=encoding
+        path, kind, asked=named, separator=separator, header=header, decimal=decimal, encoding=encoding, form=form
     )
     choice = _choose_from_text(layout, kind, asked, time, usual_count, decimal)
     chosen = [layout.names[place] for place in choice.places]

@@ -39,6 +39,8 @@ WIDE_HINT = Hint(
     "wide=True reads it; if each line is one entry, name its fields with column= and value=",
     "--wide reads it; if each line is one entry, name its fields with --column and --value",
 )
+# RecBole's names of fields and their types, such as user_id:token
+_TYPED = re.compile(r"(.+):(?:token|float)(?:_seq)?")
 _DATE = re.compile(r"\s*\d{4}-\d{2}-\d{2}([T ]|\s*$)|\s*\d{1,2}[./]\d{1,2}[./]\d{2,4}\b")
 _MANY_COLUMNS = 5  # this many columns of numbers beside the row ids make a wide table
 _ALIKE = 4  # the largest numbers of a wide table's columns differ by at most this factor
@@ -118,6 +120,7 @@ def recognise_layout(
     is_known: IsKnown = lambda _: False,
     decimal: str = ".",
     encoding: str | None = None,
+    form: str | None = None,
 ) -> TextLayout:
     """Recognise separator and header from the first lines, unless they are given.
 
@@ -136,6 +139,11 @@ def recognise_layout(
             f"{path}: line 1 {lines[0][:80]!r} has {len(first)} column(s) when split at {separator!r}; "
             f"{kind.requirement} are needed (is the separator another?)"
         )
+    typed = [_TYPED.fullmatch(name.strip()) for name in first]
+    if form == "inter" and not all(typed):
+        raise UnreadableFile(f"{path}: line 1 {lines[0][:80]!r} names no types; user_id:token is a name with its type")
+    if all(typed) and header is not False:
+        first, header = [found[1] for found in typed if found], True
     if header is None:
         header = any(isinstance(name, str) for name in asked) or _is_header(kind, [first, *rest], is_known, decimal)
     names = first if header else [str(number) for number in range(len(first))]

@@ -14,7 +14,7 @@ from deepmf.data.columns import name_format, scan_columns
 from deepmf.data.delimited import drop_blank_end, parse_numbers, parse_time_texts
 from deepmf.data.label_codes import CodedLabels, LabelCodes, SortedLabels
 from deepmf.data.layout import EITHER, NameOrPosition
-from deepmf.data.read import ReadOptions, keep_complete_lines, read_entry_file, read_matrix
+from deepmf.data.read import ReadOptions, TextForm, keep_complete_lines, read_entry_file, read_matrix
 from deepmf.data.source import check_path, is_folder, translate_polars_errors
 from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, GuessedColumns, UnreadableFile, warn
 from deepmf.files import Progress, check_absent, import_polars, temporary_folder, write_folder_atomically
@@ -69,6 +69,7 @@ def pack(
     missing: Missing = "error",
     decimal: str = ".",
     encoding: str | None = None,
+    form: TextForm | None = None,
     wide: bool = False,
 ) -> ObservedMatrix:
     """Pack the entries of one or several files into a new store, a folder at `path`, and open it.
@@ -81,7 +82,8 @@ def pack(
         Files of entries, wide tables, `.npz` files or stores.
     path
         The new folder.
-    row, column, value, count, time, weight, separator, header, scale, duplicates, missing, decimal, encoding, wide
+    row, column, value, count, time, weight, separator, header, scale, duplicates, missing, decimal, encoding
+    form, wide
         As in `read_matrix`, which reads the same entries from the store.
 
     Examples
@@ -107,6 +109,7 @@ def pack(
         missing=missing,
         decimal=decimal,
         encoding=encoding,
+        form=form,
         wide=wide,
     )
     for file in pack_files(files, path, options):
@@ -203,7 +206,8 @@ class _StoreBuilder:
         return first.are_interactions
 
     def _read_file(self, file: Path) -> None:
-        if self._options.wide or is_folder(file) or file.suffix.lower() in (".npy", ".npz"):
+        is_whole = self._options.wide or is_folder(file) or file.suffix.lower() in (".npy", ".npz")
+        if is_whole or self._options.reads_lists(check_path(file)):
             self._read_matrix(file)
         else:
             self._read_lines(file)
@@ -366,6 +370,7 @@ class EntryReader:
             header=options.header,
             decimal=options.decimal,
             encoding=options.encoding,
+            form=options.form,
         )
         choice = self._scan.choice
         row, column = choice.names[:2]

@@ -1,4 +1,4 @@
-"""Reading a matrix: delimited text (plain, gz, zst), Parquet, JSON lines, wide tables, `.npy`, scipy `.npz`, stores."""
+"""Reading a matrix: text with a line per entry or per row (plain, gz, zst), Parquet, JSON lines, arrays, stores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import scipy.sparse
 from deepmf.data.columns import is_typed_file, read_columns, read_typed_file
 from deepmf.data.delimited import check_decimal, drop_blank_end, parse_ids, parse_numbers
 from deepmf.data.layout import EITHER, ENTRIES, INTERACTIONS, TABLE, LineKind, NameOrPosition, recognise_layout
+from deepmf.data.lists import LISTS, are_lists, read_lists
 from deepmf.data.source import (
     check_encoding,
     check_expansion,
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+TextForm = Literal["entries", "lists", "inter"]
+
 _MANY, _MANY_TIMES = 100, 20  # a large count, and in units of the median
 _INDEX_BYTES = 4  # of a row or a column without entries
 
@@ -62,10 +65,11 @@ def read_matrix(
     missing: Missing = "error",
     decimal: str = ".",
     encoding: str | None = None,
+    form: TextForm | None = None,
     wide: bool = False,
     exclude: Sequence[str] = (),
 ) -> ObservedMatrix:
-    """Read a matrix from a file with a line per entry, from a wide table, from a sparse `.npz` or from a store.
+    """Read a matrix from a file with a line per entry, from lists, a wide table, a sparse `.npz` or a store.
 
     Text may be CSV, TSV, MovieLens `.dat` (`::`) or `u.data`, with or without a header, plain or compressed (`.gz`,
     `.zst`). Parquet, JSON lines (`.jsonl`), the first sheet of an Excel file (`.xlsx`) and arrays (`.npy`, NaN is
@@ -100,6 +104,10 @@ def read_matrix(
     encoding
         The encoding of text, such as "cp1250". By default UTF-8, UTF-16 with a byte order mark and Windows-1252 are
         recognised, the last with a warning.
+    form
+        What a line of text holds: "entries" an entry; "lists" a row and all its columns, `row column column ...`, as
+        in the data sets of LightGCN; "inter" an entry below the header of RecBole, such as `user_id:token`. By default
+        lists of whole numbers and that header are recognised where nothing else can be meant.
     wide
         Read a table with a line per row: the column `row`, or the first, holds row ids, every other column values.
         Without it, a file that looks like a wide table is refused.
@@ -130,6 +138,7 @@ def read_matrix(
         missing=missing,
         decimal=decimal,
         encoding=encoding,
+        form=form,
         wide=wide,
         exclude=tuple(exclude),
     )
@@ -157,6 +166,7 @@ class ReadOptions:
     missing: Missing = "error"
     decimal: str = "."
     encoding: str | None = None
+    form: TextForm | None = None
     wide: bool = False
     exclude: tuple[str, ...] = ()
 
@@ -168,6 +178,12 @@ class ReadOptions:
             )
         if self.missing not in get_args(Missing):
             raise BadSetting(f"missing must be 'error' or 'drop'; got {self.missing!r}")
+        if self.form not in (None, *get_args(TextForm)):
+            raise BadSetting(f"form must be 'entries', 'lists' or 'inter'; got {self.form!r}")
+        if self.form is not None and self.wide:
+            raise BadSetting(f"a table is wide or has the form {self.form!r}, not both")
+        if self.form == "lists" and not self._may_be_lists:
+            raise BadSetting("lists hold a row and its columns alone; no fields can be named in them")
         check_decimal(self.decimal)
         check_encoding(self.encoding)
         check_roles(self.value, self.count)
@@ -185,6 +201,18 @@ class ReadOptions:
         if self.scale is None:
             return EITHER if self.value is DETECT else ENTRIES
         return INTERACTIONS if self.scale.is_interactions and self.value is DETECT else ENTRIES
+
+    @property
+    def _may_be_lists(self) -> bool:
+        """Whether no option asks for a field of an entry."""
+        named = any(each is not None for each in self.columns.values()) or self.time not in (DETECT, None)
+        return not (named or self.header or self.kind is ENTRIES)
+
+    def reads_lists(self, path: Path) -> bool:
+        """Whether a file is read as lists: they are asked for, or nothing else can be meant."""
+        if self.form is not None or self.separator not in (None, " ", "\t") or not self._may_be_lists:
+            return self.form == "lists"
+        return not is_typed_file(path) and are_lists(path)
 
     @property
     def columns(self) -> Mapping[str, NameOrPosition]:
@@ -229,6 +257,10 @@ def read_entry_file(path: str | Path, options: ReadOptions) -> EntryFile:
         return _locate_errors(lambda: _read_npy(path, options), path, lambda at: f"entry {at}")
     if options.wide:
         return _read_wide(path, options)
+    if options.reads_lists(path):
+        frame = read_lists(path, separator=options.separator, encoding=options.encoding)
+        matrix = ObservedMatrix.from_frame(frame, row=0, column=1, value=None)
+        return EntryFile(matrix, None if options.form else LISTS)
     frame, choice = read_columns(
         path,
         options.kind,
@@ -239,6 +271,7 @@ def read_entry_file(path: str | Path, options: ReadOptions) -> EntryFile:
         header=options.header,
         decimal=options.decimal,
         encoding=options.encoding,
+        form=options.form,
     )
     n_needed = choice.n_needed
     lines = _locate_errors(lambda: keep_complete_lines(frame, n_needed, options.missing), path, choice.locate)

@@ -1,0 +1,64 @@
+"""Lists: text with a line for each row, `row column column ...`, as LightGCN publishes its data sets."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deepmf.data.delimited import SAMPLE_LINES, DelimitedFile, check_separator, parse_ids
+from deepmf.errors import UnreadableFile
+from deepmf.files import import_polars
+
+if TYPE_CHECKING:
+    import polars as pl
+
+LISTS = "each line is a row and a list of its columns"  # what is guessed of a file
+
+_HEAD = 1 << 16  # bytes from which lists are recognised
+_MANY = 5  # fields: no entry with a value, a time and a weight has as many
+_LIST = re.compile(rb"(?:0|[1-9][0-9]*)(?:[ \t](?:0|[1-9][0-9]*))*[ \t]?")
+
+
+def are_lists(path: Path) -> bool:
+    """Whether a plain text can only be lists: lines of different lengths, of row ids and columns that do not repeat.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp(), "train.txt")
+    >>> path.write_text("0 7 3 5 4 1\\n1 3\\n2 5 7\\n") and are_lists(path)
+    True
+    >>> path.write_text("0 7 3\\n1 3 5\\n2 5 4\\n") and are_lists(path)
+    False
+    """
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+    *lines, last = head.split(b"\n")[: SAMPLE_LINES + 1]
+    lines = [line.removesuffix(b"\r") for line in ([*lines, last] if len(head) < _HEAD and last else lines)]
+    if len(lines) < 2 or not all(map(_LIST.fullmatch, lines)):
+        return False
+    rows = [line.split() for line in lines]
+    lengths = {len(row) for row in rows}
+    if len(lengths) == 1 or max(lengths) < _MANY or len({row[0] for row in rows}) < len(rows):
+        return False
+    return all(len(set(row[1:])) == len(row) - 1 for row in rows)
+
+
+def read_lists(path: Path, *, separator: str | None = None, encoding: str | None = None) -> pl.DataFrame:
+    """Read the row and the column of each entry, in the order of the file; a row without columns has no entry.
+
+    Fields are separated by tabs if the first line has one, otherwise by spaces. Empty fields are left out.
+    """
+    polars = import_polars()
+    file = DelimitedFile(path, encoding)
+    first = file.read_head().lines[0]
+    separator = separator or ("\t" if "\t" in first else " ")
+    check_separator(separator)
+    fields = polars.Series(file.read_lines(), dtype=polars.String).str.split(separator)
+    lines = polars.DataFrame({"row": fields.list.first(), "column": fields.list.slice(1)})
+    entries = lines.explode("column").filter(polars.col("column") != "")
+    if entries.height == 0:
+        raise UnreadableFile(f"{path} holds no lists; a line is a row and its columns, separated by {separator!r}")
+    if (entries["row"] == "").any():
+        raise UnreadableFile(f"{path} has a line without a row; a line is a row and its columns")
+    read: pl.DataFrame = polars.DataFrame([parse_ids(entries["row"]), parse_ids(entries["column"])])
+    return read
