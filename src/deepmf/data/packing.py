@@ -173,7 +173,7 @@ class _StoreBuilder:
         spool, are_interactions = self._spool, self._check_alike()
         duplicates: Merging = "sum" if are_interactions else self._options.duplicates
         times_kind, weights_kind = (np.int64 if spool.has_times else None), (np.float64 if spool.has_weights else None)
-        extra_kinds = times_kind, weights_kind
+        extra_kinds = times_kind, weights_kind, None
         scale = choose_scale(self._options.scale, are_interactions=are_interactions) or spool.infer_scale()
         table = choose_code_table(scale)
         value_kind: Any = np.uint8 if table is not None else np.float32 if spool.are_single else np.float64
@@ -509,14 +509,14 @@ class Spool:
         for at, (row_kind, column_kind) in enumerate(self._kinds):
             path = self._name_file(at)
             with path.open("rb") as file:
-                rows, columns, values, *fields = (np.load(file, allow_pickle=False) for _ in range(5))
+                rows, columns, values, *fields = (np.load(file, allow_pickle=False) for _ in range(6))
             path.unlink()
             extras = Extras(*(field if field.size else None for field in fields))
             yield SpooledEntries(CodedLabels(row_kind, rows), CodedLabels(column_kind, columns), values, extras)
 
     def fill_extras(self, extras: Extras, n_entries: int) -> Extras:
         """Return times and weights of all entries where some entry of the spool has them."""
-        times, weights = extras
+        times, weights, _ = extras
         if self.has_times and times is None:
             times = np.full(n_entries, NO_TIME)
         if self.has_weights and weights is None:

@@ -526,10 +526,10 @@ def _parse_extras(
     path: Path, arrays: Mapping[str, npt.NDArray[Any]], n_entries: int, form: TableForm
 ) -> tuple[TableForm, Extras]:
     """Return the form and the times and weights that `ObservedMatrix.write` adds, in row order."""
-    extras = Extras(arrays.get("times"), arrays.get("weights"))
+    extras = Extras(arrays.get("times"), arrays.get("weights"), arrays.get("places"))
     if extras.are_absent:
         return form, extras
-    kinds = {"times": "i", "weights": "f"}
+    kinds = {"times": "i", "weights": "f", "places": "i"}
     fields = [(name, field) for name, field in extras._asdict().items() if field is not None]
     names = arrays.get("extra_form", np.array(["", "", ""])).tolist()
     if (

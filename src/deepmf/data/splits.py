@@ -310,16 +310,16 @@ def _find_time_ends(times: TimeArray, validation: float, test: float) -> tuple[i
 
 
 def split_last(matrix: ObservedMatrix, *, n: int = 1, validation: int = 0) -> Split:
-    """Split off the last entries of each row by time; every part keeps all rows and columns.
+    """Split off the last entries of each row, by time or by their order; every part keeps all rows and columns.
 
     This tests what a row does next. Later entries of other rows stay in training, so that a model knows more of the
     future than it would in use; `split_time` avoids that. A row keeps at least one entry for training. An entry without
-    a date counts as earlier than all others.
+    a date counts as earlier than all others; entries with the same date keep the order they were given in.
 
     Parameters
     ----------
     matrix
-        The entries to split, with times.
+        The entries to split, with times or in order (`ObservedMatrix.from_sequences`).
     n
         The number of test entries of each row.
     validation
@@ -332,9 +332,10 @@ def split_last(matrix: ObservedMatrix, *, n: int = 1, validation: int = 0) -> Sp
     for name, count, least in (("n", n, 1), ("validation", validation, 0)):
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < least:
             raise BadSplit(f"{name} must be a whole number of at least {least}; got {count!r}")
-    times = _check_times(matrix)
+    if matrix.extras.places is None:
+        _check_times(matrix)
     rows = matrix.entry_rows
-    order = np.lexsort((times, rows))
+    order = matrix.extras.sort_within(rows)
     from_end = np.empty(matrix.n_entries, dtype=np.int64)
     from_end[order] = matrix.by_row.starts[rows + 1] - 1 - np.arange(matrix.n_entries)
     n_test = np.minimum(n, matrix.row_counts - 1)[rows]

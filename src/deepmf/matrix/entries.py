@@ -305,6 +305,7 @@ class EntryStore:
         if self.scale.is_interactions and conflicts == "error":
             extras = extras if held is None else _add_counts(held, known, new)
             values += np.nan_to_num(known)  # more interactions of a known pair are no contradiction
+        extras = self._place_last(extras, new.extras, new.n_entries)
         contradicted = ~np.isnan(known) & (known != values) & (not self.scale.is_interactions)
         if conflicts == "error" and np.any(contradicted):
             raise _build_contradiction(new, known, int(np.flatnonzero(contradicted)[0]))
@@ -353,6 +354,16 @@ class EntryStore:
         held = added.keep(~np.isin(known, put)) if known.size else added
         together = held.join(new.rows[other], new.columns[other], new.values[other], new.extras.take(other))
         return self.replace_entries(rows, columns, together, dropped)
+
+    def _place_last(self, extras: Extras, new: Extras, n_entries: int) -> Extras:
+        """Return the extras of new entries with places after those of all known entries, if any have places."""
+        known = [each.extras.places for each in (self.train, self.added) if each is not None]
+        if new.places is None and all(each is None for each in known):
+            return extras
+        later = np.zeros(1, np.int32) if self.added is None or known[1] is None else known[1]
+        first = max(self.train.shape[1], int(later.max(initial=-1)) + 1)  # places in training are below this number
+        own = np.zeros(1, np.int32) if new.places is None else new.places
+        return extras._replace(places=np.broadcast_to(own + np.int32(first), n_entries).copy())
 
     def _are_plain(self, new: Extras) -> bool:
         """Whether neither the known entries nor new ones have dates or weights."""

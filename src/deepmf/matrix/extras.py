@@ -14,6 +14,7 @@ from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
 
 TimeArray = npt.NDArray[np.int64]  # Unix seconds, `NO_TIME` for an entry without a date
+PlaceArray = npt.NDArray[np.int32]
 
 NO_TIME = int(np.iinfo(np.int64).min)
 FIRST_TIME = int(datetime(1, 1, 1, tzinfo=UTC).timestamp())
@@ -31,19 +32,30 @@ _UNIT_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": DAY, "w": 7 * DAY, "y": 365.
 
 
 class Extras(NamedTuple):
-    """The optional time and weight of each entry.
+    """The optional time, weight and place of each entry.
 
     times: Unix seconds, `NO_TIME` for an entry without a date; None where no entry has a date.
     weights: numbers from `SMALLEST_WEIGHT` to `LARGEST_WEIGHT`; None where all weights are 1.
+    places: the order of the entries of a row that have the same time, or no time; None where times alone order them.
     """
 
     times: TimeArray | None = None
     weights: ValueArray | None = None
+    places: PlaceArray | None = None
 
     @property
     def are_absent(self) -> bool:
-        """Whether no entry has a date or a weight other than 1."""
-        return self.times is None and self.weights is None
+        """Whether no entry has a date, a place or a weight other than 1."""
+        return self.times is None and self.weights is None and self.places is None
+
+    @property
+    def are_ordered(self) -> bool:
+        """Whether times or places order the entries of a row."""
+        return self.times is not None or self.places is not None
+
+    def sort_within(self, groups: IndexArray) -> IndexArray:
+        """Return the permutation that sorts entries by their group, then by time and place."""
+        return np.lexsort((*(keys for keys in (self.places, self.times) if keys is not None), groups))
 
     def take(self, which: Any) -> Extras:
         """Return the times and weights of some entries, by places, a slice or a mask."""
@@ -53,35 +65,38 @@ class Extras(NamedTuple):
 
     def simplify(self) -> Extras:
         """Return None in place of times without a date and of weights that are all 1."""
-        times, weights = self
+        times, weights, places = self
         if times is not None and not np.any(times != NO_TIME):
             times = None
         if weights is not None and not np.any(weights != 1):
             weights = None
-        return self if times is self.times and weights is self.weights else Extras(times, weights)
+        return self if times is self.times and weights is self.weights else Extras(times, weights, places)
 
     def equals(self, other: Extras) -> bool:
-        """Whether all times and weights are equal."""
+        """Whether all times and weights are equal; where there are no times, also all places."""
         return all(
             (mine is None and theirs is None)
             or (mine is not None and theirs is not None and np.array_equal(mine, theirs))
-            for mine, theirs in zip(self, other, strict=True)
+            for mine, theirs in zip(self[: 2 + (self.times is None)], other, strict=False)
         )
 
     @property
     def nbytes(self) -> int:
-        """Bytes of both arrays."""
+        """Bytes of all arrays."""
         return sum(0 if field is None else int(field.nbytes) for field in self)
 
     @classmethod
     def join(cls, parts: Sequence[tuple[int, Extras]]) -> Extras:
         """Join the times and weights of several groups of entries, given the number of entries of each group."""
-        times = weights = None
+        times = weights = places = None
         if any(extras.times is not None for _, extras in parts):
             times = np.concatenate([np.full(n, NO_TIME) if part.times is None else part.times for n, part in parts])
         if any(extras.weights is not None for _, extras in parts):
             weights = np.concatenate([part.fill_weights(n) for n, part in parts])
-        return cls(times, weights)
+        if any(extras.places is not None for _, extras in parts):
+            empty = (np.zeros(n, dtype=np.int32) if part.places is None else part.places for n, part in parts)
+            places = np.concatenate(list(empty))
+        return cls(times, weights, places)
 
     def fill_weights(self, n_entries: int) -> ValueArray:
         """Return the weight of each entry, also where all of them are 1."""
@@ -97,12 +112,14 @@ class Extras(NamedTuple):
         """
         if self.are_absent or picks is not None:
             return self.take(picks)
-        times = None if self.times is None else np.maximum.reduceat(self.times, firsts)
+        times, places = (
+            None if each is None else np.maximum.reduceat(each, firsts) for each in (self.times, self.places)
+        )
         if self.weights is None:
-            return Extras(times)
+            return Extras(times, places=places)
         amounts = values if counts else np.ones(values.size)
         means = np.add.reduceat(amounts * self.weights, firsts) / np.add.reduceat(amounts, firsts)
-        return Extras(times, means)
+        return Extras(times, means, places)
 
     def decay(self, half_life: str, *, at: int | None = None) -> Extras:
         """Return weights that halve with every half-life before `at` (default: the latest time), to `SMALLEST_WEIGHT`.
@@ -115,7 +132,7 @@ class Extras(NamedTuple):
             filled = np.where(self.times == NO_TIME, dated.min(), self.times)
             ages = np.maximum((int(dated.max()) if at is None else at) - filled, 0)
             weights = np.maximum(np.exp2(-ages / parse_duration(half_life)) * weights, SMALLEST_WEIGHT)
-        return Extras(self.times, weights)
+        return self._replace(weights=weights)
 
     def decay_new(self, half_life: str | None, train: Extras) -> Extras:
         """Return the weights by age of entries that came after training, at the time of the latest training entry.
@@ -127,7 +144,7 @@ class Extras(NamedTuple):
         n_entries, decayed = self.times.size, self.decay(half_life, at=int(train.times.max()))
         is_undated = self.times == NO_TIME
         weights = np.where(is_undated, self.fill_weights(n_entries), decayed.fill_weights(n_entries))
-        return Extras(self.times, weights).simplify()
+        return self._replace(weights=weights).simplify()
 
 
 PLAIN_EXTRAS = Extras()  # of entries without dates and weights

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import reprlib
 import zipfile
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, get_args
 
@@ -14,7 +15,7 @@ import scipy.sparse
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns, warn
 from deepmf.files import write_atomically, write_csv, write_tsv
 from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
-from deepmf.matrix.column_roles import DETECT
+from deepmf.matrix.column_roles import COUNT, DETECT
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, check_weights, parse_times
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.packed import MatrixParts, StoreOrigin
@@ -30,6 +31,7 @@ from deepmf.matrix.sorting import (
     check_finite,
     check_on_scale,
     compact,
+    number_within,
     sort_entries,
     to_numbers,
     warn_moved,
@@ -50,7 +52,7 @@ IN_MEMORY = 1 << 20
 # Arrays of an .npz file beside those of scipy, which ignores them.
 NPZ_LABELS = {"row": "row_labels", "column": "column_labels"}
 NPZ_FORM = "form"
-NPZ_EXTRAS = ("times", "weights", "extra_form")  # in the order of the entries, and the names of their fields
+NPZ_EXTRAS = ("times", "weights", "places", "extra_form")  # in the order of the entries, and the names of their fields
 
 _FRAME_WRITERS: dict[str, Callable[[Any, BinaryIO], None]] = {
     ".csv": write_csv,
@@ -108,8 +110,8 @@ class ObservedMatrix:
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise BadSetting(
-            "create an ObservedMatrix by from_entries, from_interactions, from_array, from_sparse, from_frame, "
-            "from_table or read_matrix"
+            "create an ObservedMatrix by from_entries, from_interactions, from_sequences, from_array, from_sparse, "
+            "from_frame, from_table or read_matrix"
         )
 
     @classmethod
@@ -227,8 +229,6 @@ class ObservedMatrix:
         >>> clicks.values.tolist()
         [2.0, 1.0]
         """
-        from deepmf.matrix.column_roles import COUNT
-
         rows, columns = list(rows), list(columns)
         given = cls.from_entries(
             rows,
@@ -242,6 +242,42 @@ class ObservedMatrix:
             weights=weights,
         )
         return given.with_form(given.form._replace(value=COUNT))
+
+    @classmethod
+    def from_sequences(
+        cls,
+        sequences: Mapping[Any, Iterable[Any]] | Iterable[Iterable[Any]],
+        *,
+        column_labels: Iterable[Any] | None = None,
+    ) -> ObservedMatrix:
+        """Build a matrix of interactions from the columns of each row, first to last, without dates.
+
+        A column that comes again is counted, and has the last of its places in the order.
+
+        Parameters
+        ----------
+        sequences : the columns of each row, by the label of the row; or a list of them, whose rows are 0, 1, 2, ...
+        column_labels : all columns in the order wanted, also those without an entry (default: those of the sequences).
+
+        >>> films = ObservedMatrix.from_sequences({"ann": ["Big", "Alien"], "bob": ["Alien"]})
+        >>> films
+        ObservedMatrix(2 rows x 2 columns, 3 entries (75 %), interactions, in order)
+        """
+        if not isinstance(sequences, Iterable) or isinstance(sequences, str):
+            raise BadEntries(f"sequences must map rows to lists of columns; got {reprlib.repr(sequences)}")
+        named = sequences if isinstance(sequences, Mapping) else dict(enumerate(sequences))
+        wrong = next((each for each in named.values() if isinstance(each, str) or not isinstance(each, Iterable)), None)
+        if wrong is not None:
+            raise BadEntries(f"a sequence must be a list of columns; got {reprlib.repr(wrong)}")
+        lists = [list(each) for each in named.values()]
+        counts = np.array([len(each) for each in lists], dtype=np.int64)
+        row_of = np.repeat(np.arange(counts.size), counts)
+        columns = _find_positions([column for each in lists for column in each], column_labels, axis="column")
+        extras = Extras(places=number_within(row_of).astype(np.int32))
+        rows = Labelled(Labels(named, axis="row"), row_of)
+        values, scale = np.ones(row_of.size), Scale.interactions()
+        made = cls.from_positions(rows, columns, values, scale=scale, duplicates="sum", extras=extras)
+        return made.with_form(made.form._replace(value=COUNT))
 
     @classmethod
     def from_array(
@@ -632,10 +668,11 @@ class ObservedMatrix:
         n_rows, n_columns = self.shape
         density = 100 * self.n_entries / max(n_rows * n_columns, 1)
         kind = f"scale {self.scale}" if self.has_values else str(self.scale)
-        more = " and ".join(name for name, field in self.extras._asdict().items() if field is not None)
+        more = " and ".join(name for name in ("times", "weights") if getattr(self.extras, name) is not None)
+        more = (more and f", with {more}") + (", in order" if self.times is None and self.extras.are_ordered else "")
         return (
             f"ObservedMatrix({n_rows} rows x {n_columns} columns, {self.n_entries} entries ({density:.3g} %), "
-            f"{kind}{more and f', with {more}'})"
+            f"{kind}{more})"
         )
 
     def _repr_html_(self) -> str:

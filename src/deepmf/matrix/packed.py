@@ -271,14 +271,17 @@ def check_entries(folder: Path, parts: MatrixParts) -> None:
 
 def are_extras_valid(extras: Extras) -> bool:
     """Whether all times lie in the years 1 to 9999 and all weights in their range."""
-    times, weights = extras
+    times, weights, places = extras
     return (
         times is None
         or all(
             np.all((piece == NO_TIME) | ((piece >= FIRST_TIME) & (piece <= LAST_TIME)))
             for piece in iterate_pieces(times)
         )
-    ) and (weights is None or all(are_weights(piece).all() for piece in iterate_pieces(weights)))
+    ) and (
+        (weights is None or all(are_weights(piece).all() for piece in iterate_pieces(weights)))
+        and (places is None or all((piece >= 0).all() for piece in iterate_pieces(places)))
+    )
 
 
 class _Opening:
@@ -312,6 +315,7 @@ class _Opening:
             extras=Extras(
                 self._map_optional("times", ("int64",), n_entries),
                 self._map_optional("weights", ("float32", "float64"), n_entries),
+                self._map_optional("places", ("int32",), n_entries),
             ),
             origin=StoreOrigin(self.folder, self._states),
         )

@@ -142,7 +142,7 @@ class StoreWriter:
     value_kind : type of the values; uint8 for codes.
     column_weights : approximate number of entries of each column, (columns,).
     most_entries : upper bound of the number of entries.
-    extra_kinds : types of the times and of the weights; None where there are none.
+    extra_kinds : types of the times, weights and places; None where there are none.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class StoreWriter:
         value_kind: npt.DTypeLike,
         column_weights: npt.NDArray[Any],
         most_entries: int,
-        extra_kinds: tuple[npt.DTypeLike | None, npt.DTypeLike | None] = (None, None),
+        extra_kinds: Sequence[npt.DTypeLike | None] = (None, None, None),
     ) -> None:
         self._parts = _Parts(folder)
         self._rows, self._columns = rows, columns
@@ -385,10 +385,9 @@ def _write_all(file: RawIOBase, content: memoryview) -> None:
 # Parts of a store
 
 
-def _get_extra_kinds(extras: Extras) -> tuple[npt.DTypeLike | None, npt.DTypeLike | None]:
-    """Return the types of the times and of the weights; None where there are none."""
-    times, weights = (None if field is None else field.dtype for field in extras)
-    return times, weights
+def _get_extra_kinds(extras: Extras) -> list[npt.DTypeLike | None]:
+    """Return the types of the times, weights and places; None where there are none."""
+    return [None if field is None else field.dtype for field in extras]
 
 
 def take_entries_on_disk(matrix: MatrixParts, which: npt.NDArray[Any]) -> MatrixParts:

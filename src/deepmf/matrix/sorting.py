@@ -12,7 +12,7 @@ import scipy.sparse
 from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, Hint, MeansOffLevels, OffScale, warn
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
-from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray
+from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras, TimeArray
 from deepmf.matrix.labels import Labelled
 from deepmf.matrix.scale import LARGEST, Scale
 
@@ -150,7 +150,7 @@ def sort_entries(
         rows.positions, columns.positions, n_rows=len(rows.labels), n_columns=len(columns.labels)
     )
     again, ordered, n_moved = find_repeats(row_of, column_of), values[order], 0
-    extras = extras.take(order)
+    extras = keep_order(extras.take(order), row_of, order)
     if np.any(again):
         if duplicates == "error":
             raise _build_duplicate_error(rows, columns, order, again)
@@ -188,6 +188,33 @@ def sort_by_row(row_of: IndexArray, column_of: IndexArray, *, n_rows: int, n_col
     sorted_columns = packed & ((1 << column_bits) - 1)
     packed >>= column_bits
     return RowOrder(order, packed, sorted_columns)
+
+
+def keep_order(extras: Extras, row_of: IndexArray, given: IndexArray) -> Extras:
+    """Return extras with places where entries of a row have the same time: these keep the order they were given in.
+
+    row_of: the row of each entry, increasing. given: its number among the given ones.
+    """
+    if extras.times is None or extras.places is not None:
+        return extras
+    order = extras.sort_within(row_of)
+    times = extras.times[order]
+    if not np.any((times[1:] == times[:-1]) & (times[1:] != NO_TIME) & (row_of[1:] == row_of[:-1])):
+        return extras
+    places = np.empty(row_of.size, dtype=np.int32)
+    places[np.lexsort((given, row_of))] = number_within(row_of)
+    return extras._replace(places=places)
+
+
+def number_within(groups: IndexArray) -> IndexArray:
+    """Return the number from 0 of each entry within its group; groups are together.
+
+    >>> number_within(np.array([3, 3, 7, 7, 7]))
+    array([0, 1, 0, 1, 2])
+    """
+    firsts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1])) if groups.size else groups
+    numbers: IndexArray = np.arange(groups.size) - np.repeat(firsts, np.diff(firsts, append=groups.size))
+    return numbers
 
 
 def _is_in_row_order(row_of: IndexArray, column_of: IndexArray) -> bool:

@@ -42,6 +42,7 @@ from deepmf.storage.parts import (
     distinct,
     ends_of,
     not_falling,
+    not_negative,
     one_of,
     positions_of,
     positive,
@@ -152,6 +153,7 @@ _BY_ROW = Form(
         Check("be in the range of weights", lambda found, _: are_extras_valid(Extras(weights=found)), is_lazy=True),
         optional=True,
     ),
+    Part("places", "int32", ("entries",), not_negative, optional=True),
 )
 
 _BY_COLUMN = Form(
@@ -187,7 +189,7 @@ def unpack_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix
     sizes = {"rows": len(rows), "columns": len(columns)}
     found = _BY_ROW.read({}, tensors, prefix=f"{prefix}.entries", **sizes)
     by_row, values = ByRow(found["starts"], found["columns"]), found["values"]
-    extras = Extras(times=found["times"], weights=found["weights"])
+    extras = Extras(found["times"], found["weights"], found["places"])
     if f"{prefix}.by_column.starts" not in tensors:
         return _sort_entries(rows, columns, by_row, values, prefix, scale=scale, form=form, extras=extras)
     sizes["entries"] = values.size
