@@ -12,6 +12,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "deepmf"
@@ -128,3 +129,24 @@ def test_nothing_but_tests_needs_what_developers_install() -> None:
             assert names_of(homes.get(package, NAMED_OTHERWISE.get(package, [package]))) & declared, (
                 f"{path} imports {package}"
             )
+
+
+def test_the_project_has_one_address_and_one_version() -> None:
+    """Files that cannot read `pyproject.toml` agree with it."""
+    address, version = PROJECT["urls"]["Source"], PROJECT["version"]
+    recipe = yaml.safe_load((ROOT / "deploy" / "conda" / "recipe.yaml").read_text())
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    links = yaml.safe_load((ROOT / ".github" / "ISSUE_TEMPLATE" / "config.yml").read_text())["contact_links"]
+    assert recipe["about"]["homepage"] == citation["repository-code"] == address
+    assert recipe["context"]["version"] == citation["version"] == version
+    assert {link["url"] for link in links} == {PROJECT["urls"]["Documentation"], f"{address}/security"}
+    assert all(url.startswith(address) for name, url in PROJECT["urls"].items() if name != "Documentation")
+
+
+def test_the_recipe_of_conda_needs_what_the_wheel_needs() -> None:
+    recipe = yaml.safe_load((ROOT / "deploy" / "conda" / "recipe.yaml").read_text())
+    named = {"torch": "pytorch", "matplotlib": "matplotlib-base"}  # as conda-forge names them
+    ours = {tuple(each.split(">=")) for each in PROJECT["dependencies"]}
+    theirs = {tuple(each.split(" >=")) for each in recipe["requirements"]["run"]}
+    needed = {(named.get(name, name), least) for name, least in ours}
+    assert theirs == needed | {("python", PROJECT["requires-python"].removeprefix(">="))}

@@ -6,6 +6,7 @@ A model file holds the training entries and all ids: upload only models whose da
 from __future__ import annotations
 
 import sys
+from importlib.metadata import metadata
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any
@@ -30,7 +31,7 @@ tags:
 
 # {name}
 
-A {model} of [deepmf](https://github.com/deepmf/deepmf): it predicts the missing entries of a matrix, also for rows and
+A {model} of [deepmf]({address}): it predicts the missing entries of a matrix, also for rows and
 columns that it has never seen.
 
 | | |
@@ -129,7 +130,14 @@ def make_card(model: Model, repository: str) -> str:
         column=entries.columns[:1].tolist()[0],
         value=float(values[0]),
         file=MODEL_FILE,
+        address=_find_address(),
     )
+
+
+def _find_address() -> str:
+    """Return the address of the repository, as the package's metadata give it."""
+    named = (each.partition(", ") for each in metadata("deepmf").get_all("Project-URL", []))
+    return next(str(address) for name, _, address in named if name == "Source")
 
 
 def _import_hub() -> Any:

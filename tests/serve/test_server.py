@@ -277,3 +277,9 @@ def test_headers_without_end_take_neither_memory_nor_time(start: Start) -> None:
 def test_what_cannot_be_served_safely_is_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(BadSetting, match=said):
         ServeOptions(model="m", database="d", **given).check()
+
+
+def test_windows_has_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deepmf.serve.server.sys.platform", "win32")
+    with pytest.raises(BadSetting, match="Windows"):
+        ServeOptions(model="m", database="d", workers=2).check()

@@ -6,7 +6,6 @@ import json
 import multiprocessing
 import os
 import platform
-import resource
 import statistics
 import sys
 import time
@@ -195,7 +194,11 @@ def _describe_run(trial: Trial, model: Model, seconds: float) -> Record:
 
 
 def peak_memory_mb() -> int:
-    """Return the peak memory of this process so far in MiB, Python and all libraries included."""
+    """Return the peak memory of this process so far in MiB, Python and all libraries included; 0 on Windows."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak // (1 << 20 if sys.platform == "darwin" else 1 << 10))  # bytes on macOS, KiB elsewhere
 

@@ -102,6 +102,10 @@ class ServeOptions:
             raise BadSetting(f"--log-level must be {', '.join(LOG_LEVELS)}; got {self.log_level!r}")
         if self.tenant is not None and self.keys is None:
             raise BadSetting(f"--tenant {self.tenant} needs --keys FILE, since it chooses among keys")
+        if self.workers > 1 and sys.platform == "win32":
+            raise BadSetting(
+                f"--workers {self.workers}: Windows serves with one worker; start several services instead"
+            )
         if self.keys is None and self.host not in ("127.0.0.1", "::1", "localhost"):
             raise BadSetting(
                 f"others can reach {self.host}: give --keys FILE (deepmf api-key FILE makes one), or --host 127.0.0.1"
