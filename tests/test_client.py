@@ -75,7 +75,6 @@ ARGUMENTS: dict[str, Any] = {
     "from_": datetime(2026, 5, 1, tzinfo=UTC),
     "until": datetime(2026, 6, 1, tzinfo=UTC),
     "add": ["Big"],
-    "if_match": '"tag"',
     "key": "a key",
 }
 ROUTES: dict[str, Any] = {
@@ -102,6 +101,8 @@ def build_fully(name: str) -> Call[Any]:
         given["entries"] = [("ann", "Alien", 5.0)]
     if given.pop("options", None):
         given |= dict.fromkeys(ServedOptions.__annotations__)
+    if given.pop("given", None):
+        given |= {"if_match": '"tag"', "key": "a key"}
     built = build(None, **given)
     return built if isinstance(built, Call) else built.call
 

@@ -14,8 +14,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
-from types import TracebackType
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -28,34 +27,8 @@ except ModuleNotFoundError as error:
     raise MissingDependency(f"the client needs {error.name}: pip install 'deepmf[client]'") from error
 
 from deepmf.recommend.request import ServedOptions
-from deepmf.serve.schemas import (
-    BulkResponse,
-    ColumnEntriesResponse,
-    ColumnsResponse,
-    ColumnSummary,
-    DismissedResponse,
-    ErrorResponse,
-    ExplainResponse,
-    ExportedLine,
-    FeaturesResponse,
-    HealthResponse,
-    Id,
-    ListedColumnValue,
-    ListedRowValue,
-    MapResponse,
-    ModelResponse,
-    OperatorResponse,
-    PlaceResponse,
-    PredictResponse,
-    RecommendResponse,
-    RowEntriesResponse,
-    SimilarResponse,
-    StateResponse,
-    WriteDismissedResponse,
-    WriteEntriesResponse,
-    WriteFeaturesResponse,
-    WriteStateResponse,
-)
+from deepmf.serve import schemas as s
+from deepmf.serve.schemas import Id
 
 __all__ = ["AsyncClient", "Client"]
 
@@ -72,6 +45,14 @@ Values = Mapping[Any, Value]  # by id
 Changes = Mapping[Any, Value | None]  # by id; None forgets the entry
 Time = datetime | str | float  # text such as 2026-05-01T12:00:00Z, or Unix seconds
 FeatureValues = Mapping[str, Any]
+
+
+class Conditions(TypedDict, total=False):
+    """The ETag that must still be valid for a write, and its Idempotency-Key."""
+
+    if_match: str | None
+    key: str | None
+
 
 _PAGE = 1_000  # results in one response, the most that the service returns
 _RETRIED = {429, 502, 503, 504}  # too many requests, and answers of proxies and of a service that starts or is busy
@@ -107,6 +88,9 @@ class Call(Generic[Result]):
                 message = f"{response.url} did not answer as a deepmf service of this version does"
                 raise ServiceError(message, status=response.status_code, code="not_understood") from error
         return self.result(response.text)
+
+
+Written = Call[s.WriteEntriesResponse]
 
 
 @dataclass(frozen=True)
@@ -199,11 +183,11 @@ class _Routes:
         columns: Sequence[Id] | None = None,
         unknown: Literal["error", "nan", "fallback"] = "error",
         at: Time | None = None,
-    ) -> Call[PredictResponse]:
+    ) -> Call[s.PredictResponse]:
         """Predict pairs of a row and a column, or columns for a history or features that are not stored."""
         listed = None if pairs is None else [{"row": row, "column": column} for row, column in pairs]
         body = {"pairs": listed, **_describe_row(history, features), "columns": columns, "unknown": unknown, "at": at}
-        return Call("POST", "/v1/predict", PredictResponse, body)
+        return Call("POST", "/v1/predict", s.PredictResponse, body)
 
     @_route
     def recommend(
@@ -216,7 +200,7 @@ class _Routes:
         reasons: int = 0,
         fallback: Literal["popular"] | None = None,
         **options: Unpack[ServedOptions],
-    ) -> Call[RecommendResponse]:
+    ) -> Call[s.RecommendResponse]:
         """Recommend columns to a row, or to a history or features that are not stored, by options of `Request`.
 
         With `fallback="popular"`, popular columns are recommended to a row that is not known or an empty history.
@@ -229,7 +213,7 @@ class _Routes:
             "fallback": fallback,
             **options,
         }
-        return Call("POST", "/v1/recommend", RecommendResponse, body)
+        return Call("POST", "/v1/recommend", s.RecommendResponse, body)
 
     @_route
     def explain(
@@ -241,112 +225,102 @@ class _Routes:
         features: FeatureValues | None = None,
         n: int = 5,
         at: Time | None = None,
-    ) -> Call[ExplainResponse]:
+    ) -> Call[s.ExplainResponse]:
         """Explain a prediction by the entries and features of the row that raise or lower it."""
         body = {"row": row, **_describe_row(history, features), "column": column, "n": n, "at": at}
-        return Call("POST", "/v1/explain", ExplainResponse, body)
+        return Call("POST", "/v1/explain", s.ExplainResponse, body)
 
     @_route
     def find_similar(
         self, column: Id | None = None, *, row: Id | None = None, n: int = 10, min_entries: int | None = None
-    ) -> Call[SimilarResponse]:
+    ) -> Call[s.SimilarResponse]:
         """Find the columns most similar to a column, or the rows most similar to a row (role rows)."""
         asked = {"column": column, "row": row, "n": n, "min_entries": min_entries}
-        return Call("POST", "/v1/similar", SimilarResponse, asked)
+        return Call("POST", "/v1/similar", s.SimilarResponse, asked)
 
     @_route
-    def get_map(self) -> Call[MapResponse]:
+    def get_map(self) -> Call[s.MapResponse]:
         """Return rows and columns in the two dimensions in which their latents differ most."""
-        return Call("GET", "/v1/map", MapResponse)
+        return Call("GET", "/v1/map", s.MapResponse)
 
     @_route
     def place_row(
         self, row: Id | None = None, *, history: Values | None = None, features: FeatureValues | None = None
-    ) -> Call[PlaceResponse]:
+    ) -> Call[s.PlaceResponse]:
         """Return the position of a row, or of a history or features that are not stored, on the map."""
-        return Call("POST", "/v1/map", PlaceResponse, {"row": row, **_describe_row(history, features)})
+        return Call("POST", "/v1/map", s.PlaceResponse, {"row": row, **_describe_row(history, features)})
 
     # Columns, entries and features
 
     @_route
     def search_columns(
         self, search: str = "", *, offset: int = 0, limit: int = 20, include_hidden: bool = False
-    ) -> Call[ColumnsResponse]:
+    ) -> Call[s.ColumnsResponse]:
         """Search columns by their ids; return one page. `iterate_columns` reads all pages."""
-        return _list("/v1/columns", ColumnsResponse, offset, limit, search=search, include_hidden=include_hidden)
+        return _list("/v1/columns", s.ColumnsResponse, offset, limit, search=search, include_hidden=include_hidden)
 
     @_listing
-    def iterate_columns(self, search: str = "", *, include_hidden: bool = False) -> Listing[ColumnSummary]:
+    def iterate_columns(self, search: str = "", *, include_hidden: bool = False) -> Listing[s.ColumnSummary]:
         """Iterate over the columns that match a search."""
-        call = _list("/v1/columns", ColumnsResponse, search=search, include_hidden=include_hidden)
+        call = _list("/v1/columns", s.ColumnsResponse, search=search, include_hidden=include_hidden)
         return Listing(call, lambda page: page.columns)
 
     @_route
-    def get_row_entries(self, row: Id, *, offset: int = 0, limit: int = _PAGE) -> Call[RowEntriesResponse]:
+    def get_row_entries(self, row: Id, *, offset: int = 0, limit: int = _PAGE) -> Call[s.RowEntriesResponse]:
         """Return one page of the entries of a row. `iterate_row_entries` reads all pages."""
-        return _list(_to_path("rows", row, "entries"), RowEntriesResponse, offset, limit)
+        return _list(_to_path("rows", row, "entries"), s.RowEntriesResponse, offset, limit)
 
     @_listing
-    def iterate_row_entries(self, row: Id) -> Listing[ListedColumnValue]:
+    def iterate_row_entries(self, row: Id) -> Listing[s.ListedColumnValue]:
         """Iterate over the entries of a row, ordered by column."""
-        return Listing(_list(_to_path("rows", row, "entries"), RowEntriesResponse), lambda page: page.entries)
+        return Listing(_list(_to_path("rows", row, "entries"), s.RowEntriesResponse), lambda page: page.entries)
 
     @_route
-    def put_row_entries(
-        self, row: Id, entries: Values, *, if_match: str | None = None, key: str | None = None
-    ) -> Call[WriteEntriesResponse]:
+    def put_row_entries(self, row: Id, entries: Values, **given: Unpack[Conditions]) -> Written:
         """Replace all entries of a row, known or new."""
-        return _write_entries("PUT", "row", row, entries, if_match, key)
+        return _write_entries("PUT", "row", row, entries, **given)
 
     @_route
-    def patch_row_entries(
-        self, row: Id, entries: Changes, *, if_match: str | None = None, key: str | None = None
-    ) -> Call[WriteEntriesResponse]:
+    def patch_row_entries(self, row: Id, entries: Changes, **given: Unpack[Conditions]) -> Written:
         """Write or forget (None) some entries of a row; the others stay."""
-        return _write_entries("PATCH", "row", row, entries, if_match, key)
+        return _write_entries("PATCH", "row", row, entries, **given)
 
     @_route
-    def delete_row_entries(
-        self, row: Id, *, if_match: str | None = None, key: str | None = None
-    ) -> Call[WriteEntriesResponse]:
+    def delete_row_entries(self, row: Id, **given: Unpack[Conditions]) -> Written:
         """Forget all entries and features of a row."""
-        return _write("DELETE", _to_path("rows", row, "entries"), WriteEntriesResponse, None, if_match, key)
+        return _write("DELETE", ("rows", row, "entries"), s.WriteEntriesResponse, **given)
 
     @_route
-    def get_column_entries(self, column: Id, *, offset: int = 0, limit: int = _PAGE) -> Call[ColumnEntriesResponse]:
+    def get_column_entries(self, column: Id, *, offset: int = 0, limit: int = _PAGE) -> Call[s.ColumnEntriesResponse]:
         """Return one page of the entries of a column (role rows). `iterate_column_entries` reads all pages."""
-        return _list(_to_path("columns", column, "entries"), ColumnEntriesResponse, offset, limit)
+        return _list(_to_path("columns", column, "entries"), s.ColumnEntriesResponse, offset, limit)
 
     @_listing
-    def iterate_column_entries(self, column: Id) -> Listing[ListedRowValue]:
+    def iterate_column_entries(self, column: Id) -> Listing[s.ListedRowValue]:
         """Iterate over the entries of a column, ordered by row (role rows)."""
-        return Listing(_list(_to_path("columns", column, "entries"), ColumnEntriesResponse), lambda page: page.entries)
+        return Listing(
+            _list(_to_path("columns", column, "entries"), s.ColumnEntriesResponse), lambda page: page.entries
+        )
 
     @_route
-    def put_column_entries(
-        self, column: Id, entries: Values, *, if_match: str | None = None, key: str | None = None
-    ) -> Call[WriteEntriesResponse]:
+    def put_column_entries(self, column: Id, entries: Values, **given: Unpack[Conditions]) -> Written:
         """Replace all entries of a column, known or new (role rows)."""
-        return _write_entries("PUT", "column", column, entries, if_match, key)
+        return _write_entries("PUT", "column", column, entries, **given)
 
     @_route
-    def patch_column_entries(
-        self, column: Id, entries: Changes, *, if_match: str | None = None, key: str | None = None
-    ) -> Call[WriteEntriesResponse]:
+    def patch_column_entries(self, column: Id, entries: Changes, **given: Unpack[Conditions]) -> Written:
         """Write or forget (None) some entries of a column; the others stay."""
-        return _write_entries("PATCH", "column", column, entries, if_match, key)
+        return _write_entries("PATCH", "column", column, entries, **given)
 
     @_route
-    def delete_column_entries(
-        self, column: Id, *, if_match: str | None = None, key: str | None = None
-    ) -> Call[WriteEntriesResponse]:
+    def delete_column_entries(self, column: Id, **given: Unpack[Conditions]) -> Written:
         """Forget all entries and features of a column (role rows)."""
-        return _write("DELETE", _to_path("columns", column, "entries"), WriteEntriesResponse, None, if_match, key)
+        return _write("DELETE", ("columns", column, "entries"), s.WriteEntriesResponse, **given)
 
     @_route
     def write_entries(
         self, entries: Iterable[tuple[Id, Id, Value | None]], *, key: str | None = None
-    ) -> Call[BulkResponse]:
+    ) -> Call[s.BulkResponse]:
         """Write or forget (None) entries of any rows and columns: (row, column, value), at most 50,000 at once.
 
         The response lists the entries that were refused by their line, from 1; all others are written together.
@@ -355,59 +329,51 @@ class _Routes:
         headers = {"Idempotency-Key": key or uuid4().hex}
         body = gzip.compress(b"\n".join(lines), compresslevel=1, mtime=0)
         more = {"Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"}
-        return Call("POST", "/v1/entries/bulk", BulkResponse, content=body, headers={**headers, **more})
+        return Call("POST", "/v1/entries/bulk", s.BulkResponse, content=body, headers={**headers, **more})
 
     @_stream
-    def export_entries(self) -> Stream[ExportedLine]:
+    def export_entries(self) -> Stream[s.ExportedLine]:
         """Iterate over all entries of the service, ordered by row (role admin)."""
-        return Stream(Call("GET", "/v1/export", str), ExportedLine)
+        return Stream(Call("GET", "/v1/export", str), s.ExportedLine)
 
     @_route
-    def get_row_features(self, row: Id) -> Call[FeaturesResponse]:
+    def get_row_features(self, row: Id) -> Call[s.FeaturesResponse]:
         """Return the features of a row as the model encodes them."""
-        return Call("GET", _to_path("rows", row, "features"), FeaturesResponse)
+        return Call("GET", _to_path("rows", row, "features"), s.FeaturesResponse)
 
     @_route
     def put_row_features(
-        self, row: Id, features: FeatureValues, *, if_match: str | None = None, key: str | None = None
-    ) -> Call[WriteFeaturesResponse]:
+        self, row: Id, features: FeatureValues, **given: Unpack[Conditions]
+    ) -> Call[s.WriteFeaturesResponse]:
         """Replace all features of a row, known or new."""
-        return _write(
-            "PUT", _to_path("rows", row, "features"), WriteFeaturesResponse, {"features": features}, if_match, key
-        )
+        return _write("PUT", ("rows", row, "features"), s.WriteFeaturesResponse, {"features": features}, **given)
 
     @_route
-    def delete_row_features(
-        self, row: Id, *, if_match: str | None = None, key: str | None = None
-    ) -> Call[WriteFeaturesResponse]:
+    def delete_row_features(self, row: Id, **given: Unpack[Conditions]) -> Call[s.WriteFeaturesResponse]:
         """Forget the features of a row."""
-        return _write("DELETE", _to_path("rows", row, "features"), WriteFeaturesResponse, None, if_match, key)
+        return _write("DELETE", ("rows", row, "features"), s.WriteFeaturesResponse, **given)
 
     @_route
-    def get_column_features(self, column: Id) -> Call[FeaturesResponse]:
+    def get_column_features(self, column: Id) -> Call[s.FeaturesResponse]:
         """Return the features of a column as the model encodes them."""
-        return Call("GET", _to_path("columns", column, "features"), FeaturesResponse)
+        return Call("GET", _to_path("columns", column, "features"), s.FeaturesResponse)
 
     @_route
     def put_column_features(
-        self, column: Id, features: FeatureValues, *, if_match: str | None = None, key: str | None = None
-    ) -> Call[WriteFeaturesResponse]:
+        self, column: Id, features: FeatureValues, **given: Unpack[Conditions]
+    ) -> Call[s.WriteFeaturesResponse]:
         """Replace all features of a column, known or new."""
-        return _write(
-            "PUT", _to_path("columns", column, "features"), WriteFeaturesResponse, {"features": features}, if_match, key
-        )
+        return _write("PUT", ("columns", column, "features"), s.WriteFeaturesResponse, {"features": features}, **given)
 
     @_route
-    def delete_column_features(
-        self, column: Id, *, if_match: str | None = None, key: str | None = None
-    ) -> Call[WriteFeaturesResponse]:
+    def delete_column_features(self, column: Id, **given: Unpack[Conditions]) -> Call[s.WriteFeaturesResponse]:
         """Forget the features of a column."""
-        return _write("DELETE", _to_path("columns", column, "features"), WriteFeaturesResponse, None, if_match, key)
+        return _write("DELETE", ("columns", column, "features"), s.WriteFeaturesResponse, **given)
 
     @_route
-    def get_column_state(self, column: Id) -> Call[StateResponse]:
+    def get_column_state(self, column: Id) -> Call[s.StateResponse]:
         """Return whether a column can be recommended, and from and until when."""
-        return Call("GET", _to_path("columns", column, "state"), StateResponse)
+        return Call("GET", _to_path("columns", column, "state"), s.StateResponse)
 
     @_route
     def put_column_state(
@@ -417,33 +383,30 @@ class _Routes:
         visible: bool = True,
         from_: datetime | None = None,
         until: datetime | None = None,
-        if_match: str | None = None,
-        key: str | None = None,
-    ) -> Call[WriteStateResponse]:
+        **given: Unpack[Conditions],
+    ) -> Call[s.WriteStateResponse]:
         """Hide a column from recommendations, or show it from and until a time (with a time zone)."""
         times = {"from": from_, "until": until}
         body = {"visible": visible, **{name: at and at.isoformat() for name, at in times.items()}}
-        return _write("PUT", _to_path("columns", column, "state"), WriteStateResponse, body, if_match, key)
+        return _write("PUT", ("columns", column, "state"), s.WriteStateResponse, body, **given)
 
     @_route
-    def delete_column_state(
-        self, column: Id, *, if_match: str | None = None, key: str | None = None
-    ) -> Call[WriteStateResponse]:
+    def delete_column_state(self, column: Id, **given: Unpack[Conditions]) -> Call[s.WriteStateResponse]:
         """Show a column again, at all times."""
-        return _write("DELETE", _to_path("columns", column, "state"), WriteStateResponse, None, if_match, key)
+        return _write("DELETE", ("columns", column, "state"), s.WriteStateResponse, **given)
 
     @_route
-    def get_dismissed(self, row: Id) -> Call[DismissedResponse]:
+    def get_dismissed(self, row: Id) -> Call[s.DismissedResponse]:
         """Return the columns that are never recommended to a row."""
-        return Call("GET", _to_path("rows", row, "dismissed"), DismissedResponse)
+        return Call("GET", _to_path("rows", row, "dismissed"), s.DismissedResponse)
 
     @_route
     def put_dismissed(
-        self, row: Id, columns: Sequence[Id], *, if_match: str | None = None, key: str | None = None
-    ) -> Call[WriteDismissedResponse]:
+        self, row: Id, columns: Sequence[Id], **given: Unpack[Conditions]
+    ) -> Call[s.WriteDismissedResponse]:
         """Replace the columns that are never recommended to a row."""
         body = {"columns": columns}
-        return _write("PUT", _to_path("rows", row, "dismissed"), WriteDismissedResponse, body, if_match, key)
+        return _write("PUT", ("rows", row, "dismissed"), s.WriteDismissedResponse, body, **given)
 
     @_route
     def patch_dismissed(
@@ -452,46 +415,43 @@ class _Routes:
         *,
         add: Sequence[Id] = (),
         remove: Sequence[Id] = (),
-        if_match: str | None = None,
-        key: str | None = None,
-    ) -> Call[WriteDismissedResponse]:
+        **given: Unpack[Conditions],
+    ) -> Call[s.WriteDismissedResponse]:
         """Stop recommending some columns to a row, or recommend them again."""
         body = {"add": add, "remove": remove}
-        return _write("PATCH", _to_path("rows", row, "dismissed"), WriteDismissedResponse, body, if_match, key)
+        return _write("PATCH", ("rows", row, "dismissed"), s.WriteDismissedResponse, body, **given)
 
     @_route
-    def delete_dismissed(
-        self, row: Id, *, if_match: str | None = None, key: str | None = None
-    ) -> Call[WriteDismissedResponse]:
+    def delete_dismissed(self, row: Id, **given: Unpack[Conditions]) -> Call[s.WriteDismissedResponse]:
         """Recommend all columns to a row again."""
-        return _write("DELETE", _to_path("rows", row, "dismissed"), WriteDismissedResponse, None, if_match, key)
+        return _write("DELETE", ("rows", row, "dismissed"), s.WriteDismissedResponse, **given)
 
     # The model and the service
 
     @_route
-    def get_model(self) -> Call[ModelResponse]:
+    def get_model(self) -> Call[s.ModelResponse]:
         """Describe the model behind the service."""
-        return Call("GET", "/v1/model", ModelResponse)
+        return Call("GET", "/v1/model", s.ModelResponse)
 
     @_route
-    def reload_model(self, *, force: bool = False) -> Call[ModelResponse]:
+    def reload_model(self, *, force: bool = False) -> Call[s.ModelResponse]:
         """Make the service load its model file again (role admin), with `force` also one of other labels."""
-        return Call("POST", "/v1/model", ModelResponse, query={"force": force})
+        return Call("POST", "/v1/model", s.ModelResponse, query={"force": force})
 
     @_route
-    def get_statistics(self) -> Call[OperatorResponse]:
+    def get_statistics(self) -> Call[s.OperatorResponse]:
         """Return requests, latencies, learned entries and live errors."""
-        return Call("GET", "/v1/operator", OperatorResponse)
+        return Call("GET", "/v1/operator", s.OperatorResponse)
 
     @_route
-    def get_health(self) -> Call[HealthResponse]:
+    def get_health(self) -> Call[s.HealthResponse]:
         """Report that the process runs."""
-        return Call("GET", "/healthz", HealthResponse)
+        return Call("GET", "/healthz", s.HealthResponse)
 
     @_route
-    def get_readiness(self) -> Call[HealthResponse]:
+    def get_readiness(self) -> Call[s.HealthResponse]:
         """Report that the model and the database answer; it waits for a service that starts."""
-        return Call("GET", "/readyz", HealthResponse)
+        return Call("GET", "/readyz", s.HealthResponse)
 
     @_route
     def get_metrics(self) -> Call[str]:
@@ -595,9 +555,7 @@ class Client(_Routes):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _send(self, call: Call[Result]) -> Result:
@@ -659,9 +617,7 @@ class AsyncClient(_Routes):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def _send(self, call: Call[Result]) -> Result:
@@ -710,19 +666,21 @@ def _list(path: str, result: type[Result], offset: int = 0, limit: int = _PAGE, 
 
 
 def _write(
-    method: str, path: str, result: type[Result], body: Mapping[str, Any] | None, if_match: str | None, key: str | None
+    method: str,
+    place: tuple[str, Id, str],
+    result: type[Result],
+    body: Mapping[str, Any] | None = None,
+    **given: Unpack[Conditions],
 ) -> Call[Result]:
-    headers = {"Idempotency-Key": key or uuid4().hex}
-    if if_match is not None:
-        headers["If-Match"] = if_match
-    return Call(method, path, result, body, headers=headers)
+    headers = {"Idempotency-Key": given.get("key") or uuid4().hex}
+    if (etag := given.get("if_match")) is not None:
+        headers["If-Match"] = etag
+    return Call(method, _to_path(*place), result, body, headers=headers)
 
 
-def _write_entries(
-    method: str, axis: str, label: Id, entries: Changes, if_match: str | None, key: str | None
-) -> Call[WriteEntriesResponse]:
+def _write_entries(method: str, axis: str, label: Id, entries: Changes, **given: Unpack[Conditions]) -> Written:
     body = {"entries": _list_entries("column" if axis == "row" else "row", entries)}
-    return _write(method, _to_path(f"{axis}s", label, "entries"), WriteEntriesResponse, body, if_match, key)
+    return _write(method, (f"{axis}s", label, "entries"), s.WriteEntriesResponse, body, **given)
 
 
 def _describe_row(history: Values | None, features: FeatureValues | None) -> dict[str, Any]:
@@ -758,7 +716,7 @@ def _to_plain(value: Any) -> Any:
 
 def _read_error(response: httpx2.Response) -> ServiceError:
     try:
-        detail = ErrorResponse.model_validate_json(response.content).error
+        detail = s.ErrorResponse.model_validate_json(response.content).error
         code, message = detail.code, detail.message
     except ValidationError:  # not the service's own answer: a proxy's, or another program's
         code, message = "not_understood", f"{response.url} answered {response.status_code} {response.reason_phrase}"

@@ -13,6 +13,7 @@ import typer
 from deepmf.cli import options
 from deepmf.cli.feature_files import TrainingFeatureFiles
 from deepmf.cli.inputs import InputOptions, name_file
+from deepmf.cli.options import option
 from deepmf.cli.output import check_writable, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_assignment, parse_scale
 from deepmf.errors import BadSetting, suggest_name
@@ -29,52 +30,34 @@ if TYPE_CHECKING:
 def compare(
     ratings: options.Ratings,
     models: Annotated[
-        str, typer.Option("--models", metavar="NAME,NAME", help="Models to compare; deepmf settings lists all.")
+        str, option("--models NAME,NAME", "Models to compare; deepmf settings lists all.")
     ] = "means,als,dmf-o",
     by: Annotated[
         str,
-        typer.Option(
-            "--by",
-            metavar="entries|time|last",
-            help="Test entries at random, the latest 20 %, or the latest of each row.",
-        ),
+        option("--by entries|time|last", "Test entries at random, the latest 20 %, or the latest of each row."),
     ] = "entries",
-    folds: Annotated[
-        int,
-        typer.Option("--folds", metavar="N", help="Number of folds; with --areas, number of random splits."),
-    ] = 5,
+    folds: Annotated[int, option("--folds N", "Number of folds; with --areas, number of random splits.")] = 5,
     areas: options.Areas = False,
     new_rows: options.NewRows = 0.2,
     new_columns: options.NewColumns = 0.2,
     validation_share: Annotated[
-        float,
-        typer.Option(
-            "--validation-share",
-            metavar="SHARE",
-            help="Share of the training entries held out for early stopping.",
-        ),
+        float, option("--validation-share SHARE", "Share of the training entries held out for early stopping.")
     ] = options.VALIDATION_SHARE,
     metric: Annotated[
         str,
-        typer.Option(
-            "--metric",
-            metavar="NAME",
-            help="Metric that orders the models: rmse, mae; or ndcg, recall, precision, mrr, map, hit_rate.",
+        option(
+            "--metric NAME", "Metric that orders the models: rmse, mae; or ndcg, recall, precision, mrr, map, hit_rate."
         ),
     ] = "rmse",
     n: options.ListLength = None,
     candidates: options.Candidates = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write an HTML page with plots."),
-    ] = None,
-    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the page.")] = None,
+    output: Annotated[Path | None, option("--output -o FILE", "Write an HTML page with plots.")] = None,
+    title: Annotated[str | None, option("--title TEXT", "Title of the page.")] = None,
     assignments: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="MODEL.NAME=VALUE",
-            help="Setting of one model (als.latent_size=5) or of all that have it (epochs=50); repeatable.",
+        option(
+            "--set MODEL.NAME=VALUE",
+            "Setting of one model (als.latent_size=5) or of all that have it (epochs=50); repeatable.",
         ),
     ] = None,
     scale: options.ScaleText = None,

@@ -11,6 +11,7 @@ import typer
 
 from deepmf.cli import options
 from deepmf.cli.inputs import InputOptions
+from deepmf.cli.options import argument, option
 from deepmf.cli.output import STANDARD, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_scale
 from deepmf.errors import FileAbsent, UnreadableFile
@@ -57,13 +58,9 @@ def list_all(as_json: options.Json = False) -> None:
 def fetch(
     name: Annotated[
         str,
-        typer.Argument(
-            metavar="NAME", help="Data set, as deepmf datasets list names it.", autocompletion=options.list_datasets
-        ),
+        argument("NAME", "Data set, as deepmf datasets list names it.", autocompletion=options.list_datasets),
     ],
-    archive: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Archive that you have downloaded already.")
-    ] = None,
+    archive: Annotated[Path | None, option("--from FILE", "Archive that you have downloaded already.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Download a data set, verify it, and unpack its entries.
@@ -94,10 +91,7 @@ def fetch(
 def describe(
     ratings: Annotated[
         Path,
-        typer.Argument(
-            metavar="RATINGS",
-            help="File of entries, read as by fit, or name of a data set; - for standard input.",
-        ),
+        argument("RATINGS", "File of entries, read as by fit, or name of a data set; - for standard input."),
     ],
     scale: options.ScaleText = None,
     *,

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from deepmf.cli import options
+from deepmf.cli.options import option
 from deepmf.cli.output import check_writable, say, show_json, show_table
 
 if TYPE_CHECKING:
@@ -71,8 +70,8 @@ class Contender:
 
 
 def demo(
-    seed: Annotated[int, typer.Option(metavar="N", help="Random seed of the ratings.")] = 0,
-    report: Annotated[Path, typer.Option(metavar="FILE", help="Report to write.")] = Path("deepmf-demo.html"),
+    seed: Annotated[int, option("--seed N", "Random seed of the ratings.")] = 0,
+    report: Annotated[Path, option("--report FILE", "Report to write.")] = Path("deepmf-demo.html"),
     as_json: options.Json = False,
 ) -> None:
     """Show every step on generated ratings.

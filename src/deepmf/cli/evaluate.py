@@ -6,8 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import typer
-
 from deepmf.cli import options
 from deepmf.cli.feature_files import FeatureFiles
 from deepmf.cli.inputs import (
@@ -20,6 +18,7 @@ from deepmf.cli.inputs import (
     warn_unknown,
 )
 from deepmf.cli.model_file import load_model
+from deepmf.cli.options import argument, option
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.errors import BadSetting, warn
 from deepmf.recommend.request import Order
@@ -34,36 +33,22 @@ if TYPE_CHECKING:
 @options.with_option_groups()
 def evaluate(
     model: options.ModelFile,
-    test: Annotated[Path, typer.Argument(metavar="TEST", help="Test entries, read as by fit.")],
+    test: Annotated[Path, argument("TEST", "Test entries, read as by fit.")],
     extend: options.Extend = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write an HTML report with plots and explanations."),
-    ] = None,
-    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="Title of the report.")] = None,
+    report: Annotated[Path | None, option("--report FILE", "Write an HTML report with plots and explanations.")] = None,
+    title: Annotated[str | None, option("--title TEXT", "Title of the report.")] = None,
     ranking: Annotated[
         bool,
-        typer.Option(
-            "--ranking", help="Also evaluate the ranking of columns: NDCG, recall, precision, MRR, MAP and more."
-        ),
+        option("--ranking", "Also evaluate the ranking of columns: NDCG, recall, precision, MRR, MAP and more."),
     ] = False,
     n: options.ListLength = None,
     candidates: options.Candidates = None,
     min_entries: Annotated[
-        int | None,
-        typer.Option(
-            "--min-entries",
-            metavar="N",
-            help="Rank only columns with at least N entries; default: 0.",
-        ),
+        int | None, option("--min-entries N", "Rank only columns with at least N entries; default: 0.")
     ] = None,
     explain: Annotated[
         tuple[str, str] | None,
-        typer.Option(
-            "--explain",
-            metavar="ROW COLUMN",
-            help="Explain the prediction of this pair in the report.",
-        ),
+        option("--explain ROW COLUMN", "Explain the prediction of this pair in the report."),
     ] = None,
     unknown: options.UnknownIds = "fallback",
     seed: options.Seed = None,

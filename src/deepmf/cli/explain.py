@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import typer
-
 from deepmf.cli import options
 from deepmf.cli.feature_files import FeatureFiles, NameFiles, parse_named_values
 from deepmf.cli.inputs import InputOptions, check_one_row, convert_label, fold_in_row, hint_at_extension
 from deepmf.cli.model_file import load_model
+from deepmf.cli.options import option
 from deepmf.cli.output import check_writable, give_name, list_names, say, show_json, show_named_table, show_table
 from deepmf.errors import BadSetting
 
@@ -24,22 +23,18 @@ if TYPE_CHECKING:
 @options.with_option_groups(reading=("encoding",))
 def explain(
     model: options.ModelFile,
-    column: Annotated[str, typer.Option("--column", metavar="ID", help="Column whose prediction is explained.")],
+    column: Annotated[str, option("--column ID", "Column whose prediction is explained.")],
     row: options.RowId = None,
     history: options.History = None,
     features: options.FeatureValues = None,
-    n: Annotated[int, typer.Option("-n", metavar="N", help="Number of entries.")] = 5,
-    axis: Annotated[
-        str, typer.Option("--axis", metavar="row|column", help="Explain by the entries of the row or of the column.")
-    ] = "row",
+    n: Annotated[int, option("-n N", "Number of entries.")] = 5,
+    axis: Annotated[str, option("--axis row|column", "Explain by the entries of the row or of the column.")] = "row",
     extend: options.Extend = None,
     *,
     files: FeatureFiles,
     names: NameFiles,
     reading: InputOptions,
-    picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw a bar for each entry: an .svg file.")
-    ] = None,
+    picture: Annotated[Path | None, option("--picture FILE", "Draw a bar for each entry: an .svg file.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Show the entries that raised or lowered a prediction.

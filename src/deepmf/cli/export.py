@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from deepmf.cli import options
 from deepmf.cli.model_file import load_model
+from deepmf.cli.options import option
 from deepmf.cli.output import (
     STANDARD,
     check_distinct,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 def export(
     model: options.ModelFile,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write to.")],
+    output: Annotated[Path, option("--output -o FOLDER", "Folder to write to.")],
     extend: options.Extend = None,
     as_json: options.Json = False,
 ) -> None:
@@ -61,17 +60,10 @@ def export_entries(
     database: Database = None,
     row_features: Annotated[
         str | None,
-        typer.Option(
-            "--new-row-features",
-            metavar="FILE",
-            help="Also write the row features added since training: .csv, .tsv or .parquet.",
-        ),
+        option("--new-row-features FILE", "Also write the row features added since training: .csv, .tsv or .parquet."),
     ] = None,
     column_features: Annotated[
-        str | None,
-        typer.Option(
-            "--new-column-features", metavar="FILE", help="Also write the column features added since training."
-        ),
+        str | None, option("--new-column-features FILE", "Also write the column features added since training.")
     ] = None,
     safe_csv: options.SafeCsv = False,
     as_json: options.FrameJson = False,

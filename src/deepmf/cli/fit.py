@@ -15,6 +15,7 @@ from deepmf.cli import options
 from deepmf.cli.feature_files import MatrixFeatures, NameFiles, TrainingFeatureFiles
 from deepmf.cli.inputs import InputOptions, convert_labels
 from deepmf.cli.model_file import check_model_target, load_model, save_model
+from deepmf.cli.options import option
 from deepmf.cli.output import STANDARD, check_writable, say, show_json
 from deepmf.cli.process import is_first, is_restarted
 from deepmf.cli.settings import check_effort, format_value, gather_settings, parse_scale
@@ -37,12 +38,7 @@ def fit(
     ratings: options.Ratings,
     output: Annotated[
         Path,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Model file to write; a folder if the name ends in .model; - for standard output.",
-        ),
+        option("--output -o FILE", "Model file to write; a folder if the name ends in .model; - for standard output."),
     ],
     validation: options.Validation = None,
     validation_share: options.ValidationShare = None,
@@ -55,23 +51,16 @@ def fit(
     device: options.Device = None,
     start_from: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Warm start: model file to continue from with its settings, in half the epochs.",
-        ),
+        option("--start-from FILE", "Warm start: model file to continue from with its settings, in half the epochs."),
     ] = None,
     resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume",
-            help="Keep a checkpoint in OUTPUT.checkpoint, and continue from it if it exists.",
-        ),
+        bool, option("--resume", "Keep a checkpoint in OUTPUT.checkpoint, and continue from it if it exists.")
     ] = False,
     checkpoint: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Checkpoint file, instead of OUTPUT.checkpoint.")
+        Path | None, option("--checkpoint FILE", "Checkpoint file, instead of OUTPUT.checkpoint.")
     ] = None,
     tensorboard: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Log epochs for TensorBoard; each run gets its own folder.")
+        Path | None, option("--tensorboard FOLDER", "Log epochs for TensorBoard; each run gets its own folder.")
     ] = None,
     *,
     files: TrainingFeatureFiles,

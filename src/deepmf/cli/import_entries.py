@@ -10,6 +10,7 @@ import typer
 
 from deepmf.cli import options
 from deepmf.cli.inputs import InputOptions, name_file, open_input, report_reading, report_time
+from deepmf.cli.options import argument, option
 from deepmf.cli.output import say, show_json, show_share
 
 if TYPE_CHECKING:
@@ -28,21 +29,19 @@ _MOST_BYTES, _LINE_BYTES = 15 << 20, 90  # of a request, and of a line beside it
 def import_entries(
     ratings: Annotated[
         Path,
-        typer.Argument(
-            metavar="RATINGS",
-            help="Entries: csv, tsv, parquet, jsonl or MovieLens .dat, also .gz and .zst; - for csv on standard input.",
+        argument(
+            "RATINGS",
+            "Entries: csv, tsv, parquet, jsonl or MovieLens .dat, also .gz and .zst; - for csv on standard input.",
         ),
     ],
-    url: Annotated[str, typer.Option("--url", metavar="URL", help="Address of the service: http://127.0.0.1:8000.")],
+    url: Annotated[str, option("--url URL", "Address of the service: http://127.0.0.1:8000.")],
     api_key: Annotated[
-        str | None,
-        typer.Option("--api-key", metavar="KEY", envvar="DEEPMF_API_KEY", help="API key with the role write."),
+        str | None, option("--api-key KEY", "API key with the role write.", envvar="DEEPMF_API_KEY")
     ] = None,
     *,
     reading: InputOptions,
     batch_size: Annotated[
-        int,
-        typer.Option("--batch", metavar="N", min=1, max=50_000, help="Entries in one request; fewer if ids are long."),
+        int, option("--batch N", "Entries in one request; fewer if ids are long.", min=1, max=50_000)
     ] = 50_000,  # each row and column is computed once a request, however many entries of it there are
     as_json: options.Json = False,
 ) -> None:

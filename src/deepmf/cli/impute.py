@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from deepmf.cli import options
 from deepmf.cli.inputs import InputOptions, locate_errors, name_file, open_input
+from deepmf.cli.options import argument, option
 from deepmf.cli.output import STANDARD, check_frame_target, say, show_json, show_share, show_table, write_frames
 from deepmf.errors import BadEntries, BadSetting, Hint
 
@@ -30,44 +29,34 @@ _EXCLUDE_HINT = "--exclude-columns {} leaves it as it is"
 def impute(
     table: Annotated[
         Path,
-        typer.Argument(
-            metavar="TABLE",
-            help="Table with gaps: csv, tsv, parquet, jsonl, xlsx, also .gz and .zst; - for standard input.",
-        ),
+        argument("TABLE", "Table with gaps: csv, tsv, parquet, jsonl, xlsx, also .gz and .zst; - for standard input."),
     ],
     output: options.FrameFile = STANDARD,
     exclude_columns: Annotated[
-        str | None,
-        typer.Option("--exclude-columns", metavar="NAME,NAME", help="Columns to leave as they are, such as ids."),
+        str | None, option("--exclude-columns NAME,NAME", "Columns to leave as they are, such as ids.")
     ] = None,
     feature_columns: Annotated[
         str | None,
-        typer.Option(
-            "--feature-columns",
-            metavar="NAME,NAME",
-            help="Columns that help to predict others and are not filled in: numbers, categories, lists, dates.",
+        option(
+            "--feature-columns NAME,NAME",
+            "Columns that help to predict others and are not filled in: numbers, categories, lists, dates.",
         ),
     ] = None,
     missing_values: Annotated[
         str | None,
-        typer.Option(
-            "--missing-values",
-            metavar="TEXT,TEXT",
-            help="Further marks of missing cells, such as unknown,-99; empty cells, NA, null, ?, - and . always are.",
+        option(
+            "--missing-values TEXT,TEXT",
+            "Further marks of missing cells, such as unknown,-99; empty cells, NA, null, ?, - and . always are.",
         ),
     ] = None,
-    model: Annotated[
-        str, typer.Option("--model", metavar="NAME", help="auto, gaussian, neighbours, als, dmf-o and others.")
-    ] = "auto",
+    model: Annotated[str, option("--model NAME", "auto, gaussian, neighbours, als, dmf-o and others.")] = "auto",
     levels: Annotated[
-        bool, typer.Option("--levels", help="Fill in values that the column already has, where values repeat.")
+        bool, option("--levels", "Fill in values that the column already has, where values repeat.")
     ] = False,
     many: Annotated[
         int | None,
-        typer.Option(
-            "--many",
-            metavar="M",
-            help=f"Draw M completed tables for multiple imputation, numbered in a column {_NUMBER_OF_TABLE}.",
+        option(
+            "--many M", f"Draw M completed tables for multiple imputation, numbered in a column {_NUMBER_OF_TABLE}."
         ),
     ] = None,
     seed: options.Seed = None,

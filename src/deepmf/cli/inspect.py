@@ -6,10 +6,9 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from deepmf.cli import options
 from deepmf.cli.inputs import InputOptions, open_input
+from deepmf.cli.options import argument, option
 from deepmf.cli.output import format_scale, say, scale_to_json, show_json
 from deepmf.cli.settings import format_value
 from deepmf.errors import UnreadableFile
@@ -25,16 +24,11 @@ _CHOSEN = {"chosen": "chosen", "on entries": "chosen_on_entries"}
 
 def inspect(
     file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE", help="Model file or folder, store or file of entries; - for a model on standard input."
-        ),
+        Path, argument("FILE", "Model file or folder, store or file of entries; - for a model on standard input.")
     ],
     verified: Annotated[
         bool,
-        typer.Option(
-            "--verify", help="Compare a model folder or store with its checksums; for model files this is always done."
-        ),
+        option("--verify", "Compare a model folder or store with its checksums; for model files this is always done."),
     ] = False,
     form: options.Form = None,
     as_json: options.Json = False,

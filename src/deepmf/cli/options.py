@@ -48,6 +48,22 @@ class GroupedCommand(TyperCommand):
                     formatter.write_dl(records, col_max=_FLAGS_WIDTH)
 
 
+# One option or argument, declared as the help shows it
+
+
+def option(shown: str, text: str, group: str | None = None, **more: Any) -> Any:
+    """Return an option such as `--output -o FILE`: its flags, then the word for its value; and its help."""
+    words = shown.split()
+    flags = [word for word in words if word.startswith("-")]
+    metavar = " ".join(words[len(flags) :]) or None
+    return typer.Option(*flags, metavar=metavar, help=text, rich_help_panel=group, **more)
+
+
+def argument(shown: str, text: str, **more: Any) -> Any:
+    """Return an argument, the word for its value, and its help."""
+    return typer.Argument(metavar=shown, help=text, **more)
+
+
 # Groups of options that several commands take together
 
 
@@ -100,9 +116,9 @@ def _declare_option(group: Any, field: Field[Any]) -> Any:
         return None
     declared = get_type_hints(group)[field.name]
     words = [word for each in get_args(declared) for word in get_args(each)]  # of a literal
-    metavar = "|".join(words) or (None if declared is bool else "N" if declared is int else "NUMBER")
-    option = typer.Option(f"--{field.name.replace('_', '-')}", metavar=metavar, help=field.metadata["help"])
-    return Annotated[str | None if words else declared, option]
+    metavar = "|".join(words) or ("" if declared is bool else "N" if declared is int else "NUMBER")
+    offered = option(f"--{field.name.replace('_', '-')} {metavar}", field.metadata["help"])
+    return Annotated[str | None if words else declared, offered]
 
 
 # Words that the shell completes after Tab
@@ -147,371 +163,186 @@ def list_assignments(context: typer.Context) -> list[str]:
 
 Ratings = Annotated[
     Path,
-    typer.Argument(
-        metavar="RATINGS",
-        help="Entries: csv, tsv, parquet, jsonl (a JSON object in each line), xlsx, MovieLens .dat, .npz, .npy, "
+    argument(
+        "RATINGS",
+        "Entries: csv, tsv, parquet, jsonl (a JSON object in each line), xlsx, MovieLens .dat, .npz, .npy, "
         "also .gz and .zst; a store of pack; - for csv on standard input.",
     ),
 ]
-
 ScaleText = Annotated[
     str | None,
-    typer.Option(
-        "--scale",
-        metavar="SCALE",
-        help="Levels (1,2,3,4,5) or interval (0:100) of the values; default: as in the file.",
-        rich_help_panel=READING,
-    ),
+    option("--scale SCALE", "Levels (1,2,3,4,5) or interval (0:100) of the values; default: as in the file.", READING),
 ]
-
 Row = Annotated[
-    str | None,
-    typer.Option(
-        "--row",
-        metavar="NAME",
-        help="Field of the row ids: name or position from 0; default: detected.",
-        rich_help_panel=READING,
-    ),
+    str | None, option("--row NAME", "Field of the row ids: name or position from 0; default: detected.", READING)
 ]
-
 Column = Annotated[
-    str | None,
-    typer.Option(
-        "--column",
-        metavar="NAME",
-        help="Field of the column ids: name or position; default: detected.",
-        rich_help_panel=READING,
-    ),
+    str | None, option("--column NAME", "Field of the column ids: name or position; default: detected.", READING)
 ]
-
 Value = Annotated[
-    str | None,
-    typer.Option(
-        "--value",
-        metavar="NAME",
-        help="Field of the values: name or position; default: detected.",
-        rich_help_panel=READING,
-    ),
+    str | None, option("--value NAME", "Field of the values: name or position; default: detected.", READING)
 ]
-
 NoValues = Annotated[
     bool,
-    typer.Option(
-        "--no-values",
-        help="Read interactions without values, such as clicks; default for a file of two fields.",
-        rich_help_panel=READING,
+    option(
+        "--no-values", "Read interactions without values, such as clicks; default for a file of two fields.", READING
     ),
 ]
-
 Count = Annotated[
-    str | None,
-    typer.Option(
-        "--count",
-        metavar="NAME",
-        help="Field that counts interactions, such as plays; implies --no-values.",
-        rich_help_panel=READING,
-    ),
+    str | None, option("--count NAME", "Field that counts interactions, such as plays; implies --no-values.", READING)
 ]
-
 Time = Annotated[
-    str | None,
-    typer.Option(
-        "--time",
-        metavar="NAME",
-        help="Field of the times: Unix times or ISO dates; default: detected.",
-        rich_help_panel=READING,
-    ),
+    str | None, option("--time NAME", "Field of the times: Unix times or ISO dates; default: detected.", READING)
 ]
-
 Weight = Annotated[
     str | None,
-    typer.Option(
-        "--weight",
-        metavar="NAME",
-        help="Field of the weights of entries, from 1e-6 to 1e6; default: all are 1.",
-        rich_help_panel=READING,
-    ),
+    option("--weight NAME", "Field of the weights of entries, from 1e-6 to 1e6; default: all are 1.", READING),
 ]
-
 At = Annotated[
     str | None,
-    typer.Option(
-        "--at",
-        metavar="DATE",
-        help="Time to predict for, if the model was fitted with times; default: the latest entry's.",
-    ),
+    option("--at DATE", "Time to predict for, if the model was fitted with times; default: the latest entry's."),
 ]
-
-Separator = Annotated[
-    str | None,
-    typer.Option("--separator", metavar="TEXT", help="Field separator; default: detected.", rich_help_panel=READING),
-]
-
+Separator = Annotated[str | None, option("--separator TEXT", "Field separator; default: detected.", READING)]
 Duplicates = Annotated[
-    str,
-    typer.Option(
-        "--duplicates",
-        metavar="error|first|last|latest|mean",
-        help="What to do with repeated (row, column) pairs.",
-        rich_help_panel=READING,
-    ),
+    str, option("--duplicates error|first|last|latest|mean", "What to do with repeated (row, column) pairs.", READING)
 ]
-
-MissingValues = Annotated[
-    str,
-    typer.Option(
-        "--missing", metavar="error|drop", help="What to do with lines without a value.", rich_help_panel=READING
-    ),
-]
-
-DecimalMark = Annotated[
-    str,
-    typer.Option(
-        "--decimal", metavar=".|,", help="Decimal mark of the values, read or written.", rich_help_panel=READING
-    ),
-]
-
+MissingValues = Annotated[str, option("--missing error|drop", "What to do with lines without a value.", READING)]
+DecimalMark = Annotated[str, option("--decimal .|,", "Decimal mark of the values, read or written.", READING)]
 Encoding = Annotated[
     str | None,
-    typer.Option(
-        "--encoding",
-        metavar="NAME",
-        help="Encoding of text files, such as cp1250; default: UTF-8, UTF-16 or cp1252, detected.",
-        rich_help_panel=READING,
+    option(
+        "--encoding NAME",
+        "Encoding of text files, such as cp1250; default: UTF-8, UTF-16 or cp1252, detected.",
+        READING,
     ),
 ]
-
 Form = Annotated[
     str | None,
-    typer.Option(
-        "--form",
-        metavar="NAME",
-        help="What a line of text holds: entries, lists (a row and its columns) or inter (RecBole); default: detected.",
-        rich_help_panel=READING,
+    option(
+        "--form NAME",
+        "What a line of text holds: entries, lists (a row and its columns) or inter (RecBole); default: detected.",
+        READING,
     ),
 ]
-
 Wide = Annotated[
-    bool,
-    typer.Option(
-        "--wide",
-        help="Read a wide table: a line per row, a field per column, gaps where unobserved.",
-        rich_help_panel=READING,
-    ),
+    bool, option("--wide", "Read a wide table: a line per row, a field per column, gaps where unobserved.", READING)
 ]
-
 ExcludeColumns = Annotated[
-    str | None,
-    typer.Option(
-        "--exclude-columns",
-        metavar="NAME,NAME",
-        help="Columns of a wide table to leave out, such as age.",
-        rich_help_panel=READING,
-    ),
+    str | None, option("--exclude-columns NAME,NAME", "Columns of a wide table to leave out, such as age.", READING)
 ]
 
 # Models and training
 
 ModelName = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        metavar="NAME",
-        help=f"Model to fit: {', '.join(MODELS)}.",
-        autocompletion=list_models,
-        rich_help_panel=TRAINING,
-    ),
+    str, option("--model NAME", f"Model to fit: {', '.join(MODELS)}.", TRAINING, autocompletion=list_models)
 ]
-
 Effort = Annotated[
     str | None,
-    typer.Option(
-        "--effort",
-        metavar="quick|normal|best",
-        help="Training time to spend on accuracy, for dmf-o and bayesian; default: normal.",
-        rich_help_panel=TRAINING,
+    option(
+        "--effort quick|normal|best",
+        "Training time to spend on accuracy, for dmf-o and bayesian; default: normal.",
+        TRAINING,
     ),
 ]
-
 Assignments = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Setting of the model, such as dropout=0.5 or hidden_sizes=512,256; repeatable. deepmf settings MODEL "
+    option(
+        "--set NAME=VALUE",
+        "Setting of the model, such as dropout=0.5 or hidden_sizes=512,256; repeatable. deepmf settings MODEL "
         "lists all.",
+        TRAINING,
         autocompletion=list_assignments,
-        rich_help_panel=TRAINING,
     ),
 ]
-
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", metavar="FILE", help="TOML file of settings; --set overrides it.", rich_help_panel=TRAINING
-    ),
-]
-
+Config = Annotated[Path | None, option("--config FILE", "TOML file of settings; --set overrides it.", TRAINING)]
 Validation = Annotated[
     Path | None,
-    typer.Option(
-        "--validation",
-        metavar="FILE",
-        help="Validation entries, used only for early stopping and to compare settings.",
-        rich_help_panel=TRAINING,
-    ),
+    option("--validation FILE", "Validation entries, used only for early stopping and to compare settings.", TRAINING),
 ]
-
 ValidationShare = Annotated[
     float | None,
-    typer.Option(
-        "--validation-share",
-        metavar="SHARE",
-        help=f"Share of the entries held out for validation, 0 for none; default: {VALIDATION_SHARE:g}; in fit, "
+    option(
+        "--validation-share SHARE",
+        f"Share of the entries held out for validation, 0 for none; default: {VALIDATION_SHARE:g}; in fit, "
         "dmf-o chooses it.",
-        rich_help_panel=TRAINING,
+        TRAINING,
     ),
 ]
-
-Seed = Annotated[
-    int | None, typer.Option("--seed", metavar="N", help="Random seed; default: 0.", rich_help_panel=TRAINING)
-]
-
+Seed = Annotated[int | None, option("--seed N", "Random seed; default: 0.", TRAINING)]
 Device = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        metavar="auto|cpu|cuda",
-        help="Device to train on; auto uses a GPU if there is one.",
-        rich_help_panel=TRAINING,
-    ),
+    str | None, option("--device auto|cpu|cuda", "Device to train on; auto uses a GPU if there is one.", TRAINING)
 ]
-
-ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file or folder; - for standard input.")]
-
+ModelFile = Annotated[Path, argument("MODEL", "Model file or folder; - for standard input.")]
 Extend = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--extend", metavar="FILE", help="Entries of new rows and columns to add without training; repeatable."
-    ),
+    list[Path] | None, option("--extend FILE", "Entries of new rows and columns to add without training; repeatable.")
 ]
 
 # Features of rows and columns
 
 RowFeatures = Annotated[
     Path | None,
-    typer.Option(
-        "--row-features",
-        metavar="FILE",
-        help="Features of rows: csv, tsv, parquet, jsonl or xlsx with a line per row.",
-        rich_help_panel=BESIDE,
-    ),
+    option("--row-features FILE", "Features of rows: csv, tsv, parquet, jsonl or xlsx with a line per row.", BESIDE),
 ]
-
 ColumnFeatures = Annotated[
-    Path | None,
-    typer.Option(
-        "--column-features", metavar="FILE", help="Features of columns, with a line per column.", rich_help_panel=BESIDE
-    ),
+    Path | None, option("--column-features FILE", "Features of columns, with a line per column.", BESIDE)
 ]
-
 FeatureLabels = Annotated[
     list[str] | None,
-    typer.Option(
-        "--feature-label",
-        metavar="NAME",
-        help="Id column of the features file; default: detected; repeatable.",
-        rich_help_panel=BESIDE,
-    ),
+    option("--feature-label NAME", "Id column of the features file; default: detected; repeatable.", BESIDE),
 ]
-
 FeatureKinds = Annotated[
     str | None,
-    typer.Option(
-        "--feature-kinds",
-        metavar="NAME=KIND,NAME=KIND",
-        help="Kinds of features that are detected wrongly: number, category, list or date.",
-        rich_help_panel=BESIDE,
+    option(
+        "--feature-kinds NAME=KIND,NAME=KIND",
+        "Kinds of features that are detected wrongly: number, category, list or date.",
+        BESIDE,
     ),
 ]
 
 # Names of rows and columns
 
 RowNames = Annotated[
-    Path | None,
-    typer.Option(
-        "--row-names",
-        metavar="FILE",
-        help="Names shown beside row ids: a table of ids and names.",
-        rich_help_panel=BESIDE,
-    ),
+    Path | None, option("--row-names FILE", "Names shown beside row ids: a table of ids and names.", BESIDE)
 ]
-
 ColumnNames = Annotated[
     Path | None,
-    typer.Option(
-        "--column-names",
-        metavar="FILE",
-        help="Names shown beside column ids, such as titles: a table of ids and names.",
-        rich_help_panel=BESIDE,
-    ),
+    option("--column-names FILE", "Names shown beside column ids, such as titles: a table of ids and names.", BESIDE),
 ]
 
 # Splits into areas
 
-Areas = Annotated[
-    bool, typer.Option("--areas", help="Make some rows and columns new, and treat areas I to IV separately.")
-]
-
-NewRows = Annotated[float, typer.Option("--new-rows", metavar="SHARE", help="Share of new rows, with --areas.")]
-
-NewColumns = Annotated[
-    float, typer.Option("--new-columns", metavar="SHARE", help="Share of new columns, with --areas.")
-]
+Areas = Annotated[bool, option("--areas", "Make some rows and columns new, and treat areas I to IV separately.")]
+NewRows = Annotated[float, option("--new-rows SHARE", "Share of new rows, with --areas.")]
+NewColumns = Annotated[float, option("--new-columns SHARE", "Share of new columns, with --areas.")]
 
 # Ranking metrics
 
-ListLength = Annotated[
-    int | None, typer.Option("-n", metavar="N", help="Number of ranked columns per row, for ranking; default: 10.")
-]
-
+ListLength = Annotated[int | None, option("-n N", "Number of ranked columns per row, for ranking; default: 10.")]
 Candidates = Annotated[
     int | None,
-    typer.Option(
-        "--candidates",
-        metavar="N",
-        help="Rank relevant columns among N others drawn at random, for ranking; default: all columns.",
+    option(
+        "--candidates N", "Rank relevant columns among N others drawn at random, for ranking; default: all columns."
     ),
 ]
 
 # One row, known or new
 
-RowId = Annotated[str | None, typer.Option("--row", metavar="ID", help="Row that the model knows.")]
-
+RowId = Annotated[str | None, option("--row ID", "Row that the model knows.")]
 History = Annotated[
     Path | None,
-    typer.Option(
-        "--history",
-        metavar="FILE",
-        help="New row instead of --row: a column and a value per line, not stored; - for standard input.",
+    option(
+        "--history FILE", "New row instead of --row: a column and a value per line, not stored; - for standard input."
     ),
 ]
-
 Rows = Annotated[
-    Path | None,
-    typer.Option(
-        "--rows", metavar="FILE", help="Rows, one per line, instead of --row; needs -o; - for standard input."
-    ),
+    Path | None, option("--rows FILE", "Rows, one per line, instead of --row; needs -o; - for standard input.")
 ]
-
-EveryRow = Annotated[bool, typer.Option("--all", help="All rows that the model knows, instead of --row; needs -o.")]
-
+EveryRow = Annotated[bool, option("--all", "All rows that the model knows, instead of --row; needs -o.")]
 FeatureValues = Annotated[
     str | None,
-    typer.Option(
-        "--features",
-        metavar="NAME=VALUE,NAME=VALUE",
-        help="Features of a new row, with or without --history; the model must know row features.",
+    option(
+        "--features NAME=VALUE,NAME=VALUE",
+        "Features of a new row, with or without --history; the model must know row features.",
     ),
 ]
 
@@ -519,72 +350,32 @@ FeatureValues = Annotated[
 
 UnknownIds = Annotated[
     str,
-    typer.Option(
-        "--unknown",
-        metavar="fallback|nan|error",
-        help="Pairs with an unknown row or column: predict them by the means, leave them empty, or stop.",
+    option(
+        "--unknown fallback|nan|error",
+        "Pairs with an unknown row or column: predict them by the means, leave them empty, or stop.",
     ),
 ]
-
 FrameFile = Annotated[
-    str,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="File to write: .csv, .tsv, .jsonl or .parquet; - for standard output.",
-        rich_help_panel=OUTPUT,
-    ),
+    str, option("--output -o FILE", "File to write: .csv, .tsv, .jsonl or .parquet; - for standard output.", OUTPUT)
 ]
-
 Digits = Annotated[
-    int | None,
-    typer.Option(
-        "--digits",
-        metavar="N",
-        min=0,
-        max=15,
-        help="Round numbers to N digits after the decimal mark.",
-        rich_help_panel=OUTPUT,
-    ),
+    int | None, option("--digits N", "Round numbers to N digits after the decimal mark.", OUTPUT, min=0, max=15)
 ]
-
 Recommended = Annotated[
     str | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FILE",
-        help="File to write: .csv, .tsv, .jsonl or .parquet; - for standard output. With --engine, a new folder.",
-        rich_help_panel=OUTPUT,
+    option(
+        "--output -o FILE",
+        "File to write: .csv, .tsv, .jsonl or .parquet; - for standard output. With --engine, a new folder.",
+        OUTPUT,
     ),
 ]
-
-Engine = Annotated[
-    str | None,
-    typer.Option("--engine", metavar="ray", help="Recommend on the cores or machines of a Ray cluster; needs -o."),
-]
-
-RankingDevice = Annotated[
-    str | None, typer.Option("--device", metavar="auto|cpu|cuda", help="Rank with torch, on a GPU if set; needs -o.")
-]
-
-Levels = Annotated[bool, typer.Option("--levels", help="Predict levels of the scale.")]
-
+Engine = Annotated[str | None, option("--engine ray", "Recommend on the cores or machines of a Ray cluster; needs -o.")]
+RankingDevice = Annotated[str | None, option("--device auto|cpu|cuda", "Rank with torch, on a GPU if set; needs -o.")]
+Levels = Annotated[bool, option("--levels", "Predict levels of the scale.")]
 SafeCsv = Annotated[
-    bool,
-    typer.Option(
-        "--safe-csv",
-        help="Put an apostrophe before ids that a spreadsheet would run as formulas.",
-        rich_help_panel=OUTPUT,
-    ),
+    bool, option("--safe-csv", "Put an apostrophe before ids that a spreadsheet would run as formulas.", OUTPUT)
 ]
-
 FrameJson = Annotated[
-    bool,
-    typer.Option(
-        "--json", help="Print a summary as JSON; with -o -, write JSON lines instead of csv.", rich_help_panel=OUTPUT
-    ),
+    bool, option("--json", "Print a summary as JSON; with -o -, write JSON lines instead of csv.", OUTPUT)
 ]
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)]
+Json = Annotated[bool, option("--json", "Print JSON.", OUTPUT)]

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import typer
-
 from deepmf.cli import options
 from deepmf.cli.feature_files import FeatureFiles
 from deepmf.cli.inputs import (
@@ -20,6 +18,7 @@ from deepmf.cli.inputs import (
     warn_unknown,
 )
 from deepmf.cli.model_file import load_model
+from deepmf.cli.options import argument, option
 from deepmf.cli.output import STANDARD, check_frame_target, say, show_json, show_share, write_frames
 from deepmf.errors import BadSetting
 
@@ -43,25 +42,20 @@ def predict(
     model: options.ModelFile,
     pairs: Annotated[
         Path,
-        typer.Argument(
-            metavar="PAIRS", help="Pairs, a row and a column per line: csv, tsv, parquet, jsonl; - for standard input."
-        ),
+        argument("PAIRS", "Pairs, a row and a column per line: csv, tsv, parquet, jsonl; - for standard input."),
     ],
     output: options.FrameFile = STANDARD,
     extend: options.Extend = None,
     levels: options.Levels = False,
     interval: Annotated[
         float | None,
-        typer.Option(
-            metavar="COVERAGE",
-            help="Add lower and upper, the ends of the interval with this probability, such as 0.9.",
+        option(
+            "--interval COVERAGE", "Add lower and upper, the ends of the interval with this probability, such as 0.9."
         ),
     ] = None,
     distribution: Annotated[
         bool,
-        typer.Option(
-            "--distribution", help="Add the probability of each level, p_LEVEL; for models with a distribution."
-        ),
+        option("--distribution", "Add the probability of each level, p_LEVEL; for models with a distribution."),
     ] = False,
     unknown: options.UnknownIds = "fallback",
     at: options.At = None,
@@ -121,9 +115,9 @@ def complete(
     output: options.FrameFile,
     wide: Annotated[
         bool | None,
-        typer.Option(
+        option(
             "--wide/--long",
-            help="Write the whole table, or a line per prediction; default: as the table that was fitted.",
+            "Write the whole table, or a line per prediction; default: as the table that was fitted.",
             show_default=False,
         ),
     ] = None,

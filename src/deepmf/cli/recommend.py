@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from deepmf.cli import options
 from deepmf.cli.feature_files import FeatureFiles, NameFiles, parse_conditions, parse_named_values
 from deepmf.cli.inputs import (
@@ -21,6 +19,7 @@ from deepmf.cli.inputs import (
     read_row_list,
 )
 from deepmf.cli.model_file import load_model
+from deepmf.cli.options import option
 from deepmf.cli.output import (
     STANDARD,
     check_frame_target,
@@ -115,24 +114,19 @@ def recommend(
     model: options.ModelFile,
     *,
     which: WhichRows,
-    n: Annotated[int, typer.Option("-n", metavar="N", help="Number of columns.")] = 10,
+    n: Annotated[int, option("-n N", "Number of columns.")] = 10,
     extend: options.Extend = None,
     among: Annotated[
-        Path | None,
-        typer.Option(
-            "--among", metavar="FILE", help="Recommend only these columns, one per line; - for standard input."
-        ),
+        Path | None, option("--among FILE", "Recommend only these columns, one per line; - for standard input.")
     ] = None,
     exclude: Annotated[
-        Path | None,
-        typer.Option("--exclude", metavar="FILE", help="Leave out these columns, one per line; - for standard input."),
+        Path | None, option("--exclude FILE", "Leave out these columns, one per line; - for standard input.")
     ] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(
-            "--where",
-            metavar="CONDITION",
-            help="Recommend only columns with such features: year>=1990, genres=Drama|Comedy, genres!=War; repeatable.",
+        option(
+            "--where CONDITION",
+            "Recommend only columns with such features: year>=1990, genres=Drama|Comedy, genres!=War; repeatable.",
         ),
     ] = None,
     request: Request,
@@ -180,14 +174,11 @@ def recommend(
 @options.with_option_groups(reading=("encoding",))
 def similar(
     model: options.ModelFile,
-    column: Annotated[str | None, typer.Option("--column", metavar="ID", help="Column that the model knows.")] = None,
+    column: Annotated[str | None, option("--column ID", "Column that the model knows.")] = None,
     row: options.RowId = None,
-    n: Annotated[int, typer.Option("-n", metavar="N", help="Number of columns or rows.")] = 10,
+    n: Annotated[int, option("-n N", "Number of columns or rows.")] = 10,
     min_entries: Annotated[
-        int | None,
-        typer.Option(
-            "--min-entries", metavar="N", help="Show only columns with N entries or more; default: 5 at most."
-        ),
+        int | None, option("--min-entries N", "Show only columns with N entries or more; default: 5 at most.")
     ] = None,
     extend: options.Extend = None,
     *,

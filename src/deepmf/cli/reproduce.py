@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from deepmf.cli import options
+from deepmf.cli.options import argument, option
 from deepmf.cli.output import say, show_json, show_table
 from deepmf.errors import FileAbsent
 
@@ -23,27 +22,20 @@ QUICK = "A QUICK RUN on generated data, to check that everything works: these ar
 
 def reproduce(
     table: Annotated[
-        str,
-        typer.Argument(
-            metavar="TABLE", help="Table to run, such as table1 or table2.", autocompletion=options.list_tables
-        ),
+        str, argument("TABLE", "Table to run, such as table1 or table2.", autocompletion=options.list_tables)
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="FOLDER", help="Folder of the results; default: reproduced."),
-    ] = None,
+    out: Annotated[Path | None, option("--out -o FOLDER", "Folder of the results; default: reproduced.")] = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="ROW", help="Run only this row of the table, such as dmf; repeatable.")
+        list[str] | None, option("--only ROW", "Run only this row of the table, such as dmf; repeatable.")
     ] = None,
-    splits: Annotated[int | None, typer.Option(metavar="N", help="Run only the first N splits.")] = None,
-    jobs: Annotated[int, typer.Option(metavar="N", help="Number of fits that run in parallel.")] = 1,
+    splits: Annotated[int | None, option("--splits N", "Run only the first N splits.")] = None,
+    jobs: Annotated[int, option("--jobs N", "Number of fits that run in parallel.")] = 1,
     device: options.Device = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Run on generated data, offline, in a few minutes.")] = False,
+    quick: Annotated[bool, option("--quick", "Run on generated data, offline, in a few minutes.")] = False,
     from_results: Annotated[
-        bool,
-        typer.Option("--from-results", help="Run nothing; make the table and the plots from the results in FOLDER."),
+        bool, option("--from-results", "Run nothing; make the table and the plots from the results in FOLDER.")
     ] = False,
-    pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Draw the plots.")] = True,
+    pictures: Annotated[bool, option("--pictures/--no-pictures", "Draw the plots.")] = True,
     as_json: options.Json = False,
 ) -> None:
     """Run a table of the paper.

@@ -10,58 +10,42 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import Annotated, Any
 
-import typer
-
 from deepmf.cli import options
+from deepmf.cli.options import argument, option
 from deepmf.cli.output import say, show_json
 from deepmf.errors import BadSetting, DeepMFWarning, MissingDependency
 
 Database = Annotated[
     str | None,
-    typer.Option(
-        "--database",
-        metavar="URL",
-        help="Database of the entries: a SQLite file or postgresql://...; default: MODEL.entries.sqlite.",
+    option(
+        "--database URL", "Database of the entries: a SQLite file or postgresql://...; default: MODEL.entries.sqlite."
     ),
 ]
 
 
 def serve(
-    model: Annotated[Path | None, typer.Argument(metavar="MODEL", help="Model file or folder.")] = None,
-    host: Annotated[str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", metavar="N", help="Port to listen on; 0 for any free one.")] = 8000,
+    model: Annotated[Path | None, argument("MODEL", "Model file or folder.")] = None,
+    host: Annotated[str, option("--host ADDRESS", "Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, option("--port N", "Port to listen on; 0 for any free one.")] = 8000,
     database: Database = None,
     keys: Annotated[
         Path | None,
-        typer.Option(
-            "--keys",
-            metavar="FILE",
-            help="File of API keys (deepmf api-key); required if others can reach the address.",
-        ),
+        option("--keys FILE", "File of API keys (deepmf api-key); required if others can reach the address."),
     ] = None,
     tenant: Annotated[
-        str | None,
-        typer.Option("--tenant", metavar="NAME", help="Admit only keys of this tenant, and those without a tenant."),
+        str | None, option("--tenant NAME", "Admit only keys of this tenant, and those without a tenant.")
     ] = None,
-    rate: Annotated[
-        float, typer.Option("--rate-limit", metavar="N", help="Requests per second of each API key and worker.")
-    ] = 1_000.0,
-    workers: Annotated[int, typer.Option("--workers", metavar="N", help="Number of processes.")] = 1,
+    rate: Annotated[float, option("--rate-limit N", "Requests per second of each API key and worker.")] = 1_000.0,
+    workers: Annotated[int, option("--workers N", "Number of processes.")] = 1,
     kinds: Annotated[
         Path | None,
-        typer.Option(
-            "--kinds",
-            metavar="FILE",
-            help="TOML file of kinds of feedback: purchase = 5, or view = {value = 4, weight = 0.1}.",
-        ),
+        option("--kinds FILE", "TOML file of kinds of feedback: purchase = 5, or view = {value = 4, weight = 0.1}."),
     ] = None,
-    log_level: Annotated[
-        str, typer.Option("--log-level", metavar="info|warning|error", help="Lowest level that is logged.")
-    ] = "info",
+    log_level: Annotated[str, option("--log-level info|warning|error", "Lowest level that is logged.")] = "info",
     force: Annotated[
-        bool, typer.Option("--force", help="Serve a model that knows hardly any row or column of the database.")
+        bool, option("--force", "Serve a model that knows hardly any row or column of the database.")
     ] = False,
-    demo: Annotated[bool, typer.Option("--demo", help="Serve a model of generated films instead of MODEL.")] = False,
+    demo: Annotated[bool, option("--demo", "Serve a model of generated films instead of MODEL.")] = False,
     seed: options.Seed = None,
     as_json: options.Json = False,
 ) -> None:
@@ -111,12 +95,11 @@ def serve(
 
 
 def api_key(
-    keys: Annotated[Path, typer.Argument(metavar="FILE", help="File of keys; created if it does not exist.")],
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Name of the key in logs.")],
-    role: Annotated[str, typer.Option("--role", metavar="read|write|rows|admin", help="What the key may do.")] = "read",
+    keys: Annotated[Path, argument("FILE", "File of keys; created if it does not exist.")],
+    name: Annotated[str, option("--name NAME", "Name of the key in logs.")],
+    role: Annotated[str, option("--role read|write|rows|admin", "What the key may do.")] = "read",
     tenant: Annotated[
-        str | None,
-        typer.Option("--tenant", metavar="NAME", help="Only tenant whose service admits the key; default: all."),
+        str | None, option("--tenant NAME", "Only tenant whose service admits the key; default: all.")
     ] = None,
     as_json: options.Json = False,
 ) -> None:

@@ -9,10 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from deepmf.cli import options
 from deepmf.cli.inputs import open_input
+from deepmf.cli.options import argument
 from deepmf.cli.output import say, show_json, show_table
 from deepmf.errors import BadSetting, UnreadableFile
 from deepmf.files import read_toml
@@ -30,9 +29,9 @@ _NOT_A_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionErro
 def settings(
     model: Annotated[
         str | None,
-        typer.Argument(
-            metavar="MODEL",
-            help="Model, as --model takes it; all models are listed if not given.",
+        argument(
+            "MODEL",
+            "Model, as --model takes it; all models are listed if not given.",
             show_default=False,
             autocompletion=options.list_models,
         ),

@@ -7,10 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from deepmf.cli import options
 from deepmf.cli.inputs import InputOptions, open_input, parse_moment, report_reading, report_time
+from deepmf.cli.options import argument, option
 from deepmf.cli.output import STANDARD, check_distinct, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_scale
 from deepmf.errors import BadSetting
@@ -29,48 +28,35 @@ _PARTS = ("train", "validation", "test", "extension", "test_I", "test_II", "test
 @options.with_option_groups()
 def split(
     ratings: options.Ratings,
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write; it replaces an earlier split there."),
-    ],
-    test_share: Annotated[
-        float, typer.Option("--test-share", metavar="SHARE", help="Share of the test entries.")
-    ] = 0.2,
+    output: Annotated[Path, option("--output -o FOLDER", "Folder to write; it replaces an earlier split there.")],
+    test_share: Annotated[float, option("--test-share SHARE", "Share of the test entries.")] = 0.2,
     validation_share: Annotated[
-        float,
-        typer.Option("--validation-share", metavar="SHARE", help="Share of the validation entries."),
+        float, option("--validation-share SHARE", "Share of the validation entries.")
     ] = options.VALIDATION_SHARE,
     by: Annotated[
         str,
-        typer.Option(
-            "--by",
-            metavar="entries|rows|time|last",
-            help="Split entries at random, hold out whole rows, the latest entries, or the latest of each row.",
+        option(
+            "--by entries|rows|time|last",
+            "Split entries at random, hold out whole rows, the latest entries, or the latest of each row.",
         ),
     ] = "entries",
     train_before: Annotated[
-        str | None,
-        typer.Option("--train-before", metavar="DATE", help="End of the training entries, with --by time."),
+        str | None, option("--train-before DATE", "End of the training entries, with --by time.")
     ] = None,
     validation_before: Annotated[
-        str | None,
-        typer.Option("--validation-before", metavar="DATE", help="End of the validation entries, with --by time."),
+        str | None, option("--validation-before DATE", "End of the validation entries, with --by time.")
     ] = None,
-    n: Annotated[int, typer.Option("-n", metavar="N", help="Test entries of each row, with --by last.")] = 1,
+    n: Annotated[int, option("-n N", "Test entries of each row, with --by last.")] = 1,
     given_share: Annotated[
         float,
-        typer.Option(
-            "--given-share",
-            metavar="SHARE",
-            help="Share of the entries of a held-out row that is given, with --by rows.",
-        ),
+        option("--given-share SHARE", "Share of the entries of a held-out row that is given, with --by rows."),
     ] = 0.8,
     areas: options.Areas = False,
     new_rows: options.NewRows = 0.2,
     new_columns: options.NewColumns = 0.2,
     file_format: Annotated[
         str | None,
-        typer.Option("--format", metavar="|".join(_FORMATS), help="Format of the files; default: as RATINGS, or csv."),
+        option(f"--format {'|'.join(_FORMATS)}", "Format of the files; default: as RATINGS, or csv."),
     ] = None,
     seed: options.Seed = None,
     *,
@@ -237,16 +223,13 @@ def _is_part(file: Path) -> bool:
 def pack(
     ratings: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="RATINGS...",
-            help="Files of entries that form one matrix: csv, tsv, parquet, jsonl, MovieLens .dat, .npz or stores, "
+        argument(
+            "RATINGS...",
+            "Files of entries that form one matrix: csv, tsv, parquet, jsonl, MovieLens .dat, .npz or stores, "
             "also .gz and .zst; - for csv on standard input.",
         ),
     ],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", metavar="STORE", help="Store to write: a new folder."),
-    ],
+    output: Annotated[Path, option("--output -o STORE", "Store to write: a new folder.")],
     scale: options.ScaleText = None,
     *,
     reading: InputOptions,

@@ -13,6 +13,7 @@ import typer
 from deepmf.cli import options
 from deepmf.cli.feature_files import TrainingFeatureFiles
 from deepmf.cli.inputs import InputOptions
+from deepmf.cli.options import option
 from deepmf.cli.output import check_writable, say, show_json, show_table
 from deepmf.cli.settings import check_effort, format_value, gather_settings, parse_scale
 from deepmf.cli.validation import find_validation
@@ -27,27 +28,16 @@ if TYPE_CHECKING:
 @options.with_option_groups()
 def tune(
     ratings: options.Ratings,
-    trials: Annotated[
-        int, typer.Option("--trials", metavar="N", help="Number of trials in total, with those of earlier runs.")
-    ] = 30,
+    trials: Annotated[int, option("--trials N", "Number of trials in total, with those of earlier runs.")] = 30,
     file: Annotated[
         Path | None,
-        typer.Option(
-            "--study",
-            "-o",
-            metavar="FILE",
-            help="File that stores the trials; default: RATINGS-MODEL.study in this folder.",
-        ),
+        option("--study -o FILE", "File that stores the trials; default: RATINGS-MODEL.study in this folder."),
     ] = None,
     validation: options.Validation = None,
     validation_share: options.ValidationShare = None,
     by: Annotated[
         str,
-        typer.Option(
-            "--by",
-            metavar="entries|time|last",
-            help="Validation entries at random, the latest of all, or the latest of each row.",
-        ),
+        option("--by entries|time|last", "Validation entries at random, the latest of all, or the latest of each row."),
     ] = "entries",
     model: options.ModelName = options.DEFAULT_MODEL,
     effort: options.Effort = None,
@@ -57,14 +47,11 @@ def tune(
     seed: options.Seed = None,
     device: options.Device = None,
     metric: Annotated[
-        str,
-        typer.Option(
-            "--metric", metavar="NAME", help="What to tune for: rmse; or ndcg, recall, precision, mrr, map, hit_rate."
-        ),
+        str, option("--metric NAME", "What to tune for: rmse; or ndcg, recall, precision, mrr, map, hit_rate.")
     ] = "rmse",
     n: options.ListLength = None,
     picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the importance of the settings: an .svg file.")
+        Path | None, option("--picture FILE", "Draw the importance of the settings: an .svg file.")
     ] = None,
     *,
     order: Order,
