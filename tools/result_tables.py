@@ -6,6 +6,7 @@ changed since it was measured has a dagger, and so has one whose commit is not i
 this script; a test compares the pages with the results, without the daggers.
 """
 
+import ast
 import functools
 import json
 import re
@@ -16,7 +17,7 @@ from typing import Any
 
 from deepmf.experiments.recipe import METRICS, read_table
 from deepmf.experiments.run import Record, Results
-from deepmf.experiments.source import has_changed_since
+from deepmf.experiments.source import PACKAGE, run_git
 from deepmf.experiments.tables import format_markdown
 from deepmf.matrix.matrix import AREAS
 from deepmf.models.registry import MODELS
@@ -587,6 +588,64 @@ def render_page(page: str) -> str:
     """Return the text of a page with every block and figure up to date."""
     page = VALUE.sub(lambda found: found[1] + value(found[2]) + found[3], page)
     return BLOCK.sub(lambda found: found[1] + block(found[2], found[3]) + found[4], page)
+
+
+# Whether the code of a method has changed since a result was measured
+
+# What a model imports and what does not affect its predictions.
+NOT_LEARNING = ("deepmf.errors", "deepmf.files", "deepmf.formatting", "deepmf.lazy", "deepmf.plots")
+
+
+@functools.cache
+def has_changed_since(commit: str, module: str) -> bool:
+    """Return whether the code of a method has changed since a commit: its module, what that imports, or the data code.
+
+    A file that was only moved has not changed. A commit that is not in the history of the checkout counts as older.
+    """
+    changed = list_changed_files(commit.removesuffix("-changed"))
+    return changed is None or not changed.isdisjoint(list_source_files(module))
+
+
+@functools.cache
+def list_source_files(module: str) -> frozenset[Path]:
+    """Return the files that a figure of a module depends on: its own, those it imports at any depth, and `data/`."""
+    found = set((PACKAGE / "data").rglob("*.py"))
+    pending = [module, *(name for path in found for name in _list_imports(path))]
+    while pending:
+        name = pending.pop()
+        path = _find_file(name) if name.startswith("deepmf.") and not name.startswith(NOT_LEARNING) else None
+        if path is not None and path not in found:
+            found.add(path)
+            pending += _list_imports(path)
+    return frozenset(found)
+
+
+@functools.cache
+def _list_imports(path: Path) -> frozenset[str]:
+    """Return the names that a file imports; of `from a import b` both a.b, which may be a module, and a."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+    return frozenset(found)
+
+
+def _find_file(module: str) -> Path | None:
+    place = PACKAGE.parent / module.replace(".", "/")
+    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.exists()), None)
+
+
+@functools.cache
+def list_changed_files(commit: str, folder: Path = PACKAGE) -> frozenset[Path] | None:
+    """Return the files that have changed since a commit; None if the commit is not in the history."""
+    if not commit or not run_git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}", folder=folder):
+        return None
+    root = Path(run_git("rev-parse", "--show-toplevel", folder=folder))
+    lines = run_git("diff", "--name-status", "-M", commit, "--", str(folder), folder=folder).splitlines()
+    changes = [line.split("\t") for line in lines]  # M path; R087 old new; R100 for a file that was only moved
+    return frozenset(root / paths[-1] for status, *paths in changes if status != "R100")
 
 
 if __name__ == "__main__":

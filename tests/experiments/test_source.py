@@ -9,16 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tools import result_tables
+from tools.result_tables import has_changed_since, list_source_files
 
-from deepmf.experiments import source
-from deepmf.experiments.source import (
-    PACKAGE,
-    describe_source,
-    digest,
-    find_commit,
-    has_changed_since,
-    list_source_files,
-)
+from deepmf.experiments.source import PACKAGE, describe_source, digest, find_commit
 
 
 @pytest.fixture
@@ -88,7 +82,7 @@ def test_the_code_of_a_method_is_what_it_imports() -> None:
 @pytest.mark.slow
 def test_a_method_has_changed_with_a_file_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = {PACKAGE / "models" / "ordinal" / "model.py", PACKAGE / "serve" / "app.py"}
-    monkeypatch.setattr(source, "list_changed_files", {"abc": frozenset(changed), "gone": None}.__getitem__)
+    monkeypatch.setattr(result_tables, "list_changed_files", {"abc": frozenset(changed), "gone": None}.__getitem__)
     asked = has_changed_since.__wrapped__  # nothing of this stays in its cache
     assert asked("abc-changed", "deepmf.models.ordinal.model")
     assert not asked("abc", "deepmf.models.als")
@@ -113,5 +107,5 @@ def test_a_file_that_was_only_moved_has_not_changed(tmp_path: Path) -> None:
     (tmp_path / "other.py").write_text("one = 2\n")
     git("add", ".")
     git("commit", "-m", "second")
-    changed = source.list_changed_files("HEAD~1", tmp_path)
+    changed = result_tables.list_changed_files("HEAD~1", tmp_path)
     assert changed is not None and {path.name for path in changed} == {"other.py"}

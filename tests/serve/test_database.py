@@ -65,7 +65,7 @@ def test_values_come_back_to_the_bit_and_versions_rise(database: EntryDatabase) 
     with database.begin_read() as transaction:
         assert sorted(map(str, transaction.read_changes_since(1) or ())) == ["('row', 'ann')", "('row', 7)"]
         assert transaction.read_changes_since(2) == []
-        assert transaction.read_entries_of("column", ["é"]) == {("bob\x00", "é"): Entry(5.0)}
+        assert transaction.read_entries("column", ["é"]) == {("bob\x00", "é"): Entry(5.0)}
 
 
 def test_times_and_weights_come_back(database: EntryDatabase) -> None:
@@ -130,12 +130,12 @@ def test_features_come_back_and_are_gone_unless_a_file_has_them(database: EntryD
     assert put({("row", 7): None, ("column", "ann\x00"): None, ("row", "bob"): None}, in_file={("row", "bob")}) == 2
     with database.begin_read() as transaction:
         assert transaction.read_features() == {("row", "ann\x00"): given, ("row", "bob"): None}
-        assert transaction.read_features_of("row", ["bob"]) == {("row", "bob"): None}
-        assert transaction.read_features_of("column", ["ann\x00"]) == {}
+        assert transaction.read_features("row", ["bob"]) == {("row", "bob"): None}
+        assert transaction.read_features("column", ["ann\x00"]) == {}
         assert len(transaction.read_changes_since(1) or ()) == 3
     assert put({("row", "bob"): {"age": 1}}) == 3
     with database.begin_read() as transaction:
-        assert transaction.read_features_of("row", ["bob"]) == {("row", "bob"): {"age": 1}}
+        assert transaction.read_features("row", ["bob"]) == {("row", "bob"): {"age": 1}}
 
 
 def test_receipts_and_live_errors_add_up(database: EntryDatabase) -> None:

@@ -13,7 +13,6 @@ from deepmf.cli.inputs import (
     convert_held_out,
     convert_label,
     hint_at_extension,
-    locate_unknown,
     name_file,
     warn_unknown,
 )
@@ -84,7 +83,7 @@ def evaluate(
     if report is not None and not has_values:
         raise BadSetting("a report is about predicted values, and interactions have none; leave out --report")
 
-    with locate_unknown(test):
+    with hint_at_extension(test):
         read = reading.adapt_to(fitted.entries_.train.form).read_held_out(test, fitted.scale_)
         entries = convert_held_out(read, fitted.row_labels_, fitted.column_labels_, test, unknown=unknown)
         errors = errors_by_area(fitted, entries, unknown=wanted) if has_values else []
@@ -96,8 +95,7 @@ def evaluate(
     n_unknown = None if unknown == "error" else warn_unknown(fitted, test, *entries.entries()[:2], unknown)
     n_seen = count_seen(fitted, entries)
     if n_seen:
-        message = f"the model has seen {n_seen} of the {entries.n_entries} test entries, so the errors are too small"
-        warn(message)
+        warn(f"the model has seen {n_seen} of the {entries.n_entries} test entries, so the errors are too small")
     if report is not None:
         from deepmf.report.page import write_report
 

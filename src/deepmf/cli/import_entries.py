@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepmf.cli import options
-from deepmf.cli.inputs import InputOptions, name_file, open_input, report_reading, report_time
+from deepmf.cli.inputs import InputOptions, name_file, open_input, report_reading
 from deepmf.cli.options import argument, option
 from deepmf.cli.output import say, show_json, show_share
 
@@ -71,8 +71,7 @@ def import_entries(
                 counts["changed"] += written.n_changed
                 counts["refused"] += written.n_refused
                 progress(counts["entries"], None)
-    report_reading(ratings, reader.guess, reader.n_dropped, wide=False)
-    report_time(ratings, reader.time_note)
+    report_reading(ratings, reader.guess, reader.n_dropped, reader.time_note, wide=False)
     if as_json:
         show_json({**counts, "version": written.version.model_dump()})
     else:

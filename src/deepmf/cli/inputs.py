@@ -97,10 +97,10 @@ class InputOptions:
 
         with open_input(path) as file:
             read = read_entry_file(file, self.for_reader(scale))
-        guess = read.guess if not read.matrix.form.has_names_of(self.beside) else None
-        report_reading(path, guess, read.n_dropped, wide=read.matrix.form.wide)
-        if self.beside is None or self.beside.time != read.matrix.form.time:
-            report_time(path, read.time_note)
+        form, beside = read.matrix.form, self.beside
+        guess = None if form.has_names_of(beside) else read.guess
+        time_note = read.time_note if beside is None or beside.time != form.time else None
+        report_reading(path, guess, read.n_dropped, time_note, wide=form.wide)
         return read.matrix
 
     def for_reader(self, scale: Scale | None) -> ReadOptions:
@@ -158,24 +158,21 @@ def _parse_field(text: str | None) -> str | int | None:
     return int(text) if text is not None and text.isascii() and text.isdigit() else text
 
 
-def report_reading(path: Path, guess: str | None, n_dropped: int, *, wide: bool) -> None:
+def report_reading(path: Path, guess: str | None, n_dropped: int, time_note: str | None, *, wide: bool) -> None:
     """Report on standard error what was guessed about a file, and how many of its lines were dropped."""
     from deepmf.data.lists import LISTS
 
-    if guess is not None:
-        by_form = {"--row": wide, "--form": guess == LISTS}
-        options = next((name for name, is_so in by_form.items() if is_so), None)
-        options = options or "--row, --column and --value, --count or --no-values"
-        say(f"deepmf: {name_file(path)}: {guess} (set {options} to change this)", err=True)
-    if n_dropped:
-        lines = "1 line" if n_dropped == 1 else f"{n_dropped:,} lines"
-        say(f"deepmf: {name_file(path)}: dropped {lines} without a value", err=True)
-
-
-def report_time(path: Path, note: str | None) -> None:
-    """Report on standard error which field was recognised as the times of the entries."""
-    if note is not None:
-        say(f"deepmf: {name_file(path)}: {note} (set --time to change this)", err=True)
+    of_fields = "--row, --column and --value, --count or --no-values"
+    options = "--row" if wide else "--form" if guess == LISTS else of_fields
+    lines = "1 line" if n_dropped == 1 else f"{n_dropped:,} lines"
+    notes = (
+        guess and f"{guess} (set {options} to change this)",
+        n_dropped and f"dropped {lines} without a value",
+        time_note and f"{time_note} (set --time to change this)",
+    )
+    for note in notes:
+        if note:
+            say(f"deepmf: {name_file(path)}: {note}", err=True)
 
 
 def parse_moment(text: str | None) -> int | None:
@@ -236,23 +233,16 @@ def locate_errors(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def hint_at_extension() -> Iterator[None]:
-    """Add to an unknown id the hint that `--extend` would make it known."""
-    try:
-        yield
-    except UnknownLabel as error:
-        raise UnknownLabel(error.message, hint=_EXTEND_HINT) from error
-
-
-@contextmanager
-def locate_unknown(path: Path) -> Iterator[None]:
-    """Add to an unknown id the file that has it, and the options that would accept it."""
+def hint_at_extension(path: Path | None = None) -> Iterator[None]:
+    """Add to an unknown id the hint that `--extend` would make it known; with a file, also where it is."""
     try:
         yield
     except UnknownLabel as error:
         from deepmf.evaluation.areas import UNKNOWN_HINT
 
-        raise UnknownLabel(f"{name_file(path)}: {error.message}", hint=UNKNOWN_HINT) from error
+        where = "" if path is None else f"{name_file(path)}: "
+        hint = _EXTEND_HINT if path is None else UNKNOWN_HINT
+        raise UnknownLabel(f"{where}{error.message}", hint=hint) from error
 
 
 # Ids: a file of digits alone reads as ints, although the model's labels may be texts, and the other way round.
@@ -393,80 +383,39 @@ def read_pairs(path: Path, model: Model, reading: InputOptions, *, unknown: str 
     )
 
 
-def read_column_list(path: Path, model: Model, reading: InputOptions) -> npt.NDArray[Any]:
-    """Read columns that the model knows, one per line; further fields are ignored."""
-    from deepmf.data.layout import COLUMNS
+def read_list(path: Path, labels: Labels, reading: InputOptions) -> npt.NDArray[Any]:
+    """Read rows, or columns, that the model knows, one per line; further fields are ignored."""
+    from deepmf.data.layout import COLUMNS, ROWS
 
-    return _read_list(path, COLUMNS, model.entries_.columns, reading)
-
-
-def read_row_list(path: Path, model: Model, reading: InputOptions) -> npt.NDArray[Any]:
-    """Read rows that the model knows, one per line; further fields are ignored."""
-    from deepmf.data.layout import ROWS
-
-    return _read_list(path, ROWS, model.entries_.rows, reading)
-
-
-def _read_list(path: Path, kind: LineKind, labels: Labels, reading: InputOptions) -> npt.NDArray[Any]:
+    kind = ROWS if labels.axis == "row" else COLUMNS
     known = {str(label) for label in labels.array.tolist()}
     frame = reading.read_columns(path, kind, is_known=lambda field: field in known).frame
-    try:
+    with locate_errors(path):
         ids = convert_ids(frame.to_series(), labels.array, name_file(path), axis=labels.axis, unknown="error")
         labels.positions(ids.labels)
-    except UnknownLabel as error:
-        raise error.locate(name_file(path)) from error
     return ids.labels
 
 
 # Pairs whose row or column is unknown
-
-
-@dataclass(frozen=True)
-class UnknownCounts:
-    """How many of `n_all` pairs have an unknown row or column, and how many such rows and columns there are."""
-
-    n_all: int
-    n_pairs: int
-    n_rows: int
-    n_columns: int
-
-    @classmethod
-    def count(
-        cls, known_rows: Labels, known_columns: Labels, rows: npt.NDArray[Any], columns: npt.NDArray[Any]
-    ) -> UnknownCounts:
-        """Count the pairs whose row or column is not among the known labels."""
-        import numpy as np
-
-        from deepmf.matrix.labels import count_distinct
-
-        new_rows, new_columns = known_rows.find(rows) < 0, known_columns.find(columns) < 0
-        return cls(
-            n_all=rows.size,
-            n_pairs=int(np.count_nonzero(new_rows | new_columns)),
-            n_rows=count_distinct(rows[new_rows]),
-            n_columns=count_distinct(columns[new_columns]),
-        )
-
-    def warn(self, path: Path, problem: str, outcome: str) -> None:
-        """Warn in one line: the file, the problem with these rows and columns, and the outcome for their pairs."""
-        message = f"{name_file(path)}: {problem} {self}; {self.n_pairs:,} of {self.n_all:,} {outcome}"
-        warn(message)
-
-    def __str__(self) -> str:
-        counts = {"row": self.n_rows, "column": self.n_columns}
-        return " and ".join(f"{count:,} {axis}{'s' * (count > 1)}" for axis, count in counts.items() if count)
-
 
 _UNKNOWN_OUTCOMES = {"nan": "have no prediction", "fallback": "are predicted by the means"}
 
 
 def warn_unknown(model: Model, path: Path, rows: npt.NDArray[Any], columns: npt.NDArray[Any], unknown: str) -> int:
     """Warn of the pairs of a file whose row or column the model does not know, and return their number."""
-    counts = UnknownCounts.count(model.entries_.rows, model.entries_.columns, rows, columns)
-    if counts.n_pairs:
+    import numpy as np
+
+    from deepmf.formatting import format_quantity
+    from deepmf.matrix.labels import count_distinct
+
+    new_rows, new_columns = model.entries_.rows.find(rows) < 0, model.entries_.columns.find(columns) < 0
+    n_pairs = int(np.count_nonzero(new_rows | new_columns))
+    if n_pairs:
+        counts = {"row": count_distinct(rows[new_rows]), "column": count_distinct(columns[new_columns])}
+        named = " and ".join(format_quantity(count, axis) for axis, count in counts.items() if count)
         outcome = _UNKNOWN_OUTCOMES[unknown] if model.entries_.train.has_values else "are not ranked"
-        counts.warn(path, "the model does not know", f"pairs {outcome}")
-    return counts.n_pairs
+        warn(f"{name_file(path)}: the model does not know {named}; {n_pairs:,} of {rows.size:,} pairs {outcome}")
+    return n_pairs
 
 
 _NAMED_AT_MOST = 5
@@ -481,18 +430,10 @@ def check_one_row(row: str | None, history: Path | None, features: str | None) -
 def fold_in_row(
     model: Model, history: Path | None, features: dict[str, str] | None, reading: InputOptions | None = None
 ) -> FoldedRows:
-    """Return the new row that a history, features or both describe."""
-    entries = {} if history is None else read_history(history, model, reading or InputOptions())
+    """Return the new row that a history, features or both describe; unknown columns are left out with a warning."""
+    read = _read_interactions if model.scale_.is_interactions else _read_values
+    entries = {} if history is None else read(history, model, reading or InputOptions())
     return model.fold_in(list(entries), list(entries.values()), features=features)
-
-
-def read_history(path: Path, model: Model, reading: InputOptions) -> dict[Any, float]:
-    """Read the values of a new row by column; columns that the model does not know are left out with a warning."""
-    from deepmf.data.layout import HISTORY
-
-    if model.scale_.is_interactions:
-        return _read_interactions(path, model, reading)
-    return _collect_values(reading.read_columns(path, HISTORY).frame, name_file(path), model)
 
 
 def _read_interactions(path: Path, model: Model, reading: InputOptions) -> dict[Any, float]:
@@ -508,7 +449,11 @@ def _read_interactions(path: Path, model: Model, reading: InputOptions) -> dict[
     return {known[column]: float(count) for column, count in counts.items() if column in known}
 
 
-def _collect_values(frame: pl.DataFrame, source: str, model: Model) -> dict[Any, float]:
+def _read_values(path: Path, model: Model, reading: InputOptions) -> dict[Any, float]:
+    """Read the columns of a new row and their values."""
+    from deepmf.data.layout import HISTORY
+
+    frame, source = reading.read_columns(path, HISTORY).frame, name_file(path)
     known = {str(label): label for label in model.column_labels_.tolist()}
     values: dict[Any, float] = {}
     unknown = []
@@ -532,20 +477,15 @@ def _report_unknown(unknown: list[Any], n_all: int, source: str) -> None:
     if len(unknown) == n_all:
         raise UnknownLabel(f"{source}: the model knows none of the {len(unknown)} columns: {shown}")
     if unknown:
-        message = f"{source}: the model does not know {len(unknown)} of the columns, which are left out: {shown}"
-        warn(message)
+        warn(f"{source}: the model does not know {len(unknown)} of the columns, which are left out: {shown}")
 
 
 def _parse_value(text: Any, column: Any, source: str, model: Model) -> float:
-    if not _is_number(text):
+    from deepmf.data.delimited import is_number
+
+    if not (is_number(text) if isinstance(text, str) else isinstance(text, int | float | Decimal)):
         raise BadEntries(f"{source}: column {column!r} has the value {text!r}, which is not a number")
     value = float(text)
     if not model.scale_.holds(value):
         raise OffScale(f"{source}: column {column!r} has the value {value:g}; the scale is {model.scale_}")
     return value
-
-
-def _is_number(value: Any) -> bool:
-    from deepmf.data.delimited import is_number
-
-    return is_number(value) if isinstance(value, str) else isinstance(value, int | float | Decimal)

@@ -15,6 +15,7 @@ from deepmf.cli.output import STANDARD, check_distinct, check_writable, try_writ
 from deepmf.errors import BadSetting, DeepMFError
 
 if TYPE_CHECKING:
+    from deepmf.matrix.arrays import FloatArray
     from deepmf.models.base import Model
 
 _N_CHECKED = 8  # pairs that are predicted when a saved model is read back
@@ -77,36 +78,24 @@ def save_model(model: Model, path: Path) -> None:
         write_bytes(file.read_bytes())
 
 
-def _check_saved_interactions(model: Model, file: Path) -> None:
-    """Refuse a file whose model recommends something else than the model in memory."""
-    import numpy as np
-
-    from deepmf.models.loading import load
-
-    rows = model.row_labels_[:_N_CHECKED]
-    try:
-        answers = load(file).recommend(rows, n=_N_CHECKED)
-    except Exception as error:
-        raise DeepMFError(f"the fitted model cannot be read back ({error}); it is not saved") from error
-    if not np.allclose(answers.values, model.recommend(rows, n=_N_CHECKED).values, rtol=1e-5, equal_nan=True):
-        raise DeepMFError("the fitted model recommends something else when it is read back; it is not saved")
-
-
 def _check_saved(model: Model, file: Path) -> None:
-    """Refuse a file whose model predicts something else than the model in memory."""
+    """Refuse a file whose model predicts, or for interactions recommends, something else than the model in memory."""
     import numpy as np
 
     from deepmf.models.loading import load
 
     rows, columns = model.entries_.rows, model.entries_.columns
-    if not model.entries_.train.has_values:
-        _check_saved_interactions(model, file)
-        return
-    n_checked = min(_N_CHECKED, max(len(rows), len(columns)))
-    pairs = rows[np.arange(n_checked) % len(rows)], columns[np.arange(n_checked) % len(columns)]
+    has_values = model.entries_.train.has_values
+    places = np.arange(min(_N_CHECKED, max(len(rows), len(columns))))
+    pairs = rows[places % len(rows)], columns[places % len(columns)]
+
+    def answer(asked: Model) -> FloatArray:
+        return asked.predict(*pairs) if has_values else asked.recommend(rows[:_N_CHECKED], n=_N_CHECKED).values
+
     try:
-        answers = load(file).predict(*pairs)
+        found = answer(load(file))
     except Exception as error:
         raise DeepMFError(f"the fitted model cannot be read back ({error}); it is not saved") from error
-    if not np.isfinite(answers).all() or not np.allclose(answers, model.predict(*pairs), rtol=1e-5):
-        raise DeepMFError("the fitted model predicts something else when it is read back; it is not saved")
+    is_finite = not has_values or np.isfinite(found).all()
+    if not is_finite or not np.allclose(found, answer(model), rtol=1e-5, equal_nan=not has_values):
+        raise DeepMFError("the fitted model answers something else when it is read back; it is not saved")

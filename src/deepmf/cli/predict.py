@@ -12,7 +12,7 @@ from deepmf.cli.feature_files import FeatureFiles
 from deepmf.cli.inputs import (
     InputOptions,
     Pairs,
-    locate_unknown,
+    hint_at_extension,
     parse_moment,
     read_pairs,
     warn_unknown,
@@ -83,7 +83,7 @@ def predict(
 
     check_unknown(unknown)
     fitted = load_model(model, extensions=extend, reading=reading, features=files)
-    with locate_unknown(pairs):
+    with hint_at_extension(pairs):
         read = read_pairs(pairs, fitted, reading, unknown=unknown)
         predict_pairs = fitted.predict_levels if levels else fitted.predict
         moment = parse_moment(at)

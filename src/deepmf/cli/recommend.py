@@ -15,8 +15,7 @@ from deepmf.cli.inputs import (
     fold_in_row,
     hint_at_extension,
     parse_moment,
-    read_column_list,
-    read_row_list,
+    read_list,
 )
 from deepmf.cli.model_file import load_model
 from deepmf.cli.options import option
@@ -75,7 +74,7 @@ class WhichRows:
         """Return the labels of known rows; None for all."""
         if self.row is not None:
             return [convert_label(self.row, model.entries_.rows)]
-        return None if self.rows is None else list(read_row_list(self.rows, model, reading))
+        return None if self.rows is None else list(read_list(self.rows, model.entries_.rows, reading))
 
 
 @dataclass(frozen=True)
@@ -153,8 +152,8 @@ def recommend(
             request,
             n=n,
             at=None if at is None else parse_moment(at),
-            among=None if among is None else read_column_list(among, fitted, reading),
-            exclude=None if exclude is None else read_column_list(exclude, fitted, reading),
+            among=None if among is None else read_list(among, fitted.entries_.columns, reading),
+            exclude=None if exclude is None else read_list(exclude, fitted.entries_.columns, reading),
             where=None if where is None else parse_conditions(where, fitted.entries_.column_features),
             device=target.device,
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from deepmf.cli import options
-from deepmf.cli.inputs import InputOptions, open_input, parse_moment, report_reading, report_time
+from deepmf.cli.inputs import InputOptions, open_input, parse_moment, report_reading
 from deepmf.cli.options import argument, option
 from deepmf.cli.output import STANDARD, check_distinct, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_scale
@@ -251,8 +251,7 @@ def pack(
         progress = stack.enter_context(show_share("packing"))
         packed = pack_files(files, output, reading.for_reader(parse_scale(scale)), progress=progress)
     for file, read in zip(ratings, packed, strict=True):
-        report_reading(file, read.guess, read.n_dropped, wide=reading.wide)
-        report_time(file, read.time_note)
+        report_reading(file, read.guess, read.n_dropped, read.time_note, wide=reading.wide)
     matrix = read_matrix(output)
     n_bytes = sum(part.stat().st_size for part in output.iterdir())
     if as_json:

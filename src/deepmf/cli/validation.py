@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deepmf.cli.inputs import InputOptions, UnknownCounts, convert_held_out, name_file
+from deepmf.cli.inputs import InputOptions, convert_held_out, locate_errors
 from deepmf.cli.options import VALIDATION_SHARE
-from deepmf.errors import BadSetting, BadSplit, UnknownLabel
+from deepmf.errors import BadSetting, BadSplit
 
 if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
@@ -71,17 +71,11 @@ def add_held_out(model: Model, held_out: ObservedMatrix | None) -> Model:
 
 
 def _read_validation(path: Path, train: ObservedMatrix, reading: InputOptions) -> ObservedMatrix:
-    """Read validation entries, without those whose row or column is not in the training entries.
+    """Read validation entries, without those whose row or column is not in the training entries."""
+    from deepmf.models.fitting import keep_known
 
-    Only the fallback could predict them, with the same error in every epoch.
-    """
     read = reading.adapt_to(train.form).read_held_out(path, train.scale)
-    validation = convert_held_out(read, train.row_labels, train.column_labels, path, unknown="fallback")
-    known = validation.take_known(train.rows, train.columns)
-    if known.n_entries < validation.n_entries:
-        counts = UnknownCounts.count(train.rows, train.columns, *validation.entries()[:2])
-        problem = "the training entries lack"
-        if known.n_entries == 0:
-            raise UnknownLabel(f"{name_file(path)}: {problem} {counts}, so no validation entry is left")
-        counts.warn(path, problem, "validation entries are left out")
-    return known
+    with locate_errors(path):
+        return keep_known(
+            train, convert_held_out(read, train.row_labels, train.column_labels, path, unknown="fallback")
+        )

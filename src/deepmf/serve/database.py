@@ -13,37 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import sqlalchemy as sa
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.runtime.environment import EnvironmentContext
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Connection,
-    Dialect,
-    Double,
-    Engine,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    Select,
-    String,
-    Table,
-    and_,
-    bindparam,
-    case,
-    create_engine,
-    delete,
-    event,
-    func,
-    insert,
-    select,
-    update,
-)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, InvalidatePoolError, NoSuchModuleError, SQLAlchemyError
@@ -68,14 +43,14 @@ _CACHE_KIB = 32 << 10  # of a SQLite file, so that a bulk write reads no page tw
 class IdBytes(TypeDecorator[Any]):
     """An id as bytes: `s` and UTF-8 for text, `i` and digits for an integer; any database keeps any character."""
 
-    impl = LargeBinary
+    impl = sa.LargeBinary
     cache_ok = True
 
-    def process_bind_param(self, value: Any, dialect: Dialect) -> bytes | None:
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> bytes | None:
         """Return the bytes of an id."""
         return None if value is None else encode_id(value)
 
-    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> Any:
         """Return the id of stored bytes."""
         if value is None:
             return None
@@ -91,116 +66,76 @@ def encode_id(label: Any) -> bytes:
     return b"i%d" % label if isinstance(label, int) else b"s" + str(label).encode("utf-8", "surrogatepass")
 
 
-METADATA = MetaData()
+METADATA = sa.MetaData()
+
+
+def _declare(
+    name: str,
+    *,
+    keys: dict[str, Any],
+    needed: dict[str, Any] | None = None,
+    optional: dict[str, Any] | None = None,
+    indexed: str | None = None,
+) -> sa.Table:
+    """Return a table with the types of its columns: of the primary key, of content, and of content that may be null."""
+    columns = [sa.Column(key, kind, primary_key=True, autoincrement=False) for key, kind in keys.items()]
+    columns += [sa.Column(column, kind, nullable=False) for column, kind in (needed or {}).items()]
+    columns += [sa.Column(column, kind, nullable=True) for column, kind in (optional or {}).items()]
+    indexes = [] if indexed is None else [sa.Index(f"{name}_by_{indexed}", indexed)]
+    return sa.Table(name, METADATA, *columns, *indexes)
 
 
 # One line. data_version counts transactions that changed entries; exported_version is its value at the last export.
-STATE = Table(
+STATE = _declare(
     "state",
-    METADATA,
-    Column("id", Integer, primary_key=True),
-    Column("data_version", BigInteger, nullable=False),
-    Column("model_version", BigInteger, nullable=False),
-    Column("exported_version", BigInteger, nullable=False),
+    keys={"id": sa.Integer},
+    needed=dict.fromkeys(("data_version", "model_version", "exported_version"), sa.BigInteger),
 )
-
-
 # The model files that were served, by their digests, and their scales as JSON.
-MODELS = Table(
-    "models",
-    METADATA,
-    Column("version", BigInteger, primary_key=True, autoincrement=False),
-    Column("digest", String(64), nullable=False),
-    Column("scale", String, nullable=False),
-)
-
-
+MODELS = _declare("models", keys={"version": sa.BigInteger}, needed={"digest": sa.String(64), "scale": sa.String})
 # Entries that differ from the model's file; a null value means forgotten.
 # time: seconds since 1970, null without a date. weight: null for 1.
 # first_version: the data version at which the pair was first written; 0 if a model's file has or had it.
-ENTRIES = Table(
+ENTRIES = _declare(
     "entries",
-    METADATA,
-    Column("row_id", IdBytes, primary_key=True),
-    Column("column_id", IdBytes, primary_key=True),
-    Column("value", Double, nullable=True),
-    Column("version", BigInteger, nullable=False),
-    Column("first_version", BigInteger, nullable=False),
-    Column("time", BigInteger, nullable=True),
-    Column("weight", Double, nullable=True),
-    Index("entries_by_column", "column_id"),
+    keys={"row_id": IdBytes, "column_id": IdBytes},
+    needed={"version": sa.BigInteger, "first_version": sa.BigInteger},
+    optional={"value": sa.Double, "time": sa.BigInteger, "weight": sa.Double},
+    indexed="column_id",
 )
-
-
 # Features that differ from the model's file: JSON of values by name, as they were given; null means forgotten.
 # first_version: as for entries.
-FEATURES = Table(
+FEATURES = _declare(
     "features",
-    METADATA,
-    Column("axis", String(6), primary_key=True),
-    Column("label", IdBytes, primary_key=True),
-    Column("content", LargeBinary, nullable=True),
-    Column("version", BigInteger, nullable=False),
-    Column("first_version", BigInteger, nullable=False),
+    keys={"axis": sa.String(6), "label": IdBytes},
+    needed={"version": sa.BigInteger, "first_version": sa.BigInteger},
+    optional={"content": sa.LargeBinary},
 )
-
-
 # States of columns: hidden ones, and seconds since 1970 from and until which others are visible.
-COLUMN_STATES = Table(
+COLUMN_STATES = _declare(
     "column_states",
-    METADATA,
-    Column("column_id", IdBytes, primary_key=True),
-    Column("visible", Boolean, nullable=False),
-    Column("start", Double, nullable=True),
-    Column("stop", Double, nullable=True),
+    keys={"column_id": IdBytes},
+    needed={"visible": sa.Boolean},
+    optional={"start": sa.Double, "stop": sa.Double},
 )
-
-
 # Columns that a row does not want to see.
-DISMISSALS = Table(
-    "dismissals",
-    METADATA,
-    Column("row_id", IdBytes, primary_key=True),
-    Column("column_id", IdBytes, primary_key=True),
-)
-
-
+DISMISSALS = _declare("dismissals", keys={"row_id": IdBytes, "column_id": IdBytes})
 # What each transaction changed, for other workers to read: entries and features of a row or column, the state of a
 # column, or the dismissals of a row. Old lines are removed.
-CHANGES = Table(
-    "changes",
-    METADATA,
-    Column("version", BigInteger, primary_key=True),
-    Column("axis", String(6), primary_key=True),
-    Column("label", IdBytes, primary_key=True),
-)
-
-
+CHANGES = _declare("changes", keys={"version": sa.BigInteger, "axis": sa.String(6), "label": IdBytes})
 # Receipts of writes with an Idempotency-Key, for a day.
-RECEIPTS = Table(
+RECEIPTS = _declare(
     "receipts",
-    METADATA,
-    Column("key", String(64), primary_key=True),
-    Column("request", String(64), nullable=False),
-    Column("answer", LargeBinary, nullable=False),
-    Column("time", Double, nullable=False),
-    Index("receipts_by_time", "time"),
+    keys={"key": sa.String(64)},
+    needed={"request": sa.String(64), "answer": sa.LargeBinary, "time": sa.Double},
+    indexed="time",
 )
-
-
 # Errors of predictions made before the entry arrived, by model version and area.
-LIVE_ERRORS = Table(
+LIVE_ERRORS = _declare(
     "live_errors",
-    METADATA,
-    Column("model_version", BigInteger, primary_key=True, autoincrement=False),
-    Column("area", String(3), primary_key=True),
-    Column("n_entries", BigInteger, nullable=False),
-    Column("squared_error", Double, nullable=False),
-    Column("absolute_error", Double, nullable=False),
+    keys={"model_version": sa.BigInteger, "area": sa.String(3)},
+    needed={"n_entries": sa.BigInteger, "squared_error": sa.Double, "absolute_error": sa.Double},
 )
-
-
-_SELECT_ENTRIES = select(ENTRIES.c.row_id, ENTRIES.c.column_id, ENTRIES.c.value, ENTRIES.c.time, ENTRIES.c.weight)
 
 
 class State(NamedTuple):
@@ -237,7 +172,7 @@ class AreaError(NamedTuple):
 class EntryDatabase:
     """The database behind a service; several processes may use it at once."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
         self._reading = engine.execution_options(reading=True)
 
@@ -294,87 +229,72 @@ class EntryDatabase:
 class Transaction:
     """The reads and writes of one transaction."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
         self._locked: State | None = None
 
     def lock(self) -> State:
         """Wait until no other transaction writes, and return the versions."""
-        line = self._connection.execute(select(STATE).with_for_update()).one()
-        self._locked = State(line.data_version, line.model_version, line.exported_version)
+        self._locked = State(*self._connection.execute(sa.select(STATE).with_for_update()).one()[1:])
         return self._locked
 
     def read_state(self) -> State:
         """Return the versions at the start of the transaction."""
-        if self._locked is not None:
-            return self._locked
-        line = self._connection.execute(select(STATE)).one()
-        return State(line.data_version, line.model_version, line.exported_version)
+        return self._locked or State(*self._connection.execute(sa.select(STATE)).one()[1:])
 
-    def read_entries(self) -> dict[Pair, Entry | None]:
-        """Return all entries that differ from the model's file; None for forgotten entries."""
-        return self._select_entries(_SELECT_ENTRIES)
+    def read_entries(self, axis: Axis = "row", labels: Sequence[Any] | None = None) -> dict[Pair, Entry | None]:
+        """Return the entries, of all or of some rows or columns, that differ from the model's file.
 
-    def read_entries_of(self, axis: Axis, labels: Sequence[Any]) -> dict[Pair, Entry | None]:
-        """Return the entries of some rows or columns that differ from the model's file."""
+        None stands for forgotten entries.
+        """
+        asked = sa.select(*(ENTRIES.c[name] for name in ("row_id", "column_id", "value", "time", "weight")))
         ids = ENTRIES.c.row_id if axis == "row" else ENTRIES.c.column_id
-        found: dict[Pair, Entry | None] = {}
-        for some in _divide(labels):
-            found |= self._select_entries(_SELECT_ENTRIES.where(ids.in_(some)))
-        return found
-
-    def _select_entries(self, asked: Select[Any]) -> dict[Pair, Entry | None]:
         return {
             (row, column): None
             if value is None
             else Entry(value, NO_TIME if at is None else at, 1.0 if weight is None else weight)
-            for row, column, value, at, weight in self._connection.execute(asked)
+            for row, column, value, at, weight in self._select_of(asked, ids, labels)
         }
 
-    def read_features(self) -> dict[tuple[Axis, Any], FeatureValues | None]:
-        """Return all features that differ from the model's file, by axis and label; None for forgotten features."""
-        found = self._connection.execute(select(FEATURES.c.axis, FEATURES.c.label, FEATURES.c.content))
-        return {(axis, label): _parse_features(content) for axis, label, content in found}
+    def read_features(
+        self, axis: Axis | None = None, labels: Sequence[Any] | None = None
+    ) -> dict[tuple[Axis, Any], FeatureValues | None]:
+        """Return the features, of all or of some rows or columns, that differ from the model's file.
 
-    def read_features_of(self, axis: Axis, labels: Sequence[Any]) -> dict[tuple[Axis, Any], FeatureValues | None]:
-        """Return the features of some rows or columns that differ from the model's file."""
-        found = {}
-        for some in _divide(labels):
-            at = and_(FEATURES.c.axis == axis, FEATURES.c.label.in_(some))
-            for label, content in self._connection.execute(select(FEATURES.c.label, FEATURES.c.content).where(at)):
-                found[axis, label] = _parse_features(content)
-        return found
+        None stands for forgotten features.
+        """
+        asked = sa.select(FEATURES.c.axis, FEATURES.c.label, FEATURES.c.content)
+        asked = asked if axis is None else asked.where(FEATURES.c.axis == axis)
+        found = self._select_of(asked, FEATURES.c.label, labels)
+        return {(kind, label): _parse_features(content) for kind, label, content in found}
 
-    def read_states(self) -> dict[Any, ColumnState]:
-        """Return the states of all columns that have one."""
-        return self._select_states(select(COLUMN_STATES))
+    def _select_of(self, asked: sa.Select[Any], ids: sa.Column[Any], labels: Sequence[Any] | None) -> Iterator[Any]:
+        """Yield the lines of a query; with labels, of these, some at a time."""
+        if labels is None:
+            yield from self._connection.execute(asked)
+            return
+        for start in range(0, len(labels), _LABELS_AT_A_TIME):
+            some = labels[start : start + _LABELS_AT_A_TIME]
+            yield from self._connection.execute(asked.where(ids.in_(some)))
 
-    def read_state_of(self, column: Any) -> ColumnState | None:
-        """Return the state of a column, if it has one."""
-        return self._select_states(select(COLUMN_STATES).where(COLUMN_STATES.c.column_id == column)).get(column)
-
-    def _select_states(self, asked: Select[Any]) -> dict[Any, ColumnState]:
-        found = self._connection.execute(asked)
+    def read_states(self, columns: Sequence[Any] | None = None) -> dict[Any, ColumnState]:
+        """Return the states of all or of some columns that have one."""
+        found = self._select_of(sa.select(COLUMN_STATES), COLUMN_STATES.c.column_id, columns)
         return {line.column_id: ColumnState(line.visible, line.start, line.stop) for line in found}
 
-    def read_dismissals(self) -> dict[Any, frozenset[Any]]:
-        """Return the columns that each row has dismissed."""
+    def read_dismissals(self, rows: Sequence[Any] | None = None) -> dict[Any, frozenset[Any]]:
+        """Return the columns that all or some rows have dismissed."""
         found: dict[Any, set[Any]] = {}
-        for row, column in self._connection.execute(select(DISMISSALS.c.row_id, DISMISSALS.c.column_id)):
+        for row, column in self._select_of(sa.select(DISMISSALS), DISMISSALS.c.row_id, rows):
             found.setdefault(row, set()).add(column)
         return {row: frozenset(columns) for row, columns in found.items()}
 
-    def read_dismissals_of(self, row: Any) -> frozenset[Any]:
-        """Return the columns that a row has dismissed."""
-        asked = select(DISMISSALS.c.column_id).where(DISMISSALS.c.row_id == row)
-        return frozenset(self._connection.execute(asked).scalars())
-
     def read_changes_since(self, version: int) -> list[tuple[Topic, Any]] | None:
         """Return what changed after a version; None if the list no longer reaches back so far."""
-        oldest = self._connection.execute(select(func.min(CHANGES.c.version))).scalar()
+        oldest = self._connection.execute(sa.select(sa.func.min(CHANGES.c.version))).scalar()
         if oldest is None or oldest > version + 1:  # every version has at least one line
             return [] if version == self.read_state().data_version else None
-        asked = select(CHANGES.c.axis, CHANGES.c.label).where(CHANGES.c.version > version).distinct()
+        asked = sa.select(CHANGES.c.axis, CHANGES.c.label).where(CHANGES.c.version > version).distinct()
         return [(topic, label) for topic, label in self._connection.execute(asked)]
 
     def write_changes(
@@ -405,17 +325,22 @@ class Transaction:
         version = self.read_state().data_version + 1
         self._write_entries(changes, in_file, version)
         self._write_features(features or {}, features_in_file, version)
-        self._write_states(states or {})
-        self._write_dismissals(dismissals or {}, version)
+        if states:
+            shown = [{"column_id": column, **state._asdict()} for column, state in states.items() if state is not None]
+            self._replace(COLUMN_STATES, states, shown)
+        if dismissals:
+            pairs = [{"row_id": row, "column_id": column} for row, columns in dismissals.items() for column in columns]
+            if self._replace(DISMISSALS, dismissals, pairs):
+                self._mark_erasable(version)
         lines = [{"version": version, "axis": topic, "label": label} for topic, label in touched]
-        self._connection.execute(insert(CHANGES), lines)
-        self._connection.execute(update(STATE).values(data_version=version))
+        self._connection.execute(sa.insert(CHANGES), lines)
+        self._connection.execute(sa.update(STATE).values(data_version=version))
         return version
 
     def prune(self, version: int) -> None:
         """Remove the list of changes up to a version, and old receipts."""
-        self._connection.execute(delete(CHANGES).where(CHANGES.c.version <= version))
-        self._connection.execute(delete(RECEIPTS).where(RECEIPTS.c.time < time.time() - _RECEIPT_SECONDS))
+        self._connection.execute(sa.delete(CHANGES).where(CHANGES.c.version <= version))
+        self._connection.execute(sa.delete(RECEIPTS).where(RECEIPTS.c.time < time.time() - _RECEIPT_SECONDS))
 
     def _write_entries(self, changes: EntryChanges, in_file: Set[Pair], version: int) -> None:
         encoded: dict[Any, bytes] = {label: encode_id(label) for label in {label for pair in changes for label in pair}}
@@ -447,23 +372,12 @@ class Transaction:
         ]
         self._upsert(FEATURES, lines, keys=("axis", "label"), content=("content",))
 
-    def _write_states(self, states: StateChanges) -> None:
-        if not states:
-            return
-        self._connection.execute(delete(COLUMN_STATES).where(COLUMN_STATES.c.column_id.in_(list(states))))
-        lines = [{"column_id": column, **state._asdict()} for column, state in states.items() if state is not None]
+    def _replace(self, table: sa.Table, keys: Iterable[Any], lines: list[dict[str, Any]]) -> int:
+        """Replace the lines with some values of the first column of a table; return the number of earlier ones."""
+        dropped = self._connection.execute(sa.delete(table).where(table.columns.values()[0].in_(list(keys))))
         if lines:
-            self._connection.execute(insert(COLUMN_STATES), lines)
-
-    def _write_dismissals(self, dismissals: DismissalChanges, version: int) -> None:
-        if not dismissals:
-            return
-        dropped = self._connection.execute(delete(DISMISSALS).where(DISMISSALS.c.row_id.in_(list(dismissals))))
-        lines = [{"row_id": row, "column_id": column} for row, columns in dismissals.items() for column in columns]
-        if lines:
-            self._connection.execute(insert(DISMISSALS), lines)
-        if dropped.rowcount:
-            self._mark_erasable(version)
+            self._connection.execute(sa.insert(table), lines)
+        return dropped.rowcount
 
     def _mark_erasable(self, version: int) -> None:
         """Note in a SQLite file the version at which lines were last removed, for `erase`."""
@@ -471,7 +385,7 @@ class Transaction:
             self._connection.exec_driver_sql(f"PRAGMA user_version={version}")  # a header field for applications
 
     def _upsert(
-        self, table: Table, lines: list[dict[str, Any]], *, keys: tuple[str, str], content: tuple[str, ...]
+        self, table: sa.Table, lines: list[dict[str, Any]], *, keys: tuple[str, str], content: tuple[str, ...]
     ) -> None:
         """Insert or replace lines, and remove lines without content that no model can have learned.
 
@@ -489,17 +403,17 @@ class Transaction:
             set_={
                 **{name: put.excluded[name] for name in content},
                 "version": put.excluded.version,
-                "first_version": case((given < first, given), else_=first),
+                "first_version": sa.case((given < first, given), else_=first),
             },
         )
         self._execute_many(put, lines)
         dropped = [{f"b_{key}": line[key] for key in keys} for line in lines if line[content[0]] is None]
         if dropped:
-            at = and_(*(table.c[key] == bindparam(f"b_{key}") for key in keys))
-            unknown_to_models = first > bindparam("exported")
+            at = sa.and_(*(table.c[key] == sa.bindparam(f"b_{key}") for key in keys))
+            unknown_to_models = first > sa.bindparam("exported")
             exported = self.read_state().exported_version
             self._execute_many(
-                delete(table).where(at, unknown_to_models), [{**line, "exported": exported} for line in dropped]
+                sa.delete(table).where(at, unknown_to_models), [{**line, "exported": exported} for line in dropped]
             )
             self._mark_erasable(lines[0]["version"])
 
@@ -512,21 +426,18 @@ class Transaction:
 
     def read_receipts(self, keys: Iterable[str]) -> dict[str, Receipt]:
         """Return the receipts of keys."""
-        asked = select(RECEIPTS.c.key, RECEIPTS.c.request, RECEIPTS.c.answer).where(
+        asked = sa.select(RECEIPTS.c.key, RECEIPTS.c.request, RECEIPTS.c.answer).where(
             RECEIPTS.c.key.in_(list(keys)), RECEIPTS.c.time >= time.time() - _RECEIPT_SECONDS
         )
         return {line.key: Receipt(line.request, bytes(line.answer)) for line in self._connection.execute(asked)}
 
     def write_receipts(self, receipts: Mapping[str, Receipt]) -> None:
         """Write receipts; they replace expired receipts of the same keys."""
-        if not receipts:
-            return
-        self._connection.execute(delete(RECEIPTS).where(RECEIPTS.c.key.in_(list(receipts))))
-        lines = [
-            {"key": key, "request": one.request, "answer": one.answer, "time": time.time()}
-            for key, one in receipts.items()
-        ]
-        self._connection.execute(insert(RECEIPTS), lines)
+        now = time.time()
+        if receipts:
+            self._replace(
+                RECEIPTS, receipts, [{"key": key, **one._asdict(), "time": now} for key, one in receipts.items()]
+            )
 
     def add_live_errors(self, model_version: int, errors: Mapping[str, AreaError]) -> None:
         """Add errors to the sums by area."""
@@ -534,7 +445,7 @@ class Transaction:
         for area, error in errors.items():
             old = known.get(area, AreaError(0, 0.0, 0.0))
             self._connection.execute(
-                delete(LIVE_ERRORS).where(LIVE_ERRORS.c.model_version == model_version, LIVE_ERRORS.c.area == area)
+                sa.delete(LIVE_ERRORS).where(LIVE_ERRORS.c.model_version == model_version, LIVE_ERRORS.c.area == area)
             )
             line = {
                 "model_version": model_version,
@@ -543,16 +454,16 @@ class Transaction:
                 "squared_error": old.squared + error.squared,
                 "absolute_error": old.absolute + error.absolute,
             }
-            self._connection.execute(insert(LIVE_ERRORS), line)
+            self._connection.execute(sa.insert(LIVE_ERRORS), line)
 
     def read_live_errors(self, model_version: int) -> dict[str, AreaError]:
         """Return the sums of errors by area since a model version was first served."""
-        found = self._connection.execute(select(LIVE_ERRORS).where(LIVE_ERRORS.c.model_version == model_version))
+        found = self._connection.execute(sa.select(LIVE_ERRORS).where(LIVE_ERRORS.c.model_version == model_version))
         return {line.area: AreaError(line.n_entries, line.squared_error, line.absolute_error) for line in found}
 
     def read_newest_model(self) -> ServedModel | None:
         """Return the model that was served last; None if there was none."""
-        newest = self._connection.execute(select(MODELS).order_by(MODELS.c.version.desc()).limit(1)).first()
+        newest = self._connection.execute(sa.select(MODELS).order_by(MODELS.c.version.desc()).limit(1)).first()
         if newest is None:
             return None
         try:
@@ -567,13 +478,13 @@ class Transaction:
             return newest.version
         version = 1 if newest is None else newest.version + 1
         line = {"version": version, "digest": digest, "scale": json.dumps(scale.to_dict())}
-        self._connection.execute(insert(MODELS), line)
-        self._connection.execute(update(STATE).values(model_version=version))
+        self._connection.execute(sa.insert(MODELS), line)
+        self._connection.execute(sa.update(STATE).values(model_version=version))
         return version
 
     def mark_exported(self) -> None:
         """Record that a later model may be trained on everything up to now."""
-        self._connection.execute(update(STATE).values(exported_version=STATE.c.data_version))
+        self._connection.execute(sa.update(STATE).values(exported_version=STATE.c.data_version))
 
 
 def _parse_features(content: bytes | None) -> FeatureValues | None:
@@ -621,7 +532,7 @@ def hide_password(url: str) -> str:
         return "given"
 
 
-def _create_engine(url: str, patience: float) -> Engine:
+def _create_engine(url: str, patience: float) -> sa.Engine:
     if "://" not in url:  # a path, in which "?" and "%" have no meaning
         return _create_sqlite(URL.create("sqlite", database=str(Path(url).absolute())), patience)
     if url.startswith(("postgresql://", "postgres://")):
@@ -640,19 +551,19 @@ def _create_engine(url: str, patience: float) -> Engine:
     raise BadSetting(f"the database {hide_password(url)} is neither SQLite nor PostgreSQL; {_EXPECTED}")
 
 
-def _create_postgresql(url: URL, patience: float) -> Engine:
+def _create_postgresql(url: URL, patience: float) -> sa.Engine:
     from deepmf.serve.postgresql import PatientConnection  # psycopg comes with an extra of its own
 
-    engine = create_engine(url, pool_pre_ping=True, pool_timeout=patience, isolation_level="READ COMMITTED")
+    engine = sa.create_engine(url, pool_pre_ping=True, pool_timeout=patience, isolation_level="READ COMMITTED")
 
-    @event.listens_for(engine, "do_connect")
+    @sa.event.listens_for(engine, "do_connect")
     def connect(_: Any, __: Any, given: Any, named: Any) -> Any:
         return PatientConnection.open(*given, patience=patience, **named)
 
     return engine
 
 
-def _create_sqlite(url: URL, patience: float) -> Engine:
+def _create_sqlite(url: URL, patience: float) -> sa.Engine:
     if not url.database or url.database == ":memory:":
         raise BadSetting("the database of a service must be a file, since one in memory would lose its entries")
     with suppress(OSError):  # SQLite reports errors; its log gets the same permissions as the file
@@ -660,13 +571,13 @@ def _create_sqlite(url: URL, patience: float) -> Engine:
     file = Path(url.database).absolute()
     # "rw": a file that is removed while it is served is not created again, empty.
     named = f"file:{quote(str(file))}?mode=rw"
-    engine = create_engine(
+    engine = sa.create_engine(
         url,
         creator=partial(sqlite3.connect, named, uri=True, timeout=patience, check_same_thread=False),
         pool_timeout=patience,
     )
 
-    @event.listens_for(engine, "connect")
+    @sa.event.listens_for(engine, "connect")
     def prepare(connection: Any, record: Any) -> None:
         record.info["file"] = _read_inode(file)
         connection.isolation_level = None  # otherwise sqlite3 begins transactions too late
@@ -677,22 +588,17 @@ def _create_sqlite(url: URL, patience: float) -> Engine:
         cursor.execute(f"PRAGMA cache_size={-_CACHE_KIB}")
         cursor.close()
 
-    @event.listens_for(engine, "checkout")
+    @sa.event.listens_for(engine, "checkout")
     def check(_: Any, record: Any, __: Any) -> None:
         if record.info["file"] != _read_inode(file):  # another file took its place: writes would be lost
             raise InvalidatePoolError
 
-    @event.listens_for(engine, "begin")
-    def begin(connection: Connection) -> None:
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
         reading = connection.get_execution_options().get("reading")
         connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
 
     return engine
-
-
-def _divide(labels: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """Yield some labels at a time."""
-    return (labels[start : start + _LABELS_AT_A_TIME] for start in range(0, len(labels), _LABELS_AT_A_TIME))
 
 
 def _check_file(file: Path, patience: float) -> None:
@@ -716,9 +622,9 @@ def _check_file(file: Path, patience: float) -> None:
             raise sqlite3.DatabaseError("the file is damaged: state has no line")
 
 
-def _find_wrong(table: Table) -> str:
+def _find_wrong(table: sa.Table) -> str:
     """Return the SQL condition of lines with values of a wrong type, which SQLite allows in any column."""
-    names = {Double: "real", LargeBinary: "blob", IdBytes: "blob", String: "text"}  # all others are integers
+    names = {sa.Double: "real", sa.LargeBinary: "blob", IdBytes: "blob", sa.String: "text"}  # all others are integers
     wrong = [
         f"(typeof({column.name}) != '{names.get(type(column.type), 'integer')}'"
         + (f" AND {column.name} IS NOT NULL)" if column.nullable else ")")
@@ -734,7 +640,7 @@ def _read_inode(file: Path) -> tuple[int, int] | None:
     return None
 
 
-def _migrate(connection: Connection) -> None:
+def _migrate(connection: sa.Connection) -> None:
     config = Config()
     config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
     script = ScriptDirectory.from_config(config)

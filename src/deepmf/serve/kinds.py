@@ -13,7 +13,7 @@ from deepmf.files import read_toml
 from deepmf.matrix.extras import LARGEST_WEIGHT, SMALLEST_WEIGHT
 from deepmf.models.base import Model
 from deepmf.serve.errors import ApiError
-from deepmf.serve.schemas import LONGEST_KIND, GivenChange, GivenValue
+from deepmf.serve.schemas import LONGEST_KIND, EntryRequest
 
 
 class FeedbackKind(NamedTuple):
@@ -73,7 +73,7 @@ def find_kind(name: str, kinds: Kinds) -> FeedbackKind:
     return kinds[name]
 
 
-def read_entry(entry: GivenValue | GivenChange, kinds: Kinds) -> tuple[Any, ...]:
+def read_entry(entry: EntryRequest, kinds: Kinds) -> tuple[Any, ...]:
     """Return the fields of a `GivenEntry`: a kind gives value and weight, unless the request has a weight."""
     extras = entry.list_extras()
     if entry.kind is None:

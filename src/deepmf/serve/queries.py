@@ -28,38 +28,11 @@ from deepmf.scoring.drift import DriftAt
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import Unknown, check_has_values
 from deepmf.scoring.predictor import Predictor
+from deepmf.serve import schemas as s
 from deepmf.serve.changes import Entry, FeatureValues, check_features, compute_etag, read_features
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import convert_id, convert_ids, find_label, find_labels, invent_label, is_visitor, quote_id
 from deepmf.serve.kinds import Kinds, find_kind
-from deepmf.serve.schemas import (
-    Axis,
-    ColumnsResponse,
-    ColumnSummary,
-    DismissedResponse,
-    EntryReason,
-    ExplainRequest,
-    ExplainResponse,
-    FeatureCondition,
-    FeatureReason,
-    FeaturesResponse,
-    HistoryEntry,
-    Id,
-    MapColumn,
-    MapResponse,
-    PairPrediction,
-    PlaceRequest,
-    PlaceResponse,
-    PredictRequest,
-    PredictResponse,
-    RecommendedColumn,
-    RecommendRequest,
-    RecommendResponse,
-    SimilarId,
-    SimilarRequest,
-    SimilarResponse,
-    StateResponse,
-)
 from deepmf.serve.snapshot import Snapshot, check_value
 from deepmf.serve.writer import describe_state
 
@@ -68,7 +41,7 @@ MAX_EXPLAINED = 10  # of the recommended columns
 MAX_MAP_ROWS = MAX_MAP_COLUMNS = 1_000
 
 
-def predict(request: PredictRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> PredictResponse:
+def predict(request: s.PredictRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> s.PredictResponse:
     """Predict pairs, or some columns for a new row."""
     entries = snapshot.model.entries_
     _check_has_values(snapshot)
@@ -88,13 +61,13 @@ def predict(request: PredictRequest, snapshot: Snapshot, new_row: FoldedRows | N
         else:
             values = PredictedPairs.at_labels(snapshot.model, rows, columns, request.unknown, moment)
     predictions = [
-        PairPrediction(row=row, column=column, **fields)
+        s.PairPrediction(row=row, column=column, **fields)
         for row, column, fields in zip(rows, columns, values.to_fields(), strict=True)
     ]
-    return PredictResponse(predictions=predictions, version=snapshot.version)
+    return s.PredictResponse(predictions=predictions, version=snapshot.version)
 
 
-def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> RecommendResponse:
+def recommend(request: s.RecommendRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> s.RecommendResponse:
     """Recommend columns to a known row or a new row."""
     entries = snapshot.model.entries_
     wanted = _read_request(request, snapshot)
@@ -119,7 +92,7 @@ def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows
         found = find_reasons(snapshot, new_row, row, columns[:MAX_EXPLAINED], request.reasons)
         reasons[:MAX_EXPLAINED] = map(_list_reasons, found)
     recommended = [
-        RecommendedColumn(
+        s.RecommendedColumn(
             column=column,
             column_name=snapshot.model.column_names_.get(column),
             features=read_features(snapshot.model, "column", column) or None,
@@ -140,7 +113,7 @@ def recommend(request: RecommendRequest, snapshot: Snapshot, new_row: FoldedRows
     ]
     ranked_by = "popularity" if is_new else wanted.rank_by
     assert ranked_by is not None
-    return RecommendResponse(row=row, rank_by=ranked_by, best=recommended, version=snapshot.version)
+    return s.RecommendResponse(row=row, rank_by=ranked_by, best=recommended, version=snapshot.version)
 
 
 def _rank_popular(entries: EntryStore, request: Request) -> Ranking:
@@ -150,7 +123,7 @@ def _rank_popular(entries: EntryStore, request: Request) -> Ranking:
     return Ranking(entries.columns[columns], entries.column_counts[columns] / len(entries.rows))
 
 
-def _read_request(given: RecommendRequest, snapshot: Snapshot) -> Request:
+def _read_request(given: s.RecommendRequest, snapshot: Snapshot) -> Request:
     """Return a request as the library takes it."""
     columns = snapshot.model.entries_.columns
     options = {option.name: getattr(given, option.name) for option in list_options(Request)}
@@ -176,7 +149,7 @@ def find_moment(at: int | None, snapshot: Snapshot) -> int | None:
     return int(time.time()) if at is None else at
 
 
-def _find_omitted(request: RecommendRequest, snapshot: Snapshot) -> npt.NDArray[np.bool_] | list[Any] | None:
+def _find_omitted(request: s.RecommendRequest, snapshot: Snapshot) -> npt.NDArray[np.bool_] | list[Any] | None:
     """Return the columns to leave out: those that the request excludes, hidden ones, and those the row dismissed."""
     columns, omissions = snapshot.model.entries_.columns, snapshot.omissions
     excluded = None if request.exclude is None else find_labels(request.exclude, columns)
@@ -203,7 +176,7 @@ def _check_has_values(snapshot: Snapshot) -> None:
         raise ApiError(409, "no_values", str(error)) from error
 
 
-def _read_conditions(where: Mapping[str, FeatureCondition], snapshot: Snapshot) -> dict[str, Any]:
+def _read_conditions(where: Mapping[str, s.FeatureCondition], snapshot: Snapshot) -> dict[str, Any]:
     """Return conditions as the library takes them; raise `ApiError` for those that it would refuse."""
     known = snapshot.model.entries_.column_features
     if known is None:
@@ -216,7 +189,7 @@ def _read_conditions(where: Mapping[str, FeatureCondition], snapshot: Snapshot) 
     return given
 
 
-def explain(request: ExplainRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> ExplainResponse:
+def explain(request: s.ExplainRequest, snapshot: Snapshot, new_row: FoldedRows | None) -> s.ExplainResponse:
     """Explain a prediction by the entries and features of the row that raise or lower it most."""
     column, moment = find_label(request.column, snapshot.model.entries_.columns), find_moment(request.at, snapshot)
     if new_row is not None:
@@ -228,7 +201,7 @@ def explain(request: ExplainRequest, snapshot: Snapshot, new_row: FoldedRows | N
     (found,) = find_reasons(snapshot, new_row, row, [column], request.n)
     if not snapshot.model.entries_.train.has_values:
         values = replace(values, expected=np.array([found.prediction]))
-    return ExplainResponse(
+    return s.ExplainResponse(
         row=row,
         column=column,
         column_name=snapshot.model.column_names_.get(column),
@@ -238,7 +211,7 @@ def explain(request: ExplainRequest, snapshot: Snapshot, new_row: FoldedRows | N
     )
 
 
-def find_similar(request: SimilarRequest, snapshot: Snapshot, _: object = None) -> SimilarResponse:
+def find_similar(request: s.SimilarRequest, snapshot: Snapshot, _: object = None) -> s.SimilarResponse:
     """Find the columns or rows most similar to one; hidden columns and visitors of the page are left out."""
     model = snapshot.model
     if request.column is not None:
@@ -250,11 +223,11 @@ def find_similar(request: SimilarRequest, snapshot: Snapshot, _: object = None) 
     else:
         label, names = _find_row(request.row, snapshot), model.row_names_
         found = _select_similar(partial(model.similar_rows, label), request.n, len(model.entries_.rows), is_visitor)
-    return SimilarResponse(
+    return s.SimilarResponse(
         axis="row" if request.column is None else "column",
         id=label,
         name=names.get(label),
-        similar=[SimilarId(id=other, name=names.get(other), cosine=cosine) for other, cosine in found],
+        similar=[s.SimilarId(id=other, name=names.get(other), cosine=cosine) for other, cosine in found],
         version=snapshot.version,
     )
 
@@ -277,13 +250,23 @@ class EntryList(NamedTuple):
     """The entries of a row or column, ordered by the label of the other axis."""
 
     snapshot: Snapshot
-    label: Id
+    label: s.Id
     trained: bool
-    entries: list[tuple[Id, Entry]]
+    entries: list[tuple[s.Id, Entry]]
     etag: str
 
+    def describe_page(self, end: int) -> dict[str, Any]:
+        """Return the fields of a page that ends before an entry."""
+        return {
+            "trained": self.trained,
+            "n_entries": len(self.entries),
+            "next_offset": end if end < len(self.entries) else None,
+            "etag": self.etag,
+            "version": self.snapshot.version,
+        }
 
-def list_entries(axis: Axis, given: Id, snapshot: Snapshot, _: object = None) -> EntryList:
+
+def list_entries(axis: s.Axis, given: s.Id, snapshot: Snapshot, _: object = None) -> EntryList:
     """List the entries of a row or column."""
     store = snapshot.model.entries_
     labels, trained = (store.rows, store.train.rows) if axis == "row" else (store.columns, store.train.columns)
@@ -300,23 +283,23 @@ def describe_entry(entry: Entry) -> dict[str, Any]:
     return {"value": entry.value, "time": time, "weight": entry.weight}
 
 
-def list_features(axis: Axis, given: Id, snapshot: Snapshot, _: object = None) -> FeaturesResponse:
+def list_features(axis: s.Axis, given: s.Id, snapshot: Snapshot, _: object = None) -> s.FeaturesResponse:
     """List the features of a row or column as the model encodes them."""
     store = snapshot.model.entries_
     label = find_label(given, store.rows if axis == "row" else store.columns)
     features = read_features(snapshot.model, axis, label)
     etag = compute_etag(features)
-    return FeaturesResponse(axis=axis, id=label, features=features, etag=etag, version=snapshot.version)
+    return s.FeaturesResponse(axis=axis, id=label, features=features, etag=etag, version=snapshot.version)
 
 
-def get_state(given: Id, snapshot: Snapshot, _: object = None) -> StateResponse:
+def get_state(given: s.Id, snapshot: Snapshot, _: object = None) -> s.StateResponse:
     """Return the state of a column; a known column without a state is visible."""
     column = convert_id(given, snapshot.model.entries_.columns)
     state = snapshot.omissions.states.get(column)
     if state is None:
         find_label(given, snapshot.model.entries_.columns)
     fields = describe_state(state)
-    return StateResponse.model_validate(
+    return s.StateResponse.model_validate(
         {
             "column": column,
             "visible": fields["visible"],
@@ -333,7 +316,7 @@ def _to_datetime(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
 
 
-def list_dismissed(given: Id, snapshot: Snapshot, _: object = None) -> DismissedResponse:
+def list_dismissed(given: s.Id, snapshot: Snapshot, _: object = None) -> s.DismissedResponse:
     """List the columns that a row has dismissed."""
     row = convert_id(given, snapshot.model.entries_.rows)
     columns = snapshot.omissions.dismissals.get(row)
@@ -341,7 +324,7 @@ def list_dismissed(given: Id, snapshot: Snapshot, _: object = None) -> Dismissed
         find_label(given, snapshot.model.entries_.rows)
     found = sorted(columns or ())
     etag = compute_etag(dict.fromkeys(found, True))
-    return DismissedResponse(row=row, columns=found, etag=etag, version=snapshot.version)
+    return s.DismissedResponse(row=row, columns=found, etag=etag, version=snapshot.version)
 
 
 # Rows that are not stored
@@ -357,7 +340,7 @@ class History(NamedTuple):
 
 
 def check_history(
-    snapshot: Snapshot, entries: Sequence[HistoryEntry], features: FeatureValues | None, kinds: Kinds
+    snapshot: Snapshot, entries: Sequence[s.HistoryEntry], features: FeatureValues | None, kinds: Kinds
 ) -> History:
     """Return the history of a new row; raise `ApiError` if it cannot be folded in."""
     if "II" not in snapshot.model.predicts:
@@ -513,18 +496,18 @@ def _list_reasons(found: Explanation) -> dict[str, Any]:
     entries = zip(found.labels.tolist(), names, found.values.tolist(), found.effects.tolist(), strict=True)
     return {
         "entries": [
-            EntryReason(column=label, column_name=name, value=value, effect=effect)
+            s.EntryReason(column=label, column_name=name, value=value, effect=effect)
             for label, name, value, effect in entries
         ],
-        "features": [FeatureReason(name=name, value=value, effect=effect) for name, value, effect in found.features],
+        "features": [s.FeatureReason(name=name, value=value, effect=effect) for name, value, effect in found.features],
         "presence": [
-            EntryReason(column=each.label, column_name=each.name, value=each.value, effect=each.effect)
+            s.EntryReason(column=each.label, column_name=each.name, value=each.value, effect=each.effect)
             for each in found.presence
         ],
     }
 
 
-def _find_row(given: Id | None, snapshot: Snapshot) -> Any:
+def _find_row(given: s.Id | None, snapshot: Snapshot) -> Any:
     assert given is not None
     return find_label(given, snapshot.model.entries_.rows)
 
@@ -559,7 +542,7 @@ class ColumnIndex:
 
 def search_columns(
     snapshot: Snapshot, index: ColumnIndex, text: str, *, offset: int, limit: int, include_hidden: bool = False
-) -> ColumnsResponse:
+) -> s.ColumnsResponse:
     """Return a page of the columns whose names or ids start with a text, or contain it."""
     entries = snapshot.model.entries_
     found = index.search(text)
@@ -569,9 +552,9 @@ def search_columns(
     page = found[offset : offset + limit]
     counts, n_trained = entries.column_counts, entries.train.shape[1]
     end = offset + len(page)
-    return ColumnsResponse(
+    return s.ColumnsResponse(
         columns=[
-            ColumnSummary(
+            s.ColumnSummary(
                 column=label,
                 column_name=snapshot.model.column_names_.get(label),
                 n_entries=int(counts[at]),
@@ -636,14 +619,14 @@ class Projection:
         return x, y
 
 
-def draw_map(snapshot: Snapshot, projection: Projection) -> MapResponse:
+def draw_map(snapshot: Snapshot, projection: Projection) -> s.MapResponse:
     """Return the positions of rows and columns on the map."""
     columns = snapshot.model.entries_.columns
     hidden = set(columns[snapshot.omissions.find_hidden(columns)].tolist())
     places = zip(projection.columns, projection.column_places.tolist(), strict=True)
-    return MapResponse(
+    return s.MapResponse(
         columns=[
-            MapColumn(column=label, column_name=snapshot.model.column_names_.get(label), x=x, y=y)
+            s.MapColumn(column=label, column_name=snapshot.model.column_names_.get(label), x=x, y=y)
             for label, (x, y) in places
             if label not in hidden
         ],
@@ -653,12 +636,12 @@ def draw_map(snapshot: Snapshot, projection: Projection) -> MapResponse:
 
 
 def place_row(
-    request: PlaceRequest, snapshot: Snapshot, new_row: FoldedRows | None, projection: Projection
-) -> PlaceResponse:
+    request: s.PlaceRequest, snapshot: Snapshot, new_row: FoldedRows | None, projection: Projection
+) -> s.PlaceResponse:
     """Return the position of a known row or a new row on the map."""
     if new_row is not None:
         x, y = projection.place(new_row.predictor, 0)
     else:
         at = snapshot.model.entries_.rows.positions([_find_row(request.row, snapshot)])[0]
         x, y = projection.place(snapshot.model.predictor_, int(at))
-    return PlaceResponse(x=x, y=y, version=snapshot.version)
+    return s.PlaceResponse(x=x, y=y, version=snapshot.version)

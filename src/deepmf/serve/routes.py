@@ -7,7 +7,7 @@ import logging
 import time
 from functools import partial
 from math import sqrt
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
@@ -15,7 +15,7 @@ from starlette.convertors import Convertor, register_url_convertor
 
 from deepmf.errors import UserError
 from deepmf.matrix.matrix import AREAS
-from deepmf.serve import bulk, queries
+from deepmf.serve import bulk, queries, schemas as s
 from deepmf.serve.auth import ApiKey, check_role, require_role
 from deepmf.serve.database import Transaction
 from deepmf.serve.errors import STATUS_MEANINGS, ApiError
@@ -23,55 +23,15 @@ from deepmf.serve.guard import read_body
 from deepmf.serve.ids import is_visitor
 from deepmf.serve.kinds import read_entry
 from deepmf.serve.omissions import ColumnState
-from deepmf.serve.schemas import (
-    LONGEST_ID,
-    BulkResponse,
-    ColumnEntriesResponse,
-    ColumnsResponse,
-    DismissedResponse,
-    ErrorResponse,
-    ExplainRequest,
-    ExplainResponse,
-    FeaturesResponse,
-    HealthResponse,
-    ListedColumnValue,
-    ListedRowValue,
-    LiveError,
-    MapResponse,
-    ModelResponse,
-    OperatorResponse,
-    PatchColumnEntriesRequest,
-    PatchDismissedRequest,
-    PatchRowEntriesRequest,
-    PlaceRequest,
-    PlaceResponse,
-    PredictRequest,
-    PredictResponse,
-    PutColumnEntriesRequest,
-    PutDismissedRequest,
-    PutFeaturesRequest,
-    PutRowEntriesRequest,
-    PutStateRequest,
-    RecommendRequest,
-    RecommendResponse,
-    RefusedLine,
-    RowEntriesResponse,
-    SimilarRequest,
-    SimilarResponse,
-    StateResponse,
-    Version,
-    WriteDismissedResponse,
-    WriteEntriesResponse,
-    WriteFeaturesResponse,
-    WriteStateResponse,
-)
-from deepmf.serve.service import Query as ServiceQuery, Service
-from deepmf.serve.writer import DismissalWrite, EntryWrite, FeatureWrite, StateWrite, WriteReceipt
+from deepmf.serve.service import Service
+from deepmf.serve.writer import DismissalWrite, EntryWrite, FeatureWrite, StateWrite, Write, WriteReceipt
+
+Tagged = TypeVar("Tagged", bound=s.TaggedAnswer)
 
 logger = logging.getLogger("deepmf.serve")
 
 router = APIRouter(
-    responses={status: {"model": ErrorResponse, "description": text} for status, text in STATUS_MEANINGS.items()}
+    responses={status: {"model": s.ErrorResponse, "description": text} for status, text in STATUS_MEANINGS.items()}
 )
 
 
@@ -104,7 +64,7 @@ Writer = Annotated[ApiKey, Depends(require_role("write"))]
 RowsReader = Annotated[ApiKey, Depends(require_role("rows"))]
 Admin = Annotated[ApiKey, Depends(require_role("admin"))]
 
-PathId = Annotated[str, Path(max_length=LONGEST_ID)]
+PathId = Annotated[str, Path(max_length=s.LONGEST_ID)]
 Search = Annotated[str, Query(max_length=200, description="The start of the ids, or any part of them.")]
 Offset = Annotated[int, Query(ge=0, le=100_000_000, description="Number of results to skip.")]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="Largest number of results.")]
@@ -117,69 +77,121 @@ IdempotencyKey = Annotated[
 ]
 
 
-class WriteConditions(NamedTuple):
-    """The headers of a write: the ETags of If-Match, and Idempotency-Key, which belongs to an API key."""
+class WriteContext(NamedTuple):
+    """What a write needs beside its body: ETags of If-Match, and the Idempotency-Key, which belongs to an API key."""
 
-    etags: frozenset[str] | None
+    service: Service
+    response: Response
+    if_match: frozenset[str] | None
     key: str | None
 
+    async def run(self, write: Write, result: type[Tagged]) -> Tagged:
+        """Perform a write; return its receipt as a response."""
+        receipt = await self.service.writer.run(write)
+        self.response.headers["etag"] = receipt.etag
+        version = self.acknowledge(receipt)
+        n_all, n_new, n_gone = receipt.n_entries, receipt.n_changed, receipt.n_forgotten
+        fields = {"axis": getattr(write, "axis", None), **dict.fromkeys(("id", "row", "column"), receipt.id)}
+        fields |= {"n_entries": n_all, "n_features": n_all, "n_columns": n_all, "etag": receipt.etag}
+        fields |= {"n_changed": n_new, "n_added": n_new, "n_forgotten": n_gone, "n_removed": n_gone}
+        fields |= {"changed": n_new > 0, "version": version}
+        return result.model_validate({name: fields[name] for name in result.model_fields})
 
-async def read_conditions(
-    api_key: Writer, if_match: IfMatch = None, idempotency_key: IdempotencyKey = None
-) -> WriteConditions:
-    """Return the headers of a write."""
-    return WriteConditions(
-        None if if_match is None else frozenset(etag.strip() for etag in if_match.split(",")),
-        None if idempotency_key is None else f"{api_key.name}\n{idempotency_key}",
-    )
+    async def run_entries(
+        self,
+        axis: s.Axis,
+        label: str,
+        method: Literal["put", "patch", "delete"],
+        request: s.RowEntriesRequest | s.ColumnEntriesRequest | None = None,
+    ) -> s.WriteEntriesResponse:
+        """Write entries of a row or a column."""
+        given, other = () if request is None else request.entries, "column" if axis == "row" else "row"
+        entries = tuple((getattr(entry, other), *read_entry(entry, self.service.kinds)) for entry in given)
+        write = EntryWrite(axis, label, method, entries, if_match=self.if_match, key=self.key)
+        return await self.run(write, s.WriteEntriesResponse)
+
+    async def run_features(self, axis: s.Axis, label: str, features: Any) -> s.WriteFeaturesResponse:
+        """Replace the features of a row or a column; None forgets them."""
+        return await self.run(
+            FeatureWrite(axis, label, features, if_match=self.if_match, key=self.key), s.WriteFeaturesResponse
+        )
+
+    async def run_state(self, column: str, state: ColumnState | None) -> s.WriteStateResponse:
+        """Replace the state of a column."""
+        return await self.run(StateWrite(column, state, if_match=self.if_match, key=self.key), s.WriteStateResponse)
+
+    async def run_dismissals(self, row: str, add: Any, remove: Any = (), *, replaces: bool) -> s.WriteDismissedResponse:
+        """Change or replace the columns that a row has dismissed."""
+        write = DismissalWrite(row, tuple(add), tuple(remove), replaces, if_match=self.if_match, key=self.key)
+        return await self.run(write, s.WriteDismissedResponse)
+
+    def acknowledge(self, receipt: WriteReceipt) -> s.Version:
+        """Say in a header that a write was performed before; return the versions after it."""
+        if receipt.repeated:
+            self.response.headers["idempotency-replayed"] = "true"
+        return s.Version(model=receipt.model_version, data=receipt.data_version)
 
 
-async def read_rows_conditions(
-    api_key: RowsReader, if_match: IfMatch = None, idempotency_key: IdempotencyKey = None
-) -> WriteConditions:
-    """Return the headers of a write that affects rows which it does not name; it needs the role rows."""
-    return await read_conditions(api_key, if_match, idempotency_key)
+async def read_context(
+    service: TheService,
+    response: Response,
+    api_key: Writer,
+    if_match: IfMatch = None,
+    idempotency_key: IdempotencyKey = None,
+) -> WriteContext:
+    """Return the context of a write."""
+    etags = None if if_match is None else frozenset(etag.strip() for etag in if_match.split(","))
+    key = None if idempotency_key is None else f"{api_key.name}\n{idempotency_key}"
+    return WriteContext(service, response, etags, key)
 
 
-Conditions = Annotated[WriteConditions, Depends(read_conditions)]
-RowsConditions = Annotated[WriteConditions, Depends(read_rows_conditions)]
+async def read_rows_context(
+    service: TheService,
+    response: Response,
+    api_key: RowsReader,
+    if_match: IfMatch = None,
+    idempotency_key: IdempotencyKey = None,
+) -> WriteContext:
+    """Return the context of a write that affects rows which it does not name; it needs the role rows."""
+    return await read_context(service, response, api_key, if_match, idempotency_key)
+
+
+Writing = Annotated[WriteContext, Depends(read_context)]
+RowsWriting = Annotated[WriteContext, Depends(read_rows_context)]
+
+
+def _tag(response: Response, result: Tagged) -> Tagged:
+    response.headers["etag"] = result.etag
+    return result
 
 
 # Predictions
 
 
 @router.post("/v1/predict", tags=["read"])
-async def predict(request: PredictRequest, service: TheService, _: Reader) -> PredictResponse:
+async def predict(request: s.PredictRequest, service: TheService, _: Reader) -> s.PredictResponse:
     """Predict pairs of rows and columns, or columns for a history that is not stored."""
-    query = ServiceQuery(partial(queries.predict, request), request.history, request.features)
-    result: PredictResponse = await service.quick.run(query)
-    return result
+    return await service.ask(partial(queries.predict, request), request)
 
 
 @router.post("/v1/recommend", tags=["read"])
-async def recommend(request: RecommendRequest, service: TheService, _: Reader) -> RecommendResponse:
+async def recommend(request: s.RecommendRequest, service: TheService, _: Reader) -> s.RecommendResponse:
     """Recommend columns to a row, or to a history that is not stored; observed columns are left out."""
-    batcher = service.slow if request.reasons else service.quick
-    query = ServiceQuery(partial(queries.recommend, request), request.history or None, request.features)
-    result: RecommendResponse = await batcher.run(query)
-    return result
+    return await service.ask(partial(queries.recommend, request), request, is_slow=request.reasons > 0)
 
 
 @router.post("/v1/explain", tags=["read"])
-async def explain(request: ExplainRequest, service: TheService, _: Reader) -> ExplainResponse:
+async def explain(request: s.ExplainRequest, service: TheService, _: Reader) -> s.ExplainResponse:
     """Explain a prediction by the entries and features of the row that raise or lower it."""
-    query = ServiceQuery(partial(queries.explain, request), request.history, request.features)
-    result: ExplainResponse = await service.slow.run(query)
-    return result
+    return await service.ask(partial(queries.explain, request), request, is_slow=True)
 
 
 @router.post("/v1/similar", tags=["read"])
-async def find_similar(request: SimilarRequest, service: TheService, api_key: Reader) -> SimilarResponse:
+async def find_similar(request: s.SimilarRequest, service: TheService, api_key: Reader) -> s.SimilarResponse:
     """Find the columns most similar to a column, or the rows most similar to a row (role rows)."""
     if request.row is not None:
         check_role(api_key, "rows")
-    result: SimilarResponse = await service.slow.run(ServiceQuery(partial(queries.find_similar, request)))
-    return result
+    return await service.ask(partial(queries.find_similar, request), is_slow=True)
 
 
 @router.get("/v1/columns", tags=["read"])
@@ -190,40 +202,28 @@ async def search_columns(
     offset: Offset = 0,
     limit: Limit = 20,
     include_hidden: IncludeHidden = False,
-) -> ColumnsResponse:
+) -> s.ColumnsResponse:
     """Search columns by their ids."""
-    query = ServiceQuery(
-        lambda snapshot, _: queries.search_columns(
-            snapshot,
-            service.get_index(snapshot),
-            search,
-            offset=offset,
-            limit=limit,
-            include_hidden=include_hidden,
-        )
+    page: dict[str, Any] = {"offset": offset, "limit": limit, "include_hidden": include_hidden}
+    return await service.ask(
+        lambda snapshot, _: queries.search_columns(snapshot, service.get_index(snapshot), search, **page), is_slow=True
     )
-    result: ColumnsResponse = await service.slow.run(query)
-    return result
 
 
 @router.get("/v1/map", tags=["read"])
-async def get_map(service: TheService, _: Reader) -> MapResponse:
+async def get_map(service: TheService, _: Reader) -> s.MapResponse:
     """Return rows and columns in the two dimensions in which their latents differ most."""
-    query = ServiceQuery(lambda snapshot, _: queries.draw_map(snapshot, service.get_projection(snapshot)))
-    result: MapResponse = await service.slow.run(query)
-    return result
+    return await service.ask(
+        lambda snapshot, _: queries.draw_map(snapshot, service.get_projection(snapshot)), is_slow=True
+    )
 
 
 @router.post("/v1/map", tags=["read"])
-async def place_row(request: PlaceRequest, service: TheService, _: Reader) -> PlaceResponse:
+async def place_row(request: s.PlaceRequest, service: TheService, _: Reader) -> s.PlaceResponse:
     """Return the position of a row, or of a history that is not stored, on the map."""
-    query = ServiceQuery(
-        lambda snapshot, row: queries.place_row(request, snapshot, row, service.get_projection(snapshot)),
-        request.history,
-        request.features,
+    return await service.ask(
+        lambda snapshot, row: queries.place_row(request, snapshot, row, service.get_projection(snapshot)), request
     )
-    result: PlaceResponse = await service.quick.run(query)
-    return result
 
 
 # Entries
@@ -232,87 +232,69 @@ async def place_row(request: PlaceRequest, service: TheService, _: Reader) -> Pl
 @router.get("/v1/rows/{row:id}/entries", tags=["entries"])
 async def get_row_entries(
     row: PathId, service: TheService, response: Response, _: Reader, offset: Offset = 0, limit: Limit = 1_000
-) -> RowEntriesResponse:
+) -> s.RowEntriesResponse:
     """Return the entries of a row, ordered by column."""
-    found: queries.EntryList = await service.quick.run(ServiceQuery(partial(queries.list_entries, "row", row)))
-    response.headers["etag"] = found.etag
+    found = await service.ask(partial(queries.list_entries, "row", row))
     names = found.snapshot.model.column_names_
     page = [
-        ListedColumnValue(column=label, column_name=names.get(label), **queries.describe_entry(entry))
+        s.ListedColumnValue(column=label, column_name=names.get(label), **queries.describe_entry(entry))
         for label, entry in found.entries[offset : offset + limit]
     ]
-    return RowEntriesResponse(row=found.label, entries=page, **_describe_page(found, offset + limit))
+    return _tag(response, s.RowEntriesResponse(row=found.label, entries=page, **found.describe_page(offset + limit)))
 
 
 @router.put("/v1/rows/{row:id}/entries", tags=["entries"])
-async def put_row_entries(
-    row: PathId, request: PutRowEntriesRequest, service: TheService, response: Response, conditions: Conditions
-) -> WriteEntriesResponse:
+async def put_row_entries(row: PathId, request: s.RowEntriesRequest, writing: Writing) -> s.WriteEntriesResponse:
     """Replace all entries of a row, known or new."""
-    entries = tuple((entry.column, *read_entry(entry, service.kinds)) for entry in request.entries)
-    return await _write_entries(service, response, EntryWrite("row", row, "put", entries, *conditions))
+    return await writing.run_entries("row", row, "put", request)
 
 
 @router.patch("/v1/rows/{row:id}/entries", tags=["entries"])
-async def patch_row_entries(
-    row: PathId, request: PatchRowEntriesRequest, service: TheService, response: Response, conditions: Conditions
-) -> WriteEntriesResponse:
+async def patch_row_entries(row: PathId, request: s.RowEntriesRequest, writing: Writing) -> s.WriteEntriesResponse:
     """Write or forget (null) some entries of a row; the others stay."""
-    entries = tuple((entry.column, *read_entry(entry, service.kinds)) for entry in request.entries)
-    return await _write_entries(service, response, EntryWrite("row", row, "patch", entries, *conditions))
+    return await writing.run_entries("row", row, "patch", request)
 
 
 @router.delete("/v1/rows/{row:id}/entries", tags=["entries"])
-async def delete_row_entries(
-    row: PathId, service: TheService, response: Response, conditions: Conditions
-) -> WriteEntriesResponse:
+async def delete_row_entries(row: PathId, writing: Writing) -> s.WriteEntriesResponse:
     """Forget all entries and features of a row; a row that came after training is no longer known."""
-    return await _write_entries(service, response, EntryWrite("row", row, "delete", (), *conditions))
+    return await writing.run_entries("row", row, "delete")
 
 
 @router.get("/v1/columns/{column:id}/entries", tags=["entries"])
 async def get_column_entries(
     column: PathId, service: TheService, response: Response, _: RowsReader, offset: Offset = 0, limit: Limit = 1_000
-) -> ColumnEntriesResponse:
+) -> s.ColumnEntriesResponse:
     """Return the entries of a column, ordered by row; rows of visitors of the page are not named."""
-    # A column may have very many entries: it must not delay queries that take milliseconds.
-    found: queries.EntryList = await service.slow.run(ServiceQuery(partial(queries.list_entries, "column", column)))
-    response.headers["etag"] = found.etag
+    found = await service.ask(partial(queries.list_entries, "column", column), is_slow=True)  # they may be very many
     page = [
-        ListedRowValue(row=None if is_visitor(label) else label, **queries.describe_entry(entry))
+        s.ListedRowValue(row=None if is_visitor(label) else label, **queries.describe_entry(entry))
         for label, entry in found.entries[offset : offset + limit]
     ]
-    return ColumnEntriesResponse(column=found.label, entries=page, **_describe_page(found, offset + limit))
+    end = offset + limit
+    return _tag(response, s.ColumnEntriesResponse(column=found.label, entries=page, **found.describe_page(end)))
 
 
 @router.put("/v1/columns/{column:id}/entries", tags=["entries"])
 async def put_column_entries(
-    column: PathId,
-    request: PutColumnEntriesRequest,
-    service: TheService,
-    response: Response,
-    conditions: RowsConditions,
-) -> WriteEntriesResponse:
+    column: PathId, request: s.ColumnEntriesRequest, writing: RowsWriting
+) -> s.WriteEntriesResponse:
     """Replace all entries of a column, known or new."""
-    entries = tuple((entry.row, *read_entry(entry, service.kinds)) for entry in request.entries)
-    return await _write_entries(service, response, EntryWrite("column", column, "put", entries, *conditions))
+    return await writing.run_entries("column", column, "put", request)
 
 
 @router.patch("/v1/columns/{column:id}/entries", tags=["entries"])
 async def patch_column_entries(
-    column: PathId, request: PatchColumnEntriesRequest, service: TheService, response: Response, conditions: Conditions
-) -> WriteEntriesResponse:
+    column: PathId, request: s.ColumnEntriesRequest, writing: Writing
+) -> s.WriteEntriesResponse:
     """Write or forget (null) some entries of a column; the others stay."""
-    entries = tuple((entry.row, *read_entry(entry, service.kinds)) for entry in request.entries)
-    return await _write_entries(service, response, EntryWrite("column", column, "patch", entries, *conditions))
+    return await writing.run_entries("column", column, "patch", request)
 
 
 @router.delete("/v1/columns/{column:id}/entries", tags=["entries"])
-async def delete_column_entries(
-    column: PathId, service: TheService, response: Response, conditions: RowsConditions
-) -> WriteEntriesResponse:
+async def delete_column_entries(column: PathId, writing: RowsWriting) -> s.WriteEntriesResponse:
     """Forget all entries and features of a column; a column that came after training is no longer known."""
-    return await _write_entries(service, response, EntryWrite("column", column, "delete", (), *conditions))
+    return await writing.run_entries("column", column, "delete")
 
 
 @router.post(
@@ -333,31 +315,31 @@ async def delete_column_entries(
 )
 async def write_entries(
     request: Request, service: TheService, response: Response, api_key: Writer, idempotency_key: IdempotencyKey = None
-) -> BulkResponse:
+) -> s.BulkResponse:
     """Write or forget (null) entries of any rows and columns, one per line; lines that fail do not stop the others."""
     if service.bulk_slots.locked():
         raise ApiError(503, "busy", "other bulk writes are in progress; try again in a second", retry_after=1)
-    conditions = await read_conditions(api_key, None, idempotency_key)
+    writing = await read_context(service, response, api_key, None, idempotency_key)
     limits = service.limits
     async with service.bulk_slots:
         body = await read_body(request.receive, limits.bulk_bytes, limits.bulk_seconds)
         encoding = request.headers.get("content-encoding", "").strip().lower()
         write = await asyncio.to_thread(
-            bulk.parse_bulk, body, encoding, max_bytes=limits.bulk_bytes, key=conditions.key, kinds=service.kinds
+            bulk.parse_bulk, body, encoding, max_bytes=limits.bulk_bytes, key=writing.key, kinds=service.kinds
         )
         receipt = await service.writer.run(write, timeout=limits.bulk_seconds)
     refused = [
-        RefusedLine(line=line, code=code, message=message) for code, message, lines in receipt.refused for line in lines
+        s.RefusedLine(line=line, code=code, message=message)
+        for code, message, lines in receipt.refused
+        for line in lines
     ]
-    if receipt.repeated:
-        response.headers["idempotency-replayed"] = "true"
-    return BulkResponse(
+    return s.BulkResponse(
         n_lines=receipt.n_entries,
         n_changed=receipt.n_changed,
         n_forgotten=receipt.n_forgotten,
         n_refused=len(refused),
         refused=sorted(refused, key=lambda one: one.line),
-        version=Version(model=receipt.model_version, data=receipt.data_version),
+        version=writing.acknowledge(receipt),
     )
 
 
@@ -376,194 +358,104 @@ async def export_entries(request: Request, service: TheService, _: Admin) -> Str
     return StreamingResponse(lines, media_type=bulk.LINES_TYPE, headers=headers)
 
 
-def _describe_page(found: queries.EntryList, end: int) -> dict[str, Any]:
-    n_entries = len(found.entries)
-    return {
-        "trained": found.trained,
-        "n_entries": n_entries,
-        "next_offset": end if end < n_entries else None,
-        "etag": found.etag,
-        "version": found.snapshot.version,
-    }
-
-
-async def _write_entries(service: Service, response: Response, write: EntryWrite) -> WriteEntriesResponse:
-    receipt: WriteReceipt = await service.writer.run(write)
-    return WriteEntriesResponse(
-        axis=write.axis,
-        id=receipt.id,
-        n_entries=receipt.n_entries,
-        n_changed=receipt.n_changed,
-        n_forgotten=receipt.n_forgotten,
-        etag=receipt.etag,
-        version=_acknowledge(receipt, response),
-    )
-
-
-def _acknowledge(receipt: WriteReceipt, response: Response) -> Version:
-    """Set the headers that acknowledge a write; return the versions after it."""
-    response.headers["etag"] = receipt.etag
-    if receipt.repeated:
-        response.headers["idempotency-replayed"] = "true"
-    return Version(model=receipt.model_version, data=receipt.data_version)
-
-
 # Features
 
 
 @router.get("/v1/rows/{row:id}/features", tags=["features"])
-async def get_row_features(row: PathId, service: TheService, response: Response, _: Reader) -> FeaturesResponse:
+async def get_row_features(row: PathId, service: TheService, response: Response, _: Reader) -> s.FeaturesResponse:
     """Return the features of a row as the model encodes them."""
-    result: FeaturesResponse = await service.quick.run(ServiceQuery(partial(queries.list_features, "row", row)))
-    response.headers["etag"] = result.etag
-    return result
+    return _tag(response, await service.ask(partial(queries.list_features, "row", row)))
 
 
 @router.put("/v1/rows/{row:id}/features", tags=["features"])
-async def put_row_features(
-    row: PathId, request: PutFeaturesRequest, service: TheService, response: Response, conditions: Conditions
-) -> WriteFeaturesResponse:
+async def put_row_features(row: PathId, request: s.PutFeaturesRequest, writing: Writing) -> s.WriteFeaturesResponse:
     """Replace all features of a row, known or new."""
-    return await _write_features(service, response, FeatureWrite("row", row, request.features, *conditions))
+    return await writing.run_features("row", row, request.features)
 
 
 @router.delete("/v1/rows/{row:id}/features", tags=["features"])
-async def delete_row_features(
-    row: PathId, service: TheService, response: Response, conditions: Conditions
-) -> WriteFeaturesResponse:
+async def delete_row_features(row: PathId, writing: Writing) -> s.WriteFeaturesResponse:
     """Forget the features of a row; a row that came after training and has no entries is no longer known."""
-    return await _write_features(service, response, FeatureWrite("row", row, None, *conditions))
+    return await writing.run_features("row", row, None)
 
 
 @router.get("/v1/columns/{column:id}/features", tags=["features"])
-async def get_column_features(column: PathId, service: TheService, response: Response, _: Reader) -> FeaturesResponse:
+async def get_column_features(column: PathId, service: TheService, response: Response, _: Reader) -> s.FeaturesResponse:
     """Return the features of a column as the model encodes them."""
-    result: FeaturesResponse = await service.quick.run(ServiceQuery(partial(queries.list_features, "column", column)))
-    response.headers["etag"] = result.etag
-    return result
+    return _tag(response, await service.ask(partial(queries.list_features, "column", column)))
 
 
 @router.put("/v1/columns/{column:id}/features", tags=["features"])
 async def put_column_features(
-    column: PathId, request: PutFeaturesRequest, service: TheService, response: Response, conditions: Conditions
-) -> WriteFeaturesResponse:
+    column: PathId, request: s.PutFeaturesRequest, writing: Writing
+) -> s.WriteFeaturesResponse:
     """Replace all features of a column, known or new."""
-    return await _write_features(service, response, FeatureWrite("column", column, request.features, *conditions))
+    return await writing.run_features("column", column, request.features)
 
 
 @router.delete("/v1/columns/{column:id}/features", tags=["features"])
-async def delete_column_features(
-    column: PathId, service: TheService, response: Response, conditions: Conditions
-) -> WriteFeaturesResponse:
+async def delete_column_features(column: PathId, writing: Writing) -> s.WriteFeaturesResponse:
     """Forget the features of a column; a column that came after training and has no entries is no longer known."""
-    return await _write_features(service, response, FeatureWrite("column", column, None, *conditions))
-
-
-async def _write_features(service: Service, response: Response, write: FeatureWrite) -> WriteFeaturesResponse:
-    receipt: WriteReceipt = await service.writer.run(write)
-    return WriteFeaturesResponse(
-        axis=write.axis,
-        id=receipt.id,
-        n_features=receipt.n_entries,
-        etag=receipt.etag,
-        version=_acknowledge(receipt, response),
-    )
+    return await writing.run_features("column", column, None)
 
 
 # States of columns and columns that rows dismissed
 
 
 @router.get("/v1/columns/{column:id}/state", tags=["states"])
-async def get_column_state(column: PathId, service: TheService, response: Response, _: Reader) -> StateResponse:
+async def get_column_state(column: PathId, service: TheService, response: Response, _: Reader) -> s.StateResponse:
     """Return whether a column can be recommended, and from and until when."""
-    result: StateResponse = await service.quick.run(ServiceQuery(partial(queries.get_state, column)))
-    response.headers["etag"] = result.etag
-    return result
+    return _tag(response, await service.ask(partial(queries.get_state, column)))
 
 
 @router.put("/v1/columns/{column:id}/state", tags=["states"])
-async def put_column_state(
-    column: PathId, request: PutStateRequest, service: TheService, response: Response, conditions: Conditions
-) -> WriteStateResponse:
+async def put_column_state(column: PathId, request: s.PutStateRequest, writing: Writing) -> s.WriteStateResponse:
     """Hide a column from recommendations, or show it from and until a time; its entries and predictions stay."""
     times = (None if given is None else given.timestamp() for given in (request.from_, request.until))
-    write = StateWrite(column, ColumnState(request.visible, *times), conditions.etags, conditions.key)
-    return _acknowledge_state(await service.writer.run(write), response)
+    return await writing.run_state(column, ColumnState(request.visible, *times))
 
 
 @router.delete("/v1/columns/{column:id}/state", tags=["states"])
-async def delete_column_state(
-    column: PathId, service: TheService, response: Response, conditions: Conditions
-) -> WriteStateResponse:
+async def delete_column_state(column: PathId, writing: Writing) -> s.WriteStateResponse:
     """Show a column again, at all times."""
-    write = StateWrite(column, None, conditions.etags, conditions.key)
-    return _acknowledge_state(await service.writer.run(write), response)
-
-
-def _acknowledge_state(receipt: WriteReceipt, response: Response) -> WriteStateResponse:
-    version = _acknowledge(receipt, response)
-    return WriteStateResponse(column=receipt.id, changed=receipt.n_changed > 0, etag=receipt.etag, version=version)
+    return await writing.run_state(column, None)
 
 
 @router.get("/v1/rows/{row:id}/dismissed", tags=["states"])
-async def get_dismissed(row: PathId, service: TheService, response: Response, _: Reader) -> DismissedResponse:
+async def get_dismissed(row: PathId, service: TheService, response: Response, _: Reader) -> s.DismissedResponse:
     """Return the columns that are never recommended to a row."""
-    result: DismissedResponse = await service.quick.run(ServiceQuery(partial(queries.list_dismissed, row)))
-    response.headers["etag"] = result.etag
-    return result
+    return _tag(response, await service.ask(partial(queries.list_dismissed, row)))
 
 
 @router.put("/v1/rows/{row:id}/dismissed", tags=["states"])
-async def put_dismissed(
-    row: PathId, request: PutDismissedRequest, service: TheService, response: Response, conditions: Conditions
-) -> WriteDismissedResponse:
+async def put_dismissed(row: PathId, request: s.PutDismissedRequest, writing: Writing) -> s.WriteDismissedResponse:
     """Replace the columns that are never recommended to a row."""
-    write = DismissalWrite(row, tuple(request.columns), replaces=True, if_match=conditions.etags, key=conditions.key)
-    return _acknowledge_dismissed(await service.writer.run(write), response)
+    return await writing.run_dismissals(row, request.columns, replaces=True)
 
 
 @router.patch("/v1/rows/{row:id}/dismissed", tags=["states"])
-async def patch_dismissed(
-    row: PathId, request: PatchDismissedRequest, service: TheService, response: Response, conditions: Conditions
-) -> WriteDismissedResponse:
+async def patch_dismissed(row: PathId, request: s.PatchDismissedRequest, writing: Writing) -> s.WriteDismissedResponse:
     """Stop recommending some columns to a row, or recommend them again."""
-    write = DismissalWrite(
-        row, tuple(request.add), tuple(request.remove), if_match=conditions.etags, key=conditions.key
-    )
-    return _acknowledge_dismissed(await service.writer.run(write), response)
+    return await writing.run_dismissals(row, request.add, request.remove, replaces=False)
 
 
 @router.delete("/v1/rows/{row:id}/dismissed", tags=["states"])
-async def delete_dismissed(
-    row: PathId, service: TheService, response: Response, conditions: Conditions
-) -> WriteDismissedResponse:
+async def delete_dismissed(row: PathId, writing: Writing) -> s.WriteDismissedResponse:
     """Recommend all columns to a row again."""
-    write = DismissalWrite(row, replaces=True, if_match=conditions.etags, key=conditions.key)
-    return _acknowledge_dismissed(await service.writer.run(write), response)
-
-
-def _acknowledge_dismissed(receipt: WriteReceipt, response: Response) -> WriteDismissedResponse:
-    return WriteDismissedResponse(
-        row=receipt.id,
-        n_columns=receipt.n_entries,
-        n_added=receipt.n_changed,
-        n_removed=receipt.n_forgotten,
-        etag=receipt.etag,
-        version=_acknowledge(receipt, response),
-    )
+    return await writing.run_dismissals(row, (), replaces=True)
 
 
 # The model
 
 
 @router.get("/v1/model", tags=["read"])
-async def get_model(service: TheService, _: Reader) -> ModelResponse:
+async def get_model(service: TheService, _: Reader) -> s.ModelResponse:
     """Describe the model behind the service."""
     return service.current.describe(service.kinds)
 
 
 @router.post("/v1/model", tags=["operate"])
-async def reload_model(service: TheService, _: Admin, force: Force = False) -> ModelResponse:
+async def reload_model(service: TheService, _: Admin, force: Force = False) -> s.ModelResponse:
     """Load the model's file again; the old model answers until the new one is ready, or if the file is refused."""
     try:
         snapshot = await asyncio.to_thread(service.reload, force=force)
@@ -582,18 +474,18 @@ async def reload_model(service: TheService, _: Admin, force: Force = False) -> M
 
 
 @router.get("/healthz", tags=["operate"])
-async def get_health() -> HealthResponse:
+async def get_health() -> s.HealthResponse:
     """Report that the process runs."""
-    return HealthResponse(status="ok")
+    return s.HealthResponse(status="ok")
 
 
 @router.get("/readyz", tags=["operate"])
-async def get_readiness(service: TheService) -> HealthResponse:
+async def get_readiness(service: TheService) -> s.HealthResponse:
     """Report that the model and the database answer, and that the database has all that the service knows."""
     known = service.current.data_version
     if (await service.read_database(Transaction.read_state)).data_version < known:
         raise ApiError(503, "behind", "the database was restored to an earlier state and is replayed", retry_after=1)
-    return HealthResponse(status="ready")
+    return s.HealthResponse(status="ready")
 
 
 @router.get("/metrics", tags=["operate"], response_class=Response, responses={200: {"content": {"text/plain": {}}}})
@@ -603,19 +495,19 @@ async def get_metrics(service: TheService, _: Reader) -> Response:
 
 
 @router.get("/v1/operator", tags=["operate"])
-async def get_statistics(service: TheService, _: Reader) -> OperatorResponse:
+async def get_statistics(service: TheService, _: Reader) -> s.OperatorResponse:
     """Return requests, latencies, learned entries, and errors of predictions made before entries arrived."""
     version = service.current.version
     errors = await service.read_database(lambda transaction: transaction.read_live_errors(version.model))
     routes = await asyncio.to_thread(service.metrics.list_routes)
-    return OperatorResponse(
+    return s.OperatorResponse(
         seconds_up=time.monotonic() - service.start_time,
         n_requests=sum(route.n_requests for route in routes),
         n_failed=sum(route.n_failed for route in routes),
         n_learned=await asyncio.to_thread(service.metrics.read_n_learned),
         routes=routes,
         live_errors=[
-            LiveError(
+            s.LiveError(
                 area=area,  # type: ignore[arg-type]
                 n_entries=error.n_entries,
                 rmse=sqrt(error.squared / error.n_entries),

@@ -79,6 +79,18 @@ class Version(BaseModel):
     data: int
 
 
+class Answer(BaseModel):
+    """A response from one version of the model and its entries."""
+
+    version: Version
+
+
+class TaggedAnswer(Answer):
+    """A response with the ETag of the content that it is about."""
+
+    etag: str
+
+
 # Errors
 
 
@@ -129,41 +141,17 @@ AnswerTime = Annotated[
 ]
 
 
-class GivenExtras(RequestModel):
-    """The time and the weight of an entry to write."""
+class EntryRequest(RequestModel):
+    """An entry to write: a value, a kind of feedback (view, purchase, ...) that stands for one, or null for none."""
 
+    value: Value | None = Field(default=None, description="null forgets the entry.")
+    kind: Kind | None = Field(default=None, description="A kind that `GET /v1/model` lists, instead of a value.")
     time: GivenTime = Field(
         default=None,
         description="When the entry was made: a date, a date and time (UTC without a zone), or Unix seconds. Default: "
         "now if the entries of the model have dates; null: no date.",
     )
     weight: GivenWeight | None = Field(default=None, description="How much the entry counts; default: 1.")
-
-    def list_extras(self) -> tuple[int | None, float | None] | tuple[()]:
-        """Return time and weight, None where they are left out; nothing if both are left out."""
-        time = NO_TIME if self.time is None and "time" in self.model_fields_set else self.time
-        return () if time is None and self.weight is None else (time, self.weight)
-
-
-class GivenValue(GivenExtras):
-    """A value, or a kind of feedback (view, purchase, ...) that stands for one."""
-
-    value: Value | None = None
-    kind: Kind | None = Field(default=None, description="A kind that `GET /v1/model` lists, instead of a value.")
-
-    @model_validator(mode="after")
-    def check_value_or_kind(self) -> Self:
-        """Require either a value or a kind."""
-        if (self.value is None) == (self.kind is None):
-            raise ValueError("give either a value or a kind")
-        return self
-
-
-class GivenChange(GivenExtras):
-    """A value, a kind of feedback that stands for one, or null to forget the entry."""
-
-    value: Value | None = Field(default=None, description="null forgets the entry.")
-    kind: Kind | None = Field(default=None, description="A kind that `GET /v1/model` lists, instead of a value.")
 
     @model_validator(mode="after")
     def check_value_or_kind(self) -> Self:
@@ -172,15 +160,20 @@ class GivenChange(GivenExtras):
             raise ValueError("give either a value (null forgets the entry) or a kind")
         return self
 
+    def list_extras(self) -> tuple[int | None, float | None] | tuple[()]:
+        """Return time and weight, None where they are left out; nothing if both are left out."""
+        time = NO_TIME if self.time is None and "time" in self.model_fields_set else self.time
+        return () if time is None and self.weight is None else (time, self.weight)
 
-class GivenColumnValue(GivenValue):
-    """An entry of a row to write: its column, and its value or kind."""
+
+class GivenColumnEntry(EntryRequest):
+    """An entry of a row to write."""
 
     column: RequestId
 
 
-class GivenRowValue(GivenValue):
-    """An entry of a column to write: its row, and its value or kind."""
+class GivenRowEntry(EntryRequest):
+    """An entry of a column to write."""
 
     row: RequestId
 
@@ -196,94 +189,66 @@ class HistoryEntry(RequestModel):
     kind: Kind | None = Field(default=None, description="A kind that `GET /v1/model` lists, instead of a value.")
 
 
-class ColumnChange(GivenChange):
-    """An entry of a row to write; null forgets it."""
-
-    column: RequestId
-
-
-class RowChange(GivenChange):
-    """An entry of a column to write; null forgets it."""
-
-    row: RequestId
-
-
-class PutRowEntriesRequest(RequestModel):
-    """All entries of a row."""
+class RowEntriesRequest(RequestModel):
+    """Entries of a row: all, or with PATCH those that change."""
 
     model_config = _show_example({"entries": _HISTORY})
 
-    entries: Annotated[list[GivenColumnValue], Field(max_length=MAX_ENTRIES)]
+    entries: Annotated[list[GivenColumnEntry], Field(max_length=MAX_ENTRIES)]
 
 
-class PutColumnEntriesRequest(RequestModel):
-    """All entries of a column."""
-
-    model_config = _show_example({"entries": [{"row": "ann", "value": 5}]})
-
-    entries: Annotated[list[GivenRowValue], Field(max_length=MAX_ENTRIES)]
-
-
-class PatchRowEntriesRequest(RequestModel):
-    """Some entries of a row; the others stay."""
-
-    model_config = _show_example({"entries": _HISTORY})
-
-    entries: Annotated[list[ColumnChange], Field(max_length=MAX_ENTRIES)]
-
-
-class PatchColumnEntriesRequest(RequestModel):
-    """Some entries of a column; the others stay."""
+class ColumnEntriesRequest(RequestModel):
+    """Entries of a column: all, or with PATCH those that change."""
 
     model_config = _show_example({"entries": [{"row": "ann", "value": 5}]})
 
-    entries: Annotated[list[RowChange], Field(max_length=MAX_ENTRIES)]
+    entries: Annotated[list[GivenRowEntry], Field(max_length=MAX_ENTRIES)]
 
 
-class ListedColumnValue(BaseModel):
+class ListedEntry(BaseModel):
+    """The value of an entry, its time and its weight."""
+
+    value: float
+    time: ListedTime = None
+    weight: ListedWeight = 1.0
+
+
+class ListedColumnValue(ListedEntry):
     """An entry of a row."""
 
     column: Id
     column_name: Name = None
-    value: float
-    time: ListedTime = None
-    weight: ListedWeight = 1.0
 
 
-class RowEntriesResponse(BaseModel):
+class EntriesPage(TaggedAnswer):
+    """A page of entries: how many there are, and where the next page starts."""
+
+    trained: bool
+    n_entries: int
+    next_offset: int | None
+
+
+class RowEntriesResponse(EntriesPage):
     """A page of the entries of a row."""
 
     row: Id
-    trained: bool
     entries: list[ListedColumnValue]
-    n_entries: int
-    next_offset: int | None
-    etag: str
-    version: Version
 
 
-class ListedRowValue(BaseModel):
+class ListedRowValue(ListedEntry):
     """An entry of a column; the row is null if it belongs to a visitor of the page."""
 
     row: Id | None
-    value: float
-    time: ListedTime = None
-    weight: ListedWeight = 1.0
 
 
-class ColumnEntriesResponse(BaseModel):
+class ColumnEntriesResponse(EntriesPage):
     """A page of the entries of a column."""
 
     column: Id
-    trained: bool
     entries: list[ListedRowValue]
-    n_entries: int
-    next_offset: int | None
-    etag: str
-    version: Version
 
 
-class WriteEntriesResponse(BaseModel):
+class WriteEntriesResponse(TaggedAnswer):
     """The effect of a write: the number of entries now, and how many were written and forgotten."""
 
     axis: Axis
@@ -291,25 +256,19 @@ class WriteEntriesResponse(BaseModel):
     n_entries: int
     n_changed: int
     n_forgotten: int
-    etag: str
-    version: Version
 
 
-class EntryLine(GivenChange):
+class EntryLine(GivenColumnEntry):
     """A line of a bulk write; null forgets the entry."""
 
     row: RequestId
-    column: RequestId
 
 
-class ExportedLine(BaseModel):
+class ExportedLine(ListedEntry):
     """A line of an export."""
 
     row: Id
     column: Id
-    value: float
-    time: ListedTime = None
-    weight: ListedWeight = 1.0
 
 
 class RefusedLine(BaseModel):
@@ -320,7 +279,7 @@ class RefusedLine(BaseModel):
     message: str
 
 
-class BulkResponse(BaseModel):
+class BulkResponse(Answer):
     """The effect of a bulk write: how many entries were written and forgotten, and the lines that were refused."""
 
     n_lines: int
@@ -328,7 +287,6 @@ class BulkResponse(BaseModel):
     n_forgotten: int
     n_refused: int
     refused: list[RefusedLine]
-    version: Version
 
 
 # Features
@@ -359,6 +317,7 @@ RequestFeatures = Annotated[
         description="Values by name: numbers, categories, lists of categories, dates; null if unknown.",
     ),
 ]
+Categories = Annotated[list[FeatureText], Field(min_length=1, max_length=MAX_ITEMS)]
 EncodedFeature = float | str | list[str]  # as the model encodes it
 
 
@@ -370,24 +329,20 @@ class PutFeaturesRequest(RequestModel):
     features: RequestFeatures
 
 
-class FeaturesResponse(BaseModel):
+class FeaturesResponse(TaggedAnswer):
     """The features of a row or a column as the model encodes them, without rare categories."""
 
     axis: Axis
     id: Id
     features: dict[str, EncodedFeature]
-    etag: str
-    version: Version
 
 
-class WriteFeaturesResponse(BaseModel):
+class WriteFeaturesResponse(TaggedAnswer):
     """The effect of a write: the number of features that the model knows now."""
 
     axis: Axis
     id: Id
     n_features: int
-    etag: str
-    version: Version
 
 
 # States of columns and columns that rows dismissed
@@ -426,7 +381,7 @@ class PutStateRequest(RequestModel):
         return self
 
 
-class StateResponse(BaseModel):
+class StateResponse(TaggedAnswer):
     """The state of a column."""
 
     column: Id
@@ -434,17 +389,13 @@ class StateResponse(BaseModel):
     from_: datetime | None = Field(alias="from")
     until: datetime | None
     shown: bool = Field(description="Whether the column can be recommended now.")
-    etag: str
-    version: Version
 
 
-class WriteStateResponse(BaseModel):
+class WriteStateResponse(TaggedAnswer):
     """The effect of a write: the column, and whether its state changed."""
 
     column: Id
     changed: bool
-    etag: str
-    version: Version
 
 
 DismissedColumns = Annotated[list[RequestId], Field(max_length=MAX_ENTRIES)]
@@ -467,35 +418,36 @@ class PatchDismissedRequest(RequestModel):
     remove: DismissedColumns = []
 
 
-class DismissedResponse(BaseModel):
+class DismissedResponse(TaggedAnswer):
     """The columns that are never recommended to a row, in order."""
 
     row: Id
     columns: list[Id]
-    etag: str
-    version: Version
 
 
-class WriteDismissedResponse(BaseModel):
+class WriteDismissedResponse(TaggedAnswer):
     """The effect of a write: the number of dismissed columns now, and how many were added and removed."""
 
     row: Id
     n_columns: int
     n_added: int
     n_removed: int
-    etag: str
-    version: Version
 
 
 # Predictions
 
 
-class RowOrHistory(RequestModel):
-    """A known row, or the entries and features of a new row, which are not stored."""
+class NewRow(RequestModel):
+    """The entries and features of a new row, which are not stored."""
 
-    row: RequestId | None = None
     history: Annotated[list[HistoryEntry], Field(min_length=1, max_length=MAX_ENTRIES)] | None = None
     features: RequestFeatures | None = None
+
+
+class RowOrHistory(NewRow):
+    """A known row, or the entries and features of a new row."""
+
+    row: RequestId | None = None
 
     @model_validator(mode="after")
     def check_row_or_history(self) -> RowOrHistory:
@@ -512,14 +464,12 @@ class RowColumnPair(RequestModel):
     column: RequestId
 
 
-class PredictRequest(RequestModel):
+class PredictRequest(NewRow):
     """Pairs to predict; or the history and features of a new row, and the columns to predict for it."""
 
     model_config = _show_example({"history": _HISTORY, "columns": ["Big"]})
 
     pairs: Annotated[list[RowColumnPair], Field(min_length=1, max_length=MAX_PAIRS)] | None = None
-    history: Annotated[list[HistoryEntry], Field(min_length=1, max_length=MAX_ENTRIES)] | None = None
-    features: RequestFeatures | None = None
     columns: Annotated[list[RequestId], Field(min_length=1, max_length=MAX_PAIRS)] | None = None
     unknown: Literal["error", "nan", "fallback"] = Field(
         default="error",
@@ -543,9 +493,9 @@ class FeatureCondition(RequestModel):
 
     min: Value | FeatureText | None = None
     max: Value | FeatureText | None = None
-    any: Annotated[list[FeatureText], Field(min_length=1, max_length=MAX_ITEMS)] | None = None
-    all: Annotated[list[FeatureText], Field(min_length=1, max_length=MAX_ITEMS)] | None = None
-    none: Annotated[list[FeatureText], Field(min_length=1, max_length=MAX_ITEMS)] | None = None
+    any: Categories | None = None
+    all: Categories | None = None
+    none: Categories | None = None
 
 
 def _declare_options() -> dict[str, Any]:
@@ -684,11 +634,10 @@ class PairPrediction(Prediction):
     column: Id
 
 
-class PredictResponse(BaseModel):
+class PredictResponse(Answer):
     """Predictions in the order of the request."""
 
     predictions: list[PairPrediction]
-    version: Version
 
 
 class RecommendedColumn(Prediction):
@@ -708,16 +657,15 @@ class RecommendedColumn(Prediction):
     )
 
 
-class RecommendResponse(BaseModel):
+class RecommendResponse(Answer):
     """The recommended columns, best first."""
 
     row: Id | None
     rank_by: Literal["relevance", "value", "popularity"]
     best: list[RecommendedColumn]
-    version: Version
 
 
-class ExplainResponse(Prediction):
+class ExplainResponse(Prediction, Answer):
     """A prediction and the entries and features of the row that raise or lower it most."""
 
     row: Id | None
@@ -728,7 +676,6 @@ class ExplainResponse(Prediction):
     presence: list[EntryReason] = Field(
         default=[], description="Entries that raise the probability that the row takes the column, and by how much."
     )
-    version: Version
 
 
 class SimilarId(BaseModel):
@@ -739,14 +686,13 @@ class SimilarId(BaseModel):
     cosine: float
 
 
-class SimilarResponse(BaseModel):
+class SimilarResponse(Answer):
     """The most similar columns or rows, most similar first."""
 
     axis: Axis
     id: Id
     name: Name = None
     similar: list[SimilarId]
-    version: Version
 
 
 # Columns, the model and the map
@@ -763,13 +709,12 @@ class ColumnSummary(BaseModel):
     features: dict[str, EncodedFeature] | None = None
 
 
-class ColumnsResponse(BaseModel):
+class ColumnsResponse(Answer):
     """A page of columns that match a search: prefix matches first, then by number of entries."""
 
     columns: list[ColumnSummary]
     total: int
     next_offset: int | None
-    version: Version
 
 
 class ScaleSummary(BaseModel):
@@ -789,7 +734,7 @@ class FeatureSummary(BaseModel):
     n_categories: int | None
 
 
-class ModelResponse(BaseModel):
+class ModelResponse(Answer):
     """The model behind the service."""
 
     model: str = Field(description="The class of the model.")
@@ -811,7 +756,6 @@ class ModelResponse(BaseModel):
     recall: float | None = Field(
         default=None, description="The share of the ten best columns that approximate rankings find; null if exact."
     )
-    version: Version
 
 
 class MapColumn(BaseModel):
@@ -823,20 +767,18 @@ class MapColumn(BaseModel):
     y: float
 
 
-class MapResponse(BaseModel):
+class MapResponse(Answer):
     """Latents of rows and columns in two dimensions; rows are anonymous."""
 
     columns: list[MapColumn]
     rows: list[tuple[float, float]]
-    version: Version
 
 
-class PlaceResponse(BaseModel):
+class PlaceResponse(Answer):
     """The position of a row on the map."""
 
     x: float
     y: float
-    version: Version
 
 
 # Operation
@@ -867,7 +809,7 @@ class RouteStatistics(BaseModel):
     seconds: dict[str, float]
 
 
-class OperatorResponse(BaseModel):
+class OperatorResponse(Answer):
     """Requests, latencies, learned entries and live errors."""
 
     seconds_up: float
@@ -876,4 +818,3 @@ class OperatorResponse(BaseModel):
     n_learned: int
     routes: list[RouteStatistics]
     live_errors: list[LiveError]
-    version: Version

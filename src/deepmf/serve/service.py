@@ -29,7 +29,7 @@ from deepmf.serve.kinds import Kinds, check_kinds
 from deepmf.serve.metrics import ServiceMetrics
 from deepmf.serve.model_files import identify_file, keep_copy, load_with_digest
 from deepmf.serve.queries import ColumnIndex, History, Projection, check_history, fold_in
-from deepmf.serve.schemas import MAX_ENTRIES, HistoryEntry
+from deepmf.serve.schemas import MAX_ENTRIES, HistoryEntry, NewRow
 from deepmf.serve.snapshot import Snapshot, catch_up, check_replacement, replay
 from deepmf.serve.writer import Write, WriteReceipt, commit_writes
 from deepmf.storage.model_folder import compute_model_digest
@@ -87,7 +87,7 @@ class Query(NamedTuple):
 class Service:
     """A model that answers requests, learns entries, and can be replaced while it runs.
 
-    `await service.quick.run(Query(...))` answers a query, `service.slow` one that takes longer than milliseconds;
+    `await service.ask(...)` answers a query, in a thread of its own if it takes longer than milliseconds;
     `await service.writer.run(EntryWrite(...))` writes. When a write returns, it is durable and visible to every query.
 
     Parameters
@@ -154,6 +154,18 @@ class Service:
         self._is_stopping = threading.Event()
         self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
         self._follower.start()
+
+    async def ask(
+        self,
+        question: Callable[[Snapshot, FoldedRows | None], Result],
+        new_row: NewRow | None = None,
+        *,
+        is_slow: bool = False,
+    ) -> Result:
+        """Answer a question to the current snapshot, and to the new row that a request describes, if it does."""
+        query = Query(question) if new_row is None else Query(question, new_row.history or None, new_row.features)
+        result: Result = await (self.slow if is_slow else self.quick).run(query)
+        return result
 
     async def read_database(self, read: Callable[[Transaction], Result]) -> Result:
         """Run a function in a read transaction; raise `ApiError` if the database takes too long."""

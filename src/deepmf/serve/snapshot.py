@@ -40,7 +40,7 @@ from deepmf.serve.database import Transaction, open_database
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import are_numbers, check_servable
 from deepmf.serve.kinds import Kinds
-from deepmf.serve.omissions import ColumnState, Omissions
+from deepmf.serve.omissions import DismissalChanges, Omissions, StateChanges
 from deepmf.serve.schemas import Axis, ModelResponse, ScaleSummary, Version
 
 logger = logging.getLogger("deepmf.serve")
@@ -202,18 +202,14 @@ def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
         return replay(replace(snapshot, model=snapshot.base), transaction)
     entries: dict[Pair, Entry | None] = {}
     features: dict[tuple[Axis, Any], FeatureValues | None] = {}
-    states: dict[Any, ColumnState | None] = {}
-    dismissals: dict[Any, frozenset[Any]] = {}
-    for topic, label in touched:
-        if topic == "state":
-            states[label] = transaction.read_state_of(label)
-        elif topic == "skips":
-            dismissals[label] = transaction.read_dismissals_of(label)
+    shown, skipping = ([label for topic, label in touched if topic == wanted] for wanted in ("state", "skips"))
+    states: StateChanges = dict.fromkeys(shown) | transaction.read_states(shown)
+    dismissals: DismissalChanges = dict.fromkeys(skipping, frozenset()) | transaction.read_dismissals(skipping)
     for axis in _AXES:
         labels = [label for topic, label in touched if topic == axis]
-        entries |= _compare_entries(snapshot, axis, labels, transaction.read_entries_of(axis, labels))
+        entries |= _compare_entries(snapshot, axis, labels, transaction.read_entries(axis, labels))
         if get_axis_features(snapshot.model, axis) is not None:
-            features |= _compare_features(snapshot, axis, labels, transaction.read_features_of(axis, labels))
+            features |= _compare_features(snapshot, axis, labels, transaction.read_features(axis, labels))
     try:
         model = apply_changes(snapshot.model, entries, features)
     except UNUSABLE:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import xor
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -197,15 +197,42 @@ class GivenEntry(NamedTuple):
         )
 
 
-def _recall(
-    write: EntryWrite | FeatureWrite | StateWrite | DismissalWrite, pending: PendingChanges, answer: bytes
-) -> WriteReceipt:
-    """Return the receipt of an earlier request with the same key."""
-    return WriteReceipt.from_json(pending.find_label(write.axis, write.id), answer, str(write.key))
+@dataclass(frozen=True)
+class _Write:
+    """A write to one row or one column.
+
+    Parameters
+    ----------
+    if_match
+        ETags, one of which the content must have; None for any.
+    key
+        The Idempotency-Key of the request and the name of its API key; the database stores only hashes of it.
+    """
+
+    axis: Axis
+    id: Id
+    if_match: frozenset[str] | None = field(default=None, kw_only=True)
+    key: str | None = field(default=None, kw_only=True)
+
+    def digest(self) -> str:
+        """Return a hash that distinguishes this request from others with the same key."""
+        content = {name: value for name, value in vars(self).items() if name not in ("if_match", "key")}
+        return _digest(self.key, [type(self).__name__, content])
+
+    def recall(self, pending: PendingChanges, answer: bytes) -> WriteReceipt:
+        """Return the receipt of an earlier request with the same key."""
+        return WriteReceipt.from_json(pending.find_label(self.axis, self.id), answer, str(self.key))
+
+    def check_etag(self, current: Mapping[Any, Any], what: str) -> None:
+        """Raise `ApiError` if the current content does not have an ETag that the write requires."""
+        etags = self.if_match
+        if etags is not None and not ("*" in etags and current) and compute_etag(current) not in etags:
+            message = f"the {what} of {self.axis} {quote_id(self.id)} do not have the ETag given in If-Match"
+            raise ApiError(412, "changed_meanwhile", message)
 
 
 @dataclass(frozen=True)
-class EntryWrite:
+class EntryWrite(_Write):
     """A write to the entries of one row or one column.
 
     Parameters
@@ -214,35 +241,21 @@ class EntryWrite:
         "put" replaces all entries, "patch" changes some (None forgets an entry), "delete" forgets all.
     entries
         The id on the other axis and the fields of a `GivenEntry`, of which the last ones may be left out.
-    if_match
-        ETags, one of which the entries must have; None for any.
-    key
-        The Idempotency-Key of the request and the name of its API key; the database stores only hashes of it.
     """
 
-    axis: Axis
-    id: Id
     method: Literal["put", "patch", "delete"]
     entries: tuple[tuple[Any, ...], ...] = ()
-    if_match: frozenset[str] | None = None
-    key: str | None = None
 
     @property
     def size(self) -> int:
         """The number of entries in the request."""
         return len(self.entries)
 
-    def digest(self) -> str:
-        """Return a hash that distinguishes this request from others with the same key."""
-        return _digest(self.key, [self.axis, self.id, self.method, self.entries])
-
-    recall = _recall
-
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the write and add its changes to the transaction."""
         label = pending.find_label(self.axis, self.id)
         current = pending.read_entries(self.axis, label)
-        _check_etag(self, current, "entries")
+        self.check_etag(current, "entries")
         dismissed = pending.read_dismissals(label) if self.axis == "row" else frozenset()
         if self.method == "delete" and not (dismissed or pending.is_known(self.axis, label)):
             raise unknown_id(self.id, self.axis)
@@ -283,28 +296,15 @@ class EntryWrite:
 
 
 @dataclass(frozen=True)
-class FeatureWrite:
-    """A write that replaces the features of one row or one column; None forgets them.
+class FeatureWrite(_Write):
+    """A write that replaces the features of one row or one column; None forgets them."""
 
-    `if_match` and `key` are as in `EntryWrite`.
-    """
-
-    axis: Axis
-    id: Id
     features: FeatureValues | None
-    if_match: frozenset[str] | None = None
-    key: str | None = None
 
     @property
     def size(self) -> int:
         """The number of features in the request."""
         return len(self.features or ())
-
-    def digest(self) -> str:
-        """Return a hash that distinguishes this request from others with the same key."""
-        return _digest(self.key, [self.axis, self.id, "features", self.features])
-
-    recall = _recall
 
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the write and add its changes to the transaction."""
@@ -314,7 +314,7 @@ class FeatureWrite:
         elif not pending.is_known(self.axis, label):
             raise unknown_id(self.id, self.axis)
         current = pending.read_features(self.axis, label)
-        _check_etag(self, current, "features")
+        self.check_etag(current, "features")
         if self.features is not None or pending.has_features(self.axis, label):
             pending.features[self.axis, label] = self.features
             pending.touched.add((self.axis, label))
@@ -325,30 +325,18 @@ class FeatureWrite:
 
 
 @dataclass(frozen=True)
-class StateWrite:
-    """A write of the state of a column; None makes it visible, as a column without a state is.
+class StateWrite(_Write):
+    """A write of the state of a column; None makes it visible, as a column without a state is."""
 
-    `if_match` and `key` are as in `EntryWrite`.
-    """
-
-    id: Id
+    axis: Axis = field(default="column", init=False)
     state: ColumnState | None
-    if_match: frozenset[str] | None = None
-    key: str | None = None
-    axis: Axis = "column"
-    size: int = 1
-
-    def digest(self) -> str:
-        """Return a hash that distinguishes this request from others with the same key."""
-        return _digest(self.key, ["state", self.id, self.state])
-
-    recall = _recall
+    size: ClassVar[int] = 1
 
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the write and add its changes to the transaction."""
         column = pending.find_label(self.axis, self.id)
         current = pending.read_state(column)
-        _check_etag(self, describe_state(current), "state")
+        self.check_etag(describe_state(current), "state")
         if self.state is None and current is None and not pending.is_known(self.axis, column):
             raise unknown_id(self.id, self.axis)
         if self.state != current:
@@ -364,7 +352,7 @@ def describe_state(state: ColumnState | None) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class DismissalWrite:
+class DismissalWrite(_Write):
     """A write of the columns that a row has dismissed.
 
     Parameters
@@ -373,34 +361,23 @@ class DismissalWrite:
         Columns to dismiss, and columns to take back.
     replaces
         Whether `add` replaces the whole list.
-    if_match, key
-        As in `EntryWrite`.
     """
 
-    id: Id
+    axis: Axis = field(default="row", init=False)
     add: tuple[Id, ...] = ()
     remove: tuple[Id, ...] = ()
     replaces: bool = False
-    if_match: frozenset[str] | None = None
-    key: str | None = None
-    axis: Axis = "row"
 
     @property
     def size(self) -> int:
         """The number of columns in the request."""
         return len(self.add) + len(self.remove)
 
-    def digest(self) -> str:
-        """Return a hash that distinguishes this request from others with the same key."""
-        return _digest(self.key, ["dismissals", self.id, self.add, self.remove, self.replaces])
-
-    recall = _recall
-
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the write and add its changes to the transaction."""
         row = pending.find_label(self.axis, self.id)
         current = pending.read_dismissals(row)
-        _check_etag(self, dict.fromkeys(current, True), "dismissed columns")
+        self.check_etag(dict.fromkeys(current, True), "dismissed columns")
         add = {self._find_column(column, pending) for column in self.add}
         remove = current if self.replaces else {pending.find_label("column", column) for column in self.remove}
         left = frozenset((current - remove) | add)
@@ -432,7 +409,7 @@ class BulkWrite:
     body_digest
         A hash of the request.
     key
-        As in `EntryWrite`.
+        The Idempotency-Key, as in other writes.
     """
 
     lines: Sequence[int]
@@ -640,16 +617,6 @@ def _set_versions(receipt: WriteReceipt | Exception, snapshot: Snapshot) -> Writ
     if isinstance(receipt, Exception) or receipt.data_version:
         return receipt
     return receipt._replace(model_version=snapshot.model_version, data_version=snapshot.data_version)
-
-
-def _check_etag(
-    write: EntryWrite | FeatureWrite | StateWrite | DismissalWrite, current: Mapping[Any, Any], what: str
-) -> None:
-    """Raise `ApiError` if the current content does not have an ETag that the write requires."""
-    etags = write.if_match
-    if etags is not None and not ("*" in etags and current) and compute_etag(current) not in etags:
-        message = f"the {what} of {write.axis} {quote_id(write.id)} do not have the ETag given in If-Match"
-        raise ApiError(412, "changed_meanwhile", message)
 
 
 def _measure_live_errors(pending: PendingChanges) -> dict[str, AreaError]:
