@@ -181,7 +181,6 @@ class Scorer:
         return {name: values[order] for name, values in found.items()}
 
     def _find_rows(self, batch: Columns) -> list[_Rows]:
-        """Return the known rows of a batch, and the new ones, if it has histories."""
         model, given = self.model, _convert_labels(batch["row"], self.model.entries_.rows)
         lines = np.arange(given.size)
         is_new = np.zeros(given.size, dtype=bool)

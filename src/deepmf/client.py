@@ -144,7 +144,6 @@ class Method(Generic[P, Now, Later]):
 def _route(
     build: Callable[Concatenate[Any, P], Call[Result]],
 ) -> Method[P, Result, Coroutine[Any, Any, Result]]:
-    """Declare a method that returns the result of a call."""
     return Method(build, "_send")
 
 

@@ -211,7 +211,6 @@ class Study:
             self._study.tell(trial, error)
 
     def _fit_trial(self, trial: optuna.Trial, callbacks: Sequence[Callback]) -> float:
-        """Fit the model with the settings of a trial, and return its validation error."""
         from optuna import TrialPruned
 
         def prune(record: EpochRecord, _: History) -> None:
@@ -332,7 +331,6 @@ _OF_FEATURES: Space = {"feature_penalty": LogRange(0.3, 300.0)}
 
 
 def _open_study(path: Path | None, fingerprint: dict[str, Any]) -> optuna.Study:
-    """Return a new study, or the study in the file if it is the same search."""
     try:
         import optuna
         from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock

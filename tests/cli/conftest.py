@@ -1,8 +1,8 @@
 """Small files and models for the command line, and a way to run it in this process."""
 
-from collections.abc import Callable
+import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars
 import pytest
@@ -23,20 +23,37 @@ class Outcome(NamedTuple):
     err: str
 
 
-Run = Callable[..., Outcome]
+class Run:
+    """Runs commands in this process."""
 
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run_here(*arguments: object) -> Outcome:
+    def __call__(self, *arguments: object) -> Outcome:
         with pytest.raises(SystemExit) as ending:
             main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
+        out, err = self._capsys.readouterr()
         # Networks that learn in no time are seldom better than the means.
         told = [line for line in err.splitlines(keepends=True) if "not below that of the means" not in line]
         return Outcome(int(ending.value.code or 0), out, "".join(told))
 
-    return run_here
+    def fails(self, *arguments: object) -> str:
+        """Return the one line that a command says of wrong input; it prints nothing else."""
+        outcome = self(*arguments)
+        assert (outcome.code, outcome.out) == (2, ""), outcome
+        assert outcome.err.startswith("deepmf: ") and outcome.err.count("\n") == 1, outcome.err
+        return outcome.err
+
+    def json(self, *arguments: object) -> Any:
+        """Return what a command shows with --json; it says nothing else."""
+        outcome = self(*arguments, "--json")
+        assert (outcome.code, outcome.err) == (0, ""), outcome
+        return json.loads(outcome.out)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    return Run(capsys)
 
 
 @pytest.fixture(scope="session")

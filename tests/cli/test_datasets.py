@@ -65,8 +65,7 @@ def test_fetch_from_an_own_archive(run: Any, home: Path, archive: Path) -> None:
 
 
 def test_a_data_set_that_is_not_here_and_no_network(run: Any, home: Path) -> None:
-    code, out, err = run("datasets", "fetch", "ml-1m")
-    assert (code, out, err.count("\n")) == (2, "", 1)
+    err = run.fails("datasets", "fetch", "ml-1m")
     assert "Network is unreachable" in err
     assert f"put it at {home / 'ml-1m.zip'}" in err
 
@@ -85,9 +84,7 @@ def test_what_is_no_archive(run: Any, home: Path, tmp_path: Path, name: str, mes
     (tmp_path / "text.zip").write_text(LINES)
     with zipfile.ZipFile(tmp_path / "other.zip", "w") as opened:
         opened.writestr("ml-100k/u.data", LINES)
-    code, out, err = run("datasets", "fetch", "ml-1m", "--from", tmp_path / name)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert message in err
+    assert message in run.fails("datasets", "fetch", "ml-1m", "--from", tmp_path / name)
     assert [path for path in home.rglob("*") if path.is_file()] == []
 
 

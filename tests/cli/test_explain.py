@@ -47,8 +47,7 @@ def test_a_row_of_an_extension(run: Any, folder: Path, split: AreaSplit) -> None
     code, out, err = run(*arguments, "--extend", folder / "new.csv", "--json")
     assert (code, err) == (0, "")
     assert_shown(out, new, column, "column", load(model).extend(split.extension).explain(new, column))
-    code, out, err = run(*arguments)
-    assert (code, out, err.count("\n")) == (2, "", 1)
+    err = run.fails(*arguments)
     assert f"row {new!r} is not known" in err
     assert "--extend" in err
 
@@ -69,9 +68,7 @@ def test_bad_input_is_one_line(run: Any, folder: Path, split: AreaSplit) -> None
         (["--row", "Nobody", "--column", column], "row 'Nobody' is not known"),
         (["--row", row, "--column", column, "-n", 0], "at least 1; got 0"),
     ):
-        code, out, err = run("explain", folder / "means.safetensors", *arguments)
-        assert (code, out, err.count("\n")) == (2, "", 1)
-        assert said in err
+        assert said in run.fails("explain", folder / "means.safetensors", *arguments)
 
 
 @pytest.mark.slow
@@ -84,9 +81,7 @@ def test_a_picture(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> 
     assert drawn.startswith("<svg") and drawn.count("<title>") == 1 + 3  # of the picture, and of each bar
     assert f"{column} for {row}: " in drawn
     assert json.loads(run(*asked, "--picture", why, "--json").out)["picture"] == str(why)
-    code, out, err = run(*asked, "--picture", tmp_path / "why.png")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert ".svg; got " in err
+    assert ".svg; got " in run.fails(*asked, "--picture", tmp_path / "why.png")
     assert [file.name for file in tmp_path.iterdir()] == ["why.svg"]
 
 

@@ -160,8 +160,7 @@ def test_without_a_model_the_models(run: Any) -> None:
 
 
 def test_a_model_that_does_not_exist(run: Any) -> None:
-    code, out, err = run("settings", "dmff")
-    assert (code, out) == (2, "") and re.search("'dmff'; .*'dmf'", err)
+    assert re.search("'dmff'; .*'dmf'", run.fails("settings", "dmff"))
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ def test_every_step_takes_the_files(run: Any, tmp_path: Path) -> None:
     fit = ["--validation", parts / "validation.csv", "-o", model, "--model", "als", "--set", "latent_size=2"]
     code, _, err = run("fit", parts / "train.csv", *fit)
     assert code == 0
-    assert f"{parts / 'validation.csv'}: " in err and "of 40 validation entries" in err
+    assert "of 40 validation entries" in err
     code, out, err = run("evaluate", model, parts / "test.csv", "--json")
     assert code == 0 and f"{parts / 'test.csv'}: the model does not know" in err
     assert [part["area"] for part in json.loads(out)["areas"]] == ["I", "unknown", "all"]
@@ -113,18 +113,15 @@ def test_validation_that_training_knows_nothing_of(run: Any, tmp_path: Path) -> 
     (tmp_path / "train.csv").write_text("user,item,rating\n1,10,1\n1,20,2\n2,10,3\n")
     (tmp_path / "v.csv").write_text("user,item,rating\n3,10,1\nx,30,2\n")
     fit = ["fit", tmp_path / "train.csv", "-o", tmp_path / "m", "--model", "means", "--validation", tmp_path / "v.csv"]
-    code, out, err = run(*fit)
-    assert (code, out) == (2, "")
-    assert re.search(f"{tmp_path / 'v.csv'}: .*2 rows and 1 column", err)
+    assert re.search(f"{tmp_path / 'v.csv'}: 2 of 2 .*row 3, column 10", run.fails(*fit))
     (tmp_path / "v.csv").write_text("user,item,rating\n1,10,7\n")
     assert re.search("v.csv, line 2: row 1, column 10 .*7; .*1 to 3", run(*fit).err)
     assert not (tmp_path / "m").exists()
 
 
 def test_extensions_that_are_refused_are_named(run: Any, folder: Path) -> None:
-    code, _, err = run("complete", folder / "means.safetensors", "-o", "-", "--extend", folder / "train.csv")
-    assert code == 2
-    assert err.startswith(f"deepmf: {folder / 'train.csv'}: ") and err.count("\n") == 1
+    err = run.fails("complete", folder / "means.safetensors", "-o", "-", "--extend", folder / "train.csv")
+    assert err.startswith(f"deepmf: {folder / 'train.csv'}: ")
 
 
 @pytest.mark.parametrize(
@@ -141,9 +138,7 @@ def test_extensions_that_are_refused_are_named(run: Any, folder: Path) -> None:
 def test_bad_input_is_one_line_and_writes_nothing(
     run: Any, tmp_path: Path, ratings: Path, arguments: list[str], message: str
 ) -> None:
-    code, out, err = run("split", ratings, *(argument.format(folder=tmp_path) for argument in arguments))
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert message in err
+    assert message in run.fails("split", ratings, *(argument.format(folder=tmp_path) for argument in arguments))
     assert list(tmp_path.iterdir()) == [ratings]
 
 
@@ -176,8 +171,7 @@ def test_a_split_that_fails_between_files_leaves_the_earlier_one(
         write(matrix, path)
 
     monkeypatch.setattr(ObservedMatrix, "write", fail_at_test)
-    code, _, err = run("split", ratings, "-o", parts, "--seed", 5, "--format", file_format)
-    assert code == 2
+    err = run.fails("split", ratings, "-o", parts, "--seed", 5, "--format", file_format)
     assert re.search(f"{parts} .*No space left", err)
     assert {file.name: file.read_bytes() for file in parts.iterdir()} == before
     assert set(tmp_path.iterdir()) == {ratings, parts}

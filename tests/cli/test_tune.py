@@ -156,11 +156,7 @@ def test_bad_input_is_one_line_and_writes_nothing(
 ) -> None:
     content = (folder / "train.csv").read_bytes()
     (here / "ratings.csv").write_bytes(content)
-    code, out, err = run("tune", "ratings.csv", *arguments)
-    assert (code, out) == (2, "")
-    assert err.startswith("deepmf: ")
-    assert err.count("\n") == 1
-    assert message in err
+    assert message in run.fails("tune", "ratings.csv", *arguments)
     assert [path.name for path in here.iterdir()] == ["ratings.csv"]
     assert (here / "ratings.csv").read_bytes() == content
 
@@ -168,9 +164,7 @@ def test_bad_input_is_one_line_and_writes_nothing(
 def test_the_study_of_another_search_is_refused(run: Any, folder: Path) -> None:
     tune = ["tune", folder / "train.csv", *QUICK, "--trials", 1, "-o", "kept.study"]
     assert run(*tune).code == 0
-    code, _, err = run(*tune, "--set", "penalty=1")
-    assert code == 2
-    assert re.search("kept.study .*another search .*penalty, search space", err)
+    assert re.search("kept.study .*another search .*penalty, search space", run.fails(*tune, "--set", "penalty=1"))
 
 
 def test_a_study_that_is_running_elsewhere_is_refused_at_once(run: Any, folder: Path, here: Path) -> None:
@@ -186,8 +180,7 @@ def test_a_study_that_is_running_elsewhere_is_refused_at_once(run: Any, folder: 
 
 def test_without_optuna(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    code, _, err = run("tune", folder / "train.csv", *QUICK)
-    assert code == 2 and "deepmf[tune]" in err
+    assert "deepmf[tune]" in run.fails("tune", folder / "train.csv", *QUICK)
 
 
 def test_features_are_read_as_by_fit(run: Any, folder: Path, here: Path) -> None:
@@ -203,8 +196,7 @@ def test_features_are_read_as_by_fit(run: Any, folder: Path, here: Path) -> None
     model = load(here / "model.safetensors")
     assert model.history_.best_error == summary["validation_rmse"]
     assert model.entries_.row_features is not None and model.entries_.column_features is not None
-    code, out, err = run("tune", folder / "train.csv", "--model", "rankk", *files)
-    assert (code, out) == (2, "") and re.search("RankK .*features", err)
+    assert re.search("RankK .*features", run.fails("tune", folder / "train.csv", "--model", "rankk", *files))
 
 
 def test_a_ranking_metric(run: Any, folder: Path) -> None:

@@ -192,7 +192,6 @@ def _measure_truth(generated: Generated, split: AreaSplit) -> Errors:
 
 
 def _rate_films(train: ObservedMatrix) -> ObservedMatrix:
-    """Return a few ratings of a made-up person for the most popular films."""
     import numpy as np
 
     from deepmf.matrix.matrix import ObservedMatrix

@@ -90,7 +90,6 @@ def _to_json(found: Explanation, other: str) -> dict[str, Any]:
 
 
 def _show_effects(found: Explanation, model: Model, axis: str, column_name: str | None) -> None:
-    """Print the prediction, and the effects of entries and features."""
     train = model.entries_.train
     value = "value" if train.form.value == "effect" else train.form.value
     ids = train.form.name_ids_beside(["name", value, "effect"])
@@ -109,7 +108,6 @@ def _show_effects(found: Explanation, model: Model, axis: str, column_name: str 
 
 
 def _list_entries(found: Explanation) -> Iterable[tuple[Any, Any, float, float]]:
-    """Return the label, name, value and effect of each entry."""
     return zip(found.labels.tolist(), list_names(found), found.values.tolist(), found.effects.tolist(), strict=True)
 
 

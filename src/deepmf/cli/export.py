@@ -128,7 +128,6 @@ def _check_feature_targets(targets: Mapping[str, str | None], *, inputs: list[Pa
 
 
 def _write_features(features: Features | None, target: str, label: str, *, safe_csv: bool) -> int:
-    """Write features to a file that `fit --row-features` reads; return the number of labels, 0 without features."""
     from deepmf.storage.frame_file import join_lists, make_feature_frame
 
     if features is None:

@@ -134,7 +134,6 @@ class FeatureFiles:
             return features.with_kinds(kinds) if kinds else features, label
 
     def _check_names(self, labels: set[str], names: list[str]) -> None:
-        """Refuse an id column or a feature that no file has."""
         files = " and ".join(map(name_file, self.paths))
         for label in self.feature_label or ():
             if label not in labels:

@@ -295,7 +295,6 @@ def _show_summary(summary: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _format_chosen(chosen: dict[str, Any]) -> str:
-    """Return the first of the chosen settings, and the number of the others."""
     shown = [f"{name}={format_value(value)}" for name, value in list(chosen.items())[:_N_CHOSEN_SHOWN]]
     n_more = len(chosen) - len(shown)
     return " ".join(shown) + (f" and {n_more} more (deepmf inspect shows all)" if n_more else "")

@@ -194,7 +194,6 @@ def _split_names(frame: pl.DataFrame, text: str | None, option: str) -> list[str
 
 
 def _complete(inputs: pl.DataFrame, imputer: DMFImputer, show: Progress) -> pl.DataFrame:
-    """Complete a table, some rows at a time: every row is completed by itself."""
     import polars
 
     parts: list[pl.DataFrame] = []
@@ -207,7 +206,6 @@ def _complete(inputs: pl.DataFrame, imputer: DMFImputer, show: Progress) -> pl.D
 def _draw_frames(
     given: _GappyTable, imputer: DMFImputer, many: int, seed: int, show: Progress
 ) -> Iterator[pl.DataFrame]:
-    """Yield completed tables, numbered from 1."""
     import polars
 
     show(0, many)

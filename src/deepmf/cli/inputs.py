@@ -450,7 +450,6 @@ def _read_interactions(path: Path, model: Model, reading: InputOptions) -> dict[
 
 
 def _read_values(path: Path, model: Model, reading: InputOptions) -> dict[Any, float]:
-    """Read the columns of a new row and their values."""
     from deepmf.data.layout import HISTORY
 
     frame, source = reading.read_columns(path, HISTORY).frame, name_file(path)

@@ -84,7 +84,6 @@ def _describe_file(file: Path, *, name: str) -> dict[str, Any]:
 
 
 def _describe_model(model: Model) -> dict[str, Any]:
-    """Return the facts about a model as JSON content."""
     seen, history = model.entries_, model.history_
     boundaries = getattr(model, "boundaries_", None)
     n_rows, n_columns = seen.train.shape
@@ -142,7 +141,6 @@ def _describe_features(features: AxisFeatures, count: int) -> dict[str, Any]:
 
 
 def _format_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the title and text of each line."""
     from deepmf.training.history import describe_stages
 
     given = {name: value for name, value in facts["settings"].items() if name not in facts["chosen"]}
@@ -204,7 +202,6 @@ def _format_training(training: dict[str, Any]) -> str:
 
 
 def _is_store(path: Path) -> bool:
-    """Whether a path is a store: a folder with a manifest."""
     from deepmf.matrix.packed import MANIFEST
 
     return (path / MANIFEST).is_file()
@@ -237,7 +234,6 @@ def _read_store_facts(folder: Path, *, verified: bool) -> dict[str, Any]:
 
 
 def _format_store(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the title and text of each line."""
     rows, columns = facts["labels"]["rows"], facts["labels"]["columns"]
     mean = "" if facts["mean"] is None else f", mean {facts['mean']:.4f}"
     checked = "the checksums match" if facts["verified"] else "only lengths are checked; --verify compares checksums"

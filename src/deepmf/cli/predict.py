@@ -171,14 +171,12 @@ def complete(
 def _predict_interval(
     model: Model, pairs: Pairs, at: Any, coverage: float, unknown: str
 ) -> dict[str, npt.NDArray[Any]]:
-    """Return the ends of the prediction intervals, which only a model with a distribution has."""
     if not model.gives_distribution:
         raise BadSetting(f"{type(model).__name__} cannot predict intervals; fit with --model dmf-o")
     return model.predict_interval(*pairs.labels, at=at, coverage=coverage, unknown=cast("Unknown", unknown))._asdict()
 
 
 def _predict_distribution(model: Model, pairs: Pairs, at: Any, unknown: str) -> dict[str, npt.NDArray[Any]]:
-    """Return the probability of each level, which only a model with a distribution has."""
     if not model.gives_distribution:
         raise BadSetting(f"{type(model).__name__} cannot predict distributions; fit with --model dmf-o")
     found = model.predict_distribution(*pairs.labels, at=at, unknown=cast("Unknown", unknown))

@@ -167,7 +167,6 @@ def may_complain(*, seconds_to_connect: float = 10.0) -> bool:
 
 
 def _count_restarts() -> int:
-    """Return how often torchrun has restarted the processes of this machine."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
 
 

@@ -223,7 +223,6 @@ def _recommend_on_ray(path: Path, model: Model, rows: list[Any] | None, request:
 
 
 def _show_best(best: Ranking, model: Model, row: Any, *, as_json: bool) -> None:
-    """Print the best columns of a known row, or of a new row, which has no label."""
     numbers = {"prediction": best.values, "presence": best.presence, "liked": best.liked}
     known: dict[str, list[Any]] = {name: each.tolist() for name, each in numbers.items() if each is not None}
     features = _read_features(model, best)
@@ -253,7 +252,6 @@ def _show_best(best: Ranking, model: Model, row: Any, *, as_json: bool) -> None:
 
 
 def _read_features(model: Model, best: Ranking) -> list[dict[str, Any]]:
-    """Return the column features of each recommended column, as the model encodes them."""
     known, columns = model.entries_.column_features, model.entries_.columns
     if known is None:
         return [{} for _ in best.labels]

@@ -71,7 +71,6 @@ def reproduce(
 def _publish(
     table: str, folder: Path, records: list[dict[str, Any]], *, pictures: bool, quick: bool, as_json: bool
 ) -> None:
-    """Write the table and its plots beside the results, and show the table."""
     from deepmf.experiments.plots import draw
     from deepmf.experiments.recipe import read_layout
     from deepmf.experiments.tables import format_costs, format_csv, format_markdown, list_lines, list_remarks

@@ -144,7 +144,6 @@ def _describe(part: ObservedMatrix, file: Path) -> dict[str, str | int]:
 
 
 def _show_next_steps(parts: dict[str, ObservedMatrix], files: dict[str, Path], read_as: list[str]) -> None:
-    """Print the commands that fit a model to the parts and evaluate it."""
     validated: list[str | Path] = ["--validation", files["validation"]] if parts["validation"].n_entries else []
     added = next((name for name in ("extension", "given") if name in parts), None)
     extended: list[str | Path] = [] if added is None else ["--extend", files[added]]
@@ -155,7 +154,6 @@ def _show_next_steps(parts: dict[str, ObservedMatrix], files: dict[str, Path], r
 
 
 def _choose_options(matrix: ObservedMatrix, reading: InputOptions) -> list[str]:
-    """Return the options that read the parts as the whole was read."""
     from deepmf.matrix.column_roles import COUNT
 
     form = matrix.form
@@ -194,7 +192,6 @@ def _split_matrix(
 
 
 def _join_tests(matrix: ObservedMatrix, parts: dict[str, ObservedMatrix]) -> ObservedMatrix:
-    """Return the test entries of all areas as one matrix with all rows and columns."""
     import numpy as np
 
     n_columns = matrix.shape[1]

@@ -145,7 +145,6 @@ def _list_given(group: InputOptions | TrainingFeatureFiles) -> dict[str, Any]:
 
 
 def _build_command(ratings: Path, model: str, settings: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    """Return the command that fits the model with these settings to the same entries."""
     words = ["deepmf", "fit", str(ratings), "-o", "model.safetensors", "--model", model]
     for name, value in settings.items():
         words += [f"--{name}", str(value)] if name in ("seed", "device") else ["--set", f"{name}={format_value(value)}"]

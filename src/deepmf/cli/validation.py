@@ -71,7 +71,6 @@ def add_held_out(model: Model, held_out: ObservedMatrix | None) -> Model:
 
 
 def _read_validation(path: Path, train: ObservedMatrix, reading: InputOptions) -> ObservedMatrix:
-    """Read validation entries, without those whose row or column is not in the training entries."""
     from deepmf.models.fitting import keep_known
 
     read = reading.adapt_to(train.form).read_held_out(path, train.scale)

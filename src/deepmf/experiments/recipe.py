@@ -267,7 +267,6 @@ def _check_choice(what: str, given: str, choices: list[str]) -> None:
 
 
 def _freeze(value: Any) -> Any:
-    """Turn lists into tuples, at any depth."""
     if isinstance(value, list):
         return tuple(_freeze(item) for item in value)
     return {key: _freeze(item) for key, item in value.items()} if isinstance(value, dict) else value

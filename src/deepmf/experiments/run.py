@@ -114,7 +114,6 @@ def _refit(chosen: Model, problem: Problem, settings: dict[str, Any]) -> Model:
 
 
 def _join(train: ObservedMatrix, validation: ObservedMatrix) -> ObservedMatrix:
-    """Return the entries of two parts of a split as one matrix."""
     parts = train, validation
     return ObservedMatrix.from_positions(
         Labelled(train.rows, np.concatenate([part.entry_rows for part in parts])),
@@ -144,7 +143,6 @@ def _measure_errors(model: Model, test: ObservedMatrix) -> Record:
 
 
 def _measure_new_rows(model: Model, problem: Problem, test: ObservedMatrix) -> Record:
-    """Measure the errors for new rows as more of their entries become known."""
     assert problem.extension is not None
     extension, train = problem.extension, problem.train
     new_rows = np.flatnonzero(train.rows.find(extension.row_labels) < 0)
@@ -167,7 +165,6 @@ def _describe_quantizer(model: Model, test: ObservedMatrix) -> Record:
 
 
 def _list_curve(model: Model) -> list[list[float | None]]:
-    """Return epoch, loss and validation error of each epoch that has a validation error."""
     records = model.history_.records
     return [[each.epoch, each.loss, each.validation_error] for each in records if each.validation_error is not None]
 
@@ -302,7 +299,6 @@ class _TableResults:
             raise CannotSave(f"{self.path} could not be written ({error.strerror})") from error
 
     def _cut_off_rest(self) -> None:
-        """Remove an incomplete last line."""
         if not self.path.exists():
             return
         whole = self.path.read_bytes()

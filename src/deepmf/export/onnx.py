@@ -338,7 +338,6 @@ class DistributionHead(nn.Module):
         return self.head.expectation(logits), exceeded[..., :-1] - exceeded[..., 1:]
 
     def _calibrate(self, exceedance: Tensor) -> Tensor:
-        """Calibrate probabilities as `PredictiveDistribution.calibrate` does."""
         if self.coverages is None:
             return exceedance
         from_median, held = 2.0 * exceedance - 1.0, torch.zeros_like(exceedance)
@@ -502,7 +501,6 @@ def make_relevance(model: Model, outputs: Sequence[str]) -> RelevanceModule | No
 
 
 def _build_relevance(model: Model, outputs: Sequence[str]) -> dict[str, bytes]:
-    """Return relevance.onnx by its name, or nothing."""
     module = make_relevance(model, outputs)
     if module is None:
         return {}
@@ -539,7 +537,6 @@ def _make_parents(place: Path) -> None:
 
 
 def _build_graph(parts: ExportModules, n_rows: int, n_columns: int) -> Any:
-    """Return the ONNX graph of a model, with open numbers of rows and columns."""
     with _silence_exporter():
         from deepmf.export.onnx_solver import enclose_constants, list_translations
 

@@ -236,7 +236,6 @@ class Estimator(ABC):
         return {}
 
     def _check_memory(self, entries: EntryStore) -> None:
-        """Refuse a fit that needs more memory than is free."""
         return  # most models need little beside the matrix
 
     def _describe_work(self, train: ObservedMatrix, epochs: int) -> str:
@@ -417,7 +416,6 @@ class Estimator(ABC):
         return start
 
     def _add_featured_labels(self, fitted: Fitted, prepared: Prepared) -> Fitted:
-        """Add the rows and columns that have features but no entries."""
         new: dict[str, Any] = {
             f"{axis}_features": None if features is None else features.take_unknown(known)
             for axis, features, known in (
@@ -435,14 +433,12 @@ class Estimator(ABC):
         return self.scale_.nearest_level(means) if self.predictor_.readout.predicts_levels else self.scale_.clip(means)
 
     def _measure_means(self, validation: HeldOut) -> float:
-        """Return the root mean squared error of the means on validation entries."""
         from deepmf.metrics import rmse_error
 
         return rmse_error(self._predict_by_means(validation.rows, validation.columns), validation.values)
 
 
 def _refuse_for_interactions(**given: Any) -> None:
-    """Refuse arguments of `fit` that need values."""
     names = [name for name, argument in given.items() if argument is not None]
     if names:
         options = " and ".join(f"--{name.replace('_', '-')}" for name in names)

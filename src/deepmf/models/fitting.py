@@ -56,7 +56,7 @@ def keep_known(train: ObservedMatrix, validation: Any) -> ObservedMatrix:
     if n_unknown:
         message = f"{n_unknown:,} of {n_all:,} validation entries are in rows or columns without training entries"
         if n_unknown == n_all:
-            row, column, _ = (each[0] for each in validation.entries())
+            row, column, _ = (each[:1].tolist()[0] for each in validation.entries())
             raise UnknownLabel(f"{message}, such as row {row!r}, column {column!r}; at least one is needed")
         warn(f"{message}; they are left out")
     return known
@@ -112,7 +112,6 @@ def check_matrix(given: Any, taker: str) -> None:
 
 
 def _name_constructor(given: Any) -> str:
-    """Name the function that makes a matrix from an object."""
     if isinstance(given, str | Path):
         return "read_matrix reads one from a file"
     kinds = {"from_frame, or from_table for a wide one,": "columns", "from_sparse": "tocoo", "from_array": "__array__"}

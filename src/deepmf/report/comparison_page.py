@@ -59,7 +59,6 @@ def render_comparison(comparison: Comparison, *, title: str | None = None) -> st
 
 
 def _list_tiles(comparison: Comparison) -> list[tuple[str, str]]:
-    """Return the best model, and its key numbers."""
     ranked = comparison.rank()
     if not ranked:
         return []

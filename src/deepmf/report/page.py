@@ -154,7 +154,6 @@ def _describe_unknown(found: Findings) -> str:
 
 
 def _list_tiles(found: Findings) -> list[tuple[str, str]]:
-    """Return the key numbers under their names."""
     overall = found.measured.overall
     tiles = [("RMSE", format_amount(overall.rmse)), ("MAE", format_amount(overall.mae))]
     if found.baseline is not None:

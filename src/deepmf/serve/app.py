@@ -88,7 +88,6 @@ async def _get_docs() -> FileResponse:
 
 
 def _remove_security(app: FastAPI) -> None:
-    """Remove API keys from the OpenAPI description of a service that needs none."""
     describe = app.openapi
 
     def describe_without_keys() -> dict[str, Any]:

@@ -120,7 +120,6 @@ def _check_plain(entry: Any) -> _PlacedEntry | None:
 
 
 def _read_line(text: bytes, kinds: Kinds) -> _PlacedEntry:
-    """Return the entry of a line; raise `ApiError` if it is none."""
     try:
         entry = _LINE.validate_json(text)
     except ValidationError as error:
@@ -146,7 +145,6 @@ def export_lines(model: Model) -> Iterator[bytes]:
 
 
 def _describe_entry(entry: Entry) -> dict[str, Any]:
-    """Return the value of an entry, and its time and weight if it has them, as JSON content."""
     if entry.is_plain:
         return {"value": entry.value}
     time = {} if entry.time == NO_TIME else {"time": f"{np.datetime64(entry.time, 's')}Z"}

@@ -215,7 +215,6 @@ def _summarise_column(column: ColumnEncoding) -> FeatureSummary:
 
 
 def _list_forgotten(changes: FeatureChanges, axis: Axis) -> list[Any] | None:
-    """Return the labels of an axis whose features are forgotten; None if there are none."""
     return [label for (kind, label), values in changes.items() if kind == axis and values is None] or None
 
 

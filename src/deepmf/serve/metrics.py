@@ -115,7 +115,6 @@ class ServiceMetrics:
 
 
 def _drop_dead_workers(folder: Path) -> None:
-    """Remove the gauges of workers that have ended; their counters stay."""
     for file in folder.glob("gauge_live*_*.db"):
         number = file.stem.rpartition("_")[2]
         try:

@@ -124,7 +124,6 @@ def _rank_popular(entries: EntryStore, request: Request) -> Ranking:
 
 
 def _read_request(given: s.RecommendRequest, snapshot: Snapshot) -> Request:
-    """Return a request as the library takes it."""
     columns = snapshot.model.entries_.columns
     options = {option.name: getattr(given, option.name) for option in list_options(Request)}
     options["rank_by"] = options["rank_by"] or snapshot.model.rankers_.rank_by
@@ -169,7 +168,6 @@ def _list_chances(chances: FloatArray | None, count: int) -> list[float | None]:
 
 
 def _check_has_values(snapshot: Snapshot) -> None:
-    """Raise `ApiError` where a model of interactions is asked for values."""
     try:
         check_has_values(snapshot.model.scale_)
     except BadSetting as error:
@@ -461,7 +459,6 @@ def _predict_known_row(snapshot: Snapshot, row: Any, columns: Sequence[Any], at:
 
 
 def _predict_unknown_row(snapshot: Snapshot, best: Ranking, at: int | None) -> PredictedPairs:
-    """Predict recommended columns for a row of which nothing is known."""
     if not snapshot.model.entries_.train.has_values:
         return PredictedPairs(best.values, np.full(best.labels.shape, ""), None, None, None, None)
     rows = [invent_label(snapshot.model.entries_.rows)] * len(best.labels)
@@ -491,7 +488,6 @@ def find_reasons(
 
 
 def _list_reasons(found: Explanation) -> dict[str, Any]:
-    """Return the entries and features of an explanation, and the entries that raise the presence, as JSON content."""
     names = [None] * found.labels.size if found.names is None else found.names.tolist()
     entries = zip(found.labels.tolist(), names, found.values.tolist(), found.effects.tolist(), strict=True)
     return {

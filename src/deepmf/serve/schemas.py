@@ -114,7 +114,6 @@ Kind = Annotated[str, Field(strict=True, min_length=1, max_length=LONGEST_KIND)]
 
 
 def _read_time(given: object) -> int | None:
-    """Return Unix seconds; None stays."""
     try:
         seconds = None if given is None else parse_time(given)
     except (BadSetting, OverflowError):
@@ -499,7 +498,6 @@ class FeatureCondition(RequestModel):
 
 
 def _declare_options() -> dict[str, Any]:
-    """Return the options of `Request` as fields of a model, by name."""
     types, found = get_type_hints(Request), dict[str, Any]()
     limits: dict[Any, Any] = {int: {"strict": True, "le": 10**9}, bool: {"strict": True}}
     limits[float] = {"allow_inf_nan": False}

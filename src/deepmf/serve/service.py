@@ -418,7 +418,6 @@ def _to_api_error(error: Exception) -> Exception:
 
 
 def _warm_up(snapshot: Snapshot) -> None:
-    """Compute a first answer, so that nothing is left to compute at the first request."""
     entries = snapshot.model.entries_
     first = np.zeros(1, dtype=np.int64)
     snapshot.model.predictor_.score_pairs(first, first)

@@ -240,7 +240,6 @@ def check_entries_fit(model: Model, entries: EntryChanges) -> None:
 
 
 def _check_ids(model: Model, axis: Axis, ids: Iterable[Any]) -> None:
-    """Raise `BadSetting` for ids of another type than the model's."""
     number = are_numbers(model.entries_.rows if axis == "row" else model.entries_.columns)
     if any(isinstance(label, int) != number for label in ids):
         kinds = ("integers", "text") if number else ("text", "integers")

@@ -389,7 +389,6 @@ class DismissalWrite(_Write):
         return WriteReceipt(row, len(left), len(left - current), n_forgotten, etag, version)
 
     def _find_column(self, given: Id, pending: PendingChanges) -> Any:
-        """Return the label of a column; raise `ApiError` if it is not known."""
         label = pending.find_label("column", given)
         if not pending.is_known("column", label):
             raise unknown_id(given, "column")

@@ -288,7 +288,6 @@ class NadeBlocks(VectorBlocks):
 
 
 def _make_readout(scale: Scale) -> Readout:
-    """Return the readout of expected values and distributions over levels."""
     levels = scale.require_levels("CF-NADE")
     return Readout(scale, levels, scale.to_unit(_find_middles(levels)).astype(np.float32))
 

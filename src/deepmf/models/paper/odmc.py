@@ -101,7 +101,6 @@ class ODMCSolver(Solver):
         self.velocities = {name: np.zeros_like(array) for name, array in self.learned.items()}
 
     def _start(self) -> dict[str, FloatArray]:
-        """Return random latents, effects of 0, and thresholds in the middle."""
         generator = np.random.default_rng([self.settings.seed, 0])
         shapes = ((size, self.settings.latent_size) for size in self._shape)
         rows, columns = (np.pad(_SPREAD * generator.standard_normal(shape), ((0, 0), (0, 2))) for shape in shapes)
