@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ import optuna
 import pytest
 from tests.models import described
 
-import deepmf
 from deepmf.data import Split, split_entries
 from deepmf.datasets import generate
 from deepmf.errors import (
@@ -43,15 +40,6 @@ from deepmf.tuning import (
     Trial,
     search_space,
 )
-
-LOCK = """
-import sys, time
-from pathlib import Path
-from deepmf.tuning import _lock
-with _lock(Path(sys.argv[1])):
-    print("locked", flush=True)
-    time.sleep(60)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -106,37 +94,6 @@ def test_a_full_disk_is_told_as_such_and_costs_one_trial(split: Split, written: 
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert len(Study("means", split.train, split.validation, file=file).run(4).trials) == 4
-
-
-@pytest.fixture
-def holder(split: Split, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that has locked the file of a study."""
-    Study("means", split.train, split.validation, file=tmp_path / "means.study").run(1)
-    process = subprocess.Popen(
-        [sys.executable, "-c", LOCK, str(tmp_path / "means.study")],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(deepmf.__file__).parents[1])},
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "locked\n"
-    yield process
-    process.kill()
-    process.wait()
-    process.stdout.close()
-
-
-@pytest.mark.slow
-def test_one_process_at_a_time_and_a_dead_one_keeps_nobody_waiting(
-    split: Split, tmp_path: Path, holder: subprocess.Popen[str]
-) -> None:
-    study = Study("means", split.train, split.validation, file=tmp_path / "means.study")
-    assert len(study.trials) == 1  # looking is allowed
-    with pytest.raises(CannotSave, match="use"):
-        study.run(2)
-    holder.kill()
-    holder.wait()
-    assert len(study.run(2).trials) == 2
 
 
 SPACES: dict[str, Space] = {model: search_space(model) for model in MODELS}

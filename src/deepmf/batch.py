@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack, cas
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from deepmf.errors import BadEntries, BadSetting, MissingDependency, check_count
 from deepmf.files import write_folder_atomically
@@ -25,7 +23,7 @@ from deepmf.recommend.ranking import Search, join_ranked, rank_batches
 from deepmf.recommend.request import Request, RequestOptions
 from deepmf.scoring.pairs import Unknown, check_unknown
 from deepmf.scoring.predictor import Predictor
-from deepmf.training.runtime import limit_blas_threads
+from deepmf.training.runtime import use_threads
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -173,7 +171,7 @@ class Scorer:
             raise BadEntries(
                 f"a batch to {self.task} needs the column {missing[0]!r}; it has {', '.join(batch) or 'none'}"
             )
-        with _limit_threads(self.threads):
+        with use_threads(self.threads):
             parts = [self._score_rows(rows, batch) for rows in self._find_rows(batch)]
             found = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         # Known rows come before new ones: the lines of the batch give the order.
@@ -404,18 +402,6 @@ def _are_integers(labels: Labels) -> bool:
 
 def _has_items(items: Sequence[Any] | None) -> bool:
     return items is not None and not isinstance(items, float) and len(items) > 0
-
-
-@contextmanager
-def _limit_threads(number: int) -> Iterator[None]:
-    """Limit torch and, with threadpoolctl, numpy to some threads, as long as a batch takes."""
-    before = torch.get_num_threads()
-    try:
-        with limit_blas_threads(number):
-            torch.set_num_threads(number)
-            yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _import_arrow() -> Any:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -26,7 +25,6 @@ from deepmf.errors import (
     suggest_name,
 )
 from deepmf.evaluation.ranking import ROW_METRICS, evaluate_ranking, fix_order
-from deepmf.files import try_lock
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import rmse_error
@@ -136,12 +134,19 @@ class Study:
         """Run trials until there are n in all, those in the file included; the first tries the defaults.
 
         Callbacks see every epoch of every trial. Ctrl-C (`KeyboardInterrupt`) keeps all trials but the current one,
-        and another `run` continues to the same result as without the pause. Raises `CannotSave` while another process
-        runs trials of the same file.
+        and another `run` continues to the same result as without the pause.
         """
-        with nullcontext() if self._file is None else _lock(self._file):
+        try:
+            if self._file is not None:
+                with self._file.open("r+b") as file:  # without a line that a killed process left incomplete
+                    file.truncate(file.read().rfind(b"\n") + 1)
             for number in range(len(self.trials), n_trials):
                 self._run_trial(number, callbacks)
+        except OSError as error:
+            if isinstance(error, UserError):
+                raise
+            reason = f"{self._file} could not be written ({error.strerror})"
+            raise CannotSave(f"{reason}; finished trials are kept") from error
         return self
 
     @property
@@ -177,20 +182,29 @@ class Study:
         """Return the values of a setting for optuna, after the model has checked the ends or options."""
         for value in dimension.options if isinstance(dimension, Choice) else (dimension.low, dimension.high):
             self._model_class(**self.fixed | {name: value})
+        from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
         try:
-            return _make_distribution(dimension)
+            if isinstance(dimension, Choice):
+                return CategoricalDistribution(tuple(map(dimension.encode, dimension.options)))
+            is_log = isinstance(dimension, LogRange)
+            if dimension.is_whole:
+                return IntDistribution(int(dimension.low), int(dimension.high), log=is_log)
+            return FloatDistribution(dimension.low, dimension.high, log=is_log)
         except ValueError as error:
             raise BadSetting(f"{name} cannot be searched in {dimension}: {error}") from error
 
     def _run_trial(self, number: int, callbacks: Sequence[Callback]) -> None:
         """Run the next trial; its settings depend on the seed and on the finished trials, not on pauses."""
         from optuna import TrialPruned
+        from optuna.pruners import MedianPruner
         from optuna.samplers import TPESampler
         from optuna.trial import TrialState
 
         state = np.random.SeedSequence([self.defaults["seed"], number]).generate_state(1)
         self._study.sampler = TPESampler(seed=int(state[0]))
-        self._study.pruner = _make_pruner(self.defaults.get("epochs", 1))
+        # Stops a trial whose best error is above the median of five or more others at that epoch.
+        self._study.pruner = MedianPruner(n_startup_trials=5, n_warmup_steps=self.defaults.get("epochs", 1) // 5)
         if number == 0 and not self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
             inside = {
                 name: self.defaults[name] for name in self.space if self.space[name].contains(self.defaults[name])
@@ -287,24 +301,6 @@ def _drop_fixed(space: Space, defaults: Mapping[str, Any], fixed: Mapping[str, A
     return free
 
 
-def _make_pruner(epochs: int) -> optuna.pruners.BasePruner:
-    """Return a pruner that stops a trial whose best error is above the median of five or more others at that epoch."""
-    from optuna.pruners import MedianPruner
-
-    return MedianPruner(n_startup_trials=5, n_warmup_steps=epochs // 5)
-
-
-def _make_distribution(dimension: Dimension) -> optuna.distributions.BaseDistribution:
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    if isinstance(dimension, Choice):
-        return CategoricalDistribution(tuple(map(dimension.encode, dimension.options)))
-    is_log = isinstance(dimension, LogRange)
-    if dimension.is_whole:
-        return IntDistribution(int(dimension.low), int(dimension.high), log=is_log)
-    return FloatDistribution(dimension.low, dimension.high, log=is_log)
-
-
 def search_space(model: str, *, with_features: bool = False) -> Space:
     """Return the default search space of a model; with features, their penalty is part of it where it is a setting.
 
@@ -363,18 +359,3 @@ def _open_study(path: Path | None, fingerprint: dict[str, Any]) -> optuna.Study:
             "give another file, or delete it to start from scratch"
         )
     return study
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """Keep other processes from running trials of the same file."""
-    try:
-        with path.open("r+b") as handle:
-            if try_lock(handle.fileno()) == "another's":
-                raise CannotSave(f"{path} is in use: another process runs trials of this study; give another file")
-            handle.truncate(handle.read().rfind(b"\n") + 1)  # without a line that a killed process left incomplete
-            yield
-    except OSError as error:
-        if isinstance(error, UserError):
-            raise
-        raise CannotSave(f"{path} could not be written ({error.strerror}); finished trials are kept") from error

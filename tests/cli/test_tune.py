@@ -16,7 +16,7 @@ from tests.cli.conftest import write_entries
 from deepmf.data import read_matrix, split_entries
 from deepmf.datasets import generate
 from deepmf.models.loading import load
-from deepmf.tuning import Study, _lock
+from deepmf.tuning import Study
 
 QUICK = ["--model", "als", "--set", "epochs=3", "--set", "latent_size=3"]
 
@@ -165,17 +165,6 @@ def test_the_study_of_another_search_is_refused(run: Any, folder: Path) -> None:
     tune = ["tune", folder / "train.csv", *QUICK, "--trials", 1, "-o", "kept.study"]
     assert run(*tune).code == 0
     assert re.search("kept.study .*another search .*penalty, search space", run.fails(*tune, "--set", "penalty=1"))
-
-
-def test_a_study_that_is_running_elsewhere_is_refused_at_once(run: Any, folder: Path, here: Path) -> None:
-    tune = ["tune", folder / "train.csv", *QUICK, "-o", "kept.study"]
-    assert run(*tune, "--trials", 1).code == 0
-    with _lock(here / "kept.study"):
-        code, out, err = run(*tune, "--trials", 2)
-    assert (code, out) == (2, "")
-    assert "kept.study is in use" in err
-    assert err.count("\n") == 1
-    assert summary_of(run, *tune[1:], "--trials", 2)["trials"] == 2
 
 
 def test_without_optuna(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -86,6 +84,7 @@ def demo(
     from deepmf.data.synthetic import generate
     from deepmf.evaluation.comparison import join_tests
     from deepmf.report.page import write_report
+    from deepmf.training.runtime import use_threads
 
     check_writable(report, inputs=())
     start = time.perf_counter()
@@ -95,7 +94,7 @@ def demo(
         say(f"Generated ratings of made-up people and films (spread of tastes 1, of noise {RATINGS['noise']:g}):\n")
         say(f"{generated.matrix.describe()}\n")
         _show_areas(split)
-    with _use_one_thread():
+    with use_threads(1):  # a network this small gains little from a second, and waits for it if it is busy
         models, contenders = _fit_models(split, generated, seed=seed, quiet=as_json)
     best_model = models[BEST]
     entries = _rate_films(split.train)
@@ -155,19 +154,6 @@ def _fit_models(
         if not quiet:
             say(f"fitted {name} in {seconds:.1f} s" + ("" if best is None else f", best epoch {best + 1}"))
     return models, [*contenders, Contender("the truth itself", _measure_truth(generated, split), 0.0, None)]
-
-
-@contextmanager
-def _use_one_thread() -> Iterator[None]:
-    """Train on one core: a network this small gains little from a second, and waits for it if it is busy."""
-    import torch
-
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(n_threads)
 
 
 def _measure_errors(model: Model, split: AreaSplit) -> Errors:

@@ -159,20 +159,14 @@ def write_demo_model(
     settings
         Settings of `OrdinalDMF` that replace those of the demo.
     """
-    import torch
-
     from deepmf.data.synthetic import generate
     from deepmf.matrix.table_form import TableForm
     from deepmf.models.ordinal.model import OrdinalDMF
+    from deepmf.training.runtime import use_threads
 
     ratings = generate(n_rows, n_columns, density=density, noise=0.7, seed=seed).matrix
     ratings = ratings.with_form(TableForm("person", "film", "stars"))
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # a network this small is no faster with more
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeepMFWarning)
-            model = OrdinalDMF(**_DEMO_SETTINGS | settings, seed=seed, device="cpu").fit(ratings, progress=False)
-    finally:
-        torch.set_num_threads(n_threads)
+    with use_threads(1), warnings.catch_warnings():  # a network this small is no faster with more
+        warnings.simplefilter("ignore", DeepMFWarning)
+        model = OrdinalDMF(**_DEMO_SETTINGS | settings, seed=seed, device="cpu").fit(ratings, progress=False)
     model.save(path)

@@ -67,6 +67,18 @@ def limit_blas_threads(number: int) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def use_threads(number: int) -> Iterator[None]:
+    """Let torch and, with threadpoolctl, numpy use some threads; for work so small that more would wait for others."""
+    before = torch.get_num_threads()
+    try:
+        with limit_blas_threads(number):
+            torch.set_num_threads(number)
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def keep_numpy_to_one_thread() -> AbstractContextManager[None]:
     """Keep numpy and scipy to one thread each, if threadpoolctl is there; torch, whose BLAS uses OpenMP, keeps its own.
 
