@@ -179,6 +179,19 @@ class CoreContract:
         rows, columns, _ = list(reached.values())[-1].entries()
         return rows, columns
 
+    def test_asked_cells_move_predictions_for_any_cell_and_stay_in_the_file(
+        self, fitted: Model, matrix: ObservedMatrix, tmp_path: Path
+    ) -> None:
+        at = np.nonzero(np.isnan(matrix.to_array()))
+        rows, columns = matrix.row_labels[at[0]], matrix.column_labels[at[1]]
+        asked = ObservedMatrix.from_entries(rows[::2], columns[::2], np.ones(rows[::2].size), matrix.scale)
+        model, others = self.new().fit(matrix, asked=asked), (rows[1::2], columns[1::2])
+        assert np.mean(model.predict(*others)) < np.mean(fitted.predict(*others)) - 0.5
+        if model.gives_distribution:
+            assert model.predict_distribution(*others)[:, 0].mean() > 0.8
+        model.save(tmp_path / "asked")
+        np.testing.assert_array_equal(load(tmp_path / "asked").predict(*others), model.predict(*others))
+
     def test_recovers_a_known_matrix(self) -> None:
         split = split_entries(additive(), train=0.8, validation=0, test=0.2, seed=0)
         model = self.new().fit(split.train)

@@ -25,6 +25,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.dmf import DMF
 from deepmf.models.loading import load
+from deepmf.models.means import Means
 from deepmf.training import memory, progress, runtime
 from deepmf.training.history import describe_stages
 from deepmf.training.trainer import Trainer
@@ -545,3 +546,11 @@ def test_texts_of_digits_are_known_whether_or_not_a_file_quotes_them(run: Any, t
         assert run("fit", tmp_path / f"{train}.csv", "-o", model, "--model", "means").code == 0
         outcome = run("evaluate", model, tmp_path / f"{test}.csv")
         assert outcome.code == 0 and "40 of the 40 test entries" in outcome.err
+
+
+def test_asked_cells_calibrate_the_saved_model(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
+    fit = folder / "train.csv", "-o", tmp_path / "m", "--validation-share", 0, "--model", "means"
+    summary = summary_of(run, *fit, "--asked", folder / "known.csv")
+    expected = Means().fit(split.train, asked=split.test["I"])
+    assert summary["asked"] == load(tmp_path / "m").asked_ == pytest.approx(expected.asked_)
+    assert "asked cells" in run("fit", *fit, "--asked", folder / "known.csv")[1]

@@ -19,7 +19,7 @@ from deepmf.cli.options import option
 from deepmf.cli.output import STANDARD, check_writable, say, show_json
 from deepmf.cli.process import is_first, is_restarted
 from deepmf.cli.settings import check_effort, format_value, gather_settings, parse_scale
-from deepmf.cli.validation import add_held_out, find_validation, split_unseen
+from deepmf.cli.validation import add_held_out, find_validation, read_like, split_unseen
 from deepmf.errors import BadSetting, TrainingDiverged
 from deepmf.models.registry import model_class
 
@@ -49,6 +49,13 @@ def fit(
     scale: options.ScaleText = None,
     seed: options.Seed = None,
     device: options.Device = None,
+    asked: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Entries of random cells, which nobody chose: predictions are calibrated for any cell.",
+        ),
+    ] = None,
     start_from: Annotated[
         Path | None,
         option("--start-from FILE", "Warm start: model file to continue from with its settings, in half the epochs."),
@@ -85,7 +92,7 @@ def fit(
     if tensorboard is not None and not hasattr(new_model.settings, "epochs"):
         raise BadSetting(f"{model!r} does not train in epochs, so --tensorboard has nothing to log")
     files.check_model(new_model)
-    inputs = [ratings, validation, config, start_from, *files.paths, *names.paths]
+    inputs = [ratings, validation, asked, config, start_from, *files.paths, *names.paths]
     kept = _check_targets(output, checkpoint, resume=resume, inputs=inputs)
 
     entries = _read_entries(ratings, scale, start, reading)
@@ -105,6 +112,7 @@ def fit(
                 held_out,
                 **features._asdict(),
                 **known_names,
+                asked=None if asked is None else read_like(asked, entries, reading),
                 start_from=start,
                 callbacks=[*plan, *logged],
                 checkpoint=kept,
@@ -248,6 +256,7 @@ def _summarise(
         "validation_rmse": history.best_error,
         "means_rmse": history.means_error,
         "stages": history.stages,
+        "asked": model.asked_,
         "chosen": model.chosen_,
         "stopped": history.stopped,
         "threads": history.threads,
@@ -277,6 +286,12 @@ def _show_summary(summary: dict[str, Any], *, as_json: bool) -> None:
     if summary["means_rmse"] is not None and summary["epochs"]:  # the means themselves have none
         words.append(f"the means: {summary['means_rmse']:.4f}")
     say("; ".join(words))
+    if summary["asked"] is not None:
+        found = summary["asked"]
+        say(
+            f"calibrated on {found['cells']:,} asked cells: level {found['level']:+.2f}, slope {found['slope']:.2f}; "
+            f"their RMSE fell from {found['rmse_as_learned']:.4f} to {found['rmse']:.4f}"
+        )
     if summary["left_out"]:
         say(
             f"{summary['left_out']:,} validation entries are not in the model, because {summary['model']} cannot be "

@@ -70,11 +70,14 @@ def add_held_out(model: Model, held_out: ObservedMatrix | None) -> Model:
     return model.extend(held_out)
 
 
+def read_like(path: Path, train: ObservedMatrix, reading: InputOptions) -> ObservedMatrix:
+    """Read more entries with the scale, the column names and the types of labels of the training entries."""
+    read = reading.adapt_to(train.form).read_held_out(path, train.scale)
+    return convert_held_out(read, train.row_labels, train.column_labels, path, unknown="fallback")
+
+
 def _read_validation(path: Path, train: ObservedMatrix, reading: InputOptions) -> ObservedMatrix:
     from deepmf.models.fitting import keep_known
 
-    read = reading.adapt_to(train.form).read_held_out(path, train.scale)
     with locate_errors(path):
-        return keep_known(
-            train, convert_held_out(read, train.row_labels, train.column_labels, path, unknown="fallback")
-        )
+        return keep_known(train, read_like(path, train, reading))

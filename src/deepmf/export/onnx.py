@@ -75,6 +75,11 @@ def make_modules(model: Model) -> ExportModules:
             "this model drifts with time, and an export has no dates",
             hint=Hint("fit it without times", "fit it without --set times=auto"),
         )
+    if model.asked_ is not None:
+        raise BadSetting(
+            "this model is calibrated on asked cells, and an export is not",
+            hint=Hint("fit it without asked", "fit it without --asked"),
+        )
     return make(model)
 
 

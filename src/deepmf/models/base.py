@@ -237,7 +237,7 @@ class Model(Estimator):
         def fall_back(rows: IndexArray, columns: IndexArray) -> FloatArray:
             if metric != "rmse" and self.gives_distribution:
                 return self._count_levels(rows, columns).best(metric)
-            return scale.nearest_level(self._predict_means(rows, columns))
+            return scale.nearest_level(self._predict_unknown(rows, columns))
 
         pairs = find_pairs(self.entries_, rows, columns, unknown)
         drift = self.drift_at(at, pairs.rows.size)
@@ -293,7 +293,7 @@ class Model(Estimator):
         drift = self.drift_at(at, pairs.rows.size)
         found = pairs.evaluate(
             lambda *pair: predictor.readout.units(predictor.score_pairs(*pair)),
-            lambda *pair: self.scale_.clip(self._predict_means(*pair)),
+            lambda *pair: self.scale_.clip(self._predict_unknown(*pair)),
         )
         return found if drift is None else drift._replace(rounds=False).move_pairs(found, pairs.rows, pairs.columns)
 
@@ -524,6 +524,7 @@ class Model(Estimator):
         from deepmf.models.interactions import InteractionPredictor
         from deepmf.recommend.presence import Presence
         from deepmf.recommend.recency import Recency
+        from deepmf.scoring.asked import Calibration
         from deepmf.scoring.drift import Drift
 
         described = _CONTENT.read(content)
@@ -545,7 +546,10 @@ class Model(Estimator):
         presence = Presence.unpack(content["presence"], tensors, entries) if "presence" in content else None
         drift = Drift.unpack(content["drift"], tensors) if "drift" in content else None
         recency = Recency.from_dict(content["recency"]) if "recency" in content else None
-        fitted = Fitted(entries, predictor, presence, model._choose_rank_by(presence), drift, recency)
+        asked = Calibration.unpack(content["asked"], tensors, predictor.readout) if "asked" in content else None
+        predictor = predictor if asked is None else asked.adapt(predictor)
+        rank_by = model._choose_rank_by(presence)
+        fitted = Fitted(entries, predictor, presence, rank_by, drift, recency, asked=asked)
         model._fitted = fitted if given is entries else replace(fitted, given=given)
         return model
 
@@ -569,6 +573,15 @@ class Model(Estimator):
             return None
         rounds = self.predictor_.readout.predicts_levels
         return DriftAt(drift, drift.latest if times is None else times, self.scale_, rounds)
+
+    @property
+    def asked_(self) -> dict[str, float] | None:
+        """How asked cells calibrated the model: their number, the line, and errors on them; None without any.
+
+        A prediction for any cell is the learned one moved by `level`, with deviations from the mean times `slope`.
+        """
+        asked = self._require_fitted().asked
+        return None if asked is None else asked.describe()
 
     @property
     def has_drift(self) -> bool:
@@ -686,7 +699,12 @@ class Model(Estimator):
 
     def _count_levels(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
         """Return the fallback's distribution for each pair of positions: the frequencies of the levels."""
-        return self._require_fitted().fallback.distribution(rows, columns, self.predictor_.readout)
+        fitted = self._require_fitted()
+        found = fitted.fallback.distribution(rows, columns, self.predictor_.readout)
+        if fitted.asked is None:
+            return found
+        means = found.probabilities @ found.support
+        return found.shift(fitted.asked.means.apply(means) - means)
 
     @property
     def _view(self) -> ModelView:

@@ -347,7 +347,7 @@ class BayesianMF(Recommends, UsesTimes, Model):
         if not isinstance(n, int) or n < 1:
             raise BadSetting(f"n must be a whole number of at least 1; got {n!r}")
         entries, predictor = self.entries_, self.predictor_
-        encoder, readout = predictor.encoder, predictor.readout
+        encoder, readout = predictor.encoder, predictor.readout.as_chosen
         assert isinstance(predictor, SamplePredictor) and isinstance(readout, SampleReadout)
         assert isinstance(encoder, SampleEncoder)
         pairs = find_pairs(entries, rows, columns, "error")

@@ -29,9 +29,12 @@ from deepmf.models.fitting import (
     check_weighted,
     drop_chosen_settings,
     fill_settings,
+    find_asked,
     gather_entries,
     identify_training,
+    keep_extendable,
     keep_known,
+    place_known,
     remove_checkpoint_when_over,
     report_ending,
     to_matrix,
@@ -94,6 +97,7 @@ class Estimator(ABC):
         column_features: Features | None = None,
         row_names: GivenNames | None = None,
         column_names: GivenNames | None = None,
+        asked: ObservedMatrix | Any | None = None,
         start_from: Self | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: str | Path | None = None,
@@ -118,6 +122,11 @@ class Estimator(ABC):
             features raise `BadFeatures`.
         row_names, column_names : names that are shown beside ids, as in `with_names`; or the name of one of the
             features, which is then not learned from.
+        asked : entries of cells that nobody chose, drawn at random: a survey, a forced rating, an audit. They calibrate
+            the level, slope and noise of predictions, which are then for any cell rather than for cells that a row
+            would choose, and are added as `extend` adds entries, where the model can be extended. Cells that `train`
+            or `validation` has are left out; `asked_` tells what changed. Rankings by relevance, which are about
+            chosen cells, keep their order.
         start_from : a fitted model of the same class, settings and scale (warm start). Weights and factors of labels
             that it knows are taken over, those of new labels start fresh. A warm fit runs half the epochs; a network
             enters its schedule where the learning rate has fallen to half. A scale inferred from the values is that of
@@ -145,6 +154,7 @@ class Estimator(ABC):
         prepared = self._prepare(
             to_matrix(train), validation, (row_features, column_features), (row_names, column_names), start_from
         )
+        cells = None if asked is None else find_asked(prepared, to_matrix(asked, prepared.entries.scale))
         entries, held_out = prepared.entries, prepared.held_out
         if not entries.train.has_values:
             return self._fit_interactions(prepared)
@@ -168,7 +178,8 @@ class Estimator(ABC):
                 self._fitted = fitted
                 if held_out is not None and self.history_.best_error is not None:
                     self.history_.means_error = self._measure_means(held_out)
-                self._fitted = self._add_featured_labels(self._fit_parts(fitted, prepared), prepared)
+                fitted = self._add_featured_labels(self._fit_parts(fitted, prepared), prepared)
+                self._fitted = fitted if cells is None else self._add_asked(fitted, cells)
             report_ending(self.history_, self.settings)
         return self
 
@@ -427,10 +438,25 @@ class Estimator(ABC):
             return fitted
         return fitted.extend(None, self._areas, half_life=self._half_life, **new).fitted
 
+    def _add_asked(self, fitted: Fitted, asked: ObservedMatrix) -> Fitted:
+        """Calibrate the model on asked cells, and add their entries where it can be extended."""
+        from deepmf.scoring.asked import Calibration
+
+        cells = place_known(fitted.entries, asked)
+        calibration = Calibration.fit(fitted.predictor, self._predict_means, cells)
+        fitted = replace(fitted, predictor=calibration.adapt(fitted.predictor), asked=calibration)
+        kept = keep_extendable(self._areas, fitted.entries, asked)
+        return fitted if kept is None else fitted.extend(kept, self._areas, half_life=self._half_life).fitted
+
     def _predict_by_means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the fallback's prediction for each pair of positions: a level if the model predicts levels."""
-        means = self._predict_means(rows, columns)
+        means = self._predict_unknown(rows, columns)
         return self.scale_.nearest_level(means) if self.predictor_.readout.predicts_levels else self.scale_.clip(means)
+
+    def _predict_unknown(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return the fallback's mean for each pair of positions, calibrated as predictions are."""
+        means, asked = self._predict_means(rows, columns), self._require_fitted().asked
+        return means if asked is None else asked.means.apply(means)
 
     def _measure_means(self, validation: HeldOut) -> float:
         from deepmf.metrics import rmse_error

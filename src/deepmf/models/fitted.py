@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from deepmf.recommend.ranker import Rankers
     from deepmf.recommend.recency import Recency
     from deepmf.recommend.request import RankBy
+    from deepmf.scoring.asked import Calibration
     from deepmf.scoring.drift import Drift
 
 
@@ -31,6 +32,7 @@ class Fitted:
 
     rank_by: the order in which it ranks columns by default.
     given: the entries as they were given, where a half-life changes their weights.
+    asked: the calibration on cells that nobody chose, which the readout of the predictor applies.
     """
 
     entries: EntryStore
@@ -40,6 +42,7 @@ class Fitted:
     drift: Drift | None = None
     recency: Recency | None = None
     given: EntryStore | None = None
+    asked: Calibration | None = None
 
     @cached_property
     def rankers(self) -> Rankers:
@@ -92,6 +95,8 @@ class Fitted:
             parts["drift"] = self.drift.pack()
         if self.recency is not None:
             parts["recency"] = Packed(self.recency._asdict(), {})
+        if self.asked is not None:
+            parts["asked"] = self.asked.pack()
         return parts
 
 

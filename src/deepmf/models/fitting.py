@@ -28,11 +28,13 @@ from deepmf.errors import (
 )
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import IndexArray, iterate_pieces
+from deepmf.matrix.axis_entries import PlacedEntries
 from deepmf.matrix.entries import Conflicts, EntryStore
 from deepmf.matrix.extras import NO_TIME, format_time
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix, check_unchanged
 from deepmf.matrix.scale import Scale
+from deepmf.scoring.pairs import PredictedAreas
 from deepmf.training.history import Callback, History
 from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Loop, Task
@@ -60,6 +62,53 @@ def keep_known(train: ObservedMatrix, validation: Any) -> ObservedMatrix:
             raise UnknownLabel(f"{message}, such as row {row!r}, column {column!r}; at least one is needed")
         warn(f"{message}; they are left out")
     return known
+
+
+def find_asked(prepared: Prepared, given: Any) -> ObservedMatrix:
+    """Return the asked cells that are neither training nor validation entries, which people chose."""
+    check_matrix(given, "asked")
+    asked: ObservedMatrix = given
+    train = prepared.entries.train
+    if not train.has_values or not asked.has_values:
+        raise BadSetting("asked cells calibrate the values of predictions, and interactions have none; leave out asked")
+    if train.scale.levels is not None and not np.all(train.scale.holds(asked.values)):
+        raise BadEntries(f"the asked cells have the scale {asked.scale}; the training matrix has {train.scale}")
+    row_of, column_of = train.rows.find(asked.row_labels), train.columns.find(asked.column_labels)
+    pairs = row_of[asked.entry_rows], column_of[asked.by_row.columns]
+    are_known = (pairs[0] >= 0) & (pairs[1] >= 0)
+    are_free = ~are_known
+    are_free[are_known] = prepared.entries.train_places(*(each[are_known] for each in pairs)) < 0
+    if prepared.held_out is not None:
+        keys, own = (each[0] * train.shape[1] + each[1] for each in (pairs, prepared.held_out))
+        are_free &= ~(are_known & np.isin(keys, own))
+    if not np.any(are_free & are_known):
+        raise BadEntries(
+            f"none of the {asked.n_entries:,} asked cells can calibrate the model: their row or column has no training "
+            "entries, or they are training or validation entries themselves"
+        )
+    return asked.take_entries(are_free)
+
+
+def place_known(entries: EntryStore, cells: ObservedMatrix) -> PlacedEntries:
+    """Return the cells of trained rows and columns by position, in their order."""
+    rows, columns, values = cells.take_known(entries.train.rows, entries.train.columns).entries()
+    row_at, column_at = entries.rows.positions(rows), entries.columns.positions(columns)
+    order = np.lexsort((column_at, row_at))  # sums come out the same whatever the order of entries
+    return PlacedEntries(row_at[order], column_at[order], values[order])
+
+
+def keep_extendable(areas: PredictedAreas, entries: EntryStore, cells: ObservedMatrix) -> ObservedMatrix | None:
+    """Return the cells whose entries a model can be extended by, if any; warn of others in new rows and columns."""
+    rows = entries.rows.join(cells.rows) if areas.covers_new("row") else entries.rows
+    columns = entries.columns.join(cells.columns) if areas.covers_new("column") else entries.columns
+    kept = cells.take_known(rows, columns)
+    n_left_out = cells.n_entries - kept.n_entries
+    if n_left_out:
+        warn(
+            f"{n_left_out:,} of {cells.n_entries:,} asked cells are in new rows or columns, for which {areas.method} "
+            "cannot predict; they are left out"
+        )
+    return None if areas.areas == ("I",) or kept.n_entries == 0 else kept
 
 
 def check_weighted(name: str, entries: ObservedMatrix, *, able: bool) -> None:

@@ -103,7 +103,7 @@ class DeviceColumns:
         self, predictor: Predictor, presence: Presence, products: Tensor, rows: IndexArray, thresholds: FloatArray
     ) -> Tensor:
         """Return the logarithms (rows, columns) of the probabilities that values are at least a threshold (rows,)."""
-        readout = predictor.readout
+        readout = predictor.readout.as_chosen
         if not readout.gives_distribution:
             ends = self._send(readout.lower_ends(thresholds))[:, None]
             margins = products.double().clamp(readout.scale.low, readout.scale.high) - ends

@@ -141,9 +141,9 @@ class Ranker:
         presence = self._read_presence(rows, columns, keys, log_liked)
         if self.drift is None:
             return Chances(presence, np.exp(log_liked), distribution)
-        ends = self.predictor.readout.lower_ends(relevance.encode_rows(rows).thresholds)[lines]
+        ends = self.predictor.readout.as_chosen.lower_ends(relevance.encode_rows(rows).thresholds)[lines]
         if predicted is None:
-            values = self.predictor.readout.units(self.predictor.score_pairs(*pairs))
+            values = self.predictor.readout.as_chosen.units(self.predictor.score_pairs(*pairs))
             liked = ndtr((self.drift.move_pairs(values, *pairs, clips=False) - ends) / relevance.presence.spread)
         else:
             liked = predicted.exceed(ends)

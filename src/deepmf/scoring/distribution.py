@@ -23,6 +23,11 @@ _MOST_HALVED = 5
 # out, and the smallest rise of stated coverages as a share of a step.
 _COVERAGE_STEPS, _STATED_COUNT, _LEAST_RISE = 20, 100, 1e-6
 
+# Targets of intervals: the coverages with a target each, the steps in which the least target of an entry is found, and
+# how many entries count as held by intervals of just their coverage.
+COVERAGES = np.linspace(0.0, 1.0, _COVERAGE_STEPS + 1)
+_BISECTIONS, _HELD_COUNT = 12, 100
+
 # Shifted distributions: the largest change of log-odds, the steps in which it is found, and how near their means come
 # to the ends of the support, as a share of its width.
 _MOST_LOG_ODDS, _SHIFT_STEPS, _END_MARGIN = 40.0, 40, 0.01
@@ -247,6 +252,33 @@ class PredictiveDistribution:
         """The edges of bins, (values + 1,): the boundaries, and the outermost ones mirrored at the outermost means."""
         inner, support = self.boundaries, self.support
         return np.concatenate([[2 * support[0] - inner[0]], inner, [2 * support[-1] - inner[-1]]])
+
+
+@dataclass(frozen=True)
+class CalibratedDistribution(PredictiveDistribution):
+    """A distribution whose intervals aim at targets, one for each of `COVERAGES`, so that they hold these shares."""
+
+    targets: FloatArray
+
+    def ends(self, coverage: float, scale: Scale) -> FloatArray:
+        """Return both ends of prediction intervals on a scale, (pairs, 2)."""
+        return super().ends(float(np.interp(coverage, COVERAGES, self.targets)), scale)
+
+
+def choose_targets(found: PredictiveDistribution, values: FloatArray) -> FloatArray:
+    """Return the target of each of `COVERAGES`, at which intervals of levels hold that share of values (pairs,).
+
+    It is the quantile of the least targets at which intervals hold each value.
+    """
+    low, high = np.zeros(values.size), np.ones(values.size)
+    for _ in range(_BISECTIONS):
+        middle = (low + high) / 2.0
+        lower, upper = found.interval(middle)  # type: ignore[arg-type]  # a coverage for each pair
+        holds = (lower <= values) & (values <= upper)
+        low, high = np.where(holds, low, middle), np.where(holds, middle, high)
+    as_stated = (np.arange(_HELD_COUNT) + 0.5) / _HELD_COUNT
+    targets: FloatArray = np.quantile(np.concatenate([high, as_stated]), COVERAGES)
+    return targets
 
 
 def check_coverage(coverage: float) -> None:

@@ -76,6 +76,15 @@ class Readout:
         return {}
 
     @property
+    def as_chosen(self) -> Readout:
+        """The readout of cells that a row chooses, by which relevance is judged; others may be for any cell."""
+        return self
+
+    def calibrate(self, found: PredictiveDistribution) -> PredictiveDistribution:
+        """Return distributions that a predictor computed itself as those that the readout stands for."""
+        return found
+
+    @property
     def gives_distribution(self) -> bool:
         """Whether the model predicts distributions."""
         return self._support is not None
@@ -252,7 +261,7 @@ class Predictor:
     @property
     def keys_are_products(self) -> bool:
         """Whether `rank_block` returns products of latents."""
-        return self.readout.ranks_by_products or type(self.readout).scores is Readout.scores
+        return self.readout.ranks_by_products or type(self.readout.as_chosen).scores is Readout.scores
 
     def multiply_lines(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         """Return the products of latents for the columns (rows, n) of each row."""
@@ -278,7 +287,7 @@ class Predictor:
         """
         if self.readout.gives_distribution:
             products = self._block_products(rows, columns)
-            return self.readout.log_exceedance(products, self._row_fields(rows), thresholds)
+            return self.readout.as_chosen.log_exceedance(products, self._row_fields(rows), thresholds)
         return self._log_exceed(self.score_block(rows, columns), thresholds, spread)
 
     def log_exceed_pairs(
@@ -288,12 +297,13 @@ class Predictor:
         pairs = np.repeat(rows, columns.shape[1]), columns.ravel()
         if self.readout.gives_distribution:
             products = self._products(*pairs).reshape(columns.shape)
-            return self.readout.log_exceedance(products, self._row_fields(rows), thresholds)
+            return self.readout.as_chosen.log_exceedance(products, self._row_fields(rows), thresholds)
         return self._log_exceed(self.score_pairs(*pairs).reshape(columns.shape), thresholds, spread)
 
     def _log_exceed(self, scores: npt.NDArray[Any], thresholds: FloatArray, spread: float) -> npt.NDArray[Any]:
         """Return the logarithms of the probabilities that normal errors lift scores (rows, n) to thresholds (rows,)."""
-        margins = self.readout.units(scores) - self.readout.lower_ends(thresholds)[:, None]
+        readout = self.readout.as_chosen
+        margins = readout.units(scores) - readout.lower_ends(thresholds)[:, None]
         found: npt.NDArray[Any] = log_ndtr(margins / spread)
         return found
 

@@ -323,7 +323,8 @@ class NadePredictor(Predictor):
         """Return the distribution over levels of each pair of positions."""
         probabilities: FloatArray = self._level_scores(rows, columns).double().softmax(1).numpy()
         levels = self.readout.support
-        return PredictiveDistribution.of_probabilities(levels, _find_middles(levels), probabilities)
+        found = PredictiveDistribution.of_probabilities(levels, _find_middles(levels), probabilities)
+        return self.readout.calibrate(found)
 
     @torch.no_grad()
     def _level_scores(self, rows: IndexArray, columns: IndexArray) -> Tensor:

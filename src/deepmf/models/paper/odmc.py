@@ -211,14 +211,14 @@ class ODMC(FactorModel):
 
     def _begin_from(self, task: SolverTask, start: WarmStart) -> None:
         super()._begin_from(task, start)
-        solver, readout = task.solver, start.predictor.readout
+        solver, readout = task.solver, start.predictor.readout.as_chosen
         assert isinstance(solver, ODMCSolver) and isinstance(readout, BoundaryReadout)
         solver.set_boundaries(readout.boundaries)
 
     @property
     def boundaries_(self) -> FloatArray:
         """The learned boundaries between neighbouring levels."""
-        readout = self.predictor_.readout
+        readout = self.predictor_.readout.as_chosen
         assert isinstance(readout, BoundaryReadout)
         return readout.boundaries
 

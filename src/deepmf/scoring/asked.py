@@ -1,0 +1,248 @@
+"""Predictions for any cell: calibration on asked cells, entries of cells that were drawn at random.
+
+People choose what they rate, so a model that learns from their entries predicts what they would choose. On a few cells
+that nobody chose, a line maps its predictions to those for any cell,
+
+    prediction = centre + level + slope * (learned prediction - centre),
+
+and its distributions keep their shape, but not their place and width: the log-odds of exceeding boundary k become
+
+    sharpness * learned log-odds + offset_k,
+
+which also changes how frequent each level is. Relevance is about cells that a row chooses, and stays as learned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit, logit
+
+from deepmf.matrix.arrays import FloatArray, LatentArray
+from deepmf.matrix.axis_entries import PlacedEntries
+from deepmf.scoring.distribution import COVERAGES, CalibratedDistribution, PredictiveDistribution, choose_targets
+from deepmf.scoring.pairs import SHRINKAGE, PairFunction
+from deepmf.scoring.predictor import Predictor, Readout
+from deepmf.storage.model_file import Packed, Tensors
+from deepmf.storage.parts import Form, Part, between, not_falling, not_negative
+
+# Log-odds are kept in this range, and found in this many Newton steps.
+_MOST_LOG_ODDS, _NEWTON_STEPS = 20.0, 50
+
+# How strongly neighbouring boundaries are held to move alike, relative to how strongly all are held to stay.
+_SMOOTHNESS = 10.0
+
+
+class Line(NamedTuple):
+    """A line from learned predictions to those for any cell."""
+
+    centre: float
+    level: float
+    slope: float
+
+    def apply(self, predicted: FloatArray) -> FloatArray:
+        """Return predictions for any cell, which may leave the scale."""
+        return self.centre + self.level + self.slope * (predicted - self.centre)
+
+    @classmethod
+    def fit(cls, predicted: FloatArray, values: FloatArray) -> Line:
+        """Return the line through some values that are not among the learned entries.
+
+        Five entries that are just as predicted are added, so that a handful of cells moves little. Then the slope is
+        shrunk to 0 as far as it is noise (positive-part James-Stein): where a model knows nothing about random cells,
+        the prediction is their mean. It never falls, so that the order of columns stays.
+
+        >>> Line.fit(np.linspace(1, 5, 2000), np.linspace(1, 3, 2000)).slope.__round__(2)
+        0.5
+        >>> Line.fit(np.linspace(1, 5, 2000), np.tile([1.0, 2.0], 1000)).slope.__round__(2)
+        0.0
+        """
+        centre, n = float(predicted.mean()), values.size
+        level = float(np.sum(values - predicted)) / (n + SHRINKAGE)
+        deviations = predicted - centre
+        squares = float(deviations @ deviations)
+        if n < 3 or squares <= 1e-12 * n:
+            return cls(centre, level, 1.0)
+        prior = SHRINKAGE * squares / n
+        slope = (float(deviations @ (values - values.mean())) + prior) / (squares + prior)
+        residuals = values - centre - level - slope * deviations
+        noise = float(residuals @ residuals) / (n - 2)
+        certainty = slope * slope * (squares + prior)
+        return cls(centre, level, slope * max(0.0, 1.0 - noise / certainty) if slope > 0 else 0.0)
+
+
+class Odds(NamedTuple):
+    """The change of the log-odds of exceeding each boundary, and the targets of intervals of levels."""
+
+    sharpness: float
+    offsets: FloatArray
+    targets: FloatArray
+
+    def apply(self, found: PredictiveDistribution) -> PredictiveDistribution:
+        """Return distributions for any cell."""
+        odds = self.sharpness * _read_odds(found) + self.offsets
+        return CalibratedDistribution(
+            found.support, found.boundaries, np.minimum.accumulate(expit(odds), axis=1), self.targets
+        )
+
+    @classmethod
+    def fit(cls, found: PredictiveDistribution, values: FloatArray, *, of_levels: bool) -> Odds:
+        """Return the change under which values are most probable, boundary by boundary, by Newton's method.
+
+        The prior holds all boundaries to stay, as strongly as five entries, and neighbours to move alike.
+        """
+        learned, above = _read_odds(found), (values[:, None] > found.boundaries).astype(np.float64)
+        n_boundaries = learned.shape[1]
+        differences = np.diff(np.eye(n_boundaries), axis=0)
+        prior = np.zeros((n_boundaries + 1, n_boundaries + 1))
+        prior[0, 0] = SHRINKAGE / 4.0 * np.square(learned).mean() * n_boundaries
+        prior[1:, 1:] = SHRINKAGE / 4.0 * (np.eye(n_boundaries) + _SMOOTHNESS * differences.T @ differences)
+        usual = np.zeros(n_boundaries + 1)
+        usual[0] = 1.0
+        change = usual.copy()
+        for _ in range(_NEWTON_STEPS):
+            chances = expit(change[0] * learned + change[1:])
+            missing, curvature = above - chances, chances * (1.0 - chances)
+            gradient = np.append((missing * learned).sum(), missing.sum(axis=0)) - prior @ (change - usual)
+            hessian = prior.copy()
+            hessian[0, 0] += (curvature * learned * learned).sum()
+            hessian[0, 1:] += (curvature * learned).sum(axis=0)
+            hessian[1:, 0] = hessian[0, 1:]
+            hessian[1:, 1:] += np.diag(curvature.sum(axis=0))
+            step = np.linalg.solve(hessian, gradient)
+            change += step * min(1.0, 2.0 / max(float(np.abs(step).max()), 1e-12))
+            if np.abs(step).max() < 1e-9:
+                break
+        plain = cls(max(float(change[0]), 0.0), change[1:], COVERAGES)
+        found = plain.apply(found)
+        targets = choose_targets(found, values) if of_levels else found.measure_coverages(values, seed=0)
+        return plain._replace(targets=targets)
+
+
+def _read_odds(found: PredictiveDistribution) -> FloatArray:
+    least = expit(-_MOST_LOG_ODDS)
+    odds: FloatArray = logit(np.clip(found.exceedance, least, 1.0 - least))
+    return odds
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The calibration of a model on asked cells.
+
+    n_cells: how many cells it was learned from.
+    line: that of predictions; means: that of the means, which predict for unknown rows and columns.
+    odds: the change of distributions; None for a model that predicts values alone.
+    errors: the root mean squared error of predictions on the asked cells as learned, by the line, and by their mean.
+    """
+
+    n_cells: int
+    line: Line
+    means: Line
+    odds: Odds | None
+    errors: tuple[float, float, float]
+
+    @classmethod
+    def fit(cls, predictor: Predictor, predict_means: PairFunction, cells: PlacedEntries) -> Calibration:
+        """Return the calibration of a predictor on cells that it has not learned from."""
+        pairs, values, readout = (cells.rows, cells.columns), cells.values, predictor.readout
+        learned = readout.units(predictor.score_pairs(*pairs))
+        line, means = Line.fit(learned, values), Line.fit(predict_means(*pairs), values)
+        odds = None
+        if _has_several(readout):
+            odds = Odds.fit(predictor.distribution(*pairs), values, of_levels=readout.scale.levels is not None)
+        after = readout.scale.clip(line.apply(learned))
+        errors = (float(np.sqrt(np.mean(np.square(each - values)))) for each in (learned, after, values.mean()))
+        return cls(values.size, line, means, odds, tuple(errors))  # type: ignore[arg-type]  # three of them
+
+    def describe(self) -> dict[str, float]:
+        """Return the numbers of a summary by name."""
+        learned, after, constant = self.errors
+        shift = {"cells": self.n_cells, "level": self.line.level, "slope": self.line.slope}
+        return shift | {"rmse_as_learned": learned, "rmse": after, "rmse_of_mean": constant}
+
+    def adapt(self, predictor: Predictor) -> Predictor:
+        """Return the predictor with predictions and distributions for any cell."""
+        return replace(predictor, readout=AskedReadout(predictor.readout, self))
+
+    def pack(self) -> Packed:
+        """Return the calibration as a part of a model file."""
+        odds = self.odds
+        others = {} if odds is None else odds._asdict()
+        return _FORM.pack(
+            {"sharpness": None, "offsets": None, "targets": None} | others,
+            lines=np.array([self.line, self.means]),
+            n_cells=self.n_cells,
+            errors=np.array(self.errors),
+        )
+
+    @classmethod
+    def unpack(cls, content: Any, tensors: Tensors, readout: Readout) -> Self:
+        """Return the calibration that `pack` described; anything else raises `BadModelFile`."""
+        several = _has_several(readout)
+        found = _FORM.read(content, tensors, boundaries=readout.support.size - 1 if several else 0)
+        odds = Odds(found["sharpness"], found["offsets"], found["targets"])
+        if several and any(each is None for each in odds):
+            several = False
+        line, means = (Line(*each) for each in found["lines"].tolist())
+        return cls(found["n_cells"], line, means, odds if several else None, tuple(found["errors"].tolist()))
+
+
+def _has_several(readout: Readout) -> bool:
+    return readout.gives_distribution and readout.support.size > 1
+
+
+_FORM = Form(
+    Part("n_cells", "whole", (), not_negative),
+    Part("lines", "float64", (2, 3)),
+    Part("errors", "float64", (3,), not_negative),
+    Part("sharpness", "number", (), not_negative, optional=True),
+    Part("offsets", "float64", ("boundaries",), optional=True),
+    Part("targets", "float64", COVERAGES.shape, between(0.0, 1.0), not_falling, optional=True),
+    prefix="asked",
+)
+
+
+class AskedReadout(Readout):
+    """The readout of a model whose predictions and distributions are for any cell."""
+
+    def __init__(self, learned: Readout, calibration: Calibration) -> None:
+        super().__init__(learned.scale, learned._support, learned._unit_boundaries)
+        self._learned, self.calibration = learned, calibration
+        self.row_fields, self.predicts_levels = learned.row_fields, learned.predicts_levels
+        self.ranks_by_products = learned.ranks_by_products
+
+    @property
+    def as_chosen(self) -> Readout:
+        """The readout that was learned from chosen entries."""
+        return self._learned
+
+    def scores(self, products: npt.NDArray[Any], row_fields: LatentArray) -> npt.NDArray[Any]:
+        """Return the learned scores, which order columns as predictions do."""
+        return self._learned.scores(products, row_fields)
+
+    def units(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return scores in the scale's units for any cell."""
+        return self.scale.clip(self.calibration.line.apply(self._learned.units(scores)))
+
+    def values(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return predictions for any cell."""
+        return self.levels(scores) if self.predicts_levels else self.units(scores)
+
+    def levels(self, scores: npt.NDArray[Any]) -> FloatArray:
+        """Return the legal levels nearest to predictions."""
+        return self.scale.nearest_level(self.units(scores))
+
+    def distribution(self, products: npt.NDArray[Any], row_fields: LatentArray) -> PredictiveDistribution:
+        """Return distributions for any cell."""
+        return self.calibrate(self._learned.distribution(products, row_fields))
+
+    def calibrate(self, found: PredictiveDistribution) -> PredictiveDistribution:
+        """Return learned distributions as those for any cell."""
+        return found if self.calibration.odds is None else self.calibration.odds.apply(found)
+
+    def pack(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the learned parameters; those of the calibration are a part of their own."""
+        return self._learned.pack()
