@@ -17,6 +17,7 @@ import polars
 import pytest
 
 import deepmf
+from deepmf.data.frame_file import find_label_type
 from deepmf.errors import CannotSave, FileAbsent, MissingDependency, UnreadableFile, UserError
 from deepmf.files import (
     _exchange_in_steps,
@@ -31,7 +32,6 @@ from deepmf.files import (
 )
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.serve.auth import read_keys
-from deepmf.storage.frame_file import find_label_type
 from deepmf.training.history import History
 
 USE = """

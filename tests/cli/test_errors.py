@@ -160,7 +160,7 @@ PACK = ["pack {file} -o {out}/r.store"]  # which reads some lines at a time
 
 NO_ENTRIES = {
     "absent.csv": "there is no file",
-    "folder": "without a manifest.json",
+    "folder": "without matrix.json",
     "empty": "is empty",
     "blank.csv": "is empty",
     "header.csv": "holds no entries",

@@ -183,7 +183,7 @@ def test_a_store(run: Any, store: Path) -> None:
     assert shown == {
         "file": str(store),
         "bytes": sum(files.values()),
-        "format": 2,
+        "format": 3,
         "verified": False,
         "rows": 2,
         "columns": 2,
@@ -195,14 +195,14 @@ def test_a_store(run: Any, store: Path) -> None:
         "files": files,
     }
     lines = [line for line in run("inspect", store, "--verify").out.splitlines() if line[:12].strip()]
-    assert lines[0] == f"store       {store}, {sum(files.values()):,} bytes, format 2"
+    assert lines[0] == f"store       {store}, {sum(files.values()):,} bytes, format 3"
     assert lines[1:5] == [
         "matrix      2 rows x 2 columns, 3 entries",
         "scale       levels 1 2 3 4 5",
         "values      codes of one byte, mean 3.0000",
         "labels      of rows str, of columns int",
     ]
-    assert lines[5].startswith("files       column_labels (16 bytes), ")
+    assert lines[5].startswith("files       00001.safetensors (")
     assert "only lengths are checked" in run("inspect", store).out
     assert "the checksums match" in run("inspect", store, "--verify").out
 

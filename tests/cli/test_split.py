@@ -275,23 +275,16 @@ def test_a_split_of_a_store_is_stores(run: Run, folder: Path, store: Path, tmp_p
     assert (to_csv.code, (tmp_path / "t" / "test.csv").read_text()) == (0, (tmp_path / "c" / "test.csv").read_text())
 
 
+COLUMNS = "matrix.entries.columns.safetensors"
+
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "newer": (
-        lambda store: _edit(store, {"format": 3}),
-        "is a store of format 3",
-    ),
     "truncated": (
-        lambda store: (store / "columns").write_bytes((store / "columns").read_bytes()[:-4]),
-        "its part columns has ",
+        lambda store: (store / COLUMNS).write_bytes((store / COLUMNS).read_bytes()[:-4]),
+        " bytes instead of ",
     ),
-    "missing": (lambda store: (store / "values").unlink(), "its part values is missing"),
-    "manifest": (lambda store: (store / "manifest.json").unlink(), "without a manifest.json"),
+    "missing": (lambda store: (store / COLUMNS).unlink(), "is missing"),
+    "manifest": (lambda store: (store / "matrix.json").unlink(), "without matrix.json"),
 }
-
-
-def _edit(store: Path, changes: dict[str, object]) -> None:
-    content = json.loads((store / "manifest.json").read_text())
-    (store / "manifest.json").write_text(json.dumps(content | changes))
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -31,8 +31,8 @@ from deepmf.errors import (
 )
 from deepmf.matrix import packed_writer
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.packed_writer import ArrayFile
 from deepmf.matrix.scale import Scale
+from deepmf.storage.model_folder import TensorFile
 
 # Labels are texts, and sorted, as those of a file are.
 FILMS = ObservedMatrix.from_frame(generate(60, 40, density=0.3, seed=0).matrix.to_frame())
@@ -203,7 +203,7 @@ def test_a_line_far_down_is_named(tmp_path: Path) -> None:
 def test_files_that_are_not_there_or_no_files(tmp_path: Path) -> None:
     with pytest.raises(FileAbsent, match="file"):
         pack(tmp_path / "none.csv", tmp_path / "r.store")
-    with pytest.raises(UnreadableFile, match="manifest.json"):
+    with pytest.raises(UnreadableFile, match="matrix.json"):
         pack(tmp_path, tmp_path / "r.store")
     with pytest.raises(BadSetting, match="one"):
         pack([], tmp_path / "r.store")
@@ -241,16 +241,16 @@ def test_progress_counts_every_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["columns", "entries", "row_text"])
+@pytest.mark.parametrize("part", ["entries.columns", "by_column.entries", "rows.text"])
 def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
-    append = ArrayFile.append
+    append = TensorFile.append
 
-    def full(self: ArrayFile, array: np.ndarray[Any, Any]) -> None:
-        if self.path.name == part:
+    def full(self: TensorFile, array: np.ndarray[Any, Any]) -> None:
+        if self.name == f"matrix.{part}":
             raise OSError(errno.ENOSPC, "No space left on device")
         append(self, array)
 
-    monkeypatch.setattr(ArrayFile, "append", full)
+    monkeypatch.setattr(TensorFile, "append", full)
     FILMS.write(tmp_path / "r.csv")
     with pytest.raises(CannotSave, match="space"):
         pack(tmp_path / "r.csv", tmp_path / "r.store")

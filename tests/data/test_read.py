@@ -358,10 +358,7 @@ def test_paths_that_are_no_files(tmp_path: Path) -> None:
         read_matrix(tmp_path / "nothing.csv")
     with pytest.raises(FileNotFoundError):
         read_matrix(tmp_path / "nothing.npz")
-    with pytest.raises(
-        UnreadableFile,
-        match="manifest.json",
-    ):
+    with pytest.raises(UnreadableFile, match="matrix.json"):
         read_matrix(tmp_path)
 
 

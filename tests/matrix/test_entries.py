@@ -201,9 +201,9 @@ def test_a_store_that_was_changed_while_open_is_not_read(tmp_path: Path) -> None
     matrix = read_matrix(tmp_path / "r.store")
     seen, new = EntryStore.of(matrix), ObservedMatrix.from_entries(["c"], ["x"], [5], STARS)
     seen.extend(new)
-    part = tmp_path / "r.store" / "columns"
+    part = tmp_path / "r.store" / "00001.safetensors"
     part.write_bytes(part.read_bytes()[:-4])
-    message = "columns"
+    message = "changed"
     for read in (
         lambda: EntryStore.of(matrix),
         lambda: seen.extend(new),

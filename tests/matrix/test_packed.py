@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import datetime
 import errno
-import json
 import uuid
-import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +16,14 @@ from deepmf.datasets import generate
 from deepmf.errors import BadSetting, CannotSave, OffScale, UnreadableFile
 from deepmf.matrix import TableForm, matrix, packed, packed_writer
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.packed import MANIFEST, verify_store
-from deepmf.matrix.packed_writer import ArrayFile, Buckets, split_evenly
+from deepmf.matrix.packed import STORE, verify_store
+from deepmf.matrix.packed_writer import Buckets, split_evenly
 from deepmf.matrix.scale import Scale
 from deepmf.models.registry import MODELS, model_class
+from deepmf.storage import model_folder
+from deepmf.storage.model_folder import TensorFile, read_folder, write_folder
+
+SHARD = "00001.safetensors"
 
 MATRIX = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])
 
@@ -31,12 +32,6 @@ MATRIX = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Bi
 def store(tmp_path: Path) -> Path:
     MATRIX.write(tmp_path / "r.store")
     return tmp_path / "r.store"
-
-
-def change(store: Path, edit: Callable[[dict[str, Any]], object]) -> None:
-    content = json.loads((store / MANIFEST).read_text())
-    edit(content)
-    (store / MANIFEST).write_text(json.dumps(content))
 
 
 def test_a_store_without_entries_is_refused(tmp_path: Path) -> None:
@@ -48,16 +43,17 @@ def test_a_store_without_entries_is_refused(tmp_path: Path) -> None:
 def test_a_change_while_it_is_open_is_noticed(store: Path) -> None:
     matrix = read_matrix(store)
     matrix.describe()
-    (store / "rows").write_bytes((store / "rows").read_bytes() + b"more")
+    with (store / SHARD).open("ab") as file:
+        file.write(b"more")
     with pytest.raises(UnreadableFile, match="changed"):
         matrix.describe()
 
 
 def test_checksums_tell_other_content(store: Path) -> None:
     verify_store(store)
-    content = bytearray((store / "values").read_bytes())
-    content[0] ^= 2
-    (store / "values").write_bytes(bytes(content))
+    content = bytearray((store / SHARD).read_bytes())
+    content[-3] ^= 2  # the codes are the last of the tensors but the texts
+    (store / SHARD).write_bytes(bytes(content))
     read_matrix(store)  # it could be the values of a store
     with pytest.raises(UnreadableFile, match="checksum"):
         verify_store(store)
@@ -74,17 +70,25 @@ def test_a_scale_that_is_asked_for_must_hold_the_values(store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "number"), [("columns", 2), ("columns", -1), ("rows", 9), ("entries", 3), ("values", 200)]
+    ("part", "number"),
+    [
+        ("entries.columns", 2),
+        ("entries.columns", -1),
+        ("by_column.rows", 9),
+        ("by_column.entries", 3),
+        ("entries.values", 200),
+    ],
 )
-def test_an_entry_outside_is_refused_although_its_checksum_is_right(store: Path, part: str, number: int) -> None:
-    described = json.loads((store / MANIFEST).read_text())["parts"][part]
-    array = np.fromfile(store / part, dtype=described["type"])
-    array[1] = number
-    array.tofile(store / part)
-    change(store, lambda c: c["parts"][part].update(checksum=zlib.crc32(array.tobytes())))
+def test_an_entry_outside_is_refused_although_its_checksum_is_right(
+    tmp_path: Path, store: Path, part: str, number: int
+) -> None:
+    _, content, tensors = read_folder(store, kind=STORE)
+    changed = tensors[f"{STORE}.{part}"].copy()
+    changed[1] = number
+    write_folder(tmp_path / "changed", kind=STORE, content=content, tensors=tensors | {f"{STORE}.{part}": changed})
     for opened in (read_matrix, verify_store):
-        with pytest.raises(UnreadableFile, match=f"part {part}"):
-            opened(store)
+        with pytest.raises(UnreadableFile, match=f"{part}|codes"):
+            opened(tmp_path / "changed")
 
 
 @pytest.mark.parametrize("size", [10, 100, 10_000])
@@ -160,7 +164,9 @@ def test_what_is_written_opens_as_it_was(tmp_path: Path, name: str) -> None:
 def test_a_level_takes_one_byte(tmp_path: Path) -> None:
     matrix = matrices()["generated"]
     matrix.write(tmp_path / "r.store")
-    assert (tmp_path / "r.store" / "values").stat().st_size == matrix.n_entries
+    whole = (tmp_path / "r.store" / SHARD).stat().st_size
+    read_matrix(tmp_path / "r.store").take_entries(np.arange(matrix.n_entries) > 0).write(tmp_path / "less.store")
+    assert whole - (tmp_path / "less.store" / SHARD).stat().st_size in range(13, 13 + 8)
     assert not read_matrix(tmp_path / "r.store").by_row.columns.flags.writeable
 
 
@@ -181,14 +187,10 @@ def test_labels_that_no_file_holds_are_refused(tmp_path: Path) -> None:
 
 
 def test_nothing_half_made_stays_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    append = ArrayFile.append
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    def full(self: ArrayFile, array: np.ndarray[Any, Any]) -> None:
-        if self.path.name == "entries":
-            raise OSError(errno.ENOSPC, "No space left on device")
-        append(self, array)
-
-    monkeypatch.setattr(ArrayFile, "append", full)
+    monkeypatch.setattr(model_folder, "write_manifest", full)
     with pytest.raises(CannotSave, match="space"):
         matrices()["texts"].write(tmp_path / "r.store")
     assert list(tmp_path.iterdir()) == []
@@ -203,7 +205,7 @@ WHOLE = generate(60, 40, density=0.3, seed=0).matrix
 def mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObservedMatrix:
     monkeypatch.setattr(matrix, "IN_MEMORY", 0)
     monkeypatch.setattr(packed, "PIECE", 50)
-    monkeypatch.setattr(packed_writer, "PIECE", 50)
+    monkeypatch.setattr(model_folder, "_PIECE", 50)
     monkeypatch.setattr(packed_writer, "BUCKET", 40)
     WHOLE.write(tmp_path / "r.store")
     return read_matrix(tmp_path / "r.store")
@@ -249,16 +251,16 @@ def test_a_few_entries_are_taken_in_memory(mapped: ObservedMatrix, monkeypatch: 
 
 
 def test_a_changed_store_is_not_cut(mapped: ObservedMatrix, tmp_path: Path) -> None:
-    (tmp_path / "r.store" / "rows").write_bytes(b"")
+    (tmp_path / "r.store" / SHARD).write_bytes(b"")
     with pytest.raises(UnreadableFile, match="changed"):
         mapped.take_entries(np.arange(9))
 
 
 def test_a_full_disk_leaves_nothing(mapped: ObservedMatrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: ArrayFile, array: np.ndarray[Any, Any]) -> None:
+    def full(self: TensorFile, array: np.ndarray[Any, Any]) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(ArrayFile, "append", full)
+    monkeypatch.setattr(TensorFile, "append", full)
     with pytest.raises(CannotSave, match="space"):
         mapped.take_entries(np.arange(9))
     assert [path.name for path in tmp_path.iterdir()] == ["r.store"]

@@ -9,8 +9,8 @@ import pytest
 from deepmf import ALS, Features, Means, ObservedMatrix, load
 from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix.names import Names
+from deepmf.matrix.stored import pack_names, unpack_names
 from deepmf.plots import describe_explanation
-from deepmf.storage.matrices import pack_names, unpack_names
 
 TITLES = {column: f"Film {column}" for column in range(12)}
 

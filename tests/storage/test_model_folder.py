@@ -57,7 +57,7 @@ def test_everything_comes_back(folder: Path) -> None:
     for name, array in TENSORS.items():
         np.testing.assert_array_equal(found.tensors[name], array)
         assert found.tensors[name].dtype == array.dtype
-    verify_folder(folder)
+    verify_folder(folder, kind="model")
     assert read_model_origin(folder).format == model_file.FORMAT
     assert count_model_bytes(folder) == sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
@@ -113,7 +113,7 @@ def test_full_disk_leaves_the_old_folder_and_nothing_else(
             patch.setattr("deepmf.files.exchange", full)
         write_folder(folder, kind="model", content={"new": 1}, tensors=TENSORS)
     assert read_folder(folder, kind="model").content == CONTENT
-    verify_folder(folder)
+    verify_folder(folder, kind="model")
     assert files_of(folder.parent) == ["ratings.model"]
 
 
@@ -144,7 +144,7 @@ def test_swapped_shards(folder: Path) -> None:
     assert one.stat().st_size == two.stat().st_size
     one.rename(aside), two.rename(one), aside.rename(two)
     said = "00001.safetensors"
-    for read in (lambda: read_folder(folder, kind="model"), lambda: verify_folder(folder)):
+    for read in (lambda: read_folder(folder, kind="model"), lambda: verify_folder(folder, kind="model")):
         with pytest.raises(BadModelFile, match=said):
             read()
 
@@ -164,13 +164,14 @@ def test_damaged_values_are_found_by_verifying(folder: Path) -> None:
     shard.write_bytes(bytes(content))
     read_folder(folder, kind="model")
     with pytest.raises(BadModelFile, match="checksum"):
-        verify_folder(folder)
+        verify_folder(folder, kind="model")
 
 
 def test_a_shard_alone_is_no_model(folder: Path) -> None:
     with pytest.raises(BadModelFile, match="shard"):
         model_file.read_file(folder / "00001.safetensors", kind="model")
     write_folder(folder, kind="checkpoint", content=CONTENT, tensors=TENSORS)
+    (folder / "checkpoint.json").rename(folder / "model.json")
     with pytest.raises(BadModelFile, match="checkpoint"):
         read_folder(folder, kind="model")
 
@@ -184,7 +185,7 @@ def test_a_shard_alone_is_no_model(folder: Path) -> None:
         (lambda text: text.replace('"format":', '"format":9'), "newer"),
         (lambda text: "\udcff", "UTF-8"),
         (lambda text: sealed({"content": CONTENT}), "shards"),
-        (lambda text: sealed({"content": CONTENT, "shards": [1]}), "length"),
+        (lambda text: sealed({"content": CONTENT, "shards": [1]}), "shards"),
         (
             lambda text: sealed({"content": {}, "shards": [{"file": "../x", "bytes": 1, "sha256": ""}]}),
             "'../x'",

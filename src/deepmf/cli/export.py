@@ -128,7 +128,7 @@ def _check_feature_targets(targets: Mapping[str, str | None], *, inputs: list[Pa
 
 
 def _write_features(features: Features | None, target: str, label: str, *, safe_csv: bool) -> int:
-    from deepmf.storage.frame_file import join_lists, make_feature_frame
+    from deepmf.data.frame_file import join_lists, make_feature_frame
 
     if features is None:
         return 0

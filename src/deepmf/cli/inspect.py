@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -69,7 +70,7 @@ def _read_model_facts(path: Path, *, verified: bool) -> dict[str, Any]:
 
     if path.is_dir() and not is_model_folder(path):
         raise UnreadableFile(
-            f"{path} is a folder without model.json or manifest.json; a model file, a model folder or a store is needed"
+            f"{path} is a folder without model.json or matrix.json; a model file, a model folder or a store is needed"
         )
     with open_input(path) as file:
         found = verify(file) if verified else load(file)
@@ -209,26 +210,28 @@ def _is_store(path: Path) -> bool:
 
 def _read_store_facts(folder: Path, *, verified: bool) -> dict[str, Any]:
     """Return the facts about a store as JSON content; an incomplete or damaged store is an error."""
-    from deepmf.matrix.packed import FORMAT, MANIFEST, TYPES, open_store, read_manifest, verify_store
+    from deepmf.matrix.labels import find_stored_kind
+    from deepmf.matrix.packed import NUMBERED, get_codes, open_store, verify_store
+    from deepmf.storage.model_file import FORMAT
 
-    open_store(folder)
+    matrix = open_store(folder)
     if verified:
         verify_store(folder)
-    manifest = read_manifest(folder)
-    files = {name: part["length"] * TYPES[part["type"]].itemsize for name, part in manifest.parts.items()}
-    files[MANIFEST] = (folder / MANIFEST).stat().st_size
+    assert matrix.origin is not None
+    files = {name: size for name, (size, _) in matrix.origin.states.items()}
+    kinds = {f"{axis.axis}s": NUMBERED if axis.is_numbered else find_stored_kind(axis) for axis in matrix[:2]}
     return {
         "file": str(folder),
         "bytes": sum(files.values()),
         "format": FORMAT,
         "verified": verified,
-        "rows": manifest.n_rows,
-        "columns": manifest.n_columns,
-        "entries": manifest.n_entries,
-        "scale": scale_to_json(manifest.scale),
-        "mean": manifest.mean,
-        "values": manifest.parts["values"]["type"],
-        "labels": {f"{axis}s": manifest.labels[axis]["kind"] for axis in ("row", "column")},
+        "rows": len(matrix.rows),
+        "columns": len(matrix.columns),
+        "entries": matrix.values.size,
+        "scale": scale_to_json(matrix.scale),
+        "mean": None if math.isnan(matrix.mean) else matrix.mean,
+        "values": get_codes(matrix).dtype.name,
+        "labels": kinds,
         "files": files,
     }
 

@@ -186,7 +186,7 @@ def check_frame_target(
         raise BadSetting(f"--safe-csv is for csv and tsv; got {'--json' if target == STANDARD else repr(target)}")
     if target == STANDARD:
         return
-    from deepmf.storage.frame_file import check_ending
+    from deepmf.data.frame_file import check_ending
 
     check_ending(target)
     check_writable(Path(target), inputs=inputs)
@@ -274,7 +274,7 @@ def _write(
     *,
     decimal_comma: bool,
 ) -> None:
-    from deepmf.storage.frame_file import encode_frames, write_frame_file
+    from deepmf.data.frame_file import encode_frames, write_frame_file
 
     if target != STANDARD:
         write_frame_file(frames, schema, target, decimal_comma=decimal_comma)

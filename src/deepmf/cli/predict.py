@@ -257,7 +257,7 @@ def _build_schema(model: Model, value_type: Any) -> dict[str, Any]:
     """Return the types of a long file, which follow from the labels and not from the first batch."""
     import polars
 
-    from deepmf.storage.frame_file import find_label_type
+    from deepmf.data.frame_file import find_label_type
 
     form = model.entries_.train.form
     row, column = form.name_ids_beside(_RESULTS)

@@ -24,8 +24,8 @@ from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras, check_weights
 from deepmf.matrix.frames import read_times
 from deepmf.matrix.labels import Labels, find_stored_kind
 from deepmf.matrix.matrix import NAME_COLUMNS, Missing, ObservedMatrix, choose_scale
-from deepmf.matrix.packed import iterate_entries
-from deepmf.matrix.packed_writer import Buckets, StoreWriter, choose_code_table
+from deepmf.matrix.packed import choose_code_table, iterate_entries
+from deepmf.matrix.packed_writer import Buckets, StoreWriter
 from deepmf.matrix.scale import LARGEST, MOST_LEVELS, Scale, find_few_levels
 from deepmf.matrix.sorting import (
     DUPLICATES_HINT,

@@ -33,7 +33,7 @@ from deepmf.matrix.column_roles import DETECT, ValueColumn, assign_roles, check_
 from deepmf.matrix.extras import TIME_TYPES, Extras
 from deepmf.matrix.frames import MISSING_HINT, check_excluded
 from deepmf.matrix.matrix import NAME_COLUMNS, NPZ_EXTRAS, NPZ_FORM, NPZ_LABELS, Missing, ObservedMatrix, choose_scale
-from deepmf.matrix.packed import are_extras_valid, check_entries, open_store
+from deepmf.matrix.packed import are_extras_valid, open_store
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import Duplicates, check_duplicates
 from deepmf.matrix.table_form import PLAIN, TableForm
@@ -363,7 +363,6 @@ def _locate_errors(build: Callable[[], T], path: Path, locate: Callable[[int], s
 def _read_store(folder: Path, options: ReadOptions) -> ObservedMatrix:
     """Open a store whose entries lie inside it; a scale that is asked for must hold its values."""
     parts, scale = open_store(folder), options.scale
-    check_entries(folder, parts)
     if options.kind is not EITHER and (options.kind is INTERACTIONS) != parts.scale.is_interactions:
         found, wanted = ("interactions", "values") if parts.scale.is_interactions else ("values", "interactions")
         raise UnreadableFile(f"{folder} is a store of {found}, and {wanted} are needed; pack the files again")

@@ -18,7 +18,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
 from deepmf.matrix.column_roles import COUNT, DETECT
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, check_weights, parse_times
 from deepmf.matrix.labels import Labelled, Labels
-from deepmf.matrix.packed import MatrixParts, StoreOrigin
+from deepmf.matrix.packed import MatrixParts, StoreOrigin, compute_mean, get_codes
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import (
     ByColumn,
@@ -437,10 +437,9 @@ class ObservedMatrix:
         matrix = cls.__new__(cls)
         for name, part in zip(MatrixParts._fields, parts, strict=True):
             object.__setattr__(matrix, name, part)
-        if parts.origin is None:  # otherwise the arrays are mapped read-only
-            for array in (*parts.by_row, *parts.by_column, parts.values, *parts.extras):
-                if array is not None:
-                    array.flags.writeable = False
+        for array in (*parts.by_row, *parts.by_column, get_codes(parts), *parts.extras):
+            if array is not None:
+                array.flags.writeable = False
         return matrix
 
     @property
@@ -527,6 +526,7 @@ class ObservedMatrix:
         """
         from deepmf.matrix.packed_writer import take_entries_on_disk
 
+        check_unchanged(self)
         is_mask = which.dtype == bool
         if self.origin is not None and (np.count_nonzero(which) if is_mask else which.size) > IN_MEMORY:
             return ObservedMatrix.from_parts(take_entries_on_disk(self.parts, which if is_mask else np.sort(which)))
@@ -541,6 +541,7 @@ class ObservedMatrix:
         """Return the submatrix of the rows and columns at some positions, in that order."""
         from deepmf.matrix.packed_writer import take_axes_on_disk
 
+        check_unchanged(self)
         if self.origin is not None and self.n_entries > IN_MEMORY and _increase(rows) and _increase(columns):
             return ObservedMatrix.from_parts(take_axes_on_disk(self.parts, rows, columns))
         new_row = np.full(len(self.rows), -1, dtype=np.int64)
@@ -677,15 +678,6 @@ class ObservedMatrix:
 
     def _repr_html_(self) -> str:
         return self.describe().to_html("ObservedMatrix")
-
-
-def compute_mean(values: ValueArray, extras: Extras) -> float:
-    """Return the mean of some values by their weights; NaN without values."""
-    if not values.size:
-        return float("nan")
-    if extras.weights is None:
-        return float(values.mean(dtype=np.float64))
-    return float(np.average(np.asarray(values, dtype=np.float64), weights=extras.weights.astype(np.float64)))
 
 
 def choose_scale(scale: Scale | None, *, are_interactions: bool) -> Scale | None:

@@ -1,51 +1,52 @@
-"""The store: a matrix of any size in a folder of memory-mapped arrays, in row order and in column order.
+"""Matrices on disk: the declared form of a matrix in model files, model folders and stores.
 
-The file `manifest.json` holds the sizes, the scale, and the type, length and checksum of each part. This module opens
-and checks stores; `packed_writer.py` writes them.
+A store is a folder with one matrix, memory-mapped, in row order and in column order. This module packs and opens
+matrices; `packed_writer.py` writes stores piece by piece.
 """
 
 from __future__ import annotations
 
-import json
-import reprlib
-import sys
-import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from deepmf.errors import UnreadableFile, UserError
+from deepmf.errors import BadModelFile, UnreadableFile
 from deepmf.matrix.arrays import (
     MOST_CODES,
     CodedValues,
     IndexArray,
     ValueArray,
     count_codes,
+    find_codes,
     iterate_pieces,
 )
-from deepmf.matrix.extras import FIRST_TIME, LAST_TIME, NO_TIME, PLAIN_EXTRAS, Extras, are_weights
-from deepmf.matrix.labels import AS_TEXT, Labels
+from deepmf.matrix.extras import FIRST_TIME, LAST_TIME, NO_TIME, PLAIN_EXTRAS, TIME_TYPES, Extras, are_weights
+from deepmf.matrix.labels import AS_TEXT, Labels, find_stored_kind
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.sorting import ByColumn, ByRow, are_positions
-from deepmf.matrix.table_form import TableForm
+from deepmf.matrix.sorting import ByColumn, ByRow, compact, turn_to_columns
+from deepmf.matrix.table_form import PLAIN, WHOLE_TYPES, TableForm
+from deepmf.matrix.text_labels import TextLabels, is_increasing
+from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, refuse_stored
+from deepmf.storage.model_folder import name_manifest, read_folder, verify_folder
+from deepmf.storage.parts import (
+    Form,
+    Part,
+    are_positions,
+    between,
+    ends_of,
+    not_falling,
+    not_negative,
+    one_of,
+    positions_of,
+    rising,
+)
 
-MANIFEST = "manifest.json"
-KIND = "deepmf store"
-FORMAT = 2
-NUMBERED = "numbered"  # kind of labels that are 0, 1, 2, ... and take no space
-
-# Types of stored arrays: little-endian on every machine.
-TYPES = {name: np.dtype(name).newbyteorder("<") for name in ("uint8", "int32", "int64", "float32", "float64")}
-_INDEX_TYPES = ("int32", "int64")
-_VALUE_TYPES = ("uint8", "float32", "float64")
-
+STORE = "matrix"  # kind of the folder, and prefix of its tensors
+MANIFEST = name_manifest(STORE)
 PIECE = 1 << 22  # entries read or written at a time
-_COUNTS = ("n_rows", "n_columns", "n_entries")
-_LARGEST_MANIFEST = 1 << 20  # bytes
 
 
 class StoreOrigin(NamedTuple):
@@ -57,11 +58,19 @@ class StoreOrigin(NamedTuple):
     folder: Path
     states: Mapping[str, tuple[int, int]]
 
+    @classmethod
+    def of(cls, folder: Path) -> StoreOrigin:
+        """Return the present state of a store."""
+        try:
+            found = {file.name: file.stat() for file in folder.iterdir()}
+        except OSError as error:
+            raise UnreadableFile(f"{folder} cannot be read: {error.strerror}") from error
+        return cls(folder, {name: (state.st_size, state.st_mtime_ns) for name, state in found.items()})
+
     def check_unchanged(self) -> None:
         """Raise an error if a file has another size or modification time than when it was opened."""
-        for name, state in self.states.items():
-            if _read_state(self.folder / name) != state:
-                raise UnreadableFile(f"{self.folder} was changed while it was open ({name}); read it again")
+        if self.states and StoreOrigin.of(self.folder) != self:
+            raise UnreadableFile(f"{self.folder} was changed while it was open; read it again")
 
 
 class MatrixParts(NamedTuple):
@@ -79,339 +88,253 @@ class MatrixParts(NamedTuple):
     origin: StoreOrigin | None = None
 
 
-# The manifest
+# Labels
+
+NUMBERED = "numbered"  # kind of labels that are 0, 1, 2, ... and take no space
+
+KINDS = (NUMBERED, "int", "float", *AS_TEXT)
+
+# The bytes of all texts, and the first byte of each.
+TEXTS = Form(
+    Part("text", "uint8", ("bytes",)),
+    Part("starts", "int64", ("labels + 1",), ends_of("bytes"), not_falling._replace(is_lazy=True)),
+)
+
+_KIND = Part("kind", "text", (), one_of(*KINDS))
+
+_LABELS = {
+    NUMBERED: Form(_KIND, Part("count", "whole", (), between(0, 2**40))),
+    "int": Form(_KIND, Part("labels", "int64", ("labels",))),
+    "float": Form(_KIND, Part("labels", "float64", ("labels",), is_finite=False)),
+} | dict.fromkeys(AS_TEXT, Form(_KIND, Part("is_sorted", "flag"), *TEXTS.parts))
 
 
-@dataclass(frozen=True)
-class StoreManifest:
-    """The content of a store's manifest.
+def pack_labels(labels: Labels, prefix: str) -> Packed:
+    """Return labels as a tensor of numbers, or as one text with the start of each label.
 
-    labels: kind of the labels of each axis, and whether they are sorted.
-    table: value of each code; None if values are stored as numbers.
-    parts: type, length and checksum (CRC-32) of each file.
+    >>> packed = pack_labels(Labels(["Alien", "Big"], axis="column"), "movies")
+    >>> packed.content
+    {'kind': 'str', 'is_sorted': True}
+    >>> unpack_labels("movies", *packed, axis="column")
+    Labels(2 columns: 'Alien', 'Big')
     """
-
-    n_rows: int
-    n_columns: int
-    n_entries: int
-    mean: float | None
-    scale: Scale
-    form: TableForm
-    labels: Mapping[str, Mapping[str, Any]]
-    table: list[float] | None
-    parts: Mapping[str, Mapping[str, Any]]
-
-    def write(self, folder: Path) -> None:
-        """Write the manifest into a folder that holds all parts."""
-        content = {
-            "kind": KIND,
-            "format": FORMAT,
-            **{name: getattr(self, name) for name in _COUNTS},
-            "mean": self.mean,
-            "scale": self.scale.to_dict(),
-            "form": self.form.to_dict(),
-            "labels": self.labels,
-            "table": self.table,
-            "parts": self.parts,
-        }
-        (folder / MANIFEST).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    kind = NUMBERED if labels.is_numbered else find_stored_kind(labels)
+    if kind in AS_TEXT:
+        return _LABELS[kind].pack(TextLabels.of(labels, kind), prefix=prefix)
+    if kind == NUMBERED:
+        return _LABELS[kind].pack(kind=kind, count=len(labels), prefix=prefix)
+    return _LABELS[kind].pack(kind=kind, labels=labels.array, prefix=prefix)
 
 
-def read_manifest(folder: Path) -> StoreManifest:
-    """Read the manifest of a store; raise an error if the folder is no store, or a store of another format."""
-    content = _read_content(folder)
-    if not isinstance(content, dict) or content.get("kind") != KIND:
-        raise UnreadableFile(f"{folder} is not a store: its {MANIFEST} does not say so")
-    number: Any = content.get("format")
-    if not _is_count(number):
-        raise _build_damage_error(folder, "format", number)
-    if number != FORMAT:
-        raise UnreadableFile(f"{folder} is a store of format {number}; this version of deepmf reads format {FORMAT}")
-    for name in _COUNTS:
-        if not _is_count(content.get(name)):
-            raise _build_damage_error(folder, name, content.get(name))
-    return StoreManifest(
-        **{name: content[name] for name in _COUNTS},
-        mean=_check_mean(folder, content.get("mean")),
-        scale=_check_scale(folder, content.get("scale")),
-        form=_check_form(folder, content.get("form")),
-        labels=_check_labels(folder, content.get("labels")),
-        table=_check_table(folder, content.get("table")),
-        parts=_check_parts(folder, content.get("parts")),
+def unpack_labels(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> Labels:
+    """Return the packed labels; texts of a memory-mapped file are decoded one by one."""
+    kind = Form(_KIND, prefix=prefix).read(content)["kind"]
+    found = _LABELS[kind].read(content, tensors, prefix=prefix)
+    if kind == NUMBERED:
+        return Labels.from_range(found["count"], axis=axis)
+    with refuse_stored(f"{axis} labels"):
+        if kind not in AS_TEXT:
+            return (Labels if has_values_to_check(tensors) else Labels.from_distinct)(found["labels"], axis=axis)
+        labels = TextLabels(**found, axis=axis)
+        if not has_values_to_check(tensors):
+            return labels
+        decoded = Labels(labels.array, axis=axis)
+    if is_increasing(labels.array) != labels.is_sorted:
+        raise BadModelFile(f"the stored {axis} labels are{'' if labels.is_sorted else ' not'} said to be sorted")
+    return decoded
+
+
+# Scale and entries
+
+_SCALE = Form(
+    Part("interactions", "flag", optional=True),
+    Part("levels", "number", ("levels",), optional=True),
+    Part("low", "number", optional=True),
+    Part("high", "number", optional=True),
+    Part("bounded", "flag", optional=True),
+    prefix="scale",
+)
+
+
+def unpack_scale(content: Any) -> Scale:
+    """Return the scale whose `to_dict` gave this content; without `bounded` it is bounded."""
+    found = {name: part for name, part in _SCALE.read(content).items() if part is not None}
+    with refuse_stored("scale"):
+        return Scale.interactions() if found.pop("interactions", False) else Scale(**found)
+
+
+_FORM = Form(
+    *(Part(name, "text") for name in ("row", "column", "value")),
+    Part("wide", "flag"),
+    *(Part(name, "text", (), one_of(*WHOLE_TYPES), optional=True) for name in ("row_type", "column_type")),
+    *(Part(name, "text", optional=True) for name in ("time", "weight")),
+    Part("time_type", "text", (), one_of(*TIME_TYPES), optional=True),
+)
+
+_MATRIX = Form(
+    Part("rows", "object"),
+    Part("columns", "object"),
+    Part("scale", "object"),
+    Part("form", _FORM, optional=True),
+    Part("mean", "number", optional=True),  # in a folder
+)
+
+_INDEX = "int32 int64"
+
+_BY_ROW = Form(
+    Part("values", "uint8 float32 float64", ("entries",)),
+    # The value of each code; absent if values are no codes.
+    Part("table", "float64", ("codes",), rising, optional=True),
+    Part("starts", _INDEX, ("rows + 1",), ends_of("entries"), not_falling),
+    Part("columns", _INDEX, ("entries",), positions_of("columns")),
+    Part("times", "int64", ("entries",), optional=True),
+    Part("weights", "float32 float64", ("entries",), optional=True),
+    Part("places", "int32", ("entries",), not_negative, optional=True),
+)
+
+_BY_COLUMN = Form(
+    Part("starts", _INDEX, ("columns + 1",), ends_of("entries"), not_falling),
+    Part("rows", _INDEX, ("entries",), positions_of("rows")),
+    Part("entries", _INDEX, ("entries",), positions_of("entries")),
+)
+
+
+def choose_code_table(scale: Scale) -> npt.NDArray[np.float64] | None:
+    """Return the levels if values are stored as codes; None if they are stored as numbers."""
+    return scale.levels if scale.levels is not None and scale.levels.size <= MOST_CODES else None
+
+
+def pack_axes(rows: Labels, columns: Labels, scale: Scale, form: TableForm, prefix: str) -> Packed:
+    """Return everything but the entries and the mean of a matrix for a file."""
+    of_rows, of_columns = pack_labels(rows, f"{prefix}.rows"), pack_labels(columns, f"{prefix}.columns")
+    content = {"rows": of_rows.content, "columns": of_columns.content, "scale": scale.to_dict()}
+    content |= {} if form == PLAIN else {"form": form.to_dict()}
+    return Packed(content, of_rows.tensors | of_columns.tensors)
+
+
+def pack_matrix(matrix: Any, prefix: str) -> Packed:
+    """Return a matrix, or its parts, for a file: the start of each row, and the column and value of each entry."""
+    values: Any = matrix.values
+    table: Any = values.table if isinstance(values, CodedValues) else choose_code_table(matrix.scale)
+    if isinstance(values, CodedValues):
+        values = values.codes
+    elif table is not None:
+        pieces = [find_codes(piece.astype(np.float64), table) for piece in iterate_pieces(values)]
+        values = np.concatenate([np.empty(0, dtype=np.uint8), *pieces])
+    arrays = matrix.by_row._asdict() | matrix.extras._asdict() | {"values": values, "table": table}
+    content, tensors = pack_axes(matrix.rows, matrix.columns, matrix.scale, matrix.form, prefix)
+    return Packed(content, tensors | _BY_ROW.pack(arrays, prefix=f"{prefix}.entries").tensors)
+
+
+def pack_mapped_matrix(matrix: Any, prefix: str) -> Packed:
+    """Return a matrix, or its parts, for a folder: its entries by row and by column."""
+    packed, by_column = pack_matrix(matrix, prefix), _BY_COLUMN.pack(matrix.by_column, prefix=f"{prefix}.by_column")
+    return Packed(packed.content | {"mean": matrix.mean}, packed.tensors | by_column.tensors)
+
+
+def unpack_parts(prefix: str, content: Any, tensors: Tensors) -> MatrixParts:
+    """Return a matrix that was packed for a file or a folder; raise `BadModelFile` for impossible content."""
+    described = _MATRIX.read(content, prefix=prefix)
+    rows = unpack_labels(f"{prefix}.rows", described["rows"], tensors, axis="row")
+    columns = unpack_labels(f"{prefix}.columns", described["columns"], tensors, axis="column")
+    form = PLAIN if described["form"] is None else TableForm(**described["form"])
+    sizes = {"rows": len(rows), "columns": len(columns)}
+    found = _BY_ROW.read({}, tensors, prefix=f"{prefix}.entries", **sizes)
+    by_row, values = ByRow(found["starts"], found["columns"]), _decode_values(found["values"], found["table"], prefix)
+    sizes["entries"] = values.size
+    is_stored = f"{prefix}.by_column.starts" in tensors
+    by_column = (
+        ByColumn(**_BY_COLUMN.read({}, tensors, prefix=f"{prefix}.by_column", **sizes))
+        if is_stored
+        else turn_to_columns(by_row, (len(rows), len(columns)))
     )
+    extras = Extras(found["times"], found["weights"], found["places"])
+    mean = float("nan") if described["mean"] is None else described["mean"]
+    scale = unpack_scale(described["scale"])
+    parts = MatrixParts(rows, columns, scale, form, by_row, by_column, values, mean, extras)
+    if has_values_to_check(tensors):
+        parts = _check_parts(parts, prefix, is_stored=is_stored)
+    return parts
 
 
-def _read_content(folder: Path) -> Any:
-    path = folder / MANIFEST
-    if path.exists() and not path.is_file():  # a pipe might never end
-        raise UnreadableFile(f"{folder} is not a whole store: its {MANIFEST} is not an ordinary file")
-    try:
-        with path.open("rb") as file:
-            text = file.read(_LARGEST_MANIFEST + 1)
-        return json.loads(text if len(text) <= _LARGEST_MANIFEST else "")
-    except FileNotFoundError as error:
-        raise UnreadableFile(
-            f"{folder} is a directory without a {MANIFEST}; a file, or a store that deepmf pack wrote, is needed"
-        ) from error
-    except OSError as error:
-        raise UnreadableFile(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise UnreadableFile(f"{folder} is not a whole store: its {MANIFEST} is damaged") from error
+def _decode_values(values: Any, table: npt.NDArray[np.float64] | None, prefix: str) -> ValueArray:
+    if values.dtype != np.uint8:
+        return cast("ValueArray", values)
+    if table is None or table.size > MOST_CODES or not are_positions(values, table.size):
+        raise BadModelFile(f"the stored matrix {prefix!r} has codes of values that are not in its table")
+    with np.errstate(over="ignore"):
+        single = table.astype(np.float32)
+    return cast("ValueArray", CodedValues(values, single if np.array_equal(single, table) else table))
 
 
-def _check_scale(folder: Path, content: Any) -> Scale:
-    if content == {"interactions": True}:
-        return Scale.interactions()
-    try:
-        if not isinstance(content, dict) or content.keys() - {"bounded"} not in ({"levels"}, {"low", "high"}):
-            raise _build_damage_error(folder, "scale", content)
-        return Scale(**content)
-    except (UserError, TypeError) as error:
-        raise _build_damage_error(folder, "scale", content) from error
+def _check_parts(parts: MatrixParts, prefix: str, *, is_stored: bool) -> MatrixParts:
+    """Check everything that a memory-mapped matrix is trusted with; return it with decoded values and its mean."""
+    check_values(f"the stored matrix {prefix!r}", parts)
+    starts, columns = parts.by_row
+    is_first = np.zeros(columns.size + 1, dtype=bool)
+    is_first[starts] = True
+    rises = np.all((np.diff(columns) > 0) | is_first[1 : columns.size])
+    turned = turn_to_columns(parts.by_row, (len(parts.rows), len(parts.columns))) if is_stored else parts.by_column
+    if not rises or not all(np.array_equal(*each) for each in zip(turned, parts.by_column, strict=True)):
+        raise BadModelFile(f"the stored matrix {prefix!r} is not in order, or not the same by row and by column")
+    values = compact(np.asarray(parts.values, dtype=np.float64))
+    mean = compute_mean(values, parts.extras)
+    if is_stored and not np.isclose(mean, parts.mean, equal_nan=True):
+        raise BadModelFile(f"the stored matrix {prefix!r} has the mean {mean:g}, not {parts.mean:g}")
+    return parts._replace(values=values, mean=mean)
 
 
-def _check_form(folder: Path, content: Any) -> TableForm:
-    form = TableForm.from_dict(content)
-    if form is None:
-        raise _build_damage_error(folder, "form", content)
-    return form
+def compute_mean(values: ValueArray, extras: Extras) -> float:
+    """Return the mean of some values by their weights; NaN without values."""
+    if not values.size:
+        return float("nan")
+    if extras.weights is None:
+        return float(values.mean(dtype=np.float64))
+    return float(np.average(np.asarray(values, dtype=np.float64), weights=extras.weights.astype(np.float64)))
 
 
-def _check_labels(folder: Path, content: Any) -> dict[str, dict[str, Any]]:
-    if (
-        not isinstance(content, dict)
-        or content.keys() != {"row", "column"}
-        or not all(
-            isinstance(each, dict) and isinstance(each.get("kind"), str) and isinstance(each.get("sorted"), bool)
-            for each in content.values()
-        )
-    ):
-        raise _build_damage_error(folder, "labels", content)
-    return content
-
-
-def _check_table(folder: Path, content: Any) -> list[float] | None:
-    if content is None:
-        return None
-    if not isinstance(content, list) or not content or not all(map(_is_number, content)):
-        raise _build_damage_error(folder, "table", content)
-    return [float(each) for each in content]
-
-
-def _check_parts(folder: Path, content: Any) -> dict[str, dict[str, Any]]:
-    if not isinstance(content, dict) or not all(
-        isinstance(part, dict)
-        and isinstance(part.get("type"), str)
-        and part["type"] in TYPES
-        and _is_count(part.get("length"))
-        and _is_count(part.get("checksum"))
-        for part in content.values()
-    ):
-        raise _build_damage_error(folder, "parts", content)
-    return content
-
-
-def _check_mean(folder: Path, content: Any) -> float | None:
-    if content is not None and not _is_number(content):
-        raise _build_damage_error(folder, "mean", content)
-    return None if content is None else float(content)
-
-
-def _is_number(content: Any) -> bool:
-    return type(content) in (int, float) and abs(content) <= sys.float_info.max
-
-
-def _is_count(content: Any) -> bool:
-    return type(content) is int and 0 <= content < 2**63
-
-
-def _build_damage_error(folder: Path, name: str, found: Any) -> UnreadableFile:
-    return UnreadableFile(f"{folder} is not a whole store: its {MANIFEST} has {reprlib.repr(found)} as {name!r}")
-
-
-# Opening
+# Stores
 
 
 def open_store(folder: Path) -> MatrixParts:
-    """Open a store after a check of its manifest and of the length of every part."""
-    return _Opening(folder).map_parts()
+    """Open a store after a check of its manifest, its positions and its values."""
+    origin = StoreOrigin.of(folder)
+    stored = read_folder(folder, kind=STORE)
+    try:
+        parts = unpack_parts(STORE, stored.content, stored.tensors)
+    except BadModelFile as error:
+        raise error.locate(f"{folder} is not a whole store") from error
+    check_values(f"{folder} is damaged: it", parts)
+    return parts._replace(origin=origin)
 
 
 def verify_store(folder: Path) -> None:
     """Compare every part of a store with its checksum, and check all entries."""
-    opening = _Opening(folder)
-    for name, part in opening.manifest.parts.items():
-        if _compute_checksum(folder / name) != part["checksum"]:
-            raise UnreadableFile(f"{folder} is damaged: the content of its part {name} does not match its checksum")
-    check_entries(folder, opening.map_parts())
+    verify_folder(folder, kind=STORE)
+    open_store(folder)
 
 
-def check_entries(folder: Path, parts: MatrixParts) -> None:
-    """Raise an error if an entry lies outside the rows, the columns or the scale of its store.
-
-    Compiled code trusts these positions: one outside would make it read other memory.
-    """
-    for name, array, count in (
-        ("columns", parts.by_row.columns, len(parts.columns)),
-        ("rows", parts.by_column.rows, len(parts.rows)),
-        ("entries", parts.by_column.entries, parts.by_row.columns.size),
-    ):
-        if not are_positions(array, count):
-            raise UnreadableFile(f"{folder} is damaged: its part {name} has numbers outside 0 to {count - 1:,}")
+def check_values(what: str, parts: MatrixParts) -> None:
+    """Raise an error if a value is not on the scale, or a time or weight is impossible."""
     values: Any = parts.values
     if isinstance(values, CodedValues):
-        if not are_positions(values.codes, values.table.size):
-            raise UnreadableFile(f"{folder} is damaged: its part values has codes beyond its table")
         values = values.table[count_codes(values.codes, values.table.size) > 0]
     if not all(parts.scale.holds(piece).all() for piece in iterate_pieces(values)):
-        raise UnreadableFile(f"{folder} is damaged: its part values has values that are not on its scale")
+        raise BadModelFile(f"{what} has values that are not on its scale, {parts.scale}")
     if not are_extras_valid(parts.extras):
-        raise UnreadableFile(f"{folder} is damaged: its times or weights are impossible")
+        raise BadModelFile(f"{what} has impossible times or weights")
 
 
 def are_extras_valid(extras: Extras) -> bool:
     """Whether all times lie in the years 1 to 9999 and all weights in their range."""
-    times, weights, places = extras
+    times, weights, _ = extras
     return (
         times is None
         or all(
             np.all((piece == NO_TIME) | ((piece >= FIRST_TIME) & (piece <= LAST_TIME)))
             for piece in iterate_pieces(times)
         )
-    ) and (
-        (weights is None or all(are_weights(piece).all() for piece in iterate_pieces(weights)))
-        and (places is None or all((piece >= 0).all() for piece in iterate_pieces(places)))
-    )
-
-
-class _Opening:
-    """A store that is being opened."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.manifest = read_manifest(folder)
-        self._states = {name: self._check_state(name) for name in self.manifest.parts}
-
-    def map_parts(self) -> MatrixParts:
-        manifest = self.manifest
-        n_entries = manifest.n_entries
-        by_row = ByRow(
-            self._map_starts("row_starts", manifest.n_rows), self._map_array("columns", _INDEX_TYPES, n_entries)
-        )
-        by_column = ByColumn(
-            self._map_starts("column_starts", manifest.n_columns),
-            self._map_array("rows", _INDEX_TYPES, n_entries),
-            self._map_array("entries", _INDEX_TYPES, n_entries),
-        )
-        return MatrixParts(
-            rows=self._map_labels("row", manifest.n_rows),
-            columns=self._map_labels("column", manifest.n_columns),
-            scale=manifest.scale,
-            form=manifest.form,
-            by_row=by_row,
-            by_column=by_column,
-            values=self._map_values(),
-            mean=float("nan") if manifest.mean is None else manifest.mean,
-            extras=Extras(
-                self._map_optional("times", ("int64",), n_entries),
-                self._map_optional("weights", ("float32", "float64"), n_entries),
-                self._map_optional("places", ("int32",), n_entries),
-            ),
-            origin=StoreOrigin(self.folder, self._states),
-        )
-
-    def _map_optional(self, name: str, kinds: tuple[str, ...], length: int) -> npt.NDArray[Any] | None:
-        return self._map_array(name, kinds, length) if name in self.manifest.parts else None
-
-    def _check_state(self, name: str) -> tuple[int, int]:
-        part = self.manifest.parts[name]
-        path = self.folder / name
-        if Path(name).name != name:
-            raise UnreadableFile(f"{self.folder} is not a whole store: {name!r} cannot be the name of a part")
-        state = _read_state(path)
-        if state is None:
-            raise UnreadableFile(f"{self.folder} is not a whole store: its part {name} is missing")
-        needed = part["length"] * TYPES[part["type"]].itemsize
-        if state[0] != needed:
-            raise UnreadableFile(
-                f"{self.folder} is not a whole store: its part {name} has {state[0]:,} bytes instead of {needed:,}"
-            )
-        return state
-
-    def _map_array(self, name: str, kinds: tuple[str, ...], length: int) -> npt.NDArray[Any]:
-        part = self.manifest.parts.get(name)
-        if part is None:
-            raise UnreadableFile(f"{self.folder} is not a whole store: its part {name} is missing")
-        if part["type"] not in kinds or part["length"] != length:
-            raise UnreadableFile(
-                f"{self.folder} is not a whole store: its part {name} has {part['length']:,} elements of "
-                f"{part['type']}; {length:,} of {' or '.join(kinds)} are needed"
-            )
-        try:
-            return map_file(self.folder / name, part["type"], length)
-        except (OSError, ValueError) as error:
-            raise UnreadableFile(f"{self.folder}: its part {name} cannot be read ({error})") from error
-
-    def _map_starts(self, name: str, count: int, *, total: int | None = None) -> IndexArray:
-        """Return where the entries of each row, column or label start; they must increase to their number."""
-        starts = self._map_array(name, _INDEX_TYPES, count + 1)
-        total = self.manifest.n_entries if total is None else total
-        if starts[0] != 0 or starts[-1] != total or np.any(starts[1:] < starts[:-1]):
-            raise UnreadableFile(f"{self.folder} is damaged: its part {name} does not rise from 0 to {total:,}")
-        return starts
-
-    def _map_values(self) -> npt.NDArray[np.floating[Any]]:
-        values = self._map_array("values", _VALUE_TYPES, self.manifest.n_entries)
-        if values.dtype != np.uint8:
-            return values
-        table = self.manifest.table
-        if table is None or len(table) > MOST_CODES or table != sorted(set(table)):
-            raise UnreadableFile(f"{self.folder} is not a whole store: its codes have no table of rising values")
-        exact = np.array(table)
-        single = exact.astype(np.float32)
-        coded = CodedValues(values, single if np.array_equal(single, exact) else exact)
-        return cast("npt.NDArray[np.floating[Any]]", coded)
-
-    def _map_labels(self, axis: str, count: int) -> Labels:
-        from deepmf.matrix.text_labels import TextLabels
-
-        kind, is_sorted = (self.manifest.labels[axis][name] for name in ("kind", "sorted"))
-        if kind == NUMBERED:
-            return Labels.from_range(count, axis=axis)
-        if kind in ("int", "float"):
-            return Labels.from_distinct(self._map_array(f"{axis}_labels", (f"{kind}64",), count), axis=axis)
-        if kind not in AS_TEXT:
-            raise UnreadableFile(f"{self.folder} has {axis} labels of the unknown kind {kind!r}")
-        n_bytes = self.manifest.parts.get(f"{axis}_text", {}).get("length", 0)
-        text = self._map_array(f"{axis}_text", ("uint8",), n_bytes)
-        starts = self._map_starts(f"{axis}_text_starts", count, total=n_bytes)
-        return TextLabels(text, starts, kind=kind, is_sorted=is_sorted, axis=axis)
-
-
-def _read_state(path: Path) -> tuple[int, int] | None:
-    """Return the size and the modification time of a file; None if it does not exist."""
-    try:
-        found = path.stat()
-    except (OSError, ValueError):  # ValueError: a name that cannot exist
-        return None
-    return found.st_size, found.st_mtime_ns
-
-
-def map_file(path: Path, kind: str, length: int) -> npt.NDArray[Any]:
-    """Return the array of a file, read-only and memory-mapped."""
-    if length == 0:  # an empty file cannot be mapped
-        empty = np.empty(0, dtype=kind)
-        empty.flags.writeable = False
-        return empty
-    return np.asarray(np.memmap(path, dtype=TYPES[kind], mode="r", shape=(length,)))
-
-
-def _compute_checksum(path: Path) -> int:
-    checksum = 0
-    with path.open("rb") as file:
-        while piece := file.read(1 << 22):
-            checksum = zlib.crc32(piece, checksum)
-    return checksum
+    ) and (weights is None or all(are_weights(piece).all() for piece in iterate_pieces(weights)))
 
 
 # Entries

@@ -6,10 +6,8 @@ Sorting entries into a store takes 0.46 times the time of two sorts in polars, a
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from io import RawIOBase
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any, NamedTuple
@@ -18,26 +16,25 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import CannotSave, UserError
-from deepmf.files import temporary_folder, write_folder_atomically
-from deepmf.matrix.arrays import MOST_CODES, CodedValues, IndexArray, count_codes, find_codes, iterate_pieces
+from deepmf.files import check_absent, temporary_folder
+from deepmf.matrix.arrays import MOST_CODES, CodedValues, IndexArray, count_codes
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras
-from deepmf.matrix.labels import Labels, find_stored_kind
+from deepmf.matrix.labels import Labels
 from deepmf.matrix.packed import (
-    NUMBERED,
-    PIECE,
-    TYPES,
+    STORE,
     EntryPiece,
     MatrixParts,
-    StoreManifest,
     StoreOrigin,
     get_codes,
     iterate_entries,
-    map_file,
     open_store,
+    pack_axes,
+    pack_mapped_matrix,
 )
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.table_form import TableForm
-from deepmf.matrix.text_labels import TextLabels
+from deepmf.storage.model_file import view_bytes
+from deepmf.storage.model_folder import TensorFile, write_all, write_folder, write_manifest
 
 BUCKET = 1 << 23  # records of a bucket
 MOST_BUCKETS = 200  # all of them are open files at the same time
@@ -104,8 +101,7 @@ class Buckets:
         file = self._files[at]
         self._counts[at].append(fields[0].size)
         for kind, field in zip(self._kinds, fields, strict=True):
-            content = memoryview(np.ascontiguousarray(field, dtype=kind).view(np.uint8).data)
-            _write_all(file, content)
+            write_all(file, view_bytes(np.ascontiguousarray(field, dtype=kind)))
 
     def _path(self, at: int) -> Path:
         return self._folder / str(at)
@@ -122,14 +118,8 @@ def split_evenly(weights: npt.NDArray[Any]) -> IndexArray:
 
 def write_store(matrix: MatrixParts, path: str | Path) -> None:
     """Write a matrix as a new store, atomically."""
-    for labels in (matrix.rows, matrix.columns):
-        find_stored_kind(labels)  # refuses labels that cannot be stored
-    write_folder_atomically(path, lambda folder: _write_parts(matrix, folder))
-
-
-def choose_code_table(scale: Scale) -> npt.NDArray[np.float64] | None:
-    """Return the levels if values are stored as codes; None if they are stored as numbers."""
-    return scale.levels if scale.levels is not None and scale.levels.size <= MOST_CODES else None
+    check_absent(path)
+    write_folder(path, kind=STORE, **pack_mapped_matrix(matrix, STORE)._asdict())
 
 
 class StoreWriter:
@@ -157,13 +147,13 @@ class StoreWriter:
         most_entries: int,
         extra_kinds: Sequence[npt.DTypeLike | None] = (None, None, None),
     ) -> None:
-        self._parts = _Parts(folder)
+        self._folder, self._files = folder, dict[str, TensorFile]()
         self._rows, self._columns = rows, columns
         self.index = np.int32 if max(most_entries, len(rows), len(columns)) < 2**31 - 1 else np.int64
-        self._column_files = self._parts.add_file("columns", self.index)
-        self._value_file = self._parts.add_file("values", value_kind)
+        self._column_file = self._add_file("entries.columns", self.index)
+        self._value_file = self._add_file("entries.values", value_kind)
         self._extra_files = [
-            None if kind is None else self._parts.add_file(name, kind)
+            None if kind is None else self._add_file(f"entries.{name}", kind)
             for name, kind in zip(Extras._fields, extra_kinds, strict=True)
         ]
         self._row_counts = np.zeros(len(rows), dtype=np.int64)
@@ -182,7 +172,7 @@ class StoreWriter:
             return
         first, last = int(row_of[0]), int(row_of[-1])
         self._row_counts[first : last + 1] += np.bincount(row_of - first, minlength=last + 1 - first)
-        self._column_files.append(column_of)
+        self._column_file.append(column_of)
         self._value_file.append(values)
         for file, field in zip(self._extra_files, extras, strict=True):
             if file is not None and field is not None:
@@ -202,12 +192,11 @@ class StoreWriter:
     @property
     def values(self) -> npt.NDArray[Any]:
         """The values, or codes, added so far; memory-mapped."""
-        return map_file(self._value_file.path, self._value_file.kind, self._value_file.length)
+        return self._value_file.map()
 
     def finish(self, *, scale: Scale, form: TableForm, table: npt.NDArray[np.float64] | None) -> None:
         """Sort the entries by column and write the other parts; the manifest comes last."""
-        self._parts.write("row_starts", _accumulate(self._row_counts, self.index))
-        rows, entries = self._parts.add_file("rows", self.index), self._parts.add_file("entries", self.index)
+        rows, entries = (self._add_file(f"by_column.{name}", self.index) for name in ("rows", "entries"))
         column_counts = np.zeros(len(self._columns), dtype=np.int64)
         for bucket in self._buckets:
             column_of, row_of, places = bucket.fields
@@ -217,115 +206,27 @@ class StoreWriter:
             order = _sort_by_key(bucket)
             rows.append(row_of if order is None else row_of[order])
             entries.append(places if order is None else places[order])
-        self._parts.write("column_starts", _accumulate(column_counts, self.index))
+        content, labels = pack_axes(self._rows, self._columns, scale, form, STORE)
+        others = {name.removeprefix(f"{STORE}."): array for name, array in labels.items()}
+        others["entries.starts"] = _accumulate(self._row_counts, self.index)
+        others["by_column.starts"] = _accumulate(column_counts, self.index)
+        others |= {} if table is None else {"entries.table": table}
+        for name, array in others.items():
+            self._add_file(name, array.dtype).append(array)
         total = self._sum if table is None else float(self._code_weights[: table.size] @ table)
-        mean = total / (self._weight or 1)
-        self._parts.finish(
-            self._rows, self._columns, n_entries=self.n_entries, scale=scale, form=form, mean=mean, table=table
-        )
+        content["mean"] = total / self._weight if self.n_entries else float("nan")
+        write_manifest(self._folder, STORE, content, [file.finish() for file in self._files.values()])
+
+    def _add_file(self, name: str, kind: npt.DTypeLike) -> TensorFile:
+        """Return a new part, to be written piece by piece."""
+        self._files[name] = TensorFile(self._folder, f"{STORE}.{name}", kind)
+        return self._files[name]
 
     def close(self) -> None:
         """Close all files."""
-        self._parts.close()
-        self._buckets.close()
-
-
-class _Parts:
-    """The files of a store that is being written."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._files: dict[str, ArrayFile] = {}
-
-    def add_file(self, name: str, kind: npt.DTypeLike) -> ArrayFile:
-        """Return a new part, to be written piece by piece."""
-        self._files[name] = ArrayFile(self._folder / name, kind)
-        return self._files[name]
-
-    def write(self, name: str, array: npt.NDArray[Any]) -> None:
-        self.add_file(name, array.dtype).append(array)
-
-    def finish(
-        self,
-        rows: Labels,
-        columns: Labels,
-        *,
-        n_entries: int,
-        scale: Scale,
-        form: TableForm,
-        mean: float,
-        table: npt.NDArray[np.float64] | None,
-    ) -> None:
-        """Write the labels, and the manifest last."""
-        labels = {each.axis: self._write_labels(each) for each in (rows, columns)}
-        StoreManifest(
-            n_rows=len(rows),
-            n_columns=len(columns),
-            n_entries=n_entries,
-            mean=mean if n_entries else None,
-            scale=scale,
-            form=form,
-            labels=labels,
-            table=None if table is None else table.tolist(),
-            parts={name: file.close() for name, file in self._files.items()},
-        ).write(self._folder)
-
-    def close(self) -> None:
         for file in self._files.values():
             file.close()
-
-    def _write_labels(self, labels: Labels) -> dict[str, Any]:
-        if labels.is_numbered:
-            return {"kind": NUMBERED, "sorted": True}
-        kind = find_stored_kind(labels)
-        if kind in ("int", "float"):
-            self.write(f"{labels.axis}_labels", labels.array.astype(f"{kind}64", copy=False))
-            return {"kind": kind, "sorted": False}
-        text = TextLabels.of(labels, kind)
-        self.write(f"{labels.axis}_text", text.text)
-        self.write(f"{labels.axis}_text_starts", text.starts)
-        return {"kind": kind, "sorted": text.is_sorted}
-
-
-def _write_parts(matrix: MatrixParts, folder: Path) -> None:
-    parts = _Parts(folder)
-    try:
-        parts.write("row_starts", matrix.by_row.starts)
-        parts.write("columns", matrix.by_row.columns)
-        table = _write_values(matrix, parts)
-        for name, field in matrix.extras._asdict().items():
-            if field is not None:
-                parts.write(name, field)
-        parts.write("column_starts", matrix.by_column.starts)
-        parts.write("rows", matrix.by_column.rows)
-        parts.write("entries", matrix.by_column.entries)
-        parts.finish(
-            matrix.rows,
-            matrix.columns,
-            n_entries=matrix.values.size,
-            scale=matrix.scale,
-            form=matrix.form,
-            mean=matrix.mean,
-            table=table,
-        )
-    finally:
-        parts.close()
-
-
-def _write_values(matrix: MatrixParts, parts: _Parts) -> npt.NDArray[np.float64] | None:
-    """Write the values; return the table of codes, None if there are no codes."""
-    values: Any = matrix.values
-    if isinstance(values, CodedValues):
-        parts.write("values", values.codes)
-        return values.table.astype(np.float64)
-    table = choose_code_table(matrix.scale)
-    if table is None:
-        parts.write("values", values)
-        return None
-    file = parts.add_file("values", np.uint8)
-    for piece in iterate_pieces(values):
-        file.append(find_codes(piece.astype(np.float64), table))
-    return table
+        self._buckets.close()
 
 
 def _sort_by_key(bucket: Bucket) -> IndexArray | None:
@@ -350,36 +251,6 @@ def _accumulate(counts: npt.NDArray[np.int64], index: npt.DTypeLike) -> IndexArr
     starts = np.zeros(counts.size + 1, dtype=index)
     np.cumsum(counts, dtype=index, out=starts[1:])
     return starts
-
-
-class ArrayFile:
-    """A file that an array is written to piece by piece; a full disk raises `OSError`."""
-
-    def __init__(self, path: Path, kind: npt.DTypeLike) -> None:
-        self.path = path
-        self.kind = np.dtype(kind).name
-        self.length = 0
-        self._checksum = 0
-        self._file = path.open("wb", buffering=0)
-
-    def append(self, array: npt.NDArray[Any]) -> None:
-        """Write the next piece."""
-        for start in range(0, array.size, PIECE):
-            piece = np.ascontiguousarray(array[start : start + PIECE], dtype=TYPES[self.kind])
-            content = memoryview(piece.view(np.uint8).data)
-            self._checksum = zlib.crc32(content, self._checksum)
-            _write_all(self._file, content)
-        self.length += array.size
-
-    def close(self) -> dict[str, Any]:
-        """Close the file; return its entry in the manifest."""
-        self._file.close()
-        return {"type": self.kind, "length": self.length, "checksum": self._checksum}
-
-
-def _write_all(file: RawIOBase, content: memoryview) -> None:
-    while content:  # an unbuffered write may take only a part
-        content = content[file.write(content) :]
 
 
 # Parts of a store

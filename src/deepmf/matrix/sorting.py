@@ -24,8 +24,6 @@ DUPLICATES_HINT = Hint(
     "--duplicates first, last, latest or mean merges them, --count adds up interactions",
 )
 
-_PIECE = 1 << 22  # numbers checked at a time
-
 
 class ByRow(NamedTuple):
     """Entries in row order (CSR): those of row i are `starts[i]:starts[i + 1]`, with increasing columns."""
@@ -310,10 +308,18 @@ def build_orders(row_of: IndexArray, column_of: IndexArray, *, shape: tuple[int,
     """Return both orders of entries that are sorted by row and have no repeats."""
     index = np.int32 if max(row_of.size, *shape) < 2**31 - 1 else np.int64
     by_row = ByRow(_find_starts(row_of, shape[0], index), column_of.astype(index, copy=False))
-    # Converting CSR to CSC is a counting sort in compiled code; with places as data, it yields the permutation.
-    places = np.arange(row_of.size, dtype=index)
+    return by_row, turn_to_columns(by_row, shape)
+
+
+def turn_to_columns(by_row: ByRow, shape: tuple[int, int]) -> ByColumn:
+    """Return entries in column order.
+
+    Converting CSR to CSC is a counting sort in compiled code; with places as data, it yields the permutation.
+    """
+    index = by_row.columns.dtype
+    places = np.arange(by_row.columns.size, dtype=index)
     turned = scipy.sparse.csr_array((places, by_row.columns, by_row.starts), shape=shape).tocsc()
-    return by_row, ByColumn(*(part.astype(index, copy=False) for part in (turned.indptr, turned.indices, turned.data)))
+    return ByColumn(*(part.astype(index, copy=False) for part in (turned.indptr, turned.indices, turned.data)))
 
 
 def _find_starts(sorted_rows: IndexArray, n_rows: int, index: npt.DTypeLike) -> IndexArray:
@@ -331,9 +337,3 @@ def compact(values: FloatArray) -> ValueArray:
     with np.errstate(over="ignore"):
         single = values.astype(np.float32)
     return single if np.array_equal(single, values) else values.copy()
-
-
-def are_positions(array: IndexArray, count: int) -> bool:
-    """Whether all numbers are positions on an axis of this length."""
-    unsigned = array.view(f"u{array.itemsize}")  # a negative number is larger than any position
-    return all(unsigned[start : start + _PIECE].max() < count for start in range(0, array.size, _PIECE))

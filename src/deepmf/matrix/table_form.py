@@ -6,8 +6,6 @@ import re
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from deepmf.matrix.extras import TIME_TYPES
-
 # Types of integer ids that labels hold as int64.
 WHOLE_TYPES = ("Int8", "Int16", "Int32", "UInt8", "UInt16", "UInt32", "UInt64")
 
@@ -42,23 +40,6 @@ class TableForm(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """Return the form as JSON content, without types that are None."""
         return {name: value for name, value in self._asdict().items() if value is not None}
-
-    @classmethod
-    def from_dict(cls, content: Any) -> TableForm | None:
-        """Return the form of JSON content; None if the content is wrong."""
-        if not isinstance(content, dict):
-            return None
-        kinds = {"row": str, "column": str, "value": str, "wide": bool}
-        types = {name: content[name] for name in content.keys() & {"row_type", "column_type"}}
-        extra = {name: content[name] for name in content.keys() & {"time", "weight", "time_type"}}
-        if not all(isinstance(each, str) for each in extra.values()):
-            return None
-        if extra.get("time_type", TIME_TYPES[0]) not in TIME_TYPES:
-            return None
-        named = content.keys() - types.keys() - extra.keys() == kinds.keys()
-        if not named or not all(isinstance(content[name], kind) for name, kind in kinds.items()):
-            return None
-        return cls(**content) if all(each in WHOLE_TYPES for each in types.values()) else None
 
     @property
     def names(self) -> tuple[str, str, str]:

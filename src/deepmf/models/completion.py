@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from deepmf.data.frame_file import find_label_type, write_frame_file
 from deepmf.errors import NotEnoughMemory
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray
@@ -18,7 +19,6 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.recommend.ranking import batches
 from deepmf.scoring.drift import DriftAt
 from deepmf.scoring.predictor import Predictor
-from deepmf.storage.frame_file import find_label_type, write_frame_file
 from deepmf.training.runtime import count_free_bytes
 
 # The largest completion in memory; complete_to streams larger ones.

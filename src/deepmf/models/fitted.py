@@ -110,7 +110,8 @@ class ExtendedState(NamedTuple):
 
 def pack_entries(entries: EntryStore, *, in_folder: bool) -> dict[str, Packed]:
     """Return the entries and the features as parts of a model file or folder, by name."""
-    from deepmf.storage.matrices import pack_features, pack_mapped_matrix, pack_matrix, pack_names
+    from deepmf.matrix.packed import pack_mapped_matrix, pack_matrix
+    from deepmf.matrix.stored import pack_features, pack_names
 
     pack = pack_mapped_matrix if in_folder else pack_matrix
     parts = {"train": pack(entries.train, "train")}
@@ -134,7 +135,7 @@ def unpack_entries(
     content: dict[str, Any], tensors: Tensors, areas: PredictedAreas, *, takes_features: bool
 ) -> EntryStore:
     """Return the stored entries and features; entries that a model cannot have raise `BadModelFile`."""
-    from deepmf.storage.matrices import unpack_features, unpack_matrix, unpack_names
+    from deepmf.matrix.stored import unpack_features, unpack_matrix, unpack_names
 
     train = unpack_matrix("train", content.get("train"), tensors)
     added = unpack_matrix("extension", content["extension"], tensors) if "extension" in content else None

@@ -128,7 +128,7 @@ def warn_of_constant_times(train: ObservedMatrix) -> None:
 
 def check_trainable(train: Any) -> None:
     """Refuse a matrix that a model cannot learn from, or cannot be saved with."""
-    from deepmf.storage.matrices import check_storable
+    from deepmf.matrix.stored import check_storable
 
     check_matrix(train, "fit")
     for labels in (train.rows, train.columns):

@@ -34,7 +34,7 @@ def verify(path: str | Path) -> Model:
     """Return the model of a file or a folder after checking all checksums and all values."""
     if not Path(path).is_dir():
         return load(path)
-    verify_folder(path)
+    verify_folder(path, kind="model")
     stored = read_folder(path, kind="model")
     return _build_model(path, stored._replace(tensors=dict(stored.tensors)))
 

@@ -50,7 +50,7 @@ class Recommendations:
     @property
     def schema(self) -> dict[str, Any]:
         """The column types of the frames, from the types of all labels."""
-        from deepmf.storage.frame_file import find_label_type
+        from deepmf.data.frame_file import find_label_type
 
         polars = import_polars()
         form = self.entries.train.form
@@ -111,7 +111,7 @@ class Recommendations:
 
     def write(self, path: str | Path) -> int:
         """Write the frames to a file, completely or not at all; return the number of lines."""
-        from deepmf.storage.frame_file import write_frame_file
+        from deepmf.data.frame_file import write_frame_file
 
         count = 0
 

@@ -26,11 +26,11 @@ from sqlalchemy.types import TypeDecorator
 
 from deepmf.errors import BadModelFile, BadSetting, MissingDependency, UnreadableFile
 from deepmf.matrix.extras import NO_TIME
+from deepmf.matrix.packed import unpack_scale
 from deepmf.matrix.scale import Scale
 from deepmf.serve.changes import Entry, EntryChanges, FeatureChanges, FeatureValues, Pair
 from deepmf.serve.omissions import ColumnState, DismissalChanges, StateChanges, Topic
 from deepmf.serve.schemas import Axis
-from deepmf.storage.matrices import unpack_scale
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _EXPECTED = "give a file, or postgresql://user@host/name"

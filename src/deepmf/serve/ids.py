@@ -11,9 +11,9 @@ import numpy as np
 
 from deepmf.errors import BadSetting, UnknownLabel
 from deepmf.matrix.labels import Labels
+from deepmf.matrix.stored import check_storable
 from deepmf.serve.errors import ApiError
 from deepmf.serve.schemas import LARGEST_ID, SMALLEST_ID, Id
-from deepmf.storage.matrices import check_storable
 
 _FIRST_VISITOR = 2**62  # the page gives its visitors numeric ids from here on
 

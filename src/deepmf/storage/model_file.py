@@ -101,6 +101,14 @@ class Origin(NamedTuple):
     version: str
 
 
+class TensorFacts(NamedTuple):
+    """The numpy type, the shape and the sha256 of a tensor."""
+
+    type: str
+    shape: list[int]
+    sha256: str = ""
+
+
 class StoredFile(NamedTuple):
     """The content of a file: its kind ("model", "checkpoint"), its JSON content and its tensors by name."""
 
@@ -114,7 +122,7 @@ def write_file(
     *,
     kind: str,
     content: dict[str, Any],
-    tensors: Mapping[str, npt.NDArray[Any]],
+    tensors: Tensors,
     check: Callable[[Path], object] = lambda _: None,
 ) -> None:
     """Write one file, whole or not at all; the same arguments give the same bytes.
@@ -130,15 +138,21 @@ def write_file(
     write_atomically(path, write)
 
 
-def write_in_place(path: Path, *, kind: str, content: dict[str, Any], tensors: Mapping[str, npt.NDArray[Any]]) -> str:
+def write_in_place(path: Path, *, kind: str, content: dict[str, Any], tensors: Tensors) -> str:
     """Write a file without a temporary one and return its checksum; no tensor is copied."""
-    header = make_header(kind, content)
     # Arrays are written as they are in memory, so they must be contiguous and little-endian.
     ordered = {
         name: array.astype(array.dtype.newbyteorder("<"), order="C", copy=False) for name, array in tensors.items()
     }
-    checksum = compute_checksum(header, ordered)
-    _write_tensors(path, encode_json(header | {"sha256": checksum}), ordered)
+    facts = {
+        name: TensorFacts(array.dtype.name, list(array.shape), _hash(view_bytes(array)))
+        for name, array in ordered.items()
+    }
+    beginning, checksum = encode_beginning(make_header(kind, content), facts)
+    with path.open("wb") as file:
+        file.write(beginning)
+        for name in _order_tensors(facts):
+            file.write(view_bytes(ordered[name]))
     return checksum
 
 
@@ -172,24 +186,30 @@ def verify_file(path: str | os.PathLike[str]) -> None:
 
 def _verify(file: Path, read: Callable[[Any, str], npt.NDArray[Any]]) -> dict[str, Any]:
     """Read the tensors of a file one by one, compare them with its checksum and return its header."""
-    damaged = BadModelFile(f"{file} is damaged: its content does not match its checksum")
-    with _open(file) as (header, opened):
-        wanted, names = header.pop("sha256"), sorted(opened.keys())
-        table = [[name, *_describe_tensor(opened, name)] for name in names]
-        try:
-            digest = _start_digest(header, table)
-        except ValueError as error:  # deepmf writes no NaN into JSON
-            raise damaged from error
-        with ThreadPoolExecutor(1) as hashing:  # hashes one tensor while the next is read
-            before: Future[None] | None = None
-            for name in names:
-                content = _view_bytes(read(opened, name))
-                if before is not None:
-                    before.result()
-                before = hashing.submit(digest.update, content)
-    if digest.hexdigest() != wanted:
-        raise damaged
+    with _open(file) as (header, opened), ThreadPoolExecutor(1) as pool:  # hashes a tensor while the next is read
+        wanted, facts = header.pop("sha256"), _describe_tensors(opened)
+        hashes: list[Future[str]] = []
+        for name in facts:
+            content = view_bytes(read(opened, name))
+            if hashes:
+                hashes[-1].result()
+            hashes.append(pool.submit(_hash, content))
+        found = {
+            name: each._replace(sha256=digest.result())
+            for (name, each), digest in zip(facts.items(), hashes, strict=True)
+        }
+    check_sum(file, wanted, header, found)
     return header
+
+
+def check_sum(file: Path, wanted: str, header: dict[str, Any], facts: Mapping[str, TensorFacts]) -> None:
+    """Refuse a file that does not have the checksum that it states."""
+    try:
+        is_whole = compute_checksum(header, facts) == wanted
+    except ValueError:  # JSON that can be read but not written (NaN) was not written by us
+        is_whole = False
+    if not is_whole:
+        raise BadModelFile(f"{file} is damaged: its content does not match its checksum")
 
 
 class MappedFile(NamedTuple):
@@ -207,7 +227,7 @@ def map_file(path: str | os.PathLike[str]) -> MappedFile:
     """
     file = _check_path(path)
     with _open(file) as (header, opened):
-        described = {name: _describe_tensor(opened, name) for name in opened.keys()}  # noqa: SIM118 (it has no items)
+        facts = _describe_tensors(opened)
         with file.open("rb") as content:
             whole = _map(content.fileno())
         length = int.from_bytes(whole[:8], "little")
@@ -216,7 +236,7 @@ def map_file(path: str | os.PathLike[str]) -> MappedFile:
             name: np.ndarray(shape, kind, buffer=whole, offset=8 + length + table[name]["data_offsets"][0])
             if math.prod(shape)
             else np.empty(shape, kind)
-            for name, (kind, shape) in described.items()
+            for name, (kind, shape, _) in facts.items()
         }
     return MappedFile(header["kind"], header["sha256"], tensors)
 
@@ -304,48 +324,44 @@ def _is_too_deep(header: dict[str, Any]) -> bool:
     return True
 
 
-def _write_tensors(path: Path, header: str, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write a safetensors file tensor by tensor; larger types come first, so that all are aligned."""
-    table: dict[str, Any] = {"__metadata__": {_KEY: header}}
-    names, end = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name)), 0
-    for name in names:
-        start, end = end, end + tensors[name].nbytes
-        described = {"dtype": _CODES[tensors[name].dtype.name], "shape": list(tensors[name].shape)}
-        table[name] = described | {"data_offsets": [start, end]}
+def encode_beginning(header: dict[str, Any], facts: Mapping[str, TensorFacts], *, room: int = 0) -> tuple[bytes, str]:
+    """Return the bytes before the tensors of a file, at least `room`, and its checksum."""
+    checksum, end = compute_checksum(header, facts), 0
+    table: dict[str, Any] = {"__metadata__": {_KEY: encode_json(header | {"sha256": checksum})}}
+    for name in _order_tensors(facts):
+        kind, shape, _ = facts[name]
+        start, end = end, end + math.prod(shape) * np.dtype(kind).itemsize
+        table[name] = {"dtype": _CODES[kind], "shape": shape, "data_offsets": [start, end]}
     text = encode_json(table).encode()
-    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little"))
-        file.write(text)
-        for name in names:
-            file.write(_view_bytes(tensors[name]))
+    text += b" " * max(-(8 + len(text)) % _ALIGNMENT, room - 8 - len(text))
+    return len(text).to_bytes(8, "little") + text, checksum
 
 
-def compute_checksum(header: dict[str, Any], tensors: Tensors) -> str:
-    """Return the sha256 of the header, of every tensor's name, type and shape, and of their bytes."""
-    names = sorted(tensors)
-    digest = _start_digest(header, [[name, tensors[name].dtype.name, list(tensors[name].shape)] for name in names])
-    for name in names:
-        digest.update(_view_bytes(tensors[name]))
-    found: str = digest.hexdigest()
-    return found
+def _order_tensors(facts: Mapping[str, TensorFacts]) -> list[str]:
+    """Return the names of tensors in the order of a file: larger types come first, so that all are aligned."""
+    return sorted(facts, key=lambda name: (-np.dtype(facts[name].type).itemsize, name))
 
 
-def _start_digest(header: dict[str, Any], table: list[list[Any]]) -> Any:
-    """Return a sha256 of the header and of the name, type and shape of every tensor, to be updated with their bytes."""
-    return hashlib.sha256(encode_json([header, table]).encode())
+def compute_checksum(header: dict[str, Any], facts: Mapping[str, TensorFacts]) -> str:
+    """Return the sha256 of the header and of every tensor's name, type, shape and own sha256."""
+    return _hash(encode_json([header, [[name, *facts[name]] for name in sorted(facts)]]).encode())
 
 
-def _describe_tensor(opened: Any, name: str) -> tuple[str, list[int]]:
-    """Return the type and the shape of a tensor without reading it."""
-    lazy = opened.get_slice(name)
-    kind = lazy.get_dtype()
-    if kind not in _TYPES:
-        raise TypeError(f"numpy has no {kind}")
-    return _TYPES[kind], lazy.get_shape()
+def _describe_tensors(opened: Any) -> dict[str, TensorFacts]:
+    """Return the type and the shape of each tensor without reading it."""
+    found = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118 (it has no items)
+    for lazy in found.values():
+        if lazy.get_dtype() not in _TYPES:
+            raise TypeError(f"numpy has no {lazy.get_dtype()}")
+    return {name: TensorFacts(_TYPES[lazy.get_dtype()], lazy.get_shape()) for name, lazy in found.items()}
 
 
-def _view_bytes(array: npt.NDArray[Any]) -> memoryview:
+def _hash(content: Any) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def view_bytes(array: npt.NDArray[Any]) -> memoryview:
+    """Return the bytes of an array in memory."""
     return array.reshape(-1).view(np.uint8).data
 
 

@@ -1,13 +1,15 @@
-"""The model folder: memory-mapped shards and their manifest, for models too large for one file."""
+"""The folder: memory-mapped shards and their manifest, for models too large for one file, and for stores of entries."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
+from io import RawIOBase
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadModelFile, FileAbsent
@@ -18,25 +20,30 @@ from deepmf.storage.model_file import (
     MappedTensors,
     Origin,
     StoredFile,
+    TensorFacts,
+    Tensors,
+    check_sum,
     compute_checksum,
+    encode_beginning,
     encode_json,
     make_header,
     map_file,
     parse_header,
     read_origin,
     verify_file,
+    view_bytes,
     write_in_place,
 )
+from deepmf.storage.parts import Check, Form, Part
 
-ENDING = ".model"  # of the names of folders
-
+ENDING = ".model"  # of the names of folders of models
 
 SHARD_BYTES = 1 << 30  # a larger tensor is a shard of its own, because a tensor that is cut cannot be mapped
 
+_SHARD = "shard"  # kind of the files beside the manifest
 
-_MANIFEST = "model.json"  # written last
-
-_SHARD = "shard"  # kind of the other files
+_PIECE = 1 << 24  # bytes written at a time
+_ROOM = 1 << 10  # bytes before a tensor that is written piece by piece
 
 
 class Shard(NamedTuple):
@@ -47,9 +54,35 @@ class Shard(NamedTuple):
     sha256: str
 
 
+_WANTED = {"model": "a model file or a model folder", "matrix": "a file, or a store that deepmf pack wrote,"}
+
+_MANIFEST = Form(
+    Part("content", "object"),
+    Part(
+        "shards",
+        Form(
+            Part("file", "text", (), Check("be a plain name", lambda found, _: Path(found).name == found)),
+            Part("bytes", "whole"),
+            Part("sha256", "text"),
+        ),
+        ("shards",),
+    ),
+)
+
+
+def name_manifest(kind: str) -> str:
+    """Return the name of the manifest of a folder of a kind ("model", "matrix"); it is written last."""
+    return f"{kind}.json"
+
+
+def is_folder_of(kind: str, path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a folder with the manifest of a kind."""
+    return Path(path, name_manifest(kind)).is_file()
+
+
 def is_model_folder(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a folder with a manifest."""
-    return Path(path, _MANIFEST).is_file()
+    """Whether a path is the folder of a model."""
+    return is_folder_of("model", path)
 
 
 def goes_to_folder(path: str | os.PathLike[str], n_bytes: int, *, largest_file: int = LARGEST_FILE) -> bool:
@@ -62,7 +95,7 @@ def write_folder(
     *,
     kind: str,
     content: dict[str, Any],
-    tensors: Mapping[str, npt.NDArray[Any]],
+    tensors: Tensors,
     check: Callable[[Path], object] = lambda _: None,
     shard_bytes: int = SHARD_BYTES,
 ) -> None:
@@ -77,14 +110,65 @@ def write_folder(
         for number, names in enumerate(_cut_into_shards(tensors, shard_bytes), 1):
             file = folder / f"{number:05}.safetensors"
             some = {name: tensors[name] for name in names}
-            checksum = write_in_place(file, kind=_SHARD, content={"number": number}, tensors=some)
-            shards.append(Shard(file.name, file.stat().st_size, checksum)._asdict())
-        header = make_header(kind, {"content": content, "shards": shards})
-        manifest = encode_json(header | {"sha256": compute_checksum(header, {})})
-        (folder / _MANIFEST).write_text(manifest, encoding="utf-8")
+            checksum = write_in_place(file, kind=_SHARD, content={}, tensors=some)
+            shards.append(Shard(file.name, file.stat().st_size, checksum))
+        write_manifest(folder, kind, content, shards)
         check(folder)
 
     write_folder_atomically(path, fill, replaces=is_replaceable)
+
+
+def write_manifest(folder: Path, kind: str, content: dict[str, Any], shards: Iterable[Shard]) -> None:
+    """Write the manifest of a folder whose shards are written."""
+    header = make_header(kind, {"content": content, "shards": [shard._asdict() for shard in shards]})
+    text = encode_json(header | {"sha256": compute_checksum(header, {})})
+    (folder / name_manifest(kind)).write_text(text, encoding="utf-8")
+
+
+class TensorFile:
+    """A shard with one tensor (length,) that is written piece by piece; a full disk raises `OSError`."""
+
+    def __init__(self, folder: Path, name: str, kind: npt.DTypeLike) -> None:
+        self.path, self.name, self.length = folder / f"{name}.safetensors", name, 0
+        self.kind = np.dtype(kind).newbyteorder("<")
+        self._digest = hashlib.sha256()
+        self._file = self.path.open("wb", buffering=0)
+        self._file.seek(_ROOM)
+
+    def append(self, array: npt.NDArray[Any]) -> None:
+        """Write the next piece."""
+        step = _PIECE // self.kind.itemsize
+        for start in range(0, array.size, step):
+            content = view_bytes(np.ascontiguousarray(array[start : start + step], dtype=self.kind))
+            self._digest.update(content)
+            write_all(self._file, content)
+        self.length += array.size
+
+    def map(self) -> npt.NDArray[Any]:
+        """Return what was written so far, read-only and memory-mapped."""
+        if not self.length:  # an empty file cannot be mapped
+            return np.empty(0, dtype=self.kind)
+        return np.asarray(np.memmap(self.path, dtype=self.kind, mode="r", offset=_ROOM, shape=(self.length,)))
+
+    def finish(self) -> Shard:
+        """Write what comes before the tensor, and close the file."""
+        facts = {self.name: TensorFacts(self.kind.name, [self.length], self._digest.hexdigest())}
+        beginning, checksum = encode_beginning(make_header(_SHARD, {}), facts, room=_ROOM)
+        assert len(beginning) == _ROOM
+        self._file.seek(0)
+        write_all(self._file, memoryview(beginning))
+        self.close()
+        return Shard(self.path.name, _ROOM + self.length * self.kind.itemsize, checksum)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def write_all(file: RawIOBase, content: memoryview) -> None:
+    """Write all bytes to an unbuffered file, which may take only a part at a time."""
+    while content:
+        content = content[file.write(content) :]
 
 
 def is_replaceable(path: Path) -> bool:
@@ -99,7 +183,7 @@ def read_folder(path: str | os.PathLike[str], *, kind: str) -> StoredFile:
     shapes; `verify_folder` also compares their values with the checksum.
     """
     folder = Path(path)
-    header, shards = _read_manifest(folder)
+    header, shards = _read_manifest(folder, kind)
     if header["kind"] != kind:
         raise BadModelFile(f"{folder} holds a {header['kind']}; a {kind} is needed")
     tensors = MappedTensors()
@@ -108,9 +192,9 @@ def read_folder(path: str | os.PathLike[str], *, kind: str) -> StoredFile:
     return StoredFile(kind, header["content"]["content"], tensors)
 
 
-def verify_folder(path: str | os.PathLike[str]) -> None:
+def verify_folder(path: str | os.PathLike[str], *, kind: str) -> None:
     """Compare all shards of a folder with their checksums."""
-    for shard in _read_manifest(Path(path))[1]:
+    for shard in _read_manifest(Path(path), kind)[1]:
         _open_shard(Path(path), shard)
         verify_file(Path(path) / shard.file)
 
@@ -119,7 +203,7 @@ def read_model_origin(path: str | os.PathLike[str]) -> Origin:
     """Read the format and version of a model file or folder."""
     if not Path(path).is_dir():
         return read_origin(path)
-    header = _read_manifest(Path(path))[0]
+    header = _read_manifest(Path(path), "model")[0]
     return Origin(header["format"], str(header.get("version", "unknown")))
 
 
@@ -127,17 +211,17 @@ def count_model_bytes(path: str | os.PathLike[str]) -> int:
     """Count the bytes of a model file, or of all shards of a model folder."""
     if not Path(path).is_dir():
         return Path(path).stat().st_size
-    return sum(shard.bytes for shard in _read_manifest(Path(path))[1])
+    return sum(shard.bytes for shard in _read_manifest(Path(path), "model")[1])
 
 
 def compute_model_digest(path: str | os.PathLike[str]) -> str:
     """Return a sha256 that identifies a model: of the bytes of its file, or of the manifest of its folder."""
-    file = Path(path, _MANIFEST) if Path(path).is_dir() else Path(path)
+    file = Path(path, name_manifest("model")) if Path(path).is_dir() else Path(path)
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def _cut_into_shards(tensors: Mapping[str, npt.NDArray[Any]], shard_bytes: int) -> Iterator[list[str]]:
+def _cut_into_shards(tensors: Tensors, shard_bytes: int) -> Iterator[list[str]]:
     """Yield the names of the tensors of each shard, in order."""
     names: list[str] = []
     n_bytes = 0
@@ -150,12 +234,12 @@ def _cut_into_shards(tensors: Mapping[str, npt.NDArray[Any]], shard_bytes: int) 
     yield names
 
 
-def _read_manifest(folder: Path) -> tuple[dict[str, Any], list[Shard]]:
-    file = folder / _MANIFEST
+def _read_manifest(folder: Path, kind: str) -> tuple[dict[str, Any], list[Shard]]:
+    file = folder / name_manifest(kind)
     if not folder.exists():
         raise FileAbsent(f"there is no folder {folder}")
     if not file.is_file():
-        raise BadModelFile(f"{folder} is a folder without {_MANIFEST}; a model file or a model folder is needed")
+        raise BadModelFile(f"{folder} is a folder without {file.name}; {_WANTED[kind]} is needed")
     try:
         header = parse_header(file, file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -163,25 +247,11 @@ def _read_manifest(folder: Path) -> tuple[dict[str, Any], list[Shard]]:
     except UnicodeDecodeError as error:
         raise BadModelFile(f"{file} is damaged: it is not UTF-8") from error
     wanted, content = header.pop("sha256"), header["content"]
+    check_sum(file, wanted, header, {})
     try:
-        is_whole = compute_checksum(header, {}) == wanted
-    except ValueError:  # JSON that can be read but not written (NaN) was not written by us
-        is_whole = False
-    if not is_whole:
-        raise BadModelFile(f"{file} is damaged: its content does not match its checksum")
-    if not isinstance(content.get("content"), dict) or not isinstance(content.get("shards"), list):
-        raise BadModelFile(f"{file} is not the manifest of a model folder: it lists no shards")
-    return header, [_parse_shard(file, item) for item in content["shards"]]
-
-
-def _parse_shard(file: Path, item: Any) -> Shard:
-    kinds = {"file": str, "bytes": int, "sha256": str}
-    is_one = isinstance(item, dict) and item.keys() == kinds.keys()
-    if not is_one or not all(type(item[name]) is kind for name, kind in kinds.items()):
-        raise BadModelFile(f"{file} is not the manifest of a model folder: its shards lack a name, length or checksum")
-    if Path(item["file"]).name != item["file"]:
-        raise BadModelFile(f"{file} is not the manifest of a model folder: {item['file']!r} cannot be a shard's name")
-    return Shard(**item)
+        return header, [Shard(**shard) for shard in _MANIFEST.read(content)["shards"]]
+    except BadModelFile as error:
+        raise error.locate(f"{file} is not the manifest of a {kind}") from error
 
 
 def _open_shard(folder: Path, shard: Shard) -> MappedFile:

@@ -15,10 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadModelFile
-from deepmf.matrix.sorting import are_positions
 from deepmf.storage.model_file import Packed, Tensors, check_finite, has_values_to_check
 
 Sizes = Mapping[str, int]
+
+_PIECE = 1 << 22  # numbers checked at a time
+
+
+def are_positions(array: npt.NDArray[Any], count: int) -> bool:
+    """Whether all whole numbers are positions on an axis of this length."""
+    unsigned = array.view(f"u{array.itemsize}")  # a negative number is larger than any position
+    return all(unsigned[start : start + _PIECE].max() < count for start in range(0, array.size, _PIECE))
 
 
 class Check(NamedTuple):

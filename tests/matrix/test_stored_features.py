@@ -16,7 +16,7 @@ from deepmf.errors import BadModelFile
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.storage.matrices import pack_features, unpack_features
+from deepmf.matrix.stored import pack_features, unpack_features
 from deepmf.storage.model_file import read_file, write_file
 
 MATRIX = ObservedMatrix.from_array(

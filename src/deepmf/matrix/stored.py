@@ -1,0 +1,153 @@
+"""Matrices, names and encoded features in model files and model folders, as tensors and JSON."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from deepmf.errors import BadModelFile, BadSetting
+from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.feature_encoding import (
+    LARGEST_WEIGHT,
+    CategoryEncoding,
+    ColumnEncoding,
+    DateEncoding,
+    FeatureEncoding,
+    FeatureVectors,
+    ListEncoding,
+    NumberEncoding,
+)
+from deepmf.matrix.features import AxisFeatures
+from deepmf.matrix.labels import Labels, find_stored_kind
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.names import Names
+from deepmf.matrix.packed import TEXTS, pack_labels, unpack_labels, unpack_parts
+from deepmf.matrix.text_labels import TextLabels, has_lone_surrogates
+from deepmf.storage.model_file import Packed, Tensors, refuse_stored
+from deepmf.storage.parts import Check, Form, Part, between, distinct, one_of, positions_of, positive, rising
+
+
+def check_storable(labels: Labels) -> None:
+    """Refuse labels that cannot be stored, before training."""
+    if find_stored_kind(labels) == "str" and has_lone_surrogates(labels):
+        raise BadSetting(f"some {labels.axis} labels hold half of a surrogate pair, which no text file can hold")
+
+
+def unpack_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix:
+    """Return a matrix that was packed for a file or a folder; raise `BadModelFile` for impossible content."""
+    return ObservedMatrix.from_parts(unpack_parts(prefix, content, tensors))
+
+
+def pack_names(names: Names, prefix: str) -> Packed:
+    """Return names as tensors: their labels, and their texts.
+
+    >>> packed = pack_names(Names({7: "Alien", 9: "Big"}, axis="column"), "column_names")
+    >>> unpack_names("column_names", *packed, axis="column")
+    Names({7: 'Alien', 9: 'Big'}, axis='column')
+    """
+    labels = pack_labels(Labels(list(names), axis=names.axis), f"{prefix}.ids")
+    texts = TEXTS.pack(TextLabels.encode(list(names.values()), kind="str", axis=names.axis), prefix=prefix)
+    return Packed(labels.content, labels.tensors | texts.tensors)
+
+
+def unpack_names(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> Names:
+    """Return the packed names; raise `BadModelFile` for impossible content."""
+    labels = unpack_labels(f"{prefix}.ids", content, tensors, axis=axis)
+    found = TEXTS.read({}, tensors, prefix=prefix, labels=len(labels))
+    with refuse_stored(f"{axis} names"):
+        texts = TextLabels(**found, kind="str", is_sorted=False, axis=axis).array.tolist()
+    if not all(texts):
+        raise BadModelFile(f"the stored {axis} names must not be empty")
+    return Names(dict(zip(labels.array.tolist(), texts, strict=True)), axis=axis)
+
+
+def _is_date(text: str) -> bool:
+    try:
+        np.datetime64(text, "D")
+    except ValueError:
+        return False
+    return bool(re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text))
+
+
+_NAME = Part("name", "text")
+
+_NUMBER = Form(
+    _NAME,
+    Part("mean", "number"),
+    Part("spread", "number", (), positive),
+    Part("knots", "number", ("knots",), rising, Check("be none or several", lambda found, _: found.size != 1)),
+)
+
+_CATEGORIES = Form(_NAME, Part("categories", "text", ("categories",), distinct))
+
+_DATE = Form(
+    _NAME,
+    Part("latest", "text", (), Check("be a date such as 2001-12-31", lambda found, _: _is_date(found))),
+    Part("year", _NUMBER),
+    Part("age", _NUMBER),
+)
+
+_ENCODINGS = {"number": _NUMBER, "category": _CATEGORIES, "list": _CATEGORIES, "date": _DATE}
+
+_COLUMN = Form(Part("kind", "text", (), one_of(*_ENCODINGS)), prefix="features")
+
+_POSITIONS = Part("positions", "int64", ("changed",), rising, positions_of("known"))
+
+_VECTORS = Form(
+    Part("inputs", "int32", ("vectors", "width"), positions_of("inputs")),
+    Part("weights", "float32", ("vectors", "width"), between(-LARGEST_WEIGHT, LARGEST_WEIGHT)),
+)
+
+
+def pack_features(features: AxisFeatures, prefix: str) -> Packed:
+    """Return the features of an axis: their encoding, and the vectors of training and of extensions."""
+    extra = features.extra or FeatureVectors.empty(0, features.n_inputs)
+    tensors = Form(_POSITIONS).pack(features, prefix=prefix).tensors
+    for name, vectors in (("base", features.base), ("extra", extra)):
+        tensors |= _VECTORS.pack(vectors, prefix=f"{prefix}.{name}").tensors
+    columns = [{"kind": each.kind} | _ENCODINGS[each.kind].pack(each).content for each in features.encoding.columns]
+    return Packed({"columns": columns}, tensors)
+
+
+def unpack_features(entries: EntryStore, content: Any, tensors: Tensors) -> EntryStore:
+    """Return a store with the packed features; raise `BadModelFile` for impossible content."""
+    rows, columns = (
+        _unpack_axis(name, content[name], tensors, n_trained, len(labels)) if name in content else None
+        for name, n_trained, labels in zip(
+            ("row_features", "column_features"), entries.train.shape, (entries.rows, entries.columns), strict=True
+        )
+    )
+    return replace(entries, row_features=rows, column_features=columns)
+
+
+def _unpack_axis(prefix: str, content: Any, tensors: Tensors, n_trained: int, count: int) -> AxisFeatures:
+    columns = Form(Part("columns", "object", ("columns",))).read(content, prefix=prefix)["columns"]
+    encoding = FeatureEncoding(tuple(map(_unpack_column, columns)))
+    if len(set(encoding.names)) < len(columns):
+        raise BadModelFile("the stored features have a name twice")
+    positions = Form(_POSITIONS).read({}, tensors, prefix=prefix, known=count)["positions"]
+    base, extra = (
+        FeatureVectors(
+            **_VECTORS.read({}, tensors, prefix=f"{prefix}.{name}", vectors=n_vectors, inputs=encoding.n_inputs),
+            n_inputs=encoding.n_inputs,
+        )
+        for name, n_vectors in (("base", n_trained), ("extra", positions.size))
+    )
+    return AxisFeatures(encoding, base, positions, extra if positions.size else None)
+
+
+def _unpack_column(content: Any) -> ColumnEncoding:
+    kind = _COLUMN.read(content)["kind"]
+    found = _ENCODINGS[kind].read(content, prefix="features")
+    if kind == "number":
+        return _make_number(found)
+    if kind == "date":
+        return DateEncoding(found["name"], found["latest"], _make_number(found["year"]), _make_number(found["age"]))
+    return (CategoryEncoding if kind == "category" else ListEncoding)(found["name"], tuple(found["categories"]))
+
+
+def _make_number(found: dict[str, Any]) -> NumberEncoding:
+    return NumberEncoding(**found | {"knots": tuple(found["knots"].tolist())})
