@@ -6,7 +6,7 @@ matrices; `packed_writer.py` writes stores piece by piece.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -326,15 +326,18 @@ def check_values(what: str, parts: MatrixParts) -> None:
 
 
 def are_extras_valid(extras: Extras) -> bool:
-    """Whether all times lie in the years 1 to 9999 and all weights in their range."""
-    times, weights, _ = extras
-    return (
-        times is None
-        or all(
-            np.all((piece == NO_TIME) | ((piece >= FIRST_TIME) & (piece <= LAST_TIME)))
-            for piece in iterate_pieces(times)
-        )
-    ) and (weights is None or all(are_weights(piece).all() for piece in iterate_pieces(weights)))
+    """Whether all times lie in the years 1 to 9999, all weights in their range, and no place is negative."""
+    checks: list[Callable[[npt.NDArray[Any]], Any]] = [
+        lambda times: (times == NO_TIME) | ((times >= FIRST_TIME) & (times <= LAST_TIME)),
+        are_weights,
+        lambda places: places >= 0,
+    ]
+    return all(
+        check(piece).all()
+        for check, field in zip(checks, extras, strict=True)
+        if field is not None
+        for piece in iterate_pieces(field)
+    )
 
 
 # Entries
