@@ -203,7 +203,7 @@ class Scorer:
             )
             for line in lines.tolist()
         ]
-        folded = self.model.fold_in_many(histories)
+        folded = self.model.fold_in_many(histories, ordered=True)
         return _Rows(lines, given[lines], np.arange(lines.size), folded.predictor, folded.observed.take, folded)
 
     def _score_rows(self, rows: _Rows, batch: Columns) -> Columns:

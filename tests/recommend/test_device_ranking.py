@@ -11,6 +11,7 @@ import torch
 from deepmf.batch import Scorer
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, DeviceUnavailable
+from deepmf.matrix.extras import Extras
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
@@ -25,7 +26,8 @@ SMALL: dict[str, Any] = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 1, "v
 
 @pytest.fixture(scope="module")
 def ratings() -> ObservedMatrix:
-    return generate(70, 50, density=0.3, seed=0).matrix
+    matrix = generate(70, 50, density=0.3, seed=0).matrix
+    return matrix.with_extras(Extras(places=np.random.default_rng(0).permutation(matrix.n_entries).astype(np.int32)))
 
 
 @pytest.fixture(scope="module", params=["als", "ordinal", "rank-k", "means"])
@@ -56,7 +58,7 @@ def model(request: pytest.FixtureRequest, ratings: ObservedMatrix) -> Model:
 def test_columns_are_those_of_numpy(model: Model, rank_by: RankBy, choice: dict[str, Any], tmp_path: Path) -> None:
     for name in {"among", "exclude"} & choice.keys():
         choice = {**choice, name: model.column_labels_[choice[name]]}
-    if rank_by == "relevance" and model.rankers_.presence is None:
+    if rank_by != "value" and model.rankers_.presence is None:
         return
     check_same(model, tmp_path, rank_by=rank_by, **choice)
 
@@ -82,7 +84,7 @@ def test_presence_is_that_of_numpy(presence: str, rank_by: RankBy, kind: str, tm
     rows, columns, values = generate(90, 60, density=0.2, seed=1, named=False).matrix.entries()
     scale = Scale.interactions() if kind == "interactions" else None
     weights = np.random.default_rng(0).uniform(0.5, 3, rows.size) if kind == "weighted" else None
-    matrix = ObservedMatrix.from_entries(rows, columns, values, scale, weights=weights)
+    matrix = ObservedMatrix.from_entries(rows, columns, values, scale, weights=weights, times=np.arange(rows.size))
     if kind == "interactions" and rank_by == "value":
         return
     model = ALS(latent_size=4, epochs=3, seed=0, presence=presence).fit(matrix, progress=False)

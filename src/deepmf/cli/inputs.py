@@ -433,7 +433,7 @@ def fold_in_row(
     """Return the new row that a history, features or both describe; unknown columns are left out with a warning."""
     read = _read_interactions if model.scale_.is_interactions else _read_values
     entries = {} if history is None else read(history, model, reading or InputOptions())
-    return model.fold_in(list(entries), list(entries.values()), features=features)
+    return model.fold_in(list(entries), list(entries.values()), ordered=True, features=features)
 
 
 def _read_interactions(path: Path, model: Model, reading: InputOptions) -> dict[Any, float]:
@@ -446,7 +446,8 @@ def _read_interactions(path: Path, model: Model, reading: InputOptions) -> dict[
     columns = reading.read_columns(path, COLUMNS, is_known=lambda field: field in known).frame.to_series()
     counts = Counter(map(str, columns.to_list()))
     _report_unknown([column for column in counts if column not in known], len(counts), name_file(path))
-    return {known[column]: float(count) for column, count in counts.items() if column in known}
+    latest = reversed(dict.fromkeys(map(str, reversed(columns.to_list()))))  # a repeated column has its last place
+    return {known[column]: float(counts[column]) for column in latest if column in known}
 
 
 def _read_values(path: Path, model: Model, reading: InputOptions) -> dict[Any, float]:

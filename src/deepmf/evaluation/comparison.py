@@ -374,7 +374,8 @@ def join_tests(tests: list[ObservedMatrix]) -> ObservedMatrix:
     parts = zip(*(test.entries() for test in tests), strict=True)
     rows, columns, values = (np.concatenate([np.asarray(part) for part in each]) for each in parts)
     extras = Extras.join([(test.n_entries, test.extras) for test in tests])
-    return ObservedMatrix.from_entries(rows, columns, values, tests[0].scale, **extras._asdict())
+    times, weights, _ = extras
+    return ObservedMatrix.from_entries(rows, columns, values, tests[0].scale, times=times, weights=weights)
 
 
 def extend_model(model: Model, problem: Problem) -> Model:

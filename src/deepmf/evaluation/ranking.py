@@ -25,7 +25,7 @@ from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import ListScores, score_lists, self_information
 from deepmf.models.base import Model
-from deepmf.recommend.ranker import Ranker, RelevanceRanker
+from deepmf.recommend.ranker import Ranker
 from deepmf.recommend.ranking import batches
 from deepmf.recommend.request import Order, OrderOptions, RankBy, Request
 from deepmf.recommend.top_n import BestSoFar
@@ -251,7 +251,7 @@ def evaluate_ranking(
         n_relevant=drawn.row_of.size,
         **overall,
         min_entries=int(min_entries),
-        rank_by="relevance" if isinstance(ranker, RelevanceRanker) else "value",
+        rank_by=ranker.rank_by,
         candidates=candidates,
         n_given=None if given is None else given.n_entries,
         areas=_score_areas(lists, drawn, overall),

@@ -163,6 +163,7 @@ class Model(Estimator):
         values: Iterable[float] = (),
         *,
         times: Iterable[Any] | None = None,
+        ordered: bool = False,
         features: FeatureValues | None = None,
     ) -> FoldedRows:
         """Return an unstored row with these entries; it predicts and ranks like a row that `extend` added.
@@ -170,15 +171,21 @@ class Model(Estimator):
         Nothing is kept, no label is needed, and the cost is that of one row. `features` maps names to values, for a
         model that was fitted with row features; a row with features needs no entries. Interactions need no values.
         `times` are the dates of the entries, which count by their age in a model with a `half_life`; entries without a
-        date are new.
+        date are new. Columns are ranked by what comes next only for entries with dates, or `ordered` ones, which are
+        given first to last.
         """
-        return self._fold_in([(columns, values, times)], None if features is None else [features], single=True)
+        given = None if features is None else [features]
+        return self._fold_in([(columns, values, times)], given, single=True, ordered=ordered)
 
     def fold_in_many(
-        self, histories: Sequence[RowHistory], *, features: Sequence[FeatureValues | None] | None = None
+        self,
+        histories: Sequence[RowHistory],
+        *,
+        ordered: bool = False,
+        features: Sequence[FeatureValues | None] | None = None,
     ) -> FoldedRows:
         """Return one unstored row for each history, columns and values (and times), computed in one pass."""
-        return self._fold_in(histories, features, single=False)
+        return self._fold_in(histories, features, single=False, ordered=ordered)
 
     def fold_in_column(
         self,
@@ -522,6 +529,7 @@ class Model(Estimator):
     def from_stored(cls, content: dict[str, Any], tensors: dict[str, npt.NDArray[Any]]) -> Self:
         """Return the model that `save` wrote; contents that no model could have raise `BadModelFile`."""
         from deepmf.models.interactions import InteractionPredictor
+        from deepmf.recommend.next_ridge import NextRidge
         from deepmf.recommend.presence import Presence
         from deepmf.recommend.recency import Recency
         from deepmf.scoring.asked import Calibration
@@ -548,8 +556,10 @@ class Model(Estimator):
         recency = Recency.from_dict(content["recency"]) if "recency" in content else None
         asked = Calibration.unpack(content["asked"], tensors, predictor.readout) if "asked" in content else None
         predictor = predictor if asked is None else asked.adapt(predictor)
-        rank_by = model._choose_rank_by(presence)
-        fitted = Fitted(entries, predictor, presence, rank_by, drift, recency, asked=asked)
+        n_columns = entries.train.shape[1]
+        following = NextRidge.unpack(content["next"], tensors, n_columns) if "next" in content else None
+        rank_by = model._choose_rank_by(presence, following)
+        fitted = Fitted(entries, predictor, presence, rank_by, drift, recency, following, asked=asked)
         model._fitted = fitted if given is entries else replace(fitted, given=given)
         return model
 
@@ -639,8 +649,13 @@ class Model(Estimator):
 
         `presence_ndcg` and `popularity_ndcg` are the NDCG@10 of both rankings on these entries.
         """
-        presence = self._require_fitted().presence
-        return {} if presence is None else presence.describe_choice()
+        fitted = self._require_fitted()
+        return {
+            name: value
+            for part in (fitted.presence, fitted.following)
+            if part is not None
+            for name, value in part.describe_choice().items()
+        }
 
     def __repr__(self) -> str:
         return self._view.text()
@@ -656,7 +671,12 @@ class Model(Estimator):
         return model
 
     def _fold_in(
-        self, histories: Sequence[RowHistory], features: Sequence[FeatureValues | None] | None, *, single: bool
+        self,
+        histories: Sequence[RowHistory],
+        features: Sequence[FeatureValues | None] | None,
+        *,
+        single: bool,
+        ordered: bool,
     ) -> FoldedRows:
         from deepmf.models.fold_in import fold_in_rows
 
@@ -664,8 +684,8 @@ class Model(Estimator):
         self._areas.check_folds_in("row")
         if not histories:
             raise BadEntries("there is no history to fold in")
-        half_life = self._half_life
-        return fold_in_rows(fitted.rankers, fitted.predictor, histories, features, single=single, half_life=half_life)
+        how: Any = {"single": single, "ordered": ordered, "half_life": self._half_life}
+        return fold_in_rows(fitted.rankers, fitted.predictor, histories, features, **how)
 
     def _read_distributions(
         self,

@@ -52,6 +52,7 @@ from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings
 if TYPE_CHECKING:  # imported by the methods that use it: most models are never warm-started
     from deepmf.matrix.names import GivenNames
     from deepmf.models.warm_start import WarmStart
+    from deepmf.recommend.next_ridge import NextRidge
     from deepmf.recommend.presence import Presence
     from deepmf.recommend.request import RankBy
     from deepmf.training.progress import FitPlan
@@ -299,7 +300,7 @@ class Estimator(ABC):
             "another model with presence='auto'"
         )
 
-    def _choose_rank_by(self, presence: Presence | None) -> RankBy:
+    def _choose_rank_by(self, presence: Presence | None, following: NextRidge | None) -> RankBy:
         """Return the order in which columns are ranked unless another is asked for."""
         return "value"
 

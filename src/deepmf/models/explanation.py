@@ -54,7 +54,7 @@ class Explanation(NamedTuple):
     prediction: the prediction with all entries; real-valued even if `predict` returns levels.
     features: the features with the largest effects, if the model was fitted with features.
     presence: the entries of the row that raise the probability that it takes the column the most, most first, if the
-        model has a presence part.
+        model has a presence part; that it takes the column next, if the model ranks by what comes next.
     names: the names of the labels, None for labels without one; None if the model has no names.
 
     Interactions have no values to predict: values are counts, the prediction is the probability of an interaction, and
@@ -147,6 +147,8 @@ def _find_presence_effects(rankers: Rankers, entries: AxisEntries, column: int) 
     """
     presence = rankers.presence
     assert presence is not None
+    if rankers.rank_by == "next" and rankers.following is not None and entries.others.size:
+        return rankers.following.explain(entries, presence.model, rankers.popularity, column)
     parts = presence.model.find_effects(entries, column)
     popularity = (rankers.popularity if parts.size else rankers.find_recent())[[column]]
     score = parts.sum() if parts.size else popularity[0]

@@ -18,6 +18,7 @@ from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, refu
 from deepmf.storage.parts import Form, Part
 
 if TYPE_CHECKING:
+    from deepmf.recommend.next_ridge import NextRidge
     from deepmf.recommend.presence import Presence
     from deepmf.recommend.ranker import Rankers
     from deepmf.recommend.recency import Recency
@@ -31,6 +32,7 @@ class Fitted:
     """The state of a fitted model: the entries it knows, its predictor, its presence part, drift and recency.
 
     rank_by: the order in which it ranks columns by default.
+    following: what a row takes next, by the order of its entries.
     given: the entries as they were given, where a half-life changes their weights.
     asked: the calibration on cells that nobody chose, which the readout of the predictor applies.
     """
@@ -41,6 +43,7 @@ class Fitted:
     rank_by: RankBy = "value"
     drift: Drift | None = None
     recency: Recency | None = None
+    following: NextRidge | None = None
     given: EntryStore | None = None
     asked: Calibration | None = None
 
@@ -49,7 +52,7 @@ class Fitted:
         """The rankers of columns."""
         from deepmf.recommend.ranker import Rankers
 
-        return Rankers(self.entries, self.presence, self.rank_by, self.recency, self.drift)
+        return Rankers(self.entries, self.presence, self.rank_by, self.recency, self.drift, self.following)
 
     @cached_property
     def fallback(self) -> Fallback:
@@ -97,6 +100,8 @@ class Fitted:
             parts["recency"] = Packed(self.recency._asdict(), {})
         if self.asked is not None:
             parts["asked"] = self.asked.pack()
+        if self.following is not None:
+            parts["next"] = self.following.pack()
         return parts
 
 

@@ -14,7 +14,7 @@ from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import NO_TIME, Extras, TimeArray, parse_time, parse_times
+from deepmf.matrix.extras import Extras, parse_time, parse_times
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.labels import Labels
@@ -173,6 +173,12 @@ class FoldedRows(Folded):
     def make_ranker(self, request: Request = DEFAULT_REQUEST) -> Ranker:
         """Return the ranker of the rows, as `Model.make_ranker` does."""
         moment, drift = self._read_time(request.at), self.drift_at(request.at)
+        if not self.observed.extras.are_ordered and (request.rank_by or self.rankers.rank_by) == "next":
+            if request.rank_by is not None:
+                raise BadSetting(
+                    "the entries of this row have no order, so nothing comes next; give times=, or ordered=True"
+                )
+            request = replace(request, rank_by="relevance")
         return self.rankers.make(self.predictor, self.observed.take, request, moment, drift)
 
 
@@ -196,15 +202,16 @@ def fold_in_rows(
     features: Sequence[FeatureValues | None] | None = None,
     *,
     single: bool,
+    ordered: bool = False,
     half_life: str | None = None,
 ) -> FoldedRows:
     """Return the rows that have these entries over known columns, and these features.
 
-    half_life: the age at which an entry counts half.
+    ordered: whether entries are given first to last. half_life: the age at which an entry counts half.
     """
     entries = rankers.entries
     encoded = _encode_features(entries.row_features, features, len(histories), of="row")
-    observed = _read_histories(entries, histories, encoded, half_life, of="row")
+    observed = _read_histories(entries, histories, encoded, half_life, of="row", ordered=ordered)
     return _fold_in_rows(rankers, predictor, observed, single=single)
 
 
@@ -278,6 +285,7 @@ def _read_histories(
     half_life: str | None,
     *,
     of: Axis,
+    ordered: bool = False,
 ) -> AxisEntries:
     """Return the entries of some histories by position on the other axis, with features and weights by age."""
     others, scale = entries.columns if of == "row" else entries.rows, entries.scale
@@ -286,15 +294,17 @@ def _read_histories(
     for (labels, given_values, *given_times), has_features in zip(histories, have_features.tolist(), strict=True):
         positions, values = others.positions(labels), to_numbers(given_values)
         dated = bool(given_times) and given_times[0] is not None
-        times = parse_times(given_times[0], positions.size).seconds if dated else None
+        extras = Extras(parse_times(given_times[0], positions.size).seconds if dated else None)
+        if ordered or dated:
+            extras = extras._replace(places=np.arange(positions.size, dtype=np.int32))
         if scale.is_interactions:
-            positions, values, times = _count_interactions(positions, values, times)
+            positions, values, extras = _count_interactions(positions, values, extras)
         if positions.size or values.size or not has_features:
             _check_history(others, scale, positions, values, of=of, or_features=features is not None)
         order = np.argsort(positions)  # as in a matrix: sums come out the same to the bit
         position_parts.append(positions[order])
         value_parts.append(values[order])
-        extra_parts.append((positions.size, Extras(times).take(order)))
+        extra_parts.append((positions.size, extras.take(order)))
         counts.append(positions.size)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     positions, values = np.concatenate(position_parts).astype(np.int64), np.concatenate(value_parts)
@@ -303,18 +313,15 @@ def _read_histories(
 
 
 def _count_interactions(
-    positions: IndexArray, counts: FloatArray, times: TimeArray | None
-) -> tuple[IndexArray, FloatArray, TimeArray | None]:
-    """Return distinct positions, the sums of their counts (each of which is 1 if none are given), and latest times."""
+    positions: IndexArray, counts: FloatArray, extras: Extras
+) -> tuple[IndexArray, FloatArray, Extras]:
+    """Return distinct positions, the sums of their counts (each of which is 1 if none are given), and the latest."""
     counts = np.ones(positions.size) if counts.size == 0 else counts
-    if counts.size != positions.size:
-        return positions, counts, times  # refused below
-    distinct, which = np.unique(positions, return_inverse=True)
-    if times is not None:
-        latest = np.full(distinct.size, NO_TIME)
-        np.maximum.at(latest, which, times)
-        times = latest
-    return distinct, np.bincount(which, weights=counts, minlength=distinct.size).astype(np.float64), times
+    if counts.size != positions.size or counts.size == 0:
+        return positions, counts, extras  # refused below
+    order = np.argsort(positions, kind="stable")
+    distinct, firsts = np.unique(positions[order], return_index=True)
+    return distinct, np.add.reduceat(counts[order], firsts), extras.take(order).merge(counts[order], firsts, None)
 
 
 def _check_history(

@@ -22,6 +22,7 @@ from deepmf.training.settings import RecommendationSettings, TimeSettings
 if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
     from deepmf.models.fitting import Prepared
+    from deepmf.recommend.next_ridge import NextRidge
     from deepmf.recommend.presence import Presence
     from deepmf.recommend.request import RankBy
 
@@ -88,26 +89,29 @@ class Recommends(Estimator):
         fitted, settings = super()._fit_parts(fitted, prepared), self.settings
         if settings.presence is None:
             return fitted
+        from deepmf.recommend.next_fit import fit_next
         from deepmf.recommend.presence_fit import choose_blending, fit_presence
 
         name = self._device or ("auto" if fitted.entries.train.n_entries >= _MANY_ENTRIES else "cpu")
         folds_in, device = self._areas.covers_new("row"), Runtime(name).device
         recency, known = fitted.recency, (fitted.entries, fitted.predictor)
+        validation = None if prepared.held_out is None else PlacedEntries(*prepared.held_out)
+        following, seed = None, settings.seed
         with limit_threads(name), refuse_unsolvable():
-            found = fit_presence(
-                *known,
-                settings.presence,
-                None if prepared.held_out is None else PlacedEntries(*prepared.held_out),
-                folds_in=folds_in,
-                seed=settings.seed,
-                device=device,
-            )
+            found = fit_presence(*known, settings.presence, validation, folds_in=folds_in, seed=seed, device=device)
+            if found is not None and folds_in:
+                following = fit_next(*known, found, validation, seed=seed, device=device)
             if recency is not None and found is not None and folds_in:
                 recency = choose_blending(recency, found, *known, seed=settings.seed, device=device)
         if "presence" not in self._given:
             kind = None if found is None else found.kind
             self.settings, self.chosen_ = replace(settings, presence=kind), self.chosen_ | {"presence": kind}
-        return replace(fitted, presence=found, recency=recency, rank_by=self._choose_rank_by(found))
+        if "rank_by" not in self._given and self.settings.rank_by == "relevance" and following and following.is_default:
+            self.settings, self.chosen_ = replace(self.settings, rank_by="next"), self.chosen_ | {"rank_by": "next"}
+        fitted = replace(fitted, presence=found, recency=recency, following=following)
+        return replace(fitted, rank_by=self._choose_rank_by(found, following))
 
-    def _choose_rank_by(self, presence: Presence | None) -> RankBy:
-        return "relevance" if presence is not None and self.settings.rank_by == "relevance" else "value"
+    def _choose_rank_by(self, presence: Presence | None, following: NextRidge | None) -> RankBy:
+        if presence is None or self.settings.rank_by == "value":
+            return "value"
+        return "next" if following is not None and self.settings.rank_by == "next" else "relevance"

@@ -214,35 +214,42 @@ class ColumnRidge:
         kept = np.setdiff1d(np.arange(self.added.shape[1]), columns - self.n_trained)
         return replace(self, added=self.added[:, kept])
 
-    def pack(self) -> dict[str, npt.NDArray[Any]]:
+    def pack(self, prefix: str = "presence") -> dict[str, npt.NDArray[Any]]:
         """Return the weights in half precision; new columns are left out, because their entries describe them."""
         if isinstance(self.weights, np.ndarray):
-            return _DENSE.pack(self).tensors
+            return _DENSE.pack(self, prefix=prefix).tensors
         weights, columns, starts = self.weights.data, self.weights.indices, self.weights.indptr
-        return _SPARSE.pack(self, weights=weights, starts=starts, columns=columns).tensors
+        return _SPARSE.pack(self, prefix=prefix, weights=weights, starts=starts, columns=columns).tensors
 
     @classmethod
     def unpack(cls, tensors: Tensors, entries: EntryStore, ridge: Ridge, count_weight: float) -> ColumnRidge:
         """Return the stored model with the new columns of a store."""
         n_columns = entries.train.shape[1]
-        found = (_SPARSE if "presence.starts" in tensors else _DENSE).read({}, tensors, columns=n_columns)
+        model = cls.read(tensors, n_columns, ridge, count_weight)
+        return model.extend(entries, np.arange(n_columns, len(entries.columns)))
+
+    @classmethod
+    def read(
+        cls, tensors: Tensors, n_columns: int, ridge: Ridge, count_weight: float = 0.0, prefix: str = "presence"
+    ) -> ColumnRidge:
+        """Return the stored model without new columns."""
+        form = _SPARSE if f"{prefix}.starts" in tensors else _DENSE
+        found = form.read({}, tensors, prefix=prefix, columns=n_columns)
         weights: Any = found["weights"].astype(np.float32)
         if "starts" in found:
             weights = scipy.sparse.csr_array((weights, found["columns"], found["starts"]), shape=(n_columns, n_columns))
-        model = cls(weights, found["sizes"], ridge, _make_empty(n_columns), count_weight)
-        return model.extend(entries, np.arange(n_columns, len(entries.columns)))
+        return cls(weights, found["sizes"], ridge, make_empty(n_columns), count_weight)
 
 
 _SIZES = Part("sizes", "float32", ("columns",))
 
-_DENSE = Form(_SIZES, Part("weights", "float16", ("columns", "columns")), prefix="presence")
+_DENSE = Form(_SIZES, Part("weights", "float16", ("columns", "columns")))
 
 _SPARSE = Form(
     _SIZES,
     Part("weights", "float16", ("weights",)),
     Part("starts", "int64", ("columns + 1",), ends_of("weights"), not_falling),
     Part("columns", "int32", ("weights",), positions_of("columns")),
-    prefix="presence",
 )
 
 
@@ -322,10 +329,7 @@ class Gram(NamedTuple):
         if kind == "full":
             return cls(_multiply(weighted, device), sizes, None, count_weight)
         on_gpu = device.type == "cuda" and n_columns <= _MOST_DENSE
-        affordable = _MOST_NEAR[on_gpu]
-        if not on_gpu:
-            affordable = int(np.clip((_MOST_CELLS / n_columns) ** 0.5, _FEWEST_NEAR, affordable))
-        most = max(min(most_near or affordable, n_columns - 1), 1)
+        most = max(min(most_near or count_affordable(n_columns, on_gpu=on_gpu), n_columns - 1), 1)
         cells, near = _find_near(weighted, sizes, most, device) if on_gpu else _prune(weighted, sizes, most)
         return cls(cells, sizes, near, count_weight)
 
@@ -351,7 +355,7 @@ class Gram(NamedTuple):
                 at = near.places[lines, places], targets[lines]
                 found.append(Sparse((weights[lines, places], at), shape=(n_columns, n_columns)))
         return [
-            ColumnRidge(weights, self.sizes, ridge, _make_empty(n_columns), self.count_weight)
+            ColumnRidge(weights, self.sizes, ridge, make_empty(n_columns), self.count_weight)
             for weights, ridge in zip(found, ridges, strict=True)
         ]
 
@@ -369,7 +373,7 @@ class Gram(NamedTuple):
             sums = torch.from_numpy(near.cells[targets, :width]).to(device)
             for ridge, weights in zip(ridges, solved, strict=True):
                 first = min(width, math.ceil(ridge.share * near.cells.shape[1]))
-                weights[targets, :first] = _round(_solve(equations[:, :first, :first], sums[:, :first], ridge))
+                weights[targets, :first] = round_weights(_solve(equations[:, :first, :first], sums[:, :first], ridge))
 
         run_batches(solve, [order[start : start + step] for start in range(0, order.size, step)], device)
         return solved
@@ -395,12 +399,18 @@ def choose_kind(n_columns: int) -> str:
     return "full" if n_columns <= _MOST_FULL else "nearest"
 
 
+def count_affordable(n_columns: int, *, on_gpu: bool = False) -> int:
+    """Return the number of nearest columns whose regressions take seconds."""
+    most = _MOST_NEAR[on_gpu]
+    return most if on_gpu else int(np.clip((_MOST_CELLS / n_columns) ** 0.5, _FEWEST_NEAR, most))
+
+
 def _regress_on_all(gram: Tensor, ridge: Ridge) -> LatentArray:
     """Return the weights of the regressions of all columns on all others: -P / diag P off the diagonal, P = A^-1."""
     equations = gram.clone()
     equations.diagonal().add_(ridge.penalty + ridge.noise * gram.diagonal())
     inverse = _invert(equations)
-    return _round(inverse.div_(-inverse.diagonal().clone()).fill_diagonal_(0.0))
+    return round_weights(inverse.div_(-inverse.diagonal().clone()).fill_diagonal_(0.0))
 
 
 def _solve(equations: Tensor, sums: Tensor, ridge: Ridge) -> Tensor:
@@ -416,22 +426,25 @@ def _solve(equations: Tensor, sums: Tensor, ridge: Ridge) -> Tensor:
     return torch.where(failed[:, None] > 0, sums / diagonals, found)
 
 
-def _round(weights: Tensor) -> LatentArray:
+def round_weights(weights: Tensor) -> LatentArray:
     """Return weights as they are in a file, which has half precision: no score changes by more than 1e-4."""
-    return weights.half().float().cpu().numpy()
+    return np.ascontiguousarray(weights.half().float().cpu().numpy())
 
 
-def _count_near(weighted: Sparse, most: int) -> IndexArray:
+def count_near(n_entries: IndexArray, most: int) -> IndexArray:
     """Return the number of nearest columns of each column, which grows with its number of entries."""
-    entries = np.bincount(weighted.indices, minlength=weighted.shape[1])
-    return np.clip(_NEAR_BY_ENTRY * entries, min(_FEWEST_NEAR, most), most)
+    return np.clip(_NEAR_BY_ENTRY * n_entries, min(_FEWEST_NEAR, most), most)
+
+
+def _count_entries(weighted: Sparse) -> IndexArray:
+    return np.bincount(weighted.indices, minlength=weighted.shape[1])
 
 
 def _find_near(weighted: Sparse, sizes: LatentArray, most: int, device: torch.device) -> tuple[Tensor, Near]:
     """Return all cells of G on a device, and the nearest columns by the cosine."""
     cells, n_columns = _multiply(weighted, device), sizes.size
     scales = torch.from_numpy(sizes).to(device).clamp_min(_TINY).rsqrt()
-    counts = torch.from_numpy(_count_near(weighted, most)).to(device)
+    counts = torch.from_numpy(count_near(_count_entries(weighted), most)).to(device)
     near = Near(np.empty((n_columns, most), dtype=np.int64), np.empty((n_columns, most), dtype=np.float32))
     for start in range(0, n_columns, _LINES_AT_A_TIME):
         some = slice(start, start + _LINES_AT_A_TIME)
@@ -449,7 +462,7 @@ def _prune(weighted: Sparse, sizes: LatentArray, most: int) -> tuple[Sparse, Nea
     """Return the cells of G among nearest columns, and the nearest columns by the cosine."""
     n_columns, n_kept, turned = sizes.size, _KEPT * most, scipy.sparse.csr_array(weighted.T)
     near = Near(np.full((n_columns, most), n_columns, dtype=np.int64), np.zeros((n_columns, most), dtype=np.float32))
-    scales, counts = 1 / np.sqrt(np.maximum(sizes, _TINY)), _count_near(weighted, most)
+    scales, counts = 1 / np.sqrt(np.maximum(sizes, _TINY)), count_near(_count_entries(weighted), most)
 
     def search(start: int) -> Sparse:
         """Fill in the nearest columns of some columns; return their pruned lines of G."""
@@ -553,5 +566,6 @@ def _count_effective(rows: IndexArray, weights: npt.NDArray[Any], n_rows: int) -
     return np.maximum(np.square(sums) / np.maximum(squares, 1e-300), 1.0)
 
 
-def _make_empty(n_columns: int) -> scipy.sparse.csc_array:
+def make_empty(n_columns: int) -> scipy.sparse.csc_array:
+    """Return the weights of no new columns."""
     return scipy.sparse.csc_array((n_columns, 0), dtype=np.float32)

@@ -13,7 +13,7 @@ from torch.nn import functional
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.recommend.presence import Presence
-from deepmf.recommend.ranker import InteractionRanker, Ranker, RelevanceRanker
+from deepmf.recommend.ranker import InteractionRanker, NextRanker, Ranker, RelevanceRanker
 from deepmf.recommend.relevance import EncodedRows
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.runtime import Runtime
@@ -52,7 +52,7 @@ class DeviceColumns:
             raise BadSetting(f"this model drifts with time, and rankings on device={device!r} do not; leave out device")
         if has_values and (type(predictor) is not Predictor or not predictor.keys_are_products):
             raise BadSetting(f"this model does not rank by products of latents; leave out device={device!r}")
-        self._device, self._has_values = Runtime(device).device, has_values
+        self._device, self._has_values, self._columns = Runtime(device).device, has_values, columns
         self._latents = self._send(predictor.columns.take(columns))
         if relevance is not None:
             self._presence = relevance.presence.model.send(columns, self._device)
@@ -79,10 +79,15 @@ class DeviceColumns:
             encoded, presence = relevance.encode_rows(rows), relevance.presence
             scores = self._score(presence, encoded)
             if isinstance(ranker, RelevanceRanker):
-                keys = presence.log_probabilities(scores)
-                if presence.liking_weight and self._has_values:
+                liking_weight = presence.liking_weight
+                if isinstance(ranker, NextRanker) and relevance.following is not None:
+                    keys = self._send(relevance.log_next(rows)[:, self._columns])
+                    liking_weight = relevance.following.liking_weight
+                else:
+                    keys = presence.log_probabilities(scores)
+                if liking_weight and self._has_values:
                     log_liked = self._log_liked(ranker.predictor, presence, products, rows, encoded.thresholds)
-                    keys = keys + presence.liking_weight * log_liked
+                    keys = keys + liking_weight * log_liked
         keys[self._send(lines), self._send(places)] = -torch.inf
         keys[:, self._send(everywhere)] = -torch.inf
         best = _find_largest(keys, n)

@@ -103,10 +103,10 @@ def fit_presence(
     best = _Choice(held_out, device).fit(kind)
     if held_out.train is train:
         return best
-    return replace(best, model=_fit_again(best.model, train, device))
+    return replace(best, model=fit_again(best.model, train, device))
 
 
-def _fit_again(model: ColumnRidge, train: ObservedMatrix, device: torch.device) -> ColumnRidge:
+def fit_again(model: ColumnRidge, train: ObservedMatrix, device: torch.device) -> ColumnRidge:
     """Return the model of another matrix with the same settings."""
     return Gram.of(train, model.kind, model.count_weight, device).fit([model.ridge])[0]
 
@@ -120,7 +120,7 @@ def choose_blending(
     held_out = HiddenRows.from_training(entries, predictor, seed, last=True)
     if held_out is None or held_out.times is None:
         return recency
-    known = replace(presence, model=_fit_again(presence.model, held_out.train, device))
+    known = replace(presence, model=fit_again(presence.model, held_out.train, device))
     store, choice = EntryStore.of(held_out.train), _Choice(held_out, device)
     first = np.full(held_out.n_rows, np.iinfo(np.int64).max)
     np.minimum.at(first, held_out.hidden.rows, held_out.times)
@@ -167,11 +167,11 @@ class HiddenRows:
 
     @classmethod
     def from_training(
-        cls, entries: EntryStore, predictor: Predictor, seed: int, *, last: bool = False
+        cls, entries: EntryStore, predictor: Predictor, seed: int, *, last: bool = False, share: float = _HIDDEN_SHARE
     ) -> HiddenRows | None:
-        """Hide a share of the entries of some rows, and encode these from the others; None if there are too few.
+        """Hide a share of the entries of some rows, at least one, and encode these from the others.
 
-        last: hide the latest entries of each row, not random ones.
+        None if there are too few. last: hide the latest entries of each row, not random ones.
 
         If the hidden entries are a large share of all entries, all rows and columns are encoded again without them:
         latents that were learned from hidden entries reveal which columns their rows like, and the weight of liking
@@ -179,15 +179,17 @@ class HiddenRows:
         """
         train = entries.train
         rows = draw_some(np.flatnonzero(train.row_counts > 1), _count_rows(train), seed=seed)
-        if train.row_counts[rows].sum() * _HIDDEN_SHARE < _FEWEST_HIDDEN:
+        if max(train.row_counts[rows].sum() * share, rows.size * (share == 0)) < _FEWEST_HIDDEN:
             return None
         all_entries = entries.row_entries(rows)
         counts = np.diff(all_entries.starts)
         lines = np.repeat(np.arange(rows.size), counts)
         times = all_entries.extras.times
-        order = -times.astype(float) if last and times is not None else np.random.default_rng(seed).random(lines.size)
-        place = np.argsort(np.lexsort((order, lines))) - all_entries.starts[lines]  # in this order of the row
-        hidden = place < np.maximum(np.round(_HIDDEN_SHARE * counts), 1)[lines]
+        by_order = all_entries.extras.sort_within(lines)
+        if not last or not all_entries.extras.are_ordered:
+            by_order = np.lexsort((-np.random.default_rng(seed).random(lines.size), lines))
+        place = all_entries.starts[lines + 1] - 1 - np.argsort(by_order)  # from the end of the row in this order
+        hidden = place < np.maximum(np.round(share * counts), 1)[lines]
         visible = all_entries.select(~hidden)
         is_kept = np.ones(train.n_entries, dtype=bool)
         is_kept[find_spans(rows, train.by_row.starts)[0][hidden]] = False

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.recommend.next_ridge import NextRidge
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.recency import Recency
 from deepmf.recommend.relevance import Observed, Relevance, list_positions
@@ -66,6 +67,8 @@ class Ranker:
     relevance: Relevance | None = None
     drift: DriftAt | None = None
     learned: Relevance | None = None
+
+    rank_by: ClassVar[RankBy] = "value"
 
     def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return keys (rows, columns) by which the columns of each row are ranked; larger is better."""
@@ -165,6 +168,8 @@ class RelevanceRanker(Ranker):
 
     relevance: Relevance
 
+    rank_by: ClassVar[RankBy] = "relevance"
+
     @property
     def ranks_by_products(self) -> bool:
         """Whether keys are products of latents; always False."""
@@ -251,6 +256,36 @@ class InteractionRanker(RelevanceRanker):
         return Chances(self.read_values(rows, columns, keys), None, None)
 
 
+class NextRanker(RelevanceRanker):
+    """Ranks columns by the probability that they come next, and that they are liked."""
+
+    rank_by: ClassVar[RankBy] = "next"
+
+    def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+        """Return the logarithms (rows, columns) of both probabilities."""
+        following = self.relevance.following
+        keys = self.relevance.log_next(rows)[:, columns]
+        if following is not None and following.liking_weight:
+            keys = keys + following.liking_weight * self.relevance.log_liked_block(rows, columns)
+        return keys.copy() if isinstance(columns, slice) else keys
+
+    def rank_best(
+        self, rows: IndexArray, columns: Positions, n: int, omit: Omit, floor: FloatArray | None
+    ) -> npt.NDArray[Any]:
+        """Return the keys of all columns, minus infinity for omitted ones."""
+        return Ranker.rank_best(self, rows, columns, n, omit, floor)
+
+    def _read_presence(
+        self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any], log_liked: FloatArray
+    ) -> FloatArray:
+        """Return the probabilities that the columns (rows, n) of each row come next."""
+        return np.asarray(np.exp(np.take_along_axis(self.relevance.log_next(rows), columns, axis=1)), np.float64)
+
+
+class NextInteractionRanker(NextRanker, InteractionRanker):
+    """Ranks columns by the probability that they come next, which is also their value."""
+
+
 class Rankers:
     """Makes the rankers of a fitted model.
 
@@ -259,6 +294,7 @@ class Rankers:
     rank_by: the order in which it ranks columns by default.
     recency: how popularity depends on the ages of entries; None if it does not.
     drift: how predictions depend on time; None if they do not.
+    following: what a row takes next, by the order of its entries; None if these have none.
     """
 
     def __init__(
@@ -268,9 +304,10 @@ class Rankers:
         rank_by: RankBy,
         recency: Recency | None = None,
         drift: Drift | None = None,
+        following: NextRidge | None = None,
     ) -> None:
         self.entries, self.presence, self.rank_by = entries, presence, rank_by
-        self.recency, self.drift = recency, drift
+        self.recency, self.drift, self.following = recency, drift, following
 
     def make(
         self,
@@ -288,7 +325,13 @@ class Rankers:
         """
         are_interactions = self.entries.scale.is_interactions
         order.check_scale(self.entries.scale)
-        rank_by = order.rank_by or ("relevance" if are_interactions else self.rank_by)
+        rank_by = order.rank_by or self.rank_by
+        rank_by = "relevance" if are_interactions and rank_by == "value" else rank_by
+        if rank_by == "next" and self.following is None:
+            raise BadSetting(
+                "this model has not learned what comes next: the entries of a fit need times or an order",
+                hint=Hint("ObservedMatrix.from_sequences has one", "--time names their column"),
+            )
         order = replace(order, rank_by=rank_by)  # which is checked with the other options
         if self.presence is None:
             if rank_by == "relevance":
@@ -303,7 +346,7 @@ class Rankers:
             plain = replace(order, popularity=1.0)
             usual = float(np.average(self.popularity, weights=self.popularity))  # of an entry's column
             presence = self.presence.scale_popularity(order.popularity, usual)
-            scaled = Rankers(self.entries, presence, rank_by, self.recency)
+            scaled = Rankers(self.entries, presence, rank_by, self.recency, following=self.following)
             learned = self.make(predictor, observed, plain, at, drift).relevance
             return replace(scaled.make(predictor, observed, plain, at, drift), learned=learned)
         popularity, factors, mean = self.popularity, self.factors, self.entries.train.mean
@@ -312,11 +355,11 @@ class Rankers:
             factors = self._raise_popularity(popularity)
         find_recent = functools.partial(self.find_recent, at)
         relevance = Relevance(
-            predictor, self.presence, observed, popularity, factors, find_recent, order.relevant, mean
+            predictor, self.presence, observed, popularity, factors, find_recent, order.relevant, mean, self.following
         )
         if are_interactions:
-            return InteractionRanker(predictor, relevance)
-        return (RelevanceRanker if rank_by == "relevance" else Ranker)(predictor, relevance, drift)
+            return (NextInteractionRanker if rank_by == "next" else InteractionRanker)(predictor, relevance)
+        return {"relevance": RelevanceRanker, "next": NextRanker, "value": Ranker}[rank_by](predictor, relevance, drift)
 
     @cached_property
     def popularity(self) -> LatentArray:

@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import logsumexp
 
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.scale import Scale
 from deepmf.recommend.column_ridge import ColumnRidge, ScoredRows
+from deepmf.recommend.next_ridge import NextRidge
 from deepmf.recommend.presence import Presence
 from deepmf.scoring.predictor import Positions, Predictor
 
@@ -39,6 +41,7 @@ class Relevance:
     find_recent : returns the popularity that ranks the columns of rows without entries.
     relevant : the smallest value that counts as liked; None: the mean of each row, rounded up to a level.
     mean : the mean of all entries, for rows without entries.
+    following : scores what a row takes next; None in other orders.
     """
 
     def __init__(
@@ -51,10 +54,11 @@ class Relevance:
         find_recent: Callable[[], LatentArray],
         relevant: float | None,
         mean: float,
+        following: NextRidge | None = None,
     ) -> None:
         self.predictor, self.presence, self.relevant = predictor, presence, relevant
         self.popularity, self.factors, self._find_recent = popularity, factors, find_recent
-        self._observed, self._mean = observed, mean
+        self._observed, self._mean, self.following = observed, mean, following
         self._last: tuple[IndexArray, EncodedRows] | None = None
         self._scores: npt.NDArray[Any] | None = None
 
@@ -79,6 +83,21 @@ class Relevance:
             empty_scores = np.broadcast_to(self.empty_scores[..., columns], scores.shape)
             scores[encoded.are_empty] = empty_scores[encoded.are_empty]
         return scores
+
+    def log_next(self, rows: IndexArray) -> npt.NDArray[Any]:
+        """Return the logarithms (rows, all columns) of the probabilities that a column comes next.
+
+        That of a row without entries is the share of the column in recent popularity.
+        """
+        encoded, following = self.encode_rows(rows), self.following
+        assert following is not None
+        if encoded.log_next is None:
+            every = slice(0, self.popularity.shape[-1])
+            undirected = self.presence.model.score_block(encoded.presence, every)
+            keys = following.sharpness * following.score(encoded.entries, undirected, self.popularity)
+            keys[encoded.are_empty] = np.log(np.broadcast_to(self._find_recent(), keys.shape)[encoded.are_empty])
+            encoded.log_next = keys - logsumexp(keys, axis=1, keepdims=True)
+        return encoded.log_next
 
     def log_liked_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return the logarithms (rows, columns) of the probabilities that values are at least the relevant one."""
@@ -126,13 +145,14 @@ class Relevance:
         return find_thresholds(entries, self.predictor.readout.scale, self._mean)
 
 
-@dataclass(frozen=True)
+@dataclass
 class EncodedRows:
     """Inputs of the probabilities of some rows: their entries in trained columns, and thresholds."""
 
     model: ColumnRidge
     entries: AxisEntries
     thresholds: FloatArray
+    log_next: npt.NDArray[Any] | None = None  # (rows, columns), once it is asked for
 
     @property
     def are_empty(self) -> npt.NDArray[np.bool_]:

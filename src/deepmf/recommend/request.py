@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the command line reads the options before it imports numpy
     from deepmf.matrix.scale import Scale
     from deepmf.recommend.neighbours import ColumnNeighbours
 
-RankBy = Literal["relevance", "value"]
+RankBy = Literal["relevance", "value", "next"]
 Rerank = Literal["mmr"]
 
 RANK_BY: tuple[RankBy, ...] = get_args(RankBy)
@@ -63,8 +63,10 @@ class Order:
     Parameters
     ----------
     rank_by : "relevance" ranks by the probability that the row takes the column and likes it, "value" by the
-        prediction. The default (None) is the setting `rank_by`: relevance where few cells have an entry, value where
-        most cells have one. A model without a presence part ranks by value.
+        prediction, "next" by the probability that the column comes next, by the order of the row's entries. The default
+        (None) is the setting `rank_by`: value where most cells have an entry; otherwise next where entries have an
+        order by which held-out entries are ranked better, and relevance. A model without a presence part ranks by
+        value.
     relevant : the smallest value that counts as liked; default: the mean of the row's entries, rounded up to a level. A
         row without entries takes the mean of all entries, and the popularity of the columns.
     popularity : how much popular columns are favoured by relevance, from 0 to 5: 1 as learned, 0 not at all, since the
@@ -75,7 +77,8 @@ class Order:
     rank_by: RankBy | None = field(
         default=None,
         metadata={
-            "help": "Rank by what the row is likely to take and like, or by the prediction; default: chosen at fit."
+            "help": "Rank by what the row is likely to take and like, by what it takes next, or by the prediction; "
+            "default: chosen at fit."
         },
     )
     relevant: float | None = field(
@@ -161,7 +164,7 @@ class Request(Order):
         _check_choice("rerank", self.rerank, Rerank)
         if self.neighbours is None:
             return
-        if self.rank_by == "relevance":
+        if self.rank_by in ("relevance", "next"):
             raise BadSetting(
                 "an index of neighbours finds columns by value; leave out neighbours, or set rank_by='value'"
             )

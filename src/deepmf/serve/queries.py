@@ -365,7 +365,7 @@ def fold_in(snapshot: Snapshot, histories: Sequence[History]) -> FoldedRows:
     features = [history.features for history in histories]
     has_features = any(values is not None for values in features)
     entries = [(history.columns, history.values, history.times) for history in histories]
-    return snapshot.model.fold_in_many(entries, features=features if has_features else None)
+    return snapshot.model.fold_in_many(entries, ordered=True, features=features if has_features else None)
 
 
 # Predictions and their reasons

@@ -659,7 +659,7 @@ class RecommendResponse(Answer):
     """The recommended columns, best first."""
 
     row: Id | None
-    rank_by: Literal["relevance", "value", "popularity"]
+    rank_by: Literal["relevance", "value", "next", "popularity"]
     best: list[RecommendedColumn]
 
 

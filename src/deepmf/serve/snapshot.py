@@ -90,8 +90,8 @@ class Snapshot:
 
     @property
     def now(self) -> int:
-        """The time of an entry that is written now without one: the current time if the model's entries have dates."""
-        return NO_TIME if self.base.entries_.train.times is None else int(time.time())
+        """The time of an entry that is written now without one: the current time if the model's entries are ordered."""
+        return int(time.time()) if self.base.entries_.train.extras.are_ordered else NO_TIME
 
     def read_entries(self, axis: Axis, label: Any) -> dict[Any, Entry]:
         """Return the entries of a row by column, or of a column by row, including those that are set aside."""

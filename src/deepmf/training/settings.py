@@ -340,8 +340,8 @@ class RecommendationSettings(TimeSettings):
     )
     rank_by: str = setting(
         "auto",
-        "Default order of recommendations: relevance where few cells have an entry, otherwise value.",
-        choices=("auto", "relevance", "value"),
+        "Default order of recommendations: value where most cells have an entry, otherwise relevance, or next.",
+        choices=("auto", "relevance", "value", "next"),
     )
 
 

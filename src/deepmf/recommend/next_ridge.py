@@ -1,0 +1,365 @@
+"""The directed ridge: which column a row takes next, by the order of its entries.
+
+For every beginning of a row, s weighs its latest entries by their age, exp(-age / length), and t has the entries that
+follow, the next one most. With a line of S and T for each beginning, the weights of all columns are
+
+    B = (S'S + diag(penalty + noise * diag S'S))^-1 S'T
+
+(SLIST: Choi et al., "Session-aware linear item-item models for session-based recommendation", 2021). The sums depend
+on the places of pairs of entries alone: with W latest entries and n entries in all, they take n W additions. As in the
+column ridge, columns are regressed on all others where these are few, otherwise on those that precede them most often.
+
+A row is scored by several decays, by the column ridge, which knows no order, and by popularity. Each part is divided by
+its deviation over the columns of the row; the weights of the parts are chosen on the last entries of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+import torch
+from scipy.special import logsumexp
+from torch import Tensor
+
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.extras import Extras
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.sorting import number_within
+from deepmf.recommend.column_ridge import (
+    CPU,
+    ColumnRidge,
+    Gram,
+    Near,
+    Ridge,
+    Sparse,
+    count_affordable,
+    count_near,
+    make_empty,
+    round_weights,
+)
+from deepmf.storage.model_file import Packed, Tensors
+from deepmf.storage.parts import Form, Part, below, not_negative, positive
+
+# Pairs of entries that are added up at a time, and in all where columns are many.
+_PAIRS_AT_A_TIME, _MOST_PAIRS = 1 << 22, 1 << 26
+
+_TINY = 1e-12
+
+
+class Decay(NamedTuple):
+    """How entries count by age, as inputs and as targets.
+
+    length: the age, in entries, at which the weight of an input has fallen to 1 / e. window: the number of inputs.
+    ahead: the number of targets. reach: the distance at which the weight of a target has fallen to 1 / e.
+    """
+
+    length: float
+    window: int
+    ahead: int = 1
+    reach: float = 1.0
+
+    @property
+    def inputs(self) -> FloatArray:
+        """The weights of the latest entries, by age."""
+        return np.exp(-np.arange(self.window) / self.length)
+
+    @property
+    def targets(self) -> FloatArray:
+        """The weights of the entries that follow."""
+        return np.exp(-np.arange(self.ahead) / self.reach)
+
+    def weigh(self, entries: AxisEntries) -> AxisEntries:
+        """Return the latest entries of some rows, with weights that the column ridge reads as those of their ages."""
+        ages = _find_ages(entries)
+        latest = entries.select(ages < self.window)
+        weights = latest.extras.fill_weights(latest.others.size) * self.inputs[ages[ages < self.window]] ** 2
+        return AxisEntries(latest.starts, latest.others, np.ones(weights.size), extras=Extras(weights=weights))
+
+
+def _find_ages(entries: AxisEntries) -> IndexArray:
+    """Return how many entries of its row are later than each entry."""
+    rows = np.repeat(np.arange(entries.starts.size - 1), np.diff(entries.starts))
+    ages = np.empty(rows.size, dtype=np.int64)
+    ages[entries.extras.sort_within(rows)] = entries.starts[rows + 1] - 1 - np.arange(rows.size)
+    return ages
+
+
+# Those that are blended; a part without weight is left out of the model.
+DECAYS = (Decay(1.5, 12), Decay(3.0, 20, 5, 1.7), Decay(30.0, 100, 10, 3.0))
+
+# Those that are tried on held-out entries, the usual one first.
+RIDGES = (Ridge(100.0, 0.1), Ridge(20.0, 0.5), Ridge(5.0, 0.5), Ridge(500.0, 0.0))
+
+
+class NextPart(NamedTuple):
+    """A decay, its weights, and how much it counts."""
+
+    decay: Decay
+    model: ColumnRidge
+    weight: float
+
+
+@dataclass(frozen=True)
+class NextRidge:
+    """Scores what a row takes next.
+
+    undirected, popularity: how much the column ridge and the popularity of columns count.
+    sharpness: the probability that a column is the next one is proportional to exp(sharpness * score).
+    liking_weight: the power of the probability that the value is at least the relevant one.
+    ndcg: NDCG@10 on the last entries of rows. is_default: whether this order is better than relevance on held-out
+        entries, beyond doubt.
+    """
+
+    parts: tuple[NextPart, ...]
+    undirected: float
+    popularity: float
+    sharpness: float
+    liking_weight: float = 0.0
+    ndcg: float = 0.0
+    is_default: bool = False
+
+    def score(
+        self, entries: AxisEntries, undirected: npt.NDArray[Any], popularity: npt.NDArray[Any]
+    ) -> npt.NDArray[Any]:
+        """Return the scores (rows, columns) of rows with these entries over the trained columns.
+
+        undirected, popularity: their scores by the column ridge, and the popularity of columns; of all columns.
+        """
+        weights = [each.weight for each in self.parts]
+        scores: npt.NDArray[Any] = self.undirected * scale_rows(undirected)
+        if self.popularity:
+            scores += self.popularity * scale_rows(popularity)
+        for weight, own in zip(weights, score_parts([part[:2] for part in self.parts], entries), strict=True):
+            scores[:, : own.shape[1]] += weight * scale_rows(own)
+        return scores
+
+    def explain(
+        self, entries: AxisEntries, undirected: ColumnRidge, popularity: LatentArray, column: int
+    ) -> tuple[FloatArray, float]:
+        """Return by how much each entry of a single row raises the probability that a column comes next, and this."""
+        own = densify(undirected.encode_rows(entries).scores)
+        keys = self.sharpness * self.score(entries, own, popularity)[0].astype(np.float64)
+        of_entries = self.undirected / _measure_deviations(own)[0, 0] * undirected.find_effects(entries, column)
+        without = keys[column] - self.sharpness * (of_entries + self._find_effects(entries, column))
+        odds = np.exp(np.append(without, keys[column]) - logsumexp(np.delete(keys, column)))
+        chances = odds / (1.0 + odds)
+        return chances[-1] - chances[:-1], float(chances[-1])
+
+    def _find_effects(self, entries: AxisEntries, column: int) -> FloatArray:
+        """Return how much each entry of a single row adds to its score for a column by the directed parts."""
+        effects = np.zeros(entries.others.size)
+        for decay, model, weight in self.parts:
+            if column >= model.n_trained:
+                continue
+            latest = decay.weigh(entries)
+            deviation = _measure_deviations(densify(model.encode_rows(latest).scores))[0, 0]
+            effects[_find_ages(entries) < decay.window] += weight / deviation * model.find_effects(latest, column)
+        return effects
+
+    def describe_choice(self) -> dict[str, float]:
+        """Return what was chosen on held-out entries, by name."""
+        decays = {f"next_{part.decay.length:g}": part.weight for part in self.parts}
+        found = {"next_undirected": self.undirected, "next_popularity": self.popularity}
+        return decays | found | {"next_liking_weight": self.liking_weight, "next_ndcg": self.ndcg}
+
+    def pack(self) -> Packed:
+        """Return the numbers as JSON content, and the weights as tensors."""
+        decays = [part.decay._asdict() | part.model.ridge._asdict() | {"weight": part.weight} for part in self.parts]
+        content = _NEXT.pack(self, decays=decays).content
+        packed = (part.model.pack(prefix=f"next.{at}") for at, part in enumerate(self.parts))
+        return Packed(content, {name: tensor for tensors in packed for name, tensor in tensors.items()})
+
+    @classmethod
+    def unpack(cls, content: Any, tensors: Tensors, n_columns: int) -> NextRidge:
+        """Return the stored part; impossible contents raise `BadModelFile`."""
+        found = _NEXT.read(content)
+        parts = []
+        for at, each in enumerate(found.pop("decays")):
+            decay, ridge = (Decay(*map(each.get, Decay._fields)), Ridge(*map(each.get, Ridge._fields)))
+            parts.append(
+                NextPart(decay, ColumnRidge.read(tensors, n_columns, ridge, prefix=f"next.{at}"), each["weight"])
+            )
+        return cls(tuple(parts), **found)
+
+
+def score_parts(parts: Sequence[tuple[Decay, ColumnRidge]], entries: AxisEntries) -> Iterator[npt.NDArray[Any]]:
+    """Yield the scores (rows, trained columns) of each directed part."""
+    for decay, model in parts:
+        yield densify(model.encode_rows(decay.weigh(entries)).scores)
+
+
+def densify(scores: Any) -> npt.NDArray[Any]:
+    """Return dense scores."""
+    return scores if isinstance(scores, np.ndarray) else np.asarray(scores.toarray())
+
+
+def scale_rows(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return scores (rows, columns), each row divided by its deviation."""
+    return np.asarray(scores / _measure_deviations(scores))
+
+
+def _measure_deviations(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    found = scores.std(axis=-1, keepdims=True)
+    return np.asarray(np.where(found > _TINY, found, np.ones_like(found)))
+
+
+_bounded = below(1e300)
+
+_NEXT = Form(
+    Part(
+        "decays",
+        Form(
+            Part("length", "number", (), positive, _bounded),
+            Part("window", "whole", (), positive),
+            Part("ahead", "whole", (), positive),
+            Part("reach", "number", (), positive, _bounded),
+            *(Part(name, "number", (), not_negative, _bounded) for name in Ridge._fields),
+            Part("weight", "number", (), _bounded),
+        ),
+        ("decays",),
+    ),
+    *(
+        Part(name, "number", (), not_negative, _bounded)
+        for name in ("undirected", "popularity", "sharpness", "liking_weight", "ndcg")
+    ),
+    Part("is_default", "flag"),
+)
+
+
+class Sequences(NamedTuple):
+    """The entries of all rows in their order: those of row i are `starts[i]:starts[i + 1]`."""
+
+    starts: IndexArray
+    columns: IndexArray
+    roots: LatentArray | None  # of the weights of entries
+
+    @classmethod
+    def of(cls, matrix: ObservedMatrix) -> Sequences:
+        """Return the entries of a matrix."""
+        order = matrix.extras.sort_within(matrix.entry_rows)
+        weights = None if matrix.weights is None else np.sqrt(matrix.weights[order]).astype(np.float32)
+        return cls(matrix.by_row.starts.astype(np.int64), matrix.by_row.columns[order].astype(np.int64), weights)
+
+
+class NextGram(NamedTuple):
+    """S'S and S'T of a decay: dense, or for each target the columns that precede it most often."""
+
+    decay: Decay
+    squares: Tensor | Sparse
+    sums: Tensor | Near
+
+    @classmethod
+    def of(cls, rows: Sequences, decay: Decay, n_columns: int, kind: str, device: torch.device = CPU) -> NextGram:
+        """Return the sums over all beginnings of rows, for a kind of model: "full" or "nearest"."""
+        if kind == "full":
+            squares, sums = (torch.zeros(n_columns**2, device=device) for _ in range(2))
+            for at, of_squares, of_sums in _list_pairs(rows, decay, n_columns):
+                places = torch.from_numpy(at).to(device)
+                sums.index_add_(0, places, torch.from_numpy(of_sums).to(device))
+                if of_squares is not None:
+                    squares.index_add_(0, places, torch.from_numpy(of_squares).to(device))
+            squares = squares.view(n_columns, n_columns)
+            squares = squares + squares.mT
+            squares.diagonal().add_(torch.from_numpy(_sum_diagonal(rows, decay, n_columns)).to(device))
+            return cls(decay, squares, sums.view(n_columns, n_columns))
+        return cls(decay, *_sum_near(rows, decay, n_columns))
+
+    def fit(self, ridges: Sequence[Ridge]) -> list[ColumnRidge]:
+        """Return the model of each ridge."""
+        if isinstance(self.sums, Near):
+            assert not isinstance(self.squares, Tensor)
+            sizes = self.squares.diagonal().astype(np.float32)
+            return Gram(self.squares, sizes, self.sums, 0.0).fit(ridges)
+        assert isinstance(self.squares, Tensor)
+        return [self._solve(ridge) for ridge in ridges]
+
+    def _solve(self, ridge: Ridge) -> ColumnRidge:
+        assert isinstance(self.squares, Tensor) and isinstance(self.sums, Tensor)
+        equations, sizes = self.squares.clone(), self.squares.diagonal()
+        equations.diagonal().add_(ridge.penalty + ridge.noise * sizes)
+        weights = round_weights(torch.cholesky_solve(self.sums, torch.linalg.cholesky(equations)))
+        return ColumnRidge(weights, sizes.cpu().numpy().copy(), ridge, make_empty(len(weights)))
+
+    def narrow(self, columns: IndexArray) -> NextGram:
+        """Return the sums of some columns alone."""
+        assert isinstance(self.squares, Tensor) and isinstance(self.sums, Tensor)
+        at = torch.from_numpy(columns).to(self.squares.device)
+        return NextGram(self.decay, *(each[at[:, None], at] for each in (self.squares, self.sums)))
+
+
+def _sum_squares(decay: Decay) -> LatentArray:
+    """Return the sums (distance of two entries, number of beginnings after both) of products of their weights."""
+    weights = np.concatenate([decay.inputs, np.zeros(decay.window)])
+    shifted = weights[np.add.outer(np.arange(decay.window), np.arange(decay.window))]
+    return np.pad(np.cumsum(shifted * decay.inputs, axis=1), ((0, 0), (1, 0))).astype(np.float32)
+
+
+def _list_pairs(
+    rows: Sequences, decay: Decay, n_columns: int
+) -> Iterator[tuple[IndexArray, LatentArray | None, LatentArray]]:
+    """Yield pairs of an entry and a later one: the cells, and what they add to S'S (None: nothing) and to S'T."""
+    squares, window = _sum_squares(decay), decay.window
+    targets = np.convolve(decay.inputs, decay.targets).astype(np.float32)  # by distance, from 1
+    counts = np.diff(rows.starts)
+    left = np.repeat(rows.starts[1:], counts) - 1 - np.arange(rows.columns.size)  # later entries of the row
+    places = np.arange(rows.columns.size)
+    for distance in range(1, targets.size + 1):
+        places = places[left[places] >= distance]
+        if places.size == 0:
+            return
+        for start in range(0, places.size, _PAIRS_AT_A_TIME):
+            first = places[start : start + _PAIRS_AT_A_TIME]
+            later = first + distance
+            at = rows.columns[first] * n_columns + rows.columns[later]
+            of_sums = np.full(first.size, targets[distance - 1])
+            of_squares = squares[distance][np.minimum(left[later], window)] if distance < window else None
+            if rows.roots is not None:
+                both = rows.roots[first] * rows.roots[later]
+                of_sums, of_squares = of_sums * both, None if of_squares is None else of_squares * both
+            yield at, of_squares, of_sums
+
+
+def _sum_diagonal(rows: Sequences, decay: Decay, n_columns: int) -> LatentArray:
+    """Return the diagonal of S'S."""
+    left = np.repeat(rows.starts[1:], np.diff(rows.starts)) - 1 - np.arange(rows.columns.size)
+    own = _sum_squares(decay)[0][np.minimum(left, decay.window)]
+    own = own if rows.roots is None else own * np.square(rows.roots)
+    return np.bincount(rows.columns, own, minlength=n_columns).astype(np.float32)
+
+
+def _sum_near(rows: Sequences, decay: Decay, n_columns: int) -> tuple[Sparse, Near]:
+    """Return S'S as a sparse matrix, and the columns that precede each column most often, with their cells of S'T."""
+    shape = (n_columns, n_columns)
+    totals = [Sparse(shape, dtype=np.float32) for _ in range(2)]
+    n_pairs = 0
+    for at, *added in _list_pairs(rows, decay, n_columns):
+        n_pairs += at.size
+        if n_pairs > _MOST_PAIRS:
+            break
+        places = np.divmod(at, n_columns)
+        for which, each in enumerate(added):
+            if each is not None:
+                totals[which] = totals[which] + Sparse((each, places), shape=shape)
+    squares = totals[0] + totals[0].T + scipy.sparse.diags_array(_sum_diagonal(rows, decay, n_columns))
+    return Sparse(squares), _find_predecessors(Sparse(totals[1]), Sparse(squares).diagonal(), rows)
+
+
+def _find_predecessors(sums: Sparse, sizes: LatentArray, rows: Sequences) -> Near:
+    """Return the columns with the largest cells of S'T in each column, divided by the root of their sizes."""
+    n_columns = sizes.size
+    cells = sums.tocsc()
+    target = np.repeat(np.arange(n_columns), np.diff(cells.indptr))
+    order = np.lexsort((-cells.data / np.sqrt(np.maximum(sizes[cells.indices], _TINY)), target))
+    rank = number_within(target)
+    most = count_affordable(n_columns)
+    kept = rank < count_near(np.bincount(rows.columns, minlength=n_columns), most)[target]
+    order, target, rank = order[kept], target[kept], rank[kept]
+    near = Near(np.full((n_columns, most), n_columns, dtype=np.int64), np.zeros((n_columns, most), dtype=np.float32))
+    near.places[target, rank], near.cells[target, rank] = cells.indices[order], cells.data[order]
+    return near

@@ -1,0 +1,140 @@
+"""What comes next: sums over the beginnings of rows, and rankings that follow the order of entries."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepmf import ALS, ObservedMatrix, load
+from deepmf.errors import BadSetting
+from deepmf.evaluation import evaluate_ranking
+from deepmf.models.base import Model
+from deepmf.recommend.column_ridge import Ridge
+from deepmf.recommend.next_ridge import Decay, NextGram, Sequences
+
+N = 40
+
+
+def walk(rng: np.random.Generator, n_rows: int = 300) -> dict[str, list[str]]:
+    """Return rows that go round a circle of columns one by one, and now and then jump."""
+    rows = {}
+    for row in range(n_rows):
+        steps = np.where(rng.random(rng.integers(4, 9)) < 0.1, rng.integers(2, N - 1), 1)
+        rows[f"row {row}"] = [
+            f"column {at:02d}" for at in dict.fromkeys(((rng.integers(N) + np.cumsum(steps)) % N).tolist())
+        ]
+    return rows
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return ALS(seed=0).fit(ObservedMatrix.from_sequences(walk(np.random.default_rng(0))))
+
+
+def name(*places: int) -> list[str]:
+    return [f"column {at:02d}" for at in places]
+
+
+@pytest.mark.parametrize("kind", ["full", "nearest"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_weights_solve_the_regression_of_what_follows_on_every_beginning(kind: str, weighted: bool) -> None:
+    rng, decay = np.random.default_rng(0), Decay(1.7, 3, 2, 1.3)
+    rows = [rng.permutation(6)[: rng.integers(1, 7)] for _ in range(30)]
+    weights = [rng.uniform(0.5, 2, len(row)) if weighted else np.ones(len(row)) for row in rows]
+    inputs, targets = [], []
+    for row, own in zip(rows, weights, strict=True):
+        for end in range(1, len(row)):
+            before, after = np.zeros(6), np.zeros(6)
+            for at in range(max(end - 3, 0), end):
+                before[row[at]] = np.exp(-(end - 1 - at) / 1.7) * own[at] ** 0.5
+            for at in range(end, min(end + 2, len(row))):
+                after[row[at]] = np.exp(-(at - end) / 1.3) * own[at] ** 0.5
+            inputs.append(before)
+            targets.append(after)
+    s, t = np.array(inputs), np.array(targets)
+    starts = np.cumsum([0, *map(len, rows)])
+    roots = np.sqrt(np.concatenate(weights)).astype(np.float32) if weighted else None
+    gram = NextGram.of(Sequences(starts, np.concatenate(rows), roots), decay, 6, kind)
+    ridge = Ridge(2.0, 0.5)
+    (model,) = gram.fit([ridge])
+    equations, expected = s.T @ s, np.zeros((6, 6))
+    equations += np.diag(ridge.penalty + ridge.noise * np.diag(equations))
+    for column, sums in enumerate((s.T @ t).T):
+        used = np.flatnonzero((sums > 0) | (kind == "full"))  # the columns that precede it
+        expected[used, column] = np.linalg.solve(equations[np.ix_(used, used)], sums[used])
+    found = model.weights if isinstance(model.weights, np.ndarray) else model.weights.toarray()
+    np.testing.assert_allclose(found, expected, atol=1e-3)
+
+
+def test_order_is_learned_and_becomes_the_default(model: Model) -> None:
+    assert model.chosen_["rank_by"] == "next" == model.rankers_.rank_by
+    rows = walk(np.random.default_rng(1), 100)
+    guests = model.fold_in_many([(row[:-1], []) for row in rows.values()], ordered=True)
+    best = guests.recommend(1).labels[:, 0]
+    assert np.mean(best == [row[-1] for row in rows.values()]) > 0.7
+    ranking = guests.recommend(N)
+    assert not np.any(np.diff(ranking.values) > 0)  # the probabilities that columns come next
+    assert np.all(np.nansum(ranking.values, axis=1) <= 1 + 1e-6)
+
+
+def test_a_history_backwards_has_another_list(model: Model) -> None:
+    forth, back = (model.fold_in(each, ordered=True) for each in (name(3, 20), name(20, 3)))
+    assert forth.recommend(1).labels.tolist() == name(21)
+    assert back.recommend(1).labels.tolist() == name(4)
+    dated = model.fold_in(name(20, 3), times=["2024-05-02", "2024-05-01"])
+    assert dated.recommend(5).labels.tolist() == forth.recommend(5).labels.tolist()
+
+
+def test_rows_without_an_order_are_ranked_by_relevance(model: Model) -> None:
+    guest = model.fold_in(name(3, 20))
+    assert guest.recommend(5).labels.tolist() == guest.recommend(5, rank_by="relevance").labels.tolist()
+    with pytest.raises(BadSetting, match="order"):
+        guest.recommend(rank_by="next")
+    plain = ALS(seed=0).fit(ObservedMatrix.from_interactions(*np.array(list(pairs())).T))
+    with pytest.raises(BadSetting, match="order"):
+        plain.recommend("row 0", rank_by="next")
+
+
+def pairs() -> list[tuple[str, str]]:
+    return [(row, column) for row, columns in walk(np.random.default_rng(0), 30).items() for column in columns]
+
+
+def test_extended_forgotten_and_saved_rows_follow_their_last_entry(model: Model, tmp_path: Path) -> None:
+    first = model.extend(ObservedMatrix.from_sequences({"new": name(3, 4)}))
+    more = first.extend(ObservedMatrix.from_sequences({"new": name(20)}))
+    assert first.recommend("new", 1).labels.tolist() == name(5)
+    assert more.recommend("new", 1).labels.tolist() == name(21)
+    guest = model.fold_in(name(3, 4, 20), ordered=True)
+    np.testing.assert_allclose(more.recommend("new", 5).values, guest.recommend(5).values, rtol=1e-5)
+    back = more.forget(entries=(["new"], name(20)))
+    np.testing.assert_array_equal(back.recommend("new", 5).values, first.recommend("new", 5).values)
+    more.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    np.testing.assert_array_equal(again.recommend(["new", "row 0"]).values, more.recommend(["new", "row 0"]).values)
+    again_later = again.extend(ObservedMatrix.from_sequences({"new": name(10)}))
+    assert again_later.recommend("new", 1).labels.tolist() == name(11)
+
+
+def test_the_latest_entry_explains_what_comes_next(model: Model) -> None:
+    found = model.fold_in(name(30, 3, 20), ordered=True).explain(name(21)[0])
+    assert found.labels[0] == name(20)[0] == found.presence[0].label
+    assert found.prediction == pytest.approx(model.fold_in(name(30, 3, 20), ordered=True).recommend(1).values[0])
+
+
+def test_observed_columns_can_come_again(model: Model) -> None:
+    guest = model.fold_in(name(5, 30, 31, 4), ordered=True)
+    assert guest.recommend(1, include_observed=True).labels.tolist() == name(5)
+    assert name(5)[0] not in guest.recommend(N).labels[~np.isnan(guest.recommend(N).values)]
+
+
+@pytest.mark.parametrize("is_random", [False, True])
+def test_validation_entries_decide_the_default(is_random: bool) -> None:
+    rng = np.random.default_rng(0)
+    rows = walk(rng)
+    held_out = {row: (rng.choice(columns) if is_random else columns[-1]) for row, columns in rows.items()}
+    train = {row: [each for each in columns if each != held_out[row]] for row, columns in rows.items()}
+    validation = ObservedMatrix.from_sequences({row: [column] for row, column in held_out.items()})
+    model = ALS(seed=0).fit(ObservedMatrix.from_sequences(train), validation)
+    assert model.chosen_["rank_by"] == ("relevance" if is_random else "next")
+    found = evaluate_ranking(model, validation)
+    assert found.rank_by == model.chosen_["rank_by"]
