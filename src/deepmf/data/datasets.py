@@ -271,128 +271,98 @@ _STARS = Scale(levels=[1, 2, 3, 4, 5])
 _HALF_STARS = Scale(levels=[0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5])
 
 
-def _movielens_csv(folder: str) -> RatingsFile:
-    member = f"{folder}/ratings.csv"
-    return RatingsFile(member, row="userId", column="movieId", value="rating", separator=",", time="timestamp")
+def _movielens(
+    name: str, about: str, md5: str | None, n_bytes: int, n_entries: int | None, dat: str | None = None, **others: Any
+) -> Dataset:
+    """Return a data set of GroupLens; `dat` is its file of entries in the archive, by default a CSV file."""
+    ratings = (
+        RatingsFile(f"{name}/ratings.csv", "userId", "movieId", "rating", ",", time="timestamp")
+        if dat is None
+        else RatingsFile(dat, 0, 1, 2, "::", time=3)
+    )
+    checksum = None if md5 is None else Checksum("md5", md5, _PUBLISHED if name == "ml-1m" else _QUOTED_OFFICIAL)
+    facts: dict[str, Any] = {
+        "title": f"MovieLens {about}",
+        "address": f"{_GROUPLENS}/{name}.zip",
+        "checksum": checksum,
+        "n_bytes": n_bytes,
+        "licence": _NO_REDISTRIBUTION,
+        "scale": _HALF_STARS,
+        "row_name": "user",
+        "column_name": "movie",
+        "n_entries": n_entries,
+        "ratings": ratings,
+    }
+    return Dataset(name, **facts | others)
 
 
-def _movielens_dat(folder: str) -> RatingsFile:
-    return RatingsFile(f"{folder}/ratings.dat", row=0, column=1, value=2, separator="::", time=3)
-
+_SHA = "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490"
 
 _ALL = (
-    Dataset(
-        name="ml-100k",
-        title="MovieLens 100K: 943 users, 1,682 movies, 1997 to 1998",
-        address=f"{_GROUPLENS}/ml-100k.zip",
-        checksum=Checksum("md5", "0e33842e24a9c977be4e0107933c0723", _QUOTED_OFFICIAL),
-        n_bytes=4_924_029,
-        licence=_NO_REDISTRIBUTION,
+    _movielens(
+        "ml-100k",
+        "100K: 943 users, 1,682 movies, 1997 to 1998",
+        "0e33842e24a9c977be4e0107933c0723",
+        4_924_029,
+        100_000,
         scale=_STARS,
-        row_name="user",
-        column_name="movie",
-        n_entries=100_000,
-        ratings=RatingsFile(
-            "ml-100k/u.data",
-            row=0,
-            column=1,
-            value=2,
-            separator="\t",
-            time=3,
-            checksum=Checksum("sha256", "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490", _MEASURED),
-        ),
-        split=PublishedSplit(
-            train="ml-100k/u1.base",
-            validation=None,
-            test="ml-100k/u1.test",
-            address=f"{_GROUPLENS}/ml-100k.zip",
-        ),
+        ratings=RatingsFile("ml-100k/u.data", 0, 1, 2, "\t", time=3, checksum=Checksum("sha256", _SHA, _MEASURED)),
+        split=PublishedSplit("ml-100k/u1.base", None, "ml-100k/u1.test", f"{_GROUPLENS}/ml-100k.zip"),
     ),
-    Dataset(
-        name="ml-1m",
-        title="MovieLens 1M: 6,040 users, 3,706 rated movies, 2000",
-        address=f"{_GROUPLENS}/ml-1m.zip",
-        checksum=Checksum("md5", "c4d9eecfca2ab87c1945afe126590906", _PUBLISHED),
-        n_bytes=5_917_549,
-        licence=_NO_REDISTRIBUTION,
+    _movielens(
+        "ml-1m",
+        "1M: 6,040 users, 3,706 rated movies, 2000",
+        "c4d9eecfca2ab87c1945afe126590906",
+        5_917_549,
+        1_000_209,
+        "ml-1m/ratings.dat",
         scale=_STARS,
-        row_name="user",
-        column_name="movie",
-        n_entries=1_000_209,
-        ratings=_movielens_dat("ml-1m"),
         positions="ml-1m/rating.npz",
         split=PublishedSplit(
-            train="ml-1m/train_mask.npz",
-            validation="ml-1m/val_mask.npz",
-            test="ml-1m/test_mask.npz",
+            "ml-1m/train_mask.npz",
+            "ml-1m/val_mask.npz",
+            "ml-1m/test_mask.npz",
             # the masks that the authors of DMF-D published with their code
-            address="https://github.com/nmduc/discrete-matrix-factorization (folder data/MovieLens1M)",
+            "https://github.com/nmduc/discrete-matrix-factorization (folder data/MovieLens1M)",
         ),
     ),
-    Dataset(
-        name="ml-10m",
-        title="MovieLens 10M: 69,878 users, 10,677 rated movies, 1995 to 2009",
-        address=f"{_GROUPLENS}/ml-10m.zip",
-        checksum=Checksum("md5", "ce571fd55effeba0271552578f2648bd", _QUOTED_OFFICIAL),
-        n_bytes=65_566_137,
-        licence=_NO_REDISTRIBUTION,
-        scale=_HALF_STARS,
-        row_name="user",
-        column_name="movie",
-        n_entries=10_000_054,
-        ratings=_movielens_dat("ml-10M100K"),
+    _movielens(
+        "ml-10m",
+        "10M: 69,878 users, 10,677 rated movies, 1995 to 2009",
+        "ce571fd55effeba0271552578f2648bd",
+        65_566_137,
+        10_000_054,
+        "ml-10M100K/ratings.dat",
     ),
-    Dataset(
-        name="ml-20m",
-        title="MovieLens 20M: 138,493 users, 26,744 rated movies, 1995 to 2015",
-        address=f"{_GROUPLENS}/ml-20m.zip",
-        checksum=Checksum("md5", "cd245b17a1ae2cc31bb14903e1204af3", _QUOTED_OFFICIAL),
-        n_bytes=198_702_078,
-        licence=_NO_REDISTRIBUTION,
-        scale=_HALF_STARS,
-        row_name="user",
-        column_name="movie",
-        n_entries=20_000_263,
-        ratings=_movielens_csv("ml-20m"),
+    _movielens(
+        "ml-20m",
+        "20M: 138,493 users, 26,744 rated movies, 1995 to 2015",
+        "cd245b17a1ae2cc31bb14903e1204af3",
+        198_702_078,
+        20_000_263,
     ),
-    Dataset(
-        name="ml-25m",
-        title="MovieLens 25M: 162,541 users, 59,047 rated movies, 1995 to 2019",
-        address=f"{_GROUPLENS}/ml-25m.zip",
-        checksum=Checksum("md5", "6b51fb2759a8657d3bfcbfc42b592ada", _QUOTED_OFFICIAL),
-        n_bytes=261_978_986,
-        licence=_NO_REDISTRIBUTION,
-        scale=_HALF_STARS,
-        row_name="user",
-        column_name="movie",
-        n_entries=25_000_095,
-        ratings=_movielens_csv("ml-25m"),
+    _movielens(
+        "ml-25m",
+        "25M: 162,541 users, 59,047 rated movies, 1995 to 2019",
+        "6b51fb2759a8657d3bfcbfc42b592ada",
+        261_978_986,
+        25_000_095,
     ),
-    Dataset(
-        name="ml-32m",
-        title="MovieLens 32M: 200,948 users, 84,432 rated movies, 1995 to 2023",
-        address=f"{_GROUPLENS}/ml-32m.zip",
-        checksum=Checksum("md5", "d472be332d4daa821edc399621853b57", _QUOTED_OFFICIAL),
-        n_bytes=238_950_008,
+    _movielens(
+        "ml-32m",
+        "32M: 200,948 users, 84,432 rated movies, 1995 to 2023",
+        "d472be332d4daa821edc399621853b57",
+        238_950_008,
+        32_000_204,
         licence=_SAME_TERMS,
-        scale=_HALF_STARS,
-        row_name="user",
-        column_name="movie",
-        n_entries=32_000_204,
-        ratings=_movielens_csv("ml-32m"),
     ),
-    Dataset(
-        name="ml-latest-small",
-        title="MovieLens Latest Small: some 600 users; changes over time, for trying things out",
-        address=f"{_GROUPLENS}/ml-latest-small.zip",
-        checksum=None,
-        n_bytes=1_000_000,
+    _movielens(
+        "ml-latest-small",
+        "Latest Small: some 600 users; changes over time, for trying things out",
+        None,
+        1_000_000,
+        None,
         licence=_SAME_TERMS,
-        scale=_HALF_STARS,
-        row_name="user",
-        column_name="movie",
-        n_entries=None,
-        ratings=_movielens_csv("ml-latest-small"),
     ),
     Dataset(
         name="goodbooks-10k",

@@ -187,37 +187,21 @@ class EntryStore:
 
     @classmethod
     def from_parts(
-        cls, train: ObservedMatrix, extension: ObservedMatrix | None, dropped: npt.NDArray[Any] = NOTHING
+        cls,
+        train: ObservedMatrix,
+        extension: ObservedMatrix | None,
+        dropped: npt.NDArray[Any] = NOTHING,
+        *,
+        are_trusted: bool = False,
     ) -> EntryStore:
-        """Return the store of a loaded model; inconsistent parts raise `BadModelFile`."""
+        """Return the store of a loaded model; inconsistent parts raise `BadModelFile`, unless they are trusted."""
         if train.n_entries == 0:
             raise BadModelFile("the stored training matrix has no entries")
         _check_dropped(train, dropped)
         if extension is None:
             return cls(train, train.rows, train.columns, dropped=dropped)
-        for known, labels in ((train.rows, extension.rows), (train.columns, extension.columns)):
-            if len(labels) < len(known) or labels.take(np.arange(len(known))) != known:
-                raise BadModelFile(f"the {known.axis}s of the stored extension do not begin with the trained ones")
-        if extension.scale != train.scale:
-            raise BadModelFile(
-                f"the stored extension has the scale {extension.scale}; that of training is {train.scale}"
-            )
-        trained, later = (
-            matrix.entry_rows.astype(np.int64) * len(extension.columns) + matrix.by_row.columns
-            for matrix in (train, extension)
-        )
-        if np.isin(later, np.delete(trained, dropped), assume_unique=True).any():
-            raise BadModelFile("the stored extension has entries that the training matrix has too")
-        return cls(train, extension.rows, extension.columns, AddedEntries.of(extension), dropped)
-
-    @classmethod
-    def from_trusted_parts(
-        cls, train: ObservedMatrix, extension: ObservedMatrix | None, dropped: npt.NDArray[Any] = NOTHING
-    ) -> EntryStore:
-        """Return the store of a loaded model from parts that are known to be consistent, with few checks."""
-        _check_dropped(train, dropped)
-        if extension is None:
-            return cls(train, train.rows, train.columns, dropped=dropped)
+        if not are_trusted:
+            _check_extension(train, extension, dropped)
         rows, columns = train.rows.extend_to(extension.rows), train.columns.extend_to(extension.columns)
         return cls(train, rows, columns, AddedEntries.of(extension), dropped)
 
@@ -444,58 +428,47 @@ class EntryStore:
 
     def row_entries(self, positions: IndexArray) -> AxisEntries:
         """Return the entries of some rows in trained columns, and their features."""
-        starts, columns = self.train.by_row
-        known = [gather(positions, starts, columns, self.train.values, dropped=self.dropped, extras=self.train.extras)]
-        if self.added is not None:
-            known.append(self.added.of_rows(positions, below=self.train.shape[1]))
-        return _add_features(group(positions.size, *known), self.row_features, positions)
+        found = self._gather(0, positions, below=self.train.shape[1])
+        return _add_features(found, self.row_features, positions)
 
     def column_entries(self, positions: IndexArray) -> AxisEntries:
         """Return the entries of some columns in trained rows, and their features."""
-        starts, rows, entries = self.train.by_column
-        known = [
-            gather(
-                positions,
-                starts,
-                rows,
-                self.train.values,
-                order=entries,
-                dropped=self.dropped,
-                extras=self.train.extras,
-            )
-        ]
-        if self.added is not None:
-            known.append(self.added.of_columns(positions, below=self.train.shape[0]))
-        return _add_features(group(positions.size, *known), self.column_features, positions)
+        found = self._gather(1, positions, below=self.train.shape[0])
+        return _add_features(found, self.column_features, positions)
 
     def seen_columns(self, positions: IndexArray) -> AxisEntries:
         """Return all entries of some rows, including those in new columns."""
-        starts, columns = self.train.by_row
-        known = gather(positions, starts, columns, self.train.values, dropped=self.dropped, extras=self.train.extras)
-        if self.added is None:
-            return group(positions.size, known)
-        return group(positions.size, known, self.added.of_rows(positions))
+        return self._gather(0, positions)
 
     def seen_rows(self, positions: IndexArray) -> AxisEntries:
         """Return all entries of some columns, including those in new rows."""
-        starts, rows, entries = self.train.by_column
-        known = gather(
-            positions, starts, rows, self.train.values, order=entries, dropped=self.dropped, extras=self.train.extras
-        )
-        if self.added is None:
-            return group(positions.size, known)
-        return group(positions.size, known, self.added.of_columns(positions))
+        return self._gather(1, positions)
+
+    def _gather(self, axis: int, positions: IndexArray, *, below: int | None = None) -> AxisEntries:
+        """Return the entries of some rows (axis 0) or columns (1); added ones only `below` a position of the other."""
+        train, added = self.train, self.added
+        starts, others = train.by_column[:2] if axis else train.by_row
+        order = train.by_column.entries if axis else None
+        parts = [
+            gather(positions, starts, others, train.values, order=order, dropped=self.dropped, extras=train.extras)
+        ]
+        if added is not None:
+            parts.append((added.of_columns if axis else added.of_rows)(positions, below=below))
+        return group(positions.size, *parts)
+
+    @cached_property
+    def row_counts(self) -> IndexArray:
+        """Number of entries of each row, including those in new columns."""
+        counts = _lengthen(self.train.row_counts, len(self.rows))
+        counts -= np.bincount(self.train.find_rows(self.dropped), minlength=counts.size)
+        return counts if self.added is None else counts + np.bincount(self.added.rows, minlength=counts.size)
 
     @cached_property
     def column_counts(self) -> IndexArray:
         """Number of entries of each column, including those in new rows."""
-        counts = np.zeros(len(self.columns), dtype=np.int64)
-        n_trained = self.train.shape[1]
-        counts[:n_trained] = self.train.column_counts
-        counts[:n_trained] -= np.bincount(self.train.by_row.columns[self.dropped], minlength=n_trained)
-        if self.added is not None:
-            counts += np.bincount(self.added.columns, minlength=counts.size)
-        return counts
+        counts = _lengthen(self.train.column_counts, len(self.columns))
+        counts -= np.bincount(self.train.by_row.columns[self.dropped], minlength=counts.size)
+        return counts if self.added is None else counts + np.bincount(self.added.columns, minlength=counts.size)
 
     @property
     def column_totals(self) -> npt.NDArray[Any]:
@@ -508,17 +481,6 @@ class EntryStore:
         columns = np.concatenate([part for part, _ in parts])
         weights = Extras.join([(part.size, extras) for part, extras in parts]).fill_weights(columns.size)
         return np.bincount(columns, weights, minlength=len(self.columns))
-
-    @cached_property
-    def row_counts(self) -> IndexArray:
-        """Number of entries of each row, including those in new columns."""
-        counts = np.zeros(len(self.rows), dtype=np.int64)
-        n_trained = self.train.shape[0]
-        counts[:n_trained] = self.train.row_counts
-        counts[:n_trained] -= np.bincount(self.train.find_rows(self.dropped), minlength=n_trained)
-        if self.added is not None:
-            counts += np.bincount(self.added.rows, minlength=counts.size)
-        return counts
 
     def areas(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[np.str_]:
         """Return the area of each pair of positions."""
@@ -542,6 +504,27 @@ class _ChangedFeatures(NamedTuple):
 def _check_dropped(train: ObservedMatrix, dropped: npt.NDArray[Any]) -> None:
     if dropped.size and not (dropped[0] >= 0 and dropped[-1] < train.n_entries and np.all(dropped[1:] > dropped[:-1])):
         raise BadModelFile("the stored places of dropped entries are not rising places of training entries")
+
+
+def _check_extension(train: ObservedMatrix, extension: ObservedMatrix, dropped: npt.NDArray[Any]) -> None:
+    for known, labels in ((train.rows, extension.rows), (train.columns, extension.columns)):
+        if len(labels) < len(known) or labels.take(np.arange(len(known))) != known:
+            raise BadModelFile(f"the {known.axis}s of the stored extension do not begin with the trained ones")
+    if extension.scale != train.scale:
+        raise BadModelFile(f"the stored extension has the scale {extension.scale}; that of training is {train.scale}")
+    trained, later = (
+        matrix.entry_rows.astype(np.int64) * len(extension.columns) + matrix.by_row.columns
+        for matrix in (train, extension)
+    )
+    if np.isin(later, np.delete(trained, dropped), assume_unique=True).any():
+        raise BadModelFile("the stored extension has entries that the training matrix has too")
+
+
+def _lengthen(counts: IndexArray, length: int) -> IndexArray:
+    """Return counts with zeros behind them."""
+    longer = np.zeros(length, dtype=np.int64)
+    longer[: counts.size] = counts
+    return longer
 
 
 def _set_features(known: AxisFeatures | None, new: Features | None, labels: Labels) -> _ChangedFeatures:

@@ -146,60 +146,25 @@ class ObservedMatrix:
         [1714521600, 1714608000]
         """
         floats = to_numbers(values)
-        if times is not None or weights is not None:
-            return cls._from_weighted_entries(
-                (rows, columns, floats),
-                times,
-                weights,
-                scale=scale,
-                duplicates=duplicates,
-                row_labels=row_labels,
-                column_labels=column_labels,
-            )
-        row_axis = _find_positions(rows, row_labels, axis="row")
-        column_axis = _find_positions(columns, column_labels, axis="column")
-        if not row_axis.positions.size == column_axis.positions.size == floats.size:
+        axes = [_find_positions(rows, row_labels, axis="row"), _find_positions(columns, column_labels, axis="column")]
+        if not all(axis.positions.size == floats.size for axis in axes):
             raise BadEntries(
                 "rows, columns and values must have the same length; got "
-                f"{row_axis.positions.size}, {column_axis.positions.size} and {floats.size}"
+                f"{axes[0].positions.size}, {axes[1].positions.size} and {floats.size}"
             )
-        return cls.from_positions(row_axis, column_axis, floats, scale=scale, duplicates=duplicates)
-
-    @classmethod
-    def _from_weighted_entries(
-        cls,
-        entries: tuple[Iterable[Any], Iterable[Any], FloatArray],
-        times: Iterable[Any] | None,
-        weights: Iterable[float] | None,
-        *,
-        scale: Scale | None,
-        duplicates: Merging,
-        row_labels: Iterable[Any] | None,
-        column_labels: Iterable[Any] | None,
-    ) -> ObservedMatrix:
-        """Build a matrix from entries with times or weights; entries of weight 0 are as if they had not been given."""
-        rows, columns = (part if isinstance(part, np.ndarray | list) else list(part) for part in entries[:2])
-        values = entries[2]
-        if not len(rows) == len(columns) == len(values):
-            raise BadEntries(
-                f"rows, columns and values must have the same length; got {len(rows)}, {len(columns)} and {len(values)}"
-            )
-        parsed = None if times is None else parse_times(times, len(values))
-        extras = Extras(None if parsed is None else parsed.seconds)
-        if weights is not None:
-            numbers = check_weights(weights, len(values))
-            extras, kept = extras._replace(weights=numbers), np.flatnonzero(numbers)
-            if kept.size < len(values):
-                rows, columns = ([part[at] for at in kept.tolist()] for part in (rows, columns))
-                values, extras = values[kept], extras.take(kept)
+        parsed = None if times is None else parse_times(times, floats.size)
+        numbers = None if weights is None else check_weights(weights, floats.size)
+        extras = Extras(None if parsed is None else parsed.seconds, numbers)
+        if numbers is not None and not numbers.all():  # an entry of weight 0 is as if it had not been given
+            kept = np.flatnonzero(numbers)
+            floats, extras = floats[kept], extras.take(kept)
+            axes = [
+                _find_positions(axis.labels[axis.positions[kept]], labels, axis=axis.labels.axis)
+                for axis, labels in zip(axes, (row_labels, column_labels), strict=True)
+            ]
+        form = PLAIN._replace(time_type=None if parsed is None else parsed.type)
         return cls.from_positions(
-            _find_positions(rows, row_labels, axis="row"),
-            _find_positions(columns, column_labels, axis="column"),
-            values,
-            scale=scale,
-            duplicates=duplicates,
-            form=PLAIN._replace(time_type=None if parsed is None else parsed.type),
-            extras=extras,
+            axes[0], axes[1], floats, scale=scale, duplicates=duplicates, form=form, extras=extras
         )
 
     @classmethod

@@ -148,8 +148,8 @@ def unpack_entries(
     with refuse_stored("extension"):
         if added is not None:
             areas.check_extends()
-        build = EntryStore.from_parts if has_values_to_check(tensors) else EntryStore.from_trusted_parts
-        entries = unpack_features(build(train, added, dropped), content, tensors)
+        entries = EntryStore.from_parts(train, added, dropped, are_trusted=not has_values_to_check(tensors))
+        entries = unpack_features(entries, content, tensors)
         if not takes_features and (entries.row_features or entries.column_features):
             raise BadModelFile(f"the stored model has features, and {areas.method} reads none")
         areas.check_new("row", train.rows, entries.rows)
