@@ -72,7 +72,7 @@ def shown(entries: AxisEntries) -> list[dict[int, float]]:
 
 def test_descriptions_after_an_extension() -> None:
     new = ObservedMatrix.from_entries(["c", "c", "a", "b", "c"], ["x", "z", "z", "x", "w"], [5, 4, 3, 2, 1], STARS)
-    seen, rows, columns = EntryStore.of(TRAIN).extend(new)
+    seen, rows, columns, _ = EntryStore.of(TRAIN).extend(new)
     assert seen.rows.array.tolist() == ["a", "b", "c"]
     assert seen.columns.array.tolist() == ["x", "y", "w", "z"]
     assert rows.tolist() == [1, 2]  # b has a new entry over x, c is new; a's new entry is over a new column
@@ -86,7 +86,7 @@ def test_descriptions_after_an_extension() -> None:
 
 def test_known_entries_are_not_taken_twice() -> None:
     again = ObservedMatrix.from_entries(["a", "b"], ["x", "x"], [1, 4], STARS)
-    seen, rows, columns = EntryStore.of(TRAIN).extend(again)
+    seen, rows, columns, _ = EntryStore.of(TRAIN).extend(again)
     assert seen.extension is not None and seen.extension.n_entries == 1
     assert (rows.tolist(), columns.tolist()) == ([1], [0])
     with pytest.raises(BadEntries, match="'x'"):
@@ -118,14 +118,14 @@ def test_values_are_judged_not_their_declared_scale() -> None:
 
 def test_declared_rows_without_entries_are_new() -> None:
     empty = ObservedMatrix.from_entries(["a"], ["x"], [1], STARS, row_labels=["a", "new"])
-    seen, rows, columns = EntryStore.of(TRAIN).extend(empty)
+    seen, rows, columns, _ = EntryStore.of(TRAIN).extend(empty)
     assert (rows.tolist(), columns.tolist()) == ([2], [])
     assert shown(seen.row_entries(rows)) == [{}]
 
 
 def test_replacing_drops_the_trained_entry_and_going_back_restores_it() -> None:
     seen = EntryStore.of(TRAIN)
-    replaced, rows, columns = seen.extend(
+    replaced, rows, columns, _ = seen.extend(
         ObservedMatrix.from_entries(["a", "b", "b"], ["y", "x", "y"], [5, 4, 3], STARS), conflicts="replace"
     )
     assert replaced.dropped.tolist() == [1] and (rows.tolist(), columns.tolist()) == ([0, 1], [0, 1])

@@ -216,8 +216,14 @@ class TestALS(ModelContract):
         mean, effects = np.nanmean(RATINGS), model.predictor_.columns.whole()[:, -2]
         np.testing.assert_allclose(model.predict([7] * 3, [0, 1, 11]), mean + effects[[0, 1, 11]], rtol=1e-6)
         with pytest.warns(NothingObserved):
-            more = model.extend(ObservedMatrix.from_entries([99], [99], [1], MATRIX.scale))
+            more = model.extend(
+                ObservedMatrix.from_entries([], [], [], MATRIX.scale, row_labels=[99], column_labels=[99])
+            )
         np.testing.assert_allclose(more.predict([99, 99], [0, 99]), [mean + effects[0], mean], rtol=1e-6)
+        alone = model.extend(ObservedMatrix.from_entries([99], [99], [1], MATRIX.scale))
+        effect = (1 - mean) / (1 + SETTINGS.effect_penalty)  # of the column, and then of the row what is left
+        effect += (1 - mean - effect) / (1 + SETTINGS.effect_penalty)
+        np.testing.assert_allclose(alone.predict([99], [99]), mean + effect, rtol=1e-4)
 
     def test_a_run_goes_on_from_its_arrays_to_the_bit(self) -> None:
         assert_resumes_to_the_bit(*(ALSSolver(STORE, SETTINGS) for _ in range(3)))

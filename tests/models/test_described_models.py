@@ -416,9 +416,7 @@ def test_what_is_refused_changes_nothing(name: str) -> None:
 @every_taker
 def test_nothing_known_is_told(name: str) -> None:
     model = fitted(name)
-    empty = ObservedMatrix.from_entries(
-        ["new"], ["another"], [3.0], model.scale_
-    )  # an entry that describes nothing: both are new
+    empty = ObservedMatrix.from_entries([], [], [], model.scale_, row_labels=["new"], column_labels=["another"])
     with pytest.warns(NothingObserved, match="entry"), pytest.warns(NothingObserved, match="1 column"):
         model.extend(empty)
     with warnings.catch_warnings():

@@ -150,8 +150,8 @@ class EntryStore:
     """The entries that a model knows: the training matrix without dropped entries, and entries added since.
 
     Trained rows and columns come first on both axes. A row is encoded from its entries in trained columns and a column
-    from its entries in trained rows. Entries of area IV are not encoded, but they are not recommended again. A store is
-    immutable; the cost of an addition grows with the added entries, not with the training matrix.
+    from its entries in trained rows; some models read all entries then. A store is immutable; the cost of an addition
+    grows with the added entries, not with the training matrix.
 
     Parameters
     ----------
@@ -273,8 +273,11 @@ class EntryStore:
         of_rows = _set_features(self.row_features, row_features, grown.entries.rows)
         of_columns = _set_features(self.column_features, column_features, grown.entries.columns)
         store = replace(grown.entries, row_features=of_rows.features, column_features=of_columns.features)
-        return ExtendedStore(
-            store, np.union1d(grown.rows, of_rows.positions), np.union1d(grown.columns, of_columns.positions)
+        rows_again, columns_again = of_rows.positions, of_columns.positions
+        return grown._replace(
+            entries=store,
+            rows=np.union1d(grown.rows, rows_again),
+            columns=np.union1d(grown.columns, columns_again),
         )
 
     def _with_entries(
@@ -305,6 +308,7 @@ class EntryStore:
             store,
             np.union1d(row_of[column_of < n_columns], np.arange(len(self.rows), len(rows))),
             np.union1d(column_of[row_of < n_rows], np.arange(len(self.columns), len(columns))),
+            (np.unique(row_of[column_of >= n_columns]), np.unique(column_of[row_of >= n_rows])),
         )
 
     def with_names(self, rows: GivenNames | None, columns: GivenNames | None) -> EntryStore:
@@ -444,6 +448,14 @@ class EntryStore:
         """Return all entries of some columns, including those in new rows."""
         return self._gather(1, positions)
 
+    def all_row_entries(self, positions: IndexArray) -> AxisEntries:
+        """Return all entries of some rows, and their features."""
+        return _add_features(self.seen_columns(positions), self.row_features, positions)
+
+    def all_column_entries(self, positions: IndexArray) -> AxisEntries:
+        """Return all entries of some columns, and their features."""
+        return _add_features(self.seen_rows(positions), self.column_features, positions)
+
     def _gather(self, axis: int, positions: IndexArray, *, below: int | None = None) -> AxisEntries:
         """Return the entries of some rows (axis 0) or columns (1); added ones only `below` a position of the other."""
         train, added = self.train, self.added
@@ -489,11 +501,15 @@ class EntryStore:
 
 
 class ExtendedStore(NamedTuple):
-    """A store after an extension, and the rows and columns whose encoding changes."""
+    """A store after an extension, and the rows and columns whose encoding changes.
+
+    crossed: the rows with changed entries in new columns, and the columns with changed entries in new rows.
+    """
 
     entries: EntryStore
     rows: IndexArray
     columns: IndexArray
+    crossed: tuple[IndexArray, IndexArray] = (NOTHING, NOTHING)
 
 
 class _ChangedFeatures(NamedTuple):
@@ -584,6 +600,7 @@ class ReducedStore(NamedTuple):
 
     rows, columns: positions in the new store of rows and columns whose encoding changes.
     gone_rows, gone_columns: positions in the old store of rows and columns that are removed.
+    crossed: positions in the new store, as in `ExtendedStore`.
     """
 
     store: EntryStore
@@ -591,6 +608,7 @@ class ReducedStore(NamedTuple):
     columns: IndexArray
     gone_rows: IndexArray
     gone_columns: IndexArray
+    crossed: tuple[IndexArray, IndexArray]
 
 
 class ForgetPlan(NamedTuple):
@@ -644,6 +662,10 @@ def forget(store: EntryStore, plan: ForgetPlan) -> ReducedStore:
         [store.train.by_row.columns[places], added.columns[leaving & (added.rows < n_rows)]],
     )
     gone_rows, gone_columns = plan.rows[plan.rows >= n_rows], plan.columns[plan.columns >= n_columns]
+    crossed = (
+        _find_left(added.rows[leaving & (added.columns >= n_columns)], gone_rows),
+        _find_left(added.columns[leaving & (added.rows >= n_rows)], gone_columns),
+    )
     left = added.keep(~leaving)
     row_labels = _drop_labels(store.rows, store.train.rows, gone_rows)
     column_labels = _drop_labels(store.columns, store.train.columns, gone_columns)
@@ -657,16 +679,20 @@ def forget(store: EntryStore, plan: ForgetPlan) -> ReducedStore:
         row_names=_drop_names(store.row_names, store.rows, plan.rows),
         column_names=_drop_names(store.column_names, store.columns, plan.columns),
     )
-    rows, columns = (
-        np.unique(np.concatenate(parts)) for parts in ((rows, plan.rows, of_rows), (columns, plan.columns, of_columns))
-    )
+    rows, columns = np.concatenate([rows, plan.rows, of_rows]), np.concatenate([columns, plan.columns, of_columns])
     return ReducedStore(
         left_over.replace_entries(row_labels, column_labels, moved, dropped),
-        _move_up(np.setdiff1d(rows, gone_rows), gone_rows),
-        _move_up(np.setdiff1d(columns, gone_columns), gone_columns),
+        _find_left(rows, gone_rows),
+        _find_left(columns, gone_columns),
         gone_rows,
         gone_columns,
+        crossed,
     )
+
+
+def _find_left(positions: IndexArray, gone: IndexArray) -> IndexArray:
+    """Return the distinct positions that stay, after others are removed."""
+    return _move_up(np.setdiff1d(positions, gone), gone)
 
 
 def _train_places(store: EntryStore, plan: ForgetPlan) -> IndexArray:

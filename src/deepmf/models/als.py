@@ -48,7 +48,7 @@ from deepmf.models.means import NO_WEIGHTS, FeatureRidge, FeatureWeights, comput
 from deepmf.models.solver import Arrays, FactorModel, Solver
 from deepmf.models.traits import Recommends, UsesTimes
 from deepmf.scoring.latents import Latents, pair_products
-from deepmf.scoring.predictor import Encoder
+from deepmf.scoring.predictor import SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.training.holdout import HeldOut
 from deepmf.training.progress import FitPlan
@@ -503,26 +503,23 @@ def find_minimum(errors: list[float]) -> float:
     return at + (before - after) / (2.0 * (before - 2.0 * lowest + after))
 
 
-class RidgeEncoder(Encoder):
-    """The fold-in: a row is the ridge solution of its entries given the trained columns, and a column given the rows.
-
-    `base` of either table holds the trained latents; latents encoded since do not matter.
-    """
+class RidgeEncoder(SolvingEncoder):
+    """The fold-in: a row is the ridge solution of its entries given the columns, and a column given the rows."""
 
     def __init__(
         self, train: ObservedMatrix, settings: ALSSettings, feature_weights: FeatureWeights = NO_WEIGHTS
     ) -> None:
         self._train, self._settings, self.feature_weights = train, settings, feature_weights
 
-    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
+    def solve_rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
         """Return (u, b, 1, m) of each row."""
-        needed, latents = _select_needed(entries, columns.base)
+        needed, latents = _select_needed(entries, columns)
         factors = np.delete(latents, (-3, -1), axis=1)
         return make_row_latents(self._solve(needed, factors, self.feature_weights.rows), self._train.mean)
 
-    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+    def solve_columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
         """Return (v, 1, c, 1) of each column."""
-        needed, latents = _select_needed(entries, rows.base)
+        needed, latents = _select_needed(entries, rows)
         return make_column_latents(self._solve(needed, latents[:, :-2], self.feature_weights.columns))
 
     def pack(self) -> Packed:
@@ -546,12 +543,12 @@ def make_column_latents(factors: LatentArray) -> LatentArray:
     return np.hstack([factors[:, :-1], ones, factors[:, -1:], ones])
 
 
-def _select_needed(entries: AxisEntries, others: LatentArray) -> tuple[AxisEntries, LatentArray]:
+def _select_needed(entries: AxisEntries, others: Latents) -> tuple[AxisEntries, LatentArray]:
     """Return entries that point into the few latents they need, so that one row does not copy the whole table."""
     if entries.others.size >= len(others):
-        return entries, others
+        return entries, others.whole()
     used, entries = entries.renumber_others()
-    return entries, others[used]
+    return entries, others.take(used)
 
 
 class ALS(Recommends, UsesTimes, FactorModel):

@@ -23,7 +23,7 @@ from deepmf.models.estimator import Estimator
 from deepmf.models.fitted import Fitted, pack_entries, unpack_entries
 from deepmf.models.fitting import check_extension, check_weighted, read_choice, warn_of_nothing
 from deepmf.scoring.pairs import Axis, LabelPairs, Unknown, check_has_values, find_pairs
-from deepmf.scoring.predictor import NO_DISTRIBUTION, check_levels
+from deepmf.scoring.predictor import NO_DISTRIBUTION, check_levels, unpack_arrived
 from deepmf.storage.model_file import LARGEST_FILE, encode_json, make_header, refuse_stored, write_file
 from deepmf.storage.parts import Form, Part
 from deepmf.training.history import History
@@ -67,10 +67,11 @@ class Model(Estimator):
     ) -> Self:
         """Return a model that also covers new rows, columns, entries and features, without training.
 
-        This model stays as it is. A new row is described by its entries over the trained columns, a new column by its
-        entries over the trained rows; entries of area IV are never inputs. A row or column without such entries is
-        predicted from an empty description, and a `NothingObserved` warning names it. A model that cannot predict for
-        new rows or new columns raises `CannotExtend` with the reason.
+        This model stays as it is. The result is the same in any order of extensions. A new row is described by its
+        entries over the trained columns, a new column by its entries over the trained rows; models that solve for
+        factors also read entries of new rows in new columns (area IV), see the concepts page. A row or column without
+        such entries is predicted from an empty description, and a `NothingObserved` warning names it. A model that
+        cannot predict for new rows or new columns raises `CannotExtend` with the reason.
 
         Parameters
         ----------
@@ -94,8 +95,9 @@ class Model(Estimator):
             column_features=column_features,
             conflicts=conflicts,
         )
-        warn_of_nothing(extended.entries, "row", rows)
-        warn_of_nothing(extended.entries, "column", columns)
+        seen, predictor = extended.entries, extended.predictor
+        warn_of_nothing(seen.rows, rows, predictor.select_row_inputs(seen.all_row_entries(rows)))
+        warn_of_nothing(seen.columns, columns, predictor.select_column_inputs(seen.all_column_entries(columns)))
         return self._with_state(extended)
 
     def forget(
@@ -132,7 +134,8 @@ class Model(Estimator):
             presence=None if fitted.presence is None else fitted.presence.without_columns(found.gone_columns),
             drift=None if fitted.drift is None else fitted.drift.without_rows(found.gone_rows),
         )
-        return self._with_state(left.encode_again(found.store, found.rows, found.columns, self._areas))
+        encoded = left.encode_again(found.store, found.rows, found.columns, self._areas, found.crossed)
+        return self._with_state(encoded)
 
     def with_names(self, rows: GivenNames | None = None, columns: GivenNames | None = None) -> Self:
         """Return a model that shows names beside the ids of rows and columns, such as titles; ids stay the keys.
@@ -549,7 +552,7 @@ class Model(Estimator):
             predictor = (
                 InteractionPredictor.of(entries)
                 if entries.scale.is_interactions
-                else model._load_predictor(entries, described["learned"], tensors)
+                else unpack_arrived(model._load_predictor(entries, described["learned"], tensors), tensors, entries)
             )
         presence = Presence.unpack(content["presence"], tensors, entries) if "presence" in content else None
         drift = Drift.unpack(content["drift"], tensors) if "drift" in content else None

@@ -356,7 +356,9 @@ class BayesianMF(Recommends, UsesTimes, Model):
         which = [which[number % len(which)] for number in range(n)]
         row_at, row_of = np.unique(pairs.rows, return_inverse=True)
         column_at, column_of = np.unique(pairs.columns, return_inverse=True)
-        row_draws = encoder.draw_rows(entries.row_entries(row_at), which, generator)
+        row_draws = encoder.draw_rows(
+            predictor.read_rows(entries, row_at), predictor.solve_by("columns"), which, generator
+        )
         column_draws = self._draw_columns(column_at, which, generator)
         found = np.empty((n, pairs.rows.size))
         noise = (
@@ -377,15 +379,16 @@ class BayesianMF(Recommends, UsesTimes, Model):
 
     def _draw_columns(self, at: IndexArray, which: Sequence[int], generator: torch.Generator) -> Tensor:
         """Return columns (draws, columns, D): trained ones as the samples drew them, others from their posterior."""
-        entries, encoder = self.entries_, self.predictor_.encoder
+        entries, predictor = self.entries_, self.predictor_
+        encoder = predictor.encoder
         assert isinstance(encoder, SampleEncoder)
         known = (at < entries.train.shape[1]) & entries.are_columns_as_trained(at)
         drawn = torch.empty(len(which), at.size, encoder.samples.columns.means.shape[1], dtype=torch.float32)
         for number, sample in enumerate(which):
             drawn[number, known] = torch.from_numpy(encoder.samples.columns.draws[sample][at[known]].astype(np.float32))
         if not known.all():
-            new = entries.column_entries(at[~known])
-            drawn[:, torch.from_numpy(~known)] = encoder.draw_columns(new, which, generator)
+            new = predictor.read_columns(entries, at[~known])
+            drawn[:, torch.from_numpy(~known)] = encoder.draw_columns(new, predictor.solve_by("rows"), which, generator)
         return drawn
 
     @property

@@ -82,25 +82,26 @@ def explain_pair(rankers: Rankers, predictor: Predictor, row: Any, column: Any, 
     seen = rankers.entries
     row_at, column_at = seen.rows.positions([row]), seen.columns.positions([column])
     if axis == "row":
-        return explain_row(rankers, predictor, seen.row_entries(row_at), int(row_at[0]), column_at, n)[0]
-    return explain_column(rankers, predictor, seen.column_entries(column_at), int(column_at[0]), row_at, n)
+        return explain_row(rankers, predictor, seen.all_row_entries(row_at), int(row_at[0]), column_at, n)[0]
+    return explain_column(rankers, predictor, seen.all_column_entries(column_at), int(column_at[0]), row_at, n)
 
 
 def explain_row(
     rankers: Rankers, predictor: Predictor, entries: AxisEntries, own: int, columns: IndexArray, n: int
 ) -> list[Explanation]:
-    """Return the effects of the entries of a row, over trained columns, on its predictions for some columns.
+    """Return the effects of the entries of a row on its predictions for some columns.
 
     own: the position of the row in the predictor.
     """
     check_count("n", n)
+    entries, known = predictor.select_row_inputs(entries), entries.below(rankers.entries.train.shape[1])
     labels, features = rankers.entries.columns, rankers.entries.row_features
     if rankers.entries.scale.is_interactions:
-        return [_explain_interaction(rankers, entries, column, n) for column in columns.tolist()]
+        return [_explain_interaction(rankers, known, column, n) for column in columns.tolist()]
     encoding = None if features is None else features.encoding
     found = explain_targets(predictor, "row", entries, labels, own, columns, n, encoding=encoding)
     return [
-        each._replace(presence=_list_presence(rankers, entries, column, n)).with_names(rankers.entries.column_names)
+        each._replace(presence=_list_presence(rankers, known, column, n)).with_names(rankers.entries.column_names)
         for each, column in zip(found, columns.tolist(), strict=True)
     ]
 
@@ -108,7 +109,8 @@ def explain_row(
 def explain_column(
     rankers: Rankers, predictor: Predictor, entries: AxisEntries, own: int, rows: IndexArray, n: int
 ) -> Explanation:
-    """Return the effects of the entries of a column, over trained rows, on its prediction for a row."""
+    """Return the effects of the entries of a column on its prediction for a row."""
+    entries = predictor.select_column_inputs(entries)
     features = rankers.entries.column_features
     if rankers.entries.scale.is_interactions:
         raise BadSetting("interactions are explained by the entries of the row; leave out axis='column'")

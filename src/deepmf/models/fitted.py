@@ -75,17 +75,25 @@ class Fitted:
         if given is not None:
             given = given.extend(new, conflicts=conflicts, **more).entries
             new = new and new.with_extras(new.extras.decay_new(half_life, known.train.extras))
-        entries, rows, columns = known.extend(new, conflicts=conflicts, **more)
+        entries, rows, columns, crossed = known.extend(new, conflicts=conflicts, **more)
         areas.check_new("row", known.rows, entries.rows)
         areas.check_new("column", known.columns, entries.columns)
-        return ExtendedState(replace(self, given=given).encode_again(entries, rows, columns, areas), rows, columns)
+        encoded = replace(self, given=given).encode_again(entries, rows, columns, areas, crossed)
+        return ExtendedState(encoded, rows, columns)
 
-    def encode_again(self, entries: EntryStore, rows: IndexArray, columns: IndexArray, areas: PredictedAreas) -> Fitted:
+    def encode_again(
+        self,
+        entries: EntryStore,
+        rows: IndexArray,
+        columns: IndexArray,
+        areas: PredictedAreas,
+        crossed: tuple[IndexArray, IndexArray],
+    ) -> Fitted:
         """Return the state with other entries, from which some rows and columns are encoded again."""
         rows = rows if areas.covers_new("row") else rows[:0]
         columns = columns if areas.covers_new("column") else columns[:0]
         presence = None if self.presence is None else self.presence.extend(entries, columns)
-        predictor = self.predictor.extend(entries, rows, columns)
+        predictor = self.predictor.extend(entries, rows, columns, crossed)
         drift = None if self.drift is None else self.drift.extend(entries, rows)
         return replace(self, entries=entries, predictor=predictor, presence=presence, drift=drift)
 

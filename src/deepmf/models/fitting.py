@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -28,10 +28,11 @@ from deepmf.errors import (
 )
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import IndexArray, iterate_pieces
-from deepmf.matrix.axis_entries import PlacedEntries
+from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries
 from deepmf.matrix.entries import Conflicts, EntryStore
 from deepmf.matrix.extras import NO_TIME, format_time
 from deepmf.matrix.features import AxisFeatures, Features
+from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix, check_unchanged
 from deepmf.matrix.scale import Scale
 from deepmf.scoring.pairs import PredictedAreas
@@ -210,16 +211,14 @@ def check_extension(
             check_features(features, name)
 
 
-def warn_of_nothing(seen: EntryStore, axis: Literal["row", "column"], positions: IndexArray) -> None:
+def warn_of_nothing(labels: Labels, positions: IndexArray, inputs: AxisEntries) -> None:
     """Warn of rows, or columns, without entries or features; the warning points at the caller of the caller."""
-    entries = seen.row_entries(positions) if axis == "row" else seen.column_entries(positions)
-    empty = positions[entries.are_empty]
+    empty = positions[inputs.are_empty]
     if empty.size:
-        labels = (seen.rows if axis == "row" else seen.columns)[empty[:3]].tolist()
-        other = "columns" if axis == "row" else "rows"
-        shown = ", ".join(map(repr, labels)) + (", ..." if empty.size > 3 else "")
+        other = "columns" if labels.axis == "row" else "rows"
+        shown = ", ".join(map(repr, labels[empty[:3]].tolist())) + (", ..." if empty.size > 3 else "")
         warn(
-            f"{format_quantity(empty.size, axis)} without an entry over the trained {other} ({shown}), "
+            f"{format_quantity(empty.size, labels.axis)} without an entry over the trained {other} ({shown}), "
             "predicted from an empty description",
             NothingObserved,
         )

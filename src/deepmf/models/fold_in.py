@@ -115,11 +115,10 @@ class Folded(ABC):
         """Return the n entries that moved the prediction for a label the most, as `Model.explain` does."""
         if not self.single:
             raise BadSetting(f"explain needs a single {self.axis}; {len(self)} were folded in together")
-        entries = self.observed.below(self.entries.train.shape[1 if self.axis == "row" else 0])
         targets = self._others.positions([label])
         if self.axis == "row":
-            return explain_row(self.rankers, self.predictor, entries, 0, targets, n)[0]
-        return explain_column(self.rankers, self.predictor, entries, 0, targets, n)
+            return explain_row(self.rankers, self.predictor, self.observed, 0, targets, n)[0]
+        return explain_column(self.rankers, self.predictor, self.observed, 0, targets, n)
 
     def __len__(self) -> int:
         return int(self.observed.starts.size) - 1
@@ -227,7 +226,7 @@ def fold_in_column(
     entries = rankers.entries
     encoded = _encode_features(entries.column_features, None if features is None else [features], 1, of="column")
     observed = _read_histories(entries, [history], encoded, half_life, of="column")
-    inputs = observed.below(entries.train.shape[0])  # as in an extension, a column is encoded from trained rows alone
+    inputs = predictor.select_column_inputs(observed)
     _warn_of_nothing(inputs, "column", "rows")
     return FoldedColumns(entries, predictor.with_columns(inputs), observed, single=True, rankers=rankers)
 
@@ -245,10 +244,9 @@ def fold_in_matrix(
 
 
 def _fold_in_rows(rankers: Rankers, predictor: Predictor, observed: AxisEntries, *, single: bool) -> FoldedRows:
-    entries = rankers.entries
-    inputs = observed.below(entries.train.shape[1])  # as in an extension, a row is encoded from trained columns alone
+    inputs = predictor.select_row_inputs(observed)
     _warn_of_nothing(inputs, "row", "columns")
-    return FoldedRows(entries, predictor.with_rows(inputs), observed, single=single, rankers=rankers)
+    return FoldedRows(rankers.entries, predictor.with_rows(inputs), observed, single=single, rankers=rankers)
 
 
 def _warn_of_nothing(inputs: AxisEntries, axis: str, others: str) -> None:

@@ -19,7 +19,7 @@ from deepmf.models.fitting import Fitting
 from deepmf.models.traits import Recommends, UsesTimes
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import SHRINKAGE, add_effects, compute_effects
-from deepmf.scoring.predictor import Encoder, Predictor, Readout, unpack_latents
+from deepmf.scoring.predictor import Predictor, Readout, SolvingEncoder, unpack_latents
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part
 from deepmf.training.history import History
@@ -93,29 +93,30 @@ class FeatureRidge:
 _N_BESIDE = 2  # of a latent: both its numbers, (mean + row effect, 1) and (1, column effect), in double precision
 
 
-class EffectEncoder(Encoder):
+class EffectEncoder(SolvingEncoder):
     """The effect of a column is its shrunk mean minus the overall mean, that of a row the shrunk mean of its residuals.
 
     With features, effects are shrunk to the predictions from features instead of 0.
     """
 
+    factor_type = "float64"
+
     def __init__(self, mean: float, shrinkage: float, feature_weights: FeatureWeights = NO_WEIGHTS) -> None:
         self.mean, self._shrinkage, self.feature_weights = mean, shrinkage, feature_weights
 
-    def rows(self, entries: AxisEntries, columns: Latents) -> Any:
+    def solve_rows(self, entries: AxisEntries, columns: Latents) -> Any:
         """Return (mean + effect, 1) of each row."""
         effects = self._estimate_effects(entries, self.row_deviations(entries, columns), self.feature_weights.rows)
         return np.column_stack([self.mean + effects, np.ones(effects.size)])
 
-    def columns(self, entries: AxisEntries, rows: Latents) -> Any:
+    def solve_columns(self, entries: AxisEntries, rows: Latents) -> Any:
         """Return (1, effect) of each column, from its own entries alone."""
         effects = self._estimate_effects(entries, entries.values - self.mean, self.feature_weights.columns)
         return np.column_stack([np.ones(effects.size), effects])
 
     def row_deviations(self, entries: AxisEntries, columns: Latents) -> FloatArray:
         """Return the entries by row minus the mean and the column effects."""
-        # By the trained effects: what becomes of a row depends neither on the order of extensions nor on others.
-        deviations: FloatArray = entries.values - self.mean - columns.base[entries.others, 1]
+        deviations: FloatArray = entries.values - self.mean - columns.take(entries.others)[:, 1]
         return deviations
 
     def pack(self) -> Packed:

@@ -14,7 +14,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import AREAS
 from deepmf.models.solver import Arrays, FactorModel, Solver
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.predictor import Encoder
+from deepmf.scoring.predictor import SolvingEncoder
 from deepmf.training.search_space import LogRange, Space
 from deepmf.training.settings import WIDEST, LoopSettings, Settings, setting, settings_dataclass
 
@@ -101,20 +101,20 @@ class SimpleSolver(Solver):
         self.columns = np.where(columns[:, :-1] == 0.0, self.columns, columns[:, :-1])
 
 
-class SimpleEncoder(Encoder):
-    """Solves for new rows given the trained columns, and for new columns given the trained rows."""
+class SimpleEncoder(SolvingEncoder):
+    """Solves for new rows given the columns, and for new columns given the rows."""
 
     def __init__(self, model: SimpleModel, mean: float) -> None:
         self._model, self._mean = model, mean  # the model has only settings
 
-    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
+    def solve_rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
         """Return the factors of rows and the mean."""
-        factors = self._model.solve_rows(subtract_mean(entries, self._mean), columns.base[:, :-1].astype(np.float64))
+        factors = self._model.solve_rows(subtract_mean(entries, self._mean), columns.whole()[:, :-1].astype(np.float64))
         return append(factors, self._mean).astype(np.float32)
 
-    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+    def solve_columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
         """Return the factors of columns and 1."""
-        factors = self._model.solve_columns(subtract_mean(entries, self._mean), rows.base[:, :-1].astype(np.float64))
+        factors = self._model.solve_columns(subtract_mean(entries, self._mean), rows.whole()[:, :-1].astype(np.float64))
         return append(factors, 1.0).astype(np.float32)
 
 

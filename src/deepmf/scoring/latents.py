@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,13 @@ import numpy.typing as npt
 from deepmf.errors import TrainingDiverged
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 
+Solve = Callable[[IndexArray], LatentArray]  # from positions to their latents
+
 
 class Latents:
     """A table of latents (positions, latent) that can be changed and lengthened without copying the old one.
+
+    Some latents are computed when they are first read, see `defer`.
 
     base: the trained latents, shared by all tables made from this one.
     positions: the positions whose latents were computed since, in increasing order, including all beyond the base.
@@ -24,8 +29,22 @@ class Latents:
     ) -> None:
         self.base = base
         self.positions = np.empty(0, dtype=np.int64) if positions is None else positions
-        self.extra = np.empty((0, base.shape[1]), dtype=base.dtype) if extra is None else extra
-        self._whole: LatentArray | None = base if self.extra.shape[0] == 0 else None
+        self._extra = np.empty((0, base.shape[1]), dtype=base.dtype) if extra is None else extra
+        self._whole: LatentArray | None = base if self._extra.shape[0] == 0 else None
+        self._is_due = np.zeros(self.positions.size, dtype=bool)
+        self._solve: Solve | None = None
+
+    @property
+    def extra(self) -> LatentArray:
+        """The latents at `positions`, (positions, latent)."""
+        self._compute(np.flatnonzero(self._is_due))
+        return self._extra
+
+    def _compute(self, places: IndexArray) -> None:
+        """Compute the latents that are due at some places of `positions`; twice in two threads does no harm."""
+        if places.size and self._solve is not None:
+            self._extra[places] = check_finite(self._solve(self.positions[places]))
+            self._is_due[places] = False
 
     def __len__(self) -> int:
         last = int(self.positions[-1]) + 1 if self.positions.size else 0
@@ -51,12 +70,14 @@ class Latents:
             return unchanged
         places = np.minimum(np.searchsorted(self.positions, positions), self.positions.size - 1)
         newer = self.positions[places] == positions
+        if self._is_due.any():
+            self._compute(np.unique(places[newer & self._is_due[places]]))
         in_base = np.where(newer, 0, positions)
         if len(self.base):
             taken: LatentArray = self.base[:, fields][in_base]
         else:
-            taken = np.empty_like(self.extra[:, fields], shape=(positions.size, self.extra[:, fields].shape[1]))
-        taken[newer] = self.extra[:, fields][places[newer]]
+            taken = np.empty_like(self._extra[:, fields], shape=(positions.size, self._extra[:, fields].shape[1]))
+        taken[newer] = self._extra[:, fields][places[newer]]
         return taken
 
     def products(self, vectors: LatentArray, some: slice) -> LatentArray:
@@ -87,8 +108,21 @@ class Latents:
         kept = ~np.isin(self.positions, positions, assume_unique=True)
         together = np.concatenate([self.positions[kept], positions])
         order = np.argsort(together, kind="stable")
-        extra = np.concatenate([self.extra[kept], check_finite(latents)])[order]
-        return Latents(self.base, together[order], extra)
+        extra = np.concatenate([self._extra[kept], check_finite(latents)])[order]
+        is_due = np.concatenate([self._is_due[kept], np.zeros(positions.size, dtype=bool)])[order]
+        return Latents(self.base, together[order], extra)._with_due(is_due, self._solve)
+
+    def defer(self, positions: IndexArray, solve: Solve) -> Latents:
+        """Return a table in which the latents of some positions are computed when they are first read.
+
+        Latents that are due already are computed by the same function.
+        """
+        placed = self.replace(positions, np.zeros((positions.size, self.base.shape[1]), dtype=self.base.dtype))
+        return placed._with_due(placed._is_due | np.isin(placed.positions, positions), solve)
+
+    def _with_due(self, is_due: npt.NDArray[np.bool_], solve: Solve | None) -> Latents:
+        self._is_due, self._solve = is_due, solve
+        return self
 
     def without(self, positions: IndexArray) -> Latents:
         """Return a table without the latents computed since training for some positions, in increasing order.
@@ -100,7 +134,8 @@ class Latents:
             return self
         behind = positions[positions >= len(self.base)]
         left = self.positions[kept]
-        return Latents(self.base, left - np.searchsorted(behind, left), self.extra[kept])
+        moved = Latents(self.base, left - np.searchsorted(behind, left), self._extra[kept])
+        return moved._with_due(self._is_due[kept], self._solve)
 
 
 def check_finite(latents: LatentArray) -> LatentArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,10 @@ from scipy.special import log_ndtr
 
 from deepmf.errors import BadModelFile, BadSetting, CannotExtend
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.axis_entries import NOTHING, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
+from deepmf.scoring.arrivals import Arrived, Unsettled, declare_arrived, find_met, find_unsettled
 from deepmf.scoring.latents import Latents, check_finite, pair_products
 from deepmf.storage.model_file import Packed, Tensors, has_values_to_check
 from deepmf.storage.parts import Form, Part, positions_of, rising
@@ -208,6 +209,46 @@ class Encoder(ABC):
         return Packed({}, {})
 
 
+class SolvingEncoder(Encoder):
+    """Solves for the factors of a row given those of all columns that it has entries in, also of new ones.
+
+    Factors are what others are solved by; a latent is made of them. The factors of new rows and columns are the
+    `extra` of a table; those of trained ones are its `base`, unless the encoder has them itself.
+
+    factor_type: the type in which factors are kept.
+    """
+
+    factor_type: ClassVar[str] = "float32"
+
+    @abstractmethod
+    def solve_rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
+        """Return the factors of rows with these entries."""
+
+    @abstractmethod
+    def solve_columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Return the factors of columns with these entries."""
+
+    def count_factors(self, n_latents: int) -> int:
+        """Return how many of the first numbers of factors are kept, from those of a latent."""
+        return n_latents
+
+    def finish_rows(self, factors: LatentArray) -> LatentArray:
+        """Return the latents of rows with these factors."""
+        return factors
+
+    def finish_columns(self, factors: LatentArray) -> LatentArray:
+        """Return the latents of columns with these factors."""
+        return factors
+
+    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
+        """Return the latents (rows, latent) of rows with these entries."""
+        return self.finish_rows(self.solve_rows(entries, columns))
+
+    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Return the latents (columns, latent) of columns with these entries."""
+        return self.finish_columns(self.solve_columns(entries, rows))
+
+
 class NoEncoder(Encoder):
     """For factors that belong to the rows and columns they were learned with."""
 
@@ -226,6 +267,7 @@ class Predictor:
 
     n_beside: how many of a latent's last numbers are means, effects, constants or parameters of the readout instead of
     factors.
+    arrived: the factors of new rows and columns, where the encoder reads these.
     """
 
     rows: Latents
@@ -233,6 +275,7 @@ class Predictor:
     encoder: Encoder
     readout: Readout
     n_beside: int = 0
+    arrived: Arrived | None = None
 
     def predict(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the prediction for each pair of positions, in the scale's units."""
@@ -307,46 +350,140 @@ class Predictor:
         found: npt.NDArray[Any] = log_ndtr(margins / spread)
         return found
 
-    def extend(self, entries: EntryStore, rows: IndexArray, columns: IndexArray) -> Self:
+    def extend(
+        self,
+        entries: EntryStore,
+        rows: IndexArray,
+        columns: IndexArray,
+        crossed: tuple[IndexArray, IndexArray] = (NOTHING, NOTHING),
+    ) -> Self:
         """Return a predictor in which the rows and columns at some positions are encoded from their entries again.
 
-        Rows and columns with the same entries as in training get their trained latents back.
+        They are encoded by trained rows and columns alone. Rows and columns with the same entries as in training get
+        their trained latents back. An encoder that solves then reads the entries of new rows in new columns, see
+        `settle`. crossed: as in `ExtendedStore`.
         """
+        changed = self._encode_by_trained(entries, rows, columns)
+        if not isinstance(self.encoder, SolvingEncoder):
+            return changed
+        return changed._settle(self.encoder, find_unsettled(entries, rows, columns, crossed), entries, rows)
+
+    def _encode_by_trained(self, entries: EntryStore, rows: IndexArray, columns: IndexArray) -> Self:
         old_rows, old_columns = entries.are_rows_as_trained(rows), entries.are_columns_as_trained(columns)
         changed = self.without(rows[old_rows], columns[old_columns])
-        rows, columns = rows[~old_rows], columns[~old_columns]
+        rows, columns, encoder, arrived = rows[~old_rows], columns[~old_columns], self.encoder, changed.arrived
         if columns.size:
-            latents = self.encoder.columns(entries.column_entries(columns), changed.rows)
-            changed = replace(changed, columns=changed.columns.replace(columns, latents))
+            own = entries.column_entries(columns)
+            if isinstance(encoder, SolvingEncoder):
+                factors = encoder.solve_columns(own, Latents(self.rows.base))
+                latents, arrived = encoder.finish_columns(factors), self._put("columns", arrived, columns, factors)
+            else:
+                latents = encoder.columns(own, changed.rows)
+            changed = replace(changed, columns=changed.columns.replace(columns, latents), arrived=arrived)
         if rows.size:
-            latents = self.encoder.rows(entries.row_entries(rows), changed.columns)
-            changed = replace(changed, rows=changed.rows.replace(rows, latents))
+            own = entries.row_entries(rows)
+            if isinstance(encoder, SolvingEncoder):
+                factors = encoder.solve_rows(own, Latents(self.columns.base))
+                latents, arrived = encoder.finish_rows(factors), self._put("rows", arrived, rows, factors)
+            else:
+                latents = encoder.rows(own, changed.columns)
+            changed = replace(changed, rows=changed.rows.replace(rows, latents), arrived=arrived)
         return changed
+
+    def _settle(self, encoder: SolvingEncoder, unsettled: Unsettled, entries: EntryStore, encoded: IndexArray) -> Self:
+        """Solve again for what has entries of new rows in new columns: the columns now, rows when they are read.
+
+        A new column in which new rows have entries is solved for by all its entries, given trained rows as they were
+        trained and new rows by their entries in trained columns. A row with an entry in such a column is solved for by
+        all its entries, given trained columns as they were trained and new columns as above. This is one pass of
+        alternating least squares over what has new entries; it depends on the entries alone, not on their order.
+        """
+        settled, columns = self, unsettled.columns
+        if columns.size:
+            factors = encoder.solve_columns(entries.all_column_entries(columns), self.solve_by("rows"))
+            arrived = self._put("columns", self.arrived, columns, factors)
+            latents = encoder.finish_columns(factors)
+            settled = replace(settled, columns=settled.columns.replace(columns, latents), arrived=arrived)
+        others = settled.solve_by("columns")
+        settled = settled._encode_by_trained(entries, np.setdiff1d(unsettled.rows_left, encoded), NOTHING)
+        if not unsettled.are_any:
+            return settled
+        rows = settled.rows.defer(
+            unsettled.rows, lambda positions: encoder.rows(entries.all_row_entries(positions), others)
+        )
+        return replace(settled, rows=rows)
+
+    def _put(self, axis: Literal["rows", "columns"], arrived: Arrived | None, at: IndexArray, factors: Any) -> Arrived:
+        """Return the factors of new rows and columns with other ones at some positions."""
+        encoder, base = self.encoder, (self.rows if axis == "rows" else self.columns).base
+        assert isinstance(encoder, SolvingEncoder)
+        kept = factors[at >= len(base), : encoder.count_factors(base.shape[1])].astype(encoder.factor_type)
+        return (arrived or Arrived()).put(axis, at[at >= len(base)] - len(base), kept)
+
+    def solve_by(self, axis: Literal["rows", "columns"]) -> Latents:
+        """Return the factors of trained rows (or columns) as they were trained, and of new ones."""
+        base = (self.rows if axis == "rows" else self.columns).base
+        found = None if self.arrived is None else getattr(self.arrived, axis)
+        return Latents(base) if found is None else Latents(base, len(base) + np.arange(len(found)), found)
+
+    def _find_others(self, axis: Literal["rows", "columns"]) -> Latents:
+        """Return what the encoder reads of the rows (or columns) to encode unstored columns (or rows)."""
+        if isinstance(self.encoder, SolvingEncoder):
+            return self.solve_by(axis)
+        return self.rows if axis == "rows" else self.columns
 
     def without(self, rows: IndexArray, columns: IndexArray) -> Self:
         """Return a predictor without the latents computed since training for some rows and columns."""
         if rows.size == columns.size == 0:
             return self
-        return replace(self, rows=self.rows.without(rows), columns=self.columns.without(columns))
+        n_rows, n_columns = len(self.rows.base), len(self.columns.base)
+        arrived = self.arrived and self.arrived.without(
+            rows[rows >= n_rows] - n_rows, columns[columns >= n_columns] - n_columns
+        )
+        return replace(self, rows=self.rows.without(rows), columns=self.columns.without(columns), arrived=arrived)
+
+    def read_rows(self, entries: EntryStore, rows: IndexArray) -> AxisEntries:
+        """Return the entries that the latents of some stored rows are made from."""
+        if not isinstance(self.encoder, SolvingEncoder):
+            return entries.row_entries(rows)
+        found = entries.all_row_entries(rows)
+        which, is_met = np.repeat(np.arange(rows.size), np.diff(found.starts)), find_met(entries)
+        counts_all = np.isin(np.arange(rows.size), which[is_met[found.others]])
+        return found.select(counts_all[which] | (found.others < entries.train.shape[1]))
+
+    def read_columns(self, entries: EntryStore, columns: IndexArray) -> AxisEntries:
+        """Return the entries that the latents of some stored columns are made from."""
+        if not isinstance(self.encoder, SolvingEncoder):
+            return entries.column_entries(columns)
+        found = entries.all_column_entries(columns)
+        counts_all = np.repeat(find_met(entries)[columns], np.diff(found.starts))
+        return found.select(counts_all | (found.others < entries.train.shape[0]))
+
+    def select_row_inputs(self, entries: AxisEntries) -> AxisEntries:
+        """Return the entries of rows that the encoder reads: all of them, or those in trained columns."""
+        return entries if isinstance(self.encoder, SolvingEncoder) else entries.below(len(self.columns.base))
+
+    def select_column_inputs(self, entries: AxisEntries) -> AxisEntries:
+        """Return the entries of columns that the encoder reads: all of them, or those in trained rows."""
+        return entries if isinstance(self.encoder, SolvingEncoder) else entries.below(len(self.rows.base))
 
     def with_rows(self, entries: AxisEntries) -> Self:
         """Return a predictor whose only rows have these entries."""
-        return replace(self, rows=Latents(check_finite(self.encoder.rows(entries, self.columns))))
+        return replace(self, rows=Latents(check_finite(self.encoder.rows(entries, self._find_others("columns")))))
 
     def with_columns(self, entries: AxisEntries) -> Self:
         """Return a predictor whose only columns have these entries."""
-        return replace(self, columns=Latents(check_finite(self.encoder.columns(entries, self.rows))))
+        return replace(self, columns=Latents(check_finite(self.encoder.columns(entries, self._find_others("rows")))))
 
     def with_rows_without_each(self, entries: AxisEntries, left_out: IndexArray) -> Self:
         """Return a predictor whose rows are a single one with these entries, without each of some of them."""
-        return replace(
-            self, rows=Latents(check_finite(self.encoder.rows_without_each(entries, left_out, self.columns)))
-        )
+        latents = self.encoder.rows_without_each(entries, left_out, self._find_others("columns"))
+        return replace(self, rows=Latents(check_finite(latents)))
 
     def with_columns_without_each(self, entries: AxisEntries, left_out: IndexArray) -> Self:
         """Return a predictor whose columns are a single one with these entries, without each of some of them."""
-        latents = check_finite(self.encoder.columns_without_each(entries, left_out, self.rows))
-        return replace(self, columns=Latents(latents))
+        latents = self.encoder.columns_without_each(entries, left_out, self._find_others("rows"))
+        return replace(self, columns=Latents(check_finite(latents)))
 
     def proper(self, latents: Latents) -> LatentArray:
         """Return latents without the numbers beside them, read-only."""
@@ -371,6 +508,7 @@ class Predictor:
         tensors = dict(packed.tensors) | self.readout.pack()
         for axis, latents in (("rows", self.rows), ("columns", self.columns)):
             tensors |= _declare_latents("float32 float64").pack(latents, prefix=f"latents.{axis}").tensors
+        tensors |= {} if self.arrived is None else declare_arrived("float32 float64 float16").pack(self.arrived).tensors
         return Packed(packed.content, tensors)
 
     def _block_products(self, rows: IndexArray, columns: Positions) -> LatentArray:
@@ -423,6 +561,20 @@ def unpack_latents(
     if has_values_to_check(tensors) and not rows.products_are_finite(columns):
         raise BadModelFile("the stored latents are so large that their products are not finite")
     return rows, columns
+
+
+def unpack_arrived(predictor: Predictor, tensors: Tensors, entries: EntryStore) -> Predictor:
+    """Return a predictor with the stored factors of new rows and columns; impossible ones raise `BadModelFile`."""
+    encoder = predictor.encoder
+    if not isinstance(encoder, SolvingEncoder):
+        return predictor
+    new = len(entries.rows) - entries.train.shape[0], len(entries.columns) - entries.train.shape[1]
+    width = encoder.count_factors(predictor.rows.base.shape[1])
+    form = declare_arrived(encoder.factor_type)
+    found = Arrived(**form.read({}, tensors, new_rows=new[0], new_columns=new[1], factors=width))
+    if any((table is None) != (count == 0) for table, count in zip(found, new, strict=True)):
+        raise BadModelFile("some stored factors of new rows or columns are missing")
+    return replace(predictor, arrived=found) if any(new) else predictor
 
 
 def _declare_latents(kind: str) -> Form:

@@ -478,10 +478,10 @@ def find_reasons(
     model, entries = snapshot.model, snapshot.model.entries_
     targets = entries.columns.positions(columns)
     if new_row is not None:
-        position, predictor, observed = 0, new_row.predictor, new_row.observed.below(entries.train.shape[1])
+        position, predictor, observed = 0, new_row.predictor, new_row.observed
     elif "II" in model.predicts:
         at = entries.rows.positions([row])
-        position, predictor, observed = int(at[0]), model.predictor_, entries.row_entries(at)
+        position, predictor, observed = int(at[0]), model.predictor_, entries.all_row_entries(at)
     else:
         raise CannotExtend(f"{type(model).__name__} cannot explain by the entries of a row: {model.cannot}")
     return explain_row(model.rankers_, predictor, observed, position, targets, n)

@@ -23,7 +23,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.models.bayesian import BayesianMF
-from deepmf.models.gibbs.prediction import SampleEncoder, SampleReadout
+from deepmf.models.gibbs.prediction import NOTHING_NEW, SampleEncoder, SampleReadout
 from deepmf.sklearn.candidates import fit_gaussians, shrinkage_of
 from deepmf.sklearn.completers import Gaussian, Gaussians, sample_rows
 from deepmf.sklearn.table import ColumnUnits, MaskArray, TableEntries
@@ -362,7 +362,7 @@ class FactorDraws(Draws):
             entries = self.units.standardise(TableEntries.of(some))
             starts = np.searchsorted(entries.rows, np.arange(len(some) + 1))
             known = AxisEntries(starts, entries.columns, entries.values, own)
-            row_factors = self.encoder.draw_rows(known, [sample], generator)[0].numpy()
+            row_factors = self.encoder.draw_rows(known, NOTHING_NEW, [sample], generator)[0].numpy()
             rows, columns = np.nonzero(np.isnan(some))
             cells = self._multiply(row_factors, column_factors)[rows, columns]
             cells += noise[columns] * random.standard_normal(rows.size)

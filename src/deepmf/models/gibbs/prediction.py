@@ -32,7 +32,7 @@ from deepmf.models.gibbs.chain import AxisSamples, Samples, Units
 from deepmf.models.gibbs.prior import Inputs
 from deepmf.scoring.distribution import PredictiveDistribution, find_support
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.predictor import Encoder, Predictor, Readout
+from deepmf.scoring.predictor import Predictor, Readout, SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Check, Form, Part, not_falling, positive
 from deepmf.training.holdout import HeldOut, choose, draw_some
@@ -51,12 +51,18 @@ _ROW_SPREADS, _COLUMN_SPREADS = slice(-4, -2), slice(-2, None)
 _NOISE_COUNT = 20.0
 
 
-class SampleEncoder(Encoder):
+NOTHING_NEW = Latents(np.empty((0, 0), dtype=np.float16))  # trained rows and columns are in the samples
+
+
+class SampleEncoder(SolvingEncoder):
     """The fold-in: the posterior mean of a row, or of a column, given its entries in each kept sample.
 
-    A row depends on the sampled columns, not on latents encoded since. Its prior mean is shrunk to the average row of
-    all entries: few known entries of a row do not make it a row of few entries.
+    The prior mean of a row is shrunk to the average row of all entries: few known entries of a row do not make it a
+    row of few entries. The factors of a row are its posterior mean (samples * D) in each sample, by which new columns
+    are solved for, and its spreads r and s.
     """
+
+    factor_type = "float16"
 
     def __init__(
         self,
@@ -75,17 +81,29 @@ class SampleEncoder(Encoder):
         n_factors: int = n_samples * (size - 1) if self.projection is None else self.projection.rows.shape[1]
         return n_factors
 
-    def rows(self, entries: AxisEntries, columns: Latents | None = None) -> LatentArray:
+    def count_factors(self, n_latents: int) -> int:
+        """Return the number of factors of all samples."""
+        return self.samples.rows.means.size
+
+    def solve_rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
+        """Return the posterior means of rows in all samples, and their spreads."""
+        return self._solve(self._lay_out_rows(entries, columns, self._device))
+
+    def solve_columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Return the posterior means of columns in all samples, and their spreads."""
+        return self._solve(self._lay_out_columns(entries, rows, self._device))
+
+    def finish_rows(self, factors: LatentArray) -> LatentArray:
         """Return the latents of rows: (u of all samples or their projection, b, 1, m, r, s, 0, 0)."""
-        factors, effects, spreads = self._encode(self._lay_out_rows(entries, self._device))
+        factors, effects, spreads = self._split(factors)
         ones = np.ones_like(effects)
         beside = effects, ones, np.float32(self.units.mean) * ones, spreads, np.zeros_like(spreads)
-        factors *= np.float32(self.units.deviation / self.samples.n_samples)
+        factors = factors * np.float32(self.units.deviation / self.samples.n_samples)
         return np.column_stack([factors if self.projection is None else factors @ self.projection.rows, *beside])
 
-    def columns(self, entries: AxisEntries, rows: Latents | None = None) -> LatentArray:
+    def finish_columns(self, factors: LatentArray) -> LatentArray:
         """Return the latents of columns: (v of all samples or their projection, 1, c, 1, 0, 0, r, s)."""
-        factors, effects, spreads = self._encode(self._lay_out_columns(entries, self._device))
+        factors, effects, spreads = self._split(factors)
         ones = np.ones_like(effects)
         beside = ones, effects, ones, np.zeros_like(spreads), spreads
         return np.column_stack([factors if self.projection is None else factors @ self.projection.columns, *beside])
@@ -98,7 +116,10 @@ class SampleEncoder(Encoder):
         row_at, column_at = (
             np.sort(numbers.choice(n, min(n, _MOST_PROJECTED), replace=False)) for n in entries.train.shape
         )
-        latents = self.rows(entries.row_entries(row_at)), self.columns(entries.column_entries(column_at))
+        latents = (
+            self.rows(entries.row_entries(row_at), NOTHING_NEW),
+            self.columns(entries.column_entries(column_at), NOTHING_NEW),
+        )
         rows, columns = (torch.from_numpy(each[:, :-N_BESIDE]).to(self._device) for each in latents)
         return SampleEncoder(self.units, self.samples, self._device, find_projection(rows, columns))
 
@@ -106,23 +127,27 @@ class SampleEncoder(Encoder):
         """Return an encoder that encodes on the CPU, as a loaded one does."""
         return SampleEncoder(self.units, self.samples, projection=self.projection)
 
-    def draw_rows(self, entries: AxisEntries, which: Sequence[int], generator: torch.Generator) -> Tensor:
+    def draw_rows(
+        self, entries: AxisEntries, columns: Latents, which: Sequence[int], generator: torch.Generator
+    ) -> Tensor:
         """Draw rows from their posterior in some samples, (draws, rows, D)."""
-        return self._draw(self._lay_out_rows(entries, torch.device("cpu")), which, generator)
+        return self._draw(self._lay_out_rows(entries, columns, torch.device("cpu")), which, generator)
 
-    def draw_columns(self, entries: AxisEntries, which: Sequence[int], generator: torch.Generator) -> Tensor:
+    def draw_columns(
+        self, entries: AxisEntries, rows: Latents, which: Sequence[int], generator: torch.Generator
+    ) -> Tensor:
         """Draw columns from their posterior in some samples, (draws, columns, D)."""
-        return self._draw(self._lay_out_columns(entries, torch.device("cpu")), which, generator)
+        return self._draw(self._lay_out_columns(entries, rows, torch.device("cpu")), which, generator)
 
     def pack(self) -> Packed:
         """Return the samples and the projection."""
         return _ENCODER.pack(self.units._asdict() | self.samples._asdict() | {"projection": self.projection})
 
-    def _lay_out_rows(self, entries: AxisEntries, device: torch.device) -> _FoldIn:
-        return _FoldIn(entries, self.samples.rows, self.samples.columns, self.units, device)
+    def _lay_out_rows(self, entries: AxisEntries, columns: Latents, device: torch.device) -> _FoldIn:
+        return _FoldIn(entries, self.samples.rows, self.samples.columns, self.units, device, columns.extra)
 
-    def _lay_out_columns(self, entries: AxisEntries, device: torch.device) -> _FoldIn:
-        return _FoldIn(entries, self.samples.columns, self.samples.rows, self.units, device)
+    def _lay_out_columns(self, entries: AxisEntries, rows: Latents, device: torch.device) -> _FoldIn:
+        return _FoldIn(entries, self.samples.columns, self.samples.rows, self.units, device, rows.extra)
 
     def _draw(self, problem: _FoldIn, which: Sequence[int], generator: torch.Generator) -> Tensor:
         noises = [torch.randn(problem.shape, generator=generator, dtype=torch.float32) for _ in which]
@@ -130,18 +155,21 @@ class SampleEncoder(Encoder):
         found = [problem.solve(each, float(alphas[each]), noise) for each, noise in zip(which, noises, strict=True)]
         return torch.stack([each.draws for each in found])
 
-    def _encode(self, problem: _FoldIn) -> tuple[LatentArray, LatentArray, LatentArray]:
+    def _split(self, factors: LatentArray) -> tuple[LatentArray, LatentArray, LatentArray]:
         """Return the factors of all samples side by side, the mean effects, and r and s of the spreads."""
+        means = factors[:, :-2].reshape(len(factors), *self.samples.rows.means.shape)
+        effects = torch.from_numpy(means[..., -1].T.copy()).mean(0).numpy() * np.float32(self.units.deviation)
+        return means[..., :-1].reshape(len(factors), -1), effects, factors[:, -2:]
+
+    def _solve(self, problem: _FoldIn) -> LatentArray:
+        """Return the posterior means of all samples side by side, and r and s of the spreads."""
         alphas = [float(alpha) for alpha in self.samples.alphas]
         found = [problem.solve(sample, alpha) for sample, alpha in enumerate(alphas)]
         means = torch.stack([each.means for each in found])
-        factors = means[..., :-1].transpose(0, 1).reshape(means.shape[1], -1).cpu().numpy()
-        deviation = np.float32(self.units.deviation)
-        effects = means[..., -1].mean(0).cpu().numpy() * deviation
         variances = torch.stack([each.variances for each in found]).mean(0).clamp_min(0.0)
         noises = torch.stack([problem.compare_noise(each, alpha) for each, alpha in zip(found, alphas, strict=True)])
         spreads = torch.stack([self.units.deviation * variances.sqrt(), noises.mean(0).sqrt()], dim=1)
-        return factors, effects, spreads.cpu().numpy()
+        return torch.cat([means.transpose(0, 1).flatten(1), spreads], dim=1).cpu().numpy()
 
 
 class Projection(NamedTuple):
@@ -183,19 +211,29 @@ class _FoldIn:
     """The entries of some rows, laid out to find their posterior in several samples."""
 
     def __init__(
-        self, entries: AxisEntries, own: AxisSamples, others: AxisSamples, units: Units, device: torch.device
+        self,
+        entries: AxisEntries,
+        own: AxisSamples,
+        others: AxisSamples,
+        units: Units,
+        device: torch.device,
+        new: LatentArray,
     ) -> None:
         self.shape = entries.starts.size - 1, own.means.shape[1]
         n_others = others.draws.shape[1]
         self._used: slice | IndexArray = slice(0, n_others)
         n_used = n_others
-        if entries.others.size < n_others:  # few of the columns are needed
+        if entries.others.size < n_others + len(new):  # few of the columns are needed
             used, entries = entries.renumber_others()
-            self._used, n_used = used, used.size
+            n_used = int(np.searchsorted(used, n_others))
+            self._used, new = used[:n_used], new[used[n_used:] - n_others]
+        self._new = new.reshape(len(new), *own.means.shape)
         self._own, self._others, self._n_others, self._device = own, others, n_others, device
         self._totals = torch.from_numpy(entries.totals.astype(np.float32)).to(device)
-        self._solver = AxisSolver(entries, units.standardise(entries.values), n_others=n_used, device=device)
-        self._inputs = Inputs(entries, None, n_others=n_used, device=device)
+        values = units.standardise(entries.values)
+        self._solver = AxisSolver(entries, values, n_others=n_used + len(new), device=device)
+        # New columns say nothing of the prior: no weights of their presence were learned.
+        self._inputs = Inputs(entries.below(n_used), None, n_others=n_used, device=device)
 
     def solve(self, sample: int, alpha: float, noise: Tensor | None = None) -> AxisPosterior:
         """Return the posterior in a sample; with variances, unless it draws."""
@@ -205,12 +243,17 @@ class _FoldIn:
         )
         means = self._copy(own.means[sample]) + self._inputs.multiply(weights, self._copy(own.averages[sample]))
         means += self._inputs.centre_shares * self._copy(own.centres[sample])
+        draws = self._copy(others.draws[sample][self._used])
+        reliabilities = self._copy(others.reliabilities[sample][self._used])
+        if len(self._new):
+            draws = torch.cat([draws, self._copy(self._new[:, sample])])
+            reliabilities = torch.cat([reliabilities, reliabilities.new_ones(len(self._new))])
         return self._solver.draw(
-            self._copy(others.draws[sample][self._used]),
+            draws,
             means,
             self._copy(own.precisions[sample]),
             alpha,
-            other_reliabilities=self._copy(others.reliabilities[sample][self._used]),
+            other_reliabilities=reliabilities,
             noise=noise,
             moment=self._copy(others.moments[sample]) if noise is None else None,
         )
@@ -315,8 +358,8 @@ def encode_all(
         raise np.linalg.LinAlgError("the precision of the noise is not above 0")
     n_rows, n_columns = entries.train.shape
     encoder = SampleEncoder(units, samples, device).narrow(entries)
-    rows = Latents(encoder.rows(entries.row_entries(np.arange(n_rows))))
-    columns = Latents(encoder.columns(entries.column_entries(np.arange(n_columns))))
+    rows = Latents(encoder.rows(entries.row_entries(np.arange(n_rows)), NOTHING_NEW))
+    columns = Latents(encoder.columns(entries.column_entries(np.arange(n_columns)), NOTHING_NEW))
     noise = units.deviation * float(np.sqrt(np.mean(1.0 / samples.alphas.astype(np.float64))))
     support = find_support(entries.train, n_bins=n_bins)
     unit_boundaries = np.array(support.boundaries, dtype=np.float32)

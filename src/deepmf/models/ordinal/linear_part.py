@@ -26,7 +26,7 @@ from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS, ALSSettings, RidgeEncoder
 from deepmf.models.fitting import Fitting
 from deepmf.models.gibbs.chain import Units, run_chain
-from deepmf.models.gibbs.prediction import MOST_FACTORS, N_BESIDE, SampleEncoder, load_encoder
+from deepmf.models.gibbs.prediction import MOST_FACTORS, N_BESIDE, NOTHING_NEW, SampleEncoder, load_encoder
 from deepmf.models.means import NO_WEIGHTS, FeatureWeights, load_feature_weights
 from deepmf.models.ordinal.refinement import split_by_entries
 from deepmf.scoring.latents import Latents, pair_products
@@ -210,11 +210,11 @@ class SampledModel(LinearModel):
 
     def encode_rows(self, entries: AxisEntries, columns: LatentArray) -> LatentArray:
         """Return the latents of rows."""
-        return self.encoder.rows(entries)[:, :_BEFORE_SPREADS]
+        return self.encoder.rows(entries, NOTHING_NEW)[:, :_BEFORE_SPREADS]
 
     def encode_columns(self, entries: AxisEntries, rows: LatentArray) -> LatentArray:
         """Return the latents of columns."""
-        return self.encoder.columns(entries)[:, :_BEFORE_SPREADS]
+        return self.encoder.columns(entries, NOTHING_NEW)[:, :_BEFORE_SPREADS]
 
     def on_cpu(self) -> SampledModel:
         """Return a model that encodes on the CPU."""

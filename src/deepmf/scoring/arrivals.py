@@ -1,0 +1,96 @@
+"""What came after training: the factors of new rows and columns, and which of them new entries unsettle."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from deepmf.matrix.arrays import IndexArray
+from deepmf.matrix.axis_entries import NOTHING
+from deepmf.matrix.entries import EntryStore
+from deepmf.storage.parts import Form, Part
+
+
+class Arrived(NamedTuple):
+    """The factors of new rows, from their entries in trained columns alone, and of new columns, from all entries.
+
+    They are in the order of positions, after the trained ones; None where nothing has arrived.
+    """
+
+    rows: npt.NDArray[Any] | None = None
+    columns: npt.NDArray[Any] | None = None
+
+    def put(self, axis: Literal["rows", "columns"], at: IndexArray, factors: npt.NDArray[Any]) -> Arrived:
+        """Return other factors of some rows (or columns), counted from the first new one."""
+        if at.size == 0:
+            return self
+        known = self.rows if axis == "rows" else self.columns
+        held = np.empty((0, factors.shape[1]), factors.dtype) if known is None else known
+        table = np.zeros((max(len(held), int(at[-1]) + 1), factors.shape[1]), held.dtype)
+        table[: len(held)] = held
+        table[at] = factors
+        return Arrived(table, self.columns) if axis == "rows" else Arrived(self.rows, table)
+
+    def without(self, rows: IndexArray, columns: IndexArray) -> Arrived | None:
+        """Return the factors without some rows and columns, counted from the first new one."""
+        left = Arrived(*(_drop(table, gone) for table, gone in zip(self, (rows, columns), strict=True)))
+        return None if left.rows is None and left.columns is None else left
+
+
+def declare_arrived(kind: str) -> Form:
+    """Return the form of stored factors of some type."""
+    parts = (Part(axis, kind, (f"new_{axis}", "factors"), optional=True) for axis in ("rows", "columns"))
+    return Form(*parts, prefix="arrived")
+
+
+def _drop(table: npt.NDArray[Any] | None, gone: IndexArray) -> npt.NDArray[Any] | None:
+    left = None if table is None else np.delete(table, gone, axis=0)
+    return left if left is not None and len(left) else None
+
+
+class Unsettled(NamedTuple):
+    """What must be solved for again after a change of entries; positions.
+
+    columns: new columns that new rows have, or had, entries in.
+    rows: rows with entries in new columns that new rows have entries in.
+    rows_left: rows that are encoded by trained columns alone; some may have been solved for before.
+    are_any: whether new rows have entries in new columns.
+    """
+
+    columns: IndexArray
+    rows: IndexArray
+    rows_left: IndexArray
+    are_any: bool
+
+
+def find_met(entries: EntryStore) -> npt.NDArray[np.bool_]:
+    """Return whether each column is new, and new rows have entries in it, (columns,)."""
+    is_met = np.zeros(len(entries.columns), dtype=bool)
+    if entries.added is not None:
+        n_rows, n_columns = entries.train.shape
+        is_met[entries.added.columns[entries.added.rows >= n_rows]] = True
+        is_met[:n_columns] = False
+    return is_met
+
+
+def find_unsettled(
+    entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: tuple[IndexArray, IndexArray]
+) -> Unsettled:
+    """Return what new entries of some rows and columns, and changes across new ones, unsettle."""
+    n_rows, n_columns = entries.train.shape
+    if entries.added is None:
+        return Unsettled(NOTHING, NOTHING, np.union1d(rows, crossed[0]), False)
+    row_of, column_of = (
+        part[entries.added.columns >= n_columns] for part in (entries.added.rows, entries.added.columns)
+    )
+    is_met, is_crossed, is_changed = find_met(entries), *np.zeros((2, len(entries.columns)), dtype=bool)
+    is_crossed[crossed[1][crossed[1] >= n_columns]] = True
+    is_changed[columns] = True
+    is_changed[column_of[np.isin(row_of, rows[rows >= n_rows])]] = True
+    is_changed |= is_crossed
+    touched = np.unique(np.concatenate([rows, crossed[0], row_of[is_changed[column_of]]]))
+    solved = np.isin(touched, row_of[is_met[column_of]])
+    again = np.flatnonzero(is_changed & is_met | is_crossed)
+    return Unsettled(again, touched[solved], touched[~solved], bool(is_met.any()))
