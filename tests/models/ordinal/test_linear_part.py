@@ -27,6 +27,7 @@ from deepmf.models.ordinal.linear_part import (
     fit_linear_models,
     place_cutpoints,
 )
+from deepmf.scoring.latents import Latents
 from deepmf.testing import additive
 from deepmf.training.holdout import Choice, HeldOut
 
@@ -165,8 +166,10 @@ def test_it_is_als_beside_weights_and_slopes() -> None:
     model = RidgeModel(train, als.settings)
     part = LinearPart(model, Blend(0.3, 2.0))
     log_slopes = np.random.default_rng(0).normal(size=30).astype(np.float32)
-    rows = part.encode_rows(store.row_entries(np.arange(30)), begin, log_slopes)
-    columns = part.encode_columns(store.column_entries(np.arange(25)), rows, log_slopes)
+    rows = part.apply_weights(model.encode_rows(store.row_entries(np.arange(30)), begin), log_slopes)
+    columns = model.encoder.finish_columns(
+        part.solve_columns(store.column_entries(np.arange(25)), Latents(rows), log_slopes)
+    )
     assert rows.shape == (30, model.width) and columns.shape == (25, model.width) and model.width == 4 + 3
     every_row, every_column = np.divmod(np.arange(30 * 25), 25)
     values = model.solve(begin, store).predict(every_row, every_column)
@@ -183,7 +186,7 @@ def test_a_column_without_entries_has_no_latents() -> None:
     nothing = nothing._replace(starts=np.zeros(2, dtype=np.int64))
     part = LinearPart(RidgeModel(train, ALSSettings(latent_size=4)), Blend(0.3, 2.0))
     rows = np.ones((30, part.model.width), dtype=np.float32)
-    found = part.encode_columns(nothing, rows, np.zeros(30, dtype=np.float32))
+    found = part.solve_columns(nothing, Latents(rows), np.zeros(30, dtype=np.float32))
     assert found.tolist() == [[0, 0, 0, 0, 1, 0, 1]]
 
 
@@ -253,7 +256,7 @@ def test_latents_of_samples_predict_as_the_chain_did() -> None:
     np.testing.assert_allclose(latents.predict(held_out.rows, held_out.columns), sampled.predictions, atol=0.01)
     part = LinearPart(sampled.model, Blend(0.3, 2.0))
     log_slopes = np.random.default_rng(0).normal(size=60).astype(np.float32)
-    rows = part.encode_rows(seen.row_entries(np.arange(60)), sampled.columns, log_slopes)
-    columns = part.encode_columns(seen.column_entries(np.arange(50)), rows, log_slopes)
+    rows = part.apply_weights(sampled.model.encode_rows(seen.row_entries(np.arange(60)), sampled.columns), log_slopes)
+    columns = sampled.model.encode_columns(seen.column_entries(np.arange(50)), rows)
     found = (rows @ columns.T) * np.exp(log_slopes)[:, None] / part.blend.weight
     np.testing.assert_allclose(found[held_out.rows, held_out.columns], sampled.predictions, atol=0.01)

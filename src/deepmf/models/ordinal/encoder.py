@@ -54,6 +54,7 @@ from deepmf.models.ordinal.settings import OrdinalDMFSettings
 from deepmf.nn.inputs import SparseVectors
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.latents import Latents, pair_products
+from deepmf.scoring.predictor import SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Check, Form, Part, below, positive, rising
 from deepmf.training.blocks import MatrixBlocks
@@ -66,7 +67,7 @@ _ROUNDS = 2
 _DEFAULT_PENALTIES = Penalties(3.0, 40.0)
 
 
-class OrdinalEncoder(NetworkEncoder):
+class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
     """Encodes rows and columns: views through the branches, averaged, refined, with the linear part.
 
     Parameters
@@ -121,28 +122,43 @@ class OrdinalEncoder(NetworkEncoder):
         """The cutpoints of the linear part; None without a linear part."""
         return None if self.linear is None else self.linear.cutpoints
 
-    @torch.no_grad()
-    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        """Return the latents of rows."""
-        return self._fill_linear_rows(self._refine(self.row_refinement(), entries), entries)
+    def count_factors(self, n_latents: int) -> int:
+        """Return the numbers of a latent and of the linear part's factors; the entry count of a column is not kept."""
+        return n_latents + (0 if self.linear is None else self.linear.model.n_kept)
 
     @torch.no_grad()
-    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
-        """Return the latents of columns."""
-        refined = self._refine(self.column_refinement(rows.base), entries)
-        return self._fill_linear_columns(refined, entries, rows)
+    def solve_rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
+        """Return the latents of rows, and the factors of their linear part."""
+        refined = self._refine(self.row_refinement(self._take_latents(columns)), entries)
+        return self._add_linear_rows(refined, entries, columns)
+
+    @torch.no_grad()
+    def solve_columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Return the latents of columns before these are balanced, the factors of their linear part, and counts."""
+        refined = self._refine(self.column_refinement(rows.base, self._take_latents(rows)), entries)
+        return self._add_linear_columns(refined, entries, rows)
+
+    def finish_rows(self, factors: LatentArray) -> LatentArray:
+        """Return the latents of rows."""
+        return factors[:, : self.layout.width]
+
+    def finish_columns(self, factors: LatentArray) -> LatentArray:
+        """Return the latents of columns, in which the linear part has its share."""
+        latents, layout = factors[:, : self.layout.width], self.layout
+        return latents if self.linear is None else self.linear.balance_columns(latents, layout.linear, factors[:, -1])
 
     @torch.no_grad()
     def rows_without_each(self, entries: AxisEntries, left_out: IndexArray, columns: Latents) -> LatentArray:
         """Return the latents (left out, latent) of a single row without each of some of its entries."""
-        refined = self._refine_without_each(self.row_refinement(), entries, left_out)
-        return self._fill_linear_rows(refined, entries.without_each(left_out))
+        refined = self._refine_without_each(self.row_refinement(self._take_latents(columns)), entries, left_out)
+        return self.finish_rows(self._add_linear_rows(refined, entries.without_each(left_out), columns))
 
     @torch.no_grad()
     def columns_without_each(self, entries: AxisEntries, left_out: IndexArray, rows: Latents) -> LatentArray:
         """Return the latents (left out, latent) of a single column without each of some of its entries."""
-        refined = self._refine_without_each(self.column_refinement(rows.base), entries, left_out)
-        return self._fill_linear_columns(refined, entries.without_each(left_out), rows)
+        refinement = self.column_refinement(rows.base, self._take_latents(rows))
+        refined = self._refine_without_each(refinement, entries, left_out)
+        return self.finish_columns(self._add_linear_columns(refined, entries.without_each(left_out), rows))
 
     def refine_trained_rows(self, entries: EntryStore) -> LatentArray:
         """Return the latents of all trained rows without the linear part, a part of the rows at a time."""
@@ -154,18 +170,18 @@ class OrdinalEncoder(NetworkEncoder):
         refinement, parts = self.column_refinement(row_latents), split_by_entries(entries.train.column_counts)
         return np.concatenate([self._refine(refinement, entries.column_entries(part)) for part in parts])
 
-    def row_refinement(self) -> Refinement:
-        """Return the refinement of rows, given `refinement_columns`."""
+    def row_refinement(self, new: LatentArray | None = None) -> Refinement:
+        """Return the refinement of rows, given `refinement_columns` and the latents of new columns."""
         response = self.layout.response
 
         def find_response(latents: Tensor, viewed: Tensor) -> Tensor:
             return latents[:, None, response].expand(-1, viewed.shape[1], -1)
 
         columns, side = self._to_device(self.refinement_columns), row_side(self.network, self.layout)
-        return Refinement(self.network.head, side, columns, find_response, self.penalties.rows)
+        return Refinement(self.network.head, side, columns, find_response, self.penalties.rows, self._place(new))
 
-    def column_refinement(self, row_latents: LatentArray) -> Refinement:
-        """Return the refinement of columns, given the latents of the trained rows."""
+    def column_refinement(self, row_latents: LatentArray, new: LatentArray | None = None) -> Refinement:
+        """Return the refinement of columns, given the latents of the trained rows and of new ones."""
         n_response = self.layout.n_response
 
         def find_response(latents: Tensor, viewed: Tensor) -> Tensor:
@@ -173,7 +189,7 @@ class OrdinalEncoder(NetworkEncoder):
 
         side = column_side(self.network, Landmarks(self._to_device(self.landmarks)), self.layout)
         rows = self._to_device(row_latents)
-        return Refinement(self.network.head, side, rows, find_response, self.penalties.columns)
+        return Refinement(self.network.head, side, rows, find_response, self.penalties.columns, self._place(new))
 
     def read_vectors(self, entries: AxisEntries) -> SparseVectors:
         """Return entries as the inputs of a branch."""
@@ -215,18 +231,37 @@ class OrdinalEncoder(NetworkEncoder):
         vectors = self.read_vectors(entries).to(self.device)
         return to_numpy(refinement.refine_without_each(vectors, torch.from_numpy(left_out).to(self.device)))
 
-    def _fill_linear_rows(self, latents: LatentArray, entries: AxisEntries) -> LatentArray:
-        if self.linear is not None:
-            fields = self.layout.linear
-            latents[:, fields] = self.linear.encode_rows(entries, self.refinement_columns[:, fields], latents[:, -1])
-        return latents
+    def _add_linear_rows(self, latents: LatentArray, entries: AxisEntries, columns: Latents) -> LatentArray:
+        if self.linear is None:
+            return latents
+        model, fields = self.linear.model, self.layout.linear
+        factors = model.encoder.solve_rows(entries, self._take_linear(self.refinement_columns[:, fields], columns))
+        linear = model.encoder.finish_rows(factors)[:, : model.width]
+        latents[:, fields] = self.linear.apply_weights(linear, latents[:, -1])
+        return np.hstack([latents, factors[:, : model.n_kept]])
 
-    def _fill_linear_columns(self, latents: LatentArray, entries: AxisEntries, rows: Latents) -> LatentArray:
-        if self.linear is not None:
-            fields = self.layout.linear
-            latents[:, fields] = self.linear.encode_columns(entries, rows.base[:, fields], rows.base[:, -1])
-            return self.linear.balance_columns(latents, fields, np.diff(entries.starts))
-        return latents
+    def _add_linear_columns(self, latents: LatentArray, entries: AxisEntries, rows: Latents) -> LatentArray:
+        if self.linear is None:
+            return latents
+        model, fields = self.linear.model, self.layout.linear
+        factors = self.linear.solve_columns(entries, self._take_linear(rows.base[:, fields], rows), rows.base[:, -1])
+        latents[:, fields] = model.encoder.finish_columns(factors)[:, : model.width]
+        return np.hstack([latents, factors[:, : model.n_kept], np.diff(entries.starts)[:, None]]).astype(np.float32)
+
+    def _take_latents(self, others: Latents) -> LatentArray | None:
+        """Return the latents of new rows, or columns; None where there are none."""
+        return others.extra[:, : self.layout.width] if len(others.extra) else None
+
+    def _take_linear(self, base: LatentArray, others: Latents) -> Latents:
+        """Return the linear part of trained rows, or columns, and the factors of new ones."""
+        return (
+            Latents(base, others.positions, others.extra[:, self.layout.width :])
+            if len(others.extra)
+            else Latents(base)
+        )
+
+    def _place(self, new: LatentArray | None) -> Tensor | None:
+        return None if new is None else self._to_device(np.ascontiguousarray(new))
 
     @property
     def device(self) -> torch.device:

@@ -26,10 +26,11 @@ from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS, ALSSettings, RidgeEncoder
 from deepmf.models.fitting import Fitting
 from deepmf.models.gibbs.chain import Units, run_chain
-from deepmf.models.gibbs.prediction import MOST_FACTORS, N_BESIDE, NOTHING_NEW, SampleEncoder, load_encoder
+from deepmf.models.gibbs.prediction import MOST_FACTORS, SampleEncoder, load_encoder
 from deepmf.models.means import NO_WEIGHTS, FeatureWeights, load_feature_weights
 from deepmf.models.ordinal.refinement import split_by_entries
 from deepmf.scoring.latents import Latents, pair_products
+from deepmf.scoring.predictor import SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part, at_most, below, not_falling, not_negative, one_of, positive
 from deepmf.training.holdout import Choice, HeldOut, choose
@@ -137,18 +138,25 @@ class LinearModel(ABC):
     n_samples: int
     mean: float
 
+    encoder: SolvingEncoder
+
     @property
     def width(self) -> int:
         """How many numbers a latent has."""
         return self.size + ALS.n_beside
 
-    @abstractmethod
+    @property
+    def n_kept(self) -> int:
+        """How many numbers of the factors of a new row, or column, are kept."""
+        return self.encoder.count_factors(self.width)
+
     def encode_rows(self, entries: AxisEntries, columns: LatentArray) -> LatentArray:
         """Return the latents of rows, given the columns that ALS has learned."""
+        return self.encoder.rows(entries, Latents(columns))[:, : self.width]
 
-    @abstractmethod
     def encode_columns(self, entries: AxisEntries, rows: LatentArray) -> LatentArray:
         """Return the latents of columns, given the latents of the trained rows."""
+        return self.encoder.columns(entries, Latents(rows))[:, : self.width]
 
     @abstractmethod
     def pack(self) -> Packed:
@@ -176,27 +184,21 @@ class RidgeModel(LinearModel):
         self, train: ObservedMatrix, settings: ALSSettings, feature_weights: FeatureWeights = NO_WEIGHTS
     ) -> None:
         self.size, self.mean, self.settings = settings.latent_size, train.mean, settings
-        self._encoder = RidgeEncoder(train, settings, feature_weights)
-
-    def encode_rows(self, entries: AxisEntries, columns: LatentArray) -> LatentArray:
-        """Return the latents of rows, given the columns that ALS has learned."""
-        return self._encoder.rows(entries, Latents(columns))
-
-    def encode_columns(self, entries: AxisEntries, rows: LatentArray) -> LatentArray:
-        """Return the latents of columns, given the latents of the trained rows."""
-        return self._encoder.columns(entries, Latents(rows))
+        self.encoder = RidgeEncoder(train, settings, feature_weights)
 
     def pack(self) -> Packed:
         """Return size and penalty, and the weights of features."""
         content = {"kind": "als", "size": self.size, "penalty": self.settings.penalty}
-        return Packed(content, self._encoder.pack().tensors)
+        return Packed(content, self.encoder.pack().tensors)
 
 
 class SampledModel(LinearModel):
     """Samples of the posterior (`gibbs/`): the conditional means of a row, or a column, in all samples side by side.
 
-    Many of them are projected. They depend on the samples alone, whatever the latents of the other side are.
+    Many of them are projected. They depend on the samples, whatever the latents of the trained other side are.
     """
+
+    encoder: SampleEncoder
 
     def __init__(self, encoder: SampleEncoder) -> None:
         samples = encoder.samples
@@ -208,14 +210,6 @@ class SampledModel(LinearModel):
         """How many numbers a latent has."""
         return self.encoder.n_factors + ALS.n_beside
 
-    def encode_rows(self, entries: AxisEntries, columns: LatentArray) -> LatentArray:
-        """Return the latents of rows."""
-        return self.encoder.rows(entries, NOTHING_NEW)[:, :_BEFORE_SPREADS]
-
-    def encode_columns(self, entries: AxisEntries, rows: LatentArray) -> LatentArray:
-        """Return the latents of columns."""
-        return self.encoder.columns(entries, NOTHING_NEW)[:, :_BEFORE_SPREADS]
-
     def on_cpu(self) -> SampledModel:
         """Return a model that encodes on the CPU."""
         return SampledModel(self.encoder.on_cpu())
@@ -224,10 +218,6 @@ class SampledModel(LinearModel):
         """Return the size and the samples."""
         packed = self.encoder.pack()
         return Packed({"kind": "samples", "size": self.size} | packed.content, packed.tensors)
-
-
-# Latents of a sampled model end with the spreads of rows and columns, which the linear part does not use.
-_BEFORE_SPREADS = ALS.n_beside - N_BESIDE
 
 
 class LinearPart:
@@ -245,18 +235,19 @@ class LinearPart:
         """The cutpoints of the linear part."""
         return np.array(self.blend.cutpoints, dtype=np.float32)
 
-    def encode_rows(self, entries: AxisEntries, columns: LatentArray, log_slopes: LatentArray) -> LatentArray:
-        """Return the latents of rows with these slopes, given the columns that ALS has learned."""
-        return self.apply_weights(self.model.encode_rows(entries, columns), log_slopes)
-
-    def encode_columns(self, entries: AxisEntries, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
-        """Return the latents of columns, given the trained rows and their slopes."""
+    def solve_columns(self, entries: AxisEntries, rows: Latents, log_slopes: LatentArray) -> LatentArray:
+        """Return the factors of columns, given the trained rows (`base`) with their slopes, and factors of new rows."""
+        n_trained, new = len(rows.base), rows.extra
         if self.model.n_samples:
-            return self.model.encode_columns(entries, rows)
-        if entries.others.size < len(rows):  # few of the rows are needed
+            return self.model.encoder.solve_columns(entries, rows)
+        trained: slice | IndexArray = slice(0, n_trained)
+        if entries.others.size < n_trained + len(new):  # few of the rows are needed
             used, entries = entries.renumber_others()
-            rows, log_slopes = rows[used], log_slopes[used]
-        return self.model.encode_columns(entries, self.remove_weights(rows, log_slopes))
+            trained, new = used[used < n_trained], new[used[used >= n_trained] - n_trained]
+        learned = self.remove_weights(rows.base[trained], log_slopes[trained])
+        return self.model.encoder.solve_columns(
+            entries, Latents(np.concatenate([learned, new]) if len(new) else learned)
+        )
 
     def balance_columns(self, columns: LatentArray, fields: slice, counts: npt.NDArray[Any]) -> LatentArray:
         """Return the latents of columns so that the linear part, in `fields`, has its share in their scores."""

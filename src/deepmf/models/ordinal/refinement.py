@@ -155,6 +155,11 @@ class PaddedEntries(NamedTuple):
         roots = None if vectors.roots is None else torch.where(real, vectors.roots[places], 0.0)
         return cls(indices, units, real, roots)
 
+    def below(self, index: int) -> PaddedEntries:
+        """Return the entries as if those from an index on were padding."""
+        real = self.real & (self.indices < index)
+        return self._replace(indices=self.indices * real, units=self.units * real, real=real)
+
     def split(self, most: int) -> Iterator[PaddedEntries]:
         """Yield parts with at most `most` entries of each vector, all about as long."""
         n_parts = -(-self.indices.shape[1] // most)
@@ -191,7 +196,7 @@ def encode_views_without_each(
     sums = _sum_visible(branch, views, entries)
     whole: Tensor = branch.forward_sums(sums, _repeat_features(features, len(views)))
     indices, units = entries.indices[0, left_out], entries.units[0, left_out]
-    which, view = views.T[indices].nonzero(as_tuple=True)
+    which, view = (views.T[indices] & entries.real[0, left_out, None]).nonzero(as_tuple=True)
     less = EntrySums(
         sums.lines.index_select(0, view) - branch.embed_entries(indices, units).index_select(0, which),
         sums.units[view] - units[which],
@@ -369,6 +374,8 @@ class Refinement:
         (vectors, entries, n) of the rows of some entries.
     penalty
         Ridge penalty; infinity for no refinement.
+    new
+        Latents of the new vectors of the other side, which no view sees; indices count on to them.
     solve
         Solver of positive definite systems: (vectors, unknowns, unknowns), (vectors, unknowns, 1).
     most_entries
@@ -380,6 +387,7 @@ class Refinement:
     others: Tensor
     find_response: Callable[[Tensor, Tensor], Tensor]
     penalty: float
+    new: Tensor | None = None
     solve: Solve = solve_cholesky
     most_entries: int = _ENTRIES_AT_A_TIME
 
@@ -398,7 +406,8 @@ class Refinement:
         longest = max(most_entries, 2 * (self.others.shape[1] + 1))  # half of it exceeds the number of features
         for ids in split_by_length(order, counts, most_vectors=most_vectors, most_entries=most_entries):
             entries = PaddedEntries.from_vectors(vectors, ids)
-            outputs = encode_views(self.side.branch, self.side.views, entries, take_features(vectors, ids))
+            seen = entries if self.new is None else entries.below(len(self.others))
+            outputs = encode_views(self.side.branch, self.side.views, seen, take_features(vectors, ids))
             refined[:, ids] = self._refine_outputs(outputs, entries, penalties, longest=longest)
         return refined
 
@@ -407,7 +416,8 @@ class Refinement:
         side, entries = self.side, PaddedEntries.from_vectors(vectors, left_out.new_zeros(1))
         real = entries.real.repeat(left_out.numel(), 1)
         real[torch.arange(left_out.numel(), device=left_out.device), left_out] = False
-        outputs = encode_views_without_each(side.branch, side.views, entries, left_out, vectors.features)
+        seen = entries if self.new is None else entries.below(len(self.others))
+        outputs = encode_views_without_each(side.branch, side.views, seen, left_out, vectors.features)
         # The vectors share their entries, which are gathered once: four times as many fit.
         step = max(1, 4 * self.most_entries // max(1, real.shape[1]))
         parts = [
@@ -446,12 +456,24 @@ class Refinement:
         indices, units, real, roots = entries
         viewed, features = self._gather_others(indices)
         landmark_scores = None if self.side.score_landmarks is None else self.side.score_landmarks(latents, features)
-        scores = _score_blind(by_view, viewed, landmark_scores, self.side.views.T[indices])
+        scores = _score_blind(by_view, viewed, landmark_scores, self._find_seen(indices))
         response = self.find_response(latents, viewed)
         return NewtonStep.from_scores(self.head, scores, response, units, real, features, roots)
 
+    def _find_seen(self, indices: Tensor) -> Tensor:
+        """Return whether each view sees each entry, (vectors, entries, views)."""
+        views = self.side.views.T
+        if self.new is None:
+            return views[indices]
+        return views[indices.clamp(max=len(views) - 1)] & (indices < len(views))[..., None]
+
     def _gather_others(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return the viewed part and the features of the other side's latents at (vectors, entries)."""
+        if self.new is not None:
+            n_trained, others = len(self.others), self.others[indices.clamp(max=len(self.others) - 1)]
+            is_new = indices >= n_trained
+            others[is_new] = self.new[indices[is_new] - n_trained]
+            return self._split_others(others)
         if indices.numel() < len(self.others):  # computing them for all would take longer
             return self._split_others(self.others[indices])
         flat = indices.flatten()
