@@ -5,7 +5,8 @@ that nobody chose, a line maps its predictions to those for any cell,
 
     prediction = centre + level + slope * (learned prediction - centre),
 
-and its distributions keep their shape, but not their place and width: the log-odds of exceeding boundary k become
+bent, where the model predicts distributions, to follow their means. Distributions keep their shape, but not their place
+and width: the log-odds of exceeding boundary k become
 
     sharpness * learned log-odds + offset_k,
 
@@ -27,10 +28,14 @@ from deepmf.scoring.distribution import COVERAGES, CalibratedDistribution, Predi
 from deepmf.scoring.pairs import SHRINKAGE, PairFunction
 from deepmf.scoring.predictor import Predictor, Readout
 from deepmf.storage.model_file import Packed, Tensors
-from deepmf.storage.parts import Form, Part, between, not_falling, not_negative
+from deepmf.storage.parts import Check, Form, Part, between, not_falling, not_negative
 
 # Log-odds are kept in this range, and found in this many Newton steps.
 _MOST_LOG_ODDS, _NEWTON_STEPS = 20.0, 50
+
+# Fewer cells than this bend no line; the curve has a knot at each of these shares of their predictions.
+_FEWEST_BENT = 50
+_KNOT_SHARES = np.array([0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0])
 
 # How strongly neighbouring boundaries are held to move alike, relative to how strongly all are held to stay.
 _SMOOTHNESS = 10.0
@@ -72,6 +77,25 @@ class Line(NamedTuple):
         noise = float(residuals @ residuals) / (n - 2)
         certainty = slope * slope * (squares + prior)
         return cls(centre, level, slope * max(0.0, 1.0 - noise / certainty) if slope > 0 else 0.0)
+
+
+def bend(line: Line, predicted: FloatArray, means: FloatArray) -> FloatArray | None:
+    """Return knots (2, knots) of a curve from predictions to the means of distributions; None if it would fall."""
+    if predicted.size < _FEWEST_BENT or line.slope == 0.0:
+        return None
+    knots = np.unique(np.quantile(predicted, _KNOT_SHARES))
+    if knots.size < 4:
+        return None
+    curve = np.polynomial.Polynomial.fit(predicted, means, 3)(knots)
+    return np.stack([knots, curve]) if np.all(np.diff(curve) >= 0) else None
+
+
+def move(line: Line, knots: FloatArray | None, predicted: FloatArray) -> FloatArray:
+    """Return predictions for any cell, by the curve, beyond its ends parallel to the line; they may leave the scale."""
+    if knots is None:
+        return line.apply(predicted)
+    inside = np.clip(predicted, *knots[0, [0, -1]])
+    return np.interp(inside, *knots) + line.slope * (predicted - inside)
 
 
 class Odds(NamedTuple):
@@ -134,6 +158,7 @@ class Calibration:
 
     n_cells: how many cells it was learned from.
     line: that of predictions; means: that of the means, which predict for unknown rows and columns.
+    knots: of the curve that replaces the line, (2, knots); None where the line is all.
     odds: the change of distributions; None for a model that predicts values alone.
     errors: the root mean squared error of predictions on the asked cells as learned, by the line, and by their mean.
     """
@@ -141,6 +166,7 @@ class Calibration:
     n_cells: int
     line: Line
     means: Line
+    knots: FloatArray | None
     odds: Odds | None
     errors: tuple[float, float, float]
 
@@ -150,12 +176,14 @@ class Calibration:
         pairs, values, readout = (cells.rows, cells.columns), cells.values, predictor.readout
         learned = readout.units(predictor.score_pairs(*pairs))
         line, means = Line.fit(learned, values), Line.fit(predict_means(*pairs), values)
-        odds = None
+        odds = knots = None
         if _has_several(readout):
-            odds = Odds.fit(predictor.distribution(*pairs), values, of_levels=readout.scale.levels is not None)
-        after = readout.scale.clip(line.apply(learned))
+            found = predictor.distribution(*pairs)
+            odds = Odds.fit(found, values, of_levels=readout.scale.levels is not None)
+            knots = bend(line, learned, odds.apply(found).probabilities @ found.support)
+        after = readout.scale.clip(move(line, knots, learned))
         errors = (float(np.sqrt(np.mean(np.square(each - values)))) for each in (learned, after, values.mean()))
-        return cls(values.size, line, means, odds, tuple(errors))  # type: ignore[arg-type]  # three of them
+        return cls(values.size, line, means, knots, odds, tuple(errors))  # type: ignore[arg-type]  # three of them
 
     def describe(self) -> dict[str, float]:
         """Return the numbers of a summary by name."""
@@ -174,6 +202,7 @@ class Calibration:
         return _FORM.pack(
             {"sharpness": None, "offsets": None, "targets": None} | others,
             lines=np.array([self.line, self.means]),
+            knots=self.knots,
             n_cells=self.n_cells,
             errors=np.array(self.errors),
         )
@@ -187,17 +216,25 @@ class Calibration:
         if several and any(each is None for each in odds):
             several = False
         line, means = (Line(*each) for each in found["lines"].tolist())
-        return cls(found["n_cells"], line, means, odds if several else None, tuple(found["errors"].tolist()))
+        return cls(
+            found["n_cells"], line, means, found["knots"], odds if several else None, tuple(found["errors"].tolist())
+        )
 
 
 def _has_several(readout: Readout) -> bool:
     return readout.gives_distribution and readout.support.size > 1
 
 
+_CURVE = Check(
+    "rise from knot to knot",
+    lambda found, _: found.shape[1] > 1 and np.all(np.diff(found[0]) > 0) and np.all(np.diff(found[1]) >= 0),
+)
+
 _FORM = Form(
     Part("n_cells", "whole", (), not_negative),
     Part("lines", "float64", (2, 3)),
     Part("errors", "float64", (3,), not_negative),
+    Part("knots", "float64", (2, "knots"), _CURVE, optional=True),
     Part("sharpness", "number", (), not_negative, optional=True),
     Part("offsets", "float64", ("boundaries",), optional=True),
     Part("targets", "float64", COVERAGES.shape, between(0.0, 1.0), not_falling, optional=True),
@@ -225,7 +262,7 @@ class AskedReadout(Readout):
 
     def units(self, scores: npt.NDArray[Any]) -> FloatArray:
         """Return scores in the scale's units for any cell."""
-        return self.scale.clip(self.calibration.line.apply(self._learned.units(scores)))
+        return self.scale.clip(move(self.calibration.line, self.calibration.knots, self._learned.units(scores)))
 
     def values(self, scores: npt.NDArray[Any]) -> FloatArray:
         """Return predictions for any cell."""
