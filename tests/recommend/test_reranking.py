@@ -9,8 +9,11 @@ import polars
 import pytest
 
 from deepmf.errors import BadSetting
+from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
+from deepmf.models.bayesian import BayesianMF
 from deepmf.models.means import Means
 from deepmf.recommend.reranking import DIVERSITY, pick_diverse
 
@@ -71,3 +74,44 @@ def test_another_name_is_refused() -> None:
     model = Means().fit(make_shelves())
     with pytest.raises(BadSetting, match="'best'"):
         model.recommend("new", rerank="best")  # type: ignore[arg-type]
+
+
+def _make_genres(n_rows: int = 60) -> tuple[ObservedMatrix, Features]:
+    """Rows of which each likes comedies and dramas in its own proportion, and the genres of 40 columns."""
+    numbers = np.random.default_rng(0)
+    genres = np.array(["comedy", "drama"] * 20)
+    tastes = np.linspace(0.1, 0.9, n_rows)[:, None]
+    is_taken = numbers.random((n_rows, 40)) < 0.4 * np.where(genres == "comedy", tastes, 1 - tastes)
+    is_taken[:, :2] = True
+    rows, columns = np.nonzero(is_taken)
+    train = ObservedMatrix.from_entries(rows, columns, 4.0 + (columns % 3 == 0), Scale([1, 2, 3, 4, 5]))
+    return train, Features.from_columns(range(40), {"genre": genres})
+
+
+@pytest.mark.slow
+def test_balanced_lists_have_the_shares_of_liked_entries(tmp_path: Path) -> None:
+    train, features = _make_genres()
+    model = ALS(seed=0).fit(train, column_features=features)
+    rows = list(range(0, 60, 3))
+    plain, balanced = model.recommend(rows, n=8), model.recommend(rows, n=8, balance="genre", relevant=1)
+    own = [np.mean(train.by_row.columns[train.entry_rows == row] % 2 == 0) for row in rows]
+    gaps = [np.abs((found.labels % 2 == 0).mean(axis=1) - own).mean() for found in (plain, balanced)]
+    assert gaps[1] < 0.5 * gaps[0] and gaps[1] < 0.12
+    model.recommend_to(tmp_path / "top.csv", rows, n=8, balance="genre", relevant=1)
+    assert len((tmp_path / "top.csv").read_text().splitlines()) == 1 + 8 * len(rows)
+    for wrong in ({"balance": "colour"}, {"balance": "genre", "rerank": "mmr"}, {"explore": 2}, {"explore": 0.5}):
+        with pytest.raises(BadSetting):
+            model.recommend(0, **wrong)
+
+
+@pytest.mark.slow
+def test_explored_places_are_drawn_from_the_posterior_and_seeded() -> None:
+    train, _ = _make_genres()
+    model = BayesianMF(seed=0, epochs=20, burn_in=10).fit(train)
+    plain = model.recommend(3, n=10)
+    first, again, other = (model.recommend(3, n=10, explore=0.3, explore_seed=seed).labels for seed in (0, 0, 1))
+    assert first.tolist() == again.tolist() != other.tolist()
+    assert first[:7].tolist() == plain.labels[:7].tolist() and len(set(first.tolist())) == 10
+    batch = model.recommend([1, 3], n=10, explore=0.3).labels[1]
+    assert batch.tolist() == first.tolist()  # whatever the other rows are
+    assert model.fold_in([3, 5], [4, 5]).recommend(n=4, explore=1.0).labels.size == 4

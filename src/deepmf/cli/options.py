@@ -116,7 +116,9 @@ def _declare_option(group: Any, field: Field[Any]) -> Any:
         return None
     declared = get_type_hints(group)[field.name]
     words = [word for each in get_args(declared) for word in get_args(each)]  # of a literal
-    metavar = "|".join(words) or ("" if declared is bool else "N" if declared is int else "NUMBER")
+    metavar = "|".join(words) or (
+        "" if declared is bool else "N" if declared is int else "NAME" if str in get_args(declared) else "NUMBER"
+    )
     offered = option(f"--{field.name.replace('_', '-')} {metavar}", field.metadata["help"])
     return Annotated[str | None if words else declared, offered]
 

@@ -682,7 +682,7 @@ class FeatureEncoding:
     def encode(self, count: int, values: Mapping[str, npt.NDArray[Any]]) -> FeatureVectors:
         """Encode `count` vectors from values by name; a feature that is not given is missing in all of them."""
         parts: list[Part] = [(np.arange(count), np.zeros(count, dtype=np.int64), np.ones(count))]
-        for first, column in self._locate_columns():
+        for first, column in self.locate_columns():
             name = column.name
             own = values[name] if name in values else convert_values(column.kind, [None] * count, name)
             parts += [(which, inputs + first, weights) for which, inputs, weights in column.parts(own)]
@@ -693,7 +693,7 @@ class FeatureEncoding:
         known = vectors.weights[0] != 0
         inputs, weights = vectors.inputs[0][known].tolist(), vectors.weights[0][known].tolist()
         items = []
-        for first, column in self._locate_columns():
+        for first, column in self.locate_columns():
             found = {
                 at - first: weight
                 for at, weight in zip(inputs, weights, strict=True)
@@ -719,12 +719,12 @@ class FeatureEncoding:
         category or a list {"any": [...]}, {"all": [...]} or {"none": [...]}, or the categories of which it has any.
         """
         found: npt.NDArray[np.bool_] = vectors.read_input(0) != 0
-        for first, column in self._locate_columns():
+        for first, column in self.locate_columns():
             if column.name in where:
                 found &= column.match(where[column.name], lambda at, first=first: vectors.read_input(first + at))  # type: ignore[misc]
         return found
 
-    def _locate_columns(self) -> Iterable[tuple[int, ColumnEncoding]]:
+    def locate_columns(self) -> Iterable[tuple[int, ColumnEncoding]]:
         """Yield the first input of each feature, and its encoding."""
         first = 1
         for column in self.columns:

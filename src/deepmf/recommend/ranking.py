@@ -135,7 +135,7 @@ class Search:
     """A search for the best columns of rows, by a ranker, among the columns that a request allows.
 
     observed: maps positions of rows to their entries, whose columns are left out unless the request includes them.
-    reranker: picks different columns among the best; None if it is not requested.
+    reranker: picks lists among the best columns; None if it is not requested.
     """
 
     entries: EntryStore
@@ -148,7 +148,7 @@ class Search:
     @classmethod
     def of(cls, entries: EntryStore, ranker: Ranker, observed: Observed, request: Request = DEFAULT_REQUEST) -> Self:
         """Return the search that a request asks for."""
-        reranker = None if request.rerank is None else Reranker(entries, ranker.predictor)
+        reranker = Reranker.of(entries, ranker.predictor, observed, request)
         return cls(entries, ranker, observed, request, choose_columns(entries, request), reranker)
 
     @property
@@ -250,7 +250,7 @@ def _rank_rows(search: Search, rows: IndexArray, on_device: DeviceColumns | None
         best = on_device.find_best(ranker, rows, n_best, *omitted)
     columns = choice.columns(best.places)
     if reranker is not None:
-        picked = reranker.pick(best.keys, columns, n)
+        picked = reranker.pick(rows, best.keys, columns, n)
         columns, best = np.take_along_axis(columns, picked, axis=1), best.pick(picked)
     missing = best.keys == -np.inf
     best = best.fill(missing)

@@ -37,6 +37,9 @@ class ServedOptions(OrderOptions, total=False):
 
     at: Any
     rerank: Rerank | None
+    balance: str | None
+    explore: float
+    explore_seed: int
     among: Iterable[Any] | None
     exclude: Iterable[Any] | None
     where: Mapping[str, Any] | None
@@ -130,6 +133,11 @@ class Request(Order):
         of the latest entry). Only a model that is fitted with `times="auto"` takes a time.
     rerank : "mmr" picks columns that differ from each other among the 5 n best, by maximal marginal relevance. None
         keeps the order.
+    balance : the name of a feature of columns with categories, such as "genres": lists have its shares as the liked
+        entries of the row have them (Steck 2018). The columns are picked among the 5 n best.
+    explore : the share of places, at the end of the list, that a draw from the posterior of the values decides, so that
+        uncertain columns are tried; of models that sample it (BayesianMF).
+    explore_seed : the seed of the draw.
     among : rank only these columns: labels, or a mask over all columns.
     exclude : leave these columns out: labels, or a mask over all columns.
     where : rank only columns whose features meet all conditions, by name: `{"year": {"min": 1990, "max": 1999}}` for
@@ -154,6 +162,14 @@ class Request(Order):
     rerank: Rerank | None = field(
         default=None, metadata={"help": "Pick different columns among the best, by maximal marginal relevance."}
     )
+    balance: str | None = field(
+        default=None, metadata={"help": "Feature of columns, whose shares in the list are those of liked entries."}
+    )
+    explore: float = field(
+        default=0.0,
+        metadata={"help": "Share of the places that a draw from the posterior decides.", "ge": 0, "le": 1},
+    )
+    explore_seed: int = field(default=0, metadata={"help": "Seed of the draw of --explore.", "ge": 0})
     neighbours: Any = None
     device: str | None = None
 
@@ -162,6 +178,12 @@ class Request(Order):
         check_count("n", self.n)
         check_count("min_entries", self.min_entries, least=0)
         _check_choice("rerank", self.rerank, Rerank)
+        check_count("explore_seed", self.explore_seed, least=0)
+        _check_number("explore", self.explore)
+        if self.explore is None or not 0 <= self.explore <= 1:
+            raise BadSetting(f"explore must be a share from 0 to 1; got {self.explore!r}")
+        if self.balance is not None and self.rerank is not None:
+            raise BadSetting("rerank and balance both pick the columns of a list; set one of them")
         if self.neighbours is None:
             return
         if self.rank_by in ("relevance", "next"):

@@ -1,15 +1,20 @@
-"""Reranking: lists of different columns instead of ten alike, by maximal marginal relevance.
+"""Reranking: which of the best columns of a row make its list, beside their order.
 
-Carbonell and Goldstein, "The use of MMR, diversity-based reranking", 1998. Each next column of a list maximises
+"mmr" picks columns that differ (Carbonell and Goldstein, "The use of MMR, diversity-based reranking", 1998), `balance`
+columns with the shares of a feature that the row likes (Steck, "Calibrated recommendations", 2018). Each next column
+maximises
 
-    (1 - DIVERSITY) * key - DIVERSITY * (the largest similarity to a column that is already in the list)
+    (1 - WEIGHT) * key - WEIGHT * penalty
 
 among the best columns of the row. Keys, by which columns are ranked otherwise, are scaled to 0 for the last and 1 for
-the best of these. Similarities are those of `similar_columns`: cosines of latents, or of entries if there are none.
+the best of these. The penalty of "mmr" is the largest similarity to a column in the list, as in `similar_columns`:
+cosines of latents, or of entries if there are none. The penalty of `balance` is the divergence of the list's shares
+from those of the row. `explore` gives the last places to a draw from the posterior of the values (Thompson sampling).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,13 +22,22 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from deepmf.matrix.arrays import IndexArray
+from deepmf.errors import BadSetting, Hint
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.feature_encoding import CategoryEncoding
+from deepmf.recommend.relevance import Observed, find_thresholds
+from deepmf.recommend.request import Request
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Predictor
 
-# The weight of similarity against relevance.
+# The weights of similarity, and of divergence, against relevance.
 DIVERSITY = 0.4
+BALANCE = 0.5
+
+# The part of the row's own shares that is added to those of a list, so that none is 0 (Steck's alpha).
+_SMOOTHING = 0.01
 
 # Candidates for each place of a list, and beyond the length of a list at most.
 _TIMES, _MOST_BEYOND = 5, 500
@@ -31,32 +45,81 @@ _TIMES, _MOST_BEYOND = 5, 500
 
 @dataclass(frozen=True)
 class Reranker:
-    """Picks lists of different columns among the best of each row."""
+    """Picks lists among the best columns of each row."""
 
     entries: EntryStore
     predictor: Predictor
+    observed: Observed
+    request: Request
+
+    @classmethod
+    def of(cls, entries: EntryStore, predictor: Predictor, observed: Observed, request: Request) -> Reranker | None:
+        """Return the reranker that a request asks for, if any."""
+        if request.rerank is None and request.balance is None and not request.explore:
+            return None
+        if request.explore:
+            predictor.draw_values(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0))
+        if request.balance is not None:
+            find_shares(entries, np.empty(0, dtype=np.int64), request.balance)
+        return cls(entries, predictor, observed, request)
 
     def count_candidates(self, n: int) -> int:
         """Return the number of best columns among which the n of a list are picked."""
-        return min(_TIMES * n, n + _MOST_BEYOND)
+        return n + _MOST_BEYOND if self.request.explore else min(_TIMES * n, n + _MOST_BEYOND)
 
-    def pick(self, keys: npt.NDArray[Any], columns: IndexArray, n: int) -> IndexArray:
+    def pick(self, rows: IndexArray, keys: npt.NDArray[Any], columns: IndexArray, n: int) -> IndexArray:
         """Return the places (rows, n) of the columns of each list among candidates (rows, m), best first.
 
         Keys of minus infinity mark places without a column; they come last.
         """
         picked = np.tile(np.arange(min(n, columns.shape[1])), (len(columns), 1))
+        choose = self._make_choice(rows, columns)
+        for line, row in enumerate(rows.tolist()):
+            n_left = int(np.count_nonzero(keys[line] > -np.inf))
+            if n_left < 2:
+                continue
+            chosen = np.arange(min(n, n_left)) if choose is None else choose(line, keys[line, :n_left], n)
+            if self.request.explore:
+                chosen = self._explore(row, columns[line, :n_left], chosen)
+            picked[line, : chosen.size] = chosen
+        return picked
+
+    def _make_choice(
+        self, rows: IndexArray, columns: IndexArray
+    ) -> Callable[[int, npt.NDArray[Any], int], IndexArray] | None:
+        """Return the function that picks n of the candidates of a line, which have these keys."""
         distinct, which = np.unique(columns, return_inverse=True)
-        vectors = self._describe(distinct)
-        for line, places in enumerate(which.reshape(columns.shape)):
-            n_left = np.count_nonzero(keys[line] > -np.inf)
-            if n_left > 1:
-                own = vectors[places[:n_left]]
+        which = which.reshape(columns.shape)
+        n_best = _TIMES * int(self.request.n)
+        if self.request.rerank is not None:
+            vectors = self._describe(distinct)
+
+            def pick_different(line: int, keys: npt.NDArray[Any], n: int) -> IndexArray:
+                own = vectors[which[line, : min(keys.size, n_best)]]
                 cosines = own @ own.T
                 cosines = cosines.toarray() if scipy.sparse.issparse(cosines) else cosines
-                chosen = pick_diverse(keys[line, :n_left], cosines, n)
-                picked[line, : chosen.size] = chosen
-        return picked
+                return pick_diverse(keys[:n_best], cosines, n)
+
+            return pick_different
+        if self.request.balance is None:
+            return None
+        shares = find_shares(self.entries, distinct, self.request.balance)
+        liked = find_liked_shares(self.entries, self.observed(rows), self.request.balance, self.request.relevant)
+
+        def pick_alike(line: int, keys: npt.NDArray[Any], n: int) -> IndexArray:
+            return pick_balanced(keys[:n_best], shares[which[line, : min(keys.size, n_best)]], liked[line], n)
+
+        return pick_alike
+
+    def _explore(self, row: int, columns: IndexArray, chosen: IndexArray) -> IndexArray:
+        """Return a list whose last places have the columns with the largest values in a draw of the posterior."""
+        n_explored = min(round(self.request.explore * chosen.size), columns.size - chosen.size)
+        if n_explored <= 0:
+            return chosen
+        noise = np.random.default_rng([self.request.explore_seed, row]).standard_normal(columns.size)
+        drawn = self.predictor.draw_values(np.full(columns.size, row), columns, noise)
+        drawn[chosen] = -np.inf
+        return np.concatenate([chosen[: chosen.size - n_explored], np.argsort(-drawn, kind="stable")[:n_explored]])
 
     def _describe(self, columns: IndexArray) -> Any:
         """Return a vector of length 1 for each column: its latents, or its entries if the model has no latents."""
@@ -79,8 +142,7 @@ def pick_diverse(keys: npt.NDArray[Any], similarities: npt.NDArray[Any], n: int)
     >>> pick_diverse(np.array([5.0, 4.9, 4.5, 3.0]), alike, 2)
     array([0, 2])
     """
-    spread = keys[0] - keys[-1]
-    relevance = (1 - DIVERSITY) * ((keys - keys[-1]) / spread if spread > 0 else np.zeros(keys.size))
+    relevance = (1 - DIVERSITY) * _scale_keys(keys)
     picked = [0]
     nearest = similarities[0].copy()  # the largest similarity to a picked candidate
     for _ in range(min(n, keys.size) - 1):
@@ -89,3 +151,80 @@ def pick_diverse(keys: npt.NDArray[Any], similarities: npt.NDArray[Any], n: int)
         picked.append(int(np.argmax(gains)))
         np.maximum(nearest, similarities[picked[-1]], out=nearest)
     return np.array(picked)
+
+
+def pick_balanced(keys: npt.NDArray[Any], shares: FloatArray, liked: FloatArray, n: int) -> IndexArray:
+    """Return the places of n candidates whose shares of a feature (candidates, categories) are like those liked.
+
+    >>> shares = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> pick_balanced(np.array([4.0, 3.9, 3.8, 3.0]), shares, np.array([0.5, 0.5]), 2)
+    array([0, 3])
+    """
+    relevance = (1 - BALANCE) * _scale_keys(keys)
+    if not liked.any():
+        return np.arange(min(n, keys.size))
+    picked: list[int] = []
+    total = np.zeros(liked.size)
+    for _ in range(min(n, keys.size)):
+        gains = relevance - BALANCE * measure_divergence(liked, total + shares)
+        gains[picked] = -np.inf
+        picked.append(int(np.argmax(gains)))
+        total += shares[picked[-1]]
+    return np.array(picked)
+
+
+def measure_divergence(liked: FloatArray, listed: FloatArray) -> FloatArray:
+    """Return the Kullback-Leibler divergence of the shares of lists (..., categories) from those of rows (Steck 2018).
+
+    Sums of shares are normalised; a list without the feature is farthest.
+    """
+    sums = listed.sum(axis=-1, keepdims=True)
+    own = np.divide(listed, sums, out=np.zeros(listed.shape), where=sums > 0)
+    smooth = (1 - _SMOOTHING) * own + _SMOOTHING * liked
+    ratios = np.divide(liked, smooth, out=np.ones(np.broadcast_shapes(liked.shape, smooth.shape)), where=smooth > 0)
+    found: FloatArray = (liked * np.log(np.maximum(ratios, 1e-300))).sum(axis=-1)
+    return found
+
+
+def find_shares(entries: EntryStore, columns: IndexArray, name: str) -> FloatArray:
+    """Return the shares (columns, categories) of the categories of a feature in each column; 0 where it has none."""
+    features = entries.column_features
+    places = {} if features is None else {each.name: at for at, each in features.encoding.locate_columns()}
+    kinds = {} if features is None else features.encoding.kinds
+    if features is None or kinds.get(name) not in ("category", "list"):
+        known = ", ".join(each for each, kind in kinds.items() if kind in ("category", "list")) or "none"
+        raise BadSetting(
+            f"there are no categories {name!r} of columns; those that the model was fitted with: {known}",
+            hint=Hint("fit it with column_features", "fit it with --column-features"),
+        )
+    encoding = next(each for each in features.encoding.columns if each.name == name)
+    assert isinstance(encoding, CategoryEncoding)
+    weights = features.take(columns).to_sparse()[:, places[name] : places[name] + encoding.n_inputs].toarray()
+    weights = np.delete(np.abs(weights).astype(np.float64), 1, axis=1)  # input 1 marks a missing value
+    sums = weights.sum(axis=1, keepdims=True)
+    shares: FloatArray = np.divide(weights, sums, out=np.zeros(weights.shape), where=sums > 0)
+    return shares
+
+
+def find_liked_shares(entries: EntryStore, own: AxisEntries, name: str, relevant: float | None) -> FloatArray:
+    """Return the mean shares (rows, categories) of a feature in the liked entries of some rows."""
+    counts = np.diff(own.starts)
+    line = np.repeat(np.arange(counts.size), counts)
+    if entries.scale.is_interactions:
+        is_liked = np.ones(line.size, dtype=bool)
+    else:
+        usual = find_thresholds(own, entries.scale, entries.train.mean)
+        is_liked = own.values >= (usual[line] if relevant is None else relevant)
+    distinct, which = np.unique(own.others[is_liked], return_inverse=True)
+    line, of_columns = line[is_liked], find_shares(entries, distinct, name)
+    chosen = scipy.sparse.csr_array((np.ones(line.size), (line, which)), (counts.size, distinct.size))
+    sums = chosen @ of_columns
+    totals = sums.sum(axis=1, keepdims=True)
+    liked: FloatArray = np.divide(sums, totals, out=np.zeros(sums.shape), where=totals > 0)
+    return liked
+
+
+def _scale_keys(keys: npt.NDArray[Any]) -> FloatArray:
+    spread = keys[0] - keys[-1]
+    scaled: FloatArray = (keys - keys[-1]) / spread if spread > 0 else np.zeros(keys.size)
+    return scaled

@@ -314,6 +314,10 @@ class Predictor:
         """Return the distribution over levels of each pair of positions."""
         return self.readout.distribution(self._products(rows, columns), self._row_fields(rows))
 
+    def draw_values(self, rows: IndexArray, columns: IndexArray, noise: FloatArray) -> FloatArray:
+        """Return a draw from the posterior of the expected value of each pair, by standard normal noise (pairs,)."""
+        raise BadSetting("this model has no posterior to draw from; explore lists of BayesianMF, or leave out explore")
+
     def levels(self, rows: IndexArray, columns: IndexArray, *, metric: str) -> FloatArray:
         """Return the level of each pair of positions that is best by a metric, where there is a distribution."""
         check_levels(self.readout.scale, metric)

@@ -500,7 +500,7 @@ class FeatureCondition(RequestModel):
 def _declare_options() -> dict[str, Any]:
     types, found = get_type_hints(Request), dict[str, Any]()
     limits: dict[Any, Any] = {int: {"strict": True, "le": 10**9}, bool: {"strict": True}}
-    limits[float] = {"allow_inf_nan": False}
+    limits |= {float: {"allow_inf_nan": False}, str: {"max_length": LONGEST_ID}}
     for option in list_options(Request):
         declared, given = types[option.name], dict(option.metadata)
         own: Any = next((limits[each] for each in (declared, *get_args(declared)) if each in limits), {})

@@ -344,6 +344,11 @@ class SamplePredictor(Predictor):
         """Return the distribution over the support of each pair of positions."""
         return self.readout.distribution(self._products(rows, columns), self.find_spreads(rows, columns))
 
+    def draw_values(self, rows: IndexArray, columns: IndexArray, noise: FloatArray) -> FloatArray:
+        """Return a draw from the posterior of the expected value of each pair, by standard normal noise (pairs,)."""
+        values: FloatArray = self.score_pairs(rows, columns) + self.find_spreads(rows, columns)[:, 0] * noise
+        return values
+
     def find_spreads(self, rows: IndexArray, columns: IndexArray) -> LatentArray:
         """Return r and s of each pair of positions, (pairs, 2)."""
         own, other = self.rows.take(rows, _ROW_SPREADS), self.columns.take(columns, _COLUMN_SPREADS)
