@@ -33,7 +33,7 @@ from deepmf.sklearn.imputer import DMFImputer
 from sklearn import datasets
 
 SEEDS = (0, 1)
-OURS = ("als", "dmf-o", "gaussian", "neighbours", "auto")
+OURS = ("als", "dmf-o", "gaussian", "trees", "auto")
 SETS = ("iris", "wine", "breast_cancer", "diabetes", "digits")
 HIDDEN = 0.2  # of the cells of these
 MOST_SECONDS = 300  # of a processor for a table by an imputer of another library

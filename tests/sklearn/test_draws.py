@@ -11,8 +11,8 @@ import pytest
 from deepmf.errors import BadSetting, DeepMFWarning
 from deepmf.models.gibbs.prediction import SampleEncoder
 from deepmf.sklearn import DMFImputer, mask_entries, pool
-from deepmf.sklearn.completers import Gaussian, Gaussians
-from deepmf.sklearn.draws import FactorDraws, draw_gaussians
+from deepmf.sklearn.completers import Gaussian
+from deepmf.sklearn.draws import FactorDraws, draw_gaussian
 
 COVARIANCE = np.array([[2.0, 0.8, -0.5], [0.8, 1.0, 0.6], [-0.5, 0.6, 1.5]])
 MEANS = np.array([1.0, -2.0, 0.5])
@@ -23,12 +23,9 @@ def draw_table(n_rows: int = 150, seed: int = 0) -> npt.NDArray[np.float64]:
     return np.asarray(mask_entries(cells, "mcar", 0.4, seed=seed).table)
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_missing_cells_have_their_joint_conditional_distribution(parts: int) -> None:
-    gaussians = Gaussians((Gaussian(MEANS, COVARIANCE),) * parts, np.full(parts, 1.0 / parts))
+def test_missing_cells_have_their_joint_conditional_distribution() -> None:
     rows = np.tile([3.0, np.nan, np.nan], (40_000, 1))
-    random = np.random.default_rng(0)
-    drawn = gaussians.draw(rows, gaussians.choose_parts(rows, random), random)
+    drawn = Gaussian(MEANS, COVARIANCE).draw(rows, np.random.default_rng(0))
     slopes = COVARIANCE[1:, 0] / COVARIANCE[0, 0]
     left = COVARIANCE[1:, 1:] - np.outer(slopes, COVARIANCE[0, 1:])
     np.testing.assert_array_equal(drawn[:, 0], 3.0)
@@ -55,33 +52,17 @@ def test_observed_cells_stay_and_seeds_repeat() -> None:
 
 
 @pytest.mark.slow
-def test_draws_of_several_gaussians_follow_a_curve() -> None:
+def test_draws_by_what_the_default_chose_follow_a_curve() -> None:
     random = np.random.default_rng(0)
     cause = random.uniform(-1.7, 1.7, size=300)
     table = np.column_stack([cause, cause**2 + 0.2 * random.normal(size=300)])
     table[:100, 1] = np.nan
     slopes = {}
-    for name in ("gaussian", "mixture"):
+    for name in ("gaussian", "auto"):
         drawn = list(DMFImputer(name, random_state=0).fit(table).impute_many(table, 5))
         slopes[name] = np.mean([np.polyfit(cause[:100] ** 2, each[:100, 1], 1)[0] for each in drawn])
     assert slopes["gaussian"] < 0.3
-    assert slopes["mixture"] == pytest.approx(1.0, abs=0.07)  # of two Gaussians: 0.88
-
-
-@pytest.mark.slow
-def test_draws_of_several_gaussians_keep_the_spread_beside_categories() -> None:
-    """A row is drawn from a Gaussian that has its category; from another, numbers would be extrapolated."""
-    random = np.random.default_rng(2)
-    kind, x = random.integers(3, size=400), random.normal(size=400)
-    y = x + np.exp(0.8 * random.normal(size=400)) + 2.0 * kind + 0.5 * random.normal(size=400)
-    frame = pd.DataFrame({"x": x, "kind": np.array(["a", "b", "c"])[kind], "y": y})
-    gaps = frame.mask(random.random(frame.shape) < 0.3)
-    ratios, correlations = [], []
-    for completed in DMFImputer("mixture", random_state=0).fit(gaps).impute_many(gaps, 4):
-        ratios.append(completed["y"][gaps["y"].isna()].std() / gaps["y"].std())
-        correlations.append(completed["x"].corr(completed["y"]))
-    assert max(ratios) < 1.2
-    assert np.mean(correlations) == pytest.approx(frame["x"].corr(frame["y"]), abs=0.1)
+    assert slopes["auto"] == pytest.approx(1.0, abs=0.07)
 
 
 def draw_from_factors(**parameters: Any) -> DMFImputer:
@@ -253,20 +234,12 @@ def test_drawn_parameters_have_the_posterior_of_complete_rows() -> None:
     """Of complete rows the posterior of a mean is known: normal around the sample mean, with variance s² / n."""
     rows = np.random.default_rng(0).multivariate_normal(MEANS, COVARIANCE, size=80)
     random = np.random.default_rng(1)
-    drawn = [draw_gaussians(rows, np.zeros(80, dtype=np.int64), 1, 0.0, random).parts[0] for _ in range(2000)]
+    drawn = [draw_gaussian(rows, 0.0, random) for _ in range(2000)]
     means = np.array([each.means for each in drawn])
     np.testing.assert_allclose(means.mean(axis=0), rows.mean(axis=0), atol=0.02)
     np.testing.assert_allclose(means.std(axis=0), rows.std(axis=0) / np.sqrt(80), rtol=0.1)
     covariances = np.array([each.covariance for each in drawn])
     np.testing.assert_allclose(covariances.mean(axis=0), np.cov(rows.T) * 79 / 75, rtol=0.05, atol=0.03)
-
-
-@pytest.mark.slow
-def test_shares_of_gaussians_are_drawn_by_their_rows() -> None:
-    rows, random = np.random.default_rng(0).normal(size=(10, 2)), np.random.default_rng(1)
-    shares = [draw_gaussians(rows, np.arange(10) // 8, 2, 1.0, random).shares for _ in range(500)]
-    np.testing.assert_allclose(np.mean(shares, axis=0), [9 / 12, 3 / 12], atol=0.02)  # a flat prior is a row of each
-    np.testing.assert_allclose(np.std(shares, axis=0), np.sqrt(9 * 3 / 12**2 / 13), rtol=0.1)
 
 
 @pytest.mark.slow

@@ -49,7 +49,7 @@ def impute(
             "Further marks of missing cells, such as unknown,-99; empty cells, NA, null, ?, - and . always are.",
         ),
     ] = None,
-    model: Annotated[str, option("--model NAME", "auto, gaussian, neighbours, als, dmf-o and others.")] = "auto",
+    model: Annotated[str, option("--model NAME", "auto, gaussian, trees, als, dmf-o and others.")] = "auto",
     levels: Annotated[
         bool, option("--levels", "Fill in values that the column already has, where values repeat.")
     ] = False,

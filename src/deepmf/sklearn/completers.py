@@ -1,10 +1,10 @@
-"""Completers: predict the missing cells of rows by a model, by Gaussians, by neighbours, or by a blend."""
+"""Completers: predict the missing cells of rows by a model, by a Gaussian, or by a blend."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -89,17 +89,23 @@ class ByModel(Completer):
         return self.model.gives_distribution
 
 
+@dataclass(frozen=True, eq=False)
 class ByMeans(WholeRows):
-    """Completes rows by the means of the columns."""
+    """Completes rows by a value for each column, (columns,): its mean, or its median."""
+
+    values: FloatArray
 
     def complete(self, table: FloatArray) -> FloatArray:
-        """Return rows with 0 where they have NaN."""
-        return np.nan_to_num(table)
+        """Return rows with the value of the column where they have NaN."""
+        return np.where(np.isnan(table), self.values, table)
 
 
 @dataclass(frozen=True, eq=False)
 class Stacked(Completer):
-    """Completes by the weighted mean of several completers, each clipped to the range of the column."""
+    """Completes by the weighted mean of several completers, each clipped to the range of the column.
+
+    weights: (completers, columns).
+    """
 
     parts: tuple[Completer, ...]
     weights: FloatArray
@@ -109,15 +115,15 @@ class Stacked(Completer):
         self, entries: TableEntries, rows: IndexArray, columns: IndexArray, features: FeatureVectors | None
     ) -> FloatArray:
         """Return the weighted mean of all predictions."""
-        every = [part.predict(entries, rows, columns, features) for part in self.parts]
-        found = np.stack([self.units.clip(each, columns) for each in every])
-        mean: FloatArray = self.weights @ found
-        return mean
+        found = np.zeros(columns.size)
+        for part, weights in zip(self.parts, self.weights, strict=True):
+            own = weights[columns]
+            if own.any():
+                found += own * self.units.clip(part.predict(entries, rows, columns, features), columns)
+        return found
 
 
 PASSES = 30  # at most
-
-_FIRST_PASSES = 5  # of the one Gaussian that several start from
 
 _STILL = 5e-3  # expected cells that move less, in standard deviations, have arrived
 
@@ -140,30 +146,69 @@ _CELLS_AT_A_TIME = 1 << 20  # of the inverses of some rows: 8 MB
 
 
 class Expected(NamedTuple):
-    """What a Gaussian lets expect of rows: all cells, the sum of their covariances, and how likely rows are.
-
-    cells: (rows, columns), observed ones as they are. covariance: (columns, columns). log_densities: (rows,).
-    """
+    """What a Gaussian lets expect of rows: all cells (rows, columns), and the sum of their covariances."""
 
     cells: FloatArray
     covariance: FloatArray
-    log_densities: FloatArray
 
 
-class Gaussian:
-    """One Gaussian: its means (columns,) and its covariance (columns, columns)."""
+@dataclass(frozen=True, eq=False)
+class Gaussian(WholeRows):
+    """A Gaussian of whole rows: its means (columns,) and its covariance (columns, columns).
 
-    def __init__(self, means: FloatArray, covariance: FloatArray) -> None:
-        self.means, self.covariance = means, covariance
+    >>> table = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0], [-6.0, -12.0]])
+    >>> Gaussian.fit(table, shrinkage=0.0).complete(np.array([[2.5, np.nan]])).round(1)
+    array([[2.5, 5. ]])
+    """
 
-    @cached_property
-    def _factor(self) -> _Factors:
-        return _Factors.of(self.covariance)
+    means: FloatArray
+    covariance: FloatArray
+    passes: int = 0  # that EM took
+
+    @classmethod
+    def fit(
+        cls,
+        table: FloatArray,
+        *,
+        weights: FloatArray | None = None,
+        shrinkage: float,
+        seed: int = 0,
+        passes: int = PASSES,
+        still: float = _STILL,
+        most_rows: int = _MOST_ROWS,
+        most_work: float = _MOST_WORK,
+    ) -> Gaussian:
+        """Fit rows with NaN by EM; `shrinkage` acts like that many more rows of independent columns.
+
+        Of more than `most_rows` rows, or of more than a pass of `most_work` multiplications allows, some are drawn.
+        weights: (rows,); None where all are 1.
+        """
+        rows = sample_rows(table, seed=seed, most_rows=most_rows, most_work=most_work)
+        table, counted = table[rows], np.ones(rows.size) if weights is None else weights[rows]
+        observed = ~np.isnan(table)
+        totals = counted @ observed
+        means = (np.where(observed, table, 0.0) * counted[:, None]).sum(axis=0) / np.where(totals > 0, totals, 1.0)
+        best, last = cls(means, _start(table - means, counted, shrinkage)), None
+        gaps, total = Gaps(table), counted.sum()
+        for taken in range(passes):
+            cells, covariance = best.expect(table, counted, gaps=gaps)
+            if last is not None and np.sqrt(counted @ np.mean(np.square(cells - last), axis=1) / total) < still:
+                break
+            means = counted @ cells / (total + 1e-9)
+            deviations = cells - means
+            scatter = (deviations * counted[:, None]).T @ deviations + covariance
+            shrunk = _shrink(scatter / total, total, shrinkage) + _JITTER * np.eye(means.size)
+            best, last = cls(means, shrunk, taken + 1), cells
+        return best
+
+    def complete(self, table: FloatArray) -> FloatArray:
+        """Return rows with expected values in place of NaN."""
+        return self.expect(table).cells
 
     @cached_property
     def precision(self) -> FloatArray:
         """The inverse of the covariance."""
-        return self._factor.invert()
+        return _Factors.of(self.covariance).invert()
 
     def expect(self, table: FloatArray, weights: FloatArray | None = None, *, gaps: Gaps | None = None) -> Expected:
         """Return the expected cells of rows with NaN.
@@ -175,13 +220,13 @@ class Gaussian:
         if gaps.patterns is not None:
             found = self._solve_patterns(deviations, gaps, weights)
             return found._replace(cells=self.means + found.cells)
-        covariance, log_densities = np.zeros_like(self.covariance), np.zeros(len(table))
+        covariance = np.zeros_like(self.covariance)
         for rows, few_observed in gaps.groups:
             solve = self._solve_observed if few_observed else self._solve_missing
             some = solve(deviations[rows], gaps.observed[rows], None if weights is None else weights[rows])
-            deviations[rows], log_densities[rows] = some.cells, some.log_densities
+            deviations[rows] = some.cells
             covariance += some.covariance
-        return Expected(self.means + deviations, covariance, log_densities)
+        return Expected(self.means + deviations, covariance)
 
     def draw(self, table: FloatArray, random: np.random.Generator, *, gaps: Gaps | None = None) -> FloatArray:
         """Return rows with NaN completed by a draw; the missing cells of a row are drawn together."""
@@ -199,15 +244,13 @@ class Gaussian:
         assert gaps.patterns is not None
         known, of_rows = gaps.patterns
         both = known[:, :, None] & known[:, None, :]
-        factors = _Factors.of(np.where(both, self.covariance, np.eye(self.means.size)))
-        inverses = factors.invert() * both
+        inverses = _Factors.of(np.where(both, self.covariance, np.eye(self.means.size))).invert() * both
         solved = np.einsum("rij,rj->ri", inverses[of_rows], deviations)
         covariance = np.zeros_like(self.covariance)
         if weights is not None:
             added = np.tensordot(np.bincount(of_rows, weights, minlength=len(known)), inverses, axes=1)
             covariance = weights.sum() * self.covariance - self.covariance @ added @ self.covariance
-        log_densities = -0.5 * ((solved * deviations).sum(axis=1) - factors.log_determinants[of_rows])
-        return Expected(np.where(gaps.observed, deviations, solved @ self.covariance), covariance, log_densities)
+        return Expected(np.where(gaps.observed, deviations, solved @ self.covariance), covariance)
 
     def _solve_observed(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray | None) -> Expected:
         """Solve with the covariance of the observed cells of each row."""
@@ -221,15 +264,12 @@ class Gaussian:
             solved = (inverses @ own[:, :, None])[:, :, 0]
             explained = self.covariance @ blocks.add_up(inverses, weights) @ self.covariance
             covariance = weights.sum() * self.covariance - explained
-        log_densities = -0.5 * ((solved * own).sum(axis=1) - factors.log_determinants)
-        cells = np.where(observed, deviations, blocks.spread(solved) @ self.covariance)
-        return Expected(cells, covariance, log_densities)
+        return Expected(np.where(observed, deviations, blocks.spread(solved) @ self.covariance), covariance)
 
     def _solve_missing(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray | None) -> Expected:
         """Solve with the precision of the missing cells of each row, which is faster where they are few."""
         blocks = _Blocks(~observed)
         pulls = deviations @ self.precision
-        squares = (pulls * deviations).sum(axis=1)
         factors, own = _Factors.of(blocks.take(self.precision)), blocks.cells(pulls)
         covariance = np.zeros_like(self.covariance)
         if weights is None:
@@ -238,10 +278,7 @@ class Gaussian:
             inverses = factors.invert()
             solved = -(inverses @ own[:, :, None])[:, :, 0]
             covariance = blocks.add_up(inverses, weights)
-        squares += (solved * own).sum(axis=1)
-        cells = deviations + blocks.spread(solved)
-        log_densities = -0.5 * (squares - self._factor.log_determinants - factors.log_determinants)
-        return Expected(cells, covariance, log_densities)
+        return Expected(deviations + blocks.spread(solved), covariance)
 
     def _draw_given_observed(
         self, deviations: FloatArray, observed: MaskArray, random: np.random.Generator
@@ -352,143 +389,6 @@ class _Blocks:
 
 
 @dataclass(frozen=True, eq=False)
-class Gaussians(WholeRows):
-    """Gaussians and the share of rows (Gaussians,) that each has.
-
-    >>> table = np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0], [-6.0, -12.0]])
-    >>> gaussian = Gaussians.fit(table, shrinkage=0.0)
-    >>> gaussian.complete(np.array([[2.5, np.nan]])).round(1)
-    array([[2.5, 5. ]])
-    """
-
-    parts: tuple[Gaussian, ...]
-    shares: FloatArray
-    passes: int = 0  # that EM took
-
-    @classmethod
-    def fit(
-        cls,
-        table: FloatArray,
-        *,
-        weights: FloatArray | None = None,
-        n_parts: int = 1,
-        shrinkage: float,
-        seed: int = 0,
-        passes: int = PASSES,
-        still: float = _STILL,
-        most_rows: int = _MOST_ROWS,
-        most_work: float = _MOST_WORK,
-        start: Gaussians | None = None,
-    ) -> Gaussians:
-        """Fit rows with NaN by EM; `shrinkage` acts like that many more rows of independent columns.
-
-        Of more than `most_rows` rows, or of more than a pass of `most_work` multiplications allows, some are drawn.
-        `start` are Gaussians of similar rows: as many, or one that several are split from.
-        weights: (rows,); None where all are 1.
-        """
-        rows = sample_rows(table, seed=seed, most_rows=most_rows, most_work=most_work / n_parts)
-        table, counted = table[rows], np.ones(rows.size) if weights is None else weights[rows]
-        if start is not None and len(start.parts) == n_parts:
-            chances = np.ones((len(table), 1)) if n_parts == 1 else start._weights(start._expect(table))
-            return start._improve(table, chances, counted, shrinkage, passes, still)
-        if n_parts == 1:
-            observed = ~np.isnan(table)
-            totals = counted @ observed
-            means = (np.where(observed, table, 0.0) * counted[:, None]).sum(axis=0) / np.where(totals > 0, totals, 1.0)
-            first = cls((Gaussian(means, _start(table - means, counted, shrinkage)),), np.ones(1))
-            return first._improve(table, np.ones((len(table), 1)), counted, shrinkage, passes, still)
-        single = start or cls.fit(table, weights=counted, shrinkage=shrinkage, seed=seed, passes=_FIRST_PASSES)
-        completed = single.complete(table)
-        chances = _split(completed, counted, n_parts)
-        nothing = np.zeros((table.shape[1], table.shape[1]))
-        found = [Expected(completed, nothing, np.zeros(len(table)))] * n_parts
-        parted = _maximise(found, chances * counted[:, None], counted.sum(), shrinkage)
-        return parted._improve(table, chances, counted, shrinkage, passes, still)
-
-    def complete(self, table: FloatArray) -> FloatArray:
-        """Return rows with expected values in place of NaN."""
-        found = self._expect(table)
-        return self._mix(found, self._weights(found))
-
-    def choose_parts(self, table: FloatArray, random: np.random.Generator) -> IndexArray:
-        """Draw the Gaussian of each row, (rows,), given its observed cells."""
-        if len(self.parts) == 1:
-            return np.zeros(len(table), dtype=np.int64)
-        ends = np.cumsum(self._weights(self._expect(table)), axis=1)
-        return np.asarray((ends[:, :-1] < random.random((len(table), 1))).sum(axis=1), dtype=np.int64)
-
-    def draw(self, table: FloatArray, parts: IndexArray, random: np.random.Generator) -> FloatArray:
-        """Return rows with NaN completed by a draw from the Gaussian of each; missing cells are drawn together."""
-        drawn = table.copy()
-        for number, part in enumerate(self.parts):
-            own = np.flatnonzero(parts == number)
-            drawn[own] = part.draw(table[own], random)
-        return drawn
-
-    def _improve(
-        self,
-        table: FloatArray,
-        chances: FloatArray,
-        counted: FloatArray,
-        shrinkage: float,
-        passes: int,
-        still: float,
-    ) -> Gaussians:
-        """Alternate expectation and maximisation until the expected cells stop changing.
-
-        chances: the probability of each Gaussian for each row, (rows, Gaussians). counted: the weight of each row.
-        """
-        best, last, total, gaps = self, None, counted.sum(), Gaps(table)
-        for taken in range(passes):
-            # Covariances have the weights of the pass before: those of this one are not known before all densities are.
-            weights = chances * counted[:, None]
-            found = [part.expect(table, own, gaps=gaps) for part, own in zip(best.parts, weights.T, strict=True)]
-            chances = best._weights(found)
-            cells = best._mix(found, chances)
-            if last is not None and np.sqrt(counted @ np.mean(np.square(cells - last), axis=1) / total) < still:
-                break
-            better = _maximise(found, chances * counted[:, None], total, shrinkage)
-            best, last = replace(better, passes=taken + 1), cells
-        return best
-
-    def _expect(self, table: FloatArray) -> list[Expected]:
-        """Return what each Gaussian lets expect of rows with NaN."""
-        gaps = Gaps(table)
-        return [part.expect(table, gaps=gaps) for part in self.parts]
-
-    def _weights(self, found: list[Expected]) -> FloatArray:
-        """Return the probability of each Gaussian for each row, (rows, Gaussians)."""
-        logs = np.stack([each.log_densities for each in found], axis=1) + np.log(self.shares)
-        weights = np.exp(logs - logs.max(axis=1, keepdims=True))
-        normalised: FloatArray = weights / weights.sum(axis=1, keepdims=True)
-        return normalised
-
-    def _mix(self, found: list[Expected], weights: FloatArray) -> FloatArray:
-        return np.asarray(sum(own[:, None] * each.cells for own, each in zip(weights.T, found, strict=True)))
-
-
-def _maximise(found: list[Expected], weights: FloatArray, n_rows: float, shrinkage: float) -> Gaussians:
-    """Return the Gaussians of highest likelihood given the expected cells.
-
-    The covariance of each is drawn to the one that all have together, as by as many rows as there are columns.
-    n_rows: the sum of all weights (rows, Gaussians).
-    """
-    n_columns = found[0].cells.shape[1]
-    sizes = weights.sum(axis=0) + 1e-9
-    means = [own @ each.cells / size for own, each, size in zip(weights.T, found, sizes, strict=True)]
-    scatters = []
-    for own, each, mean in zip(weights.T, found, means, strict=True):
-        deviations = each.cells - mean
-        scatters.append((deviations * own[:, None]).T @ deviations + each.covariance)
-    together = np.asarray(sum(scatters)) / n_rows
-    parts = []
-    for mean, scatter, size in zip(means, scatters, sizes, strict=True):
-        covariance = (scatter + n_columns * together) / (size + n_columns)
-        parts.append(Gaussian(mean, _shrink(covariance, n_rows, shrinkage) + _JITTER * np.eye(n_columns)))
-    return Gaussians(tuple(parts), (sizes + 1.0) / (sizes + 1.0).sum())
-
-
-@dataclass(frozen=True, eq=False)
 class _Factors:
     """The Cholesky factors (..., cells, cells) of positive definite matrices."""
 
@@ -497,12 +397,6 @@ class _Factors:
     @classmethod
     def of(cls, matrices: FloatArray) -> _Factors:
         return cls(torch.linalg.cholesky_ex(torch.from_numpy(np.ascontiguousarray(matrices))).L)
-
-    @cached_property
-    def log_determinants(self) -> FloatArray:
-        """Of the inverses, (...)."""
-        logs: FloatArray = (-2.0 * self.lower.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)).numpy()
-        return logs
 
     def invert(self) -> FloatArray:
         """Return the inverses of the matrices."""
@@ -560,17 +454,6 @@ def _start(table: FloatArray, weights: FloatArray, shrinkage: float) -> FloatArr
     return np.asarray((directions * np.maximum(spreads, _LEAST_SPREAD)) @ directions.T)
 
 
-def _split(table: FloatArray, counted: FloatArray, n_parts: int) -> FloatArray:
-    """Return weights (rows, parts) that divide rows along the direction in which they differ most."""
-    deviations = table - np.average(table, axis=0, weights=counted)
-    weighted = deviations * np.sqrt(counted)[:, None]
-    order = np.argsort(deviations @ np.linalg.eigh(weighted.T @ weighted)[1][:, -1], kind="stable")
-    part_of = np.empty(order.size, dtype=np.int64)
-    part_of[order] = (np.cumsum(counted[order]) - counted[order]) * n_parts / counted.sum()
-    weights: FloatArray = 0.9 * (part_of[:, None] == np.arange(n_parts)) + 0.1 / n_parts
-    return weights
-
-
 def _groups(observed: MaskArray, cells_at_a_time: int) -> Iterator[tuple[IndexArray, bool]]:
     """Yield rows with about equally many cells to solve for, some of them at a time, and whether few are observed."""
     n_columns = observed.shape[1]
@@ -586,69 +469,3 @@ def _groups(observed: MaskArray, cells_at_a_time: int) -> Iterator[tuple[IndexAr
             rows = rows[np.argsort(widths[rows], kind="stable")]
         for start in range(0, rows.size, at_a_time):
             yield rows[start : start + at_a_time], few
-
-
-# How far neighbours count, in standard deviations of the distance over all columns.
-WIDTH = 1.25
-
-_MOST_NEIGHBOUR_ROWS = 5_000  # that are kept to compare with
-
-_WEIGHT_OF_MEAN = 1e-9  # where no row that is near has the cell, it is the column's mean
-
-_ROWS_AT_A_TIME = 1_000
-
-
-@dataclass(frozen=True, eq=False)
-class Neighbours(WholeRows):
-    """The rows (rows, columns) that others are compared with; a row with a distance of d has a weight exp(-d² / 2 w²).
-
-    The square of a distance is the mean over common cells times the number of columns.
-    weights: (rows,) that multiply these; None where all are 1.
-
-    >>> table = np.array([[1.0, 1.0], [1.1, 1.2], [-2.0, -3.0]])
-    >>> Neighbours.fit(table).complete(np.array([[1.05, np.nan]])).round(1)
-    array([[1. , 1.1]])
-    """
-
-    table: FloatArray
-    weights: FloatArray | None = None
-
-    @classmethod
-    def fit(
-        cls,
-        table: FloatArray,
-        *,
-        weights: FloatArray | None = None,
-        seed: int = 0,
-        most_rows: int = _MOST_NEIGHBOUR_ROWS,
-    ) -> Neighbours:
-        """Keep rows to compare with, at random where there are more than `most_rows`."""
-        rows = np.flatnonzero(~np.isnan(table).all(axis=1))
-        if rows.size > most_rows:
-            rows = rows[np.sort(np.random.default_rng(seed).choice(rows.size, most_rows, replace=False))]
-        return cls(table[rows], None if weights is None else weights[rows])
-
-    def complete(self, table: FloatArray) -> FloatArray:
-        """Return rows with means over their neighbours in place of NaN."""
-        starts = range(0, len(table), _ROWS_AT_A_TIME)
-        means = [self._means(table[start : start + _ROWS_AT_A_TIME]) for start in starts]
-        return np.where(np.isnan(table), np.concatenate(means), table)
-
-    def _means(self, table: FloatArray) -> FloatArray:
-        known, values = _parts(self.table)
-        own_known, own = _parts(table)
-        squares = (own * own) @ known.T + own_known @ (values * values).T - 2.0 * own @ values.T
-        common = own_known @ known.T
-        squares = np.where(common > 0, np.maximum(squares, 0.0) / np.maximum(common, 1.0), np.inf)
-        nearest = squares.min(axis=1, keepdims=True)
-        away = squares - np.where(np.isfinite(nearest), nearest, 0.0)
-        weights = np.exp(-away * table.shape[1] / (2.0 * WIDTH * WIDTH))
-        weights = weights if self.weights is None else weights * self.weights
-        means: FloatArray = (weights @ values) / (weights @ known + _WEIGHT_OF_MEAN)
-        return means
-
-
-def _parts(table: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return a 0/1 mask of observed cells, and the values with 0 in missing cells."""
-    known = ~np.isnan(table)
-    return known.astype(np.float64), np.where(known, table, 0.0)

@@ -1,6 +1,6 @@
 """Multiple imputation: completed tables whose missing cells are joint draws from a posterior.
 
-Draws of Gaussians start at those of highest likelihood and alternate two steps (data augmentation; Schafer, Analysis of
+Draws of a Gaussian start at that of highest likelihood and alternate two steps (data augmentation; Schafer, Analysis of
 incomplete multivariate data, 1997): the missing cells of all rows given the parameters, then the parameters given the
 completed rows. A draw of factors takes one of the kept samples of a fitted BayesianMF. So completed tables differ by as
 much as the parameters and the missing values are uncertain, and estimates from them are pooled by `pool`.
@@ -9,7 +9,6 @@ much as the parameters and the missing values are uncertain, and estimates from 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -24,17 +23,14 @@ from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.models.bayesian import BayesianMF
 from deepmf.models.gibbs.prediction import NOTHING_NEW, SampleEncoder, SampleReadout
-from deepmf.sklearn.candidates import fit_gaussians, shrinkage_of
-from deepmf.sklearn.completers import Gaussian, Gaussians, sample_rows
+from deepmf.sklearn.blend import SHRINKAGES
+from deepmf.sklearn.completers import Completer, Gaussian, Stacked, sample_rows
 from deepmf.sklearn.table import ColumnUnits, MaskArray, TableEntries
+from deepmf.sklearn.trees import CellForest, Trees
 from deepmf.training.runtime import make_generator
 
 # With fewer rows for each column, covariances need the stronger shrinkage; with more, it would bias correlations.
 _ROWS_OF_A_COLUMN = 5
-
-# Estimates from draws of two Gaussians are biased on tables of curves, those of four hardly; and the rows that each of
-# them needs for a column.
-_MOST_PARTS, _ROWS_OF_A_PART = 4, 8
 
 # Draws need all of a column's range: a clipped outlier would make its column too narrow.
 _REACH = 10.0
@@ -59,7 +55,7 @@ _JITTER = 1e-4  # of variances, because the shares of one category are dependent
 _SKEWNESS, _MOST_COLUMNS_OF_REGRESSIONS = 1.0, 50
 
 # Rounds over the columns, and rows with similar predictions that a residual is taken from.
-_ROUNDS_OF_REGRESSIONS, _DONORS = 8, 5
+_TURNS, _DONORS = 8, 5
 
 _RIDGE = 1e-3  # of regressions: the shares of one category are dependent
 
@@ -93,8 +89,10 @@ class JointDraws(Draws):
     ----------
     entries
         The entries of the fit, in the units of their columns.
-    gaussians
-        Name of the Gaussians among the candidates of the imputer.
+    shrinkage
+        By how many rows of independent columns the Gaussian is shrunk.
+    forests
+        Of the cells that are predicted by trees more than by anything else.
     categories
         Columns of the shares of each unordered category; their cells become 0 or 1.
     seed
@@ -102,19 +100,25 @@ class JointDraws(Draws):
     """
 
     entries: TableEntries
-    gaussians: str
+    shrinkage: float
+    forests: tuple[CellForest, ...]
     categories: tuple[IndexArray, ...]
     seed: int
 
     @classmethod
     def of(
-        cls, entries: TableEntries, weights: Mapping[str, float], categories: tuple[IndexArray, ...], *, seed: int
+        cls, entries: TableEntries, completer: Completer, categories: tuple[IndexArray, ...], *, seed: int
     ) -> JointDraws:
-        """Return the draws for a table with these entries; `weights` are those of a blend of candidates."""
+        """Return the draws for a table with these entries that a completer predicts."""
         n_rows, n_columns = entries.shape
-        single = "gaussian" if n_rows >= _ROWS_OF_A_COLUMN * n_columns else "gaussian-shrunk"
-        singles = sum(weight for name, weight in weights.items() if name.startswith("gaussian"))
-        return cls(entries, "mixture" if weights.get("mixture", 0.0) > singles else single, categories, seed)
+        shrinkage = SHRINKAGES[0 if n_rows >= _ROWS_OF_A_COLUMN * n_columns else 1] * n_columns
+        trees: Completer = completer
+        most = np.ones(n_columns)
+        if isinstance(completer, Stacked):
+            place = next(place for place, part in enumerate(completer.parts) if isinstance(part, Trees))
+            trees, most = completer.parts[place], completer.weights[place]
+        found = trees.forests if isinstance(trees, Trees) else ()
+        return cls(entries, shrinkage, tuple(each for each in found if most[each.columns[0]] > 0.5), categories, seed)
 
     @cached_property
     def units(self) -> ColumnUnits:
@@ -129,19 +133,11 @@ class JointDraws(Draws):
         return table[some], np.ones(some.size) if weights is None else weights[some]
 
     @cached_property
-    def most_likely(self) -> Gaussians:
-        """The Gaussians of highest likelihood."""
+    def most_likely(self) -> Gaussian:
+        """The Gaussian of highest likelihood."""
         table, weights = self.rows
         ending: dict[str, Any] = {"passes": _PASSES, "still": _STILL}
-        return fit_gaussians(self.gaussians, table, weights=weights, seed=self.seed, n_parts=self.n_parts, **ending)
-
-    @property
-    def n_parts(self) -> int:
-        """The number of Gaussians: more than two where two predict better than one, and rows are enough."""
-        if self.gaussians != "mixture":
-            return 1
-        n_rows, n_columns = self.entries.shape
-        return int(np.clip(n_rows // (_ROWS_OF_A_PART * n_columns), 2, _MOST_PARTS))
+        return Gaussian.fit(table, weights=weights, shrinkage=self.shrinkage, seed=self.seed, **ending)
 
     def draw(
         self, table: FloatArray, random: np.random.Generator, *, number: int, features: FeatureVectors | None
@@ -149,9 +145,9 @@ class JointDraws(Draws):
         """Return rows completed by Gaussians, whose parameters are drawn first, or by regressions that start there."""
         drawn = self.draw_parameters(random)
         completed = self._draw_by_gaussians(drawn, table, random)
-        return self._draw_by_regressions(drawn, table, completed, random) if self.takes_regressions else completed
+        return self._draw_in_turn(drawn, table, completed, random) if self.takes_turns else completed
 
-    def _draw_by_gaussians(self, drawn: Gaussians, table: FloatArray, random: np.random.Generator) -> FloatArray:
+    def _draw_by_gaussians(self, drawn: Gaussian, table: FloatArray, random: np.random.Generator) -> FloatArray:
         completed = np.array(table, dtype=np.float64)
         for start in range(0, len(table), _ROWS_AT_A_TIME):
             some = completed[start : start + _ROWS_AT_A_TIME]
@@ -169,12 +165,14 @@ class JointDraws(Draws):
         return np.where(np.abs(skewness) > _SKEWNESS, np.sign(skewness), 0.0)
 
     @cached_property
-    def takes_regressions(self) -> bool:
-        """Whether regressions draw hidden cells of skewed columns at least about as well as Gaussians.
+    def takes_turns(self) -> bool:
+        """Whether columns are drawn in turn: by trees, or where regressions draw skewed columns about as well.
 
         Draws are compared by their continuous ranked probability score, in standard deviations.
         """
         table, skewed = self.rows[0], np.flatnonzero(self.skews)
+        if self.forests:
+            return True
         if skewed.size == 0 or table.shape[1] > _MOST_COLUMNS_OF_REGRESSIONS:
             return False
         random, hidden = np.random.default_rng(self.seed), np.zeros(table.shape, bool)
@@ -185,7 +183,7 @@ class JointDraws(Draws):
         for _ in range(_COMPARED):
             drawn = rest.draw_parameters(random)
             by_gaussians = rest._draw_by_gaussians(drawn, rest.entries.to_array(), random)
-            by_regressions = rest._draw_by_regressions(drawn, rest.entries.to_array(), by_gaussians, random)
+            by_regressions = rest._draw_in_turn(drawn, rest.entries.to_array(), by_gaussians, random)
             for kept, completed in zip(found, (by_gaussians, by_regressions), strict=True):
                 kept.append(completed[hidden])
         scores = [_score_draws(np.stack(kept), table[hidden]) for kept in found]
@@ -196,24 +194,29 @@ class JointDraws(Draws):
         """The positions of the columns of numbers."""
         return np.setdiff1d(np.arange(self.entries.shape[1]), [at for each in self.categories for at in each])
 
-    def _draw_by_regressions(
-        self, drawn: Gaussians, table: FloatArray, completed: FloatArray, random: np.random.Generator
+    def _draw_in_turn(
+        self, drawn: Gaussian, table: FloatArray, completed: FloatArray, random: np.random.Generator
     ) -> FloatArray:
-        """Return completed rows whose missing numbers are drawn again, a column at a time, given all other cells.
+        """Return completed rows whose missing cells are drawn again, a column at a time, given all other cells.
 
-        A column is regressed on the others, and on the normal scores of those that are skewed. The residual is that of
-        a row with a similar prediction (Schenker and Taylor, Partially parametric techniques for multiple imputation,
-        1996), so that skewed and unequal residuals stay what they are. Draws do not go beyond the end of a skewed
-        column where it has no tail.
+        A cell that trees predict is that of a donor. Another number is regressed on the other cells, and on the normal
+        scores of those that are skewed. The residual is that of a row with a similar prediction (Schenker and Taylor,
+        Partially parametric techniques for multiple imputation, 1996), so that skewed and unequal residuals stay what
+        they are. Draws do not go beyond the end of a skewed column where it has no tail.
         """
         learned, weights = self.rows
         own = self.units.standardise(TableEntries.of(completed)).to_array()
         cells = np.concatenate([self._draw_units(drawn, learned, random), own])
         missing = np.isnan(np.concatenate([learned, table]))
         ranked = {int(at): np.sort(learned[~np.isnan(learned[:, at]), at]) for at in np.flatnonzero(self.skews)}
-        for column in np.tile(self._numbers, _ROUNDS_OF_REGRESSIONS):
+        forests = {int(each.columns[0]): each for each in self.forests}
+        for column in np.tile(np.union1d(self._numbers, [*forests]).astype(np.int64), _TURNS):
             asked, known = np.flatnonzero(missing[:, column]), np.flatnonzero(~missing[: len(learned), column])
             if asked.size == 0:
+                continue
+            if column in forests:
+                forest, inputs, columns = forests[column]
+                cells[np.ix_(asked, columns)] = forest.draw(inputs.read(cells[asked], cells[asked]), random)
                 continue
             scores = [_to_scores(cells[:, at], values) for at, values in ranked.items() if at != column]
             design = np.column_stack([np.ones(len(cells)), np.delete(cells, column, axis=1), *scores])
@@ -227,31 +230,30 @@ class JointDraws(Draws):
         drawn_values = self.units.centres + self.units.spreads * cells[len(learned) :]
         return np.where(np.isnan(table), drawn_values, table)
 
-    def draw_parameters(self, random: np.random.Generator) -> Gaussians:
-        """Return Gaussians drawn from their posterior given the rows of the fit."""
+    def draw_parameters(self, random: np.random.Generator) -> Gaussian:
+        """Return a Gaussian drawn from its posterior given the rows of the fit."""
         drawn, (table, weights), completed = self.most_likely, self.rows, None
         for _ in range(int(np.clip(drawn.passes, _LEAST_STEPS, _MOST_STEPS))):
             completed = self._draw_start(drawn, table, random) if completed is None else completed
-            parts = self._draw_round(drawn, table, completed, random)
-            shrinkage = shrinkage_of(self.gaussians, table)
-            drawn = draw_gaussians(completed, parts, len(drawn.parts), shrinkage, random, weights=weights)
+            self._draw_round(drawn, table, completed, random)
+            drawn = draw_gaussian(completed, self.shrinkage, random, weights=weights)
         return drawn
 
-    def _draw_cells(self, drawn: Gaussians, table: FloatArray, random: np.random.Generator) -> FloatArray:
+    def _draw_cells(self, drawn: Gaussian, table: FloatArray, random: np.random.Generator) -> FloatArray:
         """Return rows (rows, columns), in their own units, with missing cells drawn from Gaussians."""
         rows = self.units.standardise(TableEntries.of(table)).to_array()
         return np.asarray(self.units.centres + self.units.spreads * self._draw_units(drawn, rows, random))
 
-    def _draw_units(self, drawn: Gaussians, rows: FloatArray, random: np.random.Generator) -> FloatArray:
+    def _draw_units(self, drawn: Gaussian, rows: FloatArray, random: np.random.Generator) -> FloatArray:
         """Return rows (rows, columns), standardised, with missing cells drawn from Gaussians."""
         completed = self._draw_start(drawn, rows, random)
         for _ in range(_ROUNDS if self.categories else 0):
             self._draw_round(drawn, rows, completed, random)
         return completed
 
-    def _draw_start(self, drawn: Gaussians, table: FloatArray, random: np.random.Generator) -> FloatArray:
+    def _draw_start(self, drawn: Gaussian, table: FloatArray, random: np.random.Generator) -> FloatArray:
         """Return rows whose numbers are drawn together, and each category by its expected shares given these."""
-        completed = drawn.draw(table, drawn.choose_parts(table, random), random)
+        completed = drawn.draw(table, random)
         for columns in self.categories:
             completed[:, columns] = table[:, columns]
         for columns in self.categories:
@@ -262,27 +264,20 @@ class JointDraws(Draws):
         return completed
 
     def _draw_round(
-        self, drawn: Gaussians, table: FloatArray, completed: FloatArray, random: np.random.Generator
-    ) -> IndexArray:
-        """Draw the missing cells of rows in place; return the Gaussian that each row was drawn from, (rows,).
-
-        The Gaussian and the missing numbers are drawn given the categories, then each missing category given all of
-        these. A Gaussian drawn without the categories could be one that hardly has the category of the row.
-        """
+        self, drawn: Gaussian, table: FloatArray, completed: FloatArray, random: np.random.Generator
+    ) -> None:
+        """Draw the missing cells of rows in place: numbers given the categories, then each category given the rest."""
         if self.categories:
             together = np.concatenate(self.categories)
             table = table.copy()
             missing = np.isnan(table)
             table[:, together] = completed[:, together]
-        parts = drawn.choose_parts(table, random)
-        completed[:] = drawn.draw(table, parts, random)
+        completed[:] = drawn.draw(table, random)
         for columns in self.categories:
-            for number, part in enumerate(drawn.parts):
-                rows = np.flatnonzero(missing[:, columns].any(axis=1) & (parts == number))
-                if rows.size:
-                    shares = self._classify(part, completed[rows], columns)
-                    completed[np.ix_(rows, columns)] = self._choose_category(shares, columns, random)
-        return parts
+            rows = np.flatnonzero(missing[:, columns].any(axis=1))
+            if rows.size:
+                shares = self._classify(drawn, completed[rows], columns)
+                completed[np.ix_(rows, columns)] = self._choose_category(shares, columns, random)
 
     def _classify(self, part: Gaussian, completed: FloatArray, columns: IndexArray) -> FloatArray:
         """Return the probabilities (rows, categories) of a category given all other cells of rows.
@@ -438,45 +433,25 @@ def _score_draws(draws: FloatArray, values: FloatArray) -> float:
     return float(np.mean(np.abs(draws - values).mean(axis=0) - 0.5 * apart))
 
 
-def draw_gaussians(
-    completed: FloatArray,
-    parts: IndexArray,
-    n_parts: int,
-    shrinkage: float,
-    random: np.random.Generator,
-    *,
-    weights: FloatArray | None = None,
-) -> Gaussians:
-    """Draw the parameters of Gaussians given complete rows, the Gaussian of each row (rows,), and weights (rows,).
+def draw_gaussian(
+    completed: FloatArray, shrinkage: float, random: np.random.Generator, *, weights: FloatArray | None = None
+) -> Gaussian:
+    """Draw the parameters of a Gaussian given complete rows, and weights (rows,).
 
-    The prior is that of EM: `shrinkage` more rows of independent columns and, with several Gaussians, for each of them
-    as many more rows of the common covariance as there are columns.
+    The prior is that of EM: `shrinkage` more rows of independent columns.
     """
     n_columns = completed.shape[1]
     counted = np.ones(len(completed)) if weights is None else weights
-    roots = np.sqrt(counted)[:, None]
-    own_rows = [np.flatnonzero(parts == number) for number in range(n_parts)]
-    sizes = np.array([counted[own].sum() for own in own_rows])
-    whole = np.arange(len(completed))  # where a Gaussian has no rows
-    means = [
-        np.average(completed[own], axis=0, weights=counted[own])
-        for own in (own if own.size else whole for own in own_rows)
-    ]
-    deviations = [(completed[own] - mean) * roots[own] for own, mean in zip(own_rows, means, strict=True)]
-    scatters = [each.T @ each for each in deviations]
-    together = np.asarray(sum(scatters)) / counted.sum()
-    drawn = []
-    for own_size, mean, scatter in zip(sizes, means, scatters, strict=True):
-        added = n_columns if n_parts > 1 else 0
-        size = own_size + added
-        scatter = (scatter + added * together) * (size / (size + shrinkage))
-        np.fill_diagonal(scatter, scatter.diagonal() * (size + shrinkage) / size)
-        covariance = _draw_covariance(
-            scatter * (size + shrinkage) / size, max(size - 1 + shrinkage, n_columns + 1.0), random
-        ) + _JITTER * np.eye(n_columns)
-        noise = np.linalg.cholesky(covariance) @ random.standard_normal(n_columns)
-        drawn.append(Gaussian(mean + noise / np.sqrt(max(own_size, 1)), covariance))
-    return Gaussians(tuple(drawn), random.dirichlet(sizes + 1.0) if n_parts > 1 else np.ones(1))
+    size = float(counted.sum())
+    mean = np.average(completed, axis=0, weights=counted)
+    deviations = (completed - mean) * np.sqrt(counted)[:, None]
+    scatter = deviations.T @ deviations
+    variances = scatter.diagonal() * (size + shrinkage) / size
+    np.fill_diagonal(scatter, variances)
+    freedom = max(size - 1 + shrinkage, n_columns + 1.0)
+    covariance = _draw_covariance(scatter, freedom, random) + _JITTER * np.eye(n_columns)
+    noise = np.linalg.cholesky(covariance) @ random.standard_normal(n_columns)
+    return Gaussian(mean + noise / np.sqrt(max(size, 1.0)), covariance)
 
 
 def _draw_covariance(scatter: FloatArray, freedom: float, random: np.random.Generator) -> FloatArray:

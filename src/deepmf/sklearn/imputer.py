@@ -28,18 +28,9 @@ from deepmf.models.base import Model
 from deepmf.models.bayesian import BayesianMF
 from deepmf.recommend.ranking import batches
 from deepmf.scoring.distribution import Interval, check_coverage
-from deepmf.sklearn.candidates import (
-    AUTO,
-    MOST_COLUMNS,
-    WHOLE_ROWS,
-    ModelChoice,
-    Residuals,
-    TableModels,
-    blend,
-    choose,
-    fit_whole_rows,
-)
-from deepmf.sklearn.completers import ByModel, Completer, Stacked
+from deepmf.sklearn.blend import EFFORTS, METRICS, MOST_COLUMNS, WHOLE_ROWS, Residuals, fit_blend, fit_whole_rows
+from deepmf.sklearn.candidates import AUTO, ModelChoice, TableModels, choose
+from deepmf.sklearn.completers import ByModel, Completer
 from deepmf.sklearn.draws import Draws, FactorDraws, JointDraws
 from deepmf.sklearn.scores import HiddenScore, score_residuals
 from deepmf.sklearn.table import (
@@ -218,10 +209,14 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     model
-        "auto" blends Gaussians of the rows and means over neighbours, with the weights that best predict hidden cells,
-        and then fits them to all cells. For a table of more than 500 columns, a shared scale, feature columns, or given
-        settings, it chooses among means, als and dmf-o instead. Or a name: "gaussian", "neighbours", "als", "dmf-o", or
+        "auto" blends a Gaussian of the rows with trees, with the weights that best predict the cells of each column
+        when these are left out. For a table of more than 500 columns, a shared scale, feature columns, or given
+        settings, it chooses among means, als and dmf-o instead. Or a name: "gaussian", "trees", "als", "dmf-o", or
         any model that can predict for new rows.
+    metric
+        The error of "auto" and "trees" that should be small: "rmse", or "mae", which predicts medians.
+    effort
+        "normal", or "best" for larger forests in about five times the time.
     hidden_sizes, latent_size, dropout, epochs, learning_rate
         Settings of the model; None chooses them for a table. With "auto", they apply to the candidates that have them.
     settings
@@ -254,9 +249,10 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     model_
         The fitted model or blend; None where there was too little to learn from.
     weights_, chosen_model_
-        Weight of each candidate in the blend, and the name of the candidate with the largest weight.
+        Mean weight of each candidate in the blend, and the name of the candidate with the largest weight.
     hidden_errors_
-        Error of each candidate of "auto" on hidden cells, in standard deviations or in the units of a shared scale.
+        Error of each candidate of "auto" on cells that were left out, in standard deviations or in the units of a
+        shared scale.
     score_
         Score on the cells hidden in `fit`, overall and of each column, with standard errors (`HiddenScore`); None where
         no cells were hidden, because a single model was asked for by name.
@@ -292,6 +288,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self,
         model: str = AUTO,
         *,
+        metric: str = "rmse",
+        effort: str = "normal",
         hidden_sizes: Sequence[int] | None = None,
         latent_size: int | None = None,
         dropout: float | None = None,
@@ -309,6 +307,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         verbose: bool | None = False,
     ) -> None:
         self.model = model
+        self.metric = metric
+        self.effort = effort
         self.hidden_sizes = hidden_sizes
         self.latent_size = latent_size
         self.dropout = dropout
@@ -352,7 +352,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         candidates = self._models.candidates(entries.shape)
         self.left_out_ = self._models.explain_left_out(entries.shape)
         self._warn_of_width(candidates)
-        self.units_ = self._units(entries, reach=_WIDE_REACH if candidates[0] in WHOLE_ROWS else REACH)
+        self.units_ = self._units(entries, reach=_WIDE_REACH if candidates[0] in (AUTO, *WHOLE_ROWS) else REACH)
         self._row_features = self._read_features(X)
         self._learn(candidates, entries, table.sources[self._known])
         self._row_features = None  # the model has what is needed of them
@@ -368,7 +368,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if kept.size == 0:
             raise BadEntries("every sample_weight is zero, so there is nothing to learn from")
         X = X if kept.size == weights.size else _safe_indexing(X, kept)  # noqa: N806
-        return X, None if np.all(weights == 1) else weights[kept]
+        return X, None if np.all(weights[kept] == 1) else weights[kept]
 
     def transform(self, X: Any, *, return_interval: bool = False, coverage: float = 0.9) -> Any:  # noqa: N803
         """Return a table with every missing entry filled in.
@@ -578,20 +578,24 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self._seen = seen = self.units_.standardise(entries)
         if min(np.unique(seen.rows).size, self._known.size) < 2:
             return
-        choosing = partial(blend if candidates[0] in WHOLE_ROWS else choose, units=self.units_, seed=self._seed)
-        choice = ModelChoice({candidates[0]: 1.0}, {})
         with show_fits(None if self.verbose is None else bool(self.verbose)) as show:
-            if len(candidates) > 1:
-                choice = choosing(candidates, seen, sources, self._fit_candidate, show=show)
-            self.weights_, self.chosen_model_ = dict(choice.weights), next(iter(choice.weights))
-            parts = tuple(self._fit_candidate(name, seen, choice.fitted) for name in choice.weights)
-        weights = np.array([*choice.weights.values()])
-        self._completer = parts[0] if len(parts) == 1 else Stacked(parts, weights, self.units_)
+            fit = partial(self._fit_candidate, sources)
+            choosing = partial(choose, candidates, seen, sources, fit, units=self.units_, seed=self._seed)
+            choice = ModelChoice(candidates[0], {})
+            if candidates == (AUTO,):
+                best = fit_blend(seen, sources, self.units_, seed=self._seed, **self._ways, show=show)
+                self.weights_, choice = best.weights, ModelChoice(AUTO, best.errors, best.residuals)
+                self._completer = best.completer
+            else:
+                if len(candidates) > 1:
+                    choice = choosing(show=show)
+                self.weights_, self._completer = {choice.name: 1.0}, fit(choice.name, seen)
+        self.chosen_model_ = next(iter(self.weights_))
         self.model_ = self._completer.model if isinstance(self._completer, ByModel) else self._completer
         # A distribution is learned over all columns together: of columns that differ, it would say the same.
         own = self.scale != "columns" and self._completer.gives_distribution
-        if self.sample and not own and len(candidates) == 1:
-            choice = choosing(candidates, seen, sources, self._fit_candidate)
+        if self.sample and not own and choice.residuals is None:
+            choice = choosing()
         self.hidden_errors_, self._residuals = dict(choice.errors), None if own else choice.residuals
         shares = self._are_shares
         if choice.residuals is not None:
@@ -602,12 +606,20 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             self._draws = FactorDraws(self.model_, self.units_, shares)
         elif not self._has_features and self._known.size <= MOST_COLUMNS:
             categories = tuple(np.flatnonzero(shares & (sources == source)) for source in np.unique(sources[shares]))
-            self._draws = JointDraws.of(entries, self.weights_, categories, seed=self._seed)
+            self._draws = JointDraws.of(entries, self._completer, categories, seed=self._seed)
 
-    def _fit_candidate(self, name: str, seen: TableEntries, fitted: Mapping[str, Completer]) -> Completer:
-        """Fit a candidate to entries; `fitted` are candidates for similar entries."""
+    @property
+    def _ways(self) -> dict[str, str]:
+        """How whole rows are completed."""
+        for name, known in (("metric", METRICS), ("effort", tuple(EFFORTS))):
+            if getattr(self, name) not in known:
+                raise BadSetting(f"{name} must be {' or '.join(map(repr, known))}; got {getattr(self, name)!r}")
+        return {"metric": self.metric, "effort": self.effort}
+
+    def _fit_candidate(self, sources: IndexArray, name: str, seen: TableEntries) -> Completer:
+        """Fit a candidate to entries."""
         if name in WHOLE_ROWS:
-            return fit_whole_rows(name, seen.to_array(), weights=seen.row_weights, seed=self._seed, fitted=fitted)
+            return fit_whole_rows(name, seen, sources, seed=self._seed, **self._ways)
         matrix = seen.matrix(self.units_.scale, column_labels=self._labels)
         progress = None if self.verbose is None else bool(self.verbose)  # scikit-learn's own also take 0 and 1
         return ByModel(self._models.make_model(name).fit(matrix, row_features=self._row_features, progress=progress))

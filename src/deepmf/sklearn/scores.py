@@ -12,7 +12,7 @@ from sklearn.utils import check_array
 
 from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.sklearn.candidates import Residuals
+from deepmf.sklearn.blend import Residuals
 from deepmf.sklearn.splitters import EntrySplitter, Splitter
 from deepmf.sklearn.table import CHECKS, MaskArray, dense_copy, hide_entries, measure_columns
 

@@ -1,0 +1,379 @@
+"""The default of tables: a Gaussian, trees and means, weighed for each column by cells that are left out in turn.
+
+No candidate is fitted twice. A Gaussian predicts each cell from the others of its row, with parameters of other rows
+where rows are few; a tree predicts the rows that it was not grown from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.optimize
+
+from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.sklearn.completers import ByMeans, Completer, Gaussian, Stacked, WholeRows, sample_rows
+from deepmf.sklearn.table import ColumnUnits, MaskArray, TableEntries
+from deepmf.sklearn.trees import CellForest, Trees, compare_errors, start_forest
+
+# What completes whole rows of standardised columns.
+WHOLE_ROWS = ("gaussian", "trees", "column-means")
+
+METRICS = ("rmse", "mae")
+
+# Covariances of more columns take longer to learn than models do; forests of more take longer than that.
+MOST_COLUMNS, MOST_COLUMNS_OF_TREES = 500, 64
+
+# By how many rows for each column the columns of a Gaussian are drawn apart, and the rows for each column from which on
+# the weaker shrinkage is taken, and cells are predicted by parameters that saw them.
+SHRINKAGES, _MANY_ROWS = (0.1, 1.0), 20
+
+_FOLDS = 4  # of rows, each predicted by a Gaussian of the others
+
+# A Gaussian of more columns is as good after a few passes (RMSE on 280 columns: .485 after 4, .484 after 10).
+_WIDE, _PASSES, _PASSES_OF_WIDE = 200, 30, 5
+
+_MOST_ROWS = 5_000  # that cells are left out of
+
+_LEFT_OUT = 0.05  # of the cells, where columns are too many to leave out each in turn
+
+EFFORTS = {"normal": (6, 20), "best": (100, 100)}  # trees to see whether a forest helps, and trees of a forest
+
+_LEAST_GAIN = 0.005  # of the error, by the first trees of a forest
+
+_FEW_ROWS = 500  # of which forests are grown whole at once
+
+_LEAST_WEIGHT = 0.05  # of a part of a blend; less is not worth its time
+
+_CELLS_OF_ALL = 50  # the weights of all columns count in those of a column as by that many cells
+
+_MOST_CELLS = 20_000  # that weights are solved from
+
+Show = Callable[[str, int, int], None]  # takes the name of a candidate, the fits that are done, and their number
+
+
+class Residuals(NamedTuple):
+    """The residuals of cells that were left out, value minus prediction, in the units of the model; and the values."""
+
+    columns: IndexArray
+    values: FloatArray
+    truths: FloatArray
+
+    def quantiles(self, columns: IndexArray, share: float) -> FloatArray:
+        """Return a quantile of the residuals of each column, (cells,)."""
+        # Ranks over n + 1: right on average, however few residuals there are.
+        return self._take_by_column(columns, lambda own, _: np.quantile(own, share, method="weibull"))
+
+    def draw(self, columns: IndexArray, random: np.random.Generator) -> FloatArray:
+        """Draw residuals at random for each column, (cells,)."""
+        return self._take_by_column(columns, lambda own, count: random.choice(own, count))
+
+    def _take_by_column(self, columns: IndexArray, take: Callable[[FloatArray, int], Any]) -> FloatArray:
+        found = np.empty(columns.size)
+        for column in np.unique(columns):
+            own = self.values[self.columns == column]
+            asked = columns == column
+            found[asked] = take(own if own.size >= _OWN_RESIDUALS else self.values, int(asked.sum()))
+        return found
+
+
+_OWN_RESIDUALS = 20  # from as many on, the residuals of a column are its own; with fewer, those of all columns
+
+
+class FittedBlend(NamedTuple):
+    """A blend, the mean weight of each of its parts, the error of each candidate, and the residuals of left-out cells.
+
+    residuals: None where there was too little to leave anything out.
+    """
+
+    completer: Completer
+    weights: dict[str, float]
+    errors: dict[str, float]
+    residuals: Residuals | None
+
+
+def fit_gaussian(
+    table: FloatArray, *, weights: FloatArray | None = None, seed: int, shrinkage: float = SHRINKAGES[0]
+) -> Gaussian:
+    """Fit a Gaussian to rows with NaN; `shrinkage` is by how many rows for each column its columns are drawn apart."""
+    passes = _PASSES if table.shape[1] <= _WIDE else _PASSES_OF_WIDE
+    return Gaussian.fit(table, weights=weights, shrinkage=shrinkage * table.shape[1], seed=seed, passes=passes)
+
+
+def fit_whole_rows(
+    name: str, entries: TableEntries, sources: IndexArray, *, seed: int, metric: str = "rmse", effort: str = "normal"
+) -> WholeRows:
+    """Fit one of `WHOLE_ROWS` to standardised entries; columns of the same source are one cell together."""
+    table, weights, absolute = entries.to_array(), entries.row_weights, metric == "mae"
+    if name == "column-means":
+        return ByMeans(_find_centres(table, sources, absolute=absolute))
+    gaussian = fit_gaussian(table, weights=weights, seed=seed)
+    if name == "gaussian":
+        return gaussian
+    forests = []
+    for columns in _list_cells(sources):
+        started = start_forest(
+            table, gaussian.complete(_leave_out(table, columns)), columns, weights=weights, seed=seed
+        )
+        if started is not None:
+            started[0].forest.grow(EFFORTS[effort][1]).drop_inputs()
+            forests.append(started[0])
+    return Trees(gaussian, tuple(forests), absolute)
+
+
+def fit_blend(
+    entries: TableEntries,
+    sources: IndexArray,
+    units: ColumnUnits,
+    *,
+    seed: int,
+    metric: str = "rmse",
+    effort: str = "normal",
+    show: Show = lambda name, done, total: None,
+) -> FittedBlend:
+    """Fit all of `WHOLE_ROWS` to standardised entries, and weigh them for each column by cells that are left out.
+
+    Weights are not negative, and their sum is 1 (Breiman, Stacked regressions, 1996).
+
+    Parameters
+    ----------
+    entries
+        Standardised entries.
+    sources
+        Of each column the cell of a row that it belongs to: the columns of a category are left out together.
+    units
+        Their ranges clip predictions.
+    metric
+        The error that weights make least: "rmse" or "mae"; with "mae", predictions are medians.
+    effort
+        "normal", or "best" for larger forests.
+    """
+    table, absolute, cells = entries.to_array(), metric == "mae", _list_cells(sources)
+    rows = sample_rows(table, seed=seed, most_rows=_MOST_ROWS)
+    some, weights = table[rows], None if entries.row_weights is None else entries.row_weights[rows]
+    show("gaussian", 0, len(cells))
+    gaussian, found = _fit_left_out(table, entries.row_weights, some, weights, cells, units, seed=seed)
+    centres = _find_centres(table, sources, absolute=absolute)
+    held = {"gaussian": found, "trees": np.full(some.shape, np.nan), "column-means": np.tile(centres, (len(some), 1))}
+    counted = np.ones(len(some)) if weights is None else weights
+    forests: list[CellForest] = []
+    first_trees, n_trees = EFFORTS[effort]
+    sizes = (first_trees, n_trees) if len(some) > _FEW_ROWS else (n_trees,)
+    for place, columns in enumerate(cells if some.shape[1] <= MOST_COLUMNS_OF_TREES else []):
+        show("trees", place, len(cells))
+        completed = gaussian.complete(_leave_out(some, columns))
+        started = start_forest(some, completed, columns, weights=weights, seed=seed + place)
+        if started is None:
+            continue
+        forest, own = started
+        by_median = absolute and columns.size == 1
+        for size in sizes:
+            forest.forest.grow(size)
+            held["trees"][np.ix_(own, columns)] = forest.forest.predict_own(median=by_median)
+            if not _gains(held, some, counted, columns, absolute=by_median):
+                held["trees"][:, columns] = np.nan
+                break
+        else:
+            forests.append(forest._replace(forest=forest.forest.drop_inputs()))
+    solved, residuals = _weigh(held, some, counted, cells, absolute=absolute)
+    forests = [each for each in forests if solved[1, each.columns[0]] > 0]
+    parts = (gaussian, Trees(gaussian, tuple(forests), absolute), ByMeans(centres))
+    widths = np.concatenate([np.full(columns.size, 1.0 / columns.size) for columns in cells])
+    shares = dict(zip(WHOLE_ROWS, np.average(solved, axis=1, weights=widths).tolist(), strict=True))
+    named = {name: share for name, share in sorted(shares.items(), key=lambda each: -each[1]) if share > 0}
+    errors = {name: _measure(predictions, some, counted, sources) for name, predictions in held.items()}
+    return FittedBlend(
+        Stacked(parts, solved, units), named, {name: one for name, one in errors.items() if one == one}, residuals
+    )
+
+
+def _list_cells(sources: IndexArray) -> list[IndexArray]:
+    """Return the columns of each cell of a row."""
+    return [np.flatnonzero(sources == source) for source in np.unique(sources)]
+
+
+def _leave_out(table: FloatArray, columns: IndexArray) -> FloatArray:
+    left = table.copy()
+    left[:, columns] = np.nan
+    return left
+
+
+def _find_centres(table: FloatArray, sources: IndexArray, *, absolute: bool) -> FloatArray:
+    """Return 0, the mean, for each column; with `absolute`, the medians of numbers."""
+    centres = np.zeros(table.shape[1])
+    if absolute:
+        numbers = np.flatnonzero(np.bincount(sources)[sources] == 1)
+        centres[numbers] = np.nanmedian(table[:, numbers], axis=0)
+    return centres
+
+
+def _fit_left_out(
+    table: FloatArray,
+    table_weights: FloatArray | None,
+    some: FloatArray,
+    weights: FloatArray | None,
+    cells: list[IndexArray],
+    units: ColumnUnits,
+    *,
+    seed: int,
+) -> tuple[Gaussian, FloatArray]:
+    """Return a Gaussian of all rows, and predictions (rows, columns) of cells of some rows that are left out."""
+    every = np.arange(some.shape[1])
+    if len(some) >= _MANY_ROWS * every.size and every.size <= MOST_COLUMNS_OF_TREES:
+        gaussian = fit_gaussian(table, weights=table_weights, seed=seed)
+        return gaussian, units.clip(_predict_left_out(gaussian, some, cells), every)
+    apart = (_predict_by_others(some, weights, cells, shrinkage, seed=seed) for shrinkage in SHRINKAGES)
+    found = [units.clip(each, every) for each in apart]
+    errors = [np.square(each - some) for each in found]
+    best = int(np.argmin([np.nanmean(each) if np.isfinite(each).any() else 0.0 for each in errors]))
+    return fit_gaussian(table, weights=table_weights, seed=seed, shrinkage=SHRINKAGES[best]), found[best]
+
+
+def _predict_by_others(
+    table: FloatArray, weights: FloatArray | None, cells: list[IndexArray], shrinkage: float, *, seed: int
+) -> FloatArray:
+    """Return predictions (rows, columns) of cells by a Gaussian of other rows; NaN for cells that were not left out.
+
+    Of wide tables some cells are hidden instead, because fewer rows would need more shrinkage than all do.
+    """
+    random, found = np.random.default_rng(seed), np.full(table.shape, np.nan)
+    if table.shape[1] > MOST_COLUMNS_OF_TREES:
+        hidden = np.zeros(table.shape, dtype=bool)
+        for columns in cells:
+            hidden[:, columns] = random.random((len(table), 1)) < _LEFT_OUT
+        shown = np.where(hidden, np.nan, table)
+        completed = fit_gaussian(shown, weights=weights, seed=seed, shrinkage=shrinkage).complete(shown)
+        return np.where(hidden, completed, np.nan)
+    fold_of = random.permutation(len(table)) % min(_FOLDS, max(len(table), 1))
+    for fold in np.unique(fold_of):
+        own, rest = fold_of == fold, fold_of != fold
+        if np.count_nonzero(rest) > 1:
+            heavy = None if weights is None else weights[rest]
+            apart = fit_gaussian(table[rest], weights=heavy, seed=seed, shrinkage=shrinkage)
+            found[own] = _predict_left_out(apart, table[own], cells)
+    return found
+
+
+def _predict_left_out(gaussian: Gaussian, table: FloatArray, cells: list[IndexArray]) -> FloatArray:
+    """Return predictions (rows, columns) of all cells, each from the others of its row."""
+    return np.hstack([gaussian.complete(_leave_out(table, columns))[:, columns] for columns in cells])
+
+
+def _gains(
+    held: dict[str, FloatArray], table: FloatArray, counted: FloatArray, columns: IndexArray, *, absolute: bool
+) -> bool:
+    """Return whether trees lower the error of the left-out cells of some columns."""
+    predictions, values, shares = _take(held, table, counted, columns)
+    if values.size == 0:
+        return False
+    without, trees = predictions[:, [0, 2]], predictions[:, [0, 1, 2]]
+    before, after = (
+        compare_errors(each @ _solve(each, values, shares, absolute=absolute), values, shares, absolute=absolute)
+        for each in (without, trees)
+    )
+    return after < (1.0 - _LEAST_GAIN) * before
+
+
+def _take(
+    held: dict[str, FloatArray], table: FloatArray, counted: FloatArray, columns: IndexArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return predictions (cells, candidates) that no candidate lacks, the values, and their weights (cells,)."""
+    predictions = np.stack([each[:, columns] for each in held.values()], axis=-1)
+    values = table[:, columns]
+    kept = ~np.isnan(predictions).any(axis=-1) & ~np.isnan(values)
+    shares = np.repeat(counted[:, None] / columns.size, columns.size, axis=1)
+    return predictions[kept], values[kept], shares[kept]
+
+
+def _weigh(
+    held: dict[str, FloatArray], table: FloatArray, counted: FloatArray, cells: list[IndexArray], *, absolute: bool
+) -> tuple[FloatArray, Residuals | None]:
+    """Return weights (candidates, columns) and the residuals of the blend."""
+    solved = np.zeros((len(held), table.shape[1]))
+    solved[0] = 1.0
+    has_trees: MaskArray = ~np.all(np.isnan(held["trees"]), axis=0)
+    with_trees = [columns for columns in cells if has_trees[columns[0]]]
+    together = _solve_all(held, table, counted, with_trees or cells, bool(with_trees), absolute=absolute)
+    for columns in cells:
+        named = held if has_trees[columns[0]] else {name: each for name, each in held.items() if name != "trees"}
+        places = [place for place, name in enumerate(held) if name in named]
+        predictions, values, shares = _take(named, table, counted, columns)
+        if values.size == 0:
+            continue
+        own = np.zeros(len(held))
+        own[places] = _solve(predictions, values, shares, absolute=absolute and columns.size == 1)
+        if together[places].sum() > 0:
+            share = values.size / (values.size + _CELLS_OF_ALL * columns.size)
+            own[places] = share * own[places] + (1 - share) * together[places] / together[places].sum()
+        own[own < _LEAST_WEIGHT] = 0.0
+        solved[:, columns] = (own / own.sum())[:, None]
+    blended = sum(
+        np.where(weights > 0, weights * np.nan_to_num(each, nan=np.nan), 0.0)
+        for weights, each in zip(solved, held.values(), strict=True)
+    )
+    rows, columns = np.nonzero(~np.isnan(blended) & ~np.isnan(table))
+    if rows.size == 0:
+        return solved, None
+    truths = table[rows, columns]
+    return solved, Residuals(columns, truths - np.asarray(blended)[rows, columns], truths)
+
+
+def _solve_all(
+    held: dict[str, FloatArray],
+    table: FloatArray,
+    counted: FloatArray,
+    cells: list[IndexArray],
+    with_trees: bool,
+    *,
+    absolute: bool,
+) -> FloatArray:
+    """Return one weight for each candidate (candidates,) by the cells of many columns."""
+    places = [place for place, name in enumerate(held) if with_trees or name != "trees"]
+    named = {name: each for name, each in held.items() if with_trees or name != "trees"}
+    found = [_take(named, table, counted, columns) for columns in cells]
+    predictions, values, shares = (np.concatenate([each[part] for each in found]) for part in range(3))
+    weights = np.zeros(len(held))
+    if values.size:
+        step = max(1, values.size // _MOST_CELLS)
+        weights[places] = _solve(predictions[::step], values[::step], shares[::step], absolute=absolute)
+    return weights
+
+
+def _solve(predictions: FloatArray, values: FloatArray, shares: FloatArray, *, absolute: bool) -> FloatArray:
+    """Return the weights (candidates,) with which predictions (cells, candidates) are nearest to the values."""
+    if absolute:
+        return _solve_absolute(predictions, values, shares)
+    roots = np.sqrt(shares)
+    predictions, values = predictions * roots[:, None], values * roots
+    # The last equation, that their sum is 1, counts more than all cells together.
+    heavy = 1e3 * max(1.0, float(np.linalg.norm(values)))
+    equations = np.vstack([predictions, np.full(predictions.shape[1], heavy)])
+    weights = scipy.optimize.nnls(equations, np.append(values, heavy))[0]
+    normalised: FloatArray = weights / weights.sum()
+    return normalised
+
+
+def _solve_absolute(predictions: FloatArray, values: FloatArray, shares: FloatArray) -> FloatArray:
+    """Return the weights of least absolute error: start at the best candidate, and step to others while that helps."""
+    corners: FloatArray = np.eye(predictions.shape[1])
+    measured = [compare_errors(predictions @ corner, values, shares, absolute=True) for corner in corners]
+    weights: FloatArray = corners[int(np.argmin(measured))]
+    least = min(measured)
+    for step in (0.3, 0.1, 0.05):
+        for corner in np.tile(corners, (5, 1)):
+            tried = (1.0 - step) * weights + step * corner
+            error = compare_errors(predictions @ tried, values, shares, absolute=True)
+            if error < least:
+                weights, least = tried, error
+    return weights
+
+
+def _measure(predictions: FloatArray, table: FloatArray, counted: FloatArray, sources: IndexArray) -> float:
+    """Return the root mean squared error of left-out cells; the columns of a category count as one cell."""
+    errors = np.square(predictions - table)
+    known = ~np.isnan(errors)
+    if not known.any():
+        return float("nan")
+    shares = (counted[:, None] / np.bincount(sources)[sources])[known]
+    return float(np.sqrt(np.average(errors[known], weights=shares)))

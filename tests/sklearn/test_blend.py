@@ -1,0 +1,123 @@
+"""The default of tables: cells are left out in turn, and what predicts them best counts most."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from deepmf.errors import BadSetting
+from deepmf.sklearn import DMFImputer
+from deepmf.sklearn.blend import WHOLE_ROWS, Residuals, _solve, fit_blend, fit_whole_rows
+from deepmf.sklearn.completers import Stacked
+from deepmf.sklearn.table import ColumnUnits, TableEntries
+from deepmf.sklearn.trees import Forest
+
+Array = npt.NDArray[np.float64]
+
+
+def holes(table: Array, share: float = 0.3, seed: int = 0) -> Array:
+    return np.where(np.random.default_rng(seed).random(table.shape) < share, np.nan, table)
+
+
+def bent(n_rows: int = 400) -> Array:
+    """A column that is a curve of the first, one that is a line, and one that follows from nothing."""
+    random = np.random.default_rng(0)
+    along = random.normal(size=n_rows)
+    noise = random.normal(size=(n_rows, 3))
+    return np.column_stack([along, np.cos(2 * along) + 0.1 * noise[:, 0], along + 0.5 * noise[:, 1], noise[:, 2]])
+
+
+def blend(table: Array, **options: Any) -> Any:
+    entries = TableEntries.of(table)
+    units = ColumnUnits.from_columns(entries, reach=10.0)
+    return fit_blend(units.standardise(entries), np.arange(table.shape[1]), units, seed=0, **options)
+
+
+@pytest.mark.slow
+def test_each_column_has_the_weights_that_predict_it_best() -> None:
+    found = blend(holes(bent(), 0.2))
+    assert isinstance(found.completer, Stacked)
+    gaussian, trees, means = found.completer.weights
+    np.testing.assert_allclose(found.completer.weights.sum(axis=0), 1.0)
+    assert trees[1] > 0.8 and gaussian[1] < 0.1
+    assert gaussian[2] > 0.6
+    assert trees[3] < 0.2 and gaussian[3] + means[3] > 0.8
+    assert set(found.errors) == set(WHOLE_ROWS)
+
+
+@pytest.mark.slow
+def test_left_out_cells_are_as_hard_as_missing_ones() -> None:
+    """Predictions of cells that a candidate has seen would be too good, and weights would follow."""
+    truth = bent()
+    table = holes(truth)
+    found = blend(table)
+    spreads = np.nanstd(table, axis=0)
+    completed = DMFImputer(random_state=0).fit_transform(table)
+    missing = np.sqrt(np.mean(np.square((completed - truth) / spreads)[np.isnan(table)]))
+    assert np.sqrt(np.mean(found.residuals.values**2)) == pytest.approx(missing, rel=0.1)
+
+
+@pytest.mark.slow
+def test_absolute_errors_take_medians() -> None:
+    random = np.random.default_rng(0)
+    cause = random.integers(0, 4, 600).astype(float)
+    truth = np.column_stack([cause, 5.0 * cause + np.exp(1.5 * random.normal(size=600))])
+    table = np.where([[False, True]] & (random.random((600, 1)) < 0.25), np.nan, truth)
+    missing, errors = np.isnan(table[:, 1]), {}
+    for metric in ("rmse", "mae"):
+        completed = DMFImputer(metric=metric, random_state=0).fit_transform(table)
+        errors[metric] = np.abs(completed - truth)[missing, 1].mean()
+    assert errors["mae"] < 0.9 * errors["rmse"]
+    for wrong in ({"metric": "r2"}, {"effort": "much"}):
+        with pytest.raises(BadSetting, match=next(iter(wrong.values()))):
+            DMFImputer(**wrong).fit(table)
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+def test_weights_are_those_of_least_error(absolute: bool) -> None:
+    random = np.random.default_rng(0)
+    values = random.normal(size=4000)
+    noises = np.stack([0.5 * random.normal(size=4000), random.normal(size=4000), 3.0 * random.normal(size=4000)])
+    # The mean of two independent errors is least with weights by the inverse of their variances: 4 to 1.
+    weights = _solve((values + noises).T, values, np.ones(4000), absolute=absolute)
+    np.testing.assert_allclose(weights, [0.78, 0.2, 0.02], atol=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WHOLE_ROWS)
+def test_each_completes_rows(name: str) -> None:
+    column = np.linspace(-1.5, 1.5, 40)
+    table = np.column_stack([column, 2 * column, -column])
+    table[::4, 1] = np.nan
+    completed = fit_whole_rows(name, TableEntries.of(table), np.arange(3), seed=0).complete(table)
+    np.testing.assert_allclose(completed[~np.isnan(table)], table[~np.isnan(table)])
+    error = np.sqrt(np.mean(np.square(completed[::4, 1] - 2 * column[::4])))
+    assert error == pytest.approx(np.std(2 * column), rel=0.1) if name == "column-means" else error < 0.6
+
+
+def test_a_column_with_many_residuals_has_its_own() -> None:
+    residuals = Residuals(np.repeat([0, 1, 2], [100, 100, 3]), np.repeat([0.1, 5.0, 9.0], [100, 100, 3]), np.zeros(203))
+    np.testing.assert_array_equal(residuals.quantiles(np.array([1, 0, 0]), 0.5), [5.0, 0.1, 0.1])
+    assert residuals.quantiles(np.array([2]), 1.0) == 9.0
+    assert residuals.quantiles(np.array([2]), 0.0) == 0.1  # of all columns
+    assert set(residuals.draw(np.array([1, 1]), np.random.default_rng(0))) == {5.0}
+
+
+@pytest.mark.slow
+def test_donors_are_rows_of_the_leaf_and_of_no_tree_that_saw_the_row() -> None:
+    random = np.random.default_rng(0)
+    inputs = random.integers(0, 5, (500, 1)).astype(float)
+    values = 10.0 * inputs + random.normal(size=(500, 1))
+    forest = Forest(inputs, values, None, seed=0).grow(10)
+    asked = np.arange(5.0)[:, None]
+    np.testing.assert_allclose(forest.predict(asked, median=False), 10.0 * asked, atol=0.5)
+    np.testing.assert_allclose(
+        forest.draw(np.repeat(asked, 200, axis=0), random).reshape(5, 200).std(axis=1), 1, atol=0.3
+    )
+    unrelated = Forest(inputs, random.normal(size=(500, 1)), None, seed=0).grow(10)
+    own = unrelated.predict_own(median=False)[:, 0]
+    kept = ~np.isnan(own)
+    assert abs(np.corrcoef(own[kept], unrelated.values[kept, 0])[0, 1]) < 0.1
