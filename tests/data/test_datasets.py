@@ -301,6 +301,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 # (user, movie, rating): user 2 and movie 3 have no entry, as ids with gaps do.
 ENTRIES = [(1, 5, 3), (1, 1, 4), (3, 2, 1), (4, 5, 4), (4, 4, 2)]
 
+ARCHIVES = [name for name, dataset in DATASETS.items() if dataset.has_archive]
 MATRIX = ObservedMatrix.from_entries(*zip(*ENTRIES, strict=True), datasets.info("ml-1m").scale)
 
 
@@ -366,12 +367,12 @@ def _expected(name: str) -> ObservedMatrix:
 
 def test_the_catalogue_is_consistent() -> None:
     assert datasets.names() == list(DATASETS)
-    assert len(set(datasets.names())) == 9
+    assert len(set(datasets.names())) == 12
     for name in datasets.names():
         dataset = datasets.info(name)
         assert dataset.name == name
         assert dataset.address.startswith("https://")
-        assert dataset.archive.endswith(".zip")
+        assert dataset.archive.endswith(".zip") or not dataset.has_archive
         assert dataset.licence.endswith(".")
         for checksum in (dataset.checksum, dataset.ratings.checksum):
             if checksum is not None:
@@ -419,7 +420,7 @@ def test_the_folder_follows_the_platform_and_the_environment(
 # A copy that is there already
 
 
-@pytest.mark.parametrize("name", list(DATASETS))
+@pytest.mark.parametrize("name", ARCHIVES)
 @pytest.mark.parametrize("ending", ["", ".gz"])
 def test_the_official_file_is_found_and_read(data: Path, name: str, ending: str) -> None:
     dataset = datasets.info(name)
@@ -431,7 +432,7 @@ def test_the_official_file_is_found_and_read(data: Path, name: str, ending: str)
     assert datasets.load(name) == _expected(name)
 
 
-@pytest.mark.parametrize("name", list(DATASETS))
+@pytest.mark.parametrize("name", ARCHIVES)
 @pytest.mark.parametrize("place", ["", "own folder"])
 def test_the_official_archive_is_found_unpacked_and_read(data: Path, name: str, place: str) -> None:
     dataset = datasets.info(name)
@@ -500,7 +501,8 @@ def test_offline_one_sentence_says_what_to_put_where(data: Path) -> None:
             datasets.load(name)
         told = str(caught.value)
         assert datasets.info(name).address in told
-        assert told.endswith(f"put it at {data / datasets.info(name).archive}")
+        dataset = datasets.info(name)
+        assert told.endswith(f"put it at {data / (dataset.archive if dataset.has_archive else dataset.ratings.member)}")
         assert "\n" not in told
 
 
@@ -604,6 +606,26 @@ def test_the_split_of_ml_100k_is_u1_without_validation(data: Path, monkeypatch: 
     assert (split.train.n_entries, split.validation.n_entries, split.test.n_entries) == (4, 0, 1)
     assert [part.tolist() for part in split.test.entries()] == [[1], [5], [3.0]]
     assert split.train.rows == split.validation.rows == split.test.rows == MATRIX.rows
+
+
+@pytest.mark.parametrize("name", ["gowalla", "yelp2018", "amazon-book"])
+def test_the_split_of_lightgcn_is_read_from_lists_or_positions(data: Path, name: str) -> None:
+    with pytest.raises(DatasetUnavailable, match=r"train\.txt"):
+        datasets.load(name)
+    _put(data / name / "train.txt", b"0 2 1 4 3\n1 0\n2 4 \n")
+    with pytest.raises(DatasetUnavailable, match=r"test\.txt"):
+        datasets.load_split(name)
+    _put(data / name / "test.txt", b"0 0\n1 3\n2\n")
+    split = datasets.load_split(name)
+    assert split.train.shape == split.test.shape == (3, 5)
+    assert (split.train.n_entries, split.validation.n_entries) == (6, 0)
+    assert list(zip(*split.test.entries()[:2], strict=True)) == [(0, 0), (1, 3)]
+    for part, matrix in (("train", split.train), ("test", split.test)):
+        (data / name / f"{part}.txt").unlink()
+        places = matrix.entry_rows, matrix.by_row.columns
+        _put_npz(data / name / f"{part}.npz", scipy.sparse.csr_matrix((matrix.values, places), shape=matrix.shape))
+    again = datasets.load_split(name)
+    assert (again.train, again.test) == (split.train, split.test)
 
 
 def test_a_set_without_a_published_split_names_those_that_have_one() -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.data.download import Checksum, download, extract
-from deepmf.data.read import read_matrix, read_npz
+from deepmf.data.read import TextForm, read_matrix, read_npz
 from deepmf.data.splits import Split, split_from_masks
 from deepmf.errors import BadSetting, BadSplit, DatasetUnavailable, UnknownLabel, UnreadableFile
 from deepmf.files import Progress
@@ -29,10 +29,11 @@ class RatingsFile:
     """The file of entries inside an archive, and the options with which `read_matrix` reads it."""
 
     member: str  # its path inside the archive
-    row: str | int
-    column: str | int
-    value: str | int
-    separator: str
+    row: str | int | None = None
+    column: str | int | None = None
+    value: str | int | None = None  # None: interactions
+    separator: str | None = None
+    form: TextForm = "entries"
     duplicates: Duplicates = "error"
     time: str | int | None = None
     checksum: Checksum | None = None
@@ -50,7 +51,10 @@ class PublishedSplit:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A public data set: a zip archive at an address, which holds a file of entries."""
+    """A public data set: a zip archive at an address, which holds a file of entries.
+
+    Without an archive, the user downloads the files of the published split, which are the data set together.
+    """
 
     name: str
     title: str
@@ -63,8 +67,10 @@ class Dataset:
     column_name: str
     n_entries: int | None  # None where the publisher changes the file
     ratings: RatingsFile
-    positions: str | None = None  # the same entries as a scipy `.npz`, where row and column = id - 1
+    positions: str | None = None  # the same entries as a scipy `.npz`, where row and column = id - first_id
     split: PublishedSplit | None = None
+    first_id: int = 1
+    has_archive: bool = True
 
     @property
     def archive(self) -> str:
@@ -124,6 +130,8 @@ def fetch(name: str, *, progress: Progress | None = None) -> Path:
     found = find(name)
     if found is not None and found.name != dataset.archive:
         return found
+    if not dataset.has_archive:
+        raise _build_absent_error(dataset, dataset.ratings.member, dataset.address)
     return _unpack(dataset, dataset.ratings.member, progress=progress)
 
 
@@ -135,13 +143,20 @@ def fetch_file(name: str, member: str, *, progress: Progress | None = None) -> P
 
 def load(name: str, *, progress: Progress | None = None) -> ObservedMatrix:
     """Return a data set as a matrix with the publisher's scale and ids; download it if need be."""
-    return _read_entries(info(name), fetch(name, progress=progress))
+    dataset, path = info(name), fetch(name, progress=progress)
+    if dataset.has_archive or dataset.split is None:
+        return _read_entries(dataset, path)
+    test = _fetch_split_file(dataset, dataset.split.address, dataset.split.test, progress)
+    pairs = [_read_pairs(dataset, each) for each in (path, test)]
+    rows, columns = (np.concatenate(axis) for axis in zip(*pairs, strict=True))
+    return ObservedMatrix.from_interactions(rows, columns)
 
 
 def load_split(name: str, *, progress: Progress | None = None) -> Split:
     """Return a data set in the split of published results.
 
-    ml-1m has the split of the authors of DMF-D; ml-100k has `u1.base` and `u1.test`, without validation entries.
+    ml-1m has the split of the authors of DMF-D; ml-100k has `u1.base` and `u1.test`, and gowalla, yelp2018 and
+    amazon-book the files of LightGCN, without validation entries.
     """
     dataset = info(name)
     split = dataset.split
@@ -201,7 +216,8 @@ def _read_entries(dataset: Dataset, path: Path) -> ObservedMatrix:
     if path.suffix == ".npz":
         entries = read_npz(path).tocoo()
         # Ids count from 1; columns without an entry are not in the publisher's file, so not here either.
-        return ObservedMatrix.from_entries(entries.row + 1, entries.col + 1, entries.data, dataset.scale)
+        rows, columns = entries.row + dataset.first_id, entries.col + dataset.first_id
+        return ObservedMatrix.from_entries(rows, columns, entries.data, dataset.scale)
     ratings = dataset.ratings
     return read_matrix(
         path,
@@ -210,18 +226,24 @@ def _read_entries(dataset: Dataset, path: Path) -> ObservedMatrix:
         value=ratings.value,
         time=ratings.time,
         separator=ratings.separator,
+        form=ratings.form,
         scale=dataset.scale,
         duplicates=ratings.duplicates,
     )
 
 
 def _fetch_split_file(dataset: Dataset, address: str, member: str, progress: Progress | None) -> Path:
-    if address == dataset.address:
+    if address == dataset.address and dataset.has_archive:
         return fetch_file(dataset.name, member, progress=progress)
-    found = _find_first(_list_places(dataset, member))
+    members = [member] if dataset.has_archive else [member, str(PurePosixPath(member).with_suffix(".npz"))]
+    found = next(filter(None, (_find_first(_list_places(dataset, each)) for each in members)), None)
     if found is not None:
         return found
-    raise DatasetUnavailable(
+    raise _build_absent_error(dataset, member, address)
+
+
+def _build_absent_error(dataset: Dataset, member: str, address: str) -> DatasetUnavailable:
+    return DatasetUnavailable(
         f"the published split of {dataset.name} needs {PurePosixPath(member).name}; "
         f"download it from {address} and put it at {folder() / member}"
     )
@@ -252,7 +274,7 @@ def _read_pairs(dataset: Dataset, path: Path) -> _Pairs:
         return _Pairs(entries.rows, entries.columns)
     mask = read_npz(path).tocoo()
     named = mask.data.astype(bool)
-    return _Pairs(mask.row[named] + 1, mask.col[named] + 1)
+    return _Pairs(mask.row[named] + dataset.first_id, mask.col[named] + dataset.first_id)
 
 
 _GROUPLENS = "https://files.grouplens.org/datasets/movielens"
@@ -297,6 +319,29 @@ def _movielens(
 
 
 _SHA = "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490"
+
+
+def _lightgcn(name: str, title: str, n_entries: int) -> Dataset:
+    """Return a data set in the split of LightGCN: a line of `train.txt` and of `test.txt` is a row and its columns."""
+    address = f"https://github.com/gusye1234/LightGCN-PyTorch (folder data/{name})"
+    return Dataset(
+        name=name,
+        title=title,
+        address=address,
+        checksum=None,
+        n_bytes=None,
+        licence="No licence is stated; cite He et al., SIGIR 2020, https://doi.org/10.1145/3397271.3401063.",
+        scale=Scale.interactions(),
+        row_name="user",
+        column_name="item",
+        n_entries=n_entries,
+        ratings=RatingsFile(f"{name}/train.txt", form="lists"),
+        positions=f"{name}/train.npz",
+        split=PublishedSplit(f"{name}/train.txt", validation=None, test=f"{name}/test.txt", address=address),
+        first_id=0,
+        has_archive=False,
+    )
+
 
 _ALL = (
     _movielens(
@@ -391,6 +436,9 @@ _ALL = (
         # three of its 35,497 lines repeat a pair
         ratings=RatingsFile("ratings.txt", row=0, column=1, value=2, separator=" ", duplicates="last"),
     ),
+    _lightgcn("gowalla", "Gowalla: check-ins of 29,858 users at 40,981 places, split of LightGCN", 1_027_370),
+    _lightgcn("yelp2018", "Yelp2018: reviews by 31,668 users of 38,048 businesses, split of LightGCN", 1_561_406),
+    _lightgcn("amazon-book", "Amazon-Book: reviews by 52,643 users of 91,599 books, split of LightGCN", 2_984_108),
 )
 
 

@@ -19,7 +19,18 @@ from deepmf.models.registry import model_class
 
 FOLDER = Path(__file__).parent / "recipes"
 
-METRICS = ("rmse", "mae", "level_rmse", "level_mae", "median_rmse", "median_mae", "calibration_error", "coverage")
+RANKING_METRICS = ("recall", "ndcg")  # of lists of 20 columns, in tables of interactions
+METRICS = (
+    *RANKING_METRICS,
+    "rmse",
+    "mae",
+    "level_rmse",
+    "level_mae",
+    "median_rmse",
+    "median_mae",
+    "calibration_error",
+    "coverage",
+)
 
 NAMES = {
     "rmse": "RMSE",
@@ -28,6 +39,8 @@ NAMES = {
     "level_mae": "MAE of levels",
     "calibration_error": "calibration error",
     "coverage": "share inside the 90 % interval",
+    "recall": "recall@20",
+    "ndcg": "NDCG@20",
 }
 
 # Name of a small generated matrix, for quick runs without a data set.
@@ -128,10 +141,14 @@ def list_tables() -> list[str]:
 
 @dataclass(frozen=True)
 class TableLayout:
-    """The layout of a table: its title, its metrics, the tables whose rows come first, and the remarks below."""
+    """The layout of a table: its title, its metrics, the tables whose rows come first, and the remarks below.
+
+    others: published figures by metric of methods that are not run.
+    """
 
     title: str
     metrics: tuple[str, ...]
+    others: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     includes: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
@@ -211,6 +228,15 @@ def load_published(data: str, *, seed: int, new_share: float) -> Problem:
     return Problem.from_split(split)
 
 
+def load_interactions(data: str, *, seed: int, new_share: float) -> Problem:
+    """Load the split published with a data set without values; models hold out training entries themselves."""
+    if data != GENERATED:
+        return Problem.from_split(load_split(data))
+    rows, columns, _ = _load_matrix(data).entries()
+    pairs = ObservedMatrix.from_interactions(rows, columns)
+    return Problem.from_split(split_entries(pairs, train=0.8, validation=0.0, test=0.2, seed=seed))
+
+
 def _load_matrix(data: str) -> ObservedMatrix:
     return generate(400, 300, density=0.1, seed=0).matrix if data == GENERATED else load(data)
 
@@ -221,6 +247,7 @@ PROTOCOLS: dict[str, Callable[..., Problem]] = {
     "entries": split_75_5_20,
     "random": split_88_2_10,
     "published": load_published,
+    "interactions": load_interactions,
 }
 
 

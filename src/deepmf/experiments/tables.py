@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deepmf.experiments.recipe import NAMES, Recipe, read_layout, read_table
+from deepmf.experiments.recipe import NAMES, RANKING_METRICS, Recipe, read_layout, read_table
 from deepmf.experiments.run import Record
 from deepmf.matrix.matrix import AREAS
 
@@ -76,6 +76,9 @@ def list_lines(table: str, records: Sequence[Record]) -> list[list[str]]:
         shown = {(cell.area, COLUMN_OF.get(cell.metric, cell.metric)): str(cell) for cell in run}
         figures = [shown.get((area, metric), "-") for area in areas for metric in metrics]
         rows.append([title, *[share] * shares, *[uses[first.recipe.name]] * differ, *figures])
+    for title, published in read_layout(table).others.items():
+        figures = [f"({published[metric]:.4f})" if metric in published else "-" for metric in metrics]
+        rows.append([f"{title}, published", *["-"] * (shares + differ), *figures * len(areas)])
     return [header, *rows]
 
 
@@ -214,6 +217,8 @@ def list_remarks(table: str, records: Sequence[Record]) -> list[str]:
 
 def list_notes(table: str, records: Sequence[Record]) -> list[str]:
     """Return the notes that every table needs: its use of validation entries, kind of levels, and source."""
+    if read_layout(table).metrics == RANKING_METRICS:  # no errors, and no epochs
+        return _describe_sources(table, records)
     uses = set(list_validation_uses(table, records).values())
     notes = [ALIKE.get(use, USES) for use in uses] if len(uses) < 2 else [USES]
     if any(cell.mean is not None for cell in compute_cells(table, records) if cell.metric in COLUMN_OF):
