@@ -1,11 +1,13 @@
 """Rubin's rules against published figures, a plain restatement, and their limits."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.stats
+from sklearn.linear_model import BayesianRidge, LinearRegression
 
 from deepmf.errors import BadSetting
-from deepmf.sklearn import pool
+from deepmf.sklearn import DMFImputer, pool, with_imputed
 
 # SAS/STAT 13.1 User's Guide, Example 62.10, "Variance Information": five imputations, 28 degrees of freedom. Estimates
 # with exactly these variances between and within imputations.
@@ -102,3 +104,37 @@ def test_bad_estimates_are_refused(arguments: tuple, word: str) -> None:
 def test_bad_degrees_of_freedom_are_refused() -> None:
     with pytest.raises(BadSetting, match="complete_df"):
         pool([1.0, 2.0], [1.0, 1.0], complete_df=0)
+
+
+class Fit:
+    """A fitted result like those of statsmodels."""
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        design = np.column_stack([np.ones(len(table)), table["x"]])
+        inverse = np.linalg.inv(design.T @ design)
+        coefficients = inverse @ design.T @ table["y"].to_numpy()
+        self.df_resid = len(table) - 2
+        noise = np.sum(np.square(table["y"] - design @ coefficients)) / self.df_resid
+        self.params = pd.Series(coefficients, index=["const", "x"])
+        self.bse = pd.Series(np.sqrt(noise * np.diag(inverse)), index=["const", "x"])
+
+
+def test_fitted_results_are_pooled_in_one_call() -> None:
+    random = np.random.default_rng(0)
+    x = random.normal(size=200)
+    table = pd.DataFrame({"x": x, "y": 2 * x + random.normal(size=200)}).mask(random.random((200, 2)) < 0.2)
+    imputer = DMFImputer("gaussian", random_state=0).fit(table)
+    fits = [Fit(each) for each in imputer.impute_many(table, 5, seed=3)]
+    expected = pool([fit.params for fit in fits], [fit.bse**2 for fit in fits], complete_df=198)
+    for pooled in (pool(fits), with_imputed(table, Fit, m=5, imputer=imputer, seed=3)):
+        assert pooled.names == ("const", "x")
+        np.testing.assert_allclose(pooled.degrees_of_freedom, expected.degrees_of_freedom)
+        np.testing.assert_allclose(pooled.interval(0.95), expected.interval(0.95))
+    assert "const" in str(pooled) and f"{pooled.estimate[1]:.3f}" in str(pooled)
+    ridges = [BayesianRidge().fit(each[["x"]], each["y"]) for each in imputer.impute_many(table, 3)]
+    by_ridge = pool(ridges)
+    assert by_ridge.names == ("x",) and by_ridge.within == pytest.approx(
+        np.mean([each.sigma_[0, 0] for each in ridges])
+    )
+    with pytest.raises(BadSetting, match="LinearRegression"):
+        pool([LinearRegression().fit(each[["x"]], each["y"]) for each in imputer.impute_many(table, 2)])

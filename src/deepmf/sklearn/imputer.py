@@ -31,6 +31,7 @@ from deepmf.scoring.distribution import Interval, check_coverage
 from deepmf.sklearn.blend import EFFORTS, METRICS, MOST_COLUMNS, WHOLE_ROWS, Residuals, fit_blend, fit_whole_rows
 from deepmf.sklearn.candidates import AUTO, ModelChoice, TableModels, choose
 from deepmf.sklearn.completers import ByModel, Completer
+from deepmf.sklearn.constraints import check_constraints, keep_constraints
 from deepmf.sklearn.draws import Draws, FactorDraws, JointDraws
 from deepmf.sklearn.scores import HiddenScore, score_residuals
 from deepmf.sklearn.table import (
@@ -224,6 +225,10 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     feature_columns
         Columns, by name or position, that describe the rows: numbers, categories, lists of categories
         (`Action|Comedy`) and dates. The model uses them as side information; they are returned unchanged.
+    constraints
+        Of imputed values, by the name of a column (its position in an array): `(low, high)` with None for no end,
+        "whole" for whole numbers, a function of the completed table for a column that follows from others, such as a
+        ratio, or a list of these.
     missing_values
         Mark of missing values beside NaN and None, such as -1 or "?".
     add_indicator
@@ -297,6 +302,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         learning_rate: float | None = None,
         settings: Mapping[str, Any] | None = None,
         feature_columns: Sequence[str | int] | None = None,
+        constraints: Mapping[Any, Any] | None = None,
         missing_values: Any = np.nan,
         add_indicator: bool = False,
         scale: str | Scale = "columns",
@@ -316,6 +322,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.learning_rate = learning_rate
         self.settings = settings
         self.feature_columns = feature_columns
+        self.constraints = constraints
         self.missing_values = missing_values
         self.add_indicator = add_indicator
         self.scale = scale
@@ -346,6 +353,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         places = self._kept if self._features is None else self._features.rest[self._kept]
         self.known_columns_ = places.astype(np.intp)
         self._indicated = np.flatnonzero(table.missing().any(axis=0)) if self.add_indicator else None
+        check_constraints(self.constraints or {}, self._constrained)
         self._warn_of_empty_columns()
         entries = entries.take_columns(self._known)
         self._warn_of_codes(entries)
@@ -456,6 +464,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         numbers[:, self._known] = known if drawn is None else filler.round_drawn(drawn, numbers[:, self._known])
         kept = np.arange(table.sources[-1] + 1) if self.keep_empty_features else self._kept
         completed = table.complete(X, numbers, names=self._names, kept=kept, indicators=self._indicated, random=random)
+        if self.constraints:
+            gaps = dict(zip(self._constrained, table.missing().T, strict=True))
+            completed = keep_constraints(completed, gaps, self.constraints)
         if known_ends is None:
             return completed
         whole_ends = np.stack([numbers, numbers]).astype(np.float64)
@@ -484,6 +495,13 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """The names of all columns that are completed."""
         names: npt.NDArray[np.object_] = _check_feature_names_in(self)
         return names if self._features is None else names[self._features.rest]
+
+    @property
+    def _constrained(self) -> list[Any]:
+        """What constraints call the columns that are completed: by name, or by position in an array."""
+        if hasattr(self, "feature_names_in_"):
+            return list(self._names)
+        return list(range(self.n_features_in_)) if self._features is None else self._features.rest.tolist()
 
     def _read(self, X: Any, *, reset: bool) -> EncodedTable:  # noqa: N803
         """Check a table, and return what is completed of it as numbers; `reset` learns its columns and categories."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,8 @@ class PooledEstimates:
         Of the t distribution of (estimate - truth) / standard error (Barnard and Rubin, 1999).
     missing_information
         Fraction of the information about the estimate that is lost because values are missing.
+    names
+        Of the estimates, where fitted results have them.
     """
 
     estimate: FloatArray
@@ -38,6 +41,20 @@ class PooledEstimates:
     variance: FloatArray
     degrees_of_freedom: FloatArray
     missing_information: FloatArray
+    names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """The table: a line for each estimate."""
+        found = (self.estimate, self.standard_error, *self.interval(0.95), self.p_value(), self.missing_information)
+        columns = [np.ravel(each) for each in found]
+        names = self.names or tuple(map(str, range(columns[0].size)))
+        width = max(map(len, names))
+        heads = ("estimate", "s.e.", "2.5 %", "97.5 %", "p", "missing information")
+        lines = [" " * width + "".join(f"{head:>{max(10, len(head) + 2)}}" for head in heads)]
+        for name, *numbers in zip(names, *columns, strict=True):
+            cells = (f"{number:>{max(10, len(head) + 2)}.3f}" for head, number in zip(heads, numbers, strict=True))
+            lines.append(f"{name:<{width}}" + "".join(cells))
+        return "\n".join(lines)
 
     @property
     def standard_error(self) -> FloatArray:
@@ -58,18 +75,20 @@ class PooledEstimates:
         return p_value
 
 
-def pool(estimates: Any, variances: Any, *, complete_df: float | None = None) -> PooledEstimates:
+def pool(estimates: Any, variances: Any = None, *, complete_df: float | None = None) -> PooledEstimates:
     """Combine the estimates of several completed tables by Rubin's rules.
 
     Parameters
     ----------
     estimates
-        One estimate, or an array of estimates, for each completed table: (tables, ...).
+        One estimate, or an array of estimates, for each completed table: (tables, ...). Without variances, a fitted
+        result for each: of statsmodels (`params`, `bse`, `df_resid`), or of an estimator like scikit-learn's that knows
+        how uncertain its coefficients are (`coef_` and `sigma_`, such as BayesianRidge).
     variances
         Squared standard errors of the estimates, of the same shape.
     complete_df
         Degrees of freedom that the estimate would have without missing values, such as rows minus coefficients of a
-        regression. None assumes a large sample.
+        regression. None takes those of fitted results, else assumes a large sample.
 
     Returns
     -------
@@ -84,6 +103,14 @@ def pool(estimates: Any, variances: Any, *, complete_df: float | None = None) ->
     >>> float(pooled.estimate), float(pooled.standard_error.round(3))
     (1.0, 0.265)
     """
+    names: tuple[str, ...] = ()
+    if variances is None:
+        fits = [_read_fit(each) for each in estimates]
+        if len({each.names for each in fits}) > 1:
+            raise BadSetting("fitted results must have the same coefficients in every completed table")
+        estimates, variances = [each.estimates for each in fits], [each.variances for each in fits]
+        names = fits[0].names if fits else ()
+        complete_df = fits[0].freedom if fits and complete_df is None else complete_df
     found, within_each = _read_estimates(estimates, "estimates"), _read_estimates(variances, "variances")
     if found.shape != within_each.shape:
         raise BadSetting(f"estimates and variances must have one shape; got {found.shape} and {within_each.shape}")
@@ -104,7 +131,78 @@ def pool(estimates: Any, variances: Any, *, complete_df: float | None = None) ->
             freedom = np.where(within > 0, 1.0 / (1.0 / freedom + 1.0 / observed), freedom)
         increase = added / within
         lost = np.where(within > 0, (increase + 2.0 / (freedom + 3.0)) / (1.0 + increase), share)
-    return PooledEstimates(*map(np.asarray, (found.mean(axis=0), within, between, total, freedom, lost)))
+    return PooledEstimates(*map(np.asarray, (found.mean(axis=0), within, between, total, freedom, lost)), names)
+
+
+def with_imputed(
+    table: Any, function: Callable[[Any], Any], *, m: int = 20, imputer: Any = None, seed: int = 0
+) -> PooledEstimates:
+    """Draw completed tables, analyse each by a function, and pool the results.
+
+    Parameters
+    ----------
+    table
+        A table with missing values that holds every variable of the analysis.
+    function
+        Takes a completed table; returns a fitted result that `pool` reads, or estimates and variances.
+    m
+        Number of completed tables.
+    imputer
+        A `DMFImputer`, which is fitted here unless it is; None is `DMFImputer(random_state=seed)`.
+    seed
+        The same seed gives the same tables.
+
+    >>> random = np.random.default_rng(0)
+    >>> table = np.array([[1.0], [1.0]]) @ random.normal(size=(1, 200))
+    >>> table = table.T + 0.5 * random.normal(size=(200, 2))
+    >>> table[random.random(200) < 0.3, 1] = np.nan
+    >>> pooled = with_imputed(table, lambda each: (each[:, 1].mean(), each[:, 1].var() / 200), m=5)
+    >>> bool(pooled.interval(0.95).lower < 0.0 < pooled.interval(0.95).upper)
+    True
+    """
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    from deepmf.sklearn.imputer import DMFImputer
+
+    imputer = DMFImputer(random_state=seed) if imputer is None else imputer
+    try:
+        check_is_fitted(imputer)
+    except NotFittedError:
+        imputer = imputer.fit(table)
+    results = [function(each) for each in imputer.impute_many(table, m, seed=seed)]
+    if all(isinstance(each, tuple) and len(each) == 2 for each in results):
+        estimates, variances = zip(*results, strict=True)
+        return pool(estimates, variances)
+    return pool(results)
+
+
+class _Fit(NamedTuple):
+    """The estimates of a fitted result with their variances, names, and degrees of freedom."""
+
+    estimates: FloatArray
+    variances: FloatArray
+    names: tuple[str, ...]
+    freedom: float | None
+
+
+def _read_fit(result: Any) -> _Fit:
+    """Read a fitted result of statsmodels, or of an estimator with `coef_` and `sigma_`."""
+    if hasattr(result, "params") and hasattr(result, "bse"):
+        params, freedom = result.params, getattr(result, "df_resid", None)
+        names = getattr(params, "index", None)
+        if names is None:
+            names = getattr(getattr(result, "model", None), "exog_names", None) or range(len(params))
+        values, errors = np.asarray(params, dtype=np.float64), np.asarray(result.bse, dtype=np.float64)
+        return _Fit(values, np.square(errors), tuple(map(str, names)), None if not freedom else float(freedom))
+    if hasattr(result, "coef_") and hasattr(result, "sigma_"):
+        values = np.ravel(result.coef_)
+        names = getattr(result, "feature_names_in_", range(values.size))
+        return _Fit(values, np.diag(np.atleast_2d(result.sigma_)).copy(), tuple(map(str, names)), None)
+    raise BadSetting(
+        f"pool reads fitted results with params and bse, or with coef_ and sigma_; {type(result).__name__} has no "
+        "standard errors: pass estimates and variances"
+    )
 
 
 def _read_estimates(given: Any, name: str) -> npt.NDArray[np.float64]:
