@@ -27,9 +27,7 @@ def test_every_picture_is_drawn(records: list[Record], tmp_path: Path) -> None:
     text = {path.stem: path.read_text() for path in paths}
     for name, words in {
         "areas": ["area I", "area IV", "RMSE", "shrunk means", "published"],
-        "learning-curves": ["RMSE on validation entries", "DMF-D"],
         "quantizer": ["DMF-D", "score", "learned", "uniform", "scores of the test entries"],
-        "confusion": ["true level", "predicted level"],
         "cold-start": ["observed entries of the new row", "RMSE in area II"],
         "cold-start-curve": ["known entries of each new row", "RMSE in area II", ">20<", ">all<"],
     }.items():

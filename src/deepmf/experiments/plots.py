@@ -1,4 +1,4 @@
-"""Plots of the results of a table: errors by area, learning curves, quantizers, confusion of levels, cold start."""
+"""Plots of the results of a table: errors by area, quantizers, cold start."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from deepmf.plots import (
     plot_boundaries,
     plot_cold_start,
     plot_comparison,
-    plot_confusion,
     plot_lines,
     save_svg,
 )
@@ -76,27 +75,6 @@ def plot_areas(table: str, records: Sequence[Record]) -> Drawn | None:
     return axes[0], f"{NAMES[metric]} of {len(titles)} methods in area {', '.join(names)}: {read_layout(table).title}"
 
 
-def plot_learning_curves(table: str, records: Sequence[Record]) -> Drawn | None:
-    """Plot the validation error of each method on its first split by the share of its epochs."""
-    found = _list_first_splits(table, [record for record in records if len(record.get("curve", ())) > 1])
-    if not found:
-        return None
-    curves = {}
-    for recipe, record in found:
-        epochs, _, errors = (np.array(column, dtype=float) for column in zip(*record["curve"], strict=True))
-        curves[recipe.title] = (((epochs + 1) / (epochs[-1] + 1)).tolist(), errors.tolist())
-    lowest = min(min(errors) for _, errors in curves.values())
-    ax = plot_lines(
-        curves,
-        _make_wide(len(curves)),
-        x_label="share of the epochs that were run",
-        y_label="RMSE on validation entries",
-        y_limits=(lowest - 0.01, lowest + 0.2),
-    )
-    add_legend(ax)
-    return ax, f"Validation error of {len(curves)} methods as they learn: {read_layout(table).title}"
-
-
 def plot_quantizer(table: str, records: Sequence[Record]) -> Drawn | None:
     """Plot learned and uniform boundaries under a histogram of scores."""
     learned = _list_first_splits(table, [record for record in records if "boundaries" in record])
@@ -111,21 +89,6 @@ def plot_quantizer(table: str, records: Sequence[Record]) -> Drawn | None:
         descriptions.append(f"Boundaries that {recipe.title} learned: {boundaries}")
     add_note(axes[0], "intervals of the levels: uniform and learned")
     return axes[0], "; ".join(descriptions)
-
-
-def plot_confusions(table: str, records: Sequence[Record]) -> Drawn | None:
-    """Plot the confusion matrix of each method in area I."""
-    found = _list_first_splits(table, [record for record in records if record["area"] == "I" and "confusion" in record])
-    if not found:
-        return None
-    axes = _make_grid(len(found), 4, width=225.0, height=235.0)
-    for ax, (recipe, record) in zip(axes, found, strict=False):
-        counts = np.array(record["confusion"], dtype=float)
-        shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-        plot_confusion(shares, [str(level) for level in range(1, len(counts) + 1)], ax, deepest=1.0)
-        add_title(ax, recipe.title)
-    add_note(axes[0], "per cent of the test entries of each true level in area I; levels are counted from the lowest")
-    return axes[0], f"Predicted levels for each true level, {len(found)} methods: {read_layout(table).title}"
 
 
 def plot_by_entries(table: str, records: Sequence[Record]) -> Drawn | None:
@@ -197,9 +160,7 @@ def plot_new_shares(table: str, records: Sequence[Record]) -> Drawn | None:
 
 PICTURES: dict[str, Callable[[str, Sequence[Record]], Drawn | None]] = {
     "areas": plot_areas,
-    "learning-curves": plot_learning_curves,
     "quantizer": plot_quantizer,
-    "confusion": plot_confusions,
     "cold-start": plot_by_entries,
     "cold-start-curve": plot_cold_start_curve,
     "new-shares": plot_new_shares,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, astuple, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +232,7 @@ class Results:
         tables = {trial.recipe.table for trial in trials}
         done: set[Key] = set()
         for table in tables:
-            done |= self._open(table).find_finished([trial for trial in trials if trial.recipe.table == table])
+            done |= self._open(table).check_alike([trial for trial in trials if trial.recipe.table == table])
         return [trial for trial in trials if _key(trial.key) not in done]
 
     def check_writable(self, trials: Iterable[Trial]) -> None:
@@ -244,15 +245,15 @@ class Results:
         self._open(records[0]["recipe"].partition("/")[0]).add(records)
 
     def _open(self, table: str) -> _TableResults:
-        return _TableResults(self.folder / table)
+        return _TableResults(self.folder / table, self.folder / table / "results.jsonl")
 
 
+@dataclass(frozen=True)
 class _TableResults:
     """The finished trials of one table."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.path = folder / "results.jsonl"
+    folder: Path
+    path: Path
 
     def records(self) -> list[Record]:
         """Return all records; an incomplete last line is ignored."""
@@ -284,11 +285,6 @@ class _TableResults:
             records.append(record)
         return records
 
-    def find_finished(self, trials: Sequence[Trial]) -> set[Key]:
-        """Return the keys of the finished trials, after a check that they have the same source and settings."""
-        self._check_alike(trials)
-        return {_key(record) for record in self.records()}
-
     def add(self, records: Iterable[Record]) -> None:
         """Append the records of one trial, all of them or none."""
         text = "".join(json.dumps(record) + "\n" for record in records)
@@ -310,10 +306,11 @@ class _TableResults:
             with self.path.open("r+b") as file:
                 file.truncate(whole.rfind(b"\n") + 1)
 
-    def _check_alike(self, trials: Sequence[Trial]) -> None:
-        now = describe_source()
+    def check_alike(self, trials: Sequence[Trial]) -> set[Key]:
+        """Return the keys of the finished trials; raise `BadSetting` if their source or settings are others."""
+        now, records = describe_source(), self.records()
         wanted = {_key(trial.key): trial for trial in trials}
-        for record in self.records():
+        for record in records:
             for part, here in now.items():
                 if record.get(part, here) != here:
                     raise BadSetting(
@@ -321,12 +318,10 @@ class _TableResults:
                         f"are not mixed: {START_OVER}"
                     )
             trial = wanted.get(_key(record))
-            if trial is not None:
-                differing = _name_differences(record, trial)
-                if differing:
-                    raise BadSetting(
-                        f"{self.folder} holds {record['recipe']} with other settings ({differing}): {START_OVER}"
-                    )
+            if trial is not None and (differing := _name_differences(record, trial)):
+                name = record["recipe"]
+                raise BadSetting(f"{self.folder} holds {name} with other settings ({differing}): {START_OVER}")
+        return {_key(record) for record in records}
 
 
 def _key(holder: dict[str, Any]) -> Key:
@@ -412,7 +407,7 @@ def run(work: Work, trials: Sequence[Trial], results: Results, *, jobs: int = 1)
     results.check_writable(missing)
     start = time.perf_counter()
     failed: list[Failure] = []
-    for number, outcome in enumerate(_run_each(_Guarded(work), missing, min(jobs, len(missing))), start=1):
+    for number, outcome in enumerate(_run_each(partial(_try, work), missing, min(jobs, len(missing))), start=1):
         if isinstance(outcome, Failure):
             failed.append(outcome)
             continue
@@ -432,27 +427,24 @@ class Failure:
     error: UserError
 
 
-@dataclass(frozen=True)
-class _Guarded:
-    """Work that returns its failure instead of raising it."""
-
-    work: Work
-
-    def __call__(self, trial: Trial) -> list[Record] | Failure:
-        try:
-            return self.work(trial)
-        except UserError as error:
-            return Failure(f"{trial.recipe.name}, split {trial.seed}", error)
+def _try(work: Work, trial: Trial) -> list[Record] | Failure:
+    """Return the records of a trial, or its failure."""
+    try:
+        return work(trial)
+    except UserError as error:
+        return Failure(f"{trial.recipe.name}, split {trial.seed}", error)
 
 
-def _run_each(work: _Guarded, trials: Sequence[Trial], jobs: int) -> Iterator[list[Record] | Failure]:
+def _run_each(
+    work: Callable[[Trial], list[Record] | Failure], trials: Sequence[Trial], jobs: int
+) -> Iterator[list[Record] | Failure]:
     if jobs <= 1:
         yield from map(work, trials)
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
     # A fresh process for each trial: its peak memory is its own, and a GPU's memory is given back.
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, spawn, _set_threads, (threads,), max_tasks_per_child=1) as pool:
+    with ProcessPoolExecutor(jobs, spawn, torch.set_num_threads, (threads,), max_tasks_per_child=1) as pool:
         try:
             yield from (done.result() for done in as_completed([pool.submit(work, trial) for trial in trials]))
         except BrokenProcessPool as error:
@@ -463,7 +455,3 @@ def _run_each(work: _Guarded, trials: Sequence[Trial], jobs: int) -> Iterator[li
             raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _set_threads(count: int) -> None:
-    torch.set_num_threads(count)

@@ -351,18 +351,13 @@ class DistributionHead(nn.Module):
         return (1.0 + from_median.sign() * held) / 2.0
 
 
-def _make_dmf(model: DMF) -> ExportModules:
-    return _make_with_head(model, CosineHead(model.scale_), ["predictions"])
-
-
-def _make_dmfd(model: DMFD) -> ExportModules:
-    return _make_with_head(model, QuantizingHead(model.scale_, model.network_.quantizer), ["predictions", "scores"])
-
-
-def _make_with_head(model: DMF, head: nn.Module, outputs: Sequence[str]) -> ExportModules:
+def _make_dmf(model: DMF | DMFD) -> ExportModules:
     inputs, scale, network = model.settings.inputs, model.scale_, model.network_
     rows, columns = (ExportBranch(branch, inputs=inputs, scale=scale) for branch in (network.rows, network.columns))
-    return ExportModules(rows, columns, head, outputs).eval()
+    if isinstance(model, DMFD):
+        head: nn.Module = QuantizingHead(scale, network.quantizer)
+        return ExportModules(rows, columns, head, ["predictions", "scores"]).eval()
+    return ExportModules(rows, columns, CosineHead(scale), ["predictions"]).eval()
 
 
 def _make_ordinal_dmf(model: OrdinalDMF) -> ExportModules:
@@ -406,7 +401,7 @@ def _make_solutions(
 
 _MAKERS: dict[type[Model], Callable[..., ExportModules]] = {
     DMF: _make_dmf,
-    DMFD: _make_dmfd,
+    DMFD: _make_dmf,
     OrdinalDMF: _make_ordinal_dmf,
 }
 
@@ -448,7 +443,10 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
     """
     parts, place = make_modules(model), Path(folder)
     check_weights(parts)
-    _make_parents(place)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotSave(f"{place} cannot be a folder ({error.strerror}); nothing was changed") from error
     check_parts(place, is_part=is_part)
     if model.entries_.row_features is not None or model.entries_.column_features is not None:
         warn(
@@ -462,9 +460,12 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
         "columns.onnx": _extract_part(whole, ["column_values"], ["column_latents"]),
         "head.onnx": _extract_part(whole, list(latents), parts.outputs),
         **_build_relevance(model, parts.outputs),
-        **{f"{name}.npy": _encode_npy(table.whole()) for name, table in latents.items()},
         "model.json": json.dumps(describe_model(model), ensure_ascii=False).encode(),
     }
+    for name, table in latents.items():
+        stream = io.BytesIO()
+        np.save(stream, table.whole(), allow_pickle=False)
+        contents[f"{name}.npy"] = stream.getvalue()
     return replace_export(place, contents)
 
 
@@ -509,23 +510,10 @@ def _build_relevance(model: Model, outputs: Sequence[str]) -> dict[str, bytes]:
     module = make_relevance(model, outputs)
     if module is None:
         return {}
-    n_columns, rows = len(model.entries_.columns), torch.export.Dim("rows")
-    scored = torch.zeros((2, n_columns, *((model.support_.size,) if model.gives_distribution else ())))
-    with _silence_exporter():
-        program = torch.onnx.export(
-            module,
-            (torch.zeros(2, model.entries_.train.shape[1]), scored),
-            dynamo=True,
-            verbose=False,
-            opset_version=_OPSET,
-            input_names=list(module.inputs),
-            output_names=list(RELEVANCE_OUTPUTS),
-            dynamic_shapes=[{0: rows}, {0: rows}],
-        )
-    assert program is not None
-    for node in program.model.graph:
-        node.metadata_props.clear()  # they hold paths of the source on this computer
-    content: bytes = program.model_proto.SerializeToString()
+    scored = torch.zeros((2, len(model.entries_.columns), *((model.support_.size,) * model.gives_distribution)))
+    given = torch.zeros(2, model.entries_.train.shape[1]), scored
+    graph = _export_graph(module, given, ["rows", "rows"], module.inputs, RELEVANCE_OUTPUTS)
+    content: bytes = graph.SerializeToString()
     return {"relevance.onnx": content}
 
 
@@ -534,34 +522,40 @@ def is_part(file: Path) -> bool:
     return file.is_file() and file.name in FILES
 
 
-def _make_parents(place: Path) -> None:
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CannotSave(f"{place} cannot be a folder ({error.strerror}); nothing was changed") from error
-
-
 def _build_graph(parts: ExportModules, n_rows: int, n_columns: int) -> Any:
+    given = torch.zeros(2, n_columns, dtype=torch.float32), torch.zeros(3, n_rows, dtype=torch.float32)
+    outputs = ["row_latents", "column_latents", *parts.outputs]
+    whole = _export_graph(parts, given, ["rows", "columns"], ["row_values", "column_values"], outputs)
     with _silence_exporter():
-        from deepmf.export.onnx_solver import enclose_constants, list_translations
+        from deepmf.export.onnx_solver import enclose_constants
+
+        enclose_constants(whole.graph)
+    return whole
+
+
+def _export_graph(
+    module: nn.Module, given: tuple[Tensor, ...], sizes: Sequence[str], inputs: Sequence[str], outputs: Sequence[str]
+) -> Any:
+    """Return the ONNX graph of a module; `sizes` name the first axes of its inputs, which stay open."""
+    dimensions = {name: torch.export.Dim(name) for name in sizes}
+    with _silence_exporter():
+        from deepmf.export.onnx_solver import list_translations
 
         program = torch.onnx.export(
-            parts,
-            (torch.zeros(2, n_columns, dtype=torch.float32), torch.zeros(3, n_rows, dtype=torch.float32)),
+            module,
+            given,
             dynamo=True,
             verbose=False,
             opset_version=_OPSET,
             custom_translation_table=list_translations(),
-            input_names=["row_values", "column_values"],
-            output_names=["row_latents", "column_latents", *parts.outputs],
-            dynamic_shapes=[{0: torch.export.Dim("rows")}, {0: torch.export.Dim("columns")}],
+            input_names=list(inputs),
+            output_names=list(outputs),
+            dynamic_shapes=[{0: dimensions[name]} for name in sizes],
         )
     assert program is not None
     for node in program.model.graph:
         node.metadata_props.clear()  # they hold paths of the source on this computer
-    whole = program.model_proto
-    enclose_constants(whole.graph)
-    return whole
+    return program.model_proto
 
 
 def _extract_part(whole: Any, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
@@ -575,12 +569,6 @@ def _extract_part(whole: Any, inputs: Sequence[str], outputs: Sequence[str]) -> 
     part.graph.initializer.extend(each for each in whole.graph.initializer if each.name in missing)
     content: bytes = part.SerializeToString()
     return content
-
-
-def _encode_npy(table: LatentArray) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, table, allow_pickle=False)
-    return stream.getvalue()
 
 
 def describe_model(model: Model) -> dict[str, Any]:

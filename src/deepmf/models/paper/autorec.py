@@ -344,19 +344,21 @@ class AutoencoderModel(NetworkModel):
     def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         network, source = trainer.network, trainer.source
         assert isinstance(network, Autoencoder) and isinstance(source, VectorBlocks)
-        encoding = ValueEncoding.of(self.settings.inputs, entries.train)
-        encoder = VectorEncoder(network, axis=self.axis, inputs=encoding.encode)
+        encoder, readout = self._make_ends(network, entries)
         last = network.last
         rows, columns = encoder.make_latents(source.vectors, torch.cat([last.weight, last.bias[:, None]], dim=1))
         network.to("cpu")
-        return Predictor(rows, columns, encoder, AutoencoderReadout(entries.scale, network, encoding), n_beside=1)
+        return Predictor(rows, columns, encoder, readout, n_beside=1)
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         network = self._load_network(entries, tensors)
-        encoding = ValueEncoding.of(self.settings.inputs, entries.train)
         rows, columns = unpack_latents(tensors, entries, width=network.last.weight.shape[1] + 1)
+        return Predictor(rows, columns, *self._make_ends(network, entries), n_beside=1)
+
+    def _make_ends(self, network: Autoencoder, entries: EntryStore) -> tuple[VectorEncoder, AutoencoderReadout]:
+        encoding = ValueEncoding.of(self.settings.inputs, entries.train)
         encoder = VectorEncoder(network, axis=self.axis, inputs=encoding.encode)
-        return Predictor(rows, columns, encoder, AutoencoderReadout(entries.scale, network, encoding), n_beside=1)
+        return encoder, AutoencoderReadout(entries.scale, network, encoding)
 
 
 def sum_squared_errors(outputs: Tensor, targets: Tensor) -> Tensor:
