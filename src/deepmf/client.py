@@ -514,16 +514,11 @@ class Client(_Routes):
 
     Parameters
     ----------
-    url
-        Where the service listens, such as `http://127.0.0.1:8000`.
-    api_key
-        The text of an API key, if the service needs one.
-    timeout
-        Seconds to wait for a response.
-    retries
-        How often a call is sent again, with growing pauses.
-    transport
-        Another transport of httpx2, such as one through a proxy.
+    url : where the service listens, such as `http://127.0.0.1:8000`.
+    api_key : the text of an API key, if the service needs one.
+    timeout : seconds to wait for a response.
+    retries : how often a call is sent again, with growing pauses.
+    transport : another transport of httpx2, such as one through a proxy.
 
     Examples
     --------

@@ -68,24 +68,16 @@ class Study:
 
     Parameters
     ----------
-    model
-        Name of the model, such as "als".
-    train, validation
-        Entries to fit each trial on, and entries to compare the trials on.
-    row_features, column_features
-        Side information that every trial is fitted with.
-    settings
-        Settings that are fixed.
-    space
-        What the other settings are chosen from; default: `search_space` of the model.
-    metric
-        "rmse", or a ranking metric: "ndcg", "recall", "precision", "mrr", "map" or "hit_rate", whose trials are never
-        pruned.
-    n, order
-        For a ranking metric: the length of the lists, and the order of the columns (`relevant`, `rank_by`), as in
-        `evaluate_ranking`.
-    file
-        File that keeps every trial. A study continues from the file of the same search.
+    model : name of the model, such as "als".
+    train, validation : entries to fit each trial on, and entries to compare the trials on.
+    row_features, column_features : side information that every trial is fitted with.
+    settings : settings that are fixed.
+    space : what the other settings are chosen from; default: `search_space` of the model.
+    metric : "rmse", or a ranking metric: "ndcg", "recall", "precision", "mrr", "map" or "hit_rate", whose trials are
+        never pruned.
+    n, order : for a ranking metric: the length of the lists, and the order of the columns (`relevant`, `rank_by`), as
+        in `evaluate_ranking`.
+    file : file that keeps every trial. A study continues from the file of the same search.
 
     >>> from deepmf.data import split_entries
     >>> from deepmf.datasets import generate

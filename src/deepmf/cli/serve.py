@@ -156,8 +156,7 @@ def write_demo_model(
 
     Parameters
     ----------
-    settings
-        Settings of `OrdinalDMF` that replace those of the demo.
+    settings : settings of `OrdinalDMF` that replace those of the demo.
     """
     from deepmf.data.synthetic import generate
     from deepmf.matrix.table_form import TableForm

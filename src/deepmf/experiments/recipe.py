@@ -53,28 +53,17 @@ class Recipe:
 
     Attributes
     ----------
-    name
-        The table and the file, such as "table1/dmf".
-    title, model, data
-        Title of the row, name of the model, and name of the data set.
-    protocol
-        How the data are split (`PROTOCOLS`).
-    new_shares
-        Shares of new rows and columns that protocols with areas run; 0 where nothing is new.
-    seeds
-        Seeds of the splits, and of the models fitted on them.
-    settings, quick
-        Settings of the model, and the settings that replace them in a quick run.
-    search
-        For each searched setting, the candidates from which validation entries chose the value in `settings`.
-    joined
-        Whether validation entries join the inputs at test time, as in the authors' code.
-    refit
-        Whether the method is fitted again on training and validation entries for the best number of epochs.
-    published, source
-        Published figures by area and metric, and where they were published.
-    assumptions
-        Assumptions where the source leaves something open.
+    name : the table and the file, such as "table1/dmf".
+    title, model, data : title of the row, name of the model, and name of the data set.
+    protocol : how the data are split (`PROTOCOLS`).
+    new_shares : shares of new rows and columns that protocols with areas run; 0 where nothing is new.
+    seeds : seeds of the splits, and of the models fitted on them.
+    settings, quick : settings of the model, and the settings that replace them in a quick run.
+    search : for each searched setting, the candidates from which validation entries chose the value in `settings`.
+    joined : whether validation entries join the inputs at test time, as in the authors' code.
+    refit : whether the method is fitted again on training and validation entries for the best number of epochs.
+    published, source : published figures by area and metric, and where they were published.
+    assumptions : assumptions where the source leaves something open.
     """
 
     name: str

@@ -74,22 +74,15 @@ class Findings:
 
     Attributes
     ----------
-    model, seen
-        The model and all entries it knows.
-    test
-        Test entries whose row and column the model knows.
-    n_unknown, n_seen
-        Number of other test entries, and of test entries that the model has seen.
-    measured, baseline
-        Errors of the model and of the means on the same entries; None if the model is the means.
-    confusion
-        Counts (true level, predicted level); None on a scale without levels.
-    calibration, intervals
-        Calibration of level probabilities, or of intervals of real values; None without a distribution.
-    ranking, no_ranking
-        The ranking, or the reason why there is none.
-    explained
-        Explanations of the chosen pairs.
+    model, seen : the model and all entries it knows.
+    test : test entries whose row and column the model knows.
+    n_unknown, n_seen : number of other test entries, and of test entries that the model has seen.
+    measured, baseline : errors of the model and of the means on the same entries; None if the model is the means.
+    confusion : counts (true level, predicted level); None on a scale without levels.
+    calibration, intervals : calibration of level probabilities, or of intervals of real values; None without a
+        distribution.
+    ranking, no_ranking : the ranking, or the reason why there is none.
+    explained : explanations of the chosen pairs.
     """
 
     model: Model

@@ -62,20 +62,13 @@ def write_report(
 
     Parameters
     ----------
-    model
-        A fitted model, extended by the new rows and columns of the test.
-    test
-        The test entries.
-    path
-        The file to write.
-    title
-        Title of the page; default: the model and the number of entries.
-    unknown
-        How to treat entries whose row or column the model does not know, as in `evaluate`.
-    ranking
-        Result of `evaluate_ranking`; default: evaluated with its defaults, on a sample of rows if there are many.
-    explain
-        Pairs of a row and a column to explain. The page shows entries of no other row.
+    model : a fitted model, extended by the new rows and columns of the test.
+    test : the test entries.
+    path : the file to write.
+    title : title of the page; default: the model and the number of entries.
+    unknown : how to treat entries whose row or column the model does not know, as in `evaluate`.
+    ranking : result of `evaluate_ranking`; default: evaluated with its defaults, on a sample of rows if there are many.
+    explain : pairs of a row and a column to explain. The page shows entries of no other row.
 
     >>> import tempfile
     >>> from deepmf.data import split_entries

@@ -36,10 +36,8 @@ def create_app(service: Service, *, keys: KeyRing | None = None, rate: float | N
 
     Parameters
     ----------
-    keys
-        The API keys; None lets everybody do everything, but only under the host names of this machine.
-    rate
-        Requests per second for each key; None for no limit.
+    keys : the API keys; None lets everybody do everything, but only under the host names of this machine.
+    rate : requests per second for each key; None for no limit.
     """
 
     @asynccontextmanager

@@ -25,14 +25,10 @@ class Batcher(Generic[Job, Result]):
 
     Parameters
     ----------
-    run_batch
-        Takes jobs and returns a result or an exception for each.
-    timeout
-        Seconds that `run` waits for a result.
-    cost, max_cost
-        A batch takes jobs while the sum of their costs is at most `max_cost`.
-    late
-        The message for a job that has started and takes longer than `timeout`.
+    run_batch : takes jobs and returns a result or an exception for each.
+    timeout : seconds that `run` waits for a result.
+    cost, max_cost : a batch takes jobs while the sum of their costs is at most `max_cost`.
+    late : the message for a job that has started and takes longer than `timeout`.
     """
 
     def __init__(

@@ -43,12 +43,9 @@ def parse_bulk(body: bytes, encoding: str, *, max_bytes: int, key: str | None, k
 
     Parameters
     ----------
-    encoding
-        The Content-Encoding of the body: `gzip`, `identity` or nothing.
-    max_bytes
-        The largest size after decompression.
-    kinds
-        The kinds of feedback.
+    encoding : the Content-Encoding of the body: `gzip`, `identity` or nothing.
+    max_bytes : the largest size after decompression.
+    kinds : the kinds of feedback.
     """
     content = _decompress(body, encoding, max_bytes)
     n_lines = content.count(b"\n") + (not content.endswith(b"\n"))

@@ -315,12 +315,9 @@ class Transaction:
 
         Parameters
         ----------
-        in_file
-            Pairs that the model's file has.
-        touched
-            The rows, columns and states that changed, for other workers.
-        features_in_file
-            Rows and columns whose features the model's file has.
+        in_file : pairs that the model's file has.
+        touched : the rows, columns and states that changed, for other workers.
+        features_in_file : rows and columns whose features the model's file has.
         """
         version = self.read_state().data_version + 1
         self._write_entries(changes, in_file, version)
@@ -506,8 +503,7 @@ def open_database(url: str, *, patience: float = _PATIENCE) -> EntryDatabase:
 
     Parameters
     ----------
-    patience
-        Seconds to wait for a database that does not answer, or for another transaction.
+    patience : seconds to wait for a database that does not answer, or for another transaction.
     """
     engine = _create_engine(url, patience)
     try:

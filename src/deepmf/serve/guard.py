@@ -49,12 +49,10 @@ class Guard:
 
     Parameters
     ----------
-    access
-        The API keys.
-    hosts
-        Host names that requests may use; None for any. This protects a service without API keys from web pages whose
-        own host name resolves to this machine. Starlette's TrustedHostMiddleware responds with plain text and 400, not
-        with the JSON error of all other routes, and before Starlette 1.0 it did not know `[::1]`.
+    access : the API keys.
+    hosts : host names that requests may use; None for any. This protects a service without API keys from web pages
+        whose own host name resolves to this machine. Starlette's TrustedHostMiddleware responds with plain text and
+        400, not with the JSON error of all other routes, and before Starlette 1.0 it did not know `[::1]`.
     """
 
     def __init__(

@@ -577,12 +577,9 @@ class Projection:
 
     Parameters
     ----------
-    centre, plane
-        The origin `(latent,)` and the axes `(latent, 2)` of the plane.
-    columns, column_places
-        Labels of the columns with most entries, and their positions `(columns, 2)`.
-    row_places
-        Positions of evenly spaced rows `(rows, 2)`.
+    centre, plane : the origin `(latent,)` and the axes `(latent, 2)` of the plane.
+    columns, column_places : labels of the columns with most entries, and their positions `(columns, 2)`.
+    row_places : positions of evenly spaced rows `(rows, 2)`.
     """
 
     centre: FloatArray

@@ -60,22 +60,14 @@ class ServeOptions:
 
     Parameters
     ----------
-    model
-        The file or folder of the model.
-    database
-        A SQLite file, or a URL.
-    keys
-        A file of API keys; None for a service that only this machine can reach.
-    tenant
-        The tenant whose keys are admitted, beside those without a tenant.
-    rate
-        Requests per second for each key.
-    workers
-        Number of processes.
-    kinds
-        A TOML file of kinds of feedback; None for none.
-    force
-        Whether to serve a model that knows hardly any label in the database.
+    model : the file or folder of the model.
+    database : a SQLite file, or a URL.
+    keys : a file of API keys; None for a service that only this machine can reach.
+    tenant : the tenant whose keys are admitted, beside those without a tenant.
+    rate : requests per second for each key.
+    workers : number of processes.
+    kinds : a TOML file of kinds of feedback; None for none.
+    force : whether to serve a model that knows hardly any label in the database.
     """
 
     model: str
@@ -117,8 +109,7 @@ def serve(options: ServeOptions, announce: Callable[[str], None] = lambda _: Non
 
     Parameters
     ----------
-    announce
-        Called with the address once the service answers.
+    announce : called with the address once the service answers.
     """
     options.check()
     configure_log(options.log_level)
@@ -261,10 +252,8 @@ class _Workers(Multiprocess):
 
     Parameters
     ----------
-    folder
-        Where workers report that they are ready, or why they cannot start.
-    on_ready
-        Called once all workers answer.
+    folder : where workers report that they are ready, or why they cannot start.
+    on_ready : called once all workers answer.
     """
 
     def __init__(

@@ -48,21 +48,14 @@ class ServiceLimits:
 
     Parameters
     ----------
-    seconds
-        Timeout of a request.
-    database_seconds
-        Timeout of a request that only reads the database.
-    body_bytes, all_bodies_bytes
-        Largest request body, and largest sum of the bodies of all requests in progress.
-    bulk_bytes, bulk_seconds
-        Largest body of a bulk write, also after it is decompressed, and its timeout.
-    staleness
-        Seconds between checks for writes of other processes.
-    keep_changes
-        Seconds for which the database lists changed rows and columns, at least; at most twice as long.
-    exact_columns
-        Number of columns from which rankings are approximate, if faiss is installed. With fewer columns, scoring all
-        of them takes a few milliseconds.
+    seconds : timeout of a request.
+    database_seconds : timeout of a request that only reads the database.
+    body_bytes, all_bodies_bytes : largest request body, and largest sum of the bodies of all requests in progress.
+    bulk_bytes, bulk_seconds : largest body of a bulk write, also after it is decompressed, and its timeout.
+    staleness : seconds between checks for writes of other processes.
+    keep_changes : seconds for which the database lists changed rows and columns, at least; at most twice as long.
+    exact_columns : number of columns from which rankings are approximate, if faiss is installed. With fewer columns,
+        scoring all of them takes a few milliseconds.
     """
 
     seconds: float = 10.0
@@ -92,16 +85,11 @@ class Service:
 
     Parameters
     ----------
-    source
-        The file of the model, to reload it; None if it cannot be replaced.
-    digest
-        The digest of that file.
-    kinds
-        Kinds of feedback.
-    copy
-        Where to keep a copy of the model that is served; None for nowhere.
-    force
-        Whether to start with a model that knows hardly any label in the database.
+    source : the file of the model, to reload it; None if it cannot be replaced.
+    digest : the digest of that file.
+    kinds : kinds of feedback.
+    copy : where to keep a copy of the model that is served; None for nowhere.
+    force : whether to start with a model that knows hardly any label in the database.
     """
 
     def __init__(

@@ -56,16 +56,11 @@ class Snapshot:
 
     Parameters
     ----------
-    base
-        The model as its file has it.
-    model
-        The same model with the entries written since.
-    neighbours
-        The index that makes rankings approximate; None while they are exact.
-    omissions
-        The columns that recommendations leave out.
-    set_aside
-        Entries in the database that the model cannot use.
+    base : the model as its file has it.
+    model : the same model with the entries written since.
+    neighbours : the index that makes rankings approximate; None while they are exact.
+    omissions : the columns that recommendations leave out.
+    set_aside : entries in the database that the model cannot use.
     """
 
     base: Model
@@ -157,10 +152,8 @@ def check_replacement(model: Model, digest: str, transaction: Transaction, *, is
 
     Parameters
     ----------
-    is_running
-        Whether clients use the earlier model: its scale counts even if there are no stored entries.
-    force
-        Whether a model that knows hardly any stored label is accepted.
+    is_running : whether clients use the earlier model: its scale counts even if there are no stored entries.
+    force : whether a model that knows hardly any stored label is accepted.
     """
     served = transaction.read_newest_model()
     if served is None or served.digest == digest:

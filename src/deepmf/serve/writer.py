@@ -203,10 +203,8 @@ class _Write:
 
     Parameters
     ----------
-    if_match
-        ETags, one of which the content must have; None for any.
-    key
-        The Idempotency-Key of the request and the name of its API key; the database stores only hashes of it.
+    if_match : ETags, one of which the content must have; None for any.
+    key : the Idempotency-Key of the request and the name of its API key; the database stores only hashes of it.
     """
 
     axis: Axis
@@ -237,10 +235,8 @@ class EntryWrite(_Write):
 
     Parameters
     ----------
-    method
-        "put" replaces all entries, "patch" changes some (None forgets an entry), "delete" forgets all.
-    entries
-        The id on the other axis and the fields of a `GivenEntry`, of which the last ones may be left out.
+    method : "put" replaces all entries, "patch" changes some (None forgets an entry), "delete" forgets all.
+    entries : the id on the other axis and the fields of a `GivenEntry`, of which the last ones may be left out.
     """
 
     method: Literal["put", "patch", "delete"]
@@ -357,10 +353,8 @@ class DismissalWrite(_Write):
 
     Parameters
     ----------
-    add, remove
-        Columns to dismiss, and columns to take back.
-    replaces
-        Whether `add` replaces the whole list.
+    add, remove : columns to dismiss, and columns to take back.
+    replaces : whether `add` replaces the whole list.
     """
 
     axis: Axis = field(default="row", init=False)
@@ -401,14 +395,10 @@ class BulkWrite:
 
     Parameters
     ----------
-    lines
-        The number of each entry's line.
-    refused
-        Lines that are not entries.
-    body_digest
-        A hash of the request.
-    key
-        The Idempotency-Key, as in other writes.
+    lines : the number of each entry's line.
+    refused : lines that are not entries.
+    body_digest : a hash of the request.
+    key : the Idempotency-Key, as in other writes.
     """
 
     lines: Sequence[int]

@@ -222,12 +222,9 @@ class VectorEncoder(NetworkEncoder):
 
     Parameters
     ----------
-    network
-        Module with `hidden`, which maps a batch of vectors to the last hidden layer.
-    axis
-        Axis that the network reads.
-    inputs
-        Maps values of entries to inputs of the network.
+    network : module with `hidden`, which maps a batch of vectors to the last hidden layer.
+    axis : axis that the network reads.
+    inputs : maps values of entries to inputs of the network.
     """
 
     def __init__(self, network: Any, *, axis: AxisName, inputs: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> None:
