@@ -34,7 +34,7 @@ def inspect(
     form: options.Form = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show the content of a model file, a store or a file of entries.
+    """Show what a model, a store or a file of entries holds.
 
     Of a model: its settings, the matrix, the training, and what was added since. Of a store: the matrix and the files.
     Of a file of entries: what datasets describe shows.

@@ -460,12 +460,12 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
         "columns.onnx": _extract_part(whole, ["column_values"], ["column_latents"]),
         "head.onnx": _extract_part(whole, list(latents), parts.outputs),
         **_build_relevance(model, parts.outputs),
-        "model.json": json.dumps(describe_model(model), ensure_ascii=False).encode(),
     }
     for name, table in latents.items():
         stream = io.BytesIO()
         np.save(stream, table.whole(), allow_pickle=False)
         contents[f"{name}.npy"] = stream.getvalue()
+    contents["model.json"] = json.dumps(describe_model(model), ensure_ascii=False).encode()
     return replace_export(place, contents)
 
 
@@ -510,7 +510,8 @@ def _build_relevance(model: Model, outputs: Sequence[str]) -> dict[str, bytes]:
     module = make_relevance(model, outputs)
     if module is None:
         return {}
-    scored = torch.zeros((2, len(model.entries_.columns), *((model.support_.size,) * model.gives_distribution)))
+    of_values = (model.support_.size,) if model.gives_distribution else ()
+    scored = torch.zeros((2, len(model.entries_.columns), *of_values))
     given = torch.zeros(2, model.entries_.train.shape[1]), scored
     graph = _export_graph(module, given, ["rows", "rows"], module.inputs, RELEVANCE_OUTPUTS)
     content: bytes = graph.SerializeToString()
