@@ -14,8 +14,7 @@ def export_names(package: str, file: str) -> tuple[Callable[[str], Any], Callabl
 
     Parameters
     ----------
-    package, file
-        The package's `__name__` and `__file__`.
+    package, file : the package's `__name__` and `__file__`.
     """
     modules = read_exports(file)
 

@@ -72,24 +72,15 @@ class ColumnRoles:
 
     Parameters
     ----------
-    roles
-        Such as row, column, value.
-    names
-        The columns by role, under their names in the file; under the names of the roles where it has none.
-    places
-        The positions of the columns in the file.
-    has_names
-        Whether the file names its columns.
-    is_guess
-        Whether some column was neither asked for nor the only one under a usual name.
-    is_uncertain
-        Whether a guess among named columns may well be wrong.
-    is_detected
-        Whether the file may have held values, and was recognised as interactions.
-    is_time_detected
-        Whether a column was recognised as the times of the entries.
-    first_line
-        The number of the first line after the header, counted from 1; None where a file has no lines.
+    roles : such as row, column, value.
+    names : the columns by role, under their names in the file; under the names of the roles where it has none.
+    places : the positions of the columns in the file.
+    has_names : whether the file names its columns.
+    is_guess : whether some column was neither asked for nor the only one under a usual name.
+    is_uncertain : whether a guess among named columns may well be wrong.
+    is_detected : whether the file may have held values, and was recognised as interactions.
+    is_time_detected : whether a column was recognised as the times of the entries.
+    first_line : the number of the first line after the header, counted from 1; None where a file has no lines.
     """
 
     roles: tuple[str, ...]

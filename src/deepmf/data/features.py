@@ -44,15 +44,11 @@ def read_features(
 
     Parameters
     ----------
-    label
-        Name or position of the column with the labels. By default usual names (user, item, id, ...) are recognised,
+    label : name or position of the column with the labels. By default usual names (user, item, id, ...) are recognised,
         otherwise the first column is taken.
-    kinds
-        The kind of a feature by its name, as in `Features`; recognised from the values by default.
-    separator, header
-        Recognised from the first lines by default.
-    encoding
-        The encoding of text, recognised by default as in `read_matrix`.
+    kinds : the kind of a feature by its name, as in `Features`; recognised from the values by default.
+    separator, header : recognised from the first lines by default.
+    encoding : the encoding of text, recognised by default as in `read_matrix`.
 
     Examples
     --------
@@ -83,16 +79,11 @@ def read_mixed_table(
 
     Parameters
     ----------
-    path
-        The file.
-    separator
-        Field separator; recognised from the first lines by default.
-    decimal
-        Decimal mark of numbers, a point or a comma.
-    encoding
-        Encoding of text; recognised by default.
-    missing_values
-        Further texts and numbers that mark a gap, in any column.
+    path : the file.
+    separator : field separator; recognised from the first lines by default.
+    decimal : decimal mark of numbers, a point or a comma.
+    encoding : encoding of text; recognised by default.
+    missing_values : further texts and numbers that mark a gap, in any column.
 
     Examples
     --------

@@ -55,17 +55,12 @@ class LineKind:
 
     Parameters
     ----------
-    roles
-        The fields that a line needs: row, column, value.
-    content
-        The lines in words, for "the file holds no ...".
-    is_header
-        Whether the first line names columns, given the lines after it and the ids that are known.
-    defines_ids
-        Whether the file decides the type of its ids. Otherwise ids stay text, since a model decides, and surplus
-        fields are ignored.
-    n_optional
-        How many of the last roles a file may lack.
+    roles : the fields that a line needs: row, column, value.
+    content : the lines in words, for "the file holds no ...".
+    is_header : whether the first line names columns, given the lines after it and the ids that are known.
+    defines_ids : whether the file decides the type of its ids. Otherwise ids stay text, since a model decides, and
+        surplus fields are ignored.
+    n_optional : how many of the last roles a file may lack.
     """
 
     roles: tuple[str, ...]

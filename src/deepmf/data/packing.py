@@ -78,10 +78,8 @@ def pack(
 
     Parameters
     ----------
-    sources
-        Files of entries, wide tables, `.npz` files or stores.
-    path
-        The new folder.
+    sources : files of entries, wide tables, `.npz` files or stores.
+    path : the new folder.
     row, column, value, count, time, weight, separator, header, scale, duplicates, missing, decimal, encoding
     form, wide
         As in `read_matrix`, which reads the same entries from the store.

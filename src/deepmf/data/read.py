@@ -79,40 +79,29 @@ def read_matrix(
 
     Parameters
     ----------
-    row, column, value
-        Names or positions of columns. By default usual names (user, item, rating, ...) are recognised, otherwise the
-        first three columns are taken, with a warning where the values are guessed. Columns that look like times or
-        ids are never taken for values. `value=None` reads interactions, such as clicks or purchases, which have no
-        values; so does a file of two columns.
-    count
-        Name or position of a column that counts interactions. The counts of a repeated pair are added up.
-    time
-        Name or position of the column of times: Unix seconds or milliseconds, dates or ISO texts. An empty field is an
-        entry without a date. By default a column that is named like a time and holds times is taken; None reads none.
-    weight
-        Name or position of the column of weights. An entry of weight 0 is left out.
-    separator, header
-        Recognised from the first lines by default.
-    scale
-        Inferred from the values by default.
-    duplicates
-        What to do where a row and a column occur twice: "error", "first", "last", "latest" (by its time) or "mean".
-    missing
-        What to do with a line whose value is missing (empty, NA, null, NaN, ...): "error", or "drop" the line.
-    decimal
-        The decimal mark of text, "." or ",".
-    encoding
-        The encoding of text, such as "cp1250". By default UTF-8, UTF-16 with a byte order mark and Windows-1252 are
-        recognised, the last with a warning.
-    form
-        What a line of text holds: "entries" an entry; "lists" a row and all its columns, `row column column ...`, as
+    row, column, value : names or positions of columns. By default usual names (user, item, rating, ...) are recognised,
+        otherwise the first three columns are taken, with a warning where the values are guessed. Columns that look like
+        times or ids are never taken for values. `value=None` reads interactions, such as clicks or purchases, which
+        have no values; so does a file of two columns.
+    count : name or position of a column that counts interactions. The counts of a repeated pair are added up.
+    time : name or position of the column of times: Unix seconds or milliseconds, dates or ISO texts. An empty field is
+        an entry without a date. By default a column that is named like a time and holds times is taken; None reads
+        none.
+    weight : name or position of the column of weights. An entry of weight 0 is left out.
+    separator, header : recognised from the first lines by default.
+    scale : inferred from the values by default.
+    duplicates : what to do where a row and a column occur twice: "error", "first", "last", "latest" (by its time) or
+        "mean".
+    missing : what to do with a line whose value is missing (empty, NA, null, NaN, ...): "error", or "drop" the line.
+    decimal : the decimal mark of text, "." or ",".
+    encoding : the encoding of text, such as "cp1250". By default UTF-8, UTF-16 with a byte order mark and Windows-1252
+        are recognised, the last with a warning.
+    form : what a line of text holds: "entries" an entry; "lists" a row and all its columns, `row column column ...`, as
         in the data sets of LightGCN; "inter" an entry below the header of RecBole, such as `user_id:token`. By default
         lists of whole numbers and that header are recognised where nothing else can be meant.
-    wide
-        Read a table with a line per row: the column `row`, or the first, holds row ids, every other column values.
+    wide : read a table with a line per row: the column `row`, or the first, holds row ids, every other column values.
         Without it, a file that looks like a wide table is refused.
-    exclude
-        Columns of a wide table to leave out, such as texts, or ages beside answers from 1 to 6.
+    exclude : columns of a wide table to leave out, such as texts, or ages beside answers from 1 to 6.
 
     Examples
     --------

@@ -43,16 +43,12 @@ class AreaSplit:
 
     Attributes
     ----------
-    train, validation
-        Entries of area I.
-    extension
-        The observed entries of areas II and III, from which a model learns about new rows and columns.
-    test
-        The entries to predict, by area.
-    new_validation
-        The validation entries of areas II to IV, for choosing settings that predict new rows and columns well.
-    unused
-        The training share of area IV. No model may use it.
+    train, validation : entries of area I.
+    extension : the observed entries of areas II and III, from which a model learns about new rows and columns.
+    test : the entries to predict, by area.
+    new_validation : the validation entries of areas II to IV, for choosing settings that predict new rows and columns
+        well.
+    unused : the training share of area IV. No model may use it.
     """
 
     train: ObservedMatrix
@@ -69,12 +65,9 @@ class RowSplit:
 
     Attributes
     ----------
-    train, validation
-        Entries of the rows to train on; validation entries are for early stopping.
-    given
-        Entries of the held-out rows that a fitted model is given.
-    test
-        The other entries of the held-out rows, to rank or predict.
+    train, validation : entries of the rows to train on; validation entries are for early stopping.
+    given : entries of the held-out rows that a fitted model is given.
+    test : the other entries of the held-out rows, to rank or predict.
     """
 
     train: ObservedMatrix
@@ -194,18 +187,13 @@ def split_rows(
 
     Parameters
     ----------
-    matrix
-        The entries to split.
-    new_rows
-        The rows to hold out, drawn from the rows with at least two entries: a share of all rows (a float up to 1) or a
-        count (an int).
-    given
-        The share of the entries of each held-out row that is given, rounded so that at least one entry is given and one
-        is tested.
-    validation
-        The share of the other rows' entries that is held out for early stopping.
-    seed
-        The same seed gives the same split on every platform.
+    matrix : the entries to split.
+    new_rows : the rows to hold out, drawn from the rows with at least two entries: a share of all rows (a float up to
+        1) or a count (an int).
+    given : the share of the entries of each held-out row that is given, rounded so that at least one entry is given and
+        one is tested.
+    validation : the share of the other rows' entries that is held out for early stopping.
+    seed : the same seed gives the same split on every platform.
 
     >>> from deepmf.datasets import generate
     >>> ratings = generate(50, 40, n_entries=1000, seed=0).matrix
@@ -263,15 +251,12 @@ def split_time(
 
     Parameters
     ----------
-    matrix
-        The entries to split, with times.
-    train_before
-        Entries before this time are for training: a date, a datetime, ISO text or Unix seconds.
-    validation_before
-        Entries from `train_before` until before this time are for validation, all later ones for the test (default:
-        there are no validation entries).
-    validation, test
-        Without `train_before`, the shares of the entries at the end that are for validation and for the test.
+    matrix : the entries to split, with times.
+    train_before : entries before this time are for training: a date, a datetime, ISO text or Unix seconds.
+    validation_before : entries from `train_before` until before this time are for validation, all later ones for the
+        test (default: there are no validation entries).
+    validation, test : without `train_before`, the shares of the entries at the end that are for validation and for the
+        test.
 
     >>> ratings = ObservedMatrix.from_entries(
     ...     [1, 1, 2, 2], [1, 2, 1, 2], [5, 3, 4, 2], times=["2024-01-05", "2024-03-01", "2024-02-01", "2024-04-01"]
@@ -318,12 +303,9 @@ def split_last(matrix: ObservedMatrix, *, n: int = 1, validation: int = 0) -> Sp
 
     Parameters
     ----------
-    matrix
-        The entries to split, with times or in order (`ObservedMatrix.from_sequences`).
-    n
-        The number of test entries of each row.
-    validation
-        The number of validation entries of each row, which come right before its test entries.
+    matrix : the entries to split, with times or in order (`ObservedMatrix.from_sequences`).
+    n : the number of test entries of each row.
+    validation : the number of validation entries of each row, which come right before its test entries.
 
     >>> ratings = ObservedMatrix.from_entries([1, 1, 2], [1, 2, 1], [5, 3, 4], times=["2024-02-01", "2024-01-01", None])
     >>> split_last(ratings, n=1, validation=0).test.entries().columns.tolist()

@@ -88,24 +88,15 @@ def generate(
 
     Parameters
     ----------
-    n_entries
-        The exact number of entries; by default `density` times the number of cells.
-    rank
-        Number of factors of the low-rank signal, whose standard deviation is 1.
-    levels
-        Legal values; None gives real values of mean 0 and standard deviation 1 over all cells.
-    noise, row_effect, column_effect
-        Standard deviations.
-    popularity
-        Exponent of the power law of popular columns and active rows; 0 makes all alike.
-    selection
-        How strongly people rate films that they like; 0 makes entries missing at random.
-    explained
-        Share of the variance of factors and effects that the generated features explain; 0 gives no features.
-    named
-        Whether rows and columns have invented names; otherwise they are numbered from 0.
-    jobs
-        Number of threads; the entries do not depend on it.
+    n_entries : the exact number of entries; by default `density` times the number of cells.
+    rank : number of factors of the low-rank signal, whose standard deviation is 1.
+    levels : legal values; None gives real values of mean 0 and standard deviation 1 over all cells.
+    noise, row_effect, column_effect : standard deviations.
+    popularity : exponent of the power law of popular columns and active rows; 0 makes all alike.
+    selection : how strongly people rate films that they like; 0 makes entries missing at random.
+    explained : share of the variance of factors and effects that the generated features explain; 0 gives no features.
+    named : whether rows and columns have invented names; otherwise they are numbered from 0.
+    jobs : number of threads; the entries do not depend on it.
 
     Examples
     --------

@@ -46,16 +46,12 @@ class AreaErrors:
 
     Attributes
     ----------
-    area
-        "I" to "IV", "unknown" (entries that only the fallback predicts) or "all".
-    n_entries
-        Number of test entries.
-    rmse, mae
-        Errors of `predict`.
-    level_rmse, level_mae
-        Errors of `predict_levels`; None on a scale without levels.
-    median_rmse, median_mae
-        Errors of the median levels, which minimise the absolute error; None without a distribution over levels.
+    area : "I" to "IV", "unknown" (entries that only the fallback predicts) or "all".
+    n_entries : number of test entries.
+    rmse, mae : errors of `predict`.
+    level_rmse, level_mae : errors of `predict_levels`; None on a scale without levels.
+    median_rmse, median_mae : errors of the median levels, which minimise the absolute error; None without a
+        distribution over levels.
     """
 
     area: str
@@ -91,15 +87,11 @@ def evaluate(
 
     Parameters
     ----------
-    model
-        A fitted model.
-    test
-        The entries to predict; a model with drift predicts them for their own times.
-    unknown
-        How to treat entries whose row or column the model does not know: raise `UnknownLabel` ("error"), leave them
-        out ("nan"), or predict them by means ("fallback"), which adds an `AreaErrors` named "unknown".
-    batch_size
-        Number of entries that are predicted at a time.
+    model : a fitted model.
+    test : the entries to predict; a model with drift predicts them for their own times.
+    unknown : how to treat entries whose row or column the model does not know: raise `UnknownLabel` ("error"), leave
+        them out ("nan"), or predict them by means ("fallback"), which adds an `AreaErrors` named "unknown".
+    batch_size : number of entries that are predicted at a time.
 
     >>> from deepmf import Means
     >>> train = ObservedMatrix.from_entries(["ann", "ann", "bob"], ["Alien", "Big", "Big"], [5, 3, 1])

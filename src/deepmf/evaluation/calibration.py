@@ -90,14 +90,11 @@ class Calibration:
 
     Attributes
     ----------
-    n_entries
-        Number of test entries; each gives one forecast for every level.
-    bins
-        Reliability bins from low to high probabilities, without empty bins.
-    error
-        Expected calibration error over the bins, as in `metrics.calibration_error`.
-    wanted_coverage, coverage, width
-        Nominal coverage of the intervals, the share of values inside them, and their mean width.
+    n_entries : number of test entries; each gives one forecast for every level.
+    bins : reliability bins from low to high probabilities, without empty bins.
+    error : expected calibration error over the bins, as in `metrics.calibration_error`.
+    wanted_coverage, coverage, width : nominal coverage of the intervals, the share of values inside them, and their
+        mean width.
     """
 
     n_entries: int

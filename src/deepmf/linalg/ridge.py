@@ -131,16 +131,12 @@ class AxisSolver:
 
         Parameters
         ----------
-        others
-            Factors (columns, D).
-        prior_means
-            (rows, D); rows without entries have their prior.
-        other_reliabilities, reliabilities
-            Those of the columns, and of the rows, whose alpha is multiplied by them; default: 1.
-        noise
-            Standard normal numbers (rows, D) that make the draws; default: the draws are the means.
-        moment
-            Mean (D, D) of (v_j, 1)(v_j, 1)' over columns. With it, variances are computed: tr(A^-1 moment).
+        others : factors (columns, D).
+        prior_means : (rows, D); rows without entries have their prior.
+        other_reliabilities, reliabilities : those of the columns, and of the rows, whose alpha is multiplied by them;
+            default: 1.
+        noise : standard normal numbers (rows, D) that make the draws; default: the draws are the means.
+        moment : mean (D, D) of (v_j, 1)(v_j, 1)' over columns. With it, variances are computed: tr(A^-1 moment).
         """
         prior_draws = prior_means if noise is None else prior_means + noise @ invert_root(precision)
         ones = others.new_ones(max(len(others), len(prior_means)))

@@ -15,16 +15,11 @@ class TableForm(NamedTuple):
 
     Parameters
     ----------
-    row, column, value
-        Names of the fields.
-    wide
-        Whether there is one line per row instead of one per entry.
-    row_type, column_type
-        One of `WHOLE_TYPES` for integer ids of another type than int64; otherwise None.
-    time, weight
-        Names of the fields of times and weights; None for "time" and "weight".
-    time_type
-        One of `TIME_TYPES`; None for Unix seconds.
+    row, column, value : names of the fields.
+    wide : whether there is one line per row instead of one per entry.
+    row_type, column_type : one of `WHOLE_TYPES` for integer ids of another type than int64; otherwise None.
+    time, weight : names of the fields of times and weights; None for "time" and "weight".
+    time_type : one of `TIME_TYPES`; None for Unix seconds.
     """
 
     row: str = "row"

@@ -99,20 +99,13 @@ class Branch(nn.Module):
 
     Parameters
     ----------
-    n_inputs
-        Length of the vectors.
-    sizes
-        Sizes of all layers; the last is the latent size.
-    dropout
-        Fraction dropped after every hidden layer.
-    generator
-        Draws the initial weights.
-    n_summary_features
-        Number of summary features; if there are any, the branch reads `Channels`.
-    n_features
-        Number of inputs for features of the row or column.
-    groups
-        Number of such branches side by side, which share nothing but their inputs.
+    n_inputs : length of the vectors.
+    sizes : sizes of all layers; the last is the latent size.
+    dropout : fraction dropped after every hidden layer.
+    generator : draws the initial weights.
+    n_summary_features : number of summary features; if there are any, the branch reads `Channels`.
+    n_features : number of inputs for features of the row or column.
+    groups : number of such branches side by side, which share nothing but their inputs.
     """
 
     def __init__(

@@ -192,16 +192,11 @@ class VectorBlocks(BlockSource):
 
     Parameters
     ----------
-    matrix
-        The training matrix.
-    values
-        Encoded values of the entries in row order, as the network reads and predicts them.
-    axis
-        "row" or "column".
-    batch_size
-        Number of vectors in a batch; None for all.
-    force_dense
-        Overrides the rule that chooses between a dense table and sparse vectors.
+    matrix : the training matrix.
+    values : encoded values of the entries in row order, as the network reads and predicts them.
+    axis : "row" or "column".
+    batch_size : number of vectors in a batch; None for all.
+    force_dense : overrides the rule that chooses between a dense table and sparse vectors.
     """
 
     vectors: SparseVectors | DenseVectors
@@ -323,20 +318,13 @@ class MatrixBlocks(BlockSource):
 
     Parameters
     ----------
-    matrix
-        The training matrix.
-    encoding
-        From values to inputs.
-    block_rows, block_columns
-        Size of a block.
-    force_dense
-        Overrides the rule that chooses between dense tables and sparse vectors.
-    missing
-        Input for missing entries in dense vectors.
-    whole_epochs
-        Whether an epoch visits all rows and all columns, or ends after all of either.
-    row_features, column_features
-        Features of all rows and columns.
+    matrix : the training matrix.
+    encoding : from values to inputs.
+    block_rows, block_columns : size of a block.
+    force_dense : overrides the rule that chooses between dense tables and sparse vectors.
+    missing : input for missing entries in dense vectors.
+    whole_epochs : whether an epoch visits all rows and all columns, or ends after all of either.
+    row_features, column_features : features of all rows and columns.
     """
 
     rows: Vectors

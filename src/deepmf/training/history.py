@@ -43,19 +43,13 @@ class History:
 
     Attributes
     ----------
-    records
-        One record per epoch.
-    best_epoch, best_error
-        Epoch with the lowest validation error, counted from 0, and that error.
-    stopped
-        "epochs" (all epochs were run), "patience", "interrupted" or "diverged"; empty while training runs.
-    threads
-        Number of CPU threads that torch used.
-    means_error
-        Validation error of the shrunk means (`Means`), which `best_error` should beat; rounded to levels if the model
-        predicts levels.
-    stages
-        Validation error after each stage that follows the epochs, if there is any.
+    records : one record per epoch.
+    best_epoch, best_error : epoch with the lowest validation error, counted from 0, and that error.
+    stopped : "epochs" (all epochs were run), "patience", "interrupted" or "diverged"; empty while training runs.
+    threads : number of CPU threads that torch used.
+    means_error : validation error of the shrunk means (`Means`), which `best_error` should beat; rounded to levels if
+        the model predicts levels.
+    stages : validation error after each stage that follows the epochs, if there is any.
     """
 
     records: list[EpochRecord] = field(default_factory=list)

@@ -56,12 +56,9 @@ def estimate_fit_bytes(
 
     Parameters
     ----------
-    network
-        May be on the "meta" device, without weights.
-    latent_width
-        Width of the latents that are kept for all rows and columns.
-    n_read
-        Mean number of entries that a step reads from sparse vectors.
+    network : may be on the "meta" device, without weights.
+    latent_width : width of the latents that are kept for all rows and columns.
+    n_read : mean number of entries that a step reads from sparse vectors.
     """
     per_weight = _BYTES_PER_WEIGHT + 4 * bool(settings.averaging)
     weights = sum(each.numel() for each in network.parameters()) * per_weight

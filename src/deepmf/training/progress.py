@@ -140,15 +140,11 @@ def show_epochs(
 
     Parameters
     ----------
-    title
-        Name of the model.
-    n_epochs
-        Number of epochs; None for methods without epochs, which show nothing.
-    progress
-        True (always), False (never) or None (on a terminal and in a notebook). Of several processes that train
+    title : name of the model.
+    n_epochs : number of epochs; None for methods without epochs, which show nothing.
+    progress : true (always), False (never) or None (on a terminal and in a notebook). Of several processes that train
         together, only the first shows progress.
-    plan
-        Shown first, in a line of its own.
+    plan : shown first, in a line of its own.
     """
     from deepmf.nn.ranks import find_ranks  # here, so that this module stays light
 

@@ -61,18 +61,12 @@ def setting(
 
     Parameters
     ----------
-    default
-        Value where none is given.
-    description
-        One line for `help`, the command line and the documentation.
-    low, high
-        Smallest and largest allowed number.
-    above
-        Number that the value must exceed.
-    choices
-        Allowed words; a text without choices is a duration.
-    fewest
-        Smallest allowed number of sizes.
+    default : value where none is given.
+    description : one line for `help`, the command line and the documentation.
+    low, high : smallest and largest allowed number.
+    above : number that the value must exceed.
+    choices : allowed words; a text without choices is a duration.
+    fewest : smallest allowed number of sizes.
     """
     declaration = {"description": description, "low": low, "above": above, "choices": choices, "fewest": fewest}
     # As `field` itself, this returns a field and claims to return the default, which is what instances have.

@@ -279,14 +279,11 @@ class SampleReadout(Readout):
 
     Parameters
     ----------
-    cutpoints
-        Boundaries between neighbouring values of the support, in the scale's units, as held-out entries place them.
-    noise
-        Standard deviation of the usual noise.
-    spread
-        Factor on the standard deviation of predictions, chosen on held-out entries.
-    coverages
-        Calibration of intervals on a scale without levels, see `PredictiveDistribution.calibrate`.
+    cutpoints : boundaries between neighbouring values of the support, in the scale's units, as held-out entries place
+        them.
+    noise : standard deviation of the usual noise.
+    spread : factor on the standard deviation of predictions, chosen on held-out entries.
+    coverages : calibration of intervals on a scale without levels, see `PredictiveDistribution.calibrate`.
     """
 
     row_fields = _ROW_SPREADS

@@ -324,10 +324,9 @@ def draw_mean_and_precision(
 
     Parameters
     ----------
-    count, average, moment
-        Number, mean (D,) and sum of outer products (D, D) of the factors less W'f_i.
-    weight_moment, n_weights
-        Sum of lambda w w' over the rows w of W, whose prior has the same precision, and their number.
+    count, average, moment : number, mean (D,) and sum of outer products (D, D) of the factors less W'f_i.
+    weight_moment, n_weights : sum of lambda w w' over the rows w of W, whose prior has the same precision, and their
+        number.
     """
     size = average.size
     shrunk = count / (count + _MEAN_COUNT) * average

@@ -72,17 +72,12 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
 
     Parameters
     ----------
-    landmarks
-        Directions of the Nyström landmarks, (landmarks, direction).
-    refinement_columns
-        Latents of the trained columns that rows are refined by, one round behind the final latents; their linear
-        fields are the columns that ALS has learned.
-    penalties
-        Ridge penalties of the refinement of rows and of columns.
-    linear
-        The linear part, if there is one.
-    coverages
-        Calibration of intervals, as in `OrdinalReadout`.
+    landmarks : directions of the Nyström landmarks, (landmarks, direction).
+    refinement_columns : latents of the trained columns that rows are refined by, one round behind the final latents;
+        their linear fields are the columns that ALS has learned.
+    penalties : ridge penalties of the refinement of rows and of columns.
+    linear : the linear part, if there is one.
+    coverages : calibration of intervals, as in `OrdinalReadout`.
     """
 
     network: OrdinalNetwork
@@ -350,15 +345,11 @@ def build_encoder(
 
     Parameters
     ----------
-    entries
-        Entries that the latents are computed from. The network was trained on the entries of `source`, which are
+    entries : entries that the latents are computed from. The network was trained on the entries of `source`, which are
         fewer where `fit` has held some out.
-    held_out
-        Entries that the network was not trained on, for choices that the settings leave open.
-    linear_fits
-        The models of `fit_linear`, where they are fitted beside the network; default: they are fitted now.
-    tell
-        Called with the name of each stage as it begins.
+    held_out : entries that the network was not trained on, for choices that the settings leave open.
+    linear_fits : the models of `fit_linear`, where they are fitted beside the network; default: they are fitted now.
+    tell : called with the name of each stage as it begins.
     """
     tell("refining")
     encoder = _start_encoder(network, source, entries, settings)

@@ -103,14 +103,10 @@ class OrdinalHead(nn.Module):
 
     Parameters
     ----------
-    support
-        Values of the distribution in increasing order: levels, or means of bins.
-    boundaries
-        Boundaries between neighbouring values, in the units of the targets.
-    exceedance
-        Share of entries above each boundary, from which the cutpoints start.
-    groups
-        Number of networks. Each has its own latents; joined to one latent, they average the scores, effects and
+    support : values of the distribution in increasing order: levels, or means of bins.
+    boundaries : boundaries between neighbouring values, in the units of the targets.
+    exceedance : share of entries above each boundary, from which the cutpoints start.
+    groups : number of networks. Each has its own latents; joined to one latent, they average the scores, effects and
         response parameters of the networks.
     """
 
@@ -221,13 +217,10 @@ class OrdinalReadout(Readout):
 
     Parameters
     ----------
-    linear_share
-        Share of the linear part in the logits.
-    linear_cutpoints
-        Cutpoints of the linear part; default: the average cutpoints of the head.
-    coverages
-        Calibration of intervals: the nominal coverages whose intervals contain evenly spaced shares of the held-out
-        values; default: intervals are not calibrated.
+    linear_share : share of the linear part in the logits.
+    linear_cutpoints : cutpoints of the linear part; default: the average cutpoints of the head.
+    coverages : calibration of intervals: the nominal coverages whose intervals contain evenly spaced shares of the
+        held-out values; default: intervals are not calibrated.
     """
 
     ranks_by_products = True

@@ -80,8 +80,7 @@ class Blend(NamedTuple):
 
     Parameters
     ----------
-    cutpoints
-        Cutpoints of the linear part.
+    cutpoints : cutpoints of the linear part.
     """
 
     share: float
@@ -109,12 +108,10 @@ class Blend(NamedTuple):
 
         Parameters
         ----------
-        scores, cutpoints
-            Those of the network: scores times the slopes of rows (pairs,), and cutpoints of rows (pairs, cutpoints).
-        linear
-            Predictions of the linear model less the mean, (pairs,).
-        counts
-            Numbers of entries of the columns, (pairs,).
+        scores, cutpoints : those of the network: scores times the slopes of rows (pairs,), and cutpoints of rows
+            (pairs, cutpoints).
+        linear : predictions of the linear model less the mean, (pairs,).
+        counts : numbers of entries of the columns, (pairs,).
         """
         share, shares = np.float32(self.share), self.compute_column_shares(counts)
         mixed = (1 - shares) * scores + shares * np.float32(self.slope) * linear
@@ -352,14 +349,10 @@ def fit_linear_models(
 
     Parameters
     ----------
-    train
-        Has the mean and the scale that latents are computed with; `seen` may have fewer entries.
-    size
-        Latent size of either model; default: chosen for the matrix. 0: no linear model.
-    iterations
-        Number of iterations of the sampler; 0: ALS alone.
-    n_samples
-        Number of samples that are kept of them.
+    train : has the mean and the scale that latents are computed with; `seen` may have fewer entries.
+    size : latent size of either model; default: chosen for the matrix. 0: no linear model.
+    iterations : number of iterations of the sampler; 0: ALS alone.
+    n_samples : number of samples that are kept of them.
     """
     fits = []
     if size != 0 and iterations:
@@ -465,16 +458,11 @@ def choose_blend(
 
     Parameters
     ----------
-    logits
-        Logits of the network, (entries, cutpoints).
-    linear
-        Predictions of the linear model less the mean, (entries,).
-    values
-        Values of the entries.
-    support
-        Values of the distribution.
-    boundaries
-        Boundaries between these values less the mean, on a scale without levels: the linear part is a logistic
+    logits : logits of the network, (entries, cutpoints).
+    linear : predictions of the linear model less the mean, (entries,).
+    values : values of the entries.
+    support : values of the distribution.
+    boundaries : boundaries between these values less the mean, on a scale without levels: the linear part is a logistic
         distribution around its predictions. On levels, it predicts each level as often as it occurs.
     """
 

@@ -42,10 +42,8 @@ class OrdinalNetwork(nn.Module):
 
     Parameters
     ----------
-    row_views
-        Columns that each view of a row sees, (views, columns).
-    column_views
-        Rows that each view of a column sees, (views, rows).
+    row_views : columns that each view of a row sees, (views, columns).
+    column_views : rows that each view of a column sees, (views, rows).
     """
 
     row_views: Tensor

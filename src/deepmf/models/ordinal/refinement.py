@@ -79,8 +79,7 @@ class Landmarks:
 
     Parameters
     ----------
-    directions
-        Directions of the landmarks, (landmarks, direction).
+    directions : directions of the landmarks, (landmarks, direction).
     """
 
     def __init__(self, directions: Tensor) -> None:
@@ -233,19 +232,14 @@ class RefinedSide(NamedTuple):
 
     Attributes
     ----------
-    make_latents
-        From the outputs (batch, outputs) of the branch to the network's latents.
-    layout
-        Fields of a latent with landmarks.
-    add_landmarks
-        From the network's latents (vectors, numbers) and their entry counts to latents with landmark fields.
-    make_features
-        From latents (..., latent) of the other side to the features (..., features) that a step is along.
-    score_landmarks
-        From latents, and features (vectors, entries, features) of the other side, to the landmarks' part of the
-        scores, which is the same in all views; None where that part is 0 before the step.
-    apply_step
-        From latents and steps (vectors, features) to refined latents.
+    make_latents : from the outputs (batch, outputs) of the branch to the network's latents.
+    layout : fields of a latent with landmarks.
+    add_landmarks : from the network's latents (vectors, numbers) and their entry counts to latents with landmark
+        fields.
+    make_features : from latents (..., latent) of the other side to the features (..., features) that a step is along.
+    score_landmarks : from latents, and features (vectors, entries, features) of the other side, to the landmarks' part
+        of the scores, which is the same in all views; None where that part is 0 before the step.
+    apply_step : from latents and steps (vectors, features) to refined latents.
     """
 
     are_rows: bool
@@ -367,19 +361,13 @@ class Refinement:
 
     Attributes
     ----------
-    others
-        Latents of the other side, (inputs, latent).
-    find_response
-        From own latents, and the part of other latents that views multiply, to the response parameters
+    others : latents of the other side, (inputs, latent).
+    find_response : from own latents, and the part of other latents that views multiply, to the response parameters
         (vectors, entries, n) of the rows of some entries.
-    penalty
-        Ridge penalty; infinity for no refinement.
-    new
-        Latents of the new vectors of the other side, which no view sees; indices count on to them.
-    solve
-        Solver of positive definite systems: (vectors, unknowns, unknowns), (vectors, unknowns, 1).
-    most_entries
-        Padded entries computed at a time.
+    penalty : ridge penalty; infinity for no refinement.
+    new : latents of the new vectors of the other side, which no view sees; indices count on to them.
+    solve : solver of positive definite systems: (vectors, unknowns, unknowns), (vectors, unknowns, 1).
+    most_entries : padded entries computed at a time.
     """
 
     head: OrdinalHead
