@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import hashlib
 import io
 import json
 import os
@@ -230,42 +229,6 @@ def change_checkpoint(made: Any, target: Path, dice: Dice) -> None:
 
 def use_checkpoint(made: Any, target: Path) -> None:
     made[target.with_suffix(".name").read_text()][1](target)
-
-
-def make_sharded(folder: Path) -> Any:
-    import torch
-
-    from deepmf.training.checkpoint import ShardedCheckpoint
-    from deepmf.training.loop import TrainingState
-
-    tensors = {"learned.weight": torch.arange(6.0).view(3, 2), "state.step": torch.tensor(3.0)}
-    ShardedCheckpoint(folder / "run", {"model": "DMF"}).write(TrainingState({"history": {"records": []}}, tensors))
-    return folder / "run"
-
-
-def change_sharded(whole: Any, target: Path, dice: Dice) -> None:
-    from tests.models.lies import changed_content
-
-    from deepmf.storage.model_file import read_file, write_file
-
-    shutil.copytree(whole, target)
-    state = next(target.iterdir())
-    content = read_file(state / "content").content
-    file = pick(dice, state.iterdir())
-    if file.name != "content" or dice.integers(4) == 0:
-        file.write_bytes(damaged(file.read_bytes(), dice))
-        if file.suffix == ".safetensors" and dice.integers(4):
-            content["shards"][file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
-            write_file(state / "content", kind="checkpoint", content=content, tensors={})
-        return
-    other = changed_content(content, dice)
-    write_file(file, kind="checkpoint", content=other if isinstance(other, dict) else {"x": other}, tensors={})
-
-
-def use_sharded(_: Any, target: Path) -> None:
-    from deepmf.training.checkpoint import ShardedCheckpoint
-
-    ShardedCheckpoint(target, {"model": "DMF"}).read()
 
 
 # --- entries
@@ -532,7 +495,6 @@ KINDS = {
     "model file": Kind(make_models, change_model, use_model),
     "model folder": Kind(make_folders, change_folder, use_folder),
     "checkpoint": Kind(make_checkpoints, change_checkpoint, use_checkpoint),
-    "sharded checkpoint": Kind(make_sharded, change_sharded, use_sharded),
     "store": Kind(make_stores, change_store, use_store),
     "npz": Kind(make_npz, change_npz, use_npz),
     "text": Kind(make_texts, change_file, lambda _, target: learn(find_file(target))),

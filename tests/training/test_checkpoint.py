@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,11 +19,10 @@ import torch
 import deepmf
 from deepmf.data import split_entries
 from deepmf.datasets import generate
-from deepmf.errors import BadModelFile, BadSetting, CannotSave, DeepMFWarning, TrainingDiverged, TrainingInterrupted
+from deepmf.errors import BadModelFile, BadSetting, DeepMFWarning, TrainingDiverged, TrainingInterrupted
 from deepmf.models.dmf import DMF
-from deepmf.nn.parallel import Division
 from deepmf.storage.model_file import StoredFile, read_file
-from deepmf.training.checkpoint import Checkpoint, ShardedCheckpoint, find_states, remove_checkpoint
+from deepmf.training.checkpoint import Checkpoint, remove_checkpoint
 from deepmf.training.history import Callback, EpochRecord, History
 from deepmf.training.loop import TrainingState
 
@@ -316,110 +314,6 @@ def test_a_bad_number_of_epochs_between_states(tmp_path: Path, bad: Any) -> None
 def test_a_missing_folder_is_noticed_before_training(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match="nowhere"):
         fitted(checkpoint=tmp_path / "nowhere" / "run.checkpoint", callback=stopping_in(0, ZeroDivisionError))
-
-
-# The first use of torch.distributed.checkpoint imports it, which takes seconds.
-imports_distributed = pytest.mark.slow
-
-SHARDED_STATE = TrainingState(
-    {"history": {"records": []}},
-    {
-        "learned.weight": torch.arange(6.0).view(3, 2),
-        "learned.views": torch.tensor([True, False]),
-        "state.generator": torch.tensor([1, 2], dtype=torch.uint8),
-        "state.step": torch.tensor(3.0),
-    },
-)
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> ShardedCheckpoint:
-    return ShardedCheckpoint(tmp_path / "run.checkpoint", FINGERPRINT)
-
-
-def assert_same_state(found: TrainingState | None, expected: TrainingState) -> None:
-    assert found is not None and found.content == expected.content
-    assert found.tensors.keys() == expected.tensors.keys()
-    for name, tensor in expected.tensors.items():
-        assert torch.equal(found.tensors[name], tensor) and found.tensors[name].dtype == tensor.dtype
-
-
-@imports_distributed
-def test_a_state_comes_back_and_replaces_the_one_before(checkpoint: ShardedCheckpoint) -> None:
-    assert checkpoint.read() is None
-    checkpoint.write(SHARDED_STATE)
-    assert_same_state(checkpoint.read(), SHARDED_STATE)
-    later = TrainingState({"history": {}}, {"learned.weight": torch.zeros(2, 2)})
-    checkpoint.write(later)
-    assert_same_state(checkpoint.read(), later)
-    assert [each.name for each in checkpoint.path.iterdir()] == ["00000002"]
-
-
-@imports_distributed
-def test_divided_tables_are_stored_by_channel(tmp_path: Path) -> None:
-    table = torch.arange(12.0).view(6, 2)
-    state = TrainingState({}, {"learned.weight": table, "good.weight": table + 1})
-    path, division = tmp_path / "run.checkpoint", Division(n_inputs=3, n_channels=2)
-    ShardedCheckpoint(path, FINGERPRINT, {"learned.weight": division}).write(state)
-    assert_same_state(ShardedCheckpoint(path, FINGERPRINT, {"learned.weight": division}).read(), state)
-    stored = ShardedCheckpoint(path, FINGERPRINT).read()
-    assert stored is not None and torch.equal(stored.tensors["learned.weight"], table.view(2, 3, 2))
-    with pytest.raises(BadModelFile, match=r"\(2, 3, 2\)"):
-        ShardedCheckpoint(path, FINGERPRINT, {"learned.weight": Division(n_inputs=6, n_channels=1)}).read()
-
-
-@imports_distributed
-def test_what_was_not_finished_is_no_state(checkpoint: ShardedCheckpoint) -> None:
-    checkpoint.write(SHARDED_STATE)
-    (checkpoint.path / "00000002").mkdir()  # no content: nothing that we have renamed
-    assert list(find_states(checkpoint.path)) == [1]
-    assert_same_state(checkpoint.read(), SHARDED_STATE)
-
-
-@imports_distributed
-def test_another_run_and_a_file_are_refused(checkpoint: ShardedCheckpoint) -> None:
-    checkpoint.write(SHARDED_STATE)
-    with pytest.raises(BadModelFile, match="model"):
-        ShardedCheckpoint(checkpoint.path, FINGERPRINT | {"model": "DMFD"}).read()
-    file = checkpoint.path.with_name("file")
-    file.touch()
-    with pytest.raises(BadModelFile, match="process"):
-        ShardedCheckpoint(file, FINGERPRINT).read()
-    with pytest.raises(CannotSave, match="written"):
-        ShardedCheckpoint(file, FINGERPRINT).write(SHARDED_STATE)
-
-
-@imports_distributed
-@pytest.mark.parametrize("place", ["torch.distributed.checkpoint.filesystem.os.fsync", "deepmf.files._flush"])
-def test_a_failed_write_leaves_the_state_before(
-    checkpoint: ShardedCheckpoint, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
-    """Of a shard, or of the file beside them."""
-    checkpoint.write(SHARDED_STATE)
-
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(place, full)
-    with pytest.raises(CannotSave, match="space"):
-        checkpoint.write(TrainingState({}, {"learned.weight": torch.zeros(1)}))
-    monkeypatch.undo()
-    assert_same_state(checkpoint.read(), SHARDED_STATE)
-    assert [each.name for each in checkpoint.path.iterdir()] == ["00000001"]
-
-
-@imports_distributed
-def test_only_states_are_removed(checkpoint: ShardedCheckpoint) -> None:
-    checkpoint.write(SHARDED_STATE)
-    own = checkpoint.path / "notes.txt"
-    own.touch()
-    with pytest.warns(UserWarning, match="removed"):
-        remove_checkpoint(checkpoint.path)
-    assert [each.name for each in checkpoint.path.iterdir()] == ["notes.txt"]
-    own.unlink()
-    with warnings.catch_warnings():
-        remove_checkpoint(checkpoint.path)
-    assert not checkpoint.path.exists()
 
 
 def train_until_killed(path: Path) -> None:

@@ -304,15 +304,15 @@ class Fitting:
 
     @staticmethod
     def _open_checkpoint(path: Path, task: Task, fingerprint: dict[str, Any]) -> Checkpoint:
-        """Return the checkpoint at a path: a file, or the folder of several ranks, which one process can continue."""
+        """Return the checkpoint at a path, with the tensors of the task that ranks divide."""
         from deepmf.nn.ranks import find_ranks
-        from deepmf.training.checkpoint import Checkpoint, ShardedCheckpoint, find_states
+        from deepmf.training.checkpoint import Checkpoint
 
-        if find_ranks() is not None or find_states(path):
-            from deepmf.training.trainer import Trainer  # ranks divide the weights of networks alone
+        if find_ranks() is None:
+            return Checkpoint(path, fingerprint)
+        from deepmf.training.trainer import Trainer  # ranks divide the weights of networks alone
 
-            return ShardedCheckpoint(path, fingerprint, task.find_divided() if isinstance(task, Trainer) else {})
-        return Checkpoint(path, fingerprint)
+        return Checkpoint(path, fingerprint, task.find_divided() if isinstance(task, Trainer) else {})
 
     def show_stage(self, name: str) -> None:
         """Show the name of a stage after the epochs, if progress is shown."""

@@ -25,6 +25,12 @@ def find_ranks() -> Ranks | None:
     return Ranks(dist.get_rank(), dist.get_world_size()) if joined else None
 
 
+def is_first() -> bool:
+    """Whether this process trains alone or is the first of several."""
+    ranks = find_ranks()
+    return ranks is None or ranks.index == 0
+
+
 def keep_sums(sums: Tensor) -> Tensor:
     """Return sums unchanged: a process that trains alone has all entries."""
     return sums
@@ -38,6 +44,11 @@ class Ranks:
 
     def __init__(self, index: int, size: int) -> None:
         self.index, self.size = index, size
+
+    @property
+    def device(self) -> torch.device:
+        """A device whose tensors these ranks can exchange."""
+        return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
     def find_lines(self, n_lines: int) -> slice:
         """Return the slice of `n_lines` lines that belongs to this rank; it may be empty."""
