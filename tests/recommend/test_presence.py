@@ -61,16 +61,17 @@ def test_each_column_is_regressed_on_others(kind: str) -> None:
     np.testing.assert_array_equal(np.diag(dense), 0.0)
 
 
-def test_columns_are_regressed_on_the_nearest_alone() -> None:
-    """Wide catalogues: the nearest columns by the cosine, each problem on its own."""
-    matrix = generate(400, 300, density=0.05, named=False, seed=0).matrix
+@pytest.mark.parametrize(("n_rows", "density"), [(400, 0.05), (150, 0.1)])
+def test_columns_are_regressed_on_the_nearest_alone(n_rows: int, density: float) -> None:
+    """Wide catalogues: the nearest columns by the cosine, each problem on its own; many entries in a column or few."""
+    matrix = generate(n_rows, 300, density=density, named=False, seed=0).matrix
     x = mark(matrix)
     gram, ridge = x.T @ weigh(x) @ x, Ridge(5.0, 1.0)
     sizes = np.diag(gram)
     model = Gram.of(matrix, "nearest", most_near=80).fit([ridge])[0]
     weights = model.weights.toarray()
     assert np.count_nonzero(weights, axis=0).max() == 80
-    for column in (0, 17, 299):
+    for column in np.flatnonzero(x.sum(axis=0) >= 10)[[0, 17, -1]]:
         cosines = gram[:, column] / np.sqrt(np.maximum(sizes, 1e-12))
         cosines[column] = -1
         near = np.argsort(-cosines, kind="stable")[:80]

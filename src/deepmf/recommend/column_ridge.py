@@ -51,11 +51,12 @@ _MOST_FULL = 6000
 # columns together: gathering a million takes some 30 ms, and more time than solving.
 _MOST_NEAR, _FEWEST_NEAR, _MOST_CELLS = {False: 200, True: 400}, 50, 1.6e9
 
-# A column with few entries is regressed on this many nearest columns for each entry.
+# On a CPU, a column with few entries is regressed on this many nearest columns for each entry.
 _NEAR_BY_ENTRY = 8
 
 # The cells of a Gram matrix that are kept for each column, in nearest columns. A GPU keeps all of them up to a size.
-_KEPT, _MOST_DENSE = 4, 60_000
+# Where columns have fewer entries than this on average, a CPU keeps none: products of their entries take less time.
+_KEPT, _MOST_DENSE, _FEW_ENTRIES = 4, 60_000, 16.0
 
 # The nearest trained columns on which a new column is regressed.
 _NEAR_NEW = 100
@@ -71,8 +72,8 @@ _MOST_SCORES = 1 << 23
 
 _TINY = 1e-12
 
-# Columns whose lines of the Gram matrix exist at a time, those that are solved for together, and cells on a GPU.
-_LINES_AT_A_TIME, _TARGETS_AT_A_TIME, _CELLS_ON_GPU = 1024, 16, 1 << 28
+# Columns whose lines of the Gram matrix exist at a time, and cells of regressions that are solved together.
+_LINES_AT_A_TIME, _CELLS_ON_CPU, _CELLS_ON_GPU = 1024, 16 * 200**2, 1 << 28
 
 Sparse: TypeAlias = scipy.sparse.csr_array
 
@@ -93,7 +94,7 @@ class Ridge(NamedTuple):
 # entries of a column.
 RIDGES = {
     "full": (Ridge(200.0, 2.5), Ridge(80.0, 1.5), Ridge(500.0, 1.5)),
-    "nearest": (Ridge(80.0, 1.5), Ridge(40.0, 1.0), Ridge(200.0, 2.5), Ridge(80.0, 1.5, share=0.5)),
+    "nearest": (Ridge(40.0, 1.5), Ridge(80.0, 1.5), Ridge(200.0, 2.5), Ridge(20.0, 1.0)),
 }
 
 
@@ -306,7 +307,7 @@ class Near(NamedTuple):
 class Gram(NamedTuple):
     """G = X'DX on the device to fit on: all its cells, or for each column those of some nearest columns."""
 
-    cells: Tensor | Sparse
+    cells: Tensor | Sparse  # where columns have few entries: X'D^(1/2), and an empty line at its end
     sizes: LatentArray  # (columns,) the diagonal
     near: Near | None  # None where columns are regressed on all others
     count_weight: float
@@ -365,7 +366,8 @@ class Gram(NamedTuple):
         solved = [np.zeros(near.cells.shape, dtype=np.float32) for _ in ridges]
         counts = np.count_nonzero(near.places < self.sizes.size, axis=1)
         order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-        step = _TARGETS_AT_A_TIME if device.type == "cpu" else max(_CELLS_ON_GPU // near.cells.shape[1] ** 2, 1)
+        cells_at_a_time = _CELLS_ON_GPU if device.type == "cuda" else _CELLS_ON_CPU
+        step = max(cells_at_a_time // max(int(counts.max(initial=1)), 1) ** 2, 1)
 
         def solve(targets: IndexArray) -> None:
             width = int(counts[targets[0]])
@@ -386,6 +388,8 @@ class Gram(NamedTuple):
             is_missing, at = at == n_columns, at.clamp_max(n_columns - 1)
             found: Tensor = self.cells[at[:, :, None], at[:, None]]
             return found.masked_fill_(is_missing[:, :, None] | is_missing[:, None], 0.0)
+        if self.cells.shape[0] > n_columns:
+            return torch.from_numpy(_multiply_lines(self.cells, places))
         cells = np.zeros((len(places), *places.shape[1:] * 2), dtype=np.float32)
         for each, line in zip(cells, places, strict=True):
             some = line[line < n_columns]
@@ -444,7 +448,6 @@ def _find_near(weighted: Sparse, sizes: LatentArray, most: int, device: torch.de
     """Return all cells of G on a device, and the nearest columns by the cosine."""
     cells, n_columns = _multiply(weighted, device), sizes.size
     scales = torch.from_numpy(sizes).to(device).clamp_min(_TINY).rsqrt()
-    counts = torch.from_numpy(count_near(_count_entries(weighted), most)).to(device)
     near = Near(np.empty((n_columns, most), dtype=np.int64), np.empty((n_columns, most), dtype=np.float32))
     for start in range(0, n_columns, _LINES_AT_A_TIME):
         some = slice(start, start + _LINES_AT_A_TIME)
@@ -452,7 +455,6 @@ def _find_near(weighted: Sparse, sizes: LatentArray, most: int, device: torch.de
         cosines = (lines * scales).diagonal_scatter(torch.full((len(lines),), -1.0, device=device), offset=start)
         places = cosines.topk(most, dim=1).indices
         found = lines.gather(1, places)
-        found.masked_fill_(torch.arange(most, device=device) >= counts[some, None], 0.0)
         near.places[some] = torch.where(found > 0, places, n_columns).cpu().numpy()
         near.cells[some] = found.cpu().numpy()
     return cells, near
@@ -463,6 +465,7 @@ def _prune(weighted: Sparse, sizes: LatentArray, most: int) -> tuple[Sparse, Nea
     n_columns, n_kept, turned = sizes.size, _KEPT * most, scipy.sparse.csr_array(weighted.T)
     near = Near(np.full((n_columns, most), n_columns, dtype=np.int64), np.zeros((n_columns, most), dtype=np.float32))
     scales, counts = 1 / np.sqrt(np.maximum(sizes, _TINY)), count_near(_count_entries(weighted), most)
+    has_few = weighted.nnz < _FEW_ENTRIES * n_columns
 
     def search(start: int) -> Sparse:
         """Fill in the nearest columns of some columns; return their pruned lines of G."""
@@ -479,13 +482,29 @@ def _prune(weighted: Sparse, sizes: LatentArray, most: int) -> tuple[Sparse, Nea
             best = best[np.argsort(-own[best], kind="stable")][1:]
             near.places[start + at, : best.size] = found[best]
             near.cells[start + at, : best.size] = lines.data[first:last][best]
+        if has_few:
+            return lines[:0]
         lines.data[~kept] = 0.0
         lines.eliminate_zeros()
         lines.sort_indices()
         return lines
 
     parts = run_batches(search, range(0, n_columns, _LINES_AT_A_TIME), CPU)
+    if has_few:
+        parts = [turned, Sparse((1, turned.shape[1]), dtype=turned.dtype)]
     return Sparse(scipy.sparse.vstack(parts, format="csr")), near
+
+
+def _multiply_lines(lines: Sparse, places: IndexArray) -> LatentArray:
+    """Return the inner products (targets, K, K) of the lines at places (targets, K), in one sparse product."""
+    n_targets, n_near = places.shape
+    taken = lines[places.ravel()]
+    targets = np.repeat(np.arange(n_targets), np.diff(taken.indptr[::n_near]))
+    used, others = np.unique(targets * lines.shape[1] + taken.indices, return_inverse=True)
+    apart = Sparse((taken.data, others, taken.indptr), shape=(places.size, used.size))
+    product = apart @ apart.T
+    blocks = Sparse((product.data, product.indices % n_near, product.indptr), shape=(places.size, n_near))
+    return np.asarray(blocks.toarray().reshape(n_targets, n_near, n_near))
 
 
 def _multiply(weighted: Sparse, device: torch.device) -> Tensor:
