@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any, ClassVar, Self
 
@@ -288,3 +289,29 @@ def test_interactions_are_compared_by_ranking_alone() -> None:
     assert "interactions" in render_comparison(found)
     with pytest.raises(BadSetting, match="ndcg"):
         compare(["means"], clicks, folds=2)
+
+
+@pytest.mark.parametrize("metric", ["rmse", "ndcg"])
+def test_differences_to_the_best_are_paired_and_have_intervals(metric: str) -> None:
+    ratings = generate(150, 60, density=0.3, seed=0).matrix
+    models = {"a": Means(seed=0), "again": Means(seed=0), "b": ALS(seed=0)}
+    found = compare(models, ratings, folds=2, metric=metric)
+    by_label = {each.label: each for each in found.differences()}
+    others = [label for label in models if label != found.best]
+    assert set(by_label) == set(others)
+    for each in by_label.values():
+        assert each.low <= each.difference <= each.high
+    twins = [by_label.get("a"), by_label.get("again")]
+    if None in twins:  # one of the twins is the best, and the other is as good, in every draw
+        twin = next(each for each in twins if each is not None)
+        assert (twin.difference, twin.low, twin.high) == (0.0, 0.0, 0.0)
+    else:
+        assert twins[0][1:] == twins[1][1:]  # type: ignore[index]
+    if metric == "rmse":
+        gap = by_label["a"]
+        assert found.best == "b" and gap.low > 0
+        means, best = (next(each for each in found.models if each.label == label) for label in ("a", "b"))
+        assert gap.difference == pytest.approx((means.mean() or 0) - (best.mean() or 0), abs=2e-3)
+    assert "95 % interval" in found.verdict
+    assert [each["label"] for each in found.to_dict()["differences"]] == [each.label for each in found.differences()]
+    json.dumps(found.to_dict())

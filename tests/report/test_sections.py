@@ -323,6 +323,7 @@ def test_the_numbers_are_those_of_the_evaluation(entries: ObservedMatrix, discre
     assert [line[0] for line in lines[1:]] == [
         *("NDCG", "recall", "precision", "MRR", "MAP", "hit rate"),
         *("distinct columns", "coverage", "novelty"),
+        *("Gini", "share of tail", "mean popularity", "list similarity"),
     ]
     assert lines[3][1] == f"{ranked.model.precision:.3f} ± {ranked.model.margins['precision']:.3f}"
     assert lines[1][2].startswith(f"{ranked.popularity.ndcg:.3f} ± ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -24,7 +25,7 @@ from deepmf.recommend.request import Order
 
 if TYPE_CHECKING:
     from deepmf.evaluation.areas import AreaErrors
-    from deepmf.evaluation.ranking import RankingEvaluation
+    from deepmf.evaluation.ranking import RankingEvaluation, RankingScores
     from deepmf.models.base import Model
     from deepmf.scoring.pairs import Unknown
 
@@ -44,6 +45,15 @@ def evaluate(
     candidates: options.Candidates = None,
     min_entries: Annotated[
         int | None, option("--min-entries N", "Rank only columns with at least N entries; default: 0.")
+    ] = None,
+    feature: Annotated[
+        str | None,
+        option("--feature NAME", "Compare shares of this feature of columns in the lists and liked entries."),
+    ] = None,
+    by: Annotated[str | None, option("--by NAME", "Also rank for groups of rows by this feature of rows.")] = None,
+    propensities: Annotated[
+        str | None,
+        option("--propensities popularity", "Weigh test entries by one over the popularity of their column."),
     ] = None,
     explain: Annotated[
         tuple[str, str] | None,
@@ -86,12 +96,12 @@ def evaluate(
     with hint_at_extension(test):
         read = reading.adapt_to(fitted.entries_.train.form).read_held_out(test, fitted.scale_)
         entries = convert_held_out(read, fitted.row_labels_, fitted.column_labels_, test, unknown=unknown)
-        errors = errors_by_area(fitted, entries, unknown=wanted) if has_values else []
-    given = {"n": n, "candidates": candidates, "min_entries": min_entries, **order.given}
+        errors = errors_by_area(fitted, entries, unknown=wanted, propensities=propensities) if has_values else []
+    given = {"n": n, "candidates": candidates, "min_entries": min_entries, "feature": feature, "by": by, **order.given}
     how: dict[str, Any] = {name: option for name, option in given.items() if option is not None}
     ranked = None
     if ranking or not has_values or how:
-        ranked = evaluate_ranking(fitted, entries, **how, seed=seed or 0, unknown=wanted)
+        ranked = evaluate_ranking(fitted, entries, **how, propensities=propensities, seed=seed or 0, unknown=wanted)
     n_unknown = None if unknown == "error" else warn_unknown(fitted, test, *entries.entries()[:2], unknown)
     n_seen = count_seen(fitted, entries)
     if n_seen:
@@ -140,21 +150,29 @@ def show_errors(errors: list[AreaErrors]) -> None:
     show_table(names, lines)
 
 
+def _show_scores(both: Sequence[RankingScores], metrics: list[str], title: str) -> None:
+    """Print the metrics that a ranking has."""
+    from deepmf.evaluation.ranking import TITLES
+
+    shown = [metric for metric in metrics if getattr(both[0], metric) is not None]
+    lines = [[each.name, *(getattr(each, metric) for metric in shown)] for each in both]
+    if shown:
+        names = [TITLES.get(metric, "distinct columns") for metric in shown]
+        show_table(["ranked by", *names], lines, title=title)
+
+
 def show_ranking(found: RankingEvaluation) -> None:
     """Print the ranking scores of a model and of popularity, and the number of rows."""
-    from deepmf.evaluation.ranking import TITLES
+    from deepmf.evaluation.ranking import ROW_METRICS, TITLES
     from deepmf.formatting import format_quantity
 
     both = found.model, found.popularity
-    shown = [metric for metric in TITLES if getattr(found.model, metric) is not None]
-    lines = [[each.name, *(getattr(each, metric) for metric in shown)] for each in both]
-    names = ["ranked by", *(TITLES[metric] for metric in shown)]
-    if found.model.n_distinct is not None:
-        names.append("distinct columns")
-        lines = [[*line, each.n_distinct] for line, each in zip(lines, both, strict=True)]
     what = "all test entries" if found.relevant is None else f"test entries of {found.relevant:g} or more"
     title = f"The first {found.n} columns of each row, ranked by {found.rank_by}; {what} are relevant"
-    show_table(names, lines, title=title)
+    _show_scores(both, [*ROW_METRICS], title)
+    _show_scores(both, [metric for metric in (*TITLES, "n_distinct") if metric not in ROW_METRICS], "Of all lists")
+    for own in found.groups.values():
+        _show_scores((own.model, own.popularity), [*TITLES], f"Rows with {own.area} ({own.n_rows:,})")
     if len(found.areas) > 1:
         by_area = [
             [own.area, own.n_rows, own.model.ndcg, own.popularity.ndcg, own.model.recall, own.popularity.recall]

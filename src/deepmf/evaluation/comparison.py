@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, get_args
 
 import numpy as np
 
@@ -43,6 +43,8 @@ TEST_SHARE = 0.2  # of the entries of each area
 ERROR_METRICS = ("rmse", "mae")  # by which models can be ordered; smaller is better
 
 _METRICS = tuple(each.name for each in fields(AreaErrors) if each.name not in ("area", "n_entries"))
+
+_N_DRAWS = 1000  # of the bootstrap; the first draw is the sample itself
 
 WORSE = "(worse than means)"  # behind a model in the table
 
@@ -350,21 +352,42 @@ def measure(
     if fresh.history_.stopped == "interrupted":
         raise KeyboardInterrupt
     extended = extend_model(fresh, problem)
-    areas = {
-        area: replace(evaluate(extended, test)[-1], area=area)
-        for area, test in problem.test.items()
-        if area in fresh.predicts and test.has_values
-    }
+    tests = {area: test for area, test in problem.test.items() if area in fresh.predicts and test.has_values}
+    found_errors = {area: evaluate(extended, test) for area, test in tests.items()}
+    areas = {area: replace(found[-1], area=area) for area, found in found_errors.items()}
+    by_row: dict[str, RowLosses] = {}
     if areas.keys() == problem.test.keys():
         areas[ALL] = _combine_areas(list(areas.values()))
+        by_row = _sum_by_row(list(tests.values()), np.concatenate([each.residuals for each in found_errors.values()]))
     if ranking is None:
-        return SplitErrors(areas, seconds)
+        return SplitErrors(areas, seconds, by_row=by_row)
     able = {area: test for area, test in problem.test.items() if area in fresh.predicts}
     found = ranking.evaluate(extended, join_tests(list(able.values())), seed=seed)
     rankings = {} if found is None else found.areas
     if found is not None and able.keys() == problem.test.keys():
         rankings = rankings | {ALL: found.overall}
-    return SplitErrors(areas, seconds, rankings)
+        if found.by_row is not None:
+            scores = found.by_row._asdict()
+            by_row |= {metric: RowLosses(values, np.ones(values.size)) for metric, values in scores.items()}
+    return SplitErrors(areas, seconds, rankings, by_row)
+
+
+def _sum_by_row(tests: list[ObservedMatrix], residuals: FloatArray) -> dict[str, RowLosses]:
+    """Return squared and absolute residuals by row, in the order of the tests' rows."""
+    starts = np.cumsum([0, *(test.shape[0] for test in tests)])
+    rows = np.concatenate([start + test.entry_rows for start, test in zip(starts, tests, strict=False)])
+    counts = np.bincount(rows, minlength=starts[-1])
+    losses = {"rmse": np.square(residuals), "mae": np.abs(residuals)}
+    return {
+        metric: RowLosses(np.bincount(rows, weights=loss, minlength=starts[-1])[counts > 0], counts[counts > 0] * 1.0)
+        for metric, loss in losses.items()
+    }
+
+
+def _join_losses(parts: Sequence[RowLosses | None]) -> RowLosses | None:
+    """Return the losses of several splits; None if one has none."""
+    known = [part for part in parts if part is not None]
+    return RowLosses(*map(np.concatenate, zip(*known, strict=True))) if known and len(known) == len(parts) else None
 
 
 def join_tests(tests: list[ObservedMatrix]) -> ObservedMatrix:
@@ -414,6 +437,27 @@ def _combine_areas(parts: list[AreaErrors]) -> AreaErrors:
     return AreaErrors(area=ALL, n_entries=int(counts.sum()), **combined)  # type: ignore[arg-type]
 
 
+class RowLosses(NamedTuple):
+    """The sums of a loss, or a ranking metric, in each row of a test, and the numbers of entries or lists they have."""
+
+    sums: FloatArray
+    counts: FloatArray
+
+    def average(self, metric: str, weights: FloatArray) -> FloatArray:
+        """Return the metric of all rows by weights (draws, rows)."""
+        means = weights @ self.sums / (weights @ self.counts)
+        return np.sqrt(means) if metric == "rmse" else means
+
+
+class Difference(NamedTuple):
+    """How much worse a model is than the best, with a 95 % interval by a paired bootstrap over rows."""
+
+    label: str
+    difference: float
+    low: float
+    high: float
+
+
 @dataclass(frozen=True)
 class SplitErrors:
     """The errors of a model on one split, and the seconds its fit took.
@@ -426,6 +470,7 @@ class SplitErrors:
     areas: dict[str, AreaErrors]
     seconds: float
     rankings: dict[str, AreaRanking] = field(default_factory=dict)
+    by_row: dict[str, RowLosses] = field(default_factory=dict, repr=False, compare=False)  # by metric, on all entries
 
     def value(self, metric: str, area: str, *, of: str = "model") -> float | None:
         """Return an error or a ranking metric in an area, of the model or of popularity; None if there is none."""
@@ -497,6 +542,31 @@ class Comparison:
         values = [] if fitted is None else [split.value(metric, area, of="popularity") for split in fitted.splits]
         return np.array([value for value in values if value is not None], dtype=np.float64)
 
+    def differences(self) -> list[Difference]:
+        """Return the difference of each other model to the best on all test entries, the nearest first.
+
+        Positive is worse. Rows are drawn with replacement, the same for both models, so that what makes a row easy or
+        hard cancels out; an interval without 0 is a difference that more test entries of this kind would confirm.
+        """
+        metric, ranked = self.plan.metric, self.rank()
+        known = [[split.by_row.get(metric) for split in model.splits] for model in ranked]
+        if not ranked or any(each is None for each in known[0]):
+            return []
+        joined = [_join_losses(each) for each in known]
+        best, numbers = joined[0], np.random.default_rng(self.plan.seed)
+        assert best is not None
+        draws = numbers.poisson(1.0, (_N_DRAWS, best.sums.size)).astype(np.float64)
+        draws[0] = 1.0
+        sign = 1.0 if metric in ERROR_METRICS else -1.0
+        found = []
+        for model, own in zip(ranked[1:], joined[1:], strict=True):
+            if own is None or own.sums.size != best.sums.size:
+                continue
+            gaps = sign * (own.average(metric, draws) - best.average(metric, draws))
+            low, high = np.quantile(gaps[1:], [0.025, 0.975]).tolist()
+            found.append(Difference(model.label, float(gaps[0]), low, high))
+        return found
+
     @property
     def best(self) -> str | None:
         """The best model on all test entries by the metric; None if no model predicts all of them."""
@@ -524,10 +594,14 @@ class Comparison:
         following = ranked[1]
         ours, theirs = best.errors(metric), following.errors(metric)
         n_better = int(np.count_nonzero(ours < theirs if metric in ERROR_METRICS else ours > theirs))
-        return (
-            f"{sentence}; the next is {following.label}, {following.mean(metric):.4f}: "
+        sentence += (
+            f"; the next is {following.label}, {following.mean(metric):.4f}: "
             f"{best.label} is better on {n_better} of {ours.size} {self.plan.part}{'s' * (ours.size > 1)}"
         )
+        gap = next((each for each in self.differences() if each.label == following.label), None)
+        if gap is None:
+            return sentence
+        return f"{sentence}, by {gap.difference:.4f} (95 % interval: {gap.low:.4f} to {gap.high:.4f})"
 
     @property
     def worse_than_means(self) -> list[str]:
@@ -573,12 +647,16 @@ class Comparison:
                 **{metric: {area: model.mean(metric, area) for area in self.areas} for metric in self._ranking_metrics},
                 "seconds": model.seconds,
                 "failure": model.failure,
-                "splits": [asdict(split) for split in model.splits],
+                "splits": [
+                    {name: value for name, value in asdict(replace(split, by_row={})).items() if name != "by_row"}
+                    for split in model.splits
+                ],
             }
             for model in self.models
         ]
         best: dict[str, Any] = {"best": self.best, "best_by_area": self.best_by_area}
         best |= {"worse_than_means": self.worse_than_means}
+        best["differences"] = [each._asdict() for each in self.differences()]
         if self.plan.ranking is not None:
             best["popularity"] = {
                 metric: {

@@ -9,18 +9,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, Hint
-from deepmf.evaluation.areas import check_test_known, ignore_empty_lines, select_known_entries
+from deepmf.evaluation.areas import (
+    Propensities,
+    check_test_known,
+    ignore_empty_lines,
+    select_known_entries,
+    weigh_by_propensity,
+)
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import NO_TIME
+from deepmf.matrix.feature_encoding import CategoryEncoding
 from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import ListScores, score_lists, self_information
@@ -28,8 +36,11 @@ from deepmf.models.base import Model
 from deepmf.recommend.ranker import Ranker
 from deepmf.recommend.ranking import batches
 from deepmf.recommend.request import Order, OrderOptions, RankBy, Request
+from deepmf.recommend.reranking import find_liked_shares, find_shares, measure_divergence
 from deepmf.recommend.top_n import BestSoFar
+from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import Unknown, check_unknown
+from deepmf.scoring.predictor import Predictor
 
 ROW_METRICS = ListScores._fields  # means over rows
 
@@ -43,7 +54,15 @@ TITLES = {
     "hit_rate": "hit rate",
     "coverage": "coverage",
     "novelty": "novelty",
+    "gini": "Gini",
+    "tail_share": "share of tail",
+    "mean_popularity": "mean popularity",
+    "list_similarity": "list similarity",
+    "miscalibration": "miscalibration",
 }
+
+# The tail: the least popular columns, which have this share of the entries together.
+_TAIL = 0.2
 
 # Maps row positions and a range of columns to keys (rows, columns); a column with a larger key is ranked first.
 Rank = Callable[[IndexArray, slice], npt.NDArray[Any]]
@@ -66,6 +85,15 @@ class RankingScores:
         for sampled candidates.
     novelty
         Mean self-information of the columns in the lists, in bits; None for sampled candidates.
+    gini, tail_share, mean_popularity
+        Of the places in the lists: how unequally the columns share them (0: all alike, 1: one has all), the share of
+        the tail (the least popular columns, with a fifth of the entries), and the mean share of the rows that have an
+        entry in the column. None for sampled candidates.
+    list_similarity
+        Mean cosine of two columns of a list, by latents; None if the model has none.
+    miscalibration
+        Mean divergence of the shares of a feature in the lists from those in the liked entries (Steck 2018); None
+        unless a `feature` is asked for.
     """
 
     name: str
@@ -79,6 +107,11 @@ class RankingScores:
     n_distinct: int | None = None
     coverage: float | None = None
     novelty: float | None = None
+    gini: float | None = None
+    tail_share: float | None = None
+    mean_popularity: float | None = None
+    list_similarity: float | None = None
+    miscalibration: float | None = None
 
 
 @dataclass(frozen=True)
@@ -122,6 +155,12 @@ class RankingEvaluation:
         Number of given entries of rows that the model has never seen; None if the model knows the rows.
     areas
         The scores by area: among trained columns in areas I and II, among new columns in areas III and IV.
+    groups
+        The scores of each group of rows, if they are asked for.
+    clipped
+        Share of relevant test entries whose propensity was raised; None without propensities.
+    by_row
+        The scores of the model in each row evaluated, in the order of rows.
     """
 
     n: int
@@ -137,6 +176,9 @@ class RankingEvaluation:
     candidates: int | None = None
     n_given: int | None = None
     areas: dict[str, AreaRanking] = field(default_factory=dict)
+    groups: dict[str, AreaRanking] = field(default_factory=dict)
+    clipped: float | None = None
+    by_row: ListScores | None = field(default=None, repr=False, compare=False)
 
     @property
     def overall(self) -> AreaRanking:
@@ -145,14 +187,14 @@ class RankingEvaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
-        return asdict(self)
+        return asdict(replace(self, by_row=None))
 
     def to_frame(self) -> Any:
         """Return a polars frame with a line for each area, and for the model and popularity in it."""
         lines = [
             {"area": found.area, "n_rows": found.n_rows, "ranked_by": scores.name}
             | {metric: getattr(scores, metric) for metric in TITLES}
-            for found in (*self.areas.values(), self.overall)
+            for found in (*self.areas.values(), *self.groups.values(), self.overall)
             for scores in (found.model, found.popularity)
         ]
         return import_polars().DataFrame(lines, infer_schema_length=None)
@@ -168,6 +210,9 @@ def evaluate_ranking(
     min_entries: int = 0,
     unknown: Unknown = "error",
     most_rows: int | None = None,
+    feature: str | None = None,
+    by: str | None = None,
+    propensities: Propensities = None,
     seed: int = 0,
     **order: Unpack[OrderOptions],
 ) -> RankingEvaluation:
@@ -199,6 +244,12 @@ def evaluate_ranking(
         Entries whose row or column the model does not know raise `UnknownLabel` ("error") or are left out.
     most_rows
         Evaluate at most this many rows, drawn at random.
+    feature
+        Also measure how far the shares of this feature of columns in the lists are from those in liked entries.
+    by
+        Also measure groups of rows by this feature of rows, such as "sex".
+    propensities
+        As in `evaluate`: NDCG and recall then count relevant entries by 1 / propensity, relative to all of the row.
     seed
         Seed of the rows and candidates that are drawn.
     order
@@ -223,7 +274,11 @@ def evaluate_ranking(
     if unknown == "error":
         check_test_known(ranking_model, test)
     seen = ranking_model.entries_
-    pairs = _find_pairs(seen, select_known_entries(ranking_model, test), level)
+    known = select_known_entries(ranking_model, test)
+    inverse = weigh_by_propensity(model, test, propensities)
+    if inverse is not None and known.n_entries < test.n_entries:
+        raise BadSetting("propensities need a test of known rows and columns")
+    pairs = _find_pairs(seen, known, level, None if inverse is None else inverse.weights)
     drawn = pairs.draw(most_rows, seed=seed)
     lists = _Lists(
         rankings={
@@ -240,8 +295,13 @@ def evaluate_ranking(
         min_entries=int(min_entries),
         candidates=candidates,
         seed=seed,
+        predictor=ranking_model.predictor_,
+        feature=feature,
+        relevant=level,
     )
-    overall = lists.score(drawn, slice(0, len(seen.columns)))
+    every = slice(0, len(seen.columns))
+    tallies = lists.tally(drawn, every)
+    overall = lists.summarise(tallies, every)
     return RankingEvaluation(
         n=int(n),
         relevant=level,
@@ -255,6 +315,9 @@ def evaluate_ranking(
         candidates=candidates,
         n_given=None if given is None else given.n_entries,
         areas=_score_areas(lists, drawn, overall),
+        groups={} if by is None else _score_groups(lists, tallies, drawn, by),
+        clipped=None if inverse is None else inverse.clipped,
+        by_row=tallies["model"].by_row,
     )
 
 
@@ -336,13 +399,15 @@ class _Pairs:
     n_columns: int
     n_without: int
     tested: IndexArray
+    weights: FloatArray | None = None
 
     @property
     def rows(self) -> IndexArray:
         return np.unique(self.row_of)
 
     def take(self, which: npt.NDArray[np.bool_]) -> _Pairs:
-        return _Pairs(self.row_of[which], self.column_of[which], self.n_columns, self.n_without, self.tested)
+        weights = None if self.weights is None else self.weights[which]
+        return replace(self, row_of=self.row_of[which], column_of=self.column_of[which], weights=weights)
 
     def draw(self, most_rows: int | None, *, seed: int) -> _Pairs:
         """Return the pairs of at most `most_rows` rows, drawn at random."""
@@ -352,7 +417,7 @@ class _Pairs:
         return self.take(np.isin(self.row_of, np.random.default_rng(seed).choice(rows, size=most_rows, replace=False)))
 
 
-def _find_pairs(seen: EntryStore, test: ObservedMatrix, level: float | None) -> _Pairs:
+def _find_pairs(seen: EntryStore, test: ObservedMatrix, level: float | None, weights: FloatArray | None) -> _Pairs:
     row_of = seen.rows.find(test.row_labels)[test.entry_rows].astype(np.int64)
     column_of = seen.columns.find(test.column_labels)[test.by_row.columns].astype(np.int64)
     is_new = np.isnan(seen.values_at(row_of, column_of))
@@ -363,9 +428,11 @@ def _find_pairs(seen: EntryStore, test: ObservedMatrix, level: float | None) -> 
         raise BadEntries(f"no row can be ranked: {why}{'' if level is None else f' of at least {level:g}'}")
     n_columns = len(seen.columns)
     keys = row_of * n_columns + column_of
-    rows, columns = np.divmod(np.sort(keys[is_good]), n_columns)
+    order = np.argsort(keys[is_good], kind="stable")
+    rows, columns = np.divmod(keys[is_good][order], n_columns)
     n_without = np.unique(row_of).size - np.unique(rows).size
-    return _Pairs(rows, columns, n_columns, int(n_without), np.sort(keys[is_new]))
+    own = None if weights is None else weights[is_good][order]
+    return _Pairs(rows, columns, n_columns, int(n_without), np.sort(keys[is_new]), own)
 
 
 def _score_areas(lists: _Lists, pairs: _Pairs, overall: dict[str, RankingScores]) -> dict[str, AreaRanking]:
@@ -378,9 +445,36 @@ def _score_areas(lists: _Lists, pairs: _Pairs, overall: dict[str, RankingScores]
             slice(n_trained, pairs.n_columns) if code >= 2 else slice(0, n_trained),
         )
         is_all = own.row_of.size == pairs.row_of.size and columns == slice(0, pairs.n_columns)
-        scores = overall if is_all else lists.score(own, columns)
+        scores = overall if is_all else lists.summarise(lists.tally(own, columns), columns)
         areas[AREAS[code]] = AreaRanking(AREAS[code], own.rows.size, own.row_of.size, **scores)
     return areas
+
+
+def _score_groups(lists: _Lists, tallies: dict[str, _Tally], pairs: _Pairs, by: str) -> dict[str, AreaRanking]:
+    """Return the scores of each group of rows, by a feature of rows with categories."""
+    features = lists.seen.row_features
+    first, encoding = next(
+        (each for each in (() if features is None else features.encoding.locate_columns()) if each[1].name == by),
+        (0, None),
+    )
+    if features is None or not isinstance(encoding, CategoryEncoding):
+        raise BadSetting(
+            f"there are no categories {by!r} of rows to group by",
+            hint=Hint("fit the model with row_features", "fit it with --row-features"),
+        )
+    names, rows = ("other", "missing", *encoding.categories), pairs.rows
+    own = features.take(rows).to_sparse()[:, first : first + encoding.n_inputs].toarray()
+    group_of = np.where(own.any(axis=1), own.argmax(axis=1), 1)
+    counts, every = np.bincount(np.searchsorted(rows, pairs.row_of)), slice(0, pairs.n_columns)
+    return {
+        f"{by} {names[group]}": AreaRanking(
+            f"{by} {names[group]}",
+            int(np.sum(group_of == group)),
+            int(counts[group_of == group].sum()),
+            **lists.summarise({name: tally.take(group_of == group) for name, tally in tallies.items()}, every),
+        )
+        for group in np.unique(group_of).tolist()
+    }
 
 
 @dataclass(frozen=True)
@@ -400,15 +494,18 @@ class _Lists:
     min_entries: int
     candidates: int | None
     seed: int
+    predictor: Predictor
+    feature: str | None
+    relevant: float | None
 
-    def score(self, pairs: _Pairs, columns: slice) -> dict[str, RankingScores]:
-        """Return the scores of each ranking for the rows of some relevant pairs, among a range of columns.
+    def tally(self, pairs: _Pairs, columns: slice) -> dict[str, _Tally]:
+        """Return the lists of each ranking for the rows of some relevant pairs, among a range of columns.
 
         Rows are ranked in batches, so that memory does not grow with their number.
         """
         width = columns.stop - columns.start
         is_barred = self.popularity[columns] < self.min_entries
-        tallies = {each: _Tally(self.n, width) for each in self.rankings}
+        tallies = {each: _Tally(self.n) for each in self.rankings}
         generator = np.random.default_rng([self.seed, columns.start])  # the same draws for every ranking
         for rows in batches(pairs.rows, width=width):
             batch = _Batch.of(self.seen, pairs, rows, columns)
@@ -417,12 +514,87 @@ class _Lists:
                 is_left_out |= ~(batch.is_relevant | batch.draw(self.candidates, is_barred, generator))
             for each, (_, rank) in self.rankings.items():
                 keys = np.where(is_left_out, -np.inf, rank(rows, columns))
-                tallies[each].add(keys, batch.is_relevant)
-        information = self_information(self.popularity[columns], self.n_rows)
-        n_rankable = None if self.candidates is not None else width - int(np.count_nonzero(is_barred))
+                tallies[each].add(rows, keys, batch.is_relevant, batch.gains)
+        return tallies
+
+    def summarise(self, tallies: dict[str, _Tally], columns: slice) -> dict[str, RankingScores]:
+        """Return the scores of each ranking, whose lists are places in a range of columns."""
         return {
-            each: tallies[each].summarise(name, information, n_rankable) for each, (name, _) in self.rankings.items()
+            each: tallies[each].summarise(name, self._measure_lists(tallies[each], columns))
+            for each, (name, _) in self.rankings.items()
         }
+
+    def _measure_lists(self, tally: _Tally, columns: slice) -> dict[str, Any]:
+        """Return the metrics of the columns in all lists by name; none for sampled candidates."""
+        places, popularity = tally.places, self.popularity[columns]
+        listed = places[places >= 0]
+        n_rankable = int(np.count_nonzero(popularity >= self.min_entries))
+        if self.candidates is not None or listed.size == 0:
+            return {}
+        counts = np.bincount(listed, minlength=popularity.size)
+        is_tail = find_tail(popularity)
+        n_distinct = int(np.count_nonzero(counts))
+        return {
+            "n_distinct": n_distinct,
+            "coverage": n_distinct / n_rankable,
+            "novelty": float(counts @ self_information(popularity, self.n_rows) / listed.size),
+            "gini": compute_gini(counts[popularity >= self.min_entries]),
+            "tail_share": float(np.mean(is_tail[listed])),
+            "mean_popularity": float(np.mean(popularity[listed]) / self.n_rows),
+            "list_similarity": self._compare_columns(places, columns.start),
+            "miscalibration": self._compare_shares(tally, columns.start),
+        }
+
+    def _compare_columns(self, places: IndexArray, first: int) -> float | None:
+        """Return the mean cosine of two columns of a list; None where the model has no latents."""
+        if self.predictor.columns.base.shape[1] <= self.predictor.n_beside or places.shape[1] < 2:
+            return None
+        distinct, which = np.unique(places, return_inverse=True)
+        directions = self.predictor.directions(Latents(self.predictor.columns.take(np.maximum(distinct, 0) + first)))
+        directions[distinct < 0] = 0.0
+        which, filled = which.reshape(places.shape), (places >= 0).sum(axis=1)
+        sums = np.zeros((len(places), directions.shape[1]))
+        for at in range(places.shape[1]):
+            sums += directions[which[:, at]]
+        own = np.square(directions).sum(axis=1)[which].sum(axis=1)
+        several = filled > 1
+        pairs = filled[several] * (filled[several] - 1)
+        return float(np.mean((np.square(sums).sum(axis=1) - own)[several] / pairs)) if several.any() else None
+
+    def _compare_shares(self, tally: _Tally, first: int) -> float | None:
+        """Return how far the shares of the feature in the lists are from those in the liked entries of the rows."""
+        if self.feature is None:
+            return None
+        places = tally.places
+        distinct, which = np.unique(np.maximum(places, 0), return_inverse=True)
+        shares = find_shares(self.seen, distinct + first, self.feature)
+        listed = (shares[which.reshape(places.shape)] * (places >= 0)[..., None]).sum(axis=1)
+        liked = find_liked_shares(self.seen, self.seen.seen_columns(tally.rows), self.feature, self.relevant)
+        counted = liked.any(axis=1)
+        return float(measure_divergence(liked[counted], listed[counted]).mean()) if counted.any() else None
+
+
+def find_tail(popularity: IndexArray) -> npt.NDArray[np.bool_]:
+    """Return which columns are in the tail: the least popular ones, which have a fifth of the entries together.
+
+    >>> find_tail(np.array([8, 1, 1])).tolist()
+    [False, True, True]
+    """
+    order = np.argsort(popularity, kind="stable")
+    is_tail = np.zeros(popularity.size, dtype=bool)
+    is_tail[order] = np.cumsum(popularity[order]) <= _TAIL * popularity.sum()
+    return is_tail
+
+
+def compute_gini(counts: IndexArray) -> float:
+    """Return the Gini coefficient of counts: 0 if all are equal, near 1 if one has everything.
+
+    >>> compute_gini(np.array([2, 2, 2])), round(compute_gini(np.array([0, 0, 6])), 3)
+    (0.0, 0.667)
+    """
+    rising = np.sort(counts).astype(np.float64)
+    places = 2.0 * np.arange(1, rising.size + 1) - rising.size - 1.0
+    return float(places @ rising / (rising.size * rising.sum()))
 
 
 @dataclass(frozen=True)
@@ -432,6 +604,7 @@ class _Batch:
     is_seen: npt.NDArray[np.bool_]
     is_tested: npt.NDArray[np.bool_]
     is_relevant: npt.NDArray[np.bool_]
+    gains: FloatArray | None = None  # of relevant cells, by their propensities
 
     @classmethod
     def of(cls, seen: EntryStore, pairs: _Pairs, rows: IndexArray, columns: slice) -> _Batch:
@@ -440,10 +613,16 @@ class _Batch:
         first, last = int(rows[0]), int(rows[-1]) + 1
         good = slice(*np.searchsorted(pairs.row_of, [first, last]))
         tested = slice(*np.searchsorted(pairs.tested, [first * pairs.n_columns, last * pairs.n_columns]))
+        is_relevant, gains = _mark(rows, columns, pairs.row_of[good], pairs.column_of[good]), None
+        if pairs.weights is not None:
+            column_of = pairs.column_of[good]
+            gains, inside = np.zeros(is_relevant.shape), (column_of >= columns.start) & (column_of < columns.stop)
+            gains[is_relevant] = pairs.weights[good][inside]  # both in the order of rows, then columns
         return cls(
             _mark(rows, columns, np.repeat(rows, np.diff(known.starts)), known.others),
             _mark(rows, columns, *np.divmod(pairs.tested[tested], pairs.n_columns)),
-            _mark(rows, columns, pairs.row_of[good], pairs.column_of[good]),
+            is_relevant,
+            gains,
         )
 
     def draw(
@@ -469,40 +648,65 @@ def _mark(rows: IndexArray, columns: slice, row_of: IndexArray, column_of: Index
 
 
 class _Tally:
-    """The scores of the lists of one ranking so far, and how often each column is in them."""
+    """The lists of one ranking so far, and their scores by row.
 
-    def __init__(self, n: int, width: int) -> None:
+    places: (rows, n) in the range of columns; -1 where a row has fewer columns.
+    """
+
+    def __init__(self, n: int) -> None:
         self.n = n
-        self.scores: list[ListScores] = []
-        self.counts = np.zeros(width, dtype=np.int64)
+        self._parts: list[tuple[ListScores, IndexArray, IndexArray]] = []
 
-    def add(self, keys: npt.NDArray[Any], is_relevant: npt.NDArray[np.bool_]) -> None:
+    def add(
+        self,
+        rows: IndexArray,
+        keys: npt.NDArray[Any],
+        is_relevant: npt.NDArray[np.bool_],
+        gains: FloatArray | None = None,
+    ) -> None:
         """Add a batch of keys and a mask of the relevant columns, both (rows, columns); -inf is not ranked."""
         best = BestSoFar(len(keys), min(self.n, keys.shape[1]))
         best.add(keys, 0)
         is_filled = best.keys > -np.inf
         hits = np.take_along_axis(is_relevant, best.places, axis=1) & is_filled
-        self.scores.append(score_lists(hits, is_relevant.sum(axis=1), n=self.n))
-        self.counts += np.bincount(best.places[is_filled], minlength=self.counts.size)
+        scores = score_lists(hits, is_relevant.sum(axis=1), n=self.n)
+        if gains is not None:
+            own = np.where(hits, np.take_along_axis(gains, best.places, axis=1), 0.0)
+            ideal = -np.sort(-gains, axis=1)[:, : own.shape[1]]
+            discounts = 1.0 / np.log2(np.arange(2, own.shape[1] + 2))
+            scores = scores._replace(
+                ndcg=own @ discounts / (ideal @ discounts), recall=own.sum(axis=1) / gains.sum(axis=1)
+            )
+        self._parts.append((scores, rows, np.where(is_filled, best.places, -1)))
 
-    def summarise(self, name: str, information: FloatArray, n_rankable: int | None) -> RankingScores:
-        """Return the means over rows; those of all lists together only if the number of columns is given."""
-        by_row = ListScores(*(np.concatenate(each) for each in zip(*self.scores, strict=True)))
-        n_listed, n_distinct = int(self.counts.sum()), int(np.count_nonzero(self.counts))
-        has_lists = n_rankable is not None and n_listed > 0
-        return RankingScores(
-            name,
-            ndcg=float(by_row.ndcg.mean()),
-            recall=float(by_row.recall.mean()),
-            precision=float(by_row.precision.mean()),
-            mrr=float(by_row.mrr.mean()),
-            map=float(by_row.map.mean()),
-            hit_rate=float(by_row.hit_rate.mean()),
-            margins={metric: _compute_margin(values) for metric, values in by_row._asdict().items()},
-            n_distinct=n_distinct if has_lists else None,
-            coverage=n_distinct / n_rankable if n_rankable else None,
-            novelty=float(self.counts @ information / n_listed) if has_lists else None,
-        )
+    @cached_property
+    def by_row(self) -> ListScores:
+        """The scores of each row."""
+        scores = (part[0] for part in self._parts)
+        return ListScores(*(np.concatenate(each) for each in zip(*scores, strict=True)))
+
+    @cached_property
+    def rows(self) -> IndexArray:
+        """The rows."""
+        return np.concatenate([part[1] for part in self._parts])
+
+    @cached_property
+    def places(self) -> IndexArray:
+        """The places of the columns of each list."""
+        return np.concatenate([part[2] for part in self._parts])
+
+    def take(self, which: npt.NDArray[np.bool_]) -> _Tally:
+        """Return the lists of some rows."""
+        taken = _Tally(self.n)
+        taken._parts = [(ListScores(*(each[which] for each in self.by_row)), self.rows[which], self.places[which])]
+        return taken
+
+    def summarise(self, name: str, of_lists: dict[str, Any]) -> RankingScores:
+        """Return the means over rows, with the metrics of all lists together."""
+        by_row = self.by_row._asdict()
+        means = {metric: float(values.mean()) for metric, values in by_row.items()}
+        margins = {metric: _compute_margin(values) for metric, values in by_row.items()}
+        return RankingScores(name, **means, margins=margins, **of_lists)
 
 
 def _compute_margin(numbers: FloatArray) -> float | None:

@@ -510,6 +510,9 @@ def make_ranking_section(found: Findings) -> Section | LeftOut:
     )
 
 
+_OF_LISTS = ("gini", "tail_share", "mean_popularity", "list_similarity", "miscalibration")
+
+
 def _describe_lists(rankings: tuple[RankingScores, ...]) -> list[list[str]]:
     """Return the lines on the columns of all lists; none for sampled candidates."""
     if any(each.n_distinct is None for each in rankings):
@@ -518,6 +521,11 @@ def _describe_lists(rankings: tuple[RankingScores, ...]) -> list[list[str]]:
         ["distinct columns", *(format_count(each.n_distinct or 0) for each in rankings)],
         ["coverage", *(format_percent(each.coverage or 0.0) for each in rankings)],
         ["novelty", *(f"{each.novelty or 0.0:.2f} bits" for each in rankings)],
+        *(
+            [TITLES[metric], *(f"{getattr(each, metric):.3f}" for each in rankings)]
+            for metric in _OF_LISTS
+            if getattr(rankings[0], metric) is not None
+        ),
     ]
 
 
@@ -562,6 +570,10 @@ def _explain_scores(ranked: RankingEvaluation) -> list[tuple[str, str]]:
         ("MAP", "the mean precision at the places of all relevant entries"),
         ("hit rate", f"the share of rows with a relevant entry among the first {ranked.n}"),
         ("coverage", "the share of all columns that is in the list of at least one row"),
+        ("Gini", "how unequally the columns share the places of all lists: 0 alike, 1 one column has all"),
+        ("share of tail", "the places of the least popular columns, which have a fifth of the entries"),
+        ("mean popularity", "the share of the rows that have an entry in a listed column"),
+        ("list similarity", "the mean cosine of two columns of a list"),
         ("novelty", "how rare the columns of the lists are: 1 bit if half of the rows have an entry there"),
     ]
 
