@@ -1,6 +1,8 @@
 """Extending by one row, folding one in and forgetting one, as the number of known rows grows: text labels, ALS.
 
-Target: the same at 10^4 and at 4 x 10^5 known rows (within 1.5x), at most 5 ms. Prints a table and a JSON line.
+Target: the same at 10^4 and at 4 x 10^5 known rows (within 1.5x), at most 5 ms. `extend_crossing_ms` extends by a row
+with half of its entries in new columns and predicts for it: at most three times as long, though 500 other new rows and
+500 trained ones have entries in these columns. Prints a table and a JSON line.
 """
 
 from __future__ import annotations
@@ -53,11 +55,32 @@ def measured(n_rows: int) -> dict[str, float]:
         new = ObservedMatrix.from_entries([f"new {number}"] * 20, columns, values, model.scale_)
         model.extend(new)
 
+    late = [f"late {number:02}" for number in range(50)]
+    labels = np.array([*late, *columns], dtype=object)
+    n_shown = np.where(np.arange(1000) % 2, labels.size, len(late))  # trained rows have new columns alone
+    shown = (np.arange(1000)[:, None] * 7 + np.arange(20)) % n_shown[:, None]
+    names = np.array([f"{'came' if number % 2 else 'row'} {number:07}" for number in range(1000)], dtype=object)
+    known = np.random.default_rng(1).integers(1, 6, shown.size).astype(float)
+    crossing = model.extend(
+        ObservedMatrix.from_entries(np.repeat(names, 20), labels[shown.ravel()], known, model.scale_)
+    )
+    mixed = columns[:10] + late[:10]
+
+    def extend_crossing(number: int) -> None:
+        new = ObservedMatrix.from_entries([f"new {number}"] * 20, mixed, values, model.scale_)
+        crossing.extend(new).predict([f"new {number}"], [columns[0]])
+
+    def extend_beside(number: int) -> None:
+        new = ObservedMatrix.from_entries([f"new {number}"] * 20, columns, values, model.scale_)
+        crossing.extend(new).predict([f"new {number}"], [columns[0]])
+
     more = model.extend(ObservedMatrix.from_entries(["new"] * 20, columns, values, model.scale_))
     trained = [str(label) for label in model.row_labels_[: REPEATS + 2]]
 
     return {
         "extend_ms": median_ms(extend),
+        "extend_beside_ms": median_ms(extend_beside),
+        "extend_crossing_ms": median_ms(extend_crossing),
         "forget_added_ms": median_ms(lambda _: more.forget(rows=["new"])),
         "forget_trained_ms": median_ms(lambda number: model.forget(rows=[trained[number]])),
         "fold_in_and_rank_ms": median_ms(lambda _: model.fold_in(columns, values).recommend(10)),

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from deepmf.data.read import read_matrix as read_matrix
     from deepmf.data.splits import (
         split_areas as split_areas,
+        split_arrivals as split_arrivals,
         split_entries as split_entries,
         split_folds as split_folds,
         split_from_masks as split_from_masks,

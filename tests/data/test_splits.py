@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 from deepmf.data import (
     read_matrix,
     split_areas,
+    split_arrivals,
     split_entries,
     split_folds,
     split_from_masks,
@@ -408,3 +409,39 @@ def test_nothing_of_the_future_reaches_a_model() -> None:
     one, other = fit(0.0), fit(9.0)
     assert one.predict(rows, columns).tolist() == other.predict(rows, columns).tolist()
     assert one.recommend(3).labels.tolist() == other.recommend(3).labels.tolist()
+
+
+@pytest.mark.parametrize("dated", [False, True])
+def test_rows_and_columns_that_arrive_have_given_entries_in_all_areas(dated: bool) -> None:
+    matrix = generate(40, 30, density=0.4, seed=2).matrix
+    if dated:
+        rows, columns, values = matrix.entries()
+        when = np.random.default_rng(0).permutation(values.size).tolist()
+        matrix = ObservedMatrix.from_entries(rows, columns, values, matrix.scale, times=when)
+    years = np.arange(30) % 10
+    split = split_arrivals(matrix, new_rows=10, new_columns=0.2, column_dates=years.tolist(), seed=3)
+    again = split_arrivals(matrix, new_rows=10, new_columns=0.2, column_dates=years.tolist(), seed=3)
+    parts = [split.train, split.validation, split.given, *split.test.values()]
+    assert sorted(key for part in parts for key in keys(part)) == sorted(keys(matrix))
+    assert [keys(part) for part in parts[:3]] == [keys(part) for part in (again.train, again.validation, again.given)]
+    assert split.train.shape == (30, 24)
+    late = set(matrix.column_labels[years >= 8].tolist())
+    assert late.isdisjoint(split.train.column_labels.tolist()) and len(late) == 6
+    known = [set(labels.tolist()) for labels in (split.train.row_labels, split.train.column_labels)]
+    of_new = [(row in known[0], column in known[1]) for row, column, *_ in keys(split.given)]
+    assert set(of_new) == {(False, True), (True, False), (False, False)}
+    assert np.all(split.given.row_counts[~np.isin(matrix.row_labels, split.train.row_labels)] >= 1)
+    if dated:
+        first = {label: matrix.times[matrix.entry_rows == k].min() for k, label in enumerate(matrix.row_labels)}
+        arrived = [when for label, when in first.items() if label not in known[0]]
+        assert min(arrived) >= max(when for label, when in first.items() if label in known[0])
+        row = next(label for label in matrix.row_labels if label not in known[0])
+        given, left = (
+            [when for part in some for when in part.times[part.entry_rows == matrix.row_labels.tolist().index(row)]]
+            for some in ([split.given], [split.test["II"], split.test["IV"]])
+        )
+        assert max(given) < min(left)
+    with pytest.raises(BadSplit, match="dates"):
+        split_arrivals(matrix, column_dates=[1, 2])
+    with pytest.raises(BadSplit, match="given"):
+        split_arrivals(matrix, given=1.0)

@@ -95,9 +95,9 @@ def test_draws_of_factors_are_joint_and_have_the_noise_of_each_column() -> None:
 def test_tables_take_all_samples_in_an_order_unlike_the_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     table, taken, draw_rows = draw_table(40), list[int](), SampleEncoder.draw_rows
 
-    def record(self: SampleEncoder, entries: Any, samples: Any, generator: Any) -> Any:
+    def record(self: SampleEncoder, entries: Any, columns: Any, samples: Any, generator: Any) -> Any:
         taken.extend(samples)
-        return draw_rows(self, entries, samples, generator)
+        return draw_rows(self, entries, columns, samples, generator)
 
     imputer = draw_from_factors().fit(table)
     monkeypatch.setattr(SampleEncoder, "draw_rows", record)

@@ -10,9 +10,11 @@ if TYPE_CHECKING:
     from deepmf.data.read import read_matrix as read_matrix
     from deepmf.data.splits import (
         AreaSplit as AreaSplit,
+        ArrivalSplit as ArrivalSplit,
         RowSplit as RowSplit,
         Split as Split,
         split_areas as split_areas,
+        split_arrivals as split_arrivals,
         split_entries as split_entries,
         split_folds as split_folds,
         split_from_masks as split_from_masks,

@@ -173,6 +173,114 @@ def split_areas(
     )
 
 
+@dataclass(frozen=True)
+class ArrivalSplit:
+    """A matrix split into what is there at the time of a fit, what arrives later, and what is to predict.
+
+    Attributes
+    ----------
+    train, validation
+        Entries of area I, with the labels of the rows and columns that are there.
+    given
+        Entries of rows and columns that arrive later, in areas II to IV.
+    test
+        The entries to predict, by area.
+    """
+
+    train: ObservedMatrix
+    validation: ObservedMatrix
+    given: ObservedMatrix
+    test: dict[str, ObservedMatrix]
+
+
+def split_arrivals(
+    matrix: ObservedMatrix,
+    *,
+    new_rows: float = 0.2,
+    new_columns: float = 0.2,
+    given: float = 0.5,
+    validation: float = 0.05,
+    test: float = 0.10,
+    row_dates: Iterable[Any] | None = None,
+    column_dates: Iterable[Any] | None = None,
+    seed: int = 0,
+) -> ArrivalSplit:
+    """Let rows and columns arrive after a fit, each with some entries that are given and others to predict.
+
+    Other than in `split_areas`, some entries of new rows in new columns are given, as in a running service.
+
+    Parameters
+    ----------
+    matrix
+        The entries to split.
+    new_rows, new_columns
+        The shares (a float up to 1) or counts (an int) of rows and columns that arrive later.
+    given
+        The share of the entries of each new row, and of each new column in the other rows, that is given: the first
+        by date, at random without dates; at least one is given, and at least one of several is left to predict.
+    validation, test
+        The shares of the entries of area I that are held out.
+    row_dates, column_dates
+        When each row or column came: numbers or ISO dates, the largest are new. Default: the date of its first entry;
+        without dates, rows and columns are chosen at random.
+    seed
+        The same seed gives the same split on every platform.
+
+    >>> from deepmf.datasets import generate
+    >>> ratings = generate(50, 40, n_entries=1000, seed=0).matrix
+    >>> split = split_arrivals(ratings, new_rows=.2, new_columns=.2, seed=0)
+    >>> split.train.shape, split.given.n_entries, {area: part.n_entries for area, part in split.test.items()}
+    ((40, 32), 187, {'I': 63, 'II': 72, 'III': 87, 'IV': 26})
+    """
+    if not 0 < given < 1:
+        raise BadSplit(f"given must be a share between 0 and 1, both excluded; got {given!r}")
+    shares = _check_shares(1.0 - validation - test, validation, test)
+    rows, columns, counts = matrix.entry_rows, matrix.by_row.columns, matrix.shape
+    is_new_row, is_new_column = (
+        _choose_latest(matrix, which, count, _count_new(share, count, f"new_{axis}", axis), dates, seed, axis)
+        for axis, which, count, share, dates in (
+            ("rows", rows, counts[0], new_rows, row_dates),
+            ("columns", columns, counts[1], new_columns, column_dates),
+        )
+    )
+    area_of = compute_area_codes(is_new_row[rows], is_new_column[columns])
+    order = draw_order(matrix.n_entries, open_stream(seed, "entries"))
+    dated = order if matrix.times is None else order[np.argsort(matrix.times[order], kind="stable")]
+    owner = np.where(is_new_row[rows], rows, counts[0] + columns.astype(np.int64))
+    is_given = _choose_first(owner, dated, given) & (area_of > 0)
+    parts = cut(order[area_of[order] == 0], shares)
+    known = np.flatnonzero(~is_new_row), np.flatnonzero(~is_new_column)
+    train = matrix.take_entries(parts[0]).take(*known)
+    matrix = matrix.with_scale(matrix.scale.infer_again(train.values))
+    tests = {area: matrix.take_entries((area_of == code) & ~is_given) for code, area in enumerate(AREAS)}
+    return ArrivalSplit(
+        train=train.with_scale(matrix.scale),
+        validation=matrix.take_entries(parts[1]).take(*known),
+        given=matrix.take_entries(is_given),
+        test=tests | {"I": matrix.take_entries(parts[2])},
+    )
+
+
+def _choose_latest(
+    matrix: ObservedMatrix, which: IndexArray, count: int, n_new: int, dates: Iterable[Any] | None, seed: int, axis: str
+) -> npt.NDArray[np.bool_]:
+    """Choose the latest of `count` rows (or columns), of which `which` has each entry; ties, and all without dates,
+    are broken at random."""
+    order = draw_order(count, open_stream(seed, axis))
+    since: npt.NDArray[Any] = np.zeros(count)
+    if dates is not None:
+        given = list(dates)
+        since = np.array([each if isinstance(each, int | float | np.number) else parse_time(each) for each in given])
+        if since.size != count:
+            raise BadSplit(f"there are {count} {axis}; dates are given for {since.size}")
+    elif matrix.times is not None:
+        since = np.full(count, np.iinfo(np.int64).max)
+        np.minimum.at(since, which, matrix.times)
+    is_new = np.zeros(count, dtype=bool)
+    is_new[order[np.argsort(since[order], kind="stable")][count - n_new :]] = True
+    return is_new
+
+
 def split_rows(
     matrix: ObservedMatrix,
     *,
@@ -216,7 +324,7 @@ def split_rows(
     is_new[able[_choose(able.size, n_new, open_stream(seed, "rows"))]] = True
     order = draw_order(matrix.n_entries, open_stream(seed, "entries"))
     is_held_out = is_new[matrix.entry_rows]
-    is_given = _choose_given(matrix, order, given)
+    is_given = _choose_first(matrix.entry_rows, order, given)
     columns = np.arange(matrix.shape[1])
     known = [matrix.take_entries(part) for part in cut(order[~is_held_out[order]], (1 - validation, validation))]
     new = [matrix.take_entries(is_held_out & part) for part in (is_given, ~is_given)]
@@ -225,15 +333,15 @@ def split_rows(
     return RowSplit(*_share_scale(parts))
 
 
-def _choose_given(matrix: ObservedMatrix, order: IndexArray, given: float) -> npt.NDArray[np.bool_]:
-    """Choose a share of the entries of each row, the first in a random order; return a mask, (entries,)."""
-    row_of = matrix.entry_rows[order]
-    by_row = order[np.argsort(row_of, kind="stable")]  # rows one after another, each in an order of its own
-    place = np.arange(matrix.n_entries) - matrix.by_row.starts[matrix.entry_rows[by_row]]
-    n_given = np.clip(np.rint(given * matrix.row_counts), 1, np.maximum(matrix.row_counts - 1, 1))
-    is_given = np.zeros(matrix.n_entries, dtype=bool)
-    is_given[by_row] = place < n_given[matrix.entry_rows[by_row]]
-    return is_given
+def _choose_first(owner: IndexArray, order: IndexArray, share: float) -> npt.NDArray[np.bool_]:
+    """Choose a share of the entries of each owner, the first in an order of all; return a mask, (entries,)."""
+    by_owner = order[np.argsort(owner[order], kind="stable")]  # owners one after another
+    counts = np.bincount(owner)
+    place = np.arange(owner.size) - (np.cumsum(counts) - counts)[owner[by_owner]]
+    n_chosen = np.clip(np.rint(share * counts), 1, np.maximum(counts - 1, 1))
+    is_chosen = np.zeros(owner.size, dtype=bool)
+    is_chosen[by_owner] = place < n_chosen[owner[by_owner]]
+    return is_chosen
 
 
 def split_time(
