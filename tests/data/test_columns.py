@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from deepmf.data.columns import read_columns
-from deepmf.data.layout import COLUMNS, ENTRIES, HISTORY, PAIRS, LineKind, NameOrPosition
+from deepmf.data.layout import COLUMNS, ENTRIES, HISTORY, PAIRS, ColumnOptions, LineKind, NameOrPosition
 from deepmf.data.read import read_matrix
 from deepmf.errors import BadEntries, BadSetting, FileAbsent, GuessedColumns, UnreadableFile
 
@@ -17,7 +17,7 @@ from deepmf.errors import BadEntries, BadSetting, FileAbsent, GuessedColumns, Un
 def read_rows(
     path: Path, kind: LineKind, *, separator: str | None = None, **asked: NameOrPosition
 ) -> list[tuple[object, ...]]:
-    return read_columns(path, kind, asked=asked, separator=separator).frame.rows()
+    return read_columns(path, kind, ColumnOptions(asked=asked, separator=separator)).frame.rows()
 
 
 @pytest.mark.parametrize(
@@ -26,16 +26,18 @@ def read_rows(
 )
 def test_a_list_of_ids_is_split_by_what_is_known(tmp_path: Path, content: str) -> None:
     (tmp_path / "ids").write_text(content)
-    found = read_columns(tmp_path / "ids", COLUMNS, is_known=lambda text: text in ("Big", "Up, Up")).frame
+    found = read_columns(
+        tmp_path / "ids", COLUMNS, ColumnOptions(is_known=lambda text: text in ("Big", "Up, Up"))
+    ).frame
     assert found.to_series().to_list() == ["Big", "Up, Up"]
 
 
 def test_a_list_of_ids_in_parquet(tmp_path: Path) -> None:
     pl.DataFrame({"user": ["ann"], "item": ["Big"]}).write_parquet(tmp_path / "ids.parquet")
-    assert read_columns(tmp_path / "ids.parquet", COLUMNS).frame.to_series().to_list() == ["Big"]
+    assert read_columns(tmp_path / "ids.parquet", COLUMNS, ColumnOptions()).frame.to_series().to_list() == ["Big"]
     pl.DataFrame().write_parquet(tmp_path / "none.parquet")
     with pytest.raises(BadEntries, match="none.parquet"):
-        read_columns(tmp_path / "none.parquet", COLUMNS)
+        read_columns(tmp_path / "none.parquet", COLUMNS, ColumnOptions())
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,7 @@ def test_one_file_for_every_kind_of_lines(
     path = tmp_path / "lines.csv"
     path.write_text(content)
     assert read_rows(path, kind) == expected  # only entries decide of which type ids are
-    assert read_columns(path, kind).choice.first_line == 2
+    assert read_columns(path, kind, ColumnOptions()).choice.first_line == 2
     (tmp_path / "lines.csv.gz").write_bytes(gzip.compress(content.encode()))
     assert read_rows(tmp_path / "lines.csv.gz", kind) == expected
 
@@ -65,7 +67,7 @@ def test_typed_files_for_every_kind_of_lines(
     frame = pl.DataFrame({"rating": [4.5], "item": ["a"], "user": [1]})
     frame.write_parquet(path) if ending == "parquet" else frame.write_ndjson(path)
     assert read_rows(path, kind) == expected
-    assert read_columns(path, kind).choice.first_line is None
+    assert read_columns(path, kind, ColumnOptions()).choice.first_line is None
 
 
 def test_quotes_and_colons(tmp_path: Path) -> None:
@@ -86,9 +88,9 @@ def test_a_known_id_makes_the_first_line_no_header(tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text("ann,Alien\nbob,Big\n")
     assert read_rows(path, PAIRS) == [("bob", "Big")]
-    known = read_columns(path, PAIRS, is_known=lambda text: text == "Alien")
+    known = read_columns(path, PAIRS, ColumnOptions(is_known=lambda text: text == "Alien"))
     assert known.frame.rows() == [("ann", "Alien"), ("bob", "Big")]
-    assert read_columns(path, PAIRS, header=False).frame.height == 2
+    assert read_columns(path, PAIRS, ColumnOptions(header=False)).frame.height == 2
 
 
 @pytest.mark.parametrize("name", ["", "Unnamed: 0", "index"])

@@ -145,12 +145,12 @@ class InputOptions:
     def read_columns(self, path: Path, kind: LineKind, *, is_known: IsKnown = lambda _: False) -> ReadColumns:
         """Read the fields that lines of a kind need, such as pairs; fields of a text file stay text."""
         from deepmf.data.columns import read_columns
+        from deepmf.data.layout import ColumnOptions
 
-        asked = {name: self.fields[name] for name in kind.roles}
+        asked, encoding = {name: self.fields[name] for name in kind.roles}, self.encoding
+        options = ColumnOptions(asked=asked, separator=self.field_separator, is_known=is_known, encoding=encoding)
         with open_input(path) as file:
-            return read_columns(
-                file, kind, asked=asked, separator=self.field_separator, is_known=is_known, encoding=self.encoding
-            )
+            return read_columns(file, kind, options)
 
 
 def _parse_field(text: str | None) -> str | int | None:

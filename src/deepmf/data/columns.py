@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,9 +23,8 @@ from deepmf.data.layout import (
     EITHER,
     FILLER,
     INTERACTIONS,
-    IsKnown,
+    ColumnOptions,
     LineKind,
-    NameOrPosition,
     TextLayout,
     look_at,
     recognise_layout,
@@ -44,7 +43,6 @@ from deepmf.matrix.column_roles import (
     COUNT,
     DETECT,
     Content,
-    ValueColumn,
     assign_roles,
     describe_roles,
     detect_time,
@@ -157,73 +155,35 @@ class ColumnScan(NamedTuple):
     are_typed: tuple[bool, ...]
 
 
-def read_columns(
-    path: str | Path,
-    kind: LineKind,
-    *,
-    asked: Mapping[str, NameOrPosition] | None = None,
-    time: ValueColumn = None,
-    usual_count: str | None = None,
-    separator: str | None = None,
-    header: bool | None = None,
-    is_known: IsKnown = lambda _: False,
-    decimal: str = ".",
-    encoding: str | None = None,
-    form: str | None = None,
-) -> ReadColumns:
-    """Read the columns that lines of a kind need; `asked` gives the names or positions of some.
+def read_columns(path: str | Path, kind: LineKind, options: ColumnOptions) -> ReadColumns:
+    """Read the columns that lines of a kind need.
 
-    Otherwise usual names are recognised, and where there are none the first columns are taken.
+    Those that are not asked for are recognised by usual names, and where there are none the first columns are taken.
     """
-    path, asked = check_path(path), asked or {}
+    path = check_path(path)
     if is_typed_file(path):
         with translate_polars_errors(path, name_format(path)):
-            scan = _scan_typed_columns(path, kind, asked, time, usual_count)
+            scan = _scan_typed_columns(path, kind, options)
             read = ReadColumns(scan.lazy.collect(), scan.choice)
     else:
-        layout = recognise_layout(
-            path,
-            kind,
-            asked=[*asked.values(), *_list_asked(time)],
-            separator=separator,
-            header=header,
-            is_known=is_known,
-            decimal=decimal,
-            encoding=encoding,
-            form=form,
-        )
-        choice = _choose_from_text(layout, kind, asked, time, usual_count, decimal)
+        layout = recognise_layout(path, kind, options)
+        choice = _choose_from_text(layout, kind, options)
         chosen = [layout.names[place] for place in choice.places]
         roles = dict(zip(choice.roles, chosen, strict=True))
-        frame = _read_entries(layout, roles, decimal) if kind.defines_ids else _read_texts(layout, chosen)
+        frame = _read_entries(layout, roles, options.decimal) if kind.defines_ids else _read_texts(layout, chosen)
         read = ReadColumns(frame.rename(dict(zip(chosen, choice.names, strict=True))), choice)
     if read.frame.height == 0:
         raise UnreadableFile(f"{path} holds no {kind.content}")
     return read
 
 
-def scan_columns(
-    path: Path,
-    kind: LineKind,
-    *,
-    asked: Mapping[str, NameOrPosition],
-    time: ValueColumn = None,
-    usual_count: str | None = None,
-    separator: str | None = None,
-    header: bool | None = None,
-    decimal: str = ".",
-    encoding: str | None = None,
-    form: str | None = None,
-) -> ColumnScan:
+def scan_columns(path: Path, kind: LineKind, options: ColumnOptions) -> ColumnScan:
     """Choose columns as `read_columns` does, for a file that is read some lines at a time."""
     if is_typed_file(path):
         with translate_polars_errors(path, name_format(path)):
-            return _scan_typed_columns(path, kind, asked, time, usual_count)
-    named = [*asked.values(), *_list_asked(time)]
-    layout = recognise_layout(
-        path, kind, asked=named, separator=separator, header=header, decimal=decimal, encoding=encoding, form=form
-    )
-    choice = _choose_from_text(layout, kind, asked, time, usual_count, decimal)
+            return _scan_typed_columns(path, kind, options)
+    layout = recognise_layout(path, kind, options)
+    choice = _choose_from_text(layout, kind, options)
     chosen = [layout.names[place] for place in choice.places]
     lazy = layout.scan().select(chosen).rename(dict(zip(chosen, choice.names, strict=True)))
     return ColumnScan(lazy, choice, is_text=True, are_typed=tuple(name in layout.quoted for name in chosen))
@@ -248,25 +208,16 @@ def read_typed_file(path: Path) -> pl.DataFrame:
         return lazy.collect()
 
 
-def _list_asked(time: ValueColumn) -> list[NameOrPosition]:
-    """Return the column of times if it was asked for."""
-    return [] if time is DETECT else [time]
-
-
-def _scan_typed_columns(
-    path: Path, kind: LineKind, asked: Mapping[str, NameOrPosition], time: ValueColumn, usual_count: str | None
-) -> ColumnScan:
+def _scan_typed_columns(path: Path, kind: LineKind, options: ColumnOptions) -> ColumnScan:
     lazy = _scan_typed_file(path)
     names = lazy.collect_schema().names()
     head = lazy.head(SAMPLE_LINES).collect().rows()
     sample = [
         ["" if cell is None else str(int(cell) if isinstance(cell, bool) else cell) for cell in line] for line in head
     ]
-    if _may_be_wide(kind, asked, time):
+    if _may_be_wide(kind, options):
         refuse_wide(path, names, sample)
-    choice = _choose(
-        path, kind, names, asked, time, usual_count, look_at(names, sample, has_names=True), first_line=None
-    )
+    choice = _choose(path, kind, names, options, look_at(names, sample, has_names=True), first_line=None)
     _check_n_lines(path, lazy, len(choice.names))
     return ColumnScan(lazy.select(choice.names), choice, is_text=False, are_typed=(True,) * len(choice.names))
 
@@ -302,37 +253,29 @@ def _check_n_lines(path: Path, lazy: pl.LazyFrame, n_columns: int) -> None:
     check_expansion(path, n_lines * n_columns * _CELL_BYTES)
 
 
-def _choose_from_text(
-    layout: TextLayout,
-    kind: LineKind,
-    asked: Mapping[str, NameOrPosition],
-    time: ValueColumn,
-    usual_count: str | None,
-    decimal: str,
-) -> ColumnRoles:
+def _choose_from_text(layout: TextLayout, kind: LineKind, options: ColumnOptions) -> ColumnRoles:
     path = layout.file.path
-    if _may_be_wide(kind, asked, time):
+    if _may_be_wide(kind, options):
         refuse_wide(path, layout.names if layout.has_header else layout.sample[0], layout.sample)
-    content = look_at(layout.names, layout.sample, has_names=layout.has_header, decimal=decimal)
-    return _choose(path, kind, layout.names, asked, time, usual_count, content, first_line=layout.first_line)
+    content = look_at(layout.names, layout.sample, has_names=layout.has_header, decimal=options.decimal)
+    return _choose(path, kind, layout.names, options, content, first_line=layout.first_line)
 
 
-def _may_be_wide(kind: LineKind, asked: Mapping[str, NameOrPosition], time: ValueColumn) -> bool:
-    named = [*(asked.get(role) for role in ("column", "value", "count", "weight")), *_list_asked(time)]
-    return kind.defines_ids and all(each is None for each in named)
+def _may_be_wide(kind: LineKind, options: ColumnOptions) -> bool:
+    others = {role: each for role, each in options.asked.items() if role != "row"}
+    return kind.defines_ids and all(each is None for each in replace(options, asked=others).named)
 
 
 def _choose(
     path: Path,
     kind: LineKind,
     names: list[str],
-    asked: Mapping[str, NameOrPosition],
-    time: ValueColumn,
-    usual_count: str | None,
+    options: ColumnOptions,
     content: Content,
     *,
     first_line: int | None,
 ) -> ColumnRoles:
+    asked, time, usual_count = options.asked, options.time, options.usual_count
     try:
         named = find_extra_columns(names, time=time, weight=asked.get("weight"))
     except BadEntries as error:

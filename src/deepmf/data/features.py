@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from deepmf.data.columns import is_typed_file, read_typed_file
 from deepmf.data.delimited import MISSING_WORDS, check_decimal, drop_blank_end, parse_ids
-from deepmf.data.layout import FEATURES, NameOrPosition, TextLayout, recognise_layout
+from deepmf.data.layout import FEATURES, ColumnOptions, NameOrPosition, TextLayout, recognise_layout
 from deepmf.data.source import check_path, translate_polars_errors
 from deepmf.errors import BadEntries, BadFeatures, UnreadableFile
 from deepmf.files import import_polars
@@ -98,7 +98,9 @@ def read_mixed_table(
     if is_typed_file(path):
         frame = read_typed_file(path)
     else:
-        layout = recognise_layout(path, FEATURES, separator=separator, decimal=decimal, encoding=encoding)
+        layout = recognise_layout(
+            path, FEATURES, ColumnOptions(separator=separator, decimal=decimal, encoding=encoding)
+        )
         texts = read_texts(layout)
         if not layout.has_header:
             texts = texts.rename({name: f"field {name}" for name in layout.names})
@@ -139,7 +141,8 @@ def read_feature_file(
     if is_typed_file(path):
         frame, first_line = read_typed_file(path), None
     else:
-        layout = recognise_layout(path, FEATURES, asked=[label], separator=separator, header=header, encoding=encoding)
+        options = ColumnOptions(asked={"label": label}, separator=separator, header=header, encoding=encoding)
+        layout = recognise_layout(path, FEATURES, options)
         frame, first_line = read_texts(layout), layout.first_line
         if not layout.has_header:
             frame = frame.rename({name: f"field {name}" for name in layout.names})

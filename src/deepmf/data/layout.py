@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,16 @@ from deepmf.data.delimited import (
     is_whole,
 )
 from deepmf.errors import BadEntries, Hint, UnreadableFile
-from deepmf.matrix.column_roles import Content, are_times, assign_roles, has_index, has_usual_names, join_roles
+from deepmf.matrix.column_roles import (
+    DETECT,
+    Content,
+    ValueColumn,
+    are_times,
+    assign_roles,
+    has_index,
+    has_usual_names,
+    join_roles,
+)
 from deepmf.matrix.extras import parse_times
 
 if TYPE_CHECKING:
@@ -105,27 +115,42 @@ class TextLayout:
         return self.file.scan(names, self.separator, n_skipped=self.first_line - 1, types=types)
 
 
-def recognise_layout(
-    path: Path,
-    kind: LineKind,
-    *,
-    asked: Iterable[NameOrPosition] = (),
-    separator: str | None = None,
-    header: bool | None = None,
-    is_known: IsKnown = lambda _: False,
-    decimal: str = ".",
-    encoding: str | None = None,
-    form: str | None = None,
-) -> TextLayout:
+@dataclass(frozen=True, kw_only=True)
+class ColumnOptions:
+    """How the columns of a file are chosen and its text is read; by default both are recognised.
+
+    asked, time: names or positions of columns by role, and of the times.
+    usual_count: name of the counts in the table that the file belongs to.
+    is_known: whether a text is a known id, which no header has.
+    """
+
+    asked: Mapping[str, NameOrPosition] = MappingProxyType({})
+    time: ValueColumn = None
+    usual_count: str | None = None
+    separator: str | None = None
+    header: bool | None = None
+    is_known: IsKnown = lambda _: False
+    decimal: str = "."
+    encoding: str | None = None
+    form: str | None = None
+
+    @property
+    def named(self) -> list[NameOrPosition]:
+        """All columns that are asked for."""
+        return [*self.asked.values(), *([] if self.time is DETECT else [self.time])]
+
+
+def recognise_layout(path: Path, kind: LineKind, options: ColumnOptions) -> TextLayout:
     """Recognise separator and header from the first lines, unless they are given.
 
-    If a column is asked for by name, the first line is a header; if it has an id that `is_known`, it is not.
+    If a column is asked for by name, the first line is a header; if it has an id that is known, it is not.
     """
-    file = DelimitedFile(path, encoding)
+    file = DelimitedFile(path, options.encoding)
+    separator, header, decimal = options.separator, options.header, options.decimal
     lines, n_blank = file.read_head()
     if separator is None:
         separators = SEPARATORS_WITH_DECIMAL_COMMA if decimal == "," else SEPARATORS
-        separator = _recognise_separator(file, kind, lines, is_known, separators)
+        separator = _recognise_separator(file, kind, lines, options.is_known, separators)
     else:
         check_separator(separator)
     first, *rest = file.split_lines(lines, separator)
@@ -135,12 +160,13 @@ def recognise_layout(
             f"{kind.requirement} are needed (is the separator another?)"
         )
     typed = [_TYPED.fullmatch(name.strip()) for name in first]
-    if form == "inter" and not all(typed):
+    if options.form == "inter" and not all(typed):
         raise UnreadableFile(f"{path}: line 1 {lines[0][:80]!r} names no types; user_id:token is a name with its type")
     if all(typed) and header is not False:
         first, header = [found[1] for found in typed if found], True
     if header is None:
-        header = any(isinstance(name, str) for name in asked) or _is_header(kind, [first, *rest], is_known, decimal)
+        is_named = any(isinstance(name, str) for name in options.named)
+        header = is_named or _is_header(kind, [first, *rest], options.is_known, decimal)
     names = first if header else [str(number) for number in range(len(first))]
     if len(set(names)) < len(names):
         raise UnreadableFile(f"{path}: the header {lines[0][:80]!r} names a column twice")

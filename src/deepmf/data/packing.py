@@ -358,18 +358,7 @@ class EntryReader:
     def __init__(self, path: Path, options: ReadOptions) -> None:
         self._path = check_path(path)
         self._options = options
-        self._scan = scan_columns(
-            self._path,
-            options.kind,
-            asked=options.columns,
-            time=options.time,
-            usual_count=options.usual_count,
-            separator=options.separator,
-            header=options.header,
-            decimal=options.decimal,
-            encoding=options.encoding,
-            form=options.form,
-        )
+        self._scan = scan_columns(self._path, options.kind, options.for_columns())
         choice = self._scan.choice
         row, column = choice.names[:2]
         time, weight = (None if (at := choice.find(role)) is None else choice.names[at] for role in ("time", "weight"))

@@ -6,7 +6,7 @@ import math
 import reprlib
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, get_args
 
@@ -16,7 +16,16 @@ import scipy.sparse
 
 from deepmf.data.columns import is_typed_file, read_columns, read_typed_file
 from deepmf.data.delimited import check_decimal, drop_blank_end, parse_ids, parse_numbers
-from deepmf.data.layout import EITHER, ENTRIES, INTERACTIONS, TABLE, LineKind, NameOrPosition, recognise_layout
+from deepmf.data.layout import (
+    EITHER,
+    ENTRIES,
+    INTERACTIONS,
+    TABLE,
+    ColumnOptions,
+    LineKind,
+    NameOrPosition,
+    recognise_layout,
+)
 from deepmf.data.lists import LISTS, are_lists, read_lists
 from deepmf.data.source import (
     check_encoding,
@@ -137,6 +146,9 @@ def read_matrix(
     return read.matrix
 
 
+_OF_COLUMNS = tuple(each.name for each in fields(ColumnOptions))
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
     """How files of entries are read: the parameters of `read_matrix`."""
@@ -209,6 +221,13 @@ class ReadOptions:
         value = None if self.value is DETECT else self.value
         return {"row": self.row, "column": self.column, "value": value, "count": self.count, "weight": self.weight}
 
+    def for_columns(self) -> ColumnOptions:
+        """Return the options that choose columns and read text."""
+        return ColumnOptions(
+            asked=self.columns,
+            **{name: getattr(self, name) for name in _OF_COLUMNS if name not in ("asked", "is_known")},
+        )
+
     def refuse_extras(self, path: Path) -> None:
         """Refuse columns of times and weights in a file that has no such columns."""
         for name, wanted in (("time", None if self.time is DETECT else self.time), ("weight", self.weight)):
@@ -250,18 +269,7 @@ def read_entry_file(path: str | Path, options: ReadOptions) -> EntryFile:
         frame = read_lists(path, separator=options.separator, encoding=options.encoding)
         matrix = ObservedMatrix.from_frame(frame, row=0, column=1, value=None)
         return EntryFile(matrix, None if options.form else LISTS)
-    frame, choice = read_columns(
-        path,
-        options.kind,
-        asked=options.columns,
-        time=options.time,
-        usual_count=options.usual_count,
-        separator=options.separator,
-        header=options.header,
-        decimal=options.decimal,
-        encoding=options.encoding,
-        form=options.form,
-    )
+    frame, choice = read_columns(path, options.kind, options.for_columns())
     n_needed = choice.n_needed
     lines = _locate_errors(lambda: keep_complete_lines(frame, n_needed, options.missing), path, choice.locate)
     if lines.frame.height == 0:
@@ -401,15 +409,7 @@ def _read_wide(path: Path, options: ReadOptions) -> EntryFile:
 
 def _read_wide_text(path: Path, options: ReadOptions) -> tuple[pl.DataFrame, str]:
     """Read a wide table from text; return the name of the column with the row ids, too."""
-    layout = recognise_layout(
-        path,
-        TABLE,
-        asked=[options.row],
-        separator=options.separator,
-        header=options.header,
-        decimal=options.decimal,
-        encoding=options.encoding,
-    )
+    layout = recognise_layout(path, TABLE, replace(options.for_columns(), asked={"row": options.row}, time=None))
     row = _choose_row(path, layout.names, options.row)
     excluded = _check_excluded(path, layout.names, options.exclude)
     with translate_polars_errors(path, "text"):
