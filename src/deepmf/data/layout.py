@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -124,7 +123,7 @@ class ColumnOptions:
     is_known: whether a text is a known id, which no header has.
     """
 
-    asked: Mapping[str, NameOrPosition] = MappingProxyType({})
+    asked: Mapping[str, NameOrPosition] = field(default_factory=dict)
     time: ValueColumn = None
     usual_count: str | None = None
     separator: str | None = None
