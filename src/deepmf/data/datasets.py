@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -167,6 +168,27 @@ def load_split(name: str, *, progress: Progress | None = None) -> Split:
     members = (split.train, split.validation, split.test)
     paths = [None if m is None else _fetch_split_file(dataset, split.address, m, progress) for m in members]
     return split_from_masks(matrix, *(_read_mask(dataset, matrix, path) for path in paths))
+
+
+def load_sequences(name: str, *, progress: Progress | None = None) -> ObservedMatrix:
+    """Return the columns of each row in the order of their times, without values; columns with fewer than five go.
+
+    These are the data of leave-one-out tests of sequential models. A file `sequences.npz` beside the data set (users,
+    lengths, items and last) is read instead of the dates of entries.
+    """
+    path = _find_first(_list_places(info(name), f"{name}/sequences.npz"))
+    if path is None:
+        dated = load(name, progress=progress)
+        if dated.times is None:
+            raise BadSetting(f"{name} has no dates here, and no sequences.npz")
+        kept = dated.take_entries(dated.column_counts[dated.by_row.columns] >= 5)
+        plain = kept.with_scale(Scale.interactions())
+        return plain.take(np.arange(plain.shape[0]), np.flatnonzero(plain.column_counts))
+    with np.load(path, allow_pickle=False) as stored:
+        users, lengths, items, last = (stored[part].tolist() for part in ("users", "lengths", "items", "last"))
+    ends = list(itertools.accumulate(lengths))
+    parts = zip(users, lengths, ends, last, strict=True)
+    return ObservedMatrix.from_sequences({user: [*items[end - n : end], final] for user, n, end, final in parts})
 
 
 def _list_places(dataset: Dataset, member: str) -> Iterator[Path]:

@@ -9,19 +9,24 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from deepmf.data.datasets import DATASETS, load, load_split
-from deepmf.data.splits import Split, split_areas, split_entries
+import numpy as np
+
+from deepmf.data.datasets import DATASETS, load, load_sequences, load_split
+from deepmf.data.splits import Split, split_areas, split_entries, split_last
 from deepmf.data.synthetic import generate
 from deepmf.errors import BadSetting, UnreadableFile, suggest_name
 from deepmf.evaluation.comparison import Problem
+from deepmf.matrix.extras import Extras
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.models.registry import model_class
 
 FOLDER = Path(__file__).parent / "recipes"
 
 RANKING_METRICS = ("recall", "ndcg")  # of lists of 20 columns, in tables of interactions
+NEXT_METRICS = ("next_ndcg", "next_hit_rate")  # of lists of 10 columns, in tables of last entries
 METRICS = (
     *RANKING_METRICS,
+    *NEXT_METRICS,
     "rmse",
     "mae",
     "level_rmse",
@@ -41,6 +46,8 @@ NAMES = {
     "coverage": "share inside the 90 % interval",
     "recall": "recall@20",
     "ndcg": "NDCG@20",
+    "next_ndcg": "NDCG@10",
+    "next_hit_rate": "hit rate@10",
 }
 
 # Name of a small generated matrix, for quick runs without a data set.
@@ -226,6 +233,16 @@ def load_interactions(data: str, *, seed: int, new_share: float) -> Problem:
     return Problem.from_split(split_entries(pairs, train=0.8, validation=0.0, test=0.2, seed=seed))
 
 
+def split_sequences(data: str, *, seed: int, new_share: float) -> Problem:
+    """Keep the last entry of each row for the test and the one before for validation: leave-one-out, all columns."""
+    matrix = load_sequences(data) if data != GENERATED else _load_matrix(data)
+    if data == GENERATED:
+        places = np.random.default_rng(0).permutation(matrix.n_entries).astype(np.int32)
+        rows, columns, _ = matrix.entries()
+        matrix = ObservedMatrix.from_interactions(rows, columns).with_extras(Extras(places=places))
+    return Problem.from_split(split_last(matrix, n=1, validation=1))
+
+
 def _load_matrix(data: str) -> ObservedMatrix:
     return generate(400, 300, density=0.1, seed=0).matrix if data == GENERATED else load(data)
 
@@ -237,6 +254,7 @@ PROTOCOLS: dict[str, Callable[..., Problem]] = {
     "random": split_88_2_10,
     "published": load_published,
     "interactions": load_interactions,
+    "last": split_sequences,
 }
 
 

@@ -31,7 +31,7 @@ from deepmf.evaluation.areas import (
 from deepmf.evaluation.calibration import evaluate_calibration
 from deepmf.evaluation.comparison import Problem, extend_model
 from deepmf.evaluation.ranking import evaluate_ranking
-from deepmf.experiments.recipe import NAMES, PROTOCOLS, RANKING_METRICS, Recipe, read_layout
+from deepmf.experiments.recipe import NAMES, NEXT_METRICS, PROTOCOLS, RANKING_METRICS, Recipe, read_layout
 from deepmf.experiments.source import describe_source
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.labels import Labelled
@@ -134,8 +134,10 @@ def _extend(model: Model, problem: Problem, *, joined: bool) -> Model:
 
 def _measure_errors(model: Model, test: ObservedMatrix) -> Record:
     if not test.has_values:
-        ranked = evaluate_ranking(model, test, n=20).model
-        return {metric: getattr(ranked, metric) for metric in RANKING_METRICS}
+        is_next = bool(np.all(test.row_counts <= 1))
+        ranked = evaluate_ranking(model, test, n=10 if is_next else 20).model
+        metrics = NEXT_METRICS if is_next else RANKING_METRICS
+        return {metric: getattr(ranked, metric.removeprefix("next_")) for metric in metrics}
     overall = asdict(evaluate(model, test)[-1])
     errors: Record = {name: value for name, value in overall.items() if name != "area" and value is not None}
     errors["cold_start"] = [list(astuple(group)) for group in evaluate_cold_start(model, test)]

@@ -11,7 +11,7 @@ import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from deepmf.errors import BadEntries
+from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.axis_entries import PlacedEntries
 from deepmf.models.estimator import Estimator, refuse_unsolvable
 from deepmf.models.fitted import Fitted
@@ -73,8 +73,10 @@ class Recommends(Estimator):
         if entries.train.n_entries == entries.train.shape[0] * entries.train.shape[1]:
             raise BadEntries("there is nothing to learn: every row has an entry in every column")
         model = copy.copy(self)
-        model.history_, model.chosen_ = History(), {"rank_by": "relevance"}
-        model.settings = replace(model.settings, rank_by="relevance")
+        model.history_, model.chosen_ = History(), {}
+        if "rank_by" not in self._given or self.settings.rank_by == "value":
+            model.chosen_ = {"rank_by": "relevance"}
+            model.settings = replace(model.settings, rank_by="relevance")
         model._fitted = model._fit_parts(Fitted(entries, InteractionPredictor.of(entries)), prepared)
         self.__dict__.update(model.__dict__)
         return self
@@ -106,6 +108,10 @@ class Recommends(Estimator):
         if "presence" not in self._given:
             kind = None if found is None else found.kind
             self.settings, self.chosen_ = replace(settings, presence=kind), self.chosen_ | {"presence": kind}
+        if self.settings.rank_by == "next" and following is None:
+            raise BadSetting(
+                "rank_by='next' needs rows whose entries have times or an order, as ObservedMatrix.from_sequences gives"
+            )
         if "rank_by" not in self._given and self.settings.rank_by == "relevance" and following and following.is_default:
             self.settings, self.chosen_ = replace(self.settings, rank_by="next"), self.chosen_ | {"rank_by": "next"}
         fitted = replace(fitted, presence=found, recency=recency, following=following)

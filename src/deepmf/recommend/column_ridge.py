@@ -35,7 +35,7 @@ from torch import Tensor
 from deepmf.linalg.products import Product, make_product
 from deepmf.linalg.ridge import run_batches
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.axis_entries import AxisEntries, find_spans
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.matrix import ObservedMatrix
@@ -391,11 +391,16 @@ class Gram(NamedTuple):
         if self.cells.shape[0] > n_columns:
             return torch.from_numpy(_multiply_lines(self.cells, places))
         cells = np.zeros((len(places), *places.shape[1:] * 2), dtype=np.float32)
-        for each, line in zip(cells, places, strict=True):
-            some = line[line < n_columns]
-            block = self.cells[some][:, some].toarray()
-            np.maximum(block, block.T, out=each[: some.size, : some.size])  # either may be pruned
-        return torch.from_numpy(cells)
+        target, first = np.nonzero(places < n_columns)
+        columns = places[target, first]
+        place_of = np.full((len(places), n_columns), -1, dtype=np.int32)
+        place_of[target, columns] = first
+        at, which = find_spans(columns, self.cells.indptr)
+        second = place_of.ravel()[target[which] * n_columns + self.cells.indices[at]]
+        inside = np.flatnonzero(second >= 0)
+        which = which[inside]
+        cells[target[which], first[which], second[inside]] = self.cells.data[at[inside]]
+        return torch.from_numpy(np.maximum(cells, cells.transpose(0, 2, 1)))  # either may be pruned
 
 
 def choose_kind(n_columns: int) -> str:
