@@ -124,3 +124,16 @@ def test_a_handful_of_cells_moves_little_and_many_fit_the_line() -> None:
     few = Line.fit(np.array([3.0, 3.5]), np.array([1.0, 1.5]))
     assert few.slope == 1.0 and few.level == pytest.approx(-2 * 2 / 7)
     assert Line.fit(predicted, 6 - predicted).slope == 0.0  # the order of columns never turns round
+
+
+@pytest.mark.slow
+def test_rows_that_choose_what_they_like_are_told_unless_cells_were_asked() -> None:
+    train, asked, _ = draw_chosen()
+    assert "too high" in (ALS(seed=0).fit(train).describe_choice() or "")
+    rows, columns, values = train.entries()
+    upside_down = ObservedMatrix.from_entries(rows, columns, 6 - values, LEVELS)
+    assert "too low" in (ALS(seed=0).fit(upside_down).describe_choice() or "")
+    assert ALS(seed=0).fit(train, asked=asked).describe_choice() is None
+    shuffled = np.random.default_rng(0).permutation(values)
+    assert ALS(seed=0).fit(ObservedMatrix.from_entries(rows, columns, shuffled, LEVELS)).describe_choice() is None
+    assert ALS(seed=0, presence=None).fit(train).describe_choice() is None

@@ -20,7 +20,7 @@ from deepmf.cli.inputs import (
 from deepmf.cli.model_file import load_model
 from deepmf.cli.options import argument, option
 from deepmf.cli.output import STANDARD, check_frame_target, say, show_json, show_share, write_frames
-from deepmf.errors import BadSetting
+from deepmf.errors import BadSetting, warn
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -166,6 +166,8 @@ def complete(
         )
         write_frames(frames, schema, output, as_json=as_json, safe_csv=safe_csv, digits=digits, decimal=reading.decimal)
     _show_summary({area: n for area, n in counts.items() if n}, output, as_json=as_json)
+    if choice := fitted.describe_choice():
+        warn(choice)
 
 
 def _predict_interval(

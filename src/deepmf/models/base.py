@@ -465,6 +465,17 @@ class Model(Estimator):
         self._areas.check_explains(axis)
         return explain_pair(fitted.rankers, fitted.predictor, row, column, n, axis=axis)
 
+    def describe_choice(self) -> str | None:
+        """Return a sentence if rows choose what they like, so that predictions for other cells are too high; else None.
+
+        It compares the values of entries with the probability that they exist, which their rows' other entries give.
+        A model without a presence part, or calibrated on asked cells, has nothing to say.
+        """
+        from deepmf.models.completion import describe_choice
+
+        fitted = self._require_fitted()
+        return describe_choice(fitted.rankers, fitted.predictor) if fitted.asked is None else None
+
     def complete(self, *, at: Any = None) -> FloatArray:
         """Return the whole matrix, (rows, columns): observed entries as they are, all others predicted.
 

@@ -16,7 +16,9 @@ from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
+from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.ranking import batches
+from deepmf.recommend.request import Order
 from deepmf.scoring.drift import DriftAt
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.runtime import count_free_bytes
@@ -37,6 +39,52 @@ class CompletedRows(NamedTuple):
     rows: IndexArray
     values: FloatArray
     observed: npt.NDArray[np.bool_]
+
+
+# Rows whose entries tell whether rows choose what they like, and when they do: the correlation of value and presence
+# within rows, and how many standard errors (of columns) it is above 0.
+_MOST_ROWS, _LEAST_CORRELATION, _LEAST_ERRORS = 500, 0.1, 3.0
+
+
+def describe_choice(rankers: Rankers, predictor: Predictor) -> str | None:
+    """Return a sentence where rows choose what they like, or dislike, so that completed cells are biased; else None.
+
+    The probability that a row has an entry is predicted from its other entries, and compared with the value.
+    """
+    entries = rankers.entries
+    if rankers.presence is None or not entries.train.has_values:
+        return None
+    numbers = np.random.default_rng(0)
+    rows = np.sort(numbers.permutation(len(entries.rows))[:_MOST_ROWS])
+    relevance = rankers.make(predictor, entries.seen_columns, Order(rank_by="relevance")).relevance
+    assert relevance is not None
+    scores, own = [], entries.seen_columns(rows)
+    for some in np.array_split(np.arange(rows.size), max(1, rows.size * len(entries.columns) // (1 << 22))):
+        block = relevance.score_block(rows[some], slice(0, len(entries.columns)))
+        found = own.take(some)
+        scores.append(block[np.repeat(np.arange(some.size), np.diff(found.starts)), found.others])
+    counts = np.diff(own.starts)
+    line = np.repeat(np.arange(counts.size), counts)
+
+    def centre(values: FloatArray) -> FloatArray:
+        return values - (np.bincount(line, values, minlength=counts.size) / np.maximum(counts, 1))[line]
+
+    presence = centre(np.log(np.maximum(np.concatenate(scores).astype(np.float64), 1e-6)))
+    values = centre(own.values)
+    squares, products = float(presence @ presence), float(presence @ values)
+    if squares <= 0 or not values.any():
+        return None
+    slope = products / squares
+    left = np.bincount(own.others, presence * (values - slope * presence))
+    correlation = products / np.sqrt(squares * float(values @ values))
+    if abs(correlation) < _LEAST_CORRELATION or abs(products) < _LEAST_ERRORS * np.linalg.norm(left):
+        return None
+    likes, bias = ("like", "high") if correlation > 0 else ("dislike", "low")
+    return (
+        f"rows seem to choose what they {likes} (within rows, presence and value have a correlation of "
+        f"{correlation:.2f}), so predictions for all other cells are probably too {bias}; entries of random cells, "
+        "given to fit as asked, correct that"
+    )
 
 
 def complete_array(entries: EntryStore, predictor: Predictor, drift: DriftAt | None = None) -> FloatArray:

@@ -82,7 +82,7 @@ def make_data_section(found: Findings) -> Section:
     return Section(
         title="The data",
         how="The model was trained on the training entries and predicts the test entries. Expect the same errors on "
-        "future entries if they are distributed like the test entries.",
+        f"future entries if they are distributed like the test entries.{_describe_choice(found)}",
         template="data.html",
         content={
             "sizes": _make_size_table(found),
@@ -95,6 +95,12 @@ def make_data_section(found: Findings) -> Section:
             ],
         },
     )
+
+
+def _describe_choice(found: Findings) -> str:
+    """Return a sentence on cells that nobody chose, if there is something to say."""
+    choice = found.model.describe_choice()
+    return "" if choice is None else f" Beware: {choice}."
 
 
 def _make_size_table(found: Findings) -> Table:
