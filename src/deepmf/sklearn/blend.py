@@ -226,7 +226,7 @@ def _fit_left_out(
     apart = (_predict_by_others(some, weights, cells, shrinkage, seed=seed) for shrinkage in SHRINKAGES)
     found = [units.clip(each, every) for each in apart]
     errors = [np.square(each - some) for each in found]
-    best = int(np.argmin([np.nanmean(each) if np.isfinite(each).any() else 0.0 for each in errors]))
+    best = int(np.argmin([float(np.nanmean(each)) if np.isfinite(each).any() else 0.0 for each in errors]))
     return fit_gaussian(table, weights=table_weights, seed=seed, shrinkage=SHRINKAGES[best]), found[best]
 
 

@@ -131,7 +131,10 @@ def pool(estimates: Any, variances: Any = None, *, complete_df: float | None = N
             freedom = np.where(within > 0, 1.0 / (1.0 / freedom + 1.0 / observed), freedom)
         increase = added / within
         lost = np.where(within > 0, (increase + 2.0 / (freedom + 3.0)) / (1.0 + increase), share)
-    return PooledEstimates(*map(np.asarray, (found.mean(axis=0), within, between, total, freedom, lost)), names)
+    mean, within, between, total, freedom, lost = map(
+        np.asarray, (found.mean(axis=0), within, between, total, freedom, lost)
+    )
+    return PooledEstimates(mean, within, between, total, freedom, lost, names)
 
 
 def with_imputed(
@@ -190,7 +193,7 @@ def _read_fit(result: Any) -> _Fit:
     """Read a fitted result of statsmodels, or of an estimator with `coef_` and `sigma_`."""
     if hasattr(result, "params") and hasattr(result, "bse"):
         params, freedom = result.params, getattr(result, "df_resid", None)
-        names = getattr(params, "index", None)
+        names: Any = getattr(params, "index", None)
         if names is None:
             names = getattr(getattr(result, "model", None), "exog_names", None) or range(len(params))
         values, errors = np.asarray(params, dtype=np.float64), np.asarray(result.bse, dtype=np.float64)
