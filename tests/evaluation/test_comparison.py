@@ -21,6 +21,7 @@ from deepmf.evaluation.comparison import (
     SplitErrors,
     SplitPlan,
     compare,
+    compare_lists,
     join_tests,
     measure,
 )
@@ -315,3 +316,15 @@ def test_differences_to_the_best_are_paired_and_have_intervals(metric: str) -> N
     assert "95 % interval" in found.verdict
     assert [each["label"] for each in found.to_dict()["differences"]] == [each.label for each in found.differences()]
     json.dumps(found.to_dict())
+
+
+def test_two_models_side_by_side_for_one_row() -> None:
+    ratings = generate(60, 40, density=0.3, seed=0).matrix
+    row, models = ratings.row_labels[3], (Means(seed=0).fit(ratings), ALS(seed=0).fit(ratings))
+    change = compare_lists(*models, row, n=6, rank_by="value")
+    first, second = (set(model.recommend(row, n=6, rank_by="value").labels.tolist()) for model in models)
+    assert (set(change.kept), set(change.gone), set(change.new)) == (first & second, first - second, second - first)
+    frame = change.to_frame().filter(pl.col("place_after") == 1)
+    assert frame["column"].item() == change.after.labels[0] and frame["value_after"].item() == change.after.values[0]
+    same = compare_lists(models[0], models[0], row)
+    assert not same.gone and not same.new

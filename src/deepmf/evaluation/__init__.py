@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from deepmf.evaluation.comparison import (
         ComparedModel as ComparedModel,
         Comparison as Comparison,
+        Difference as Difference,
+        ListChange as ListChange,
         SplitErrors as SplitErrors,
         compare as compare,
+        compare_lists as compare_lists,
     )
     from deepmf.evaluation.ranking import (
         AreaRanking as AreaRanking,

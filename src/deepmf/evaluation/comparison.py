@@ -31,7 +31,8 @@ from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.models.fitting import check_features
 from deepmf.models.registry import find_name, model_class
-from deepmf.recommend.request import Order, OrderOptions
+from deepmf.recommend.ranking import Ranking
+from deepmf.recommend.request import Order, OrderOptions, RequestOptions
 
 if TYPE_CHECKING:
     import polars as pl
@@ -80,32 +81,21 @@ def compare(
 
     Parameters
     ----------
-    models
-        Names ("als"), classes or unfitted models with their settings; a mapping gives each a label of your own.
-    matrix
-        The entries to split.
-    row_features, column_features
-        Side information for the models that use it (`Model.takes_features`).
-    by
-        "entries" splits at random, "time" holds out the latest 20 % of the entries, and "last" the latest entry of
+    models : names ("als"), classes or unfitted models with their settings; a mapping gives each a label of your own.
+    matrix : the entries to split.
+    row_features, column_features : side information for the models that use it (`Model.takes_features`).
+    by : "entries" splits at random, "time" holds out the latest 20 % of the entries, and "last" the latest entry of
         each row. By time there is a single split, and `folds` is not used.
-    folds
-        Number of folds, each of which is the test set once; with `areas`, the number of random splits.
-    areas
-        Whether some rows and columns are new in each split, so that errors are measured in areas I to IV.
-    new_rows, new_columns
-        Shares of rows and columns that are new in a split by areas.
-    validation
-        Share of all entries held out for early stopping, taken from the training entries.
-    metric
-        Metric that orders the models: "rmse" or "mae", or "ndcg", "recall", "precision", "mrr", "map" or "hit_rate".
-    n, candidates, order
-        For a ranking metric: the length of the lists, the number of sampled candidates, and the order of the columns
-        (`relevant`, `rank_by`), as in `evaluate_ranking`.
-    seed
-        Seed of the splits, of sampled candidates, and of the models given by name or class.
-    progress
-        Called after each fit with the number of fits done and their total; False or None: no progress.
+    folds : number of folds, each of which is the test set once; with `areas`, the number of random splits.
+    areas : whether some rows and columns are new in each split, so that errors are measured in areas I to IV.
+    new_rows, new_columns : shares of rows and columns that are new in a split by areas.
+    validation : share of all entries held out for early stopping, taken from the training entries.
+    metric : metric that orders the models: "rmse" or "mae", or "ndcg", "recall", "precision", "mrr", "map" or
+        "hit_rate".
+    n, candidates, order : for a ranking metric: the length of the lists, the number of sampled candidates, and the
+        order of the columns (`relevant`, `rank_by`), as in `evaluate_ranking`.
+    seed : seed of the splits, of sampled candidates, and of the models given by name or class.
+    progress : called after each fit with the number of fits done and their total; False or None: no progress.
 
     >>> from deepmf.datasets import generate
     >>> ratings = generate(60, 40, density=0.3, seed=0).matrix
@@ -152,6 +142,61 @@ def compare(
         for label, model in unfitted.items()
     ]
     return Comparison(tuple(compared), plan, matrix.describe())
+
+
+@dataclass(frozen=True)
+class ListChange:
+    """What another model would change in the list of one row.
+
+    Attributes
+    ----------
+    before, after : the rankings by both models.
+    kept, gone, new : columns in both lists, in the first alone, and in the second alone, in the order of their lists.
+    """
+
+    before: Ranking
+    after: Ranking
+    kept: list[Any]
+    gone: list[Any]
+    new: list[Any]
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return a polars frame with a line for each column: its places and predictions in both lists."""
+        places = [{label: at for at, label in enumerate(each.labels.tolist())} for each in (self.before, self.after)]
+        lines = [
+            {"column": label}
+            | {
+                f"{name}_{side}": None if label not in own else read(own[label], ranking)
+                for side, own, ranking in zip(("before", "after"), places, (self.before, self.after), strict=True)
+                for name, read in (
+                    ("place", lambda at, _: at + 1),
+                    ("value", lambda at, found: float(found.values[at])),
+                )
+            }
+            for label in [*self.before.labels.tolist(), *self.new]
+        ]
+        frame: pl.DataFrame = import_polars().DataFrame(lines, infer_schema_length=None)
+        return frame
+
+
+def compare_lists(before: Model, after: Model, row: Any, n: int = 10, **options: Unpack[RequestOptions]) -> ListChange:
+    """Return what would change for one row if another model made its list; options are those of `recommend`.
+
+    >>> from deepmf import ALS, Means
+    >>> from deepmf.datasets import generate
+    >>> ratings = generate(60, 40, density=0.3, seed=0).matrix
+    >>> change = compare_lists(Means(seed=0).fit(ratings), ALS(seed=0).fit(ratings), ratings.row_labels[0], n=5)
+    >>> len(change.kept) + len(change.new) == len(change.after.labels)
+    True
+    """
+    lists = [model.recommend(row, n, **options) for model in (before, after)]
+    first, second = (found.labels.tolist() for found in lists)
+    return ListChange(
+        *lists,
+        kept=[label for label in first if label in second],
+        gone=[label for label in first if label not in second],
+        new=[label for label in second if label not in first],
+    )
 
 
 def split_by_time(matrix: ObservedMatrix, by: SplitBy, validation: float, test: float) -> Split:
@@ -291,14 +336,10 @@ class Problem:
 
     Attributes
     ----------
-    train, validation
-        Entries to fit on, and entries held out for early stopping.
-    extension
-        Entries of new rows and columns; None where there are none.
-    choice
-        Validation entries by area, for choosing settings.
-    test
-        Test entries by area.
+    train, validation : entries to fit on, and entries held out for early stopping.
+    extension : entries of new rows and columns; None where there are none.
+    choice : validation entries by area, for choosing settings.
+    test : test entries by area.
     """
 
     train: ObservedMatrix

@@ -74,26 +74,18 @@ class RankingScores:
 
     Attributes
     ----------
-    name
-        The class of the model, or "popularity".
-    ndcg, recall, precision, mrr, map, hit_rate
-        Means over rows (see `deepmf.metrics`).
-    margins
-        The standard errors of these means; None for a single row.
-    n_distinct, coverage
-        The number of distinct columns in the lists of all rows, and their share of the columns that can be ranked; None
-        for sampled candidates.
-    novelty
-        Mean self-information of the columns in the lists, in bits; None for sampled candidates.
-    gini, tail_share, mean_popularity
-        Of the places in the lists: how unequally the columns share them (0: all alike, 1: one has all), the share of
-        the tail (the least popular columns, with a fifth of the entries), and the mean share of the rows that have an
-        entry in the column. None for sampled candidates.
-    list_similarity
-        Mean cosine of two columns of a list, by latents; None if the model has none.
-    miscalibration
-        Mean divergence of the shares of a feature in the lists from those in the liked entries (Steck 2018); None
-        unless a `feature` is asked for.
+    name : the class of the model, or "popularity".
+    ndcg, recall, precision, mrr, map, hit_rate : means over rows (see `deepmf.metrics`).
+    margins : the standard errors of these means; None for a single row.
+    n_distinct, coverage : the number of distinct columns in the lists of all rows, and their share of the columns that
+        can be ranked; None for sampled candidates.
+    novelty : mean self-information of the columns in the lists, in bits; None for sampled candidates.
+    gini, tail_share, mean_popularity : of the places in the lists: how unequally the columns share them (0: all alike,
+        1: one has all), the share of the tail (the least popular columns, with a fifth of the entries), and the mean
+        share of the rows that have an entry in the column. None for sampled candidates.
+    list_similarity : mean cosine of two columns of a list, by latents; None if the model has none.
+    miscalibration : mean divergence of the shares of a feature in the lists from those in the liked entries (Steck
+        2018); None unless a `feature` is asked for.
     """
 
     name: str
@@ -131,36 +123,21 @@ class RankingEvaluation:
 
     Attributes
     ----------
-    n
-        Length of the ranked lists.
-    relevant
-        Test entries of at least this value are relevant; None: all are.
-    n_rows
-        Number of rows evaluated, all of which have a relevant test entry.
-    n_without
-        Number of test rows left out because they have no relevant entry.
-    n_not_drawn
-        Number of rows left out by `most_rows`.
-    n_relevant
-        Number of relevant test entries of the rows evaluated.
-    model, popularity
-        The scores of both rankings, over all columns.
-    min_entries
-        Columns with fewer entries were not ranked.
-    rank_by
-        The order of the model's columns: "relevance" or "value".
-    candidates
-        Number of columns drawn for each row beside its relevant ones; None: all columns without an entry.
-    n_given
-        Number of given entries of rows that the model has never seen; None if the model knows the rows.
-    areas
-        The scores by area: among trained columns in areas I and II, among new columns in areas III and IV.
-    groups
-        The scores of each group of rows, if they are asked for.
-    clipped
-        Share of relevant test entries whose propensity was raised; None without propensities.
-    by_row
-        The scores of the model in each row evaluated, in the order of rows.
+    n : length of the ranked lists.
+    relevant : test entries of at least this value are relevant; None: all are.
+    n_rows : number of rows evaluated, all of which have a relevant test entry.
+    n_without : number of test rows left out because they have no relevant entry.
+    n_not_drawn : number of rows left out by `most_rows`.
+    n_relevant : number of relevant test entries of the rows evaluated.
+    model, popularity : the scores of both rankings, over all columns.
+    min_entries : columns with fewer entries were not ranked.
+    rank_by : the order of the model's columns: "relevance" or "value".
+    candidates : number of columns drawn for each row beside its relevant ones; None: all columns without an entry.
+    n_given : number of given entries of rows that the model has never seen; None if the model knows the rows.
+    areas : the scores by area: among trained columns in areas I and II, among new columns in areas III and IV.
+    groups : the scores of each group of rows, if they are asked for.
+    clipped : share of relevant test entries whose propensity was raised; None without propensities.
+    by_row : the scores of the model in each row evaluated, in the order of rows.
     """
 
     n: int
@@ -225,36 +202,24 @@ def evaluate_ranking(
 
     Parameters
     ----------
-    model
-        A fitted model.
-    test
-        The test entries.
-    given
-        Entries of rows that the model has never seen, as from `split_rows`. The model is extended by them, without
+    model : a fitted model.
+    test : the test entries.
+    given : entries of rows that the model has never seen, as from `split_rows`. The model is extended by them, without
         training, and ranks the other columns of these rows (strong generalisation). None: the model knows the rows of
         the test.
-    n
-        Length of the ranked lists.
-    candidates
-        Rank the relevant columns of a row among this many others, drawn at random from the columns without an entry of
-        the row. Such scores are higher than those among all columns (None), and compare only with one another.
-    min_entries
-        Columns with fewer entries are not ranked; their relevant test entries count as missed.
-    unknown
-        Entries whose row or column the model does not know raise `UnknownLabel` ("error") or are left out.
-    most_rows
-        Evaluate at most this many rows, drawn at random.
-    feature
-        Also measure how far the shares of this feature of columns in the lists are from those in liked entries.
-    by
-        Also measure groups of rows by this feature of rows, such as "sex".
-    propensities
-        As in `evaluate`: NDCG and recall then count relevant entries by 1 / propensity, relative to all of the row.
-    seed
-        Seed of the rows and candidates that are drawn.
-    order
-        The order of the columns, as in `recommend`: `rank_by` and the other fields of `Order`. `relevant` is also the
-        smallest value of relevant test entries; default: the lowest level above the mean of the training entries.
+    n : length of the ranked lists.
+    candidates : rank the relevant columns of a row among this many others, drawn at random from the columns without an
+        entry of the row. Such scores are higher than those among all columns (None), and compare only with one another.
+    min_entries : columns with fewer entries are not ranked; their relevant test entries count as missed.
+    unknown : entries whose row or column the model does not know raise `UnknownLabel` ("error") or are left out.
+    most_rows : evaluate at most this many rows, drawn at random.
+    feature : also measure how far the shares of this feature of columns in the lists are from those in liked entries.
+    by : also measure groups of rows by this feature of rows, such as "sex".
+    propensities : as in `evaluate`: NDCG and recall then count relevant entries by 1 / propensity, relative to all of
+        the row.
+    seed : seed of the rows and candidates that are drawn.
+    order : the order of the columns, as in `recommend`: `rank_by` and the other fields of `Order`. `relevant` is also
+        the smallest value of relevant test entries; default: the lowest level above the mean of the training entries.
         Interactions without values are all relevant.
 
     >>> from deepmf import Means
