@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.models.test_interactions import make_clicks, own_kind
+from tests.recommend.test_next_ridge import walk
 
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 
 
@@ -77,3 +80,22 @@ def test_a_model_of_values_needs_them(start_client: Any, als: ALS) -> None:
     answer = start_client(als).post("/v1/recommend", json={"history": [{"column": column}]})
     assert answer.status_code == 422
     assert answer.json()["error"]["code"] == "value_missing"
+
+
+def test_histories_are_in_order_and_writes_move_what_comes_next_at_once(start_client: Any) -> None:
+    client = start_client(ALS(seed=0).fit(ObservedMatrix.from_sequences(walk(np.random.default_rng(0)))))
+
+    def ask(**row: Any) -> tuple[str, str]:
+        answer = client.post("/v1/recommend", json=row | {"n": 1, "reasons": 1}).json()
+        assert answer["rank_by"] == "next"
+        return answer["best"][0]["column"], answer["best"][0]["presence_reasons"][0]["column"]
+
+    for first, last, following in (("03", "20", "21"), ("20", "03", "04")):
+        history = [{"column": f"column {place}"} for place in (first, last)]
+        assert ask(history=history) == (f"column {following}", f"column {last}")
+    for place, following in ((20, 21), (3, 4), (11, 12)):
+        entry = {"column": f"column {place:02d}", "value": 1}
+        assert client.patch("/v1/rows/new/entries", json={"entries": [entry]}).is_success
+        assert ask(row="new")[0] == f"column {following:02d}"
+    assert client.patch("/v1/rows/new/entries", json={"entries": [{"column": "column 11", "value": None}]}).is_success
+    assert ask(row="new")[0] == "column 04"
