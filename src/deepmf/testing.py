@@ -27,6 +27,7 @@ from deepmf.models.base import Model
 from deepmf.models.fitted import Fitted
 from deepmf.models.fold_in import FoldedRows
 from deepmf.models.loading import load, verify
+from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import SolvingEncoder
 
 
@@ -317,6 +318,17 @@ class CoreContract:
             tmp_path / "none.safetensors"
         )
         assert (tmp_path / "none.safetensors").read_bytes() == (tmp_path / "trained.safetensors").read_bytes()
+
+    def test_without_entries_in_area_iv_trained_rows_and_columns_alone_encode(self, extended: Model) -> None:
+        predictor, seen = extended.predictor_, extended.entries_
+        if not isinstance(predictor.encoder, SolvingEncoder):
+            pytest.skip(f"{self.model.__name__} never reads area IV")
+        n_rows, n_columns = seen.train.shape
+        rows, columns = np.arange(n_rows, len(seen.rows)), np.arange(n_columns, len(seen.columns))
+        by_row = predictor.encoder.rows(seen.row_entries(rows), Latents(predictor.columns.base))
+        by_column = predictor.encoder.columns(seen.column_entries(columns), Latents(predictor.rows.base))
+        np.testing.assert_array_equal(predictor.rows.whole(), np.concatenate([predictor.rows.base, by_row]))
+        np.testing.assert_array_equal(predictor.columns.whole(), np.concatenate([predictor.columns.base, by_column]))
 
     def test_entries_of_new_rows_in_new_columns_count_in_any_order_and_can_be_forgotten(
         self, extended: Model, areas: AreaSplit, tmp_path: Path
