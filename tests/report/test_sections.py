@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.report.conftest import TINY, html_of, joined, lines_of
 
-from deepmf.data import AreaSplit, split_areas
+from deepmf.data import AreaSplit, split_areas, split_entries
 from deepmf.datasets import generate
 from deepmf.errors import UnknownLabel
 from deepmf.evaluation.calibration import Calibration, ReliabilityBin
@@ -363,3 +363,16 @@ def test_rankings_by_area_are_in_a_table_of_their_own() -> None:
     )
     assert [line[0] for line in lines[1:]] == ["I", "III"]
     assert lines[2][2:4] == [f"{each.ndcg:.3f}" for each in (ranked.areas["III"].model, ranked.areas["III"].popularity)]
+
+
+@pytest.mark.slow
+def test_accuracy_is_drawn_against_popularity_where_lists_can_be_steered() -> None:
+    split = split_entries(generate(120, 30, density=0.4, seed=0).matrix, train=0.8, validation=0, test=0.2, seed=0)
+    model = ALS(seed=0, rank_by="relevance").fit(split.train)
+    found = find(model, split.test)
+    assert [each.popularity for each in found.steered] == [0.0, 0.5, 1.0, 1.5]
+    listed = [each.mean_popularity for each in found.steered]
+    assert listed == sorted(listed) and listed[0] < listed[-1]
+    assert "Accuracy against popularity" in html_of(make_ranking_section(found))
+    by_value = find(ALS(seed=0, rank_by="value").fit(split.train), split.test)
+    assert not by_value.steered and "Accuracy against" not in html_of(make_ranking_section(by_value))

@@ -41,6 +41,7 @@ from deepmf.plots import (
     plot_cold_start,
     plot_confusion,
     plot_explanation,
+    plot_lines,
 )
 from deepmf.report.content import Figure, LeftOut, Section, Table, shorten
 from deepmf.report.findings import ExplainedPair, Findings
@@ -511,9 +512,23 @@ def make_ranking_section(found: Findings) -> Section | LeftOut:
             "scores": shown,
             "meanings": _explain_scores(ranked),
             "sentence": _describe_ranking(ranked),
+            "steered": _plot_steered(found, ranked.n),
             "tables": [Table(f"Scores at {ranked.n}", ["", *scores], lines), *_tabulate_areas(ranked)],
         },
     )
+
+
+def _plot_steered(found: Findings, n: int) -> Figure | None:
+    """Return the figure on accuracy against popularity; None where lists cannot be steered."""
+    if not found.steered:
+        return None
+    ndcg, popularity = ([getattr(each, name) for each in found.steered] for name in ("ndcg", "mean_popularity"))
+    axes = plot_lines({"lists": (popularity, ndcg)}, x_label="mean popularity of listed columns", y_label="NDCG")
+    for each in found.steered:
+        axes.annotate(f"{each.popularity:g}", (each.mean_popularity, each.ndcg), (4, 5), textcoords="offset points")
+    listed = "; ".join(f"{each.popularity:g}: {each.ndcg:.3f} at {each.mean_popularity:.3f}" for each in found.steered)
+    title = f"Accuracy against popularity, by the option popularity (0 removes it, 1 as learned), first {n} columns"
+    return Figure(title, axes, f"NDCG and mean popularity of the lists by the option popularity: {listed}")
 
 
 _OF_LISTS = ("gini", "tail_share", "mean_popularity", "list_similarity", "miscalibration")
