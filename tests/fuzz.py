@@ -301,7 +301,8 @@ def change_npz(files: Any, target: Path, dice: Dice) -> None:
     match dice.integers(4):
         case 0 if arrays[name].dtype.kind in "iuf" and arrays[name].size:
             array = arrays[name].copy()
-            array.reshape(-1)[dice.integers(array.size)] = int(pick(dice, [-1, -9, 0, 1, 2**20, 2**31 - 1, 10**6]))
+            other = np.array(pick(dice, [-1, -9, 0, 1, 2**20, 2**31 - 1, 10**6]))
+            array.reshape(-1)[dice.integers(array.size)] = other.astype(array.dtype)
             arrays[name] = array
         case 1:
             del arrays[name]

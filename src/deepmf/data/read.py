@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import math
-import reprlib
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -39,13 +39,11 @@ from deepmf.errors import BadEntries, BadSetting, GuessedColumns, Hint, OffScale
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import iterate_pieces
 from deepmf.matrix.column_roles import DETECT, ValueColumn, assign_roles, check_roles
-from deepmf.matrix.extras import TIME_TYPES, Extras
 from deepmf.matrix.frames import MISSING_HINT, check_excluded
-from deepmf.matrix.matrix import NAME_COLUMNS, NPZ_EXTRAS, NPZ_FORM, NPZ_LABELS, Missing, ObservedMatrix, choose_scale
-from deepmf.matrix.packed import are_extras_valid, open_store
+from deepmf.matrix.matrix import NAME_COLUMNS, NPZ_CONTENT, Missing, ObservedMatrix, choose_scale
+from deepmf.matrix.packed import STORE, MatrixParts, open_store, unpack_parts
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import Duplicates, check_duplicates
-from deepmf.matrix.table_form import PLAIN, TableForm
 
 if TYPE_CHECKING:
     import polars as pl
@@ -496,38 +494,33 @@ def _read_npz(path: Path, options: ReadOptions) -> EntryFile:
         matrix = scipy.sparse.coo_array((entries.data[is_kept], places), shape=entries.shape)
     if matrix.nnz == 0:
         raise UnreadableFile(f"{path} holds no entries")
-    arrays = _read_own_arrays(path)
-    labels = {name: arrays[name].tolist() for name in NPZ_LABELS.values() if name in arrays}
-    form, are_interactions = _parse_form(path, arrays[NPZ_FORM].tolist()) if NPZ_FORM in arrays else (PLAIN, False)
-    form, extras = _parse_extras(path, arrays, matrix.nnz, form)
-    if are_interactions or options.kind is INTERACTIONS:
+    own = _read_own_parts(path, matrix)
+    labels = {} if own is None else {"row_labels": own.rows, "column_labels": own.columns}
+    if options.kind is INTERACTIONS or (own is not None and own.scale.is_interactions):
         scale = choose_scale(options.scale, are_interactions=True)
         read = ObservedMatrix.from_sparse(matrix, scale=scale, duplicates="sum", **labels)
     else:
-        read = ObservedMatrix.from_sparse(matrix, scale=options.scale, duplicates=options.duplicates, **labels)
-    if not extras.are_absent:
-        read = read.with_extras(extras)
-    return EntryFile(read.with_form(form), n_dropped=n_dropped)
+        scale = options.scale or (None if own is None else own.scale)
+        read = ObservedMatrix.from_sparse(matrix, scale=scale, duplicates=options.duplicates, **labels)
+    if own is not None:
+        read = read.with_extras(own.extras).with_form(own.form)
+    return EntryFile(read, n_dropped=n_dropped)
 
 
-def _parse_extras(
-    path: Path, arrays: Mapping[str, npt.NDArray[Any]], n_entries: int, form: TableForm
-) -> tuple[TableForm, Extras]:
-    """Return the form and the times and weights that `ObservedMatrix.write` adds, in row order."""
-    extras = Extras(arrays.get("times"), arrays.get("weights"), arrays.get("places"))
-    if extras.are_absent:
-        return form, extras
-    kinds = {"times": "i", "weights": "f", "places": "i"}
-    fields = [(name, field) for name, field in extras._asdict().items() if field is not None]
-    names = arrays.get("extra_form", np.array(["", "", ""])).tolist()
-    if (
-        any(field.shape != (n_entries,) or field.dtype.kind != kinds[name] for name, field in fields)
-        or not (isinstance(names, list) and len(names) == 3 and names[1] in ("", *TIME_TYPES))
-        or not are_extras_valid(extras)
-    ):
-        raise UnreadableFile(f"{path} has times or weights that do not fit its {n_entries:,} entries")
-    time, time_type, weight = (name or None for name in names)
-    return form._replace(time=time, time_type=time_type, weight=weight), extras
+def _read_own_parts(path: Path, matrix: Any) -> MatrixParts | None:
+    """Return the matrix with all that `ObservedMatrix.write` adds to the arrays of scipy; None without any."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if NPZ_CONTENT not in archive:
+                return None
+            content = json.loads(archive[NPZ_CONTENT].tobytes())
+            tensors = {name: archive[name] for name in archive if name.startswith(f"{STORE}.")}
+        sparse = matrix.tocsr()
+        for name, array in (("values", sparse.data), ("starts", sparse.indptr), ("columns", sparse.indices)):
+            tensors[f"{STORE}.entries.{name}"] = array
+        return unpack_parts(STORE, content, tensors)
+    except Exception as error:  # as in `read_npz`
+        raise UnreadableFile(f"{path} has labels that cannot be read ({summarise(error)})") from error
 
 
 def read_npz(path: str | Path) -> scipy.sparse.sparray:
@@ -571,20 +564,3 @@ def _check_pointers(matrix: Any) -> None:
     if starts.size == 0 or starts[0] != 0 or starts[-1] != count or np.any(starts[1:] < starts[:-1]):
         raise ValueError(f"its pointers do not rise from 0 to {count:,}")
     matrix.check_format(full_check=True)
-
-
-def _read_own_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Return the labels and the form that `ObservedMatrix.write` adds to the arrays of scipy."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in (*NPZ_LABELS.values(), NPZ_FORM, *NPZ_EXTRAS) if name in archive}
-    except Exception as error:  # as in `read_npz`
-        raise UnreadableFile(f"{path} has labels that cannot be read ({summarise(error)})") from error
-
-
-def _parse_form(path: Path, names: Any) -> tuple[TableForm, bool]:
-    """Return the names of the fields, and whether the entries are interactions."""
-    if not (isinstance(names, list) and len(names) == 4 and all(isinstance(name, str) for name in names)):
-        raise UnreadableFile(f"{path}: the names of its fields must be four texts; got {reprlib.repr(names)}")
-    row, column, value, kind = names
-    return TableForm(row, column, value, wide=kind == "wide"), kind == "interactions"

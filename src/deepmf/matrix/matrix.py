@@ -18,7 +18,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
 from deepmf.matrix.column_roles import COUNT, DETECT
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, check_weights, parse_times
 from deepmf.matrix.labels import Labelled, Labels
-from deepmf.matrix.packed import MatrixParts, StoreOrigin, compute_mean, get_codes
+from deepmf.matrix.packed import STORE, MatrixParts, StoreOrigin, compute_mean, get_codes, pack_matrix
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import (
     ByColumn,
@@ -37,6 +37,7 @@ from deepmf.matrix.sorting import (
     warn_moved,
 )
 from deepmf.matrix.table_form import PLAIN, TableForm
+from deepmf.storage.model_file import encode_json
 
 if TYPE_CHECKING:
     from deepmf.matrix.column_roles import ValueColumn
@@ -49,10 +50,7 @@ Missing = Literal["error", "drop"]  # what to do with lines without a value
 # A part of a memory-mapped matrix is written to disk if it has more entries than this.
 IN_MEMORY = 1 << 20
 
-# Arrays of an .npz file beside those of scipy, which ignores them.
-NPZ_LABELS = {"row": "row_labels", "column": "column_labels"}
-NPZ_FORM = "form"
-NPZ_EXTRAS = ("times", "weights", "places", "extra_form")  # in the order of the entries, and the names of their fields
+NPZ_CONTENT = "deepmf"  # member of an .npz file beside those of scipy, which ignores it: JSON as bytes
 
 _FRAME_WRITERS: dict[str, Callable[[Any, BinaryIO], None]] = {
     ".csv": write_csv,
@@ -578,8 +576,7 @@ class ObservedMatrix:
         if ending == ".store":
             write_store(self.parts, path)
         elif ending == ".npz":
-            arrays = _build_label_arrays(self.rows, self.columns, self.form, has_values=self.has_values)
-            arrays |= _build_extra_arrays(self.extras, self.form)
+            arrays = _pack_beside_entries(self.parts)
             write_atomically(path, lambda temporary: _write_npz(self.to_sparse(), arrays, temporary))
         else:
             frame = self.to_table() if self.form.wide else self.to_frame()
@@ -697,25 +694,9 @@ def _write_npz(sparse: scipy.sparse.csr_array, arrays: dict[str, npt.NDArray[Any
                 np.lib.format.write_array(file, array, allow_pickle=False)
 
 
-def _build_label_arrays(
-    rows: Labels, columns: Labels, form: TableForm, *, has_values: bool
-) -> dict[str, npt.NDArray[Any]]:
-    """Return the form, and the labels of each axis unless they are 0, 1, 2, ..., as arrays that need no pickle."""
-    layout = "interactions" if not has_values else "wide" if form.wide else "long"
-    arrays = {NPZ_FORM: np.array([*form[:3], layout])}
-    for axis, labels in (("row", rows.array), ("column", columns.array)):
-        if labels.dtype.kind == "i" and np.array_equal(labels, np.arange(labels.size)):
-            continue
-        plain = np.array(labels.tolist())
-        if plain.dtype.kind not in "iU" or plain.tolist() != labels.tolist():
-            raise BadEntries(f"an .npz file holds {axis} labels that are ints or texts; write .parquet or .csv")
-        arrays[NPZ_LABELS[axis]] = plain
-    return arrays
-
-
-def _build_extra_arrays(extras: Extras, form: TableForm) -> dict[str, npt.NDArray[Any]]:
-    """Return the times and weights in row order, and the names of their fields."""
-    arrays = {name: field for name, field in extras._asdict().items() if field is not None}
-    if arrays:
-        arrays["extra_form"] = np.array([form.time or "", form.time_type or "", form.weight or ""])
-    return arrays
+def _pack_beside_entries(parts: MatrixParts) -> dict[str, npt.NDArray[Any]]:
+    """Return everything that scipy's arrays lack: labels, scale, form, times and weights."""
+    content, tensors = pack_matrix(parts, STORE)
+    of_scipy = {f"{STORE}.entries.{name}" for name in ("values", "table", "starts", "columns")}
+    others = {name: array for name, array in tensors.items() if name not in of_scipy}
+    return others | {NPZ_CONTENT: np.frombuffer(encode_json(content).encode(), dtype=np.uint8)}
