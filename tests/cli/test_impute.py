@@ -86,9 +86,12 @@ def test_the_report_says_how_sure_each_column_is(run: Any, plants: Path, tmp_pat
 
 def test_many_tables_come_in_one_file(run: Any, plants: Path, tmp_path: Path) -> None:
     output = tmp_path / "many.csv"
-    assert run("impute", plants, "-o", output, "--many", 3, "--model", "gaussian").code == 0
+    page = tmp_path / "page.html"
+    assert run("impute", plants, "-o", output, "--m", 3, "--model", "gaussian", "--page", page).code == 0
+    for word in ("Gaps", "Imputed values", "Convergence", "leaves"):
+        assert word in page.read_text(encoding="utf-8")
     tables = pl.read_csv(output)
-    assert tables["imputation"].to_list() == np.repeat([1, 2, 3], 120).tolist()
+    assert tables[".imp"].to_list() == np.repeat([1, 2, 3], 120).tolist()
     drawn = tables.filter(pl.col("id") == 7)["leaves"]  # a gap
     assert drawn.n_unique() > 1
     assert tables.filter(pl.col("id") == 8)["leaves"].n_unique() == 1
@@ -146,7 +149,7 @@ def test_types_stay_and_gaps_of_dates_too(run: Any, tmp_path: Path) -> None:
         ("name,x\nann,1\n,2\n", ["--exclude-columns", "nam"], "'nam'"),
         ("".join(["name,x\n,1\n", *(f"n{number},{number}\n" for number in range(70))]), [], "--exclude-columns name"),
         ("x,y\n1,2\n,3\n", ["--many", "1"], "got 1"),
-        ("imputation,y\n1,2\n,3\n", ["--many", "2"], "rename"),
+        (".imp,y\n1,2\n,3\n", ["--m", "2"], "rename"),
     ],
 )
 def test_bad_input_is_one_sentence(run: Any, tmp_path: Path, text: str, options: list[str], word: str) -> None:
@@ -168,3 +171,14 @@ def test_a_decimal_comma_is_read(run: Any, tmp_path: Path) -> None:
 def test_a_wide_table_with_text_names_the_way_out(run: Any, plants: Path, tmp_path: Path) -> None:
     error = run("fit", plants, "--wide", "-o", tmp_path / "model").err
     assert "--exclude-columns light" in error and "deepmf impute" in error
+
+
+@pytest.mark.slow
+def test_the_page_names_columns_that_follow_from_nothing(run: Any, plants: Path, tmp_path: Path) -> None:
+    frame = pl.read_csv(plants)
+    noise = pl.Series("noise", np.random.default_rng(1).normal(size=frame.height))
+    frame.with_columns(noise=pl.when(pl.int_range(pl.len()) % 4 > 0).then(noise)).write_csv(tmp_path / "noisy.csv")
+    page = tmp_path / "page.html"
+    assert run("impute", tmp_path / "noisy.csv", "-o", tmp_path / "out.csv", "--page", page).code == 0
+    text = page.read_text(encoding="utf-8")
+    assert "noise does not follow" in text and "height does not follow" not in text

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deepmf.files import Progress
     from deepmf.sklearn import DMFImputer
 
-_NUMBER_OF_TABLE = "imputation"  # the column that tells the completed tables of --many apart
+_NUMBER_OF_TABLE = ".imp"  # the column that tells the completed tables of --m apart, as in mice
 
 _ROWS_AT_A_TIME = 10_000
 
@@ -56,8 +56,12 @@ def impute(
     many: Annotated[
         int | None,
         option(
-            "--many M", f"Draw M completed tables for multiple imputation, numbered in a column {_NUMBER_OF_TABLE}."
+            "--m --many M", f"Draw M completed tables for multiple imputation, numbered in a column {_NUMBER_OF_TABLE}."
         ),
+    ] = None,
+    page: Annotated[
+        Path | None,
+        option("--page FILE.html", "Write a page on the gaps, the imputed values, and how sure each column is."),
     ] = None,
     seed: options.Seed = None,
     separator: options.Separator = None,
@@ -72,11 +76,11 @@ def impute(
     not filled in. The summary has a line for each column: the number of imputed cells, and the score on cells that were
     hidden (1 is perfect, 0 is no better than the mean) with its standard error.
 
-    Example: deepmf impute survey.csv -o completed.csv --missing-values unknown,-99
+    Example: deepmf impute survey.csv -o completed.csv --m 20 --page survey.html
     """
     check_frame_target(output, inputs=[table], safe_csv=safe_csv, as_json=as_json)
     if many is not None and many < 2:
-        raise BadSetting(f"--many takes a whole number of at least 2; got {many}")
+        raise BadSetting(f"--m takes a whole number of at least 2; got {many}")
     from deepmf.data.features import read_mixed_table
     from deepmf.sklearn import DMFImputer
 
@@ -88,7 +92,7 @@ def impute(
         )
     if many is not None and _NUMBER_OF_TABLE in frame.columns:
         raise BadEntries(
-            f"{name_file(table)}: --many writes a column {_NUMBER_OF_TABLE!r}, and the table has one; rename it"
+            f"{name_file(table)}: --m writes a column {_NUMBER_OF_TABLE!r}, and the table has one; rename it"
         )
     features = _split_names(frame, feature_columns, "--feature-columns")
     given = _GappyTable.of(frame, table, _split_names(frame, exclude_columns, "--exclude-columns"), features)
@@ -108,6 +112,8 @@ def impute(
             frames = _draw_frames(given, imputer, many, seed or 0, show)
             schema = {_NUMBER_OF_TABLE: _whole_type(), **frame.schema}
         write_frames(frames, schema, output, as_json=as_json, safe_csv=safe_csv, decimal=decimal)
+    if page is not None:
+        _write_page(given, imputer, page, seed or 0)
     if output != STANDARD:
         _report(given, imputer, output, many, as_json=as_json)
 
@@ -246,6 +252,14 @@ def _report(given: _GappyTable, imputer: DMFImputer, output: str, many: int | No
     weights = ", ".join(f"{name} {weight:.0%}" for name, weight in imputer.weights_.items())
     tables = "" if many is None else f"{many} tables with "
     say(f"{tables}{n_imputed:,} imputed values in {output} ({weights})")
+
+
+def _write_page(given: _GappyTable, imputer: DMFImputer, page: Path, seed: int) -> None:
+    from deepmf.cli.imputation_page import write_imputation
+
+    drawn = given.restore(next(iter(imputer.impute_many(given.inputs, 1, seed=seed))))
+    with_gaps = [name for name in given.completed if given.frame[name].null_count()]
+    write_imputation(given.frame, drawn, with_gaps, imputer, page)
 
 
 def _drop_nan(number: float | None) -> float | None:

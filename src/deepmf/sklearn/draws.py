@@ -230,13 +230,15 @@ class JointDraws(Draws):
         drawn_values = self.units.centres + self.units.spreads * cells[len(learned) :]
         return np.where(np.isnan(table), drawn_values, table)
 
-    def draw_parameters(self, random: np.random.Generator) -> Gaussian:
-        """Return a Gaussian drawn from its posterior given the rows of the fit."""
+    def draw_parameters(self, random: np.random.Generator, trace: list[FloatArray] | None = None) -> Gaussian:
+        """Return a Gaussian drawn from its posterior given the rows of the fit; `trace` notes its means."""
         drawn, (table, weights), completed = self.most_likely, self.rows, None
         for _ in range(int(np.clip(drawn.passes, _LEAST_STEPS, _MOST_STEPS))):
             completed = self._draw_start(drawn, table, random) if completed is None else completed
             self._draw_round(drawn, table, completed, random)
             drawn = draw_gaussian(completed, self.shrinkage, random, weights=weights)
+            if trace is not None:
+                trace.append(drawn.means)
         return drawn
 
     def _draw_cells(self, drawn: Gaussian, table: FloatArray, random: np.random.Generator) -> FloatArray:

@@ -431,6 +431,19 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             for number, stream in enumerate(streams)
         )
 
+    def trace_means(self, *, chains: int = 4, seed: int = 0) -> dict[str, FloatArray] | None:
+        """Return the means of each column (chains, steps) along the chains that draws start with.
+
+        Means are in standard deviations. None where draws have no chain.
+        """
+        check_is_fitted(self)
+        if not isinstance(self._draws, JointDraws):
+            return None
+        traces: list[list[FloatArray]] = [[] for _ in range(chains)]
+        for stream, trace in zip(np.random.SeedSequence(seed).spawn(chains), traces, strict=True):
+            self._draws.draw_parameters(np.random.default_rng(stream), trace)
+        return dict(zip(map(str, self._labels), np.transpose(traces, (2, 0, 1)), strict=True))
+
     def _complete(
         self,
         X: Any,  # noqa: N803

@@ -1,0 +1,114 @@
+"""The page of `deepmf impute`: patterns of gaps, imputed beside observed values, the chain, and columns to doubt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from deepmf.files import write_atomically
+from deepmf.formatting import format_quantity
+from deepmf.plots import plot_imputed, plot_missing_patterns
+from deepmf.report.content import Figure, LeftOut, Section, Table, render_template, shorten
+
+if TYPE_CHECKING:
+    from deepmf.sklearn import DMFImputer
+
+_MOST_COLUMNS = 24  # whose values are drawn, those with most gaps first
+
+_LEAST_SCORE = 0.05  # that a column which follows from others has, beyond its standard error
+
+_MIXED = 1.1  # the largest ratio of variances of chains that agree (Gelman and Rubin, 1992)
+
+
+def write_imputation(table: Any, completed: Any, columns: list[str], imputer: DMFImputer, path: Path) -> None:
+    """Write an HTML page on a drawn table beside the given one; `columns` are those with gaps that were filled in."""
+    page = render_imputation(table, completed, columns, imputer)
+    write_atomically(path, lambda temporary: temporary.write_bytes(page.encode("utf-8", errors="replace")))
+
+
+def render_imputation(table: Any, completed: Any, columns: list[str], imputer: DMFImputer) -> str:
+    """Return the HTML of the page."""
+    from deepmf.sklearn import imputed_values, missing_patterns
+
+    patterns = missing_patterns(table)
+    n_gaps = {name: int(table[name].null_count()) for name in columns}
+    shown = sorted(columns, key=lambda name: -n_gaps[name])[:_MOST_COLUMNS]
+    figures = [
+        Figure(
+            shorten(name),
+            plot_imputed(*imputed_values(table, completed, name), x_label=shorten(name)),
+            f"Observed and imputed values of {shorten(name)}",
+        )
+        for name in shown
+    ]
+    gaps = Figure(
+        "Patterns",
+        plot_missing_patterns(patterns.columns, patterns.missing, patterns.counts.tolist()),
+        "Which columns are missing together",
+    )
+    sections: list[Section | LeftOut] = [
+        _make_section("Gaps", "A line for each pattern of missing columns, the most frequent first.", [gaps]),
+        _make_section(
+            "Imputed values",
+            "One drawn table. Densities that differ need not be wrong; a difference that the other columns do not "
+            "explain is a reason to look.",
+            figures,
+        ),
+        _build_chain_section(imputer, shown),
+    ]
+    return render_template(
+        "page.html",
+        title=f"{format_quantity(sum(n_gaps.values()), 'imputed value')}",
+        summary=f"{format_quantity(len(columns), 'column')} of {len(table.columns)} had gaps.",
+        cautions=[*_list_doubtful(imputer, columns)],
+        tiles=[(name, f"{weight:.0%}") for name, weight in imputer.weights_.items()],
+        sections=[part for part in sections if isinstance(part, Section)],
+        left_out=[part for part in sections if isinstance(part, LeftOut)],
+    )
+
+
+def _make_section(title: str, how: str, figures: list[Figure], tables: tuple[Table, ...] = ()) -> Section:
+    content = {"figures": figures, "sentences": [], "tables": tables}
+    return Section(title, how, "comparison.html", content)
+
+
+def _list_doubtful(imputer: DMFImputer, columns: list[str]) -> list[str]:
+    """Return a sentence for each column with gaps that does not follow from the others."""
+    score = imputer.score_
+    if score is None:
+        return []
+    found = zip(score.columns.tolist(), score.column_scores, score.column_margins, strict=True)
+    return [
+        f"{name} does not follow from the other columns (score {value:.2f}): its imputed values tell nothing new."
+        for name, value, margin in found
+        if name in columns and value - margin < _LEAST_SCORE
+    ]
+
+
+def _build_chain_section(imputer: DMFImputer, columns: list[str]) -> Section | LeftOut:
+    traces = imputer.trace_means()
+    if traces is None:
+        return LeftOut("Convergence", "values are not drawn by a chain")
+    lines = []
+    for name in columns:
+        if name in traces:
+            ratio = compare_chains(traces[name])
+            lines.append([shorten(name), f"{ratio:.2f}", "yes" if ratio < _MIXED else "no"])
+    how = "Four chains of the column's mean; the ratio of their variance together to that of each is 1 when they agree."
+    table = Table("Chains", ["column", "ratio", "agree"], lines)
+    return _make_section("Convergence", how, [], (table,))
+
+
+def compare_chains(chains: Any) -> float:
+    """Return the potential scale reduction of the second halves of chains (chains, steps).
+
+    >>> round(compare_chains(np.array([[0.0, 0, 1, -1, 1], [9, 0, -1, 1, -1]])), 2) < 1.1
+    True
+    """
+    late = np.asarray(chains)[:, np.shape(chains)[1] // 2 :]
+    n_steps = late.shape[1]
+    within = float(late.var(axis=1, ddof=1).mean())
+    between = float(late.mean(axis=1).var(ddof=1))
+    return float(np.sqrt((n_steps - 1) / n_steps + between / within)) if within > 0 else 1.0
