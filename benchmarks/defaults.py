@@ -1,11 +1,13 @@
-"""OrdinalDMF by default, with nothing set, on matrices of many shapes, beside the means and ALS by default.
+"""OrdinalDMF by default, with nothing set, on matrices of many shapes, beside other models by default.
 
-python benchmarks/defaults.py                         all that this machine can do, one after another
-python benchmarks/defaults.py tiny u1 --device cpu    some of them
+python benchmarks/defaults.py                             all that this machine can do, one after another
+python benchmarks/defaults.py counts u1 --device cpu      some of them
+python benchmarks/defaults.py --small --first-seed 100    several draws of every small kind (`kinds.py`)
 python benchmarks/defaults.py --jobs 8 --effort quick
 
-Prints a JSON line for each matrix: the test RMSE of all three, seconds of each fit, peak memory (of the process, Python
-and torch included), calibration error and coverage of 90 % intervals on the test entries, and what was chosen.
+Prints a JSON line for each matrix: the test RMSE of all models, seconds of each fit, peak memory (of the process with
+Python and torch), calibration error and coverage of 90 % intervals on the test entries, and what was chosen. Of small
+kinds, `above_best` is how far OrdinalDMF is above the best of the others, in percent, in each draw.
 Generated matrices have noise 1 unless said otherwise; MovieLens is left out where it is not there.
 """
 
@@ -24,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from kinds import KINDS, make_kind
 from workload import QUICK, machine
 
 from deepmf.data import Split, split_entries
@@ -34,6 +37,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import calibration_error, interval_coverage_score, rmse_error
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
+from deepmf.models.bayesian import BayesianMF
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 
@@ -45,11 +49,6 @@ def generated(n_rows: int, n_columns: int, n_entries: int, *, rank: int = 12, no
     settings = {"rank": rank, "noise": noise, "named": False, "seed": SEED} | more
     matrix = generate(n_rows, n_columns, n_entries=n_entries, **settings).matrix
     return parted(matrix, few=n_entries >= 3_000_000)
-
-
-def of_several(make: Callable[[int], Split], number: int) -> list[Split]:
-    """Return several of the smallest matrices, whose errors are mostly chance one by one."""
-    return [make(seed) for seed in range(number)]
 
 
 def parted(matrix: ObservedMatrix, *, few: bool = False) -> Split:
@@ -83,11 +82,7 @@ def published(name: str) -> Split:
 
 
 HALF_STARS, HUNDRED = np.arange(1, 11) / 2, np.arange(101.0)
-CASES: dict[str, tuple[str, Callable[[], Split | list[Split]]]] = {
-    "tiny": (
-        "80 x 60, half observed (mean of 10 matrices)",
-        lambda: of_several(lambda seed: generated(80, 60, 2400, rank=4, seed=seed), 2 if QUICK else 10),
-    ),
+CASES: dict[str, tuple[str, Callable[[], Split]]] = {
     "ml-100k, 10,000": ("10,000 entries of MovieLens-100K", lambda: some_entries("ml-100k", 10_000)),
     "ml-100k": ("100,000 entries of MovieLens-100K", lambda: some_entries("ml-100k", 100_000)),
     "u1": ("MovieLens-100K, u1", lambda: published("ml-100k")),
@@ -112,12 +107,12 @@ CASES: dict[str, tuple[str, Callable[[], Split | list[Split]]]] = {
 }
 
 
-def measured(case: str, effort: str, device: str) -> dict[str, Any]:
-    """Return the errors and costs of all three models on one matrix, or their means over several."""
-    words, make = CASES[case]
-    made = make()
-    splits = made if isinstance(made, list) else [made]
-    runs = [measured_on(split, effort, device) for split in splits]
+def measured(case: str, effort: str, device: str, seeds: range) -> dict[str, Any]:
+    """Return the errors and costs of all models on one matrix, or their means over several draws of a small kind."""
+    is_small = case in KINDS
+    words, make = (case, None) if is_small else CASES[case]
+    splits = [make_kind(case, seed) for seed in seeds] if make is None else [make()]
+    runs = [measured_on(split, effort, device, with_samples=is_small) for split in splits]
     first, peak = splits[0].train, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     size = {"rows": first.shape[0], "columns": first.shape[1], "entries": first.n_entries}
     named: dict[str, Any] = {"benchmark": "defaults", "case": case, "matrix": words, "effort": effort}
@@ -125,18 +120,25 @@ def measured(case: str, effort: str, device: str) -> dict[str, Any]:
         # Of all test entries together: a few hundred have a calibration error by chance alone.
         forecasts, values = (np.concatenate(each) for each in zip(*(run.pop("forecasts") for run in runs), strict=True))
         named["calibration_error"] = round(calibration_error(forecasts, values, scale_levels=first.scale.levels), 4)
+    if is_small:
+        others = [min(error for name, error in run["rmse"].items() if name != "dmf-o") for run in runs]
+        above = [100 * (run["rmse"]["dmf-o"] / best - 1) for run, best in zip(runs, others, strict=True)]
+        named["above_best"] = [round(each, 1) for each in above]
+        named["coverages"] = [round(run["coverage"], 3) for run in runs]
     return named | size | mean_of(runs) | {"peak_mb": round(peak)} | machine()
 
 
-def measured_on(split: Split, effort: str, device: str) -> dict[str, Any]:
-    """Return the errors and costs of all three models on one split."""
+def measured_on(split: Split, effort: str, device: str, *, with_samples: bool) -> dict[str, Any]:
+    """Return the errors and costs of all models on one split."""
     models: dict[str, Model] = {"means": Means(), "als": ALS(), "dmf-o": OrdinalDMF(effort=effort, device=device)}
+    if with_samples:
+        models["bayesian"] = BayesianMF(device=device)
     found: dict[str, Any] = {"rmse": {}, "seconds": {}}
     for name, model in models.items():
         start = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeepMFWarning)
-            model.fit(split.train, split.validation, progress=False)
+            model.fit(split.train, split.validation if split.validation.n_entries else None, progress=False)
         found["seconds"][name] = time.perf_counter() - start
         found["rmse"][name] = rmse_of(model, split.test)
     ours = models["dmf-o"]
@@ -172,22 +174,27 @@ def runnable(cases: Iterable[str]) -> list[str]:
 def main() -> None:
     """Run every case in a process of its own, and print what each found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join([*CASES, *KINDS]))
+    parser.add_argument("--small", action="store_true", help="all small kinds")
+    parser.add_argument("--seeds", type=int, default=1 if QUICK else 4, help="draws of each small kind")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--effort", default="normal")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--here", action="store_true", help="in this process, which must have one case")
     options = parser.parse_args()
-    if unknown := [case for case in options.cases if case not in CASES]:
-        parser.error(f"there is no case {unknown[0]!r}; there are: {', '.join(CASES)}")
+    known, seeds = [*KINDS, *CASES], range(options.first_seed, options.first_seed + options.seeds)
+    if unknown := [case for case in options.cases if case not in known]:
+        parser.error(f"there is no case {unknown[0]!r}; there are: {', '.join(known)}")
     if options.here:
-        print(json.dumps(measured(options.cases[0], options.effort, options.device)))
+        print(json.dumps(measured(options.cases[0], options.effort, options.device, seeds)))
         return
-    by_size = sorted(CASES, key=lambda case: math.inf if "million" in case else 0)
-    cases = runnable(options.cases or (["tiny"] if QUICK else by_size))
+    by_size = sorted(known, key=lambda case: math.inf if "million" in case else 0)
+    cases = runnable(options.cases or (["80 x 60"] if QUICK else list(KINDS) if options.small else by_size))
 
     def in_child(case: str) -> None:
         command = [sys.executable, __file__, case, "--here", "--effort", options.effort, "--device", options.device]
+        command += ["--seeds", str(options.seeds), "--first-seed", str(options.first_seed)]
         run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         print(run.stdout if run.returncode == 0 else f"{case} failed", end="" if run.stdout else "\n", flush=True)
 

@@ -17,7 +17,6 @@ from deepmf.models.base import Model
 from deepmf.models.dmf import DMF
 from deepmf.models.dmfd import DMFD
 from deepmf.models.ordinal import encoder as encoder_training
-from deepmf.models.ordinal.linear_part import fit_linear_models
 from deepmf.models.ordinal.model import OrdinalDMF
 
 SMALL: dict[str, Any] = {
@@ -42,7 +41,6 @@ ON_LEVELS: dict[str, Callable[[], Model]] = {
     "dmf-o, three networks": lambda: OrdinalDMF(**SMALL, **OWN, networks=3),
     "dmf-o, rows refined": lambda: OrdinalDMF(**SMALL, **OWN | {"column_penalty": None}),
     "dmf-o, columns refined": lambda: OrdinalDMF(**SMALL, **OWN | {"row_penalty": None}),
-    "dmf-o, linear": lambda: OrdinalDMF(**SMALL, **OWN | {"linear_size": 4}),
     "dmf-o, sampled": lambda: OrdinalDMF(**SMALL, **OWN | {"linear_size": 4, "linear_iterations": 3}),
     "dmf-o, projected": lambda: OrdinalDMF(
         **SMALL, **OWN | {"linear_size": 20, "linear_iterations": 24, "linear_samples": 16}
@@ -51,7 +49,7 @@ ON_LEVELS: dict[str, Callable[[], Model]] = {
 ON_INTERVAL: dict[str, Callable[[], Model]] = {
     "dmf, interval": lambda: DMF(**SMALL, inputs="raw"),
     "dmf-o, interval": lambda: OrdinalDMF(**SMALL, **PLAIN, bins=6),
-    "dmf-o, linear, interval": lambda: OrdinalDMF(**SMALL, **PLAIN | {"linear_size": 4}),
+    "dmf-o, sampled, interval": lambda: OrdinalDMF(**SMALL, **PLAIN | {"linear_size": 4, "linear_iterations": 3}),
 }
 
 
@@ -64,8 +62,6 @@ class Models(dict[str, Any]):
         with pytest.MonkeyPatch.context() as changed, warnings.catch_warnings():
             warnings.simplefilter("ignore", NotBetterThanMeans)  # trainings are short
             changed.setattr(encoder_training, "choose_penalty", lambda *_, **__: math.inf)
-            # "sampled" has samples, whatever ALS would do
-            changed.setattr(encoder_training, "fit_linear_models", lambda *fit, **by: fit_linear_models(*fit, **by)[:1])
             changed.setattr(encoder_training, "choose_few_count", lambda *_: 5.0)
             self[name] = build().fit(split.train, split.validation).extend(split.extension)
         return self[name]

@@ -38,8 +38,6 @@ from deepmf.recommend.request import Request
 
 REFINED = ["dmf-o, refined", "dmf-o, rows refined", "dmf-o, columns refined"]
 
-LINEAR = ["dmf-o, linear", "dmf-o, linear, interval"]
-
 NAMES = [
     "dmf",
     "dmf, interval",
@@ -47,8 +45,8 @@ NAMES = [
     "dmf-o",
     "dmf-o, interval",
     *REFINED,
-    *LINEAR,
     "dmf-o, sampled",
+    "dmf-o, sampled, interval",
     "dmf-o, projected",
 ]
 
@@ -60,13 +58,14 @@ def test_they_make_what_the_model_makes(models: dict[str, Any], name: str) -> No
     parts = make_modules(model)
     with torch.no_grad():
         rows, columns, *answers = parts(*(torch.from_numpy(values_of(model, axis)) for axis in ("row", "column")))
-    assert np.abs(rows.numpy() - model.predictor_.rows.whole()).max() < 2e-5
-    assert np.abs(columns.numpy() - model.predictor_.columns.whole()).max() < 1e-5
+    # A linear part alone has latents that are large beside those of the network.
+    np.testing.assert_allclose(rows.numpy(), model.predictor_.rows.whole(), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(columns.numpy(), model.predictor_.columns.whole(), rtol=1e-5, atol=1e-5)
     wanted = ordinal_support(model)
     assert parts.outputs == tuple(wanted)
     for answer, right in zip(answers, wanted.values(), strict=True):
         assert answer.shape == right.shape
-        assert np.abs(answer.numpy() - right).max() < 1e-5
+        assert np.abs(answer.numpy() - right).max() < 5e-5
 
 
 def relevance_of(model: Any) -> dict[str, Any]:
@@ -90,7 +89,7 @@ def relevance_of(model: Any) -> dict[str, Any]:
         "dmf-d",
         "dmf-o",
         "dmf-o, interval",
-        pytest.param("dmf-o, linear", marks=pytest.mark.slow),
+        pytest.param("dmf-o, sampled", marks=pytest.mark.slow),
     ],
 )
 def test_relevance_is_that_of_the_model(models: dict[str, Any], name: str) -> None:
@@ -123,17 +122,6 @@ def test_a_presence_part_that_cannot_be_exported_is_left_out() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LINEAR)
-def test_a_linear_part_is_a_part_of_what_is_exported(models: dict[str, Any], name: str) -> None:
-    encoder = models[name].predictor_.encoder
-    assert encoder.linear_share > 0 and encoder.layout.n_linear == 4 + 3
-    with torch.no_grad():  # a row without entries is one, too
-        (nothing,) = make_modules(models[name]).rows(torch.full((1, 24), float("nan")))
-    linear = nothing[encoder.layout.linear].numpy()
-    assert not linear[:-2].any() and linear[-2] > 0 and linear[-1] == 0
-
-
-@pytest.mark.slow
 def test_samples_of_the_posterior_are_a_part_of_what_is_exported(models: dict[str, Any]) -> None:
     for name in ("dmf-o, sampled", "dmf-o, projected"):
         assert models[name].chosen_on_entries_["linear_samples"] > 0
@@ -147,14 +135,14 @@ def test_what_has_no_parts() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["dmf", "dmf-o, linear"])
+@pytest.mark.parametrize("name", ["dmf", "dmf-o, sampled"])
 def test_what_is_exported_reads_entries_alone(name: str) -> None:
     matrix = generate(24, 18, density=0.5, seed=0).matrix
     features = {
         "row_features": Features.from_columns(matrix.row_labels, {"n": range(24)}),
         "column_features": Features.from_columns(matrix.column_labels, {"n": range(18)}),
     }
-    own = OWN | {"linear_size": 3} if name != "dmf" else {}
+    own = OWN | {"linear_size": 3, "linear_iterations": 3} if name != "dmf" else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotBetterThanMeans)
         model = (OrdinalDMF if own else DMF)(**SMALL | own | {"epochs": 3}).fit(matrix, **features)
@@ -186,7 +174,7 @@ class Exported(NamedTuple):
     files: list[Path]
 
 
-@pytest.fixture(scope="module", params=["dmf-d", "dmf-o, linear", "dmf-o, sampled"])
+@pytest.fixture(scope="module", params=["dmf-d", "dmf-o, sampled"])
 def exported(request: pytest.FixtureRequest, models: dict[str, Any], tmp_path_factory: Any) -> Exported:
     folder = tmp_path_factory.mktemp(request.param) / "new" / "folder"
     model = models[request.param]

@@ -25,7 +25,7 @@ FILE = Path(__file__).with_name("references.json")
 CHANGES: dict[str, list[dict[str, Any]]] = {
     "dmf": [{"dropout": 0.3, "block_rows": 4}, {"gamma": 0.5, "inputs": "raw"}],
     "dmf-d": [{"dropout": 0.3}, {"sharpness": 2.0, "gamma_boundaries": 5.0}],
-    "dmf-o": [{"linear_iterations": 0}, {"views": 2, "landmarks": 1}],
+    "dmf-o": [{"networks": 0}, {"views": 2, "landmarks": 1}],
     "als": [{"penalty": 3.0}, {"presence": None}],
     "i-autorec": [{"gamma": 1.0, "batch_size": 3}, {"inputs": "centred", "initial": 0.5}],
     "u-autorec": [{"gamma": 1.0, "batch_size": 3, "inputs": "scaled"}],

@@ -218,13 +218,19 @@ def test_only_cores_that_this_process_may_use_are_free(monkeypatch: pytest.Monke
         assert count_free_cores() == free
 
 
-def test_a_busy_machine_gets_fewer_threads_while_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    running(monkeypatch, 7)
+def test_few_entries_are_trained_on_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    running(monkeypatch, 1)
     used: list[int] = []
     matrix = generate(20, 15, density=0.4, seed=0).matrix
     model = ALS(epochs=2, latent_size=2).fit(matrix, callbacks=[lambda *_: used.append(torch.get_num_threads())])
-    assert used == [2, 2] and model.history_.threads == 2
+    assert used == [1, 1] and model.history_.threads == 1
+    with limit_threads(n_entries=99_999):
+        assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 8
+
+
+def test_a_busy_machine_gets_fewer_threads_while_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    running(monkeypatch, 7)
     with pytest.raises(ZeroDivisionError), limit_threads():
         assert torch.get_num_threads() == 2
         raise ZeroDivisionError

@@ -24,7 +24,6 @@ from deepmf.files import check_parts, write_parts
 from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.labels import AS_TEXT, Labels, find_stored_kind
 from deepmf.matrix.scale import Scale
-from deepmf.models.als import LEAST_RIDGE, compute_latent_ridges
 from deepmf.models.base import Model
 from deepmf.models.dmf import DMF
 from deepmf.models.dmfd import DMFD, Quantizer
@@ -32,7 +31,7 @@ from deepmf.models.gibbs.chain import AxisSamples
 from deepmf.models.gibbs.prior import AVERAGE_COUNT, CENTRE_COUNT
 from deepmf.models.ordinal.encoder import OrdinalEncoder
 from deepmf.models.ordinal.head import OrdinalHead
-from deepmf.models.ordinal.linear_part import LinearPart, RidgeModel, SampledModel
+from deepmf.models.ordinal.linear_part import LinearPart, SampledModel
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.refinement import PaddedEntries, Refinement, solve_cholesky
 from deepmf.models.registry import MODELS
@@ -178,42 +177,6 @@ class LinearColumns(LinearBranch):
         return torch.cat([factors, ones, effects, ones], dim=1)
 
 
-class RidgeSolution(nn.Module):
-    """ALS: the ridge solution of values, given the other side.
-
-    factors: of the other side (inputs, latent), without effects. effects: of the other side (inputs,).
-    """
-
-    lines: Tensor  # (inputs, latent + 1) the last for the effect
-    effects: Tensor
-
-    def __init__(self, model: RidgeModel, factors: Tensor, effects: Tensor, *, scale: Scale) -> None:
-        super().__init__()
-        self._model, self._scale = model, scale
-        self.register_buffer("lines", functional.pad(factors, (0, 1), value=1.0).contiguous())
-        self.register_buffer("effects", effects.contiguous())
-
-    def forward(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Return factors (vectors, latent) and effects (vectors, 1)."""
-        real = ~torch.isnan(values)
-        left = torch.where(real, values - self._model.mean - self.effects, 0.0)
-        seen = real.float()
-        grams = (self.lines * seen[..., None]).mT @ self.lines
-        ridges = torch.maximum(
-            self._compute_ridges(seen.sum(1, keepdim=True)), LEAST_RIDGE * (seen @ self.lines.square())
-        )
-        unit = torch.eye(self.lines.shape[1])
-        found = solve(grams + ridges[..., None] * unit, (left @ self.lines)[..., None]).squeeze(-1)
-        return found[:, :-1], found[:, -1:]
-
-    def _compute_ridges(self, counts: Tensor) -> Tensor:
-        """Return the ridges (vectors, latent + 1) of vectors by their numbers of entries (vectors, 1)."""
-        settings = self._model.settings
-        of_latents = compute_latent_ridges(counts, self._scale, settings).expand(-1, self.lines.shape[1] - 1)
-        ridges = functional.pad(of_latents, (0, 1), value=settings.effect_penalty)
-        return torch.where(counts > 0, ridges, 1.0)  # a vector without entries has no latents and no effect
-
-
 class SampledSolution(nn.Module):
     """Samples of the posterior: the conditional means of `gibbs/` in each sample, given its draws of the other side.
 
@@ -264,7 +227,8 @@ class SampledSolution(nn.Module):
     def forward(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """Return factors (vectors, samples x latent or projected) and effects (vectors, 1)."""
         real = ~torch.isnan(values)
-        left = torch.where(real, (values - self._units.mean) / self._units.deviation - self.effects, 0.0)
+        scores = self._score(values)
+        left = torch.where(real, (scores - self._units.mean) / self._units.deviation - self.effects, 0.0)
         seen = real.float()
         counts = seen.sum(1, keepdim=True)
         shares = counts / (counts + AVERAGE_COUNT)
@@ -286,6 +250,16 @@ class SampledSolution(nn.Module):
         effects = self._units.deviation * found[..., -1].mean(1, keepdim=True)
         factors = found[..., :-1].flatten(1)
         return self._factor * factors if self.projection is None else factors @ self.projection, effects
+
+    def _score(self, values: Tensor) -> Tensor:
+        """Return the scores of values, as `Units.score` does."""
+        if self._units.knots is None:
+            return values
+        at, scores = self._units.knots.tolist()
+        total: Tensor = 0.0 * values + scores[0]
+        for start, end, low, high in zip(at[:-1], at[1:], scores[:-1], scores[1:], strict=True):
+            total = total + (high - low) / (end - start) * (values - start).clamp(0.0, end - start)
+        return total
 
 
 class CosineHead(nn.Module):
@@ -370,32 +344,23 @@ def _make_ordinal_dmf(model: OrdinalDMF) -> ExportModules:
     columns = of_columns = RefinedBranch(network, encoder.column_refinement(trained_rows), scale=scale)
     if encoder.linear is not None:
         part, fields = encoder.linear, encoder.layout.linear
-        row_solution, column_solution = _make_solutions(encoder, part, trained_rows)
+        row_solution, column_solution = _make_solutions(part)
         rows = LinearRows(of_rows, row_solution, part, fields=fields)
         columns = LinearColumns(of_columns, column_solution, part, fields=fields)
-    head = DistributionHead(network.head, encoder.linear, encoder.coverages)
+    coverages = encoder.coverages if scale.levels is None else None  # levels keep their probabilities
+    head = DistributionHead(network.head, encoder.linear, coverages)
     return ExportModules(rows, columns, head, ["predictions", "probabilities"]).eval()
 
 
-def _make_solutions(
-    encoder: OrdinalEncoder, part: LinearPart, trained_rows: LatentArray
-) -> tuple[nn.Module, nn.Module]:
+def _make_solutions(part: LinearPart) -> tuple[nn.Module, nn.Module]:
     """Return the modules that compute the factors and effects of rows, and of columns."""
-    model, fields = part.model, encoder.layout.linear
-    if isinstance(model, SampledModel):
-        samples, factor = model.encoder.samples, model.encoder.units.deviation / model.n_samples
-        rows, columns = samples.rows, samples.columns
-        projections = model.encoder.projection or (None, None)
-        return (
-            SampledSolution(model, rows, columns, factor=factor, projection=projections[0]),
-            SampledSolution(model, columns, rows, factor=1.0, projection=projections[1]),
-        )
-    assert isinstance(model, RidgeModel)
-    begin = torch.from_numpy(encoder.refinement_columns[:, fields])
-    factors = torch.from_numpy(part.remove_weights(trained_rows[:, fields], trained_rows[:, -1]))
+    model = part.model
+    samples, factor = model.encoder.samples, model.encoder.units.deviation / model.n_samples
+    rows, columns = samples.rows, samples.columns
+    projections = model.encoder.projection or (None, None)
     return (
-        RidgeSolution(model, begin[:, : model.size], begin[:, -2], scale=encoder.scale),
-        RidgeSolution(model, factors[:, : model.size], factors[:, model.size], scale=encoder.scale),
+        SampledSolution(model, rows, columns, factor=factor, projection=projections[0]),
+        SampledSolution(model, columns, rows, factor=1.0, projection=projections[1]),
     )
 
 

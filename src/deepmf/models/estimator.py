@@ -347,7 +347,8 @@ class Estimator(ABC):
 
     def _learn(self, entries: EntryStore, validation: HeldOut | None, fitting: Fitting) -> Fitted | None:
         """Run the training loop and set the history; return what was learned, or None if no epoch had a finite loss."""
-        with limit_threads(self._device or "cpu") as threads, keep_numpy_to_one_thread():
+        n_entries = entries.train.n_entries
+        with limit_threads(self._device or "cpu", n_entries=n_entries) as threads, keep_numpy_to_one_thread():
             settings, start = self.settings, fitting.start
             identify = partial(identify_training, type(self).__name__, settings, entries, validation, start)
             with refuse_unsolvable():

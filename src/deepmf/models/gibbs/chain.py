@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy.special
 import torch
 from torch import Tensor
 
@@ -48,7 +49,7 @@ from deepmf.training.runtime import make_generator
 _ALPHA_SHAPE, _ALPHA_RATE = 1.0, 1.0
 
 # The prior of a reliability counts as this many entries of usual noise. Half precision holds the smallest and largest.
-_RELIABILITY_COUNT, _RELIABILITIES = 100.0, (1e-3, 1e3)
+RELIABILITY_COUNT, _RELIABILITIES = 100.0, (1e-3, 1e3)
 
 # Sweeps of ridge regressions from which a chain starts, with this precision and noise, in standard deviations; and the
 # lambda that it starts from. Lambda moves slowly. From 2 instead of its prior mean of 10, held-out errors after 30
@@ -62,11 +63,23 @@ def draw_alpha(n_entries: float, squared_error: float, numbers: np.random.Genera
     return float(numbers.gamma(_ALPHA_SHAPE + n_entries / 2.0, 1.0 / (_ALPHA_RATE + squared_error / 2.0)))
 
 
-def draw_reliabilities(fit: RowFit, totals: FloatArray, alpha: float, numbers: np.random.Generator) -> Tensor:
-    """Draw the reliabilities (rows,) of rows with some numbers of entries from their Gamma posteriors."""
-    drawn = numbers.standard_gamma((_RELIABILITY_COUNT + totals) / 2.0)
+def draw_reliabilities(
+    fit: RowFit,
+    totals: FloatArray,
+    alpha: float,
+    numbers: np.random.Generator,
+    *,
+    prior_count: float = RELIABILITY_COUNT,
+) -> Tensor:
+    """Draw the reliabilities (rows,) of rows with some numbers of entries from their Gamma posteriors.
+
+    prior_count: the number of entries that the prior counts as; infinity for the same noise everywhere.
+    """
     errors = fit.squared_errors
-    reliabilities = torch.from_numpy(drawn).to(errors) / ((_RELIABILITY_COUNT + alpha * errors) / 2.0)
+    if math.isinf(prior_count):
+        return torch.ones_like(errors)
+    drawn = numbers.standard_gamma((prior_count + totals) / 2.0)
+    reliabilities = torch.from_numpy(drawn).to(errors) / ((prior_count + alpha * errors) / 2.0)
     return reliabilities.clamp(*_RELIABILITIES)
 
 
@@ -97,9 +110,11 @@ class GibbsSampler:
         device: torch.device,
         ranks: Ranks | None = None,
         start_lambda: float = START_LAMBDA,
+        reliability_count: float = RELIABILITY_COUNT,
     ) -> None:
         n_rows, n_columns = entries.train.shape
         self._seed, self._device, self._ranks, self.units = seed, device, ranks, units
+        self._reliability_count = reliability_count
         size = min(latent_size, n_rows, n_columns) + 1
         self.set_entries(entries)
         self.row_factors = torch.zeros(n_rows, size, dtype=torch.float32, device=device)
@@ -172,7 +187,8 @@ class GibbsSampler:
             reliabilities=own,
             noise=noise(len(row_means)),
         )
-        own = draw_reliabilities(drawn.fit, self._row_totals, alpha, numbers)
+        count = self._reliability_count
+        own = draw_reliabilities(drawn.fit, self._row_totals, alpha, numbers, prior_count=count)
         used = Parameters(rows, columns, alpha, own, others)
         column_means = columns.mean + self.column_inputs.multiply(columns.weights, averages[1])
         other = self.columns.draw(
@@ -181,7 +197,7 @@ class GibbsSampler:
             reliabilities=others,
             noise=noise(len(column_means)),
         )
-        others = draw_reliabilities(other.fit, self._column_totals, alpha, numbers)
+        others = draw_reliabilities(other.fit, self._column_totals, alpha, numbers, prior_count=count)
         error, total = (float((others.double() * each).sum()) for each in other.fit)
         self.row_factors, self.column_factors = drawn.draws.contiguous(), other.draws.contiguous()
         alpha = draw_alpha(float(self._row_totals.sum()), error, numbers)
@@ -221,10 +237,14 @@ def _start_prior(inputs: Inputs, size: int, start_lambda: float, device: torch.d
 
 
 class Units(NamedTuple):
-    """The units of a chain: values less their mean, divided by their standard deviation."""
+    """The units of a chain: values, or their scores, less the mean and divided by the standard deviation.
+
+    knots: (2, knots) increasing values, and their scores; values between them have interpolated scores.
+    """
 
     mean: float
     deviation: float
+    knots: npt.NDArray[np.float64] | None = None
 
     @classmethod
     def of(cls, train: ObservedMatrix) -> Units:
@@ -235,14 +255,39 @@ class Units(NamedTuple):
         if train.weights is not None:
             deviation = np.sqrt(np.average(np.square((values - train.mean) / largest), weights=train.weights))
         units = cls(train.mean, max(float(deviation), 1e-9) * largest)
-        if not all(map(math.isfinite, units)):
+        if not all(map(math.isfinite, units[:2])):
             raise np.linalg.LinAlgError(f"values of up to {largest:g} have no finite mean and deviation")
         return units
 
+    @classmethod
+    def by_scores(cls, train: ObservedMatrix) -> Units:
+        """Return the units of normal scores: the quantiles of a normal distribution at the middle ranks of values.
+
+        The noise of scores is more nearly normal than that of counts, skewed levels or values with outliers.
+        """
+        values, counts = np.unique(train.values.astype(np.float64), return_counts=True)
+        middles = (np.cumsum(counts) - counts / 2.0) / counts.sum()
+        if values.size > _MOST_KNOTS:
+            at = np.unique(np.searchsorted(middles, np.linspace(middles[0], middles[-1], _MOST_KNOTS)))
+            values, middles = values[at], middles[at]
+        units = cls(0.0, 1.0, np.stack([values, scipy.special.ndtri(middles)]))
+        scores = units.score(train.values)
+        mean = float(np.average(scores, weights=train.weights))
+        deviation = math.sqrt(np.average(np.square(scores - mean), weights=train.weights))
+        return units._replace(mean=mean, deviation=max(deviation, 1e-9))
+
+    def score(self, values: npt.NDArray[Any]) -> FloatArray:
+        """Return values, or their scores, before they are standardised."""
+        return values.astype(np.float64) if self.knots is None else np.interp(values, *self.knots)
+
     def standardise(self, values: FloatArray) -> FloatArray:
         """Return values in these units."""
-        standardised: FloatArray = (values - self.mean) / self.deviation
+        standardised: FloatArray = (self.score(values) - self.mean) / self.deviation
         return standardised
+
+
+# The most values whose scores are stored; other values are interpolated.
+_MOST_KNOTS = 1024
 
 
 class AxisSamples(NamedTuple):
@@ -333,29 +378,37 @@ class SampleRing:
         return Samples(rows, columns, arrays["alphas"])
 
 
+class ChainPart(NamedTuple):
+    """A part of a chain: its samples, and the mean predictions of some pairs, in the units of the chain."""
+
+    samples: Samples
+    predictions: Tensor  # (pairs,) less the mean
+
+
 def run_chain(
-    entries: EntryStore,
-    units: Units,
-    *,
-    latent_size: int,
-    iterations: int,
-    n_samples: int,
-    seed: int,
-    device: torch.device,
-) -> Samples:
-    """Run a chain; return samples that are evenly spaced in its last two thirds, the last iteration among them."""
-    sampler = GibbsSampler(entries, units, latent_size=latent_size, seed=seed, device=device)
-    n_usable = iterations - iterations // 3
+    sampler: GibbsSampler, epochs: range, *, burn_in: int, n_samples: int, pairs: tuple[Tensor, Tensor]
+) -> ChainPart:
+    """Run some iterations of a chain; keep samples, evenly spaced after the burn-in, the last iteration among them.
+
+    pairs: positions of rows and columns to predict in all iterations after the burn-in.
+    """
+    n_usable = len(epochs) - burn_in
     thinning = -(-n_usable // n_samples)
     n_kept, size = -(-n_usable // thinning), sampler.row_factors.shape[1]
-    ring = SampleRing(n_kept, size, rows=sampler.row_inputs, columns=sampler.column_inputs, device=device)
-    sampler.start()
-    for epoch in range(iterations):
+    ring = SampleRing(
+        n_kept, size, rows=sampler.row_inputs, columns=sampler.column_inputs, device=sampler.row_factors.device
+    )
+    if epochs.start == 0:
+        sampler.start()
+    total = sampler.row_factors.new_zeros(pairs[0].numel())
+    for epoch in epochs:
         iteration = sampler.iterate(epoch)
-        slot, is_other = divmod(iterations - 1 - epoch, thinning)
+        if epoch >= epochs.start + burn_in:
+            total += iteration.predict(*pairs)
+        slot, is_other = divmod(epochs.stop - 1 - epoch, thinning)
         if slot < n_kept and not is_other:
             ring.keep(n_kept - 1 - slot, iteration)
-    return ring.take(torch.arange(n_kept))
+    return ChainPart(ring.take(torch.arange(n_kept)), total / n_usable)
 
 
 def compute_effective_size(series: FloatArray) -> float:

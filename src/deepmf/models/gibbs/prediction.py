@@ -457,7 +457,7 @@ def load_encoder(content: Any, tensors: Tensors, entries: EntryStore, *, size: i
     )
     rows, columns = (AxisSamples(**found[axis]) for axis in ("rows", "columns"))
     projection = None if found["projection"] is None else Projection(**found["projection"])
-    units = Units(found["mean"], found["deviation"])
+    units = Units(found["mean"], found["deviation"], found["knots"])
     return SampleEncoder(units, Samples(rows, columns, found["alphas"]), projection=projection)
 
 
@@ -485,6 +485,13 @@ def _declare_axis(vectors: str, inputs: str) -> Form:
 _ENCODER = Form(
     Part("mean", "number"),
     Part("deviation", "number", (), positive),
+    Part(
+        "knots",
+        "float64",
+        (2, "knots"),
+        Check("increase", lambda found, _: np.all(np.diff(found, axis=1) > 0)),
+        optional=True,
+    ),
     Part("alphas", "float32", ("samples",), positive, Check("have numbers", lambda found, _: found.size)),
     Part("rows", _declare_axis("rows", "row_inputs")),
     Part("columns", _declare_axis("columns", "column_inputs")),

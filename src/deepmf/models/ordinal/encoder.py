@@ -8,7 +8,7 @@ the network is trained, on held-out entries.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -27,7 +27,6 @@ from deepmf.models.network_model import NetworkEncoder, sparse_vectors
 from deepmf.models.ordinal.head import LatentLayout
 from deepmf.models.ordinal.linear_part import (
     LARGEST,
-    LEAST_GAIN,
     Blend,
     LinearFit,
     LinearLatents,
@@ -36,7 +35,7 @@ from deepmf.models.ordinal.linear_part import (
     choose_few_count,
     compute_rmse,
     cut_columns,
-    fit_linear_models,
+    fit_samples,
     load_linear_part,
 )
 from deepmf.models.ordinal.network import OrdinalNetwork
@@ -52,13 +51,13 @@ from deepmf.models.ordinal.refinement import (
 )
 from deepmf.models.ordinal.settings import OrdinalDMFSettings
 from deepmf.nn.inputs import SparseVectors
-from deepmf.scoring.distribution import PredictiveDistribution
+from deepmf.scoring.distribution import PredictiveDistribution, choose_targets, find_support
 from deepmf.scoring.latents import Latents, pair_products
 from deepmf.scoring.predictor import SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
-from deepmf.storage.parts import Check, Form, Part, below, positive, rising
+from deepmf.storage.parts import Check, Form, Part, below, between, not_falling, positive
 from deepmf.training.blocks import MatrixBlocks
-from deepmf.training.holdout import Choice, HeldOut, choose
+from deepmf.training.holdout import HeldOut
 
 # Columns are refined given rows and rows given columns this many times; a third round gains half of the second.
 _ROUNDS = 2
@@ -74,7 +73,7 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
     ----------
     landmarks : directions of the Nyström landmarks, (landmarks, direction).
     refinement_columns : latents of the trained columns that rows are refined by, one round behind the final latents;
-        their linear fields are the columns that ALS has learned.
+        their linear fields are 0.
     penalties : ridge penalties of the refinement of rows and of columns.
     linear : the linear part, if there is one.
     coverages : calibration of intervals, as in `OrdinalReadout`.
@@ -193,19 +192,19 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
     def add_linear_part(
         self,
         part: LinearPart,
-        start: LatentArray,
         linear: LinearLatents,
         rows: LatentArray,
         columns: LatentArray,
         column_counts: IndexArray,
     ) -> tuple[LatentArray, LatentArray]:
-        """Take a linear part, and the columns that ALS has learned; return all latents of rows and columns with it."""
+        """Take a linear part; return all latents of rows and columns with it."""
         place = self.layout.linear.start
 
         def insert(latents: LatentArray, fields: LatentArray) -> LatentArray:
             return np.hstack([latents[:, :place], fields, latents[:, place:]])
 
-        self.linear, self.refinement_columns = part.on_cpu(), insert(self.refinement_columns, start)
+        nothing = np.zeros((len(columns), part.model.width), dtype=np.float32)
+        self.linear, self.refinement_columns = part.on_cpu(), insert(self.refinement_columns, nothing)
         joined = part.balance_columns(insert(columns, linear.columns), self.layout.linear, column_counts)
         return insert(rows, part.apply_weights(linear.rows, rows[:, -1])), joined
 
@@ -239,7 +238,7 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         if self.linear is None:
             return latents
         model, fields = self.linear.model, self.layout.linear
-        factors = self.linear.solve_columns(entries, self._take_linear(rows.base[:, fields], rows), rows.base[:, -1])
+        factors = model.encoder.solve_columns(entries, self._take_linear(rows.base[:, fields], rows))
         latents[:, fields] = model.encoder.finish_columns(factors)[:, : model.width]
         return np.hstack([latents, factors[:, : model.n_kept], np.diff(entries.starts)[:, None]]).astype(np.float32)
 
@@ -306,8 +305,9 @@ _CHOICES = Form(
         "coverages",
         "number",
         ("coverages",),
-        rising,
-        Check("rise from 0 to 1", lambda found, _: found.size > 1 and found[0] == 0 and found[-1] == 1),
+        not_falling,
+        between(0.0, 1.0),
+        Check("have numbers", lambda found, _: found.size > 1),
         optional=True,
     ),
 )
@@ -338,7 +338,7 @@ def build_encoder(
     held_out: HeldOut | None,
     settings: OrdinalDMFSettings,
     *,
-    linear_fits: Future[list[LinearFit]] | None = None,
+    linear_fit: Future[LinearFit | None] | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> EncodedMatrix:
     """Return the encoder of a trained network, and the latents of all rows and columns.
@@ -348,7 +348,7 @@ def build_encoder(
     entries : entries that the latents are computed from. The network was trained on the entries of `source`, which are
         fewer where `fit` has held some out.
     held_out : entries that the network was not trained on, for choices that the settings leave open.
-    linear_fits : the models of `fit_linear`, where they are fitted beside the network; default: they are fitted now.
+    linear_fit : the model of `fit_linear`, where it is fitted beside the network; default: it is fitted now.
     tell : called with the name of each stage as it begins.
     """
     tell("refining")
@@ -359,36 +359,36 @@ def build_encoder(
         return EncodedMatrix(encoder, Latents(rows), Latents(columns), {})
     held_out = held_out.sample(seed=settings.seed)
     seen = _find_seen(source, entries)
+    if not settings.networks:
+        encoder.penalties = Penalties(math.inf, math.inf)
     rows = _choose_penalties(encoder, seen, held_out, settings)
     rows, columns = _refine_in_rounds(encoder, rows, seen)
     if settings.linear_size != 0:
         tell("linear part")
-    fits = (
-        fit_linear(source, entries, held_out, settings, encoder.device) if linear_fits is None else linear_fits.result()
-    )
+    fit = fit_linear(source, entries, held_out, settings, encoder.device) if linear_fit is None else linear_fit.result()
     scores, cutpoints = _compute_scores(encoder, rows, columns, held_out.rows, held_out.columns)
     logits: LatentArray = scores[:, None] - cutpoints
     support = encoder.network.head.support.cpu().numpy()
     stages = {"refined": compute_rmse(logits, held_out.values, support)}
-    part, fit = None, None
-    if fits:
-        fit, blend = _choose_linear_model(encoder, logits, fits, held_out)
+    part = None
+    if fit is not None:
+        blend = choose_blend(logits, fit.held_out, is_trained=settings.networks > 0).candidate
         if blend is not None:
-            if fit.model.n_samples and entries.scale.levels is not None:
+            if entries.scale.levels is not None and settings.networks > 0:
                 blend = blend._replace(few_count=_choose_few_count(encoder, blend, fit, rows, seen, held_out))
             part = LinearPart(fit.model, blend)
             counts = seen.train.column_counts[held_out.columns]
-            logits = blend.mix_logits(scores, cutpoints, fit.predictions, counts)
+            logits = blend.mix_logits(scores, cutpoints, fit.held_out.linear, counts)
         stages["with the linear part"] = compute_rmse(logits, held_out.values, support)
-    if entries.scale.levels is None:
+    if support.size > 1:
         encoder.coverages = _measure_coverages(encoder, logits, held_out, seed=settings.seed)
     if seen is not entries:
         tell("refining")
         encoder.refinement_columns = start
         rows, columns = _refine_in_rounds(encoder, encoder.refine_trained_rows(entries), entries)
-    if part is not None and fit is not None:
-        latents = fit.latents if seen is entries and fit.latents is not None else fit.model.solve(fit.columns, entries)
-        rows, columns = encoder.add_linear_part(part, fit.columns, latents, rows, columns, entries.train.column_counts)
+    if part is not None:
+        latents = part.model.solve(entries)
+        rows, columns = encoder.add_linear_part(part, latents, rows, columns, entries.train.column_counts)
     return EncodedMatrix(encoder, Latents(rows), Latents(columns), stages)
 
 
@@ -398,12 +398,13 @@ def fit_linear(
     held_out: HeldOut,
     settings: OrdinalDMFSettings,
     device: torch.device,
-) -> list[LinearFit]:
-    """Fit the linear models that held-out entries choose among, which need nothing of the network."""
-    return fit_linear_models(
+) -> LinearFit | None:
+    """Fit the linear model, which needs nothing of the network."""
+    return fit_samples(
         _find_seen(source, entries),
         held_out.sample(seed=settings.seed),
-        entries.train,
+        entries,
+        find_support(entries.train, n_bins=settings.bins),
         size=settings.linear_size,
         iterations=settings.linear_iterations,
         n_samples=settings.linear_samples,
@@ -446,7 +447,7 @@ def _choose_penalties(
 ) -> LatentArray:
     """Choose the penalties that the settings leave open; return the latents of rows, refined once."""
     layout, seed = encoder.layout, settings.seed
-    if settings.row_penalty is None:
+    if settings.row_penalty is None and settings.networks:
 
         def read_rows(positions: IndexArray) -> SparseVectors:
             return encoder.read_vectors(seen.row_entries(positions))
@@ -454,7 +455,7 @@ def _choose_penalties(
         penalty = choose_penalty(encoder.row_refinement(), read_rows, held_out, layout, seed=seed)
         encoder.penalties = encoder.penalties._replace(rows=penalty)
     rows = encoder.refine_trained_rows(seen)
-    if settings.column_penalty is None:
+    if settings.column_penalty is None and settings.networks:
 
         def read_columns(positions: IndexArray) -> SparseVectors:
             return encoder.read_vectors(seen.column_entries(positions))
@@ -498,32 +499,18 @@ def _choose_few_count(
     columns = encoder._refine(encoder.column_refinement(rows), cut.entries)
     scores, cutpoints = _compute_scores(encoder, rows, columns, cut.rows, cut.places)
     used, row_at = np.unique(cut.rows, return_inverse=True)
-    linear_rows = fit.model.encode_rows(seen.row_entries(used), fit.columns)
-    linear = LinearLatents(linear_rows, fit.model.encode_columns(cut.entries, linear_rows)).predict(row_at, cut.places)
+    linear_rows = fit.blind.encode_rows(seen.row_entries(used))
+    linear = LinearLatents(linear_rows, fit.blind.encode_columns(cut.entries)).predict(row_at, cut.places)
     counts = np.diff(cut.entries.starts)[cut.places]
     support = encoder.network.head.support.cpu().numpy()
     return choose_few_count(blend, scores, cutpoints, linear, counts, cut.values, support)
 
 
-def _choose_linear_model(
-    encoder: OrdinalEncoder, logits: LatentArray, fits: Sequence[LinearFit], held_out: HeldOut
-) -> tuple[LinearFit, Blend | None]:
-    """Return the linear model that is best beside the network, and how it joins; None where it does not."""
-    head, scale = encoder.network.head, encoder.scale
-    support = head.support.cpu().numpy()
-
-    def blend(fit: LinearFit) -> Choice[Blend | None]:
-        boundaries = None if scale.levels is not None else scale.from_unit(to_numpy(head.boundaries)) - fit.model.mean
-        return choose_blend(logits, fit.predictions, held_out.values, support, boundaries)
-
-    found = [(fit, blend(fit)) for fit in reversed(fits)]  # the usual one has the shortest latents
-    fit, best = choose(found, lambda each: each[1].loss, at_least=LEAST_GAIN).candidate
-    return fit, best.candidate
-
-
 def _measure_coverages(encoder: OrdinalEncoder, logits: LatentArray, held_out: HeldOut, *, seed: int) -> FloatArray:
-    """Return the nominal coverages whose intervals contain evenly spaced shares of the held-out values."""
+    """Return the calibration of intervals by held-out values, as in `OrdinalReadout`."""
     head = encoder.network.head
     boundaries = encoder.scale.from_unit(to_numpy(head.boundaries))
     nominal = PredictiveDistribution(head.support.cpu().numpy(), boundaries, expit(logits).astype(np.float64))
+    if encoder.scale.levels is not None:
+        return choose_targets(nominal, held_out.values)
     return nominal.measure_coverages(held_out.values, seed=seed)

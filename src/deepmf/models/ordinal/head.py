@@ -18,7 +18,7 @@ from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.scale import Scale
 from deepmf.nn.branch import normalise_latents
-from deepmf.scoring.distribution import PredictiveDistribution
+from deepmf.scoring.distribution import CalibratedDistribution, PredictiveDistribution
 from deepmf.scoring.predictor import Readout
 
 
@@ -220,7 +220,7 @@ class OrdinalReadout(Readout):
     linear_share : share of the linear part in the logits.
     linear_cutpoints : cutpoints of the linear part; default: the average cutpoints of the head.
     coverages : calibration of intervals: the nominal coverages whose intervals contain evenly spaced shares of the
-        held-out values; default: intervals are not calibrated.
+        held-out values (on levels, those of `choose_targets`); default: intervals are not calibrated.
     """
 
     ranks_by_products = True
@@ -254,7 +254,11 @@ class OrdinalReadout(Readout):
         sloped, cutpoints = self._mix_linear_part(products, row_fields)
         exceedance = expit(sloped[:, None] - cutpoints).astype(np.float64)
         distribution = PredictiveDistribution(self.support, self.scale.from_unit(self.unit_boundaries), exceedance)
-        return distribution if self.coverages is None else distribution.calibrate(self.coverages)
+        if self.coverages is None:
+            return distribution
+        if self.scale.levels is None:
+            return distribution.calibrate(self.coverages)
+        return CalibratedDistribution(self.support, distribution.boundaries, exceedance, self.coverages)
 
     def log_exceedance(
         self, products: npt.NDArray[Any], row_fields: LatentArray, thresholds: FloatArray
@@ -268,9 +272,9 @@ class OrdinalReadout(Readout):
         return found
 
     def find_logits(self, row_fields: LatentArray, thresholds: FloatArray) -> tuple[LatentArray, LatentArray] | None:
-        """Return the slope of each row, and its cutpoint below the threshold; None where intervals are calibrated."""
+        """Return the slope of each row, and its cutpoint below the threshold; None on a scale without levels."""
         levels = self.scale.levels
-        if levels is None or self.coverages is not None:
+        if levels is None:
             return None
         slopes, cutpoints = self._mix_linear_part(np.ones(len(row_fields), dtype=row_fields.dtype), row_fields)
         ends = np.pad(cutpoints, ((0, 0), (1, 1)), constant_values=((0, 0), (-np.inf, np.inf)))

@@ -1,15 +1,15 @@
 """The linear part of OrdinalDMF: a factorisation beside the network, with a share chosen on held-out entries.
 
-The factorisation is the posterior mean of `gibbs/` or, where that is no better, ALS.
+The factorisation is the posterior mean of `gibbs/`, mostly of normal scores instead of values: scores of counts, of
+skewed levels and of values with outliers have noise that is more nearly normal.
 """
 
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,51 +21,50 @@ from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.metrics import rmse_error
-from deepmf.models.als import ALS, ALSSettings, RidgeEncoder
-from deepmf.models.fitting import Fitting
-from deepmf.models.gibbs.chain import Units, run_chain
-from deepmf.models.gibbs.prediction import MOST_FACTORS, SampleEncoder, load_encoder
-from deepmf.models.means import NO_WEIGHTS, FeatureWeights, load_feature_weights
+from deepmf.models.gibbs.chain import RELIABILITY_COUNT, ChainPart, GibbsSampler, Samples, Units, run_chain
+from deepmf.models.gibbs.prediction import MOST_FACTORS, NOTHING_NEW, SampleEncoder, load_encoder
 from deepmf.models.ordinal.refinement import split_by_entries
+from deepmf.scoring.distribution import OrdinalSupport
 from deepmf.scoring.latents import Latents, pair_products
-from deepmf.scoring.predictor import SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
-from deepmf.storage.parts import Form, Part, at_most, below, not_falling, not_negative, one_of, positive
+from deepmf.storage.parts import Form, Part, at_most, below, not_falling, not_negative, positive
 from deepmf.training.holdout import Choice, HeldOut, choose
 
-# Shares and slopes of the linear part that are compared. Slopes are in units of the slope of a logistic distribution
-# with the standard deviation of the linear model's errors. On a scale without levels only that distribution itself is
-# tried, and shares go up to almost 1.
+# Shares and slopes of the linear part that are compared, and those of the linear part alone. Slopes are in units of the
+# slope of a logistic distribution with the standard deviation of the linear model's errors.
 _SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 _SLOPES = (0.7, 0.85, 1.0, 1.2, 1.4)
 _STEEP_SLOPES = (1.7, 2.0, 2.5)  # need as many held-out entries: fewer would choose them by chance
 _ENTRIES_FOR_STEEP = 1000
-_SHARES_IN_VALUES = (*_SHARES, 0.99)
+_ALONE = 0.99, 1.0
 _LOGISTIC = np.pi / np.sqrt(3.0)
 
-# Held-out entries that place cutpoints, and the steps of the search.
-_MOST_PLACED, _BISECTIONS = 8192, 30
+# The least error of the linear model, as a share of the standard deviation of scores: no prediction is certain.
+_LEAST_SPREAD = 0.05
+
+# The network joins where that lowers the squared error of many held-out entries, or of few, by this many of its own
+# standard errors. Slopes of the linear part alone change as with many.
+_LEAST_FALLS, _MANY_HELD_OUT = (0.5, 1.5), 2_000
+
+# Held-out entries that place cutpoints, how many of them count as much as the boundaries between levels, and the steps
+# of the search.
+_MOST_PLACED, _BOUNDARY_COUNT, _BISECTIONS = 8192, 100, 30
 
 # Numbers of entries that are compared as few for a column, and those of the columns on which they are compared; the
 # largest numbers of columns and of held-out entries.
 _FEW_CANDIDATES, _CUT_COUNTS = (0.0, 5.0, 12.0, 25.0), (1, 2, 5, 10, 20, 50)
 _MOST_CUT, _MOST_PREDICTED = 500, 5_000
 
-# The linear part is used only if it lowers the error by at least this share.
-LEAST_GAIN = 2e-4
+# How far a count of few entries must lower the error.
+_LEAST_GAIN = 2e-4
 
-# Latent sizes of ALS, and of a sample of the posterior on a CPU and on a GPU. Large ones need twice as many entries of
-# each row and column.
-_FEWEST_LATENTS, _MOST_LATENTS = 24, 40
-_FEWEST_SAMPLED, _LARGE_SAMPLED, _MOST_SAMPLED = 4, 32, {False: 16, True: 64}
+# The latent size of a sample: at most so many on a CPU and on a GPU, and no more than one for so many entries of the
+# average row or column. Large ones need twice as many.
+_FEWEST_SAMPLED, _LARGE_SAMPLED, _MOST_SAMPLED, _ENTRIES_A_FACTOR = 4, 32, {False: 16, True: 64}, 4
 
-# With more entries, as on MovieLens-1M, samples of the posterior are better than ALS, and ALS is not fitted.
-_ALS_UP_TO = 300_000
-
-# Early stopping of ALS; the linear part need not be as good as ALS alone could be.
-_PATIENCE = 2
+# Up to this many entries, held-out entries choose among chains: of values and of scores, after these shares of the
+# iterations (long ones mislead where most entries are alike); all with the same noise everywhere.
+FEW_ENTRIES, _SHORT_SHARES = 20_000, (0.25, 1.0)
 
 # The largest penalty or slope that a model file may hold.
 LARGEST = 1e12
@@ -125,74 +124,13 @@ class Blend(NamedTuple):
         return self.share * self.slope / (1.0 - self.share)
 
 
-class LinearModel(ABC):
-    """A factorisation that is fitted beside the network: latents of rows are (u, b, 1, m), of columns (v, 1, c, 1).
-
-    size: the latent size, of each sample. n_samples: 0 for ALS. mean: the mean m of all values.
-    """
-
-    size: int
-    n_samples: int
-    mean: float
-
-    encoder: SolvingEncoder
-
-    @property
-    def width(self) -> int:
-        """How many numbers a latent has."""
-        return self.size + ALS.n_beside
-
-    @property
-    def n_kept(self) -> int:
-        """How many numbers of the factors of a new row, or column, are kept."""
-        return self.encoder.count_factors(self.width)
-
-    def encode_rows(self, entries: AxisEntries, columns: LatentArray) -> LatentArray:
-        """Return the latents of rows, given the columns that ALS has learned."""
-        return self.encoder.rows(entries, Latents(columns))[:, : self.width]
-
-    def encode_columns(self, entries: AxisEntries, rows: LatentArray) -> LatentArray:
-        """Return the latents of columns, given the latents of the trained rows."""
-        return self.encoder.columns(entries, Latents(rows))[:, : self.width]
-
-    @abstractmethod
-    def pack(self) -> Packed:
-        """Return what it has learned."""
-
-    def on_cpu(self) -> LinearModel:
-        """Return a model that encodes on the CPU."""
-        return self
-
-    def solve(self, columns: LatentArray, entries: EntryStore) -> LinearLatents:
-        """Return the latents of all rows given the columns that ALS has learned, and of all columns given the rows."""
-        train = entries.train
-        row_parts, column_parts = map(split_by_entries, (train.row_counts, train.column_counts))
-        rows = np.concatenate([self.encode_rows(entries.row_entries(part), columns) for part in row_parts])
-        found = [self.encode_columns(entries.column_entries(part), rows) for part in column_parts]
-        return LinearLatents(rows, np.concatenate(found))
-
-
-class RidgeModel(LinearModel):
-    """ALS: ridge regressions of the entries of a row given the learned columns, of a column given the trained rows."""
-
-    n_samples = 0
-
-    def __init__(
-        self, train: ObservedMatrix, settings: ALSSettings, feature_weights: FeatureWeights = NO_WEIGHTS
-    ) -> None:
-        self.size, self.mean, self.settings = settings.latent_size, train.mean, settings
-        self.encoder = RidgeEncoder(train, settings, feature_weights)
-
-    def pack(self) -> Packed:
-        """Return size and penalty, and the weights of features."""
-        content = {"kind": "als", "size": self.size, "penalty": self.settings.penalty}
-        return Packed(content, self.encoder.pack().tensors)
-
-
-class SampledModel(LinearModel):
+class SampledModel:
     """Samples of the posterior (`gibbs/`): the conditional means of a row, or a column, in all samples side by side.
 
-    Many of them are projected. They depend on the samples, whatever the latents of the trained other side are.
+    Latents of rows are (u, b, 1, m), of columns (v, 1, c, 1); many factors are projected. They depend on the samples
+    alone, whatever the latents of the other side are.
+
+    size: the latent size of each sample. mean: the mean m of all scores.
     """
 
     encoder: SampleEncoder
@@ -205,16 +143,37 @@ class SampledModel(LinearModel):
     @property
     def width(self) -> int:
         """How many numbers a latent has."""
-        return self.encoder.n_factors + ALS.n_beside
+        return self.encoder.n_factors + _N_BESIDE
+
+    @property
+    def n_kept(self) -> int:
+        """How many numbers of the factors of a new row, or column, are kept."""
+        return self.encoder.count_factors(self.width)
+
+    def encode_rows(self, entries: AxisEntries) -> LatentArray:
+        """Return the latents of rows, given trained columns alone."""
+        return self.encoder.rows(entries, NOTHING_NEW)[:, : self.width]
+
+    def encode_columns(self, entries: AxisEntries) -> LatentArray:
+        """Return the latents of columns, given trained rows alone."""
+        return self.encoder.columns(entries, NOTHING_NEW)[:, : self.width]
+
+    def solve(self, entries: EntryStore) -> LinearLatents:
+        """Return the latents of all rows and columns."""
+        train = entries.train
+        row_parts, column_parts = map(split_by_entries, (train.row_counts, train.column_counts))
+        return LinearLatents(
+            np.concatenate([self.encode_rows(entries.row_entries(part)) for part in row_parts]),
+            np.concatenate([self.encode_columns(entries.column_entries(part)) for part in column_parts]),
+        )
 
     def on_cpu(self) -> SampledModel:
         """Return a model that encodes on the CPU."""
         return SampledModel(self.encoder.on_cpu())
 
-    def pack(self) -> Packed:
-        """Return the size and the samples."""
-        packed = self.encoder.pack()
-        return Packed({"kind": "samples", "size": self.size} | packed.content, packed.tensors)
+
+# Effect, 1 and mean follow the factors. The spreads of rows and columns, which come after them, are not used.
+_N_BESIDE = 3
 
 
 class LinearPart:
@@ -224,7 +183,7 @@ class LinearPart:
     multiplies all scores by; that of a column is (v, 1, c, 1). The cutpoints take care of the mean.
     """
 
-    def __init__(self, model: LinearModel, blend: Blend) -> None:
+    def __init__(self, model: SampledModel, blend: Blend) -> None:
         self.model, self.blend = model, blend
 
     @property
@@ -232,19 +191,9 @@ class LinearPart:
         """The cutpoints of the linear part."""
         return np.array(self.blend.cutpoints, dtype=np.float32)
 
-    def solve_columns(self, entries: AxisEntries, rows: Latents, log_slopes: LatentArray) -> LatentArray:
-        """Return the factors of columns, given the trained rows (`base`) with their slopes, and factors of new rows."""
-        n_trained, new = len(rows.base), rows.extra
-        if self.model.n_samples:
-            return self.model.encoder.solve_columns(entries, rows)
-        trained: slice | IndexArray = slice(0, n_trained)
-        if entries.others.size < n_trained + len(new):  # few of the rows are needed
-            used, entries = entries.renumber_others()
-            trained, new = used[used < n_trained], new[used[used >= n_trained] - n_trained]
-        learned = self.remove_weights(rows.base[trained], log_slopes[trained])
-        return self.model.encoder.solve_columns(
-            entries, Latents(np.concatenate([learned, new]) if len(new) else learned)
-        )
+    def encode_rows(self, entries: AxisEntries, log_slopes: LatentArray) -> LatentArray:
+        """Return the latents of rows with these slopes."""
+        return self.apply_weights(self.model.encode_rows(entries), log_slopes)
 
     def balance_columns(self, columns: LatentArray, fields: slice, counts: npt.NDArray[Any]) -> LatentArray:
         """Return the latents of columns so that the linear part, in `fields`, has its share in their scores."""
@@ -257,17 +206,9 @@ class LinearPart:
 
     def apply_weights(self, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
         """Return the latents of rows with these slopes from those of the linear model."""
-        latents: LatentArray = rows * self._weights(log_slopes)
+        latents: LatentArray = rows * (np.float32(self.blend.weight) * np.exp(-log_slopes))[:, None]
         latents[:, -1] = 0.0  # the mean
         return latents
-
-    def remove_weights(self, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
-        """Return the linear model's latents of rows with these slopes, without the mean."""
-        factors: LatentArray = rows / self._weights(log_slopes)
-        return factors
-
-    def _weights(self, log_slopes: LatentArray) -> LatentArray:
-        return (np.float32(self.blend.weight) * np.exp(-log_slopes))[:, None]
 
     def on_cpu(self) -> LinearPart:
         """Return a linear part that encodes on the CPU, as a loaded one does."""
@@ -275,30 +216,24 @@ class LinearPart:
 
     def pack(self) -> Packed:
         """Return the linear model and the blend."""
-        packed = self.model.pack()
-        return Packed({**packed.content, **self.blend._asdict()}, packed.tensors)
+        packed = self.model.encoder.pack()
+        return Packed({"size": self.model.size, **packed.content, **self.blend._asdict()}, packed.tensors)
 
 
 def load_linear_part(content: Any, entries: EntryStore, tensors: Tensors) -> LinearPart:
     """Return the linear part that `pack` described; raise `BadModelFile` for anything else."""
     train = entries.train
     found = _LINEAR.read(content, known=min(train.shape))
-    kind, size, penalty = (found.pop(name) for name in ("kind", "size", "penalty"))
+    size = found.pop("size")
     blend = Blend(**found | {"cutpoints": tuple(found["cutpoints"].tolist())})
     width = train.scale.high - train.scale.low or 1.0
     if blend.slope >= LARGEST / width:
         raise BadModelFile(f"the stored linear part must have a slope below {LARGEST / width:g}; got {blend.slope:g}")
-    if kind == "samples":
-        return LinearPart(SampledModel(load_encoder(content, tensors, entries, size=size)), blend)
-    weights = load_feature_weights(entries, tensors, width=size + 1, kind="float32")
-    settings = ALSSettings(latent_size=size, penalty=penalty)
-    return LinearPart(RidgeModel(train, settings, weights), blend)
+    return LinearPart(SampledModel(load_encoder(content, tensors, entries, size=size)), blend)
 
 
 _LINEAR = Form(
-    Part("kind", "text", (), one_of("als", "samples")),
     Part("size", "whole", (), positive, at_most("known")),
-    Part("penalty", "number", (), positive, below(LARGEST), optional=True),  # of ALS
     Part("share", "number", (), positive, below(1.0)),
     Part("slope", "number", (), positive),
     Part("cutpoints", "number", ("cutpoints",), not_falling, below(LARGEST)),
@@ -323,62 +258,28 @@ class LinearLatents(NamedTuple):
 class LinearFit(NamedTuple):
     """A fitted linear model.
 
-    columns: the columns that ALS has learned, from which rows are encoded; zeros where samples hold them.
-    predictions: the predictions of held-out entries, less the mean.
-    latents: those of the entries it was fitted to, where they are known.
+    blind: the same by a part of the chain that has not seen the held-out entries. held_out: its predictions of them.
     """
 
-    model: LinearModel
-    columns: LatentArray
-    predictions: LatentArray
-    latents: LinearLatents | None = None
+    model: SampledModel
+    blind: SampledModel
+    held_out: HeldOutScores
 
 
-def fit_linear_models(
-    seen: EntryStore,
-    held_out: HeldOut,
-    train: ObservedMatrix,
-    *,
-    size: int | None,
-    iterations: int,
-    n_samples: int,
-    seed: int,
-    device: torch.device,
-) -> list[LinearFit]:
-    """Fit the linear models that held-out entries choose among: samples of the posterior, ALS, or both.
+def fit_beside(fit: Callable[[], LinearFit | None], device: torch.device) -> Future[LinearFit | None]:
+    """Fit a linear model in a thread and on a stream of their own.
 
-    Parameters
-    ----------
-    train : has the mean and the scale that latents are computed with; `seen` may have fewer entries.
-    size : latent size of either model; default: chosen for the matrix. 0: no linear model.
-    iterations : number of iterations of the sampler; 0: ALS alone.
-    n_samples : number of samples that are kept of them.
-    """
-    fits = []
-    if size != 0 and iterations:
-        sampled = fit_samples(
-            seen, held_out, size=size, iterations=iterations, n_samples=n_samples, seed=seed, device=device
-        )
-        fits += [] if sampled is None else [sampled]
-    if size != 0 and not (fits and seen.train.n_entries > _ALS_UP_TO):
-        fits.append(fit_als(seen, held_out, train, size=size, seed=seed))
-    return fits
-
-
-def fit_beside(fit: Callable[[], list[LinearFit]], device: torch.device) -> Future[list[LinearFit]]:
-    """Fit linear models in a thread and on a stream of their own.
-
-    A network whose steps are a CUDA graph leaves the processor, and some of the GPU, to them.
+    A network whose steps are a CUDA graph leaves the processor, and some of the GPU, to it.
     """
 
-    def work() -> list[LinearFit]:
+    def work() -> LinearFit | None:
         if device.type != "cuda":
             return fit()
         stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         with torch.no_grad(), torch.cuda.stream(stream):
-            fits = fit()
+            found = fit()
             stream.synchronize()
-        return fits
+        return found
 
     threads = ThreadPoolExecutor(1, thread_name_prefix="linear part")
     try:
@@ -387,22 +288,11 @@ def fit_beside(fit: Callable[[], list[LinearFit]], device: torch.device) -> Futu
         threads.shutdown(wait=False)
 
 
-def fit_als(seen: EntryStore, held_out: HeldOut, train: ObservedMatrix, *, size: int | None, seed: int) -> LinearFit:
-    """Fit ALS with a latent size, chosen for the matrix by default; `train` has the mean and the scale."""
-    size = choose_linear_size(*train.shape, seen.train.n_entries) if size is None else size
-    als = ALS(latent_size=size, patience=_PATIENCE, seed=seed)._with_choice(seen.train, None)
-    fitted = als._learn(seen, held_out, Fitting())
-    assert fitted is not None and isinstance(fitted.predictor.encoder, RidgeEncoder)
-    encoder, columns = fitted.predictor.encoder, fitted.predictor.columns.base
-    learned = replace(als.settings, latent_size=columns.shape[1] - ALS.n_beside)  # no more than rows or columns
-    model = RidgeModel(train, learned, encoder.feature_weights)
-    latents = model.solve(columns, seen)
-    return LinearFit(model, columns, latents.predict(held_out.rows, held_out.columns), latents)
-
-
 def fit_samples(
     seen: EntryStore,
     held_out: HeldOut,
+    entries: EntryStore,
+    support: OrdinalSupport,
     *,
     size: int | None,
     iterations: int,
@@ -410,79 +300,170 @@ def fit_samples(
     seed: int,
     device: torch.device,
 ) -> LinearFit | None:
-    """Sample the posterior with a latent size, chosen for the matrix by default; None where that is impossible."""
-    train = seen.train
-    if size is None:
-        mean_count = 2 * train.n_entries // sum(train.shape)
-        wanted = max(min(mean_count, _LARGE_SAMPLED), mean_count // 2)
-        size = max(_FEWEST_SAMPLED, min(_MOST_SAMPLED[device.type == "cuda"], wanted))
+    """Sample the posterior; None where that is impossible, with a size of 0 or a single value.
+
+    The first half of a chain is given the entries that are `seen`, and predicts the held-out ones; the second half is
+    given all entries. Of a few entries, several chains are compared in this way, and the best begins again.
+
+    Parameters
+    ----------
+    size
+        Latent size; default: chosen for the matrix.
+    iterations, n_samples
+        Number of iterations, and of samples that are kept of them.
+    """
+    if size == 0 or len(support.values) < 2:
+        return None
+    size = choose_size(seen, is_gpu=device.type == "cuda") if size is None else size
+    rows, columns = (torch.from_numpy(each.astype(np.int64)).to(device) for each in held_out[:2])
+    is_small, is_joined = entries.train.n_entries <= FEW_ENTRIES, seen is not entries
+    first = iterations // 2 if is_joined and not is_small and iterations > 1 else iterations
+
+    def start(given: EntryStore, units: Units) -> GibbsSampler:
+        count = math.inf if is_small else RELIABILITY_COUNT
+        return GibbsSampler(given, units, latent_size=size, seed=seed, device=device, reliability_count=count)
+
+    def run(sampler: GibbsSampler, begin: int, end: int, burn_in: int) -> ChainPart:
+        return run_chain(sampler, range(begin, end), burn_in=burn_in, n_samples=n_samples, pairs=(rows, columns))
+
+    def try_units(units: Units) -> Iterator[_Trial]:
+        """Yield a chain after each of some numbers of iterations."""
+        sampler, begin = start(seen, units), 0
+        for share in _SHORT_SHARES if is_small else (1.0,):
+            end = max(begin + 1, round(share * first))
+            part = run(sampler, begin, end, (end - begin) // 3)
+            predictions = (units.deviation * part.predictions.cpu().numpy()).astype(np.float32)
+            yield _Trial(sampler, end, part.samples, HeldOutScores.of(predictions, held_out, units, entries, support))
+            begin = end
+
     try:
-        units = Units.of(train)
-        samples = run_chain(
-            seen, units, latent_size=size, iterations=iterations, n_samples=n_samples, seed=seed, device=device
-        )
-        model = SampledModel(SampleEncoder(units, samples, device).narrow(seen))
-        columns = np.zeros((train.shape[1], model.width), dtype=np.float32)
-        latents = model.solve(columns, seen)
+        makers = (Units.of, Units.by_scores) if is_small else (Units.by_scores,)
+        trials = [trial for make in makers for trial in try_units(make(entries.train))]
+        best = choose(trials, lambda trial: trial.held_out.square_errors_alone().mean()).candidate
+        sampler, samples, units = best.sampler, best.samples, best.sampler.units
+        if is_joined and is_small:
+            samples = run(start(entries, units), 0, best.end, best.end // 3).samples
+        elif is_joined and first < iterations:
+            sampler.set_entries(entries)
+            samples = run(sampler, first, iterations, (iterations - first) // 6).samples
+        blind = SampledModel(SampleEncoder(units, best.samples, device))
+        model = SampledModel(SampleEncoder(units, samples, device).narrow(entries))
     except torch.OutOfMemoryError:
         raise
     except (np.linalg.LinAlgError, RuntimeError, ValueError):  # a posterior that single precision cannot draw from
         return None
-    predictions = latents.predict(held_out.rows, held_out.columns)
-    return LinearFit(model, columns, predictions, latents) if np.all(np.isfinite(predictions)) else None
+    return LinearFit(model, blind, best.held_out) if np.all(np.isfinite(best.held_out.linear)) else None
 
 
-def bound_linear_width(*, size: int | None, iterations: int, n_samples: int, is_gpu: bool) -> int:
+class _Trial(NamedTuple):
+    """A chain after some iterations."""
+
+    sampler: GibbsSampler
+    end: int
+    samples: Samples
+    held_out: HeldOutScores
+
+
+def choose_size(seen: EntryStore, *, is_gpu: bool) -> int:
+    """Return the latent size of a sample for a matrix."""
+    mean_count = 2 * seen.train.n_entries // sum(seen.train.shape)
+    wanted = max(min(mean_count // _ENTRIES_A_FACTOR, _LARGE_SAMPLED), mean_count // (2 * _ENTRIES_A_FACTOR))
+    return max(_FEWEST_SAMPLED, min(_MOST_SAMPLED[is_gpu], wanted))
+
+
+def bound_linear_width(*, size: int | None, n_samples: int, is_gpu: bool) -> int:
     """Return the largest width that the latents of the linear part may have with these settings."""
-    if size == 0:
-        return 0
-    if iterations == 0:
-        return (size or _MOST_LATENTS) + ALS.n_beside
-    return min(n_samples * (size or _MOST_SAMPLED[is_gpu]), MOST_FACTORS) + ALS.n_beside
+    return 0 if size == 0 else min(n_samples * (size or _MOST_SAMPLED[is_gpu]), MOST_FACTORS) + _N_BESIDE
 
 
-def choose_linear_size(n_rows: int, n_columns: int, n_entries: int) -> int:
-    """Return the latent size of ALS: the mean number of entries of a row or column, within bounds."""
-    mean_count = 2 * n_entries // (n_rows + n_columns)
-    return min(max(mean_count, _FEWEST_LATENTS), _MOST_LATENTS, n_rows, n_columns)
+class HeldOutScores(NamedTuple):
+    """Predictions of held-out entries by the linear model, and what these entries are.
+
+    Scores are the numbers that the chain was given: values, or their normal scores.
+    """
+
+    linear: npt.NDArray[np.float32]  # (entries,) predicted scores less the mean
+    targets: FloatArray  # (entries,) scores less the mean
+    values: FloatArray  # (entries,)
+    support: FloatArray  # the values of the distribution
+    boundaries: FloatArray  # between these, as scores less the mean
+    has_repeats: bool  # whether values repeat, as levels do
+
+    @classmethod
+    def of(
+        cls,
+        linear: npt.NDArray[np.float32],
+        held_out: HeldOut,
+        units: Units,
+        entries: EntryStore,
+        support: OrdinalSupport,
+    ) -> HeldOutScores:
+        """Return the predictions of a chain with some units."""
+        boundaries = units.score(entries.scale.from_unit(np.array(support.boundaries))) - units.mean
+        targets, values = units.score(held_out.values) - units.mean, held_out.values
+        has_repeats = entries.scale.levels is not None or np.unique(values).size < values.size / 2
+        return cls(linear, targets, values, np.array(support.values), boundaries, has_repeats)
+
+    def make_blends(self, shares: Sequence[float], slopes: Sequence[float]) -> list[Blend]:
+        """Return blends with shares and slopes; these are in units of a logistic distribution of the errors.
+
+        Cutpoints lie at the boundaries. Where values repeat, they move towards cutpoints with which the linear part
+        expects each value as often as it occurs, the farther the more held-out entries there are.
+        """
+        spread = math.hypot(float(np.std(self.targets - self.linear)), _LEAST_SPREAD * float(np.std(self.targets)))
+        unit = float(_LOGISTIC / max(spread, 1e-6 * float(np.ptp(self.boundaries)) or 1.0))
+        trust = self.has_repeats * self.values.size / (self.values.size + _BOUNDARY_COUNT)
+        binned = self.support[np.searchsorted(self.boundaries, self.targets)]
+
+        def place(slope: float) -> tuple[float, ...]:
+            own = slope * self.boundaries
+            if trust:
+                placed = np.array(place_cutpoints(slope * self.linear, binned, self.support))
+                own = trust * placed + (1.0 - trust) * own
+            return tuple(map(float, own))
+
+        placed = {slope: place(slope * unit) for slope in slopes}
+        return [Blend(share, slope * unit, placed[slope]) for share, slope in itertools.product(shares, slopes)]
+
+    def square_errors(self, logits: LatentArray, blend: Blend | None) -> FloatArray:
+        """Return the squared errors of a network with logits (entries, cutpoints) and a blend."""
+        if blend is not None:
+            own = np.float32(blend.slope) * self.linear[:, None] - np.array(blend.cutpoints, dtype=np.float32)
+            logits = (1.0 - blend.share) * logits + blend.share * own
+        return square_errors(logits, self.values, self.support)
+
+    def square_errors_alone(self) -> FloatArray:
+        """Return the squared errors without a network."""
+        (alone,) = self.make_blends(*((each,) for each in _ALONE))
+        return self.square_errors(np.zeros((1, 1), dtype=np.float32), alone)
 
 
-def choose_blend(
-    logits: npt.NDArray[np.float32],
-    linear: npt.NDArray[np.float32],
-    values: FloatArray,
-    support: FloatArray,
-    boundaries: FloatArray | None = None,
-) -> Choice[Blend | None]:
-    """Return the blend that predicts held-out entries best, None where the network alone is as good, and its error.
+def choose_blend(logits: LatentArray, held_out: HeldOutScores, *, is_trained: bool = True) -> Choice[Blend | None]:
+    """Return the blend that predicts held-out entries best, None where the network alone does, and its error.
+
+    The usual blend has next to nothing of the network, and the network takes no part unless it `is_trained`.
 
     Parameters
     ----------
-    logits : logits of the network, (entries, cutpoints).
-    linear : predictions of the linear model less the mean, (entries,).
-    values : values of the entries.
-    support : values of the distribution.
-    boundaries : boundaries between these values less the mean, on a scale without levels: the linear part is a logistic
-        distribution around its predictions. On levels, it predicts each level as often as it occurs.
+    logits
+        Logits of the network, (entries, cutpoints).
     """
+    n_held_out = held_out.values.size
+    if held_out.support.size < 2:
+        return Choice(None, compute_rmse(logits, held_out.values, held_out.support))
+    slopes = _SLOPES + (_STEEP_SLOPES if n_held_out >= _ENTRIES_FOR_STEEP else ())
 
-    def compute_error(blend: Blend | None) -> float:
-        if blend is None:
-            return compute_rmse(logits, values, support)
-        share, slope, cutpoints = blend[:3]
-        of_linear = np.float32(slope) * linear[:, None] - np.array(cutpoints, dtype=np.float32)
-        return compute_rmse((1.0 - share) * logits + share * of_linear, values, support)
+    def compute_errors(blend: Blend | None) -> FloatArray:
+        return held_out.square_errors(logits, blend)
 
-    spread = float(np.std(values - linear))
-    unit = float(_LOGISTIC / max(spread, 1e-6 * float(support[-1] - support[0]) or 1.0))
-    if boundaries is None:
-        slopes = _SLOPES + (_STEEP_SLOPES if values.size >= _ENTRIES_FOR_STEEP else ())
-        placed = {slope: place_cutpoints(slope * unit * linear, values, support) for slope in slopes}
-        blends = [Blend(share, slope * unit, placed[slope]) for share, slope in itertools.product(_SHARES, slopes)]
-    else:
-        cutpoints = tuple(map(float, unit * boundaries))
-        blends = [Blend(share, unit, cutpoints) for share in _SHARES_IN_VALUES]
-    return choose([None, *blends], compute_error, at_least=LEAST_GAIN)
+    alone = held_out.make_blends((_ALONE[0],), slopes)
+    chosen: Choice[Blend | None] = choose(
+        alone, compute_errors, usual=slopes.index(_ALONE[1]), at_least=_LEAST_FALLS[0]
+    )
+    if is_trained:
+        candidates = [chosen.candidate, None, *held_out.make_blends(_SHARES, slopes)]
+        chosen = choose(candidates, compute_errors, at_least=_LEAST_FALLS[n_held_out < _MANY_HELD_OUT])
+    return Choice(chosen.candidate, math.sqrt(np.mean(chosen.loss)))
 
 
 class CutColumns(NamedTuple):
@@ -528,7 +509,7 @@ def choose_few_count(
         logits = blend._replace(few_count=few_count).mix_logits(scores, cutpoints, linear, counts)
         return compute_rmse(logits, values, support)
 
-    return choose(_FEW_CANDIDATES, compute_error, at_least=LEAST_GAIN).candidate
+    return choose(_FEW_CANDIDATES, compute_error, at_least=_LEAST_GAIN).candidate
 
 
 def place_cutpoints(scores: LatentArray, values: FloatArray, support: FloatArray) -> tuple[float, ...]:
@@ -548,4 +529,10 @@ def place_cutpoints(scores: LatentArray, values: FloatArray, support: FloatArray
 
 def compute_rmse(logits: npt.NDArray[np.floating], values: FloatArray, support: FloatArray) -> float:
     """Return the root mean squared error of the expected values by logits (entries, cutpoints)."""
-    return rmse_error(support[0] + expit(logits) @ np.diff(support), values)
+    return math.sqrt(np.mean(square_errors(logits, values, support)))
+
+
+def square_errors(logits: npt.NDArray[np.floating], values: FloatArray, support: FloatArray) -> FloatArray:
+    """Return the squared errors (entries,) of the expected values by logits (entries, cutpoints)."""
+    errors: FloatArray = np.square(support[0] + expit(logits) @ np.diff(support) - values)
+    return errors

@@ -21,7 +21,7 @@ from deepmf.models.fitting import Fitting
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.encoder import REFINEMENT, OrdinalEncoder, build_encoder, fit_linear, load_choices
 from deepmf.models.ordinal.head import OrdinalHead, OrdinalReadout, check_support
-from deepmf.models.ordinal.linear_part import LinearFit, bound_linear_width, fit_beside
+from deepmf.models.ordinal.linear_part import FEW_ENTRIES, LinearFit, bound_linear_width, fit_beside
 from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
 from deepmf.models.ordinal.refinement import Landmarks
 from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
@@ -42,6 +42,9 @@ from deepmf.training.runtime import Runtime, make_generator
 from deepmf.training.settings import Settings
 from deepmf.training.trainer import Trainer
 
+# One entry in this many is held out, of many entries and of few.
+_ONE_IN = {False: 20, True: 10}
+
 # The largest stored logarithm of a slope, of which exp is still finite in float32.
 _LARGEST_LOG_SLOPE = 80.0
 
@@ -54,19 +57,21 @@ _PASSES_PER_ITERATION = 0.16
 
 
 class OrdinalTrainer(Trainer):
-    """Trains the network; on a GPU, `fit_linear` is called beside it, with the device, for what is `linear_fits`."""
+    """Trains the network; on a GPU, `fit_linear` is called beside it, with the device, for what is `linear_fit`."""
 
-    def __init__(self, *given: Any, fit_linear: Callable[[torch.device], list[LinearFit]] | None, **named: Any) -> None:
+    def __init__(
+        self, *given: Any, fit_linear: Callable[[torch.device], LinearFit | None] | None, **named: Any
+    ) -> None:
         super().__init__(*given, **named)
         self._fit_linear = fit_linear
-        self.linear_fits: Future[list[LinearFit]] | None = None
+        self.linear_fit: Future[LinearFit | None] | None = None
 
     def run_epoch(self, epoch: int) -> Epoch:
         """Take a step on every block; fit the linear part beside the epochs once no step is left to record."""
         outcome = super().run_epoch(epoch)
-        if self.replays_steps and self.linear_fits is None and self._fit_linear is not None:
+        if self.replays_steps and self.linear_fit is None and self._fit_linear is not None:
             device = self.runtime.device
-            self.linear_fits = fit_beside(partial(self._fit_linear, device), device)
+            self.linear_fit = fit_beside(partial(self._fit_linear, device), device)
         return outcome
 
 
@@ -77,8 +82,8 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
     the expected value is a mean of the bins' means. Settings are keyword arguments, see `OrdinalDMFSettings`; `fit`
     chooses sizes, schedule and blocks for the matrix and the machine unless they are given.
 
-    Validation entries choose the best epoch, the penalties of the refinement, and the linear part and its share.
-    Without validation entries, `fit` holds out 5 % of the entries for these choices.
+    Validation entries choose the best epoch, the penalties of the refinement, and the shares of its parts. Without
+    validation entries, `fit` holds out 5 % of the entries for these choices, or 10 % of up to 20,000.
 
     >>> from deepmf.datasets import checkerboard
     >>> board = checkerboard(20, 20, observed=0.7, seed=0).matrix
@@ -111,8 +116,7 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
     def chosen_on_entries_(self) -> dict[str, float]:
         """The choices on held-out entries: penalties (infinity: no refinement) and the linear part.
 
-        Of the linear part: latent size, number of samples (0: ALS) and share.
-
+        Of the linear part: latent size, number of samples and share.
 
         Without held-out entries, the penalties have default values and there is no linear part.
         """
@@ -132,7 +136,7 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
 
     @property
     def _n_networks(self) -> int:
-        return self.settings.networks
+        return max(1, self.settings.networks)  # without networks, one stays as it is drawn and takes no part
 
     @property
     def _effort(self) -> str:
@@ -153,7 +157,6 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
         settings = self.settings
         linear = bound_linear_width(
             size=settings.linear_size,
-            iterations=settings.linear_iterations,
             n_samples=settings.linear_samples,
             is_gpu=self._on_gpu,
         )
@@ -161,7 +164,7 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
 
     @property
     def _direction_size(self) -> int:
-        return self.settings.networks * self.settings.latent_size
+        return self._n_networks * self.settings.latent_size
 
     def _choose_settings(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
         facts = Facts(*train.shape, train.n_entries, Runtime(self.settings.device).is_gpu)
@@ -170,15 +173,20 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
 
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
         if validation is None:
-            return self._make_trainer(entries, *HeldOut.split(entries.train, seed=self.settings.seed))
+            return self._make_trainer(entries, *self._hold_out(entries.train, None))
         return self._make_trainer(entries, entries.train, validation)
 
     def _make_warm_task(self, entries: EntryStore, validation: HeldOut | None, start: WarmStart) -> Trainer:
         if validation is not None:
             return super()._make_warm_task(entries, validation, start)  # type: ignore[no-any-return]
-        trainer = self._make_trainer(entries, *HeldOut.split(entries.train, seed=self.settings.seed, start=start))
+        trainer = self._make_trainer(entries, *self._hold_out(entries.train, start))
         self._begin_from(trainer, start)
         return trainer
+
+    def _hold_out(self, train: ObservedMatrix, start: WarmStart | None) -> tuple[ObservedMatrix, HeldOut | None]:
+        """Hold out entries to choose by; of a few, more."""
+        one_in = _ONE_IN[train.n_entries <= FEW_ENTRIES]
+        return HeldOut.split(train, seed=self.settings.seed, one_in=one_in, start=start)
 
     def _make_trainer(self, entries: EntryStore, seen: ObservedMatrix, validation: HeldOut | None) -> Trainer:
         """Return the trainer of a new network, which is trained on the entries of `seen`."""
@@ -203,7 +211,7 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
         n_rows, n_columns = train.shape
         with torch.device("cpu"):  # the support has values even where a network is made without weights
             support = find_support(train, n_bins=self.settings.bins)
-            head = OrdinalHead(*support, groups=self.settings.networks)
+            head = OrdinalHead(*support, groups=self._n_networks)
         generator = make_generator(self.settings.seed, "weights")
         return OrdinalNetwork(
             self._make_branch(n_columns, head.n_row_outputs, entries.row_features, generator),
@@ -234,7 +242,7 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
             generator=generator,
             n_summary_features=N_SUMMARY_FEATURES,
             n_features=0 if features is None else features.n_inputs,
-            groups=self.settings.networks,
+            groups=self._n_networks,
         )
 
     def _draw_views(self, n_inputs: int) -> Tensor:
@@ -251,7 +259,7 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
             entries,
             trainer.validation,
             self.settings,
-            linear_fits=trainer.linear_fits,
+            linear_fit=trainer.linear_fit,
             tell=fitting.show_stage,
         )
         if trainer.validation is not None and source.matrix is not entries.train:

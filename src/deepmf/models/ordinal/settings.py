@@ -30,7 +30,7 @@ class Facts(NamedTuple):
 class Effort(NamedTuple):
     """What an effort spends on a machine; passes and iterations are those for many entries, and the most for few."""
 
-    networks: int
+    networks: int  # 0: the linear part alone
     width: int  # of each
     dropout: float  # for `_USUAL_ENTRIES`
     passes: tuple[int, int]  # of training over all entries
@@ -41,14 +41,14 @@ class Effort(NamedTuple):
 
 
 _ON_CPU = {
-    "quick": Effort(1, 128, 0.1, passes=(3, 10), most_blocks=100, views=4, landmarks=64, iterations=(120, 120)),
-    "normal": Effort(1, 128, 0.1, passes=(20, 25), most_blocks=25, views=8, landmarks=128, iterations=(120, 240)),
-    "best": Effort(1, 512, 0.3, passes=(45, 45), most_blocks=50, views=16, landmarks=256, iterations=(300, 400)),
+    "quick": Effort(0, 16, 0.0, passes=(0, 0), most_blocks=9, views=1, landmarks=1, iterations=(60, 240)),
+    "normal": Effort(1, 128, 0.1, passes=(3, 6), most_blocks=100, views=4, landmarks=64, iterations=(120, 240)),
+    "best": Effort(1, 128, 0.1, passes=(20, 25), most_blocks=25, views=8, landmarks=128, iterations=(240, 400)),
 }
 
 _ON_GPU = {
-    "quick": Effort(1, 512, 0.3, passes=(15, 15), most_blocks=50, views=8, landmarks=128, iterations=(150, 300)),
-    "normal": Effort(4, 512, 0.4, passes=(50, 50), most_blocks=64, views=16, landmarks=1024, iterations=(300, 400)),
+    "quick": Effort(1, 512, 0.3, passes=(8, 8), most_blocks=50, views=8, landmarks=128, iterations=(150, 300)),
+    "normal": Effort(4, 512, 0.4, passes=(25, 25), most_blocks=64, views=16, landmarks=1024, iterations=(300, 400)),
     "best": Effort(8, 512, 0.4, passes=(50, 50), most_blocks=64, views=32, landmarks=1024, iterations=(800, 800)),
 }
 
@@ -74,16 +74,16 @@ _STEP_SIZE, _STEPS, _STEP_POWER, _LARGEST_STEP = 2e-3, 16_000, 0.37, 1e-2
 # gradient and two averages of Adam's.
 _MOST_BYTES, _BYTES_A_WEIGHT = {False: 512 << 20, True: 2 << 30}, 16
 
-# Above this many entries, ever fewer views.
-_MANY_ENTRIES, _FEWEST_VIEWS = 1_000_000, 4
+# Above this many entries, where the linear part leaves ever less to explain, passes fall by this power of their number,
+# and views by its root.
+_MANY_ENTRIES, _PASSES_POWER, _FEWEST_VIEWS = 1_000_000, 0.75, 4
 
 # Above this many entries, which come with many rows and columns to store, landmarks and samples of the linear part are
 # fewer: at most these.
 _LARGE, _MOST_LANDMARKS, _MOST_SAMPLES = 3_000_000, 512, 20
 
-# Iterations of the sampler are inverse to the root of the entries, but no fewer than this share of the effort's. Of so
-# few entries that a split of them says little, ALS makes the linear part.
-_LEAST_SHARE, _FEWEST_SAMPLED = 0.5, 5_000
+# Iterations of the sampler are inverse to the root of the entries, but no fewer than this share of the effort's.
+_LEAST_SHARE = 0.5
 
 # Samples of the linear part, and how often the validation error is computed, on a CPU and on a GPU.
 _SAMPLES = {False: 20, True: 32}
@@ -106,18 +106,19 @@ def choose_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> 
     """
     spent = (_ON_GPU if facts.on_gpu else _ON_CPU)[effort]
     most_weights = _MOST_BYTES[facts.on_gpu] // _BYTES_A_WEIGHT
-    widths = min(spent.networks * spent.width, max(16, most_weights // (2 * (facts.n_rows + facts.n_columns))))
-    networks = max(1, widths // spent.width)
-    width = widths // networks
+    widths = min(max(1, spent.networks) * spent.width, max(16, most_weights // (2 * (facts.n_rows + facts.n_columns))))
+    networks = min(spent.networks, max(1, widths // spent.width))
+    width = widths // max(1, networks)
     blocks = min(max(facts.n_entries / _ENTRIES_A_STEP, _FEWEST_BLOCKS), spent.most_blocks)
     block_rows, block_columns = _block(facts, blocks)
     steps_an_epoch = max(-(-facts.n_rows // block_rows), -(-facts.n_columns // block_columns))
     fewer = _FEW_ENTRIES / max(facts.n_entries, _FEW_ENTRIES)
-    passes = max(spent.passes[0], fewer * spent.passes[1])
+    many = _MANY_ENTRIES / max(facts.n_entries, _MANY_ENTRIES)
+    passes = max(spent.passes[0], fewer * spent.passes[1]) * many**_PASSES_POWER
     epochs = epochs or max(1, round(passes * blocks / steps_an_epoch))
     dropout = spent.dropout * (_USUAL_ENTRIES / facts.n_entries) ** _DROPOUT_POWER
     step_size = _STEP_SIZE * (_STEPS / (epochs * steps_an_epoch)) ** _STEP_POWER
-    views = spent.views * math.sqrt(_MANY_ENTRIES / max(facts.n_entries, _MANY_ENTRIES))
+    views = spent.views * math.sqrt(many)
     share = max(math.sqrt(_USUAL_ENTRIES / facts.n_entries), _LEAST_SHARE)
     iterations = min(round(share * spent.iterations[0]), spent.iterations[1])
     landmarks, samples = spent.landmarks, _SAMPLES[facts.on_gpu]
@@ -134,9 +135,9 @@ def choose_settings(facts: Facts, effort: str, *, epochs: int | None = None) -> 
         "validate_every": max(1, epochs // _VALIDATIONS[facts.on_gpu]),
         "patience": max(1, epochs // 3),
         "learning_rate": round(min(step_size, _LARGEST_STEP), 5),
-        "views": max(_FEWEST_VIEWS, round(views)),
+        "views": max(min(_FEWEST_VIEWS, spent.views), round(views)),
         "landmarks": landmarks,
-        "linear_iterations": iterations if facts.n_entries >= _FEWEST_SAMPLED else 0,
+        "linear_iterations": iterations,
         "linear_samples": samples,
     }
 
@@ -190,7 +191,9 @@ class OrdinalDMFSettings(TwoBranchSettings, RecommendationSettings):
     hidden_sizes: tuple[int, ...] = (1024,)
     latent_size: int = 256
     dropout: float = 0.7
-    networks: int = setting(1, "Number of networks in the ensemble; their scores are averaged.", low=1, high=256)
+    networks: int = setting(
+        1, "Number of networks in the ensemble; their scores are averaged (0: the linear part alone).", low=0, high=256
+    )
     mask_rate: float = setting(
         0.6, "Share of the entries that each step masks from both branches and predicts.", above=0.0, high=0.95
     )
@@ -223,7 +226,7 @@ class OrdinalDMFSettings(TwoBranchSettings, RecommendationSettings):
         high=WIDEST,
     )
     linear_iterations: int = setting(
-        60, "Number of iterations of the sampler that fits the linear part (0: ALS fits it).", low=0, high=WIDEST
+        60, "Number of iterations of the sampler that fits the linear part.", low=1, high=WIDEST
     )
     linear_samples: int = setting(
         10, "Number of samples of the linear part to keep, evenly spaced after the burn-in.", low=1, high=WIDEST
