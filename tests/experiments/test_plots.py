@@ -48,7 +48,6 @@ def test_what_the_records_do_not_hold_is_not_drawn(records: list[Record], tmp_pa
     means = [record for record in records if record["recipe"] == "small/means"]
     assert {path.stem for path in draw("small", means, tmp_path)} == {
         "areas",
-        "confusion",
         "cold-start",
         "cold-start-curve",
     }
