@@ -258,7 +258,7 @@ def test_dates() -> None:
         ("category", [["a"], ["b"]], r"\['a'\]"),
         ("category", [{"a": 1}], "category"),
         ("list", [[0.25, 0.5]], "0.25"),
-        ("list", np.zeros((2, 3)), r"\(2, 3\)"),
+        ("list", np.zeros((2, 3), dtype=int), r"\(2, 3\)"),
         ("category", "abc", "'abc'"),
     ],
 )

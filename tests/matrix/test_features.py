@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,13 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from deepmf.errors import BadFeatures, DeepMFWarning
+from deepmf.errors import BadFeatures, BadSetting, DeepMFWarning
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import AxisFeatures, Features, check_names
 from deepmf.matrix.labels import Labels
+from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.models.loading import load
+from deepmf.models.means import Means
 
 COLUMNS: dict[str, list[Any]] = {
     "year": [1979, 1988, None],
@@ -128,7 +132,7 @@ def test_mistakes_are_one_sentence_each() -> None:
     refused("features", ["a", "b"], {})
     refused("dict", ["a", "b"], [1, 2])
     refused("3 values", ["a", "b"], {"x": [1, 2, 3]})
-    refused("shape", ["a", "b"], {"x": np.zeros((2, 2))})
+    refused("shape", ["a", "b"], {"x": np.zeros((2, 2), dtype=int)})
     refused("iterable", ["a", "b"], {"x": 5})
     refused("'x'", ["a", "b"], {"x": [10**400, 1]})
     refused("same", ["a", "b"], {1: [1, 2], "1": [1, 2]})
@@ -302,3 +306,29 @@ def test_the_digest_tells_tables_apart(table: AxisFeatures) -> None:
         AxisFeatures.of(Labels(["bob", "ann", "carol"], axis="row"), PEOPLE),
     ]
     assert len({each.digest() for each in (table, *others)}) == 3
+
+
+@pytest.mark.parametrize("values", [np.array([[3.0, 0.0], [np.nan, 0.0], [1.0, 0.0]]), [[3.0, 0.0], None, (1.0, 0.0)]])
+def test_vectors_are_centred_and_of_length_1_on_average(values: Any) -> None:
+    films = Features.from_columns(FILMS, {"plot": values})
+    assert films.kinds == {"plot": "vector"}
+    encoding = films.learn_encoding()
+    np.testing.assert_allclose(films.encode(encoding).to_sparse().toarray()[:, 1:], [[1, 0, 0], [0, 0, 1], [-1, 0, 0]])
+    as_text = Features.from_columns(["Duel"], {"plot": ["2, 1"]}, kinds={"plot": "vector"})
+    np.testing.assert_allclose(as_text.encode(encoding).to_sparse().toarray()[:, 1:], [[0, 1, 0]])
+    with pytest.raises(BadFeatures, match="3 numbers"):
+        Features.from_columns(["Duel"], {"plot": [[1.0, 2.0, 3.0]]}).encode(encoding)
+    with pytest.raises(BadSetting, match="vector"):
+        encoding.match({"plot": 1}, films.encode(encoding))
+
+
+def test_vectors_predict_new_columns_and_are_stored(tmp_path: Path) -> None:
+    dice = np.random.default_rng(0)
+    vectors, labels = dice.normal(size=(60, 3)), [f"film {k}" for k in range(60)]
+    values = 3 + np.tile(vectors[:, 0], (40, 1)) + 0.1 * dice.normal(size=(40, 60))
+    train = ObservedMatrix.from_array(values[:, :50], column_labels=labels[:50])
+    known, new = (Features.from_columns(labels[some], {"plot": vectors[some]}) for some in (slice(50), slice(50, 60)))
+    Means(presence=None).fit(train, column_features=known).save(tmp_path / "model.safetensors")
+    more = load(tmp_path / "model.safetensors").extend(column_features=new)
+    found = more.predict([0] * 10, labels[50:])
+    assert np.corrcoef(found, vectors[50:, 0])[0, 1] > 0.99

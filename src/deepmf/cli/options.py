@@ -296,7 +296,7 @@ FeatureKinds = Annotated[
     str | None,
     option(
         "--feature-kinds NAME=KIND,NAME=KIND",
-        "Kinds of features that are detected wrongly: number, category, list or date.",
+        "Kinds of features that are detected wrongly: number, category, list, date or vector.",
         BESIDE,
     ),
 ]

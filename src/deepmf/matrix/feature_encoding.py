@@ -20,7 +20,7 @@ import scipy.sparse
 from deepmf.errors import BadFeatures, BadSetting, suggest_name
 from deepmf.matrix.arrays import FloatArray, IndexArray
 
-KINDS = ("number", "category", "list", "date")
+KINDS = ("number", "category", "list", "date", "vector")
 
 
 # Separator of a list of categories that is written as one text.
@@ -47,12 +47,20 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?")
 
 _MONTH_OR_YEAR = re.compile(r"[0-9]{4}(-[0-9]{2})?")
 
-_KIND_NAMES = {"number": "numbers", "category": "categories", "list": "lists of categories", "date": "dates"}
+_KIND_NAMES = {
+    "number": "numbers",
+    "category": "categories",
+    "list": "lists of categories",
+    "date": "dates",
+    "vector": "vectors of numbers",
+}
 
 
 def read_values(values: Iterable[Any]) -> npt.NDArray[Any]:
     """Return values as an array of numbers, dates or objects; missing values are NaN, NaT or None."""
     if isinstance(values, np.ndarray):
+        if values.ndim == 2 and values.dtype.kind == "f":  # a vector for each label
+            return _to_objects([None if np.isnan(line).any() else tuple(line) for line in values.tolist()])
         if values.ndim != 1:
             raise ValueError(f"it has the shape {values.shape}; give one value for each label")
         if values.dtype.kind in "iufbM":
@@ -84,7 +92,9 @@ def infer_kind(values: npt.NDArray[Any]) -> str:
     items = values.tolist()
     types = _find_types(items)
     if any(issubclass(kind, _LISTS) for kind in types):
-        return "list"
+        known = [item for item in items if item is not None]
+        are_vectors = all(len(item) and all(isinstance(each, float | np.floating) for each in item) for item in known)
+        return "vector" if are_vectors else "list"
     if types and all(issubclass(kind, _DATES) for kind in types):
         return "date"
     if not types or not all(issubclass(kind, str) for kind in types):
@@ -103,6 +113,8 @@ def convert_values(kind: str, values: Iterable[Any], name: str) -> npt.NDArray[A
             return _to_numbers(array, name)
         if kind == "date":
             return _to_dates(array)
+        if kind == "vector":
+            return _to_objects(convert_each(array.tolist(), _to_vector))
         array = (
             array.astype("datetime64[D]") if array.dtype.kind == "M" else array
         )  # datetimes of a finer unit would become ints
@@ -200,6 +212,16 @@ def _to_categories(item: Any) -> tuple[str, ...] | None:
         texts = sorted(map(_to_text, known)) if isinstance(item, set | frozenset) else map(_to_text, known)
         return tuple(dict.fromkeys(texts))
     return (_to_text(item),)
+
+
+def _to_vector(item: Any) -> tuple[float, ...] | None:
+    if _is_missing(item):
+        return None
+    parts = item.replace(SEPARATOR, " ").replace(",", " ").split() if isinstance(item, str) else item
+    vector = tuple(map(float, parts))
+    if not vector or not all(abs(number) < _LARGEST_NUMBER for number in vector):
+        raise ValueError(f"{item!r} is no vector of finite numbers")
+    return vector
 
 
 def _to_category(item: Any) -> str | None:
@@ -619,6 +641,53 @@ class DateEncoding(ColumnEncoding):
         return float(_compute_ages(date, self.latest)[0])
 
 
+@dataclass(frozen=True)
+class VectorEncoding(ColumnEncoding):
+    """An embedding that the user brings: centred, of length 1 on average, and an indicator for a missing one."""
+
+    kind: ClassVar[str] = "vector"
+    name: str
+    means: tuple[float, ...]
+    spread: float
+
+    @classmethod
+    def learn(cls, name: str, values: npt.NDArray[Any]) -> VectorEncoding:
+        """Learn the encoding from vectors of one length, some of which may be missing."""
+        known = [each for each in values.tolist() if each is not None]
+        table = _stack_vectors(name, known, len(known[0]))
+        means = table.mean(axis=0)
+        spread = float(np.sqrt(np.square(table - means).sum(axis=1).mean()))
+        return cls(name, tuple(means.tolist()), spread if spread > _LEAST_SPREAD * np.abs(table).max() else 1.0)
+
+    @property
+    def n_inputs(self) -> int:
+        return len(self.means) + 1
+
+    def parts(self, values: npt.NDArray[Any]) -> list[Part]:
+        missing, size = are_missing(self.kind, values), len(self.means)
+        which, gaps = np.flatnonzero(~missing), np.flatnonzero(missing)
+        table = (_stack_vectors(self.name, values[which].tolist(), size) - np.array(self.means)) / self.spread
+        weights = np.clip(table, -LARGEST_WEIGHT, LARGEST_WEIGHT).ravel()
+        return [
+            (np.repeat(which, size), np.tile(np.arange(size), which.size), weights),
+            (gaps, np.full(gaps.size, size), np.ones(gaps.size)),
+        ]
+
+    def items(self, found: Mapping[int, float]) -> list[FeatureItem]:
+        size = len(self.means)
+        return [] if size in found or not found else [FeatureItem(self.name, f"{size} numbers", tuple(range(size + 1)))]
+
+    def match(self, condition: Any, weights: WeightsOf) -> npt.NDArray[np.bool_]:
+        raise BadSetting(f"{self.name} is a vector, and vectors have no conditions; use another feature")
+
+
+def _stack_vectors(name: str, vectors: list[tuple[float, ...]], size: int) -> FloatArray:
+    wrong = next((each for each in vectors if len(each) != size), None)
+    if wrong is not None:
+        raise BadFeatures(f"a vector of the feature {name!r} has {len(wrong)} numbers; the others have {size}")
+    return np.array(vectors, dtype=np.float64).reshape(len(vectors), size)
+
+
 def _read_limits(name: str, condition: Any) -> tuple[float, float]:
     """Return the limits of a condition on a number: those given, or twice the number that is given."""
     limits = condition if isinstance(condition, Mapping) else {"min": condition, "max": condition}
@@ -654,7 +723,8 @@ def _compute_ages(dates: npt.NDArray[Any], latest: str) -> FloatArray:
 
 
 ENCODINGS_OF_KINDS: dict[str, Any] = {
-    encoding.kind: encoding for encoding in (NumberEncoding, CategoryEncoding, ListEncoding, DateEncoding)
+    encoding.kind: encoding
+    for encoding in (NumberEncoding, CategoryEncoding, ListEncoding, DateEncoding, VectorEncoding)
 }
 
 

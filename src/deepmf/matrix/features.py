@@ -31,13 +31,14 @@ from deepmf.matrix.labels import Labels, build_label_array
 
 
 class Features:
-    """Numbers, categories, lists of categories and dates of rows or columns; values may be missing.
+    """Numbers, categories, lists of categories, dates and vectors of rows or columns; values may be missing.
 
     Parameters
     ----------
     labels : distinct row or column labels.
     columns : values of each feature by name, one for each label; None, NaN and "" are missing.
-    kinds : "number", "category", "list" or "date" by name (default: inferred from the values).
+    kinds : "number", "category", "list", "date" or "vector" (an embedding, of one length for all labels) by name
+        (default: inferred from the values).
 
     >>> films = Features.from_columns(["Alien", "Big"], {"year": [1979, 1988], "genres": ["Horror|Sci-Fi", "Comedy"]})
     >>> films

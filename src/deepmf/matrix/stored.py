@@ -19,6 +19,7 @@ from deepmf.matrix.feature_encoding import (
     FeatureVectors,
     ListEncoding,
     NumberEncoding,
+    VectorEncoding,
 )
 from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.labels import Labels, find_stored_kind
@@ -90,7 +91,9 @@ _DATE = Form(
     Part("age", _NUMBER),
 )
 
-_ENCODINGS = {"number": _NUMBER, "category": _CATEGORIES, "list": _CATEGORIES, "date": _DATE}
+_VECTOR = Form(_NAME, Part("means", "number", ("numbers",)), Part("spread", "number", (), positive))
+
+_ENCODINGS = {"number": _NUMBER, "category": _CATEGORIES, "list": _CATEGORIES, "date": _DATE, "vector": _VECTOR}
 
 _COLUMN = Form(Part("kind", "text", (), one_of(*_ENCODINGS)), prefix="features")
 
@@ -146,6 +149,8 @@ def _unpack_column(content: Any) -> ColumnEncoding:
         return _make_number(found)
     if kind == "date":
         return DateEncoding(found["name"], found["latest"], _make_number(found["year"]), _make_number(found["age"]))
+    if kind == "vector":
+        return VectorEncoding(found["name"], tuple(found["means"].tolist()), found["spread"])
     return (CategoryEncoding if kind == "category" else ListEncoding)(found["name"], tuple(found["categories"]))
 
 
