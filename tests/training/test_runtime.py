@@ -277,6 +277,7 @@ def test_a_killed_fit_goes_on_with_as_many(tmp_path: Path, monkeypatch: pytest.M
 
     matrix = generate(20, 15, density=0.4, seed=0).matrix
     how = {"callbacks": [stop], "checkpoint": tmp_path / "c", "checkpoint_every": 1}
+    monkeypatch.setattr(runtime, "_FEWEST_FOR_THREADS", 1)
     running(monkeypatch, 7)
     with pytest.raises(ZeroDivisionError):
         ALS(epochs=3, latent_size=2).fit(matrix, **how)
