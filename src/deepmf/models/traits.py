@@ -97,14 +97,16 @@ class Recommends(Estimator):
         name = self._device or ("auto" if fitted.entries.train.n_entries >= _MANY_ENTRIES else "cpu")
         folds_in, device = self._areas.covers_new("row"), Runtime(name).device
         recency, known = fitted.recency, (fitted.entries, fitted.predictor)
-        validation = None if prepared.held_out is None else PlacedEntries(*prepared.held_out)
+        validation = None
+        if prepared.held_out is not None and prepared.validation is not None:
+            validation = PlacedEntries(*prepared.held_out, prepared.validation.extras)
         following, seed = None, settings.seed
         with limit_threads(name), refuse_unsolvable():
             found = fit_presence(*known, settings.presence, validation, folds_in=folds_in, seed=seed, device=device)
-            if found is not None and folds_in:
-                following = fit_next(*known, found, validation, seed=seed, device=device)
             if recency is not None and found is not None and folds_in:
-                recency = choose_blending(recency, found, *known, seed=settings.seed, device=device)
+                recency = choose_blending(recency, found, *known, seed=seed, device=device)
+            if found is not None and folds_in:
+                following = fit_next(*known, found, validation, recency, seed=seed, device=device)
         if "presence" not in self._given:
             kind = None if found is None else found.kind
             self.settings, self.chosen_ = replace(settings, presence=kind), self.chosen_ | {"presence": kind}

@@ -14,6 +14,7 @@ from deepmf.linalg.ridge import run_batches
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries, locate
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.extras import Extras
 from deepmf.metrics import score_lists
 from deepmf.recommend.column_ridge import ColumnRidge, Ridge
 from deepmf.recommend.next_ridge import (
@@ -32,6 +33,7 @@ from deepmf.recommend.presence import Presence
 from deepmf.recommend.presence_fit import HiddenRows, fit_again
 from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.ranking import batches
+from deepmf.recommend.recency import Recency
 from deepmf.recommend.relevance import find_thresholds
 from deepmf.recommend.request import Order
 from deepmf.recommend.top_n import best_positions
@@ -62,6 +64,7 @@ def fit_next(
     predictor: Predictor,
     presence: Presence,
     validation: PlacedEntries | None,
+    recency: Recency | None = None,
     *,
     seed: int,
     device: torch.device,
@@ -77,14 +80,15 @@ def fit_next(
     held_out = HiddenRows.from_training(entries, predictor, seed, last=True, share=0.0)
     if held_out is None or held_out.n_rows < _FEWEST_ROWS:
         return None
-    choice = _Choice(held_out, presence, device)
+    choice = _Choice(held_out, presence, recency, device)
     found = choice.fit()
     parts = _fit_parts(Sequences.of(train), [(each.decay, each.model.ridge) for each in found.parts], presence, device)
     final = replace(
         found, parts=tuple(each._replace(model=model) for each, model in zip(found.parts, parts, strict=True))
     )
     if validation is not None and validation.rows.size >= _FEWEST_ROWS:
-        is_default = _is_better(Rankers(entries, presence, "relevance", following=final), predictor, validation, seed)
+        rankers = Rankers(entries, presence, "relevance", recency, following=final)
+        is_default = _is_better(rankers, predictor, validation, seed)
         return replace(final, is_default=is_default)
     return final
 
@@ -103,8 +107,8 @@ def _fit_parts(
 class _Choice:
     """Chooses a directed ridge by NDCG@10 on the last entry of some rows."""
 
-    def __init__(self, held_out: HiddenRows, presence: Presence, device: torch.device) -> None:
-        self._held_out, self._device = held_out, device
+    def __init__(self, held_out: HiddenRows, presence: Presence, recency: Recency | None, device: torch.device) -> None:
+        self._held_out, self._recency, self._device = held_out, recency, device
         self.presence = replace(presence, model=fit_again(presence.model, held_out.train, device))
         self.store = EntryStore.of(held_out.train)
         totals = self.store.column_totals
@@ -130,8 +134,8 @@ class _Choice:
         found = NextRidge(used, float(weights[-2]), float(weights[-1]), 1.0)
         found = replace(found, sharpness=self._calibrate(found))
         found = replace(found, liking_weight=self._choose_liking(found))
-        rankers = Rankers(self.store, self.presence, "relevance", following=found)
-        hidden = PlacedEntries(*self._held_out.hidden)
+        rankers = Rankers(self.store, self.presence, "relevance", self._recency, following=found)
+        hidden = PlacedEntries(*self._held_out.hidden, Extras(self._held_out.times))
         is_default = _is_better(rankers, self._held_out.predictor, hidden, 0, self._held_out.visible)
         return replace(found, ndcg=float(lists.measure(weights).mean()), is_default=is_default)
 
@@ -274,7 +278,8 @@ def _is_better(
     if visible is None:
         rows = draw_some(np.unique(wanted.rows), _MOST_ROWS, seed=seed)
         at, inside = locate(rows, wanted.rows)
-        wanted = PlacedEntries(at[inside], wanted.columns[inside], wanted.values[inside])
+        extras = wanted.extras.take(inside)
+        wanted = PlacedEntries(at[inside], wanted.columns[inside], wanted.values[inside], extras)
         predictor = replace(predictor, rows=Latents(predictor.rows.take(rows)))
         visible = rankers.entries.row_entries(rows)
     orders = (Order(rank_by="relevance"), Order(rank_by="next"))
@@ -288,13 +293,17 @@ def _is_better(
 def _measure_order(
     rankers: Rankers, predictor: Predictor, order: Order, wanted: PlacedEntries, visible: AxisEntries
 ) -> FloatArray:
-    """Return the NDCG@10 (rows,) of the liked ones among some entries, of rows that have any."""
+    """Return the NDCG@10 (rows,) of the liked ones among some entries, of rows that have any, at their first time."""
     train, n_columns = rankers.entries.train, rankers.entries.train.shape[1]
     thresholds = find_thresholds(visible, train.scale, train.mean)
     liked = wanted.values >= thresholds[wanted.rows]
     row_of, column_of = wanted.rows[liked], wanted.columns[liked]
-    ranker, found = rankers.make(predictor, visible.take, order), [np.zeros(0)]
+    found, first, times = [np.zeros(0)], None, wanted.extras.times
+    if times is not None:
+        first = np.full(visible.starts.size - 1, np.iinfo(np.int64).max)
+        np.minimum.at(first, wanted.rows, times)
     for lines in batches(np.unique(row_of), width=n_columns):
+        ranker = rankers.make(predictor, visible.take, order, None if first is None else first[lines])
         keys = np.array(ranker.rank_block(lines, slice(0, n_columns)))
         keys[_list_cells(visible.take(lines))] = -np.inf
         is_wanted = np.zeros(keys.shape, dtype=bool)
