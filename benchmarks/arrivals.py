@@ -65,7 +65,8 @@ def join(*parts: ObservedMatrix) -> ObservedMatrix:
 def measure(split: ArrivalSplit, model: Model) -> dict[str, Any]:
     """Return the errors of a model for the entries to predict."""
     found: dict[str, Any] = {}
-    squares, counts = [], []
+    squares: list[Any] = []
+    counts: list[Any] = []
     given_counts = dict(zip(split.given.row_labels.tolist(), split.given.row_counts.tolist(), strict=True))
     for area in AREAS:
         rows, columns, values = split.test[area].entries()

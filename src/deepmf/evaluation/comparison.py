@@ -189,10 +189,11 @@ def compare_lists(before: Model, after: Model, row: Any, n: int = 10, **options:
     >>> len(change.kept) + len(change.new) == len(change.after.labels)
     True
     """
-    lists = [model.recommend(row, n, **options) for model in (before, after)]
-    first, second = (found.labels.tolist() for found in lists)
+    own, other = (model.recommend(row, n, **options) for model in (before, after))
+    first, second = own.labels.tolist(), other.labels.tolist()
     return ListChange(
-        *lists,
+        own,
+        other,
         kept=[label for label in first if label in second],
         gone=[label for label in first if label not in second],
         new=[label for label in second if label not in first],
@@ -417,12 +418,10 @@ def _sum_by_row(tests: list[ObservedMatrix], residuals: FloatArray) -> dict[str,
     """Return squared and absolute residuals by row, in the order of the tests' rows."""
     starts = np.cumsum([0, *(test.shape[0] for test in tests)])
     rows = np.concatenate([start + test.entry_rows for start, test in zip(starts, tests, strict=False)])
-    counts = np.bincount(rows, minlength=starts[-1])
-    losses = {"rmse": np.square(residuals), "mae": np.abs(residuals)}
-    return {
-        metric: RowLosses(np.bincount(rows, weights=loss, minlength=starts[-1])[counts > 0], counts[counts > 0] * 1.0)
-        for metric, loss in losses.items()
-    }
+    counts = np.bincount(rows, minlength=starts[-1]).astype(np.float64)
+    losses: dict[str, FloatArray] = {"rmse": np.square(residuals), "mae": np.abs(residuals)}
+    sums: dict[str, Any] = {metric: np.bincount(rows, loss, minlength=starts[-1]) for metric, loss in losses.items()}
+    return {metric: RowLosses(summed[counts > 0], counts[counts > 0]) for metric, summed in sums.items()}
 
 
 def _join_losses(parts: Sequence[RowLosses | None]) -> RowLosses | None:

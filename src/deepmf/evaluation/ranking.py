@@ -669,7 +669,7 @@ class _Tally:
     def summarise(self, name: str, of_lists: dict[str, Any]) -> RankingScores:
         """Return the means over rows, with the metrics of all lists together."""
         by_row = self.by_row._asdict()
-        means = {metric: float(values.mean()) for metric, values in by_row.items()}
+        means: dict[str, Any] = {metric: float(values.mean()) for metric, values in by_row.items()}
         margins = {metric: _compute_margin(values) for metric, values in by_row.items()}
         return RankingScores(name, **means, margins=margins, **of_lists)
 

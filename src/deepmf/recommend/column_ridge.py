@@ -395,11 +395,11 @@ class Gram(NamedTuple):
         columns = places[target, first]
         place_of = np.full((len(places), n_columns), -1, dtype=np.int32)
         place_of[target, columns] = first
-        at, which = find_spans(columns, self.cells.indptr)
-        second = place_of.ravel()[target[which] * n_columns + self.cells.indices[at]]
+        cells_at, which = find_spans(columns, self.cells.indptr)
+        second = place_of.ravel()[target[which] * n_columns + self.cells.indices[cells_at]]
         inside = np.flatnonzero(second >= 0)
         which = which[inside]
-        cells[target[which], first[which], second[inside]] = self.cells.data[at[inside]]
+        cells[target[which], first[which], second[inside]] = self.cells.data[cells_at[inside]]
         return torch.from_numpy(np.maximum(cells, cells.transpose(0, 2, 1)))  # either may be pruned
 
 
