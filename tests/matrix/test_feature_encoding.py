@@ -198,7 +198,7 @@ def test_kinds_are_what_values_look_like(values: Any, kind: str) -> None:
         assert infer_kind(read_values(values)) == kind
 
 
-@pytest.mark.parametrize("gap", [None, np.nan, "", "  ", pd.NA, pd.NaT, np.datetime64("NaT"), Decimal("nan")])
+@pytest.mark.parametrize("gap", [None, np.nan, "", "  ", pd.NA, pd.NaT, np.datetime64("NaT", "s"), Decimal("nan")])
 def test_what_is_missing(gap: Any) -> None:
     for kind, known in (("number", 2.5), ("category", "a"), ("list", ["a"]), ("date", DAY)):
         found = convert_values(kind, [known, gap], "x")

@@ -58,8 +58,8 @@ _MOST_CUT, _MOST_PREDICTED = 500, 5_000
 # How far a count of few entries must lower the error.
 _LEAST_GAIN = 2e-4
 
-# The latent size of a sample: at most so many on a CPU and on a GPU, and no more than one for so many entries of the
-# average row or column. Large ones need twice as many.
+# The latent size of a sample: the least; the size above which a factor needs twice the entries; the most on a CPU and
+# on a GPU; and how many entries of the average row or column each factor needs.
 _FEWEST_SAMPLED, _LARGE_SAMPLED, _MOST_SAMPLED, _ENTRIES_A_FACTOR = 4, 32, {False: 16, True: 64}, 4
 
 # Up to this many entries, held-out entries choose among chains: of values and of scores, after these shares of the
