@@ -24,7 +24,8 @@ EVERY = {
     "explanations.html": {"figures": [FIGURE]},
     "intervals.html": {"coverage": FIGURE, "numbers": TABLE},
     "comparison.html": {"figures": [FIGURE], "sentences": [EVIL], "tables": [TABLE]},
-    "ranking.html": {"scores": FIGURE, "meanings": [(EVIL, EVIL)], "sentence": EVIL, "steered": FIGURE, "tables": [TABLE]},
+    "ranking.html": {"scores": FIGURE, "meanings": [(EVIL, EVIL)], "sentence": EVIL, "steered": FIGURE,
+                     "tables": [TABLE]},
     "settings.html": {"settings": TABLE, "runtime": TABLE},
 }  # fmt: skip
 
