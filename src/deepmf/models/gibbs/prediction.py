@@ -141,7 +141,10 @@ class SampleEncoder(SolvingEncoder):
 
     def pack(self) -> Packed:
         """Return the samples and the projection."""
-        return _ENCODER.pack(self.units._asdict() | self.samples._asdict() | {"projection": self.projection})
+        units = self.units._asdict()
+        if self.units.knots is None:
+            units["knots"] = np.empty((2, 0))
+        return _ENCODER.pack(units | self.samples._asdict() | {"projection": self.projection})
 
     def _lay_out_rows(self, entries: AxisEntries, columns: Latents, device: torch.device) -> _FoldIn:
         return _FoldIn(entries, self.samples.rows, self.samples.columns, self.units, device, columns.extra)
@@ -457,7 +460,7 @@ def load_encoder(content: Any, tensors: Tensors, entries: EntryStore, *, size: i
     )
     rows, columns = (AxisSamples(**found[axis]) for axis in ("rows", "columns"))
     projection = None if found["projection"] is None else Projection(**found["projection"])
-    units = Units(found["mean"], found["deviation"], found["knots"])
+    units = Units(found["mean"], found["deviation"], found["knots"] if found["knots"].size else None)
     return SampleEncoder(units, Samples(rows, columns, found["alphas"]), projection=projection)
 
 
@@ -485,13 +488,8 @@ def _declare_axis(vectors: str, inputs: str) -> Form:
 _ENCODER = Form(
     Part("mean", "number"),
     Part("deviation", "number", (), positive),
-    Part(
-        "knots",
-        "float64",
-        (2, "knots"),
-        Check("increase", lambda found, _: np.all(np.diff(found, axis=1) > 0)),
-        optional=True,
-    ),
+    # Without knots, the units are those of values.
+    Part("knots", "float64", (2, "knots"), Check("increase", lambda found, _: np.all(np.diff(found, axis=1) > 0))),
     Part("alphas", "float32", ("samples",), positive, Check("have numbers", lambda found, _: found.size)),
     Part("rows", _declare_axis("rows", "row_inputs")),
     Part("columns", _declare_axis("columns", "column_inputs")),
