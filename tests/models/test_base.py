@@ -233,13 +233,18 @@ def test_opening_a_folder_reads_positions_but_no_values(tmp_path: Path) -> None:
     path = tmp_path / "means.model"
     Means().fit(additive()).save(path)
     stored = read_folder(path, kind="model")
-    false = {"latents.rows.base": np.nan, "train.entries.values": 77.0, "train.by_column.rows": 10**6}
-    for name, value in false.items():
+    # Compiled code would read outside of arrays by wrong codes and positions.
+    false = [
+        ("latents.rows.base", np.nan, ""),
+        ("train.entries.values", 77, "codes"),
+        ("train.by_column.rows", 10**6, "positions"),
+    ]
+    for name, value, refused_for in false:
         tensor = stored.tensors[name].copy()
         tensor[...] = value
         write_folder(path, kind="model", content=stored.content, tensors=stored.tensors | {name: tensor})
-        if name == "train.by_column.rows":  # compiled code would read outside of arrays by these
-            with pytest.raises(BadModelFile, match="positions"):
+        if refused_for:
+            with pytest.raises(BadModelFile, match=refused_for):
                 load(path)
         else:
             load(path)

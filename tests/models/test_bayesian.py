@@ -217,7 +217,7 @@ def test_a_fold_in_is_the_posterior_of_its_entries_in_each_sample(ratings: Any) 
     fitted = BayesianMF(epochs=30, latent_size=3, samples=4, device="cpu").fit(matrix)
     encoder, entries = fitted.predictor_.encoder, fitted.entries_.column_entries(np.array([7]))
     assert isinstance(encoder, SampleEncoder)
-    latent, (mean, deviation) = encoder.columns(entries, NOTHING_NEW)[0].astype(float), encoder.units
+    latent, (mean, deviation, _) = encoder.columns(entries, NOTHING_NEW)[0].astype(float), encoder.units
     own, others = (
         type(each)(*(array.astype(float) for array in each)) for each in (encoder.samples.columns, encoder.samples.rows)
     )

@@ -233,8 +233,8 @@ def test_a_warm_fit_holds_out_entries_that_its_start_was_not_trained_on() -> Non
     }
     first = OrdinalDMF(**settings).fit(old)
     start = WarmStart(first.entries_, first.predictor_, matrix)
-    seen, held_out = HeldOut.split(matrix, seed=0, start=start)
-    assert held_out is not None and held_out.values.size == min(matrix.n_entries // 20, 45)
+    seen, held_out = HeldOut.split(matrix, seed=0, one_in=10, start=start)
+    assert held_out is not None and held_out.values.size == min(matrix.n_entries // 10, 45)
     assert start.are_unseen(held_out.rows, held_out.columns).all()
     task = OrdinalDMF(**settings)._make_warm_task(EntryStore.of(matrix), None, start)
     np.testing.assert_array_equal(task.source.matrix.to_array(), seen.to_array())

@@ -89,14 +89,14 @@ def test_the_plans_of_models() -> None:
     matrix = generate(300, 200, density=0.3, seed=0).matrix
     assert Means().plan(matrix) is None
     assert ALS().plan(matrix) == FitPlan("fitting ALS to 18,000 entries: 15 epochs", 15)
-    model = OrdinalDMF(effort="quick", device="cpu", epochs=7)
+    model = OrdinalDMF(effort="normal", device="cpu", epochs=7)
     plan = model.plan(matrix)
     assert plan is not None and plan.share_after > 0
     assert plan.text == (
-        "fitting OrdinalDMF (effort quick) to 18,000 entries: 1 hidden layer of 128, 7 epochs of 3 steps on the CPU"
+        "fitting OrdinalDMF (effort normal) to 18,000 entries: 1 hidden layer of 128, 7 epochs of 3 steps on the CPU"
     )
-    assert model.chosen_ == {} and model.settings == OrdinalDMF(effort="quick", device="cpu", epochs=7).settings
-    several = OrdinalDMF(effort="quick", device="cpu", epochs=7, networks=3).plan(matrix)
+    assert model.chosen_ == {} and model.settings == OrdinalDMF(effort="normal", device="cpu", epochs=7).settings
+    several = OrdinalDMF(effort="normal", device="cpu", epochs=7, networks=3).plan(matrix)
     assert several is not None and ": 3 networks with 1 hidden layer of 128, 7 epochs" in several.text
     deep = DMF(hidden_sizes=(8, 4), device="cpu").plan(matrix)
     assert deep is not None and "2 hidden layers of 8, 4, 1000 epochs of 1 step on the CPU" in deep.text
