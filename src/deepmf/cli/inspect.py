@@ -43,11 +43,13 @@ def inspect(
 
     Or: deepmf inspect ratings.store --verify
     """
+    from deepmf.storage.model_folder import is_folder_of
+
     if _may_hold_entries(file):
         description = InputOptions(form=form).read_matrix(file).describe()
         show_json(description.to_dict()) if as_json else say(str(description))
         return
-    of_store = _is_store(file)
+    of_store = is_folder_of("matrix", file)
     facts = _read_store_facts(file, verified=verified) if of_store else _read_model_facts(file, verified=verified)
     if as_json:
         show_json(facts)
@@ -200,12 +202,6 @@ def _format_training(training: dict[str, Any]) -> str:
     if training["stopped"] in ("patience", "interrupted", "diverged"):
         words.append({"patience": "stopped early"}.get(training["stopped"], training["stopped"]))
     return ", ".join(words)
-
-
-def _is_store(path: Path) -> bool:
-    from deepmf.matrix.packed import MANIFEST
-
-    return (path / MANIFEST).is_file()
 
 
 def _read_store_facts(folder: Path, *, verified: bool) -> dict[str, Any]:

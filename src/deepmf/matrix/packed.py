@@ -28,9 +28,7 @@ from deepmf.matrix.labels import AS_TEXT, Labels, find_stored_kind
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import ByColumn, ByRow, compact, turn_to_columns
 from deepmf.matrix.table_form import PLAIN, WHOLE_TYPES, TableForm
-from deepmf.matrix.text_labels import TextLabels, is_increasing
 from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, refuse_stored
-from deepmf.storage.model_folder import name_manifest, read_folder, verify_folder
 from deepmf.storage.parts import (
     Form,
     Part,
@@ -45,7 +43,6 @@ from deepmf.storage.parts import (
 )
 
 STORE = "matrix"  # kind of the folder, and prefix of its tensors
-MANIFEST = name_manifest(STORE)
 PIECE = 1 << 22  # entries read or written at a time
 
 
@@ -118,6 +115,8 @@ def pack_labels(labels: Labels, prefix: str) -> Packed:
     >>> unpack_labels("movies", *packed, axis="column")
     Labels(2 columns: 'Alien', 'Big')
     """
+    from deepmf.matrix.text_labels import TextLabels
+
     kind = NUMBERED if labels.is_numbered else find_stored_kind(labels)
     if kind in AS_TEXT:
         return _LABELS[kind].pack(TextLabels.of(labels, kind), prefix=prefix)
@@ -128,6 +127,8 @@ def pack_labels(labels: Labels, prefix: str) -> Packed:
 
 def unpack_labels(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> Labels:
     """Return the packed labels; texts of a memory-mapped file are decoded one by one."""
+    from deepmf.matrix.text_labels import TextLabels, is_increasing
+
     kind = Form(_KIND, prefix=prefix).read(content)["kind"]
     found = _LABELS[kind].read(content, tensors, prefix=prefix)
     if kind == NUMBERED:
@@ -298,6 +299,8 @@ def compute_mean(values: ValueArray, extras: Extras) -> float:
 
 def open_store(folder: Path) -> MatrixParts:
     """Open a store after a check of its manifest, its positions and its values."""
+    from deepmf.storage.model_folder import read_folder
+
     origin = StoreOrigin.of(folder)
     stored = read_folder(folder, kind=STORE)
     try:
@@ -310,6 +313,8 @@ def open_store(folder: Path) -> MatrixParts:
 
 def verify_store(folder: Path) -> None:
     """Compare every part of a store with its checksum, and check all entries."""
+    from deepmf.storage.model_folder import verify_folder
+
     verify_folder(folder, kind=STORE)
     open_store(folder)
 

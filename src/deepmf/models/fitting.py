@@ -37,7 +37,6 @@ from deepmf.matrix.matrix import ObservedMatrix, check_unchanged
 from deepmf.matrix.scale import Scale
 from deepmf.scoring.pairs import PredictedAreas
 from deepmf.training.history import Callback, History
-from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Loop, Task
 from deepmf.training.runtime import Threads
 from deepmf.training.settings import OF_TIMES, RECOMMENDATION, LoopSettings, Settings, TrainingSettings
@@ -45,6 +44,7 @@ from deepmf.training.settings import OF_TIMES, RECOMMENDATION, LoopSettings, Set
 if TYPE_CHECKING:
     from deepmf.models.warm_start import WarmStart
     from deepmf.training.checkpoint import Checkpoint
+    from deepmf.training.holdout import HeldOut
 
 
 def keep_known(train: ObservedMatrix, validation: Any) -> ObservedMatrix:

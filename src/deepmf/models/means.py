@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +23,11 @@ from deepmf.scoring.predictor import Predictor, Readout, SolvingEncoder, unpack_
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part
 from deepmf.training.history import History
-from deepmf.training.holdout import HeldOut
 from deepmf.training.search_space import LogRange, Space
 from deepmf.training.settings import RecommendationSettings, Settings, setting, settings_dataclass
+
+if TYPE_CHECKING:
+    from deepmf.training.holdout import HeldOut
 
 
 @settings_dataclass
