@@ -202,7 +202,8 @@ def test_an_effort_is_for_models_that_choose_by_it(run: Any, folder: Path, tmp_p
 def test_a_model_to_start_from_hands_on_what_was_chosen_for_it(run: Any, folder: Path, tmp_path: Path) -> None:
     first = ["-o", tmp_path / "a", "--effort", "quick", *ONE_EPOCH]
     summary_of(run, folder / "train.csv", *first)
-    summary_of(run, folder / "train.csv", "-o", tmp_path / "b", "--start-from", tmp_path / "a")
+    unseen = ["--validation", folder / "known.csv", "--start-from", tmp_path / "a"]
+    summary_of(run, folder / "train.csv", "-o", tmp_path / "b", *unseen)
     before, after = load(tmp_path / "a"), load(tmp_path / "b")
     assert after.settings == before.settings
     assert after.chosen_ == before.chosen_ and "hidden_sizes" in after.chosen_
@@ -216,10 +217,10 @@ def test_what_was_chosen_and_what_followed_is_told(run: Any, folder: Path, tmp_p
     assert (code, err) == (0, "")
     plan, summary, stages, chosen, _ = out.splitlines()
     model = load(tmp_path / "m")
-    assert re.match("fitting OrdinalDMF .*quick.* to 308 entries: .* of 128, 1 epochs", plan)
+    assert re.match("fitting OrdinalDMF .*quick.* to 308 entries: the linear part alone", plan)
     assert stages == f"stages: {describe_stages(model.history_.stages)}"
     assert f"validation RMSE {list(model.history_.stages.values())[-1]:.4f} on 16 entries" in summary
-    assert "hidden_sizes=128, latent_size=64 dropout=" in chosen
+    assert "hidden_sizes=16, latent_size=16 dropout=" in chosen
     assert re.search(r"\d more", chosen)
     found = summary_of(run, *fit[1:])
     assert found["stages"] == model.history_.stages

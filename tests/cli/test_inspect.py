@@ -97,7 +97,7 @@ def test_what_was_chosen_and_the_stages(run: Any, tmp_path: Path, split: AreaSpl
     fitted = OrdinalDMF(**given).fit(split.train, split.validation)
     fitted.save(path)
     shown = json.loads(run("inspect", path, "--json").out)
-    assert shown["chosen"] == json.loads(json.dumps(fitted.chosen_)) and shown["chosen"]["latent_size"] == 64
+    assert shown["chosen"] == json.loads(json.dumps(fitted.chosen_)) and shown["chosen"]["networks"] == 0
     assert "epochs" not in shown["chosen"] and shown["settings"]["epochs"] == 2
     assert shown["training"]["stages"] == fitted.history_.stages
     out = run("inspect", path).out

@@ -110,7 +110,9 @@ def test_new_rows_are_ranked_too(ratings: ObservedMatrix, tmp_path: Path) -> Non
 
 def test_calibrated_probabilities_are_refused(tmp_path: Path) -> None:
     matrix = generate(60, 40, density=0.4, seed=0, levels=None).matrix
-    model = OrdinalDMF(seed=0, linear_size=0, **SMALL).fit(matrix, progress=False)
+    model = OrdinalDMF(seed=0, linear_size=4, linear_iterations=20, **SMALL).fit(matrix, progress=False)
+    presence = model.rankers_.presence
+    assert presence is not None and presence.liking_weight  # what is liked moves the order
     with pytest.raises(BadSetting, match="rank_by='value'"):
         model.recommend_to(tmp_path / "top.csv", rank_by="relevance", device="cpu")
 

@@ -166,6 +166,12 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
     def _direction_size(self) -> int:
         return self._n_networks * self.settings.latent_size
 
+    def _describe_work(self, train: ObservedMatrix, epochs: int) -> str:
+        if self.settings.networks:
+            return super()._describe_work(train, epochs)
+        iterations = f"{self.settings.linear_iterations} iterations"
+        return f"the linear part alone, {iterations} on the {'GPU' if self._on_gpu else 'CPU'}"
+
     def _choose_settings(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
         facts = Facts(*train.shape, train.n_entries, Runtime(self.settings.device).is_gpu)
         epochs = self.settings.epochs if "epochs" in self._given else None
