@@ -121,7 +121,9 @@ def test_weights_have_the_posterior_of_a_regression_of_the_factors_on_the_inputs
         labels = ["a", "b", "c", "d"]
         features = Features.from_columns(labels, {"size": [1.0, 2.0, 4.0, 3.0]})
         vectors = features.encode(features.learn_encoding())
-        entries, table = entries._replace(features=vectors), np.hstack([table, vectors.to_sparse().toarray()])
+        has_entries = np.diff(entries.starts)[:, None] > 0  # features of the others say nothing about factors
+        table = np.hstack([table, has_entries * vectors.to_sparse().toarray()])
+        entries = entries._replace(features=vectors)
     inputs = Inputs(entries, by_column(), n_others=3, device=CPU, n_leading=n_leading)
     assert sum(inputs.blocks) == table.shape[1]
     generator = np.random.default_rng(2)

@@ -13,6 +13,7 @@ from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
+from deepmf.models.bayesian import BayesianMF
 from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
@@ -121,6 +122,7 @@ def test_warnings_come_from_the_call_of_fit(rated: Generated) -> None:
     [
         Means(),
         ALS(epochs=3, latent_size=3),
+        BayesianMF(epochs=5, latent_size=3, samples=2, device="cpu"),
         OrdinalDMF(epochs=2, device="cpu", hidden_sizes=(8,), latent_size=4, linear_iterations=4),
     ],
     ids=lambda model: type(model).__name__,
@@ -142,7 +144,7 @@ def test_features_of_new_rows_do_not_move_predictions_of_known_ones(
 
     expected = predictions([30, 40, 50], [jobs[0]] * 3)
     found = predictions([300, 4000.5, 50000], ["astronaut"] * 3)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4 if in_matrix else 0)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-3 if in_matrix else 0)  # samples have half precision
 
 
 @pytest.mark.slow

@@ -181,6 +181,7 @@ class GibbsSampler:
         given = self.column_factors
         averages = self.row_inputs.average(rows.weights), self.column_inputs.average(columns.weights)
         row_means = rows.mean + self.row_inputs.multiply(rows.weights, averages[0])
+        row_means = row_means + self.row_inputs.multiply_features_of_empty(rows.weights)
         drawn = self.rows.draw(
             *(given, row_means, rows.precision, alpha),
             other_reliabilities=others,
@@ -191,6 +192,7 @@ class GibbsSampler:
         own = draw_reliabilities(drawn.fit, self._row_totals, alpha, numbers, prior_count=count)
         used = Parameters(rows, columns, alpha, own, others)
         column_means = columns.mean + self.column_inputs.multiply(columns.weights, averages[1])
+        column_means = column_means + self.column_inputs.multiply_features_of_empty(columns.weights)
         other = self.columns.draw(
             *(drawn.draws, column_means, columns.precision, alpha),
             other_reliabilities=own,

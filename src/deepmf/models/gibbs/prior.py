@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
+import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -52,7 +53,8 @@ _LAMBDA_STEP, _REFINEMENTS = 0.2, 4
 class Inputs:
     """The inputs F (rows, inputs) of the prior: in which columns each row has entries, and its features.
 
-    `blocks` are the numbers of inputs of each block, which has a lambda of its own.
+    `blocks` are the numbers of inputs of each block, which has a lambda of its own. Features of rows without entries
+    are no part of F where it is `mirrored`, to draw weights by: they say nothing about other rows.
     """
 
     def __init__(
@@ -76,11 +78,17 @@ class Inputs:
         self.n_vectors = counts.size
         self.blocks = [n_others]
         self._present = make_product(entries.starts, entries.others, None, n_others, device)
-        self._features = self._features_back = None
+        self._features = self._features_back = self._empty_features = None
         if entries.features is not None:
             table = entries.features.to_sparse().astype(np.float32).tocsr()
             table.sum_duplicates()  # in place, before its arrays are shared
             self.blocks.append(table.shape[1])
+            if mirrored is not None and np.any((counts == 0) & (np.diff(table.indptr) > 0)):
+                empty = scipy.sparse.diags_array((counts == 0).astype(np.float32)) @ table
+                empty.eliminate_zeros()
+                self._empty_features = make_product(empty.indptr, empty.indices, empty.data, table.shape[1], device)
+                table = (table - empty).tocsr()
+                table.eliminate_zeros()
             self._features = make_product(table.indptr, table.indices, table.data, table.shape[1], device)
             back = table.T.tocsr()
             self._features_back = make_product(back.indptr, back.indices, back.data, self.n_vectors, device)
@@ -117,6 +125,10 @@ class Inputs:
         if self._features is not None:
             found = found + self._features(weights[self.blocks[0] :])
         return found
+
+    def multiply_features_of_empty(self, weights: Tensor) -> Tensor | float:
+        """Return the features of rows without entries times weights, (rows, D)."""
+        return 0.0 if self._empty_features is None else self._empty_features(weights[self.blocks[0] :])
 
     def multiply_back(self, factors: Tensor) -> Tensor:
         """Return F' factors, (inputs, D)."""
@@ -280,6 +292,7 @@ def draw_prior(
 
     noise: returns standard normal numbers (n, D); without it, weights and lambda stay as they are.
     """
+    factors = factors - inputs.multiply_features_of_empty(prior.weights)
     of_inputs = inputs.repeat_lambdas(prior.lambdas)
     size, sums = factors.shape[1], inputs.sum_products(factors, prior.weights, of_inputs)
     mean, precision = draw_mean_and_precision(
