@@ -51,7 +51,7 @@ _MOST_FULL = 6000
 # columns together: gathering a million takes some 30 ms, and more time than solving.
 _MOST_NEAR, _FEWEST_NEAR, _MOST_CELLS = {False: 200, True: 400}, 50, 1.6e9
 
-# On a CPU, a column with few entries is regressed on this many nearest columns for each entry.
+# Where columns have few entries on average, a CPU regresses a column on this many nearest columns for each entry.
 _NEAR_BY_ENTRY = 8
 
 # The cells of a Gram matrix that are kept for each column, in nearest columns. A GPU keeps all of them up to a size.
@@ -81,20 +81,18 @@ Sparse: TypeAlias = scipy.sparse.csr_array
 class Ridge(NamedTuple):
     """How strongly weights are shrunk.
 
-    penalty: on the squares of all weights. noise: of the inputs, in shares of their squares. share: how many of the
-    affordable nearest columns are used, from 0 to 1; it has no meaning where columns are regressed on all others.
+    penalty: on the squares of all weights. noise: of the inputs, in shares of their squares.
     """
 
     penalty: float
     noise: float
-    share: float = 1.0
 
 
 # Those that are tried on held-out entries, by kind, the usual one first: the best penalty grows with the number of
 # entries of a column.
 RIDGES = {
-    "full": (Ridge(200.0, 2.5), Ridge(80.0, 1.5), Ridge(500.0, 1.5)),
-    "nearest": (Ridge(40.0, 1.5), Ridge(80.0, 1.5), Ridge(200.0, 2.5), Ridge(20.0, 1.0)),
+    "full": (Ridge(500.0, 1.5), Ridge(200.0, 2.5), Ridge(80.0, 1.5)),
+    "nearest": (Ridge(80.0, 1.5), Ridge(40.0, 1.5), Ridge(200.0, 2.5), Ridge(200.0, 6.0)),
 }
 
 
@@ -374,8 +372,7 @@ class Gram(NamedTuple):
             equations = self._gather(near.places[targets, :width])
             sums = torch.from_numpy(near.cells[targets, :width]).to(device)
             for ridge, weights in zip(ridges, solved, strict=True):
-                first = min(width, math.ceil(ridge.share * near.cells.shape[1]))
-                weights[targets, :first] = round_weights(_solve(equations[:, :first, :first], sums[:, :first], ridge))
+                weights[targets, :width] = round_weights(_solve(equations, sums, ridge))
 
         run_batches(solve, [order[start : start + step] for start in range(0, order.size, step)], device)
         return solved
@@ -445,10 +442,6 @@ def count_near(n_entries: IndexArray, most: int) -> IndexArray:
     return np.clip(_NEAR_BY_ENTRY * n_entries, min(_FEWEST_NEAR, most), most)
 
 
-def _count_entries(weighted: Sparse) -> IndexArray:
-    return np.bincount(weighted.indices, minlength=weighted.shape[1])
-
-
 def _find_near(weighted: Sparse, sizes: LatentArray, most: int, device: torch.device) -> tuple[Tensor, Near]:
     """Return all cells of G on a device, and the nearest columns by the cosine."""
     cells, n_columns = _multiply(weighted, device), sizes.size
@@ -469,8 +462,9 @@ def _prune(weighted: Sparse, sizes: LatentArray, most: int) -> tuple[Sparse, Nea
     """Return the cells of G among nearest columns, and the nearest columns by the cosine."""
     n_columns, n_kept, turned = sizes.size, _KEPT * most, scipy.sparse.csr_array(weighted.T)
     near = Near(np.full((n_columns, most), n_columns, dtype=np.int64), np.zeros((n_columns, most), dtype=np.float32))
-    scales, counts = 1 / np.sqrt(np.maximum(sizes, _TINY)), count_near(_count_entries(weighted), most)
-    has_few = weighted.nnz < _FEW_ENTRIES * n_columns
+    has_few, scales = weighted.nnz < _FEW_ENTRIES * n_columns, 1 / np.sqrt(np.maximum(sizes, _TINY))
+    entries = np.bincount(weighted.indices, minlength=n_columns)
+    counts = count_near(entries, most) if has_few else np.full(n_columns, most)
 
     def search(start: int) -> Sparse:
         """Fill in the nearest columns of some columns; return their pruned lines of G."""

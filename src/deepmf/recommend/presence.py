@@ -74,7 +74,6 @@ class Presence:
         return {
             "presence_penalty": self.model.ridge.penalty,
             "presence_noise": self.model.ridge.noise,
-            "presence_share": self.model.ridge.share,
             "count_weight": self.model.count_weight,
             "popularity_share": self.popularity_share,
             "popularity_power": self.popularity_power,
@@ -151,7 +150,6 @@ _bounded = below(1e300)
 _PRESENCE = Form(
     Part("penalty", "number", (), not_negative, _bounded),
     Part("noise", "number", (), not_negative, _bounded),
-    Part("share", "number", (), not_negative, _bounded),
     Part("count_weight", "number", (), not_negative, _bounded),
     Part("intercept", "number", (), _bounded),
     Part("score_power", "number", (), positive, _bounded),
