@@ -12,7 +12,7 @@ COMPARED = re.compile(r"(.*): means ([\d.]+), (?:DMF|DMF-D|ALS|DMFImputer) ([\d.
 
 
 def test_there_are_examples() -> None:
-    names = {"movie_ratings", "survey", "genotypes", "sensors", "pandas_table", "film_features"}
+    names = {"genotypes", "sensors", "film_features"}
     assert names <= {path.stem for path in EXAMPLES}
 
 

@@ -1,42 +1,27 @@
-"""The notebook is the page of the documentation, and its cells run."""
+"""The notebooks are the pages of the gallery, which the tests of pages run, and they show what came out."""
 
-import importlib.util
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture(scope="module")
-def tool() -> Any:
-    spec = importlib.util.spec_from_file_location("notebook_tool", ROOT / "tools" / "notebook.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from tools import notebook
 
 
-def test_it_is_the_page(tool: Any) -> None:
-    assert tool.NOTEBOOK.read_text(encoding="utf-8") == tool.make_notebook(), "run python tools/notebook.py"
-    kinds = [cell["cell_type"] for cell in json.loads(tool.NOTEBOOK.read_text(encoding="utf-8"))["cells"]]
-    assert kinds.count("code") >= 5 and kinds[0] == "markdown"
+@pytest.mark.parametrize("page", notebook.PAGES, ids=lambda page: page.stem)
+def test_it_is_the_page_and_shows_a_picture(page: Path) -> None:
+    stored = json.loads(notebook.notebook_of(page).read_text(encoding="utf-8"))["cells"]
+    made = notebook.make_cells(page.read_text(encoding="utf-8"))
+    kinds_and_texts = [[(cell["cell_type"], cell["source"]) for cell in cells] for cells in (stored, made)]
+    assert kinds_and_texts[0] == kinds_and_texts[1], "run python tools/notebook.py"
+    outputs = [output for cell in stored for output in cell.get("outputs", [])]
+    assert any("image/png" in output.get("data", {}) for output in outputs)
 
 
-def test_it_is_valid(tool: Any) -> None:
+def test_the_gallery_is_complete() -> None:
+    assert [page.stem for page in notebook.PAGES] == ["films", "service", "shop", "survey"]
+
+
+@pytest.mark.parametrize("page", notebook.PAGES, ids=lambda page: page.stem)
+def test_it_is_valid(page: Path) -> None:
     nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
-    nbformat.validate(nbformat.read(tool.NOTEBOOK, as_version=4))
-
-
-@pytest.mark.slow
-def test_its_cells_run(tool: Any) -> None:
-    names: dict[str, Any] = {}
-    for cell in json.loads(tool.NOTEBOOK.read_text(encoding="utf-8"))["cells"]:
-        if cell["cell_type"] == "code":
-            exec("".join(cell["source"]), names)
-    assert names["best"].height == 5
-    assert names["best"]["column_name"].to_list() == [
-        film.removeprefix("The ") for film in names["best"]["column"].to_list()
-    ]
+    nbformat.validate(nbformat.read(notebook.notebook_of(page), as_version=4))

@@ -25,7 +25,7 @@ from deepmf.plots import add_legend, add_title, make_axes, plot_cold_start, rend
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
-PAGES = (ROOT / "README.md", RESULTS / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", RESULTS / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 BLOCK = re.compile(r"(<!-- (table|benchmark|peers) ([\w/-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 NOTHING_YET = "There are no results yet.\n"
 VALUE = re.compile(r"(<!-- value ([^>]*?) -->)[^<]*(<!-- end -->)")
