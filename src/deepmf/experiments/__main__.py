@@ -65,7 +65,10 @@ def _show(options: argparse.Namespace, recipes: list[Recipe]) -> None:
 
 def _say(progress: Progress) -> None:
     first = progress.records[0]
-    shown = ", ".join(f"{record['area']} {record['rmse']:.4f}" for record in progress.records)
+    names = ("rmse", "ndcg", "next_ndcg")  # of values, of lists, of what comes next
+    shown = ", ".join(
+        f"{record['area']} {record[name]:.4f}" for record in progress.records for name in names if name in record
+    )
     where = "" if first["new_share"] is None else f", {first['new_share']:.0%} new"
     sys.stderr.write(
         f"{progress.n_done}/{progress.n_trials} {first['recipe']}, seed {first['seed']}{where}: {shown} "
