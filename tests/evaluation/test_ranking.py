@@ -80,7 +80,9 @@ def test_the_first_columns_are_those_of_recommend(split: Split, model: Model) ->
     rows, columns, values = split.test.entries()
     relevant = set(zip(rows[values >= 4].tolist(), columns[values >= 4].tolist(), strict=True))
     users = sorted({row for row, _ in relevant})
-    hits = [[(row, column) in relevant for column in model.recommend(row, n=3).labels.tolist()] for row in users]
+    hits = [
+        [(row, column) in relevant for column in model.recommend(row, n=3, relevant=4).labels.tolist()] for row in users
+    ]
     precisions = np.mean(hits, axis=1)
     assert found.model.precision == pytest.approx(precisions.mean())
     assert found.model.margins["precision"] == pytest.approx(precisions.std(ddof=1) / math.sqrt(len(users)))
@@ -94,7 +96,7 @@ def test_columns_with_few_entries_are_left_out_as_in_recommend(split: Split, mod
     rows, columns, values = split.test.entries()
     relevant = set(zip(rows[values >= 4].tolist(), columns[values >= 4].tolist(), strict=True))
     users = sorted({row for row, _ in relevant})
-    best = {row: model.recommend(row, n=n, min_entries=least).labels.tolist() for row in users}
+    best = {row: model.recommend(row, n=n, min_entries=least, relevant=4).labels.tolist() for row in users}
     n_found = np.array([sum((row, column) in relevant for column in best[row]) for row in users])
     assert found.model.precision == pytest.approx((n_found / n).mean())
     n_relevant = np.array([sum(row == user for row, _ in relevant) for user in users])
@@ -188,7 +190,7 @@ def test_unknown_rows_and_columns(split: Split, model: Model) -> None:
 def test_coverage_and_novelty_are_those_of_what_is_recommended(split: Split, model: Model) -> None:
     found = evaluate_ranking(model, split.test, n=3, relevant=4).model
     rows, _, values = split.test.entries()
-    best = model.recommend(np.unique(rows[values >= 4]), n=3).labels
+    best = model.recommend(np.unique(rows[values >= 4]), n=3, relevant=4).labels
     distinct, counts = np.unique(best, return_counts=True)
     assert (found.n_distinct, found.coverage) == (distinct.size, distinct.size / len(model.column_labels_))
     popularity = split.train.column_counts[split.train.columns.positions(distinct)] / len(model.row_labels_)
@@ -208,7 +210,7 @@ def test_lists_are_measured_by_popularity_similarity_and_groups(split: Split) ->
     )
     found = evaluate_ranking(model, split.test, n=3, relevant=4, feature="genre", by="sex")
     rows, _, values = split.test.entries()
-    best = model.recommend(np.unique(rows[values >= 4]), n=3).labels
+    best = model.recommend(np.unique(rows[values >= 4]), n=3, relevant=4).labels
     at = split.train.columns.positions(best.ravel())
     counts = np.bincount(at, minlength=split.train.shape[1])
     gaps = np.abs(counts[:, None] - counts).mean() / 2 / counts.mean()  # the Gini coefficient by its definition

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Unpack
 
 import numpy as np
@@ -33,7 +33,7 @@ from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import ListScores, score_lists, self_information
 from deepmf.models.base import Model
-from deepmf.recommend.ranker import Ranker
+from deepmf.recommend.ranker import Omit, Ranker
 from deepmf.recommend.ranking import batches
 from deepmf.recommend.request import Order, OrderOptions, RankBy, Request
 from deepmf.recommend.reranking import find_liked_shares, find_shares, measure_divergence
@@ -64,8 +64,9 @@ TITLES = {
 # The tail: the least popular columns, which have this share of the entries together.
 _TAIL = 0.2
 
-# Maps row positions and a range of columns to keys (rows, columns); a column with a larger key is ranked first.
-Rank = Callable[[IndexArray, slice], npt.NDArray[Any]]
+# Maps row positions, a range of columns, the length of a list and what leaves columns out to keys (rows, columns), of
+# which the largest matter; a column with a larger key is ranked first.
+Rank = Callable[[IndexArray, slice, int, Omit], npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -245,13 +246,16 @@ def evaluate_ranking(
         raise BadSetting("propensities need a test of known rows and columns")
     pairs = _find_pairs(seen, known, level, None if inverse is None else inverse.weights)
     drawn = pairs.draw(most_rows, seed=seed)
+
+    def rank_popular(rows: IndexArray, columns: slice, n: int, omit: Omit) -> npt.NDArray[Any]:
+        keys = np.tile(popularity[columns].astype(float), (len(rows), 1))
+        omit(keys)
+        return keys
+
     lists = _Lists(
         rankings={
             "model": (type(model).__name__, _rank_then(ranking_model, ranker, test, request)),
-            "popularity": (
-                "popularity",
-                lambda rows, columns: np.tile(popularity[columns].astype(float), (len(rows), 1)),
-            ),
+            "popularity": ("popularity", rank_popular),
         },
         seen=seen,
         popularity=popularity,
@@ -290,13 +294,17 @@ def _rank_then(model: Model, ranker: Ranker, test: ObservedMatrix, request: Requ
     """Return the keys of a model: of a row whose test entries have dates, at the time of the first one."""
     rankers, latest = model.rankers_, model.entries_.train.times
     if test.times is None or latest is None or (rankers.drift is None and rankers.recency is None):
-        return ranker.rank_block
+        return lambda rows, columns, n, omit: ranker.rank_best(rows, columns, n, omit, None)
     dated, never = np.flatnonzero(test.times != NO_TIME), np.iinfo(np.int64).max
     first = np.full(len(model.entries_.rows), never)
     rows = model.entries_.rows.find(test.row_labels)[test.entry_rows[dated]]
     np.minimum.at(first, rows[rows >= 0], test.times[dated][rows >= 0])
     first[first == never] = latest.max()
-    return lambda rows, columns: model.make_ranker(replace(request, at=first[rows])).rank_block(rows, columns)
+
+    def rank(rows: IndexArray, columns: slice, n: int, omit: Omit) -> npt.NDArray[Any]:
+        return model.make_ranker(replace(request, at=first[rows])).rank_best(rows, columns, n, omit, None)
+
+    return rank
 
 
 def choose_relevant(scale: Scale, mean: float) -> float:
@@ -477,8 +485,9 @@ class _Lists:
             is_left_out = batch.is_seen | is_barred
             if self.candidates is not None:
                 is_left_out |= ~(batch.is_relevant | batch.draw(self.candidates, is_barred, generator))
+            omit = partial(_leave_out, is_left_out)
             for each, (_, rank) in self.rankings.items():
-                keys = np.where(is_left_out, -np.inf, rank(rows, columns))
+                keys = rank(rows, columns, self.n, omit)
                 tallies[each].add(rows, keys, batch.is_relevant, batch.gains)
         return tallies
 
@@ -537,6 +546,10 @@ class _Lists:
         liked = find_liked_shares(self.seen, self.seen.seen_columns(tally.rows), self.feature, self.relevant)
         counted = liked.any(axis=1)
         return float(measure_divergence(liked[counted], listed[counted]).mean()) if counted.any() else None
+
+
+def _leave_out(which: npt.NDArray[np.bool_], keys: npt.NDArray[Any]) -> None:
+    keys[which] = -np.inf
 
 
 def find_tail(popularity: IndexArray) -> npt.NDArray[np.bool_]:
