@@ -25,12 +25,13 @@ def main() -> None:
     parser.add_argument("--efforts", nargs="+", default=["quick", "normal", "best"])
     arguments = parser.parse_args()
     split = load_split(arguments.data)
+    validation = split.validation if split.validation.n_entries else None
     rows, columns, values = split.test.entries()
     for effort in arguments.efforts:
         start, used = time.perf_counter(), time.process_time()
-        model = OrdinalDMF(effort=effort, seed=0, device=arguments.device).fit(split.train, split.validation)
+        model = OrdinalDMF(effort=effort, seed=0, device=arguments.device).fit(split.train, validation)
         seconds = {"fit_s": time.perf_counter() - start, "fit_cpu_s": time.process_time() - used}
-        known = model if split.validation is None else model.extend(split.validation)
+        known = model if validation is None else model.extend(validation)
         rmse = rmse_error(known.predict(rows, columns, unknown="fallback"), values)
         line = {"benchmark": "effort", "effort": effort, "rmse": float(rmse), **seconds, "chosen": model.chosen_}
         print(json.dumps(line | vars(arguments) | machine(), default=str), flush=True)

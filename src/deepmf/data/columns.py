@@ -263,7 +263,7 @@ def _choose_from_text(layout: TextLayout, kind: LineKind, options: ColumnOptions
 
 def _may_be_wide(kind: LineKind, options: ColumnOptions) -> bool:
     others = {role: each for role, each in options.asked.items() if role != "row"}
-    return kind.defines_ids and all(each is None for each in replace(options, asked=others).named)
+    return kind.defines_ids and all(each is None for each in replace(options, asked=others).wanted_columns)
 
 
 def _choose(

@@ -134,7 +134,7 @@ class ColumnOptions:
     form: str | None = None
 
     @property
-    def named(self) -> list[NameOrPosition]:
+    def wanted_columns(self) -> list[NameOrPosition]:
         """All columns that are asked for."""
         return [*self.asked.values(), *([] if self.time is DETECT else [self.time])]
 
@@ -164,7 +164,7 @@ def recognise_layout(path: Path, kind: LineKind, options: ColumnOptions) -> Text
     if all(typed) and header is not False:
         first, header = [found[1] for found in typed if found], True
     if header is None:
-        is_named = any(isinstance(name, str) for name in options.named)
+        is_named = any(isinstance(name, str) for name in options.wanted_columns)
         header = is_named or _is_header(kind, [first, *rest], options.is_known, decimal)
     names = first if header else [str(number) for number in range(len(first))]
     if len(set(names)) < len(names):

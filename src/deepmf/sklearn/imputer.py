@@ -353,7 +353,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         places = self._kept if self._features is None else self._features.rest[self._kept]
         self.known_columns_ = places.astype(np.intp)
         self._indicated = np.flatnonzero(table.missing().any(axis=0)) if self.add_indicator else None
-        check_constraints(self.constraints or {}, self._constrained)
+        check_constraints(self.constraints or {}, self._constraint_names)
         self._warn_of_empty_columns()
         entries = entries.take_columns(self._known)
         self._warn_of_codes(entries)
@@ -478,7 +478,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         kept = np.arange(table.sources[-1] + 1) if self.keep_empty_features else self._kept
         completed = table.complete(X, numbers, names=self._names, kept=kept, indicators=self._indicated, random=random)
         if self.constraints:
-            gaps = dict(zip(self._constrained, table.missing().T, strict=True))
+            gaps = dict(zip(self._constraint_names, table.missing().T, strict=True))
             completed = keep_constraints(completed, gaps, self.constraints)
         if known_ends is None:
             return completed
@@ -510,7 +510,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return names if self._features is None else names[self._features.rest]
 
     @property
-    def _constrained(self) -> list[Any]:
+    def _constraint_names(self) -> list[Any]:
         """What constraints call the columns that are completed: by name, or by position in an array."""
         if hasattr(self, "feature_names_in_"):
             return list(self._names)
