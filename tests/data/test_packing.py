@@ -1,5 +1,6 @@
 """Packing: a store holds what reading the same files at once gives, and stands there whole or not at all."""
 
+import datetime
 import errno
 import os
 import re
@@ -16,6 +17,7 @@ import pytest
 
 import deepmf
 from deepmf.data import pack, packing, read_matrix
+from deepmf.data.packing import AxisIds
 from deepmf.data.read import ReadOptions
 from deepmf.datasets import generate
 from deepmf.errors import (
@@ -43,7 +45,6 @@ def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every file takes several batches, and every matrix several buckets."""
     monkeypatch.setattr(packing, "BATCH_LINES", 100)
     monkeypatch.setattr(packed_writer, "BUCKET", 90)
-    monkeypatch.setattr(packing, "SAMPLE_EVERY", 4)
 
 
 def shuffle(matrix: ObservedMatrix, seed: int = 0) -> pl.DataFrame:
@@ -77,6 +78,48 @@ def test_ids_have_the_type_that_all_files_together_give_them(tmp_path: Path) -> 
     assert both.row_labels.tolist() == ["10", "9", "ann"]
     assert both.column_labels.tolist() == [1, 2, 3]
     assert [part.tolist() for part in both.entries()] == [["10", "9", "9", "ann"], [1, 2, 3, 1], [5, 3, 3, 4]]
+
+
+DAYS = [datetime.date(2021, 1, 1), datetime.date(2020, 1, 1)]
+
+
+@pytest.mark.parametrize(
+    "parts, labels",
+    [
+        ([pl.Series([7, -1, 7]), pl.Series([10**15, 3], dtype=pl.UInt64)], [-1, 3, 7, 10**15]),
+        ([pl.Series(["b", "Zoë"]), pl.Series(["a", "b"], dtype=pl.Categorical)], ["Zoë", "a", "b"]),
+        ([pl.Series([9, 10]), pl.Series(["x", "9"])], ["10", "9", "x"]),
+        ([pl.Series([0.5, -1.0]), pl.Series([0.25])], [-1.0, 0.25, 0.5]),
+        ([pl.Series(DAYS), pl.Series(DAYS[1:])], DAYS[::-1]),
+        ([pl.Series(DAYS), pl.Series([3])], "date .* int 3"),
+        ([pl.Series(DAYS), pl.Series([0.5])], "float"),
+    ],
+)
+def test_typed_ids_of_several_files(parts: list[pl.Series], labels: Any) -> None:
+    axis = AxisIds("row")
+    plain = [axis.add(ids) for ids in parts]
+    if isinstance(labels, str):
+        with pytest.raises(BadEntries, match=labels):
+            axis.sort()
+        return
+    found = axis.sort()
+    assert found.labels.array.tolist() == labels
+    for ids, own in zip(parts, plain, strict=True):
+        assert [str(labels[at]) for at in found.find(own)] == list(map(str, ids.to_list()))
+
+
+@pytest.mark.parametrize(
+    "texts, labels",
+    [(["10", "9", "-3"], [-3, 9, 10]), (["10", "9", "007"], ["007", "10", "9"]), (["7.0", "9.0"], [7, 9])],
+)
+@pytest.mark.filterwarnings("ignore:ids such as")
+def test_ids_of_text_files_are_numbers_if_all_are(texts: list[str], labels: list[Any]) -> None:
+    axis = AxisIds("row")
+    plain = axis.add(pl.Series(texts), is_typed=False)
+    found = axis.sort()
+    assert "array" not in vars(found.labels) or not isinstance(labels[0], str)  # no Python strings are made
+    assert found.labels.array.tolist() == labels
+    assert [labels[at] for at in found.find(plain)] == [type(labels[0])(text.removesuffix(".0")) for text in texts]
 
 
 @pytest.mark.parametrize("duplicates", ["error", "first", "last", "mean"])
@@ -257,7 +300,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
 
 
-@pytest.mark.parametrize("place", ["deepmf.matrix.packed_writer.Buckets._write", "deepmf.data.packing.np.save"])
+@pytest.mark.parametrize("place", ["deepmf.matrix.packed_writer.write_all", "pathlib.Path.write_bytes"])
 def test_a_full_disk_for_what_is_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import errno
 import uuid
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -96,16 +97,16 @@ def test_records_come_back_by_rising_keys(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(packed_writer, "BUCKET", size)
     generator = np.random.default_rng(0)
     keys, numbers = generator.integers(0, 50, 1000), np.arange(1000)
-    found = Buckets(tmp_path / "b", np.bincount(keys, minlength=50), [np.int32, np.int64])
+    record = np.dtype([("key", np.int32), ("number", np.int64)])
+    found = Buckets(tmp_path / "b", np.bincount(keys, minlength=50), record)
     for part in np.split(np.arange(1000), [10, 400]):
         found.add(keys[part], numbers[part])
     back = list(found)
-    assert [bucket.first for bucket in back[1:]] == [bucket.last for bucket in back[:-1]]
-    assert (back[0].first, back[-1].last) == (0, 50)
+    assert all(early["key"].max() < late["key"].min() for early, late in pairwise(back))
     for bucket in back:
-        expected = np.flatnonzero((keys >= bucket.first) & (keys < bucket.last))
-        assert bucket.fields[1].tolist() == expected.tolist()
-        assert bucket.fields[0].tolist() == keys[expected].tolist()
+        expected = np.flatnonzero((keys >= bucket["key"].min()) & (keys <= bucket["key"].max()))
+        assert bucket["number"].tolist() == expected.tolist()
+        assert bucket["key"].tolist() == keys[expected].tolist()
     assert list((tmp_path / "b").iterdir()) == []
     assert len(back) == min(max(1000 // size, 1), 50)
 

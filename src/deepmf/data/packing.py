@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,44 +12,38 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.data.columns import name_format, scan_columns
-from deepmf.data.delimited import drop_blank_end, parse_numbers, parse_time_texts
-from deepmf.data.label_codes import CodedLabels, LabelCodes, SortedLabels
+from deepmf.data.delimited import drop_blank_end, parse_ids, parse_numbers, parse_time_texts
 from deepmf.data.layout import EITHER, NameOrPosition
 from deepmf.data.read import ReadOptions, TextForm, keep_complete_lines, read_entry_file, read_matrix
 from deepmf.data.source import check_path, is_folder, translate_polars_errors
-from deepmf.errors import BadEntries, BadSetting, DuplicateEntries, GuessedColumns, UnreadableFile, warn
+from deepmf.errors import BadEntries, BadSetting, GuessedColumns, UnreadableFile, warn
 from deepmf.files import Progress, check_absent, import_polars, temporary_folder, write_folder_atomically
 from deepmf.matrix.arrays import FloatArray, IndexArray, find_codes
 from deepmf.matrix.column_roles import DETECT, ValueColumn
-from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras, check_weights
+from deepmf.matrix.extras import NO_TIME, Extras, check_weights
 from deepmf.matrix.frames import read_times
-from deepmf.matrix.labels import Labels, find_stored_kind
+from deepmf.matrix.labels import AS_TEXT, Labelled, Labels, build_label_array, find_stored_kind
 from deepmf.matrix.matrix import NAME_COLUMNS, Missing, ObservedMatrix, choose_scale
 from deepmf.matrix.packed import choose_code_table, iterate_entries
 from deepmf.matrix.packed_writer import Buckets, StoreWriter
 from deepmf.matrix.scale import LARGEST, MOST_LEVELS, Scale, find_few_levels
 from deepmf.matrix.sorting import (
-    DUPLICATES_HINT,
     Duplicates,
     Merging,
     check_duplicates,
     check_finite,
     check_on_scale,
-    find_repeats,
-    merge_repeats,
-    round_to_levels,
-    sort_by_row,
+    sort_entries,
     to_numbers,
     warn_moved,
 )
 from deepmf.matrix.table_form import PLAIN, TableForm
+from deepmf.matrix.text_labels import TextLabels
 
 if TYPE_CHECKING:
     import polars as pl
 
 BATCH_LINES = 1 << 22  # lines read at a time
-
-SAMPLE_EVERY = 64  # one entry in 64 shows how entries are spread over the rows
 _STEPS = 4  # every entry is read, distributed by row, sorted by row and sorted by column
 
 
@@ -149,49 +144,42 @@ def pack_files(
 class _StoreBuilder:
     """Builds a store from files.
 
-    Entries are spooled in the order of the files until all labels are known and sorted. They go from the spool into
-    buckets of rows; each bucket is sorted in memory and appended to the store, which sorts by column in the same way.
+    Entries are spooled in the order of the files until all ids are known. They go from the spool into buckets of rows;
+    each bucket is sorted in memory and appended to the store, which sorts by column in the same way.
     """
 
     def __init__(self, scratch: Path, options: ReadOptions, progress: Progress) -> None:
         self.files: list[PackedFile] = []
         self._scratch, self._options, self._progress = scratch, options, progress
-        self._axes = LabelCodes("row"), LabelCodes("column")
+        self._axes = AxisIds("row"), AxisIds("column")
         self._form = PLAIN
         self._spool = Spool(scratch / "spool")
-        self._row_samples: list[CodedLabels] = []
 
     def build(self, files: Sequence[Path], folder: Path) -> None:
         """Read the files and fill a new folder."""
         for file in files:
             self._read_file(file)
-        rows, columns = (axis.sort() for axis in self._axes)
-        for axis in (rows, columns):
-            find_stored_kind(axis.labels)  # refuses labels that a store cannot hold
         spool, are_interactions = self._spool, self._check_alike()
+        rows, columns = (axis.sort() for axis in self._axes)
         duplicates: Merging = "sum" if are_interactions else self._options.duplicates
-        times_kind, weights_kind = (np.int64 if spool.has_times else None), (np.float64 if spool.has_weights else None)
-        extra_kinds = times_kind, weights_kind, None
         scale = choose_scale(self._options.scale, are_interactions=are_interactions) or spool.infer_scale()
         table = choose_code_table(scale)
         value_kind: Any = np.uint8 if table is not None else np.float32 if spool.are_single else np.float64
-        stored_kinds = [value_kind, *(kind for kind in extra_kinds if kind is not None)]
-        with closing(self._make_buckets(rows, columns, stored_kinds)) as buckets:
-            column_counts = self._distribute(buckets, rows, columns, table)
+        row_counts, column_counts = spool.number(rows, columns)
+        record = spool.make_record(rows.labels, columns.labels, value_kind)
+        with closing(Buckets(self._scratch / "rows", row_counts, record)) as buckets:
+            self._distribute(buckets, table)
             writer = StoreWriter(
                 folder,
                 self._scratch / "columns",
                 rows=rows.labels,
                 columns=columns.labels,
                 value_kind=np.float64 if table is None and duplicates == "mean" else value_kind,
-                column_weights=column_counts,
-                most_entries=spool.n_entries,
-                extra_kinds=extra_kinds,
+                column_counts=column_counts,
+                extra_kinds=(np.int64 if spool.has_times else None, np.float64 if spool.has_weights else None, None),
             )
-            merger = RepeatMerger(duplicates, rows=rows.labels, columns=columns.labels, scale=scale, table=table)
             with closing(writer):
-                self._append(buckets, writer, merger, len(columns.labels))
-                warn_moved(merger.n_moved, scale)
+                self._append(buckets, writer, scale, table, duplicates)
                 writer.finish(scale=self._infer_final_scale(scale, table, writer), form=self._form, table=table)
 
     def _check_alike(self) -> bool:
@@ -212,111 +200,77 @@ class _StoreBuilder:
 
     def _read_lines(self, file: Path) -> None:
         reader = EntryReader(file, self._options)
-        self._take_form(reader.form)
         for batch in reader.read_batches():
             if batch.values.size:
-                self._check(batch, Scale.interactions() if reader.are_interactions else self._options.scale)
-                rows, columns = (
-                    _encode(axis, ids, batch, is_typed=is_typed)
-                    for axis, ids, is_typed in zip(
-                        self._axes, (batch.rows, batch.columns), reader.are_ids_typed, strict=True
-                    )
-                )
+                _check(batch, Scale.interactions() if reader.are_interactions else self._options.scale)
+                ids = zip(self._axes, (batch.rows, batch.columns), reader.are_ids_typed, strict=True)
+                try:
+                    rows, columns = (axis.add(each, is_typed=is_typed) for axis, each, is_typed in ids)
+                except BadEntries as error:
+                    raise error.locate(batch.locate(error.position)) from error
                 self._add(rows, columns, batch.values, batch.extras)
-        self._take_form(reader.form)  # the type of the times is known once they are read
-        self.files.append(
-            PackedFile(
-                file,
-                reader.guess,
-                reader.n_dropped,
-                reader.are_interactions,
-                reader.is_uncertain,
-                reader.time_note,
-            )
-        )
+        read = reader.guess, reader.n_dropped, reader.are_interactions, reader.is_uncertain, reader.time_note
+        self._note(PackedFile(file, *read), reader.form)
 
     def _read_matrix(self, file: Path) -> None:
         """Read a wide table or an .npz file at once, a store some entries at a time."""
         matrix, guess, n_dropped, *_ = read_entry_file(file, self._options)
-        self._take_form(matrix.form)
         rows, columns = (
-            axis.add_labels(labels) for axis, labels in zip(self._axes, (matrix.rows, matrix.columns), strict=True)
+            axis.add(labels.array) for axis, labels in zip(self._axes, (matrix.rows, matrix.columns), strict=True)
         )
         start = 0
         for piece in iterate_entries(matrix.parts):
             values = matrix.values[start : start + piece.rows.size].astype(np.float64)
             start += piece.rows.size
-            self._add(rows.take(piece.rows), columns.take(piece.columns), values, piece.extras)
-        self.files.append(PackedFile(file, guess, n_dropped, not matrix.has_values))
+            self._add(rows.gather(piece.rows), columns.gather(piece.columns), values, piece.extras)
+        self._note(PackedFile(file, guess, n_dropped, not matrix.has_values), matrix.form)
 
-    def _take_form(self, form: TableForm) -> None:
-        """Keep the form of the first file."""
-        if not self.files:
-            self._form = form
+    def _note(self, file: PackedFile, form: TableForm) -> None:
+        """Keep the notes on a file, and the form of the first."""
+        self._form = self._form if self.files else form
+        self.files.append(file)
 
-    def _check(self, batch: EntryBatch, scale: Scale | None) -> None:
-        low, high = batch.values.min(), batch.values.max()
-        is_bad = ~(np.abs(batch.values) <= LARGEST) if not (low >= -LARGEST and high <= LARGEST) else None
-        if is_bad is None and scale is not None:
-            is_bad = ~scale.holds(batch.values)
-        if is_bad is None or not is_bad.any():
-            return
-        at = int(np.flatnonzero(is_bad)[0])
-        row, column = (
-            Labels.gather([ids[at]], axis=axis) for ids, axis in ((batch.rows, "row"), (batch.columns, "column"))
-        )
-        try:
-            check_finite(row, column, batch.values[[at]])
-            check_on_scale(row, column, batch.values[[at]], scale or Scale(levels=[0]))
-        except BadEntries as error:
-            raise error.locate(batch.locate(at)) from error
-
-    def _add(self, rows: CodedLabels, columns: CodedLabels, values: FloatArray, extras: Extras) -> None:
-        self._row_samples.append(CodedLabels(rows.kind, rows.codes[::SAMPLE_EVERY].copy()))
+    def _add(self, rows: pl.Series, columns: pl.Series, values: FloatArray, extras: Extras) -> None:
         self._spool.add(rows, columns, values, extras)
         self._progress(self._spool.n_entries, None)
 
-    def _make_buckets(self, rows: SortedLabels, columns: SortedLabels, stored_kinds: list[Any]) -> Buckets:
-        """Return buckets of rows that will hold about equally many entries."""
-        weights = np.zeros(len(rows.labels), dtype=np.int64)
-        for sample in self._row_samples:
-            weights += SAMPLE_EVERY * np.bincount(rows.find_positions(sample), minlength=weights.size)
-        index = [np.int32 if len(axis.labels) < 2**31 - 1 else np.int64 for axis in (rows, columns)]
-        return Buckets(self._scratch / "rows", weights, [*index, *stored_kinds])
+    def _distribute(self, buckets: Buckets, table: npt.NDArray[np.float64] | None) -> None:
+        """Distribute the spooled entries over buckets of rows."""
+        n_done, n_entries = 0, self._spool.n_entries
+        for entries in self._spool:
+            values = entries.values if table is None else find_codes(entries.values, table)
+            extras = (field for field in entries.extras if field is not None)
+            buckets.add(entries.rows, entries.columns, values, *extras)
+            n_done += values.size
+            self._progress(n_entries + n_done, _STEPS * n_entries)
+        buckets.close()  # buckets of columns are opened next, and the number of open files is limited
 
-    def _distribute(
+    def _append(
         self,
         buckets: Buckets,
-        rows: SortedLabels,
-        columns: SortedLabels,
+        writer: StoreWriter,
+        scale: Scale,
         table: npt.NDArray[np.float64] | None,
-    ) -> IndexArray:
-        """Distribute the spooled entries over buckets of rows; return the number of entries of each column."""
-        column_counts = np.zeros(len(columns.labels), dtype=np.int64)
-        n_entries = self._spool.n_entries
-        for entries in self._spool:
-            column_of = columns.find_positions(entries.columns)
-            column_counts += np.bincount(column_of, minlength=column_counts.size)
-            values = entries.values if table is None else find_codes(entries.values.astype(np.float64), table)
-            extras = self._spool.fill_extras(entries.extras, values.size)
-            stored = (field for field in extras if field is not None)
-            buckets.add(rows.find_positions(entries.rows), column_of, values, *stored)
-            self._progress(n_entries + int(column_counts.sum()), _STEPS * n_entries)
-        buckets.close()  # buckets of columns are opened next, and the number of open files is limited
-        return column_counts
-
-    def _append(self, buckets: Buckets, writer: StoreWriter, merger: RepeatMerger, n_columns: int) -> None:
+        duplicates: Merging,
+    ) -> None:
         """Sort one bucket after another, merge repeats, and append the entries to the store."""
-        n_entries = self._spool.n_entries
+        n_moved = 0
         for bucket in buckets:
-            row_of, column_of, values, *stored = bucket.fields
-            order, row_of, column_of = sort_by_row(
-                row_of - bucket.first, column_of, n_rows=bucket.last - bucket.first, n_columns=n_columns
+            entries = sort_entries(
+                Labelled(writer.rows, bucket["row"]),
+                Labelled(writer.columns, bucket["column"]),
+                bucket["value"].astype(np.float64) if table is None else table[bucket["value"]],
+                scale=scale,
+                duplicates=duplicates,
+                extras=Extras(
+                    *(bucket[name] if name in (bucket.dtype.names or ()) else None for name in ("time", "weight"))
+                ),
             )
-            row_of += bucket.first
-            extras = self._spool.split_extras(stored).take(order)
-            writer.append(*merger.merge(CodedEntries(row_of, column_of, values[order], extras)))
-            self._progress(2 * n_entries + writer.n_entries, _STEPS * n_entries)
+            n_moved += entries.n_moved
+            values = entries.values if table is None else find_codes(entries.values, table)
+            writer.append(entries.rows, entries.columns, values, entries.extras._replace(places=None))
+            self._progress(2 * self._spool.n_entries + writer.n_entries, _STEPS * self._spool.n_entries)
+        warn_moved(n_moved, scale)
 
     def _infer_final_scale(self, scale: Scale, table: npt.NDArray[np.float64] | None, writer: StoreWriter) -> Scale:
         """Return the scale of the entries that merging leaves, unless a scale was given."""
@@ -330,12 +284,100 @@ class _StoreBuilder:
         return scale if left.size == table.size else Scale.infer(left)
 
 
-def _encode(axis: LabelCodes, ids: pl.Series, batch: EntryBatch, *, is_typed: bool) -> CodedLabels:
-    """Return the codes of ids; an id that cannot be a label is refused with its place."""
+def _check(batch: EntryBatch, scale: Scale | None) -> None:
+    """Refuse a value that is not finite or not on the scale, with its place in the file."""
+    is_good = np.abs(batch.values) <= LARGEST
+    if scale is not None:
+        is_good &= scale.holds(batch.values)
+    if is_good.all():
+        return
+    at = np.flatnonzero(~is_good)[:1]
+    row, column = (
+        Labels.gather(ids.gather(at).to_list(), axis=axis)
+        for ids, axis in ((batch.rows, "row"), (batch.columns, "column"))
+    )
     try:
-        return axis.add(ids, is_typed=is_typed)
+        check_finite(row, column, batch.values[at])
+        check_on_scale(row, column, batch.values[at], scale or Scale(levels=[0]))
     except BadEntries as error:
-        raise error.locate(batch.locate(error.position)) from error
+        raise error.locate(batch.locate(int(at[0]))) from error
+
+
+class KnownIds(NamedTuple):
+    """All labels of an axis in order, and a function from ids to positions among them."""
+
+    labels: Labels
+    find: Callable[[pl.Series], IndexArray]
+
+
+class AxisIds:
+    """Collects the ids of one axis from one file after another.
+
+    Ids of delimited text become ints if all of them are whole numbers, as when a file is read at once. Ints become
+    text where other ids are text.
+    """
+
+    def __init__(self, axis: str) -> None:
+        self._axis, self._is_typed = axis, False
+        self._known: dict[str, pl.Series] = {}  # distinct ids by kind of label, as ints or as text
+
+    def add(self, ids: pl.Series | npt.NDArray[Any], *, is_typed: bool = True) -> pl.Series:
+        """Return ids as ints or texts; texts may turn out to be ints unless the file makes them text (`is_typed`)."""
+        polars = import_polars()
+        if isinstance(ids, polars.Series) and ids.dtype in (polars.String, polars.Categorical, polars.Enum):
+            kind = "str"
+            plain: pl.Series = ids.cast(polars.String)
+        else:
+            given = ids if isinstance(ids, np.ndarray) else ids.to_numpy() if _is_integer(ids) else ids.to_list()
+            array = build_label_array(given, axis=self._axis)
+            kind = find_stored_kind(Labels.from_distinct(array, axis=self._axis))
+            write = repr if kind == "float" else AS_TEXT[kind].write if kind in AS_TEXT else None
+            plain = polars.Series(array if write is None else list(map(write, array.tolist())))
+        self._is_typed |= is_typed and kind == "str"
+        distinct = [plain.unique(), *([self._known[kind]] if kind in self._known else [])]
+        self._known[kind] = polars.concat(distinct).unique() if len(distinct) > 1 else distinct[0]
+        return plain
+
+    def sort(self) -> KnownIds:
+        """Sort all labels; labels of two kinds are refused."""
+        polars, axis = import_polars(), self._axis
+        *others, kind = sorted(self._known)  # "int" comes before "str"
+        if others and [*others, kind] != ["int", "str"]:
+            shown = " and ".join(f"{name} {self._known[name][0]!r}" for name in (*others, kind))
+            raise BadEntries(f"{axis} labels must be of one kind; got {shown}")
+        texts, ints = self._known[kind], self._known.get("int", polars.Series(dtype=polars.Int64))
+        numbers = parse_ids(texts) if kind == "str" and not self._is_typed else texts
+        if numbers.dtype.is_integer():
+            labels = Labels.from_distinct(np.union1d(ints.to_numpy(), numbers.to_numpy()), axis=axis)
+            positions = labels.find(numbers.to_numpy())
+        elif kind == "str":
+            texts = polars.concat([texts, ints.cast(polars.String)]).unique().sort()
+            labels, positions = _build_text_labels(texts, axis=axis), np.arange(texts.len())
+        else:
+            labels, positions = Labels.gather(
+                [float(text) if kind == "float" else AS_TEXT[kind].label(text) for text in texts.to_list()], axis=axis
+            )
+        enum = polars.Enum([] if kind == "int" else texts)
+
+        def find(ids: pl.Series) -> IndexArray:
+            if numbers.dtype.is_integer() and ids.dtype.is_integer():
+                return labels.find(ids.to_numpy())
+            found: IndexArray = positions[ids.cast(polars.String).cast(enum).to_physical().to_numpy()]
+            return found
+
+        return KnownIds(labels, find)
+
+
+def _is_integer(ids: pl.Series) -> bool:
+    return ids.dtype.is_integer() and str(ids.dtype) not in ("Int128", "UInt128")  # numpy has none of 128 bits
+
+
+def _build_text_labels(texts: pl.Series, *, axis: str) -> TextLabels:
+    """Return sorted texts as labels, without making Python strings."""
+    starts = np.zeros(texts.len() + 1, dtype=np.int64)
+    np.cumsum(texts.str.len_bytes().to_numpy(), out=starts[1:])
+    text = np.frombuffer(texts.str.join("").item().encode(), dtype=np.uint8)
+    return TextLabels(text, starts, kind="str", is_sorted=True, axis=axis)
 
 
 class EntryBatch(NamedTuple):
@@ -453,142 +495,83 @@ def _parse_values(texts: pl.Series, decimal: str) -> pl.Series:
 
 
 class SpooledEntries(NamedTuple):
-    """Some entries: codes of their labels, their values, times and weights."""
+    """Some entries: the positions of their rows and columns, values, times and weights."""
 
-    rows: CodedLabels
-    columns: CodedLabels
-    values: npt.NDArray[np.floating[Any]]
+    rows: IndexArray
+    columns: IndexArray
+    values: FloatArray
     extras: Extras
 
 
 class Spool:
-    """A queue of entries on disk: added some at a time, read back once in the same order."""
+    """Entries on disk: added some at a time, read back in the same order."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
         folder.mkdir()
-        self._kinds: list[tuple[Any, Any]] = []
+        self._folder, self._n_files = folder, 0
         self._levels: FloatArray | None = np.empty(0)
         self._low, self._high = np.inf, -np.inf
         self.n_entries = 0
         self.are_single = True  # whether float32 holds all values exactly
         self.has_times = self.has_weights = False  # whether some entry has a date, or a weight other than 1
 
-    def add(self, rows: CodedLabels, columns: CodedLabels, values: FloatArray, extras: Extras = PLAIN_EXTRAS) -> None:
+    def add(self, rows: pl.Series, columns: pl.Series, values: FloatArray, extras: Extras) -> None:
         """Add entries; their values are finite."""
-        with np.errstate(over="ignore"):
-            single = values.astype(np.float32)
-        self.are_single = self.are_single and np.array_equal(single, values)
-        with self._name_file(len(self._kinds)).open("wb", buffering=0) as file:
-            for array in (_narrow(rows.codes), _narrow(columns.codes), single if self.are_single else values):
-                np.save(file, array, allow_pickle=False)
-            extras = extras.simplify()
-            for field in extras:
-                np.save(file, np.empty(0) if field is None else field, allow_pickle=False)
-        self.has_times |= extras.times is not None
-        self.has_weights |= extras.weights is not None
-        self._kinds.append((rows.kind, columns.kind))
+        times, weights, _ = extras.simplify()
+        fields = {"row": rows, "column": columns, "value": values, "time": times, "weight": weights}
+        frame = import_polars().DataFrame({name: each for name, each in fields.items() if each is not None})
+        self._write(self._n_files, frame)
+        self._n_files += 1
         self.n_entries += values.size
-        self._update_range(values)
-
-    def __iter__(self) -> Iterator[SpooledEntries]:
-        """Yield the entries in the order of adding; each file is removed once it is read."""
-        for at, (row_kind, column_kind) in enumerate(self._kinds):
-            path = self._name_file(at)
-            with path.open("rb") as file:
-                rows, columns, values, *fields = (np.load(file, allow_pickle=False) for _ in range(6))
-            path.unlink()
-            extras = Extras(*(field if field.size else None for field in fields))
-            yield SpooledEntries(CodedLabels(row_kind, rows), CodedLabels(column_kind, columns), values, extras)
-
-    def fill_extras(self, extras: Extras, n_entries: int) -> Extras:
-        """Return times and weights of all entries where some entry of the spool has them."""
-        times, weights, _ = extras
-        if self.has_times and times is None:
-            times = np.full(n_entries, NO_TIME)
-        if self.has_weights and weights is None:
-            weights = np.ones(n_entries)
-        return Extras(times, weights)
-
-    def split_extras(self, stored: list[npt.NDArray[Any]]) -> Extras:
-        """Return stored fields as times and weights."""
-        fields = iter(stored)
-        return Extras(next(fields) if self.has_times else None, next(fields) if self.has_weights else None)
-
-    def infer_scale(self) -> Scale:
-        """Infer the scale from the values as `Scale.infer` does; an interval includes all outliers."""
-        if self._levels is None:
-            return Scale(low=self._low, high=self._high, bounded=False)
-        return Scale.infer(self._levels)
-
-    def _update_range(self, values: FloatArray) -> None:
+        self.has_times |= times is not None
+        self.has_weights |= weights is not None
+        with np.errstate(over="ignore"):
+            self.are_single = self.are_single and np.array_equal(values.astype(np.float32), values)
         self._low, self._high = min(self._low, float(values.min())), max(self._high, float(values.max()))
         if self._levels is not None:
             levels = find_few_levels(values)
             together = None if levels is None else np.union1d(self._levels, levels)
             self._levels = None if together is None or together.size > MOST_LEVELS else together
 
-    def _name_file(self, at: int) -> Path:
-        return self._folder / f"{at}.npy"
+    def number(self, rows: KnownIds, columns: KnownIds) -> tuple[IndexArray, IndexArray]:
+        """Replace all ids by their positions; return the number of entries of each row and of each column."""
+        axes = {"row": rows, "column": columns}
+        counts = {name: np.zeros(len(axis.labels), dtype=np.int64) for name, axis in axes.items()}
+        for at in range(self._n_files):
+            frame = self._read(at)
+            found = {name: axis.find(frame[name]) for name, axis in axes.items()}
+            for name, positions in found.items():
+                counts[name] += np.bincount(positions, minlength=counts[name].size)
+            self._write(at, frame.with_columns(**{name: import_polars().Series(each) for name, each in found.items()}))
+        return counts["row"], counts["column"]
 
+    def _read(self, at: int) -> pl.DataFrame:
+        frame: pl.DataFrame = import_polars().read_ipc(BytesIO((self._folder / str(at)).read_bytes()))
+        return frame
 
-def _narrow(codes: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return codes in 32 bits where they fit."""
-    bounds = np.iinfo(np.int32)
-    fits = codes.size == 0 or (codes.min() >= bounds.min and codes.max() <= bounds.max)
-    return codes.astype(np.int32, copy=False) if fits else codes
+    def _write(self, at: int, frame: pl.DataFrame) -> None:
+        content = BytesIO()
+        frame.write_ipc(content)
+        (self._folder / str(at)).write_bytes(content.getbuffer())
 
+    def __iter__(self) -> Iterator[SpooledEntries]:
+        """Yield the numbered entries in the order of adding, with times and weights where some entry has them."""
+        for at in range(self._n_files):
+            frame = self._read(at)
+            arrays: dict[str, Any] = {name: frame[name].to_numpy() for name in frame.columns}
+            times = arrays.get("time", np.full(frame.height, NO_TIME)) if self.has_times else None
+            weights = arrays.get("weight", np.ones(frame.height)) if self.has_weights else None
+            yield SpooledEntries(arrays["row"], arrays["column"], arrays["value"], Extras(times, weights))
 
-class CodedEntries(NamedTuple):
-    """Entries in row order; values are codes where the store has a table of values."""
+    def make_record(self, rows: Labels, columns: Labels, value_kind: npt.DTypeLike) -> np.dtype[Any]:
+        """Return the type of an entry in a bucket."""
+        index = [np.int32 if len(labels) < 2**31 - 1 else np.int64 for labels in (rows, columns)]
+        fields: list[Any] = [("row", index[0]), ("column", index[1]), ("value", value_kind)]
+        fields += [("time", np.int64)] * self.has_times + [("weight", np.float64)] * self.has_weights
+        return np.dtype(fields)
 
-    rows: IndexArray
-    columns: IndexArray
-    values: npt.NDArray[Any]
-    extras: Extras = PLAIN_EXTRAS
-
-
-class RepeatMerger:
-    """Merges entries of the same row and column; `n_moved` counts means that were moved to a level."""
-
-    def __init__(
-        self,
-        duplicates: Merging,
-        *,
-        rows: Labels,
-        columns: Labels,
-        scale: Scale,
-        table: npt.NDArray[np.float64] | None,
-    ) -> None:
-        self._duplicates = duplicates
-        self._rows, self._columns = rows, columns
-        self._scale, self._table = scale, table
-        self.n_moved = 0
-
-    def merge(self, entries: CodedEntries) -> CodedEntries:
-        """Return entries without repeats, given all repeats of each pair."""
-        is_repeat = find_repeats(entries.rows, entries.columns)
-        if not np.any(is_repeat):
-            return entries
-        if self._duplicates == "error":
-            raise self._error(entries, np.flatnonzero(is_repeat)[:1])
-        merged = self._merge_values(entries.values, is_repeat, entries.extras)
-        return CodedEntries(entries.rows[~is_repeat], entries.columns[~is_repeat], *merged)
-
-    def _merge_values(
-        self, values: npt.NDArray[Any], is_repeat: npt.NDArray[np.bool_], extras: Extras
-    ) -> tuple[npt.NDArray[Any], Extras]:
-        if self._duplicates != "mean":
-            return merge_repeats(values, is_repeat, self._duplicates, extras)
-        means, extras = merge_repeats(
-            (values if self._table is None else self._table[values]).astype(np.float64), is_repeat, "mean", extras
-        )
-        if self._scale.levels is None:
-            return means, extras
-        levels, n_moved = round_to_levels(means, self._scale)
-        self.n_moved += n_moved
-        return levels if self._table is None else find_codes(levels, self._table), extras
-
-    def _error(self, entries: CodedEntries, at: IndexArray) -> DuplicateEntries:
-        row, column = self._rows[entries.rows[at]].tolist()[0], self._columns[entries.columns[at]].tolist()[0]
-        return DuplicateEntries(f"row {row!r}, column {column!r} was given before", hint=DUPLICATES_HINT)
+    def infer_scale(self) -> Scale:
+        """Infer the scale from the values as `Scale.infer` does; an interval includes all outliers."""
+        if self._levels is None:
+            return Scale(low=self._low, high=self._high, bounded=False)
+        return Scale.infer(self._levels)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import gettempdir
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from deepmf.matrix.packed import (
     pack_mapped_matrix,
 )
 from deepmf.matrix.scale import Scale
+from deepmf.matrix.sorting import sort_by_row
 from deepmf.matrix.table_form import TableForm
 from deepmf.storage.model_file import view_bytes
 from deepmf.storage.model_folder import TensorFile, write_all, write_folder, write_manifest
@@ -40,71 +41,42 @@ BUCKET = 1 << 23  # records of a bucket
 MOST_BUCKETS = 200  # all of them are open files at the same time
 
 
-class Bucket(NamedTuple):
-    """The records with `first <= key < last`, in the order in which they were added."""
-
-    first: int
-    last: int
-    fields: list[npt.NDArray[Any]]  # the keys come first
-
-
 class Buckets:
     """Records on disk, divided by ranges of their first field, the key; they can be read back once.
 
-    weights: approximate number of records of each key, (keys,).
+    counts: number of records of each key, (keys,).
     """
 
-    def __init__(self, folder: Path, weights: npt.NDArray[Any], kinds: list[npt.DTypeLike]) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, counts: npt.NDArray[Any], record: np.dtype[Any]) -> None:
         folder.mkdir()
-        self._bounds = split_evenly(weights)
-        self._kinds = [np.dtype(kind) for kind in kinds]
-        n_buckets = self._bounds.size - 1
+        bounds = split_evenly(counts)
+        self._record = record
         # As bytes, which numpy sorts by counting.
-        self._bucket_of_key = np.repeat(np.arange(n_buckets, dtype=np.uint8), np.diff(self._bounds))
-        self._files = [self._path(at).open("wb", buffering=0) for at in range(n_buckets)]
-        self._counts: list[list[int]] = [[] for _ in range(n_buckets)]  # of each addition
+        self._bucket_of_key = np.repeat(np.arange(bounds.size - 1, dtype=np.uint8), np.diff(bounds))
+        self._files = [(folder / str(at)).open("wb", buffering=0) for at in range(bounds.size - 1)]
 
     def add(self, *fields: npt.NDArray[Any]) -> None:
-        """Add records."""
-        if len(self._files) == 1:
-            self._write(0, fields)
-            return
+        """Add records by their fields."""
+        records = np.empty(fields[0].size, dtype=self._record)
         bucket_of = self._bucket_of_key[fields[0]]
         order = np.argsort(bucket_of, kind="stable")
+        for name, field in zip(self._record.fields or (), fields, strict=True):
+            records[name] = field[order]
         ends = np.cumsum(np.bincount(bucket_of, minlength=len(self._files)))
-        ordered = [field[order] for field in fields]
-        for at in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
-            start = int(ends[at - 1]) if at else 0
-            self._write(at, [field[start : ends[at]] for field in ordered])
+        for file, part in zip(self._files, np.split(records, ends[:-1]), strict=True):
+            write_all(file, view_bytes(part))
 
-    def __iter__(self) -> Iterator[Bucket]:
-        """Yield the buckets by increasing key; remove the file of each bucket once it is read."""
-        for at, counts in enumerate(self._counts):
-            self._files[at].close()
-            fields = [np.empty(sum(counts), dtype=kind) for kind in self._kinds]
-            with self._path(at).open("rb") as file:
-                start = 0
-                for count in counts:
-                    for field, kind in zip(fields, self._kinds, strict=True):
-                        field[start : start + count] = np.fromfile(file, dtype=kind, count=count)
-                    start += count
-            self._path(at).unlink()
-            yield Bucket(int(self._bounds[at]), int(self._bounds[at + 1]), fields)
+    def __iter__(self) -> Iterator[npt.NDArray[Any]]:
+        """Yield the records of each bucket by increasing key; remove its file once it is read."""
+        for file in self._files:
+            file.close()
+            yield np.fromfile(file.name, dtype=self._record)
+            Path(file.name).unlink()
 
     def close(self) -> None:
         """Close all files."""
         for file in self._files:
             file.close()
-
-    def _write(self, at: int, fields: Sequence[npt.NDArray[Any]]) -> None:
-        file = self._files[at]
-        self._counts[at].append(fields[0].size)
-        for kind, field in zip(self._kinds, fields, strict=True):
-            write_all(file, view_bytes(np.ascontiguousarray(field, dtype=kind)))
-
-    def _path(self, at: int) -> Path:
-        return self._folder / str(at)
 
 
 def split_evenly(weights: npt.NDArray[Any]) -> IndexArray:
@@ -130,8 +102,7 @@ class StoreWriter:
     folder, scratch : empty folder of the store, and folder of temporary files.
     rows, columns : labels of both axes.
     value_kind : type of the values; uint8 for codes.
-    column_weights : approximate number of entries of each column, (columns,).
-    most_entries : upper bound of the number of entries.
+    column_counts : number of entries of each column before repeats are merged, (columns,).
     extra_kinds : types of the times, weights and places; None where there are none.
     """
 
@@ -143,13 +114,12 @@ class StoreWriter:
         rows: Labels,
         columns: Labels,
         value_kind: npt.DTypeLike,
-        column_weights: npt.NDArray[Any],
-        most_entries: int,
+        column_counts: npt.NDArray[Any],
         extra_kinds: Sequence[npt.DTypeLike | None] = (None, None, None),
     ) -> None:
         self._folder, self._files = folder, dict[str, TensorFile]()
-        self._rows, self._columns = rows, columns
-        self.index = np.int32 if max(most_entries, len(rows), len(columns)) < 2**31 - 1 else np.int64
+        self.rows, self.columns = rows, columns
+        self.index = np.int32 if max(int(column_counts.sum()), len(rows), len(columns)) < 2**31 - 1 else np.int64
         self._column_file = self._add_file("entries.columns", self.index)
         self._value_file = self._add_file("entries.values", value_kind)
         self._extra_files = [
@@ -157,7 +127,8 @@ class StoreWriter:
             for name, kind in zip(Extras._fields, extra_kinds, strict=True)
         ]
         self._row_counts = np.zeros(len(rows), dtype=np.int64)
-        self._buckets = Buckets(scratch, column_weights, [self.index, self.index, self.index])
+        record = np.dtype([(name, self.index) for name in ("column", "row", "place")])
+        self._buckets = Buckets(scratch, column_counts, record)
         self.n_entries = 0
         self.code_counts = np.zeros(MOST_CODES + 1, dtype=np.int64)
         self._code_weights = np.zeros(MOST_CODES + 1)
@@ -197,16 +168,15 @@ class StoreWriter:
     def finish(self, *, scale: Scale, form: TableForm, table: npt.NDArray[np.float64] | None) -> None:
         """Sort the entries by column and write the other parts; the manifest comes last."""
         rows, entries = (self._add_file(f"by_column.{name}", self.index) for name in ("rows", "entries"))
-        column_counts = np.zeros(len(self._columns), dtype=np.int64)
+        column_counts = np.zeros(len(self.columns), dtype=np.int64)
         for bucket in self._buckets:
-            column_of, row_of, places = bucket.fields
-            column_counts[bucket.first : bucket.last] = np.bincount(
-                column_of - bucket.first, minlength=bucket.last - bucket.first
+            column_counts += np.bincount(bucket["column"], minlength=column_counts.size)
+            order, _, row_of = sort_by_row(
+                bucket["column"], bucket["row"], n_rows=len(self.columns), n_columns=len(self.rows)
             )
-            order = _sort_by_key(bucket)
-            rows.append(row_of if order is None else row_of[order])
-            entries.append(places if order is None else places[order])
-        content, labels = pack_axes(self._rows, self._columns, scale, form, STORE)
+            rows.append(row_of)
+            entries.append(bucket["place"][order])
+        content, labels = pack_axes(self.rows, self.columns, scale, form, STORE)
         others = {name.removeprefix(f"{STORE}."): array for name, array in labels.items()}
         others["entries.starts"] = _accumulate(self._row_counts, self.index)
         others["by_column.starts"] = _accumulate(column_counts, self.index)
@@ -229,24 +199,6 @@ class StoreWriter:
         self._buckets.close()
 
 
-def _sort_by_key(bucket: Bucket) -> IndexArray | None:
-    """Return the permutation that stably sorts a bucket by its key; None if it is sorted."""
-    keys = bucket.fields[0]
-    n_keys = bucket.last - bucket.first
-    if n_keys <= 1:
-        return None
-    if n_keys <= 1 << 16:  # numpy sorts two bytes by counting
-        return np.argsort((keys - bucket.first).astype(np.uint16), kind="stable")
-    place_bits = keys.size.bit_length()
-    packed = keys.astype(np.int64)
-    packed -= bucket.first
-    packed <<= place_bits
-    packed |= np.arange(keys.size)
-    packed.sort()
-    packed &= (1 << place_bits) - 1
-    return packed
-
-
 def _accumulate(counts: npt.NDArray[np.int64], index: npt.DTypeLike) -> IndexArray:
     starts = np.zeros(counts.size + 1, dtype=index)
     np.cumsum(counts, dtype=index, out=starts[1:])
@@ -254,11 +206,6 @@ def _accumulate(counts: npt.NDArray[np.int64], index: npt.DTypeLike) -> IndexArr
 
 
 # Parts of a store
-
-
-def _get_extra_kinds(extras: Extras) -> list[npt.DTypeLike | None]:
-    """Return the types of the times, weights and places; None where there are none."""
-    return [None if field is None else field.dtype for field in extras]
 
 
 def take_entries_on_disk(matrix: MatrixParts, which: npt.NDArray[Any]) -> MatrixParts:
@@ -273,10 +220,7 @@ def take_entries_on_disk(matrix: MatrixParts, which: npt.NDArray[Any]) -> Matrix
             yield piece.keep(which[first:last] if is_mask else which[first:last] - done)
             done = end
 
-    n_kept = int(np.count_nonzero(which)) if is_mask else which.size
-    return _write_temporary_store(
-        matrix, matrix.rows, matrix.columns, choose(), np.diff(matrix.by_column.starts), n_kept
-    )
+    return _write_temporary_store(matrix, matrix.rows, matrix.columns, choose(), np.diff(matrix.by_column.starts))
 
 
 def take_axes_on_disk(matrix: MatrixParts, rows: IndexArray, columns: IndexArray) -> MatrixParts:
@@ -290,10 +234,8 @@ def take_axes_on_disk(matrix: MatrixParts, rows: IndexArray, columns: IndexArray
             moved = piece._replace(rows=new_row[piece.rows], columns=new_column[piece.columns])
             yield moved.keep((moved.rows >= 0) & (moved.columns >= 0))
 
-    weights = np.diff(matrix.by_column.starts)[columns]
-    return _write_temporary_store(
-        matrix, matrix.rows.take(rows), matrix.columns.take(columns), choose(), weights, int(weights.sum())
-    )
+    counts = np.diff(matrix.by_column.starts)[columns]
+    return _write_temporary_store(matrix, matrix.rows.take(rows), matrix.columns.take(columns), choose(), counts)
 
 
 def _renumber(count: int, kept: IndexArray) -> IndexArray:
@@ -307,8 +249,7 @@ def _write_temporary_store(
     rows: Labels,
     columns: Labels,
     entries: Iterator[EntryPiece],
-    column_weights: IndexArray,
-    most_entries: int,
+    column_counts: IndexArray,
 ) -> MatrixParts:
     """Write a store and remove its files once they are mapped; the system keeps them while they are in use."""
     values: Any = matrix.values
@@ -323,9 +264,8 @@ def _write_temporary_store(
             rows=rows,
             columns=columns,
             value_kind=get_codes(matrix).dtype,
-            column_weights=column_weights,
-            most_entries=most_entries,
-            extra_kinds=_get_extra_kinds(matrix.extras),
+            column_counts=column_counts,
+            extra_kinds=[None if field is None else field.dtype for field in matrix.extras],
         )
         try:
             for piece in entries:
