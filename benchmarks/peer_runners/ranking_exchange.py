@@ -84,7 +84,9 @@ def rank_rows(
         scores = np.array(score(model, None if are_new else some, histories[some]), dtype=np.float32)
         scores[np.isnan(scores)] = -np.inf
         scores[seen[some].nonzero()] = -np.inf
-        best = np.argsort(-scores, axis=1, kind="stable")[:, : task.n]
+        kept = np.sort(np.argpartition(-scores, task.n, axis=1)[:, : task.n], axis=1)
+        order = np.argsort(-np.take_along_axis(scores, kept, axis=1), axis=1, kind="stable")
+        best = np.take_along_axis(kept, order, axis=1)
         is_filled = np.take_along_axis(scores, best, axis=1) > -np.inf
         lists[start : start + some.size] = np.where(is_filled, best, -1)
     return lists
@@ -92,10 +94,13 @@ def rank_rows(
 
 def ndcg(task: RankingTask, rows: Positions, lists: Positions, test: Entries, n: int = 10) -> float:
     """Return the mean NDCG at n of lists (rows, places), of rows with a liked test entry."""
-    liked = task.positions(test, "liked")[rows].toarray() > 0
-    hits = np.take_along_axis(liked, np.maximum(lists[:, :n], 0), axis=1) & (lists[:, :n] >= 0)
+    liked = task.positions(test, "liked")[rows]
+    lines, columns = liked.nonzero()
+    first = lists[:, :n]
+    keys = np.arange(rows.size)[:, None] * liked.shape[1] + first
+    hits = np.isin(keys, lines * liked.shape[1] + columns) & (first >= 0)
     discounts = 1 / np.log2(np.arange(2, n + 2))
-    counts = np.minimum(liked.sum(axis=1), n)
+    counts = np.minimum(np.diff(liked.indptr), n)
     gains, best = hits @ discounts, np.concatenate([[0.0], np.cumsum(discounts)])[counts]
     return float(np.mean(gains[counts > 0] / best[counts > 0]))
 
@@ -104,10 +109,13 @@ def main(fit: Fit, score: Score, *, packages: Sequence[str]) -> None:
     """Run a task: `runner.py TASK OUT SETTINGS`; SETTINGS has fixed settings and the `trials` to choose from."""
     task, out, settings = read_ranking_task(Path(sys.argv[1])), Path(sys.argv[2]), json.loads(sys.argv[3])
     fixed = {name: value for name, value in settings.items() if name != "trials"}
+    some_are_liked = bool(np.any(task.train.values < task.liked))
     rows = np.unique(task.validation.rows)
     tried = []
     start = time.perf_counter()
     for trial in settings["trials"]:
+        if trial["on"] == "liked" and not some_are_liked:
+            continue  # the same as all
         own = fixed | trial
         model = fit(task.positions(task.train, own["on"]), own)
         try:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.data import split_entries, split_rows
-from deepmf.datasets import generate, load
+from deepmf.datasets import generate, load, load_split
 from deepmf.files import write_atomically
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import coverage_score, novelty_score, score_lists
@@ -79,6 +79,7 @@ class RankingProblem:
             "n_rows": int(self.rows.size),
             **{name: round(float(values.mean()), 5) for name, values in at_10._asdict().items()},
             "recall_20": round(float(at_20.recall.mean()), 5),
+            "ndcg_20": round(float(at_20.ndcg.mean()), 5),
             "n_distinct": round(coverage_score(lists[:, :10], n_columns=n_columns) * n_columns),
             "novelty": round(novelty_score(lists[:, :10], popularity, n_rows=n_rows), 3),
         }
@@ -112,6 +113,17 @@ def load_known(name: str, seed: int) -> RankingProblem:
 def load_new(name: str, seed: int) -> RankingProblem:
     """Return the rows of a data set that are held out whole."""
     return new_rows(load(name), seed)
+
+
+def published_lists(name: str, seed: int) -> RankingProblem:
+    """Return a published split of interactions: a tenth of its training entries is for validation."""
+    split = load_split(name)
+    parts = split_entries(split.train, train=0.9, validation=0.1, test=0.0, seed=seed)
+    rows, columns = split.train.rows, split.train.columns
+    train, validation, test = (Entries.of(each, rows, columns) for each in (parts.train, parts.validation, split.test))
+    every = (each._replace(values=np.full(each.rows.size, LIKED)) for each in (train, validation, test))
+    train, validation, test = every
+    return RankingProblem(split.train.shape, train, Entries.none(), validation, Entries.none(), test)
 
 
 def generated(seed: int) -> RankingProblem:

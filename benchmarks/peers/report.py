@@ -19,7 +19,7 @@ from peers.tasks import COUNTS, SIZES, TASKS
 
 _KNOWN = {"RMSE": "rmse", "MAE": "mae", "nearest level, RMSE": "level_rmse", "MAE ": "level_mae"}
 _RANKED = {"NDCG@10": "ndcg", "recall@10": "recall", "recall@20": "recall_20", "precision@10": "precision"}
-_RANKED |= {"MRR@10": "mrr", "MAP@10": "map"}
+_RANKED |= {"NDCG@20": "ndcg_20", "MRR@10": "mrr", "MAP@10": "map"}
 _KNOWN |= {"median level, MAE": "median_mae", "log loss": "log_loss", "calibration error": "calibration_error"}
 
 
@@ -58,7 +58,7 @@ def table(name: str, lines: Sequence[Line], clock: Clock) -> str:
     if {"table", "size"} & set(TASKS[name].kinds):
         return ""  # one table for all of these
     kinds = TASKS[name].kinds
-    write = known if "known" in kinds else ranked if "ranking" in kinds else new
+    write = known if "known" in kinds else ranked if {"ranking", "wide"} & set(kinds) else new
     several = on_most(lines)
     parts = [f"On the first split:\n\n{write(on_first(lines), clock)}"]
     if several:
@@ -84,6 +84,8 @@ def ranked(lines: Sequence[Line], clock: Clock) -> str:
     titles = [line.title + (", by value" if group.endswith("value") else "") for line, group in rows]
     columns = {}
     for title, metric in _RANKED.items():
+        if any(line.mean(group, metric) is None for line, group in rows):
+            continue  # recorded before it was measured
         means = _best_of([line.mean(group, metric) for line, group in rows], digits=4, best=max)
         spreads = [line.spread(group, metric) for line, group in rows]
         columns[title] = [

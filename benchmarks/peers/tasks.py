@@ -17,7 +17,7 @@ from deepmf.evaluation.areas import KNOWN_COUNTS, limit_row_entries
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from peers.one_hot import features_of
 from peers.problem import Asked, Entries, Problem
-from peers.ranking import RankingProblem, generated as generated_ranking, load_known, load_new
+from peers.ranking import RankingProblem, generated as generated_ranking, load_known, load_new, published_lists
 
 HIDDEN = 0.2  # of a table's cells
 FOLD = 20_000  # entries, of the published folds of ml-100k
@@ -31,7 +31,7 @@ class Task:
     """A task by its name; `kinds` say which peers it is for.
 
     "known": all rows and columns are; "new": some come later; "features": and all have features; "table": cells;
-    "size": known ones again, for what a number of entries costs; "ranking": lists of columns.
+    "size": known ones again, for what a number of entries costs; "ranking": lists of columns; "wide": of many.
     """
 
     name: str
@@ -208,6 +208,7 @@ TASKS: dict[str, Task] = {
             for name, title, seeds in (("ml-100k", "MovieLens-100K", (0, 1, 2)), ("ml-1m", "MovieLens-1M", (0,)))
             for rows, make in (("known", load_known), ("new", load_new))
         ),
+        Task("gowalla", "Gowalla, LightGCN's split", ("wide",), (0,), partial(published_lists, "gowalla")),
         *(Task(f"table-{name}", f"{name}, 20 % hidden", ("table",), (0, 1), partial(table, name)) for name in TABLES),
     )
 }

@@ -172,6 +172,23 @@ def test_too_few_entries_to_choose_on_mean_popularity(share: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["full", "nearest"])
+@pytest.mark.parametrize(("n_rows", "n_columns", "popularity"), [(400, 150, 0.5), (300, 900, 1.2)])
+def test_relevance_is_never_below_popularity_or_presence(
+    kind: str, n_rows: int, n_columns: int, popularity: float
+) -> None:
+    matrix = generate(n_rows, n_columns, n_entries=9000, popularity=popularity, named=False, seed=1).matrix
+    split = split_entries(matrix, train=0.8, validation=0.0, test=0.2, seed=0)
+    rows, columns, values = split.test.entries()
+    liked = ObservedMatrix.from_interactions(rows[values >= 4], columns[values >= 4])
+    labels = {"row_labels": matrix.row_labels, "column_labels": matrix.column_labels}
+    taken = ObservedMatrix.from_interactions(*split.train.entries()[:2], **labels)
+    found = evaluate_ranking(Means(presence=kind).fit(split.train), split.test, relevant=4, rank_by="relevance")
+    presence = evaluate_ranking(Means(presence=kind).fit(taken), liked)
+    assert found.model.ndcg > 0.97 * max(found.popularity.ndcg, presence.model.ndcg)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["full", "nearest"])
 def test_a_file_keeps_every_bit_and_lies_are_refused(kind: str, tmp_path: Path) -> None:
     matrix = choosy()
     new = ObservedMatrix.from_entries([0, 2, 4], [99] * 3, [4] * 3, matrix.scale)

@@ -364,8 +364,12 @@ class Gram(NamedTuple):
         solved = [np.zeros(near.cells.shape, dtype=np.float32) for _ in ridges]
         counts = np.count_nonzero(near.places < self.sizes.size, axis=1)
         order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-        cells_at_a_time = _CELLS_ON_GPU if device.type == "cuda" else _CELLS_ON_CPU
-        step = max(cells_at_a_time // max(int(counts.max(initial=1)), 1) ** 2, 1)
+        most_cells = _CELLS_ON_GPU if device.type == "cuda" else _CELLS_ON_CPU
+        parts = []
+        while order.size:
+            n_targets = max(most_cells // int(counts[order[0]]) ** 2, 1)
+            parts.append(order[:n_targets])
+            order = order[n_targets:]
 
         def solve(targets: IndexArray) -> None:
             width = int(counts[targets[0]])
@@ -374,7 +378,7 @@ class Gram(NamedTuple):
             for ridge, weights in zip(ridges, solved, strict=True):
                 weights[targets, :width] = round_weights(_solve(equations, sums, ridge))
 
-        run_batches(solve, [order[start : start + step] for start in range(0, order.size, step)], device)
+        run_batches(solve, parts, device)
         return solved
 
     def _gather(self, places: IndexArray) -> Tensor:
@@ -499,8 +503,11 @@ def _multiply_lines(lines: Sparse, places: IndexArray) -> LatentArray:
     n_targets, n_near = places.shape
     taken = lines[places.ravel()]
     targets = np.repeat(np.arange(n_targets), np.diff(taken.indptr[::n_near]))
-    used, others = np.unique(targets * lines.shape[1] + taken.indices, return_inverse=True)
-    apart = Sparse((taken.data, others, taken.indptr), shape=(places.size, used.size))
+    is_used = np.zeros(lines.shape[1], dtype=bool)
+    is_used[taken.indices] = True
+    n_used = np.count_nonzero(is_used)
+    others = targets * n_used + (np.cumsum(is_used) - 1)[taken.indices]
+    apart = Sparse((taken.data, others, taken.indptr), shape=(places.size, n_targets * n_used))
     product = apart @ apart.T
     blocks = Sparse((product.data, product.indices % n_near, product.indptr), shape=(places.size, n_near))
     return np.asarray(blocks.toarray().reshape(n_targets, n_near, n_near))
