@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import scipy.linalg
 import torch
 from torch import Tensor
 
@@ -51,6 +52,9 @@ ON_CPU, ON_GPU = Limits(), Limits(entries_at_a_time=1 << 20, least_width=64, row
 
 # On a GPU, up to this many entries are solved for by a CUDA graph: their kernels take less time than launching them.
 _MOST_RECORDED = 1 << 22
+
+# Steps of conjugate gradients by which new entries move a trained row: its trained entries make them precise.
+_MOVE_STEPS = 4
 
 
 class Group(NamedTuple):
@@ -195,6 +199,54 @@ def _draw_all(
 
     run_batches(solve, batches, table.device)
     return means, draws, variances, errors, totals
+
+
+class Held(NamedTuple):
+    """What holds rows where training left them: n M + lambda P for a row of n entries, diagonal in other coordinates.
+
+    M is the mean of (v_j, 1)(v_j, 1)' over trained entries, and stands for those of the row; P is the precision of the
+    prior. T'MT = diag(values) and T'PT = 1.
+    """
+
+    values: Array  # (D,)
+    turn: Array  # T, (D, D)
+
+    @classmethod
+    def of(cls, columns: Array, counts: npt.NDArray[Any], precision: Array) -> Held:
+        """Return it for columns (columns, D), whose last number becomes 1, by the numbers of their entries."""
+        lines = np.column_stack([columns[:, :-1], np.ones(len(columns))]).astype(np.float64)
+        moment = lines.T @ (counts[:, None] / max(counts.sum(), 1) * lines)
+        values, turn = scipy.linalg.eigh(moment, precision.astype(np.float64))
+        return cls(np.maximum(values, 0.0).astype(np.float32), turn.astype(np.float32))
+
+    def move_rows(self, batches: Sequence[Batch], columns: Array, totals: Array, penalties: Any) -> Array:
+        """Return how far rows (rows, D) move by new entries, whose residuals `batches` hold.
+
+        columns: (columns, D), whose last number becomes 1. totals, penalties: n and lambda of each row, (rows, 1).
+        """
+        lines = np.column_stack([columns[:, :-1], np.ones_like(columns[:, 0])]) @ self.turn
+        table = np.pad(lines, ((0, 1), (0, 0)))
+        ridges = (totals * self.values + penalties).astype(np.float32)
+        moves = np.zeros_like(ridges)
+
+        def solve(group: Group) -> None:
+            at, inputs, residuals = group.positions.numpy(), table[group.cut(group.others)], group.cut(group.values)
+            if group.roots is not None:
+                roots = group.cut(group.roots)
+                inputs, residuals = inputs * roots[..., None], residuals * roots
+            moves[at] = descend(
+                inputs,
+                residuals,
+                ridges=ridges[at],
+                sizes=ridges[at] + np.einsum("rpek,rpek->rk", inputs, inputs),
+                start=moves[at],
+                most_steps=_MOVE_STEPS,
+                least_gain=0.0,  # whether other rows need more steps makes no difference
+            ).factors
+
+        run_batches(solve, [group for batch in batches for group in batch.groups], torch.device("cpu"))
+        moved: Array = moves @ self.turn.T
+        return moved
 
 
 def invert_root(precision: Tensor) -> Tensor:

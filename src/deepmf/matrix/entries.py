@@ -448,6 +448,10 @@ class EntryStore:
         """Return all entries of some columns, including those in new rows."""
         return self._gather(1, positions)
 
+    def new_row_entries(self, positions: IndexArray) -> AxisEntries:
+        """Return the entries of some rows that were added since training."""
+        return group(positions.size, *([] if self.added is None else [self.added.of_rows(positions)]))
+
     def all_row_entries(self, positions: IndexArray) -> AxisEntries:
         """Return all entries of some rows, and their features."""
         return _add_features(self.seen_columns(positions), self.row_features, positions)

@@ -25,6 +25,7 @@ from torch import Tensor
 from deepmf.linalg.ridge import (
     Batch,
     Buffer,
+    Held,
     Limits,
     compute_grams,
     descend,
@@ -47,7 +48,8 @@ from deepmf.models.base import Model
 from deepmf.models.means import NO_WEIGHTS, FeatureRidge, FeatureWeights, compute_prior, load_feature_weights
 from deepmf.models.solver import Arrays, FactorModel, Solver
 from deepmf.models.traits import Recommends, UsesTimes
-from deepmf.scoring.latents import Latents, pair_products
+from deepmf.scoring.arrivals import TrainedRows
+from deepmf.scoring.latents import Latents, multiply_each, pair_products
 from deepmf.scoring.predictor import SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.training.holdout import HeldOut
@@ -506,10 +508,13 @@ def find_minimum(errors: list[float]) -> float:
 class RidgeEncoder(SolvingEncoder):
     """The fold-in: a row is the ridge solution of its entries given the columns, and a column given the rows."""
 
+    moves_rows = True
+
     def __init__(
         self, train: ObservedMatrix, settings: ALSSettings, feature_weights: FeatureWeights = NO_WEIGHTS
     ) -> None:
         self._train, self._settings, self.feature_weights = train, settings, feature_weights
+        self._held: Held | None = None
 
     def solve_rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
         """Return (u, b, 1, m) of each row."""
@@ -521,6 +526,19 @@ class RidgeEncoder(SolvingEncoder):
         """Return (v, 1, c, 1) of each column."""
         needed, latents = _select_needed(entries, rows)
         return make_column_latents(self._solve(needed, latents[:, :-2], self.feature_weights.columns))
+
+    def move_rows(self, trained: TrainedRows, new: AxisEntries, columns: Latents) -> LatentArray:
+        """Return (u, b, 1, m) of trained rows with new entries."""
+        if self._held is None:
+            base = columns.base[:, :-2]
+            self._held = Held.of(base, trained.column_counts, np.eye(base.shape[1]))
+        used, new = new.renumber_others()
+        latents, moved = columns.take(used), trained.latents.copy()
+        residuals = new.values - multiply_each(moved, latents, new)
+        batches = lay_out(new, residuals, n_others=used.size, device=_CPU, limits=LIMITS)
+        penalties = compute_latent_ridges(trained.totals + new.totals, self._train.scale, self._settings)
+        moved[:, :-2] += self._held.move_rows(batches, latents[:, :-2], trained.totals[:, None], penalties[:, None])
+        return moved
 
     def pack(self) -> Packed:
         """Return the weights of features."""

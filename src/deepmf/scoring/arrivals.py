@@ -39,6 +39,14 @@ class Arrived(NamedTuple):
         return None if left.rows is None and left.columns is None else left
 
 
+class TrainedRows(NamedTuple):
+    """Trained rows whose entries in trained columns are those of training."""
+
+    latents: npt.NDArray[Any]  # (rows, latent)
+    totals: npt.NDArray[Any]  # (rows,) total weights of their trained entries
+    column_counts: IndexArray  # (columns,) entries of the trained columns
+
+
 def declare_arrived(kind: str) -> Form:
     """Return the form of stored factors of some type."""
     parts = (Part(axis, kind, (f"new_{axis}", "factors"), optional=True) for axis in ("rows", "columns"))

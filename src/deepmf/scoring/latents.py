@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from deepmf.errors import TrainingDiverged
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.axis_entries import AxisEntries
 
 Solve = Callable[[IndexArray], LatentArray]  # from positions to their latents
 
@@ -159,4 +160,11 @@ def pair_products(
     products[order] = multiply_pairs(
         row_latents.take, column_latents.take, rows[order], columns[order], like=row_latents.base
     )
+    return products
+
+
+def multiply_each(rows: LatentArray, columns: LatentArray, entries: AxisEntries) -> LatentArray:
+    """Return the product of latents of each entry; it is at a place of `columns`."""
+    which = np.repeat(np.arange(len(rows)), np.diff(entries.starts))
+    products: LatentArray = np.einsum("ek,ek->e", rows[which], columns[entries.others])
     return products

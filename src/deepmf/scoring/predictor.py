@@ -15,7 +15,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
-from deepmf.scoring.arrivals import Arrived, Unsettled, declare_arrived, find_met, find_unsettled
+from deepmf.scoring.arrivals import Arrived, TrainedRows, Unsettled, declare_arrived, find_met, find_unsettled
 from deepmf.scoring.latents import Latents, check_finite, pair_products
 from deepmf.storage.model_file import Packed, Tensors, has_values_to_check
 from deepmf.storage.parts import Form, Part, positions_of, rising
@@ -216,9 +216,11 @@ class SolvingEncoder(Encoder):
     `extra` of a table; those of trained ones are its `base`, unless the encoder has them itself.
 
     factor_type: the type in which factors are kept.
+    moves_rows: whether trained rows move by their entries in new columns alone; otherwise all their entries are solved.
     """
 
     factor_type: ClassVar[str] = "float32"
+    moves_rows: ClassVar[bool] = False
 
     @abstractmethod
     def solve_rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
@@ -227,6 +229,13 @@ class SolvingEncoder(Encoder):
     @abstractmethod
     def solve_columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
         """Return the factors of columns with these entries."""
+
+    def move_rows(self, trained: TrainedRows, new: AxisEntries, columns: Latents) -> LatentArray:
+        """Return the latents of trained rows that also have some entries in new columns.
+
+        They move from where training left them. The trained entries hold them there as far as their number says.
+        """
+        raise NotImplementedError
 
     def count_factors(self, n_latents: int) -> int:
         """Return how many of the first numbers of factors are kept, from those of a latent."""
@@ -367,10 +376,11 @@ class Predictor:
         their trained latents back. An encoder that solves then reads the entries of new rows in new columns, see
         `settle`. crossed: as in `ExtendedStore`.
         """
-        changed = self._encode_by_trained(entries, rows, columns)
         if not isinstance(self.encoder, SolvingEncoder):
-            return changed
-        return changed._settle(self.encoder, find_unsettled(entries, rows, columns, crossed), entries, rows)
+            return self._encode_by_trained(entries, rows, columns)
+        unsettled = find_unsettled(entries, rows, columns, crossed)
+        changed = self._encode_by_trained(entries, rows, np.setdiff1d(columns, unsettled.columns))
+        return changed._settle(self.encoder, unsettled, entries, rows)
 
     def _encode_by_trained(self, entries: EntryStore, rows: IndexArray, columns: IndexArray) -> Self:
         old_rows, old_columns = entries.are_rows_as_trained(rows), entries.are_columns_as_trained(columns)
@@ -399,8 +409,9 @@ class Predictor:
 
         A new column in which new rows have entries is solved for by all its entries, given trained rows as they were
         trained and new rows by their entries in trained columns. A row with an entry in such a column is solved for by
-        all its entries, given trained columns as they were trained and new columns as above. This is one pass of
-        alternating least squares over what has new entries; it depends on the entries alone, not on their order.
+        all its entries, or moves by its new ones, given trained columns as they were trained and new columns as above.
+        This is one pass of alternating least squares over what has new entries; it depends on the entries alone, not
+        on their order.
         """
         settled, columns = self, unsettled.columns
         if columns.size:
@@ -412,8 +423,9 @@ class Predictor:
         settled = settled._encode_by_trained(entries, np.setdiff1d(unsettled.rows_left, encoded), NOTHING)
         if not unsettled.are_any:
             return settled
+        base = self.rows.base
         rows = settled.rows.defer(
-            unsettled.rows, lambda positions: encoder.rows(entries.all_row_entries(positions), others)
+            unsettled.rows, lambda positions: _solve_again(encoder, entries, positions, base, others)
         )
         return replace(settled, rows=rows)
 
@@ -530,6 +542,22 @@ class Predictor:
 
     def _row_fields(self, rows: IndexArray) -> LatentArray:
         return self.rows.take(rows, self.readout.row_fields)
+
+
+def _solve_again(
+    encoder: SolvingEncoder, entries: EntryStore, rows: IndexArray, base: LatentArray, columns: Latents
+) -> LatentArray:
+    """Return the latents of rows with entries in new columns that new rows have entries in."""
+    moved = entries.are_rows_as_trained(rows) & encoder.moves_rows
+    latents = np.empty((rows.size, base.shape[1]), dtype=base.dtype)
+    if not moved.all():
+        latents[~moved] = encoder.rows(entries.all_row_entries(rows[~moved]), columns)
+    if moved.any():
+        train, at = entries.train, rows[moved]
+        totals = train.row_counts[at] if train.weights is None else entries.row_entries(at).totals
+        trained = TrainedRows(base[at], totals, train.column_counts)
+        latents[moved] = encoder.move_rows(trained, entries.new_row_entries(at), columns)
+    return latents
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,16 @@ import torch
 from torch import Tensor
 
 from deepmf.errors import BadModelFile
-from deepmf.linalg.ridge import AxisPosterior, AxisSolver
+from deepmf.linalg.ridge import AxisPosterior, AxisSolver, Held, lay_out
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.scale import Scale
 from deepmf.models.gibbs.chain import AxisSamples, Samples, Units
 from deepmf.models.gibbs.prior import Inputs
+from deepmf.scoring.arrivals import TrainedRows
 from deepmf.scoring.distribution import PredictiveDistribution, find_support
-from deepmf.scoring.latents import Latents
+from deepmf.scoring.latents import Latents, multiply_each
 from deepmf.scoring.predictor import Predictor, Readout, SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Check, Form, Part, not_falling, positive
@@ -63,6 +64,7 @@ class SampleEncoder(SolvingEncoder):
     """
 
     factor_type = "float16"
+    moves_rows = True
 
     def __init__(
         self,
@@ -73,6 +75,7 @@ class SampleEncoder(SolvingEncoder):
     ) -> None:
         self.units, self.samples, self.projection = units, samples, projection
         self._device = torch.device("cpu") if device is None else device
+        self._held: list[Held] | None = None
 
     @property
     def n_factors(self) -> int:
@@ -92,6 +95,32 @@ class SampleEncoder(SolvingEncoder):
     def solve_columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
         """Return the posterior means of columns in all samples, and their spreads."""
         return self._solve(self._lay_out_columns(entries, rows, self._device))
+
+    def move_rows(self, trained: TrainedRows, new: AxisEntries, columns: Latents) -> LatentArray:
+        """Return the latents of trained rows with new entries, of which every sample explains the same residuals.
+
+        Spreads stay as they were.
+        """
+        samples, n_factors, moved = self.samples, self.n_factors, trained.latents.copy()
+        if self._held is None:
+            known = zip(samples.columns.draws, samples.rows.precisions, samples.alphas, strict=True)
+            self._held = [Held.of(draws, trained.column_counts, matrix / alpha) for draws, matrix, alpha in known]
+        used, new = new.renumber_others()
+        factors = columns.extra[used - samples.columns.draws.shape[1]].astype(np.float32)
+        latents = self.finish_columns(np.pad(factors, ((0, 0), (0, 2))))
+        expected = (multiply_each(moved, latents, new) - self.units.mean) / self.units.deviation
+        residuals = self.units.standardise(new.values) - expected
+        batches = lay_out(new, residuals, n_others=used.size, device=torch.device("cpu"))
+        of_samples = factors.reshape(used.size, *samples.rows.means.shape).swapaxes(0, 1)
+        moves = [
+            held.move_rows(batches, own, trained.totals[:, None], 1.0)
+            for held, own in zip(self._held, of_samples, strict=True)
+        ]
+        own, effects, _ = self._split(np.pad(np.hstack(moves), ((0, 0), (0, 2))))
+        own = own * np.float32(self.units.deviation / samples.n_samples)
+        moved[:, :n_factors] += own if self.projection is None else own @ self.projection.rows
+        moved[:, n_factors] += effects
+        return moved
 
     def finish_rows(self, factors: LatentArray) -> LatentArray:
         """Return the latents of rows: (u of all samples or their projection, b, 1, m, r, s, 0, 0)."""
