@@ -251,12 +251,6 @@ def test_the_style_of_the_caller_is_left_alone() -> None:
     assert dict(matplotlib.rcParams) == before
 
 
-@pytest.mark.parametrize("name", ["matters.png", "matters"])
-def test_only_svg_is_written(name: str) -> None:
-    with pytest.raises(BadSetting, match=".svg"):
-        plots.check_picture(Path(name))
-
-
 def test_notebook_view_escapes_facts_and_goes_without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = {"<caption>": lambda: plots.plot_bars(["a"], {"n": [1]})}
     shown = plots.build_notebook_view("<name>", {"<fact>": "R&D"}, drawn)

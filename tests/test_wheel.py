@@ -98,7 +98,7 @@ def test_messages_and_pages_name_extras_that_exist() -> None:
         for listed in re.findall(r"(?:deepmf|\.)\[([\w, ]+)\]'", path.read_text(encoding="utf-8"))
         for extra in listed.replace(" ", "").split(",")
     }
-    assert {"sklearn", "tune", "onnx", "tensorboard"} <= named
+    assert {"sklearn", "tune", "onnx"} <= named
     assert named <= EXTRAS.keys()
 
 

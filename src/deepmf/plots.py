@@ -16,9 +16,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from itertools import pairwise
-from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 from xml.etree import ElementTree
 
 import numpy as np
@@ -407,23 +406,7 @@ def plot_cold_start(
     return plot_lines(curves, ax, margins=margins, x_label=x_label, y_label=y_label, groups=shown)
 
 
-class EpochLike(Protocol):
-    """An epoch of a history; the loss and the validation error are None if they were not computed."""
-
-    @property
-    def epoch(self) -> int: ...
-
-
-class HistoryLike(Protocol):
-    """The records of training and the best epoch, counted from 0."""
-
-    @property
-    def records(self) -> Sequence[EpochLike]: ...
-    @property
-    def best_epoch(self) -> int | None: ...
-
-
-def list_points(history: HistoryLike, metric: str) -> list[tuple[int, float]]:
+def list_points(history: Any, metric: str) -> list[tuple[int, float]]:
     """Return (epoch, number) for the epochs with a metric, counted from 1."""
     found = ((record.epoch + 1, getattr(record, metric)) for record in history.records)
     return [(epoch, number) for epoch, number in found if number is not None and math.isfinite(number)]
@@ -437,7 +420,7 @@ def plot_history(model_or_history: Any, ax: Axes | None = None, *, metric: str =
     """
     from matplotlib.ticker import MaxNLocator
 
-    history: HistoryLike = getattr(model_or_history, "history_", model_or_history)
+    history = getattr(model_or_history, "history_", model_or_history)
     metric = metric or ("validation_error" if list_points(history, "validation_error") else "loss")
     points = list_points(history, metric)
     if not points:
@@ -707,36 +690,8 @@ def plot_importances(importances: Mapping[str, float], ax: Axes | None = None) -
     return own
 
 
-class FeatureEffectLike(Protocol):
-    """A feature, its value as text, and its effect on a prediction."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def value(self) -> str: ...
-    @property
-    def effect(self) -> float: ...
-
-
-class ExplanationLike(Protocol):
-    """The entries behind a prediction, largest effect first, and the features, if any."""
-
-    @property
-    def labels(self) -> npt.NDArray[Any]: ...
-    @property
-    def names(self) -> npt.NDArray[Any] | None: ...
-    @property
-    def values(self) -> npt.NDArray[Any]: ...
-    @property
-    def effects(self) -> npt.NDArray[Any]: ...
-    @property
-    def prediction(self) -> float: ...
-    @property
-    def features(self) -> Sequence[FeatureEffectLike]: ...
-
-
 @_apply_style
-def plot_explanation(found: ExplanationLike, ax: Axes | None = None, *, width: float = 440.0) -> Axes:
+def plot_explanation(found: Any, ax: Axes | None = None, *, width: float = 440.0) -> Axes:
     """Draw a bar for each entry of an explanation, the largest effect on top, then for each feature."""
     effects = _list_effects(found, longest=int(0.4 * width / (1.1 * _CHARACTER)))
     own = ax or make_axes(width=width, height=28.0 * len(effects) + 58)[0]
@@ -745,7 +700,7 @@ def plot_explanation(found: ExplanationLike, ax: Axes | None = None, *, width: f
     return own
 
 
-def describe_explanation(found: ExplanationLike, *, row: Any, column: Any) -> str:
+def describe_explanation(found: Any, *, row: Any, column: Any) -> str:
     """Return an explanation as a sentence, the alternative text of its plot; `row` is None for a new row."""
     effects = "; ".join(f"{name} {format_effect(effect)}" for name, effect in _list_effects(found, longest=40))
     kinds = "entries and features" if found.features else "entries"
@@ -755,7 +710,7 @@ def describe_explanation(found: ExplanationLike, *, row: Any, column: Any) -> st
     )
 
 
-def _list_effects(found: ExplanationLike, *, longest: int) -> list[tuple[str, float]]:
+def _list_effects(found: Any, *, longest: int) -> list[tuple[str, float]]:
     """Return each entry and feature with its value as text, and its effect."""
     labels = found.labels.tolist()
     if found.names is not None:
@@ -773,12 +728,6 @@ def _shorten(label: Any, value: str, longest: int) -> str:
 
 
 # SVG
-
-
-def check_picture(path: Path) -> None:
-    """Raise an error unless a file name ends in .svg."""
-    if path.suffix != ".svg":
-        raise BadSetting(f"the name of a picture must end in .svg; got {str(path)!r}")
 
 
 def save_svg(ax: Axes, path: str | os.PathLike[str], *, title: str) -> None:

@@ -114,7 +114,6 @@ WRITERS = [
     "fit {m}.checkpoint -o {m} --model als --resume",
     "fit {train} -o {m} --model als --checkpoint {m}",
     "tune {ratings} -o {link} --model means",
-    "tune {train} -o {ratings} --model means --picture {hard}",
     "evaluate {model} {ratings} --report {ratings}",
     "evaluate {model} {ratings} --report {model}",
     "evaluate {model} {train} --extend {link} --report {ratings}",

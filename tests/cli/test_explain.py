@@ -71,20 +71,6 @@ def test_bad_input_is_one_line(run: Any, folder: Path, split: AreaSplit) -> None
         assert said in run.fails("explain", folder / "means.safetensors", *arguments)
 
 
-@pytest.mark.slow
-def test_a_picture(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
-    row, column, why = split.train.row_labels[0], split.train.column_labels[1], tmp_path / "why.svg"
-    asked = ["explain", folder / "means.safetensors", "--row", row, "--column", column, "-n", 3]
-    plain = run(*asked).out
-    assert run(*asked, "--picture", why).out == f"{plain}picture in {why}\n"
-    drawn = why.read_text("utf-8")
-    assert drawn.startswith("<svg") and drawn.count("<title>") == 1 + 3  # of the picture, and of each bar
-    assert f"{column} for {row}: " in drawn
-    assert json.loads(run(*asked, "--picture", why, "--json").out)["picture"] == str(why)
-    assert ".svg; got " in run.fails(*asked, "--picture", tmp_path / "why.png")
-    assert [file.name for file in tmp_path.iterdir()] == ["why.svg"]
-
-
 @pytest.mark.parametrize(
     ("form", "headings"),
     [

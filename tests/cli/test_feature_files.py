@@ -143,9 +143,6 @@ def test_a_new_row_by_features(run: Any, model: Path, split: AreaSplit, tmp_path
     shown = json.loads(both.out)
     assert shown["prediction"] == pytest.approx(found.prediction)
     assert [(line["name"], line["value"]) for line in shown["features"]] == [each[:2] for each in found.features]
-    why = tmp_path / "why.svg"
-    drawn = run("explain", model, "--features", "age=25", "--column", films[3], "--picture", why)
-    assert (drawn.code, drawn.err) == (0, "") and ">age: 25</text>" in why.read_text(encoding="utf-8")
     text = run(*arguments, "--column", films[3]).out
     assert "features of the row" in text and all(each.value in text for each in found.features)
 

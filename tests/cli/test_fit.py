@@ -407,16 +407,6 @@ def test_json_lines_that_a_command_wrote(run: Any, folder: Path, tmp_path: Path,
     assert predicted.code == 0, predicted.err
 
 
-def test_a_log_for_tensorboard(run: Any, folder: Path, tmp_path: Path, tiny: list[str]) -> None:
-    fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--tensorboard", tmp_path / "runs" / "first"]
-    assert run(*fit, *tiny, "--set", "epochs=2").code == 0
-    (file,) = (tmp_path / "runs" / "first").iterdir()
-    content = file.read_bytes()
-    assert all(name in content for name in (b"loss", b"validation_error", b"learning_rate"))
-    assert re.search("'means' .*epochs", run.fails(*fit[:4], "--tensorboard", tmp_path / "no", "--model", "means"))
-    assert not (tmp_path / "no").exists()
-
-
 def test_standard_input_and_output(run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fit = ["--model", "means", "--validation-share", 0]
     assert run("fit", folder / "train.csv", "-o", tmp_path / "m", *fit, "--set", "shrinkage=3").code == 0

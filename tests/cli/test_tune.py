@@ -81,11 +81,10 @@ def test_the_command_holds_out_the_same_entries(run: Any, here: Path) -> None:
 
 
 @pytest.mark.slow
-def test_in_words_with_a_picture(run: Any, folder: Path, here: Path) -> None:
-    tune = ["tune", folder / "train.csv", *QUICK, "--picture", "matters.svg"]
+def test_in_words(run: Any, folder: Path) -> None:
+    tune = ["tune", folder / "train.csv", *QUICK]
     code, out, err = run(*tune, "--trials", 2)
-    assert code == 0
-    assert re.match("deepmf: warning: matters.svg .*at least 10 .*there are 2 ", err)
+    assert (code, err) == (0, "")
     assert "importances of settings need" in out
     code, out, err = run(*tune, "--trials", 20)
     assert (code, err) == (0, "")
@@ -96,7 +95,6 @@ def test_in_words_with_a_picture(run: Any, folder: Path, here: Path) -> None:
     assert all(word in out for word in ("setting", "best", "default", "importance", "penalty", "count_power"))
     assert "train-als.study" in lines[-2]
     assert lines[-1].startswith(f"deepmf fit {folder / 'train.csv'} -o model.safetensors --model als --set epochs=3")
-    assert "penalty" in (here / "matters.svg").read_text()
 
 
 @pytest.mark.slow
@@ -145,8 +143,6 @@ def test_ctrl_c_before_anything_was_tried(run: Any, folder: Path, monkeypatch: p
         (["--set", "epoch=1"], "did you mean 'epochs'"),
         (["--model", "means", "--set", "shrinkage=1"], "no setting left to tune"),
         (["--validation-share", "0"], "--validation-share above 0"),
-        (["--picture", "matters.pdf"], ".svg; got 'matters.pdf'"),
-        (["--picture", "no/matters.svg"], "there is no folder"),
         (["-o", "no/kept.study"], "(there is no folder"),
         (["-o", "ratings.csv"], "would overwrite ratings.csv"),
     ],

@@ -23,12 +23,6 @@ def test_run_then_show(recipes: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == shown
 
 
-@pytest.mark.slow
-def test_search_ranks_candidates(recipes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["search", "small", "--only", "means", "--out", str(tmp_path / "search")]) == 0
-    assert "| shrinkage=1 |" in capsys.readouterr().out
-
-
 def test_bad_input_is_one_line(recipes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "smal", "--out", str(tmp_path)]) == 2
     assert re.search("'smal'; .*'small'", capsys.readouterr().err)

@@ -23,11 +23,8 @@ from deepmf.experiments.run import (
     Results,
     Trial,
     _name_differences,
-    list_candidates,
     list_trials,
-    rank_candidates,
     run,
-    run_choice,
     run_trial,
 )
 from deepmf.experiments.source import digest
@@ -193,15 +190,6 @@ def test_results_of_other_settings_are_not_mixed(recipes: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_choosing_looks_at_validation_entries_only(recipes: Path) -> None:
-    (trial, *_) = all_trials()
-    on_test, on_validation = run_once(trial), run_choice(trial)
-    assert [record["area"] for record in on_validation] == ["I", "II", "III", "IV"]
-    for test, validation in zip(on_test, on_validation, strict=True):
-        assert test["n_entries"] / validation["n_entries"] == pytest.approx(4, rel=0.1)
-
-
-@pytest.mark.slow
 def test_a_trial_that_fails_does_not_stop_the_others(recipes: Path, tmp_path: Path) -> None:
     results = Results(tmp_path / "out")
 
@@ -262,25 +250,6 @@ def test_settings_that_a_fit_chose_are_no_other_settings(changed: dict[str, Any]
     assert _name_differences(record, Trial(recipe, 0, 0.2)) == differing
 
 
-@pytest.mark.slow
-def test_candidates_are_ranked_by_their_validation_error(recipes: Path, tmp_path: Path) -> None:
-    means = read_table("small", only=["means"])[0]
-    trials = list_candidates(means, n_splits=2)
-    assert [trial.recipe.name for trial in trials] == ["small/means?shrinkage=1"] * 2 + [
-        "small/means?shrinkage=1000"
-    ] * 2
-    assert all(trial.new_share == 0.2 for trial in trials)
-    results = Results(tmp_path / "search")
-    list(run(run_choice, trials, results))
-    shown = rank_candidates([means], results.records(trial.recipe for trial in trials)).splitlines()
-    assert shown[1] == "shrunk means"
-    assert shown[3].startswith("| settings | I | II | III | IV | mean RMSE | seconds |")
-    # Shrinking everything to the overall mean is worse than hardly shrinking at all.
-    assert [line.split("|")[1].strip() for line in shown[5:]] == ["shrinkage=1", "shrinkage=1000"]
-    means_shown = [float(line.split("|")[6]) for line in shown[5:]]
-    assert means_shown[0] < means_shown[1]
-
-
 SMALL: dict[str, Any] = {
     "hidden_sizes": (8,),
     "latent_size": 4,
@@ -339,8 +308,7 @@ def test_new_rows_are_let_in_entry_by_entry(ordinal: list[Record], means: list[R
 def test_with_nothing_new_only_area_one_is_measured(recipe: Recipe) -> None:
     nothing_new = Trial(recipe, seed=0, new_share=0.0)
     (record,) = run_trial(nothing_new)
-    (chosen,) = run_choice(nothing_new)
-    assert (record["area"], record["new_share"], chosen["area"]) == ("I", 0, "I")
+    assert (record["area"], record["new_share"]) == ("I", 0)
     plain = run_trial(Trial(replace(recipe, protocol="entries"), seed=0, new_share=0.0))[0]
     assert record["rmse"] == plain["rmse"]
 
@@ -359,22 +327,12 @@ def test_a_method_is_fitted_again_on_validation_entries_too() -> None:
     test = problem.test["I"]
     assert record["rmse"] == pytest.approx(evaluate(again, test)[0].rmse, rel=1e-4)
     assert record["rmse"] != pytest.approx(evaluate(chosen, test)[0].rmse, rel=1e-4)
-    # Settings are still chosen by entries that the model has not learned from.
-    assert run_choice(trial(als))[0]["rmse"] == run_choice(trial(replace(als, refit=False)))[0]["rmse"]
-
-
-@pytest.mark.slow
-def test_choosing_lets_nobody_in() -> None:
-    assert all("cold_start_curve" not in record for record in run_choice(trial(MEANS)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["areas", "random"])
-def test_settings_are_chosen_by_entries_that_the_model_has_not_seen(protocol: str) -> None:
-    """Validation entries may join what a model knows when it is tested, never when it is scored on them."""
+def test_validation_entries_may_join_the_inputs(protocol: str) -> None:
     apart, joined = (trial(MEANS, protocol=protocol, joined=each) for each in (False, True))
-    chosen, chosen_joined = ([record["rmse"] for record in run_choice(each)] for each in (apart, joined))
-    assert chosen == chosen_joined
     tested, tested_joined = ([record["rmse"] for record in run_trial(each)] for each in (apart, joined))
     assert tested != tested_joined
 

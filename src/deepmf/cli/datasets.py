@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from deepmf.cli import options
 from deepmf.cli.inputs import InputOptions
-from deepmf.cli.options import argument, option
+from deepmf.cli.options import argument
 from deepmf.cli.output import STANDARD, say, show_json, show_share, show_table
 from deepmf.cli.settings import parse_scale
-from deepmf.errors import FileAbsent, UnreadableFile
+from deepmf.errors import FileAbsent
 
 if TYPE_CHECKING:
     from deepmf.data.datasets import Dataset
@@ -60,12 +59,11 @@ def fetch(
         str,
         argument("NAME", "Data set, as deepmf datasets list names it.", autocompletion=options.list_datasets),
     ],
-    archive: Annotated[Path | None, option("--from FILE", "Archive that you have downloaded already.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Download a data set, verify it, and unpack its entries.
 
-    A data set that is stored already is not downloaded again. An interrupted download continues with the next run.
+    A data set that is stored already, as its archive or unpacked, is not downloaded again.
 
     Example: deepmf datasets fetch ml-1m
     """
@@ -74,8 +72,6 @@ def fetch(
     dataset = info(name)
     was_here = find(name) is not None
     with show_share(f"fetching {name}") as progress:
-        if archive is not None and not was_here:
-            _unpack_archive(archive, dataset)
         file = fetch(name, progress=progress)
     if as_json:
         show_json(_dataset_to_json(dataset) | {"file": str(file), "was_here": was_here})
@@ -145,24 +141,6 @@ def _dataset_to_json(dataset: Dataset) -> dict[str, Any]:
         "address": dataset.address,
         "file": None if found is None else str(found),
     }
-
-
-def _unpack_archive(archive: Path, dataset: Dataset) -> None:
-    """Unpack the user's archive, and store a copy of it as if it had been downloaded."""
-    from deepmf.data.datasets import folder
-    from deepmf.data.download import extract
-    from deepmf.files import write_atomically
-
-    if archive.is_dir():
-        raise UnreadableFile(
-            f"{archive} is a directory; --from takes the archive {dataset.archive} (to use unpacked files, set "
-            f"DEEPMF_DATA={archive})"
-        )
-    if not archive.exists():
-        raise FileAbsent(f"there is no file {archive}")
-    member = PurePosixPath(dataset.ratings.member)
-    extract(archive, str(member), folder() / dataset.name / member.name)
-    write_atomically(folder() / dataset.archive, lambda temporary: shutil.copyfile(archive, temporary))
 
 
 def _to_megabytes(n_bytes: int | None) -> int | None:

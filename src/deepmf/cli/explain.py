@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from deepmf.cli import options
@@ -11,7 +10,7 @@ from deepmf.cli.feature_files import FeatureFiles, NameFiles, parse_named_values
 from deepmf.cli.inputs import InputOptions, check_one_row, convert_label, fold_in_row, hint_at_extension
 from deepmf.cli.model_file import load_model
 from deepmf.cli.options import option
-from deepmf.cli.output import check_writable, give_name, list_names, say, show_json, show_named_table, show_table
+from deepmf.cli.output import give_name, list_names, say, show_json, show_named_table, show_table
 from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ def explain(
     files: FeatureFiles,
     names: NameFiles,
     reading: InputOptions,
-    picture: Annotated[Path | None, option("--picture FILE", "Draw a bar for each entry: an .svg file.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Show the entries that raised or lowered a prediction.
@@ -47,11 +45,6 @@ def explain(
     check_one_row(row, history, features)
     _check_axis(axis, row)
     known = None if features is None else parse_named_values("--features", features)
-    if picture is not None:
-        from deepmf.plots import check_picture
-
-        check_picture(picture)
-        check_writable(picture, inputs=[model, history, *(extend or ()), *files.paths, *names.paths])
     fitted = load_model(model, extensions=extend, features=files, names=names, reading=reading)
     with hint_at_extension():
         at_column = convert_label(column, fitted.entries_.columns)
@@ -61,16 +54,11 @@ def explain(
         else:
             at_row, found = None, fold_in_row(fitted, history, known, reading).explain(at_column, n)
     row_name, column_name = fitted.row_names_.get(at_row), fitted.column_names_.get(at_column)
-    if picture is not None:
-        _draw_effects(found, at_row if row_name is None else row_name, column_name or at_column, picture)
     if as_json:
         pair = {"row": at_row, **give_name("row", row_name), "column": at_column, **give_name("column", column_name)}
-        shown = pair | _to_json(found, "column" if axis == "row" else "row")
-        show_json(shown | ({} if picture is None else {"picture": str(picture)}))
+        show_json(pair | _to_json(found, "column" if axis == "row" else "row"))
         return
     _show_effects(found, fitted, axis, column_name)
-    if picture is not None:
-        say(f"picture in {picture}")
 
 
 def _to_json(found: Explanation, other: str) -> dict[str, Any]:
@@ -114,16 +102,6 @@ def _list_entries(found: Explanation) -> Iterable[tuple[Any, Any, float, float]]
 def _format_entry(line: tuple[Any, Any, float, float]) -> tuple[Any, Any, float, float]:
     label, name, value, effect = line
     return label, name, int(value) if value.is_integer() else value, effect
-
-
-def _draw_effects(found: Explanation, row: Any, column: Any, picture: Path) -> None:
-    from deepmf.formatting import format_amount
-    from deepmf.plots import add_title, describe_explanation, plot_explanation, save_svg
-
-    ax = plot_explanation(found, width=640.0)
-    heading = f"{column}{'' if row is None else f' for {row}'}: {format_amount(found.prediction)}"
-    add_title(ax, heading if len(heading) <= 80 else f"{heading[:79]}…", above_all=True)
-    save_svg(ax, picture, title=describe_explanation(found, row=row, column=column))
 
 
 def _check_axis(axis: str, row: str | None) -> None:

@@ -66,9 +66,6 @@ def fit(
     checkpoint: Annotated[
         Path | None, option("--checkpoint FILE", "Checkpoint file, instead of OUTPUT.checkpoint.")
     ] = None,
-    tensorboard: Annotated[
-        Path | None, option("--tensorboard FOLDER", "Log epochs for TensorBoard; each run gets its own folder.")
-    ] = None,
     *,
     files: TrainingFeatureFiles,
     names: NameFiles,
@@ -89,8 +86,6 @@ def fit(
     if effort is not None and start is None:
         check_effort(effort, model)
     new_model = model_class(model)(**settings) if start is None else _copy_settings(start, model, settings, context)
-    if tensorboard is not None and not hasattr(new_model.settings, "epochs"):
-        raise BadSetting(f"{model!r} does not train in epochs, so --tensorboard has nothing to log")
     files.check_model(new_model)
     inputs = [ratings, validation, asked, config, start_from, *files.paths, *names.paths]
     kept = _check_targets(output, checkpoint, resume=resume, inputs=inputs)
@@ -102,10 +97,7 @@ def fit(
     own = held_out if validation is None else None  # validation entries from RATINGS itself
     begin = time.perf_counter()
     in_words = not as_json and str(output) != STANDARD
-    with (
-        _log_epochs(tensorboard if is_first() else None) as logged,
-        _show_plan(new_model, train, start, in_words=in_words) as plan,
-    ):
+    with _show_plan(new_model, train, start, in_words=in_words) as plan:
         try:
             new_model.fit(
                 train,
@@ -114,7 +106,7 @@ def fit(
                 **known_names,
                 asked=None if asked is None else read_like(asked, entries, reading),
                 start_from=start,
-                callbacks=[*plan, *logged],
+                callbacks=plan,
                 checkpoint=kept,
                 keep_checkpoint=True,
             )
@@ -218,18 +210,6 @@ def _show_plan(
         return
     with closing(PlanLine(plan, sys.stdout)) as line:
         yield (line,)
-
-
-@contextmanager
-def _log_epochs(folder: Path | None) -> Iterator[Sequence[Callback]]:
-    """Yield callbacks that log each epoch for TensorBoard; none without a folder."""
-    if folder is None:
-        yield ()
-        return
-    from deepmf.training.progress import tensorboard_log
-
-    with tensorboard_log(folder) as log:
-        yield (log,)
 
 
 def _summarise(

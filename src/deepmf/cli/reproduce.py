@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deepmf.cli import options
 from deepmf.cli.options import argument, option
-from deepmf.cli.output import say, show_json, show_table
+from deepmf.cli.output import say, show_json, show_share, show_table
 from deepmf.errors import FileAbsent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from deepmf.experiments.run import Progress
+    pass
 
 QUICK = "A QUICK RUN on generated data, to check that everything works: these are not the results."
 
@@ -57,9 +53,9 @@ def reproduce(
     results = Results(out or Path("reproduced-quick" if quick else "reproduced"))
     trials = [trial for recipe in recipes for trial in list_trials(recipe, n_splits=splits)]
     if not from_results:
-        with _show_progress(table, len(trials)) as show:
+        with show_share(f"reproducing {table}") as show:
             for progress in run(run_trial, trials, results, jobs=jobs):
-                show(progress)
+                show(progress.n_done, progress.n_trials)
     own_data = {recipe.name: recipe.data for recipe in read_table(table)}
     records = results.records(read_table(table))  # also of rows that were run before
     quick = quick or any(record["data"] != own_data[record["recipe"]] for record in records)
@@ -92,26 +88,3 @@ def _publish(
     for remark in list_remarks(table, records):
         say(remark)
     say(f"{folder}: results.jsonl, table.md, table.csv" + (f", {len(drawn)} plots" if drawn else ""))
-
-
-@contextmanager
-def _show_progress(table: str, n_trials: int) -> Iterator[Callable[[Progress], None]]:
-    """Yield a function that shows finished fits in a progress bar; it does nothing off a terminal."""
-    from deepmf.training.progress import is_terminal
-
-    if not is_terminal():
-        yield lambda progress: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bar, TextColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}"))
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"reproducing {table}", total=n_trials, state="running the first fits")
-
-        def show(progress: Progress) -> None:
-            first = progress.records[0]
-            state = f"last: {first['recipe']}, split {first['seed']}; about {progress.seconds_left / 60:.0f} min left"
-            bar.update(task, completed=progress.n_done, state=state)
-
-        yield show

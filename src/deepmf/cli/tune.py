@@ -50,9 +50,6 @@ def tune(
         str, option("--metric NAME", "What to tune for: rmse; or ndcg, recall, precision, mrr, map, hit_rate.")
     ] = "rmse",
     n: options.ListLength = None,
-    picture: Annotated[
-        Path | None, option("--picture FILE", "Draw the importance of the settings: an .svg file.")
-    ] = None,
     *,
     order: Order,
     files: TrainingFeatureFiles,
@@ -67,7 +64,6 @@ def tune(
 
     Example: deepmf tune ratings.csv --model als --trials 30
     """
-    from deepmf.plots import check_picture
     from deepmf.tuning import Study
 
     if metric == "rmse" and (order.given or n is not None):
@@ -80,11 +76,7 @@ def tune(
     new_model = model_class(model)(**settings)
     files.check_model(new_model)
     kept = file or Path(f"{ratings.name.partition('.')[0].strip('-') or 'ratings'}-{model}.study")
-    inputs = [ratings, validation, config, *files.paths]
-    check_writable(kept, inputs=inputs)
-    if picture is not None:
-        check_picture(picture)
-        check_writable(picture, inputs=[*inputs, kept])
+    check_writable(kept, inputs=[ratings, validation, config, *files.paths])
 
     entries = reading.read_matrix(ratings, scale=parse_scale(scale))
     if not entries.has_values:
@@ -116,8 +108,6 @@ def tune(
         command = _build_command(ratings, model, study.best.settings, how)
         summary = _summarise(study, model, file=kept, command=command) | {"features": features.kinds}
         _show_summary(summary, study, as_json=as_json)
-        if picture is not None:
-            _draw_importances(summary, picture, title=f"importance of the settings of {model} on {ratings.name}")
     if interrupted:
         raise typer.Exit(130)
 
@@ -206,20 +196,3 @@ def _show_summary(summary: dict[str, Any], study: Study, *, as_json: bool) -> No
         say(f"importances of settings need {FEWEST_FOR_IMPORTANCE} completed trials with different errors")
     say(f"the trials are stored in {summary['study']}; fit with the best settings:")
     say(summary["command"])
-
-
-def _draw_importances(summary: dict[str, Any], path: Path, *, title: str) -> None:
-    from deepmf.plots import add_title, plot_importances, save_svg
-    from deepmf.tuning import FEWEST_FOR_IMPORTANCE
-
-    if summary["importances"]:
-        shares = ", ".join(f"{name} {share:.0%}" for name, share in summary["importances"].items())
-        ax = plot_importances(summary["importances"])
-        add_title(ax, title, above_all=True)
-        save_svg(ax, path, title=f"{title}: {shares}")
-        return
-    completed = summary["trials"] - summary["pruned"] - summary["diverged"]
-    warn(
-        f"{path} is not drawn: importances need at least {FEWEST_FOR_IMPORTANCE} completed trials with "
-        f"different errors; there are {completed} completed trials"
-    )

@@ -10,10 +10,8 @@ import zipfile
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
-from http import HTTPStatus
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError, URLError
 
 from deepmf.errors import DatasetUnavailable, UnreadableFile
@@ -42,24 +40,23 @@ def download(
 ) -> None:
     """Download the file at `address` to `target`, which appears only when it is whole and verified.
 
-    After an interruption the received bytes stay beside it as `.part`, and with a checksum the next call continues
-    from there. `timeout` is in seconds without a response.
+    `timeout` is in seconds without a response.
     """
-    part = target.with_name(f"{target.name}.part")
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if checksum is None:
-            part.unlink(missing_ok=True)  # without a checksum, parts of two editions could be joined
-        _receive_rest(address, part, progress=progress, timeout=timeout)
+        _receive(address, part, progress=progress, timeout=timeout)
         wrong = _compare_digest(part, checksum)
         if wrong is None:
             part.replace(target)
             return
-        part.unlink()
     except (OSError, HTTPException) as error:
         raise DatasetUnavailable(
             f"{address} could not be downloaded ({_explain(error)}); download it by other means and put it at {target}"
         ) from error
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
     raise DatasetUnavailable(
         f"{address} gave other bytes than expected ({wrong}) and they were deleted; "
         f"try again later, or put a copy that you trust at {target}"
@@ -99,33 +96,11 @@ def _copy_member(archive: Path, member: str, part: Path) -> None:
         raise UnreadableFile(f"{archive} is not a whole zip archive ({_explain(error)})") from error
 
 
-def _receive_rest(address: str, part: Path, *, progress: Progress | None, timeout: float) -> None:
-    """Download the rest of `part`, or all of it where the server cannot continue."""
-    done = part.stat().st_size if part.exists() else 0
-    try:
-        response = _request(address, done, timeout)
-    except HTTPError as error:
-        error.close()
-        if error.code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE or not done:
-            raise
-        if error.headers.get("Content-Range") == f"bytes */{done}":
-            return  # all bytes are there
-        part.unlink()
-        response = _request(address, 0, timeout)
-    with response:
-        _receive(response, part, done if response.status == HTTPStatus.PARTIAL_CONTENT else 0, progress)
-
-
-def _request(address: str, start: int, timeout: float) -> Any:
-    headers = {"User-Agent": "deepmf"} | ({"Range": f"bytes={start}-"} if start else {})
-    return urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=timeout)
-
-
-def _receive(response: Any, part: Path, start: int, progress: Progress | None) -> None:
-    length = response.headers.get("Content-Length")
-    total = None if length is None else start + int(length)
-    done = start
-    with part.open("ab" if start else "wb") as file:
+def _receive(address: str, part: Path, *, progress: Progress | None, timeout: float) -> None:
+    request = urllib.request.Request(address, headers={"User-Agent": "deepmf"})
+    with urllib.request.urlopen(request, timeout=timeout) as response, part.open("wb") as file:
+        length, done = response.headers.get("Content-Length"), 0
+        total = None if length is None else int(length)
         while piece := response.read(_PIECE):
             file.write(piece)
             done += len(piece)
@@ -149,6 +124,7 @@ def _compare_digest(path: Path, checksum: Checksum | None) -> str | None:
 
 def _explain(error: BaseException) -> str:
     if isinstance(error, HTTPError):
+        error.close()  # its connection
         return f"{error.code} {error.reason}"
     if isinstance(error, URLError) and isinstance(error.reason, BaseException):
         return _explain(error.reason)

@@ -1,7 +1,6 @@
-"""`python -m deepmf.experiments`: tables and searches where only torch, numpy, scipy and safetensors are installed.
+"""`python -m deepmf.experiments`: tables where only torch, numpy, scipy and safetensors are installed.
 
 python -m deepmf.experiments run table1 --jobs 8 --only dmf i-autorec --out results
-python -m deepmf.experiments search table1 --only i-autorec --out results/search
 python -m deepmf.experiments show table1 --out results
 """
 
@@ -14,16 +13,7 @@ from pathlib import Path
 
 from deepmf.errors import UserError
 from deepmf.experiments.recipe import Recipe, read_table
-from deepmf.experiments.run import (
-    Progress,
-    Results,
-    list_candidates,
-    list_trials,
-    rank_candidates,
-    run,
-    run_choice,
-    run_trial,
-)
+from deepmf.experiments.run import Progress, Results, list_trials, run, run_trial
 from deepmf.experiments.tables import format_costs, format_markdown, list_notes
 
 
@@ -32,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _make_parser().parse_args(arguments)
     try:
         recipes = read_table(options.table, only=options.only)
-        {"run": _run, "search": _search, "show": _show}[options.command](options, recipes)
+        {"run": _run, "show": _show}[options.command](options, recipes)
     except UserError as error:
         sys.stderr.write(f"deepmf.experiments: {error}\n")
         return 2
@@ -44,17 +34,6 @@ def _run(options: argparse.Namespace, recipes: list[Recipe]) -> None:
     for progress in run(run_trial, trials, Results(options.out), jobs=options.jobs):
         _say(progress)
     _show(options, recipes)
-
-
-def _search(options: argparse.Namespace, recipes: list[Recipe]) -> None:
-    trials = [trial for recipe in recipes for trial in list_candidates(recipe, n_splits=options.splits or 1)]
-    results = Results(options.out)
-    try:
-        for progress in run(run_choice, trials, results, jobs=options.jobs):
-            _say(progress)
-    finally:  # a candidate may diverge: the others are ranked all the same
-        named = {trial.recipe.name: trial.recipe for trial in trials}
-        sys.stdout.write(rank_candidates(recipes, results.records(named.values())))
 
 
 def _show(options: argparse.Namespace, recipes: list[Recipe]) -> None:
@@ -80,7 +59,7 @@ def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m deepmf.experiments", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=["run", "search", "show"])
+    parser.add_argument("command", choices=["run", "show"])
     parser.add_argument("table")
     parser.add_argument("--only", nargs="+", default=(), metavar="RECIPE", help="some rows of the table, such as dmf")
     parser.add_argument("--splits", type=int, help="the first N splits instead of all")

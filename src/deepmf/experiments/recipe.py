@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -103,11 +102,6 @@ class Recipe:
     def has_areas(self) -> bool:
         """Whether the protocol has new rows and columns."""
         return self.protocol.startswith("areas")
-
-    def candidates(self) -> Iterator[Recipe]:
-        """Yield this recipe with every combination of the searched values."""
-        for values in itertools.product(*self.search.values()):
-            yield replace(self, settings=dict(self.settings) | dict(zip(self.search, values, strict=True)))
 
 
 def make_quick(recipe: Recipe) -> Recipe:
@@ -267,8 +261,9 @@ def _check(recipe: Recipe) -> None:
         raise BadSetting(f"new_shares must be numbers from 0 to less than 1, at least one; got {recipe.new_shares!r}")
     for settings in (recipe.settings, dict(recipe.settings) | dict(recipe.quick)):
         model_class(recipe.model)(**settings)
-    for candidate in recipe.candidates():
-        model_class(recipe.model)(**candidate.settings)
+    for name, values in recipe.search.items():
+        for value in values:
+            model_class(recipe.model)(**dict(recipe.settings) | {name: value})
     for area, figures in recipe.published.items():
         _check_choice("area", area, [*AREAS, "all"])
         for metric in figures:

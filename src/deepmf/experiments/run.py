@@ -6,13 +6,12 @@ import json
 import multiprocessing
 import os
 import platform
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +30,7 @@ from deepmf.evaluation.areas import (
 from deepmf.evaluation.calibration import evaluate_calibration
 from deepmf.evaluation.comparison import Problem, extend_model
 from deepmf.evaluation.ranking import evaluate_ranking
-from deepmf.experiments.recipe import NAMES, NEXT_METRICS, PROTOCOLS, RANKING_METRICS, Recipe, read_layout
+from deepmf.experiments.recipe import NEXT_METRICS, PROTOCOLS, RANKING_METRICS, Recipe
 from deepmf.experiments.source import describe_source
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.labels import Labelled
@@ -76,34 +75,26 @@ def list_trials(recipe: Recipe, *, n_splits: int | None = None) -> list[Trial]:
 
 def run_trial(trial: Trial) -> list[Record]:
     """Fit once, and return one record for each area of the test entries."""
-    return _measure(trial, on_validation=False)
-
-
-def run_choice(trial: Trial) -> list[Record]:
-    """Fit once, and return one record for each area of the validation entries, to choose settings by."""
-    return _measure(trial, on_validation=True)
-
-
-def _measure(trial: Trial, *, on_validation: bool) -> list[Record]:
     recipe, source = trial.recipe, describe_source()  # before the fit, since files may be edited while it runs
     problem = PROTOCOLS[recipe.protocol](recipe.data, seed=trial.seed, new_share=trial.new_share)
     chosen = model_class(recipe.model)(**trial.settings)
     start = time.perf_counter()
     chosen.fit(problem.train, problem.validation, progress=False)
-    model = _refit(chosen, problem, trial.settings) if recipe.refit and not on_validation else chosen
+    model = _refit(chosen, problem, trial.settings) if recipe.refit else chosen
     seconds = time.perf_counter() - start
-    extended = _extend(model, problem, joined=recipe.joined and not on_validation)
-    wanted = problem.choice if on_validation else problem.test
+    extended = _extend(model, problem, joined=recipe.joined)
     common = trial.key | source | _describe_run(trial, chosen, seconds)
     records = [
         common | {"area": area} | _measure_errors(extended, test)
-        for area, test in wanted.items()
+        for area, test in problem.test.items()
         if area in model.predicts
     ]
     for record in records:
-        if record["area"] == "II" and not on_validation:
-            record |= _measure_new_rows(model, problem, wanted["II"])
-    records[0] |= {"curve": _list_curve(chosen)} | _describe_quantizer(extended, wanted["I"])  # once for each trial
+        if record["area"] == "II":
+            record |= _measure_new_rows(model, problem, problem.test["II"])
+    records[0] |= {"curve": _list_curve(chosen)} | _describe_quantizer(
+        extended, problem.test["I"]
+    )  # once for each trial
     return records
 
 
@@ -339,51 +330,6 @@ def _name_differences(record: Record, trial: Trial) -> str:
     fitted = {name: value for name, value in record["settings"].items() if name in settings}
     kept = fitted | {name: record.get(name) for name in beside}
     return ", ".join(name for name in own | kept if own.get(name) != kept.get(name))
-
-
-def list_candidates(recipe: Recipe, *, n_splits: int = 1) -> list[Trial]:
-    """Return the trials of every combination of settings in the search of a recipe, on the first splits."""
-    return [
-        trial
-        for candidate in recipe.candidates()
-        for trial in list_trials(
-            replace(candidate, name=_name_candidate(candidate), new_shares=candidate.new_shares[:1]), n_splits=n_splits
-        )
-    ]
-
-
-def rank_candidates(recipes: Iterable[Recipe], records: Sequence[Record]) -> str:
-    """Return, as Markdown, the candidates of each recipe from best to worst by the first metric of its table."""
-    text = []
-    for recipe in recipes:
-        names = [_name_candidate(candidate) for candidate in recipe.candidates()]
-        metric = read_layout(recipe.table).metrics[0]
-        if not any(record["recipe"] in names for record in records):
-            continue
-        ranked = sorted((_mean_error(records, name, metric), name) for name in names)
-        areas = dict.fromkeys(record["area"] for record in records if record["recipe"] in names)
-        text.append(f"\n{recipe.title}\n\n| settings | {' | '.join(areas)} | mean {NAMES[metric]} | seconds |")
-        text.append(f"| --- |{' --- |' * (len(areas) + 2)}")
-        for mean, name in ranked:
-            own = [record for record in records if record["recipe"] == name]
-            if not own:
-                text.append(f"| {name.partition('?')[2]} |{' - |' * (len(areas) + 2)}")
-                continue
-            shown = [f"{_mean_error(own, name, metric, area):.4f}" for area in areas]
-            seconds = statistics.mean(record["seconds"] for record in own)
-            text.append(f"| {name.partition('?')[2]} | {' | '.join(shown)} | {mean:.4f} | {seconds:.0f} |")
-    return "\n".join(text) + "\n"
-
-
-def _name_candidate(candidate: Recipe) -> str:
-    """Name a candidate by its searched settings: `table1/i-autorec?gamma=100`."""
-    given = ", ".join(f"{name}={json.dumps(candidate.settings[name])}" for name in candidate.search)
-    return f"{candidate.name}?{given}"
-
-
-def _mean_error(records: Sequence[Record], name: str, metric: str, area: str | None = None) -> float:
-    own = [record for record in records if record["recipe"] == name and area in (None, record["area"])]
-    return statistics.mean(record[metric] for record in own) if own else float("inf")
 
 
 Work = Callable[[Trial], list[Record]]

@@ -6,7 +6,6 @@ from deepmf.lazy import export_names
 
 if TYPE_CHECKING:
     from deepmf.training.history import Callback as Callback, EpochRecord as EpochRecord, History as History
-    from deepmf.training.progress import tensorboard_log as tensorboard_log
     from deepmf.training.settings import (
         LoopSettings as LoopSettings,
         Setting as Setting,

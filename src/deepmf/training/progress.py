@@ -1,17 +1,16 @@
-"""The progress of a fit: its plan, a line of text on standard error, and a TensorBoard log."""
+"""The progress of a fit: its plan, and a line of text on standard error."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from deepmf.errors import BadSetting, CannotSave, MissingDependency, warn
+from deepmf.errors import BadSetting
 from deepmf.formatting import format_duration
 
 if TYPE_CHECKING:  # this module stays light: commands that train nothing show progress without waiting for torch
@@ -197,63 +196,6 @@ class ProgressLine:
         else:
             _put(self._stream, f"{self._last}\n")
         self._written = self._last
-
-
-@contextmanager
-def tensorboard_log(folder: str | os.PathLike[str]) -> Iterator[Callback]:
-    """Yield a callback of `fit` that logs each epoch, counted from 1, to a folder for TensorBoard.
-
-    Use one folder per run: `with tensorboard_log("runs/first") as log: model.fit(train, callbacks=[log])`.
-    """
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise MissingDependency("a log for TensorBoard needs tensorboard: pip install 'deepmf[tensorboard]'") from error
-    try:
-        writer = SummaryWriter(os.fspath(folder))
-    except OSError as error:
-        raise CannotSave(f"{os.fspath(folder)} cannot hold a log ({error.strerror}); choose another folder") from error
-
-    broken = False
-
-    def log(record: EpochRecord, _: History) -> None:
-        nonlocal broken
-        try:
-            for name, number in ({} if broken else list_numbers(record)).items():
-                writer.add_scalar(name, number, record.epoch + 1)
-        except OSError as error:  # a full disk must not stop training
-            broken = True
-            message = f"{os.fspath(folder)} could not be written ({error.strerror}); training continues without a log"
-            warn(message)
-
-    try:
-        yield log
-    finally:
-        with suppress(OSError):
-            writer.close()
-
-
-def list_numbers(record: EpochRecord) -> dict[str, float]:
-    """Return every number of an epoch by name; numbers of a list by position, from 1.
-
-    >>> from deepmf.training.history import EpochRecord
-    >>> list_numbers(EpochRecord(0, 0.5, None, 0.01, 1.0, {"boundaries": [1.4, 2.6], "phase": "first"}))
-    {'loss': 0.5, 'learning_rate': 0.01, 'boundaries/1': 1.4, 'boundaries/2': 2.6}
-    """
-    known = {
-        "loss": record.loss,
-        "validation_error": record.validation_error,
-        "learning_rate": record.learning_rate,
-    }
-    numbers: dict[str, float] = {}
-    for name, value in (known | record.notes).items():
-        parts = {f"{name}/{n}": part for n, part in enumerate(value, 1)} if isinstance(value, list) else {name: value}
-        numbers |= {part: number for part, number in parts.items() if _is_number(number)}
-    return numbers
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @contextmanager
