@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,39 +18,72 @@ from deepmf.scoring.asked import Line
 LEVELS = Scale([1, 2, 3, 4, 5])
 
 
-def draw_chosen(n_rows: int = 240, n_columns: int = 120, *, signal: float = 1.0, seed: int = 0) -> tuple[Any, Any, Any]:
-    """Return chosen entries (24 a row, mostly of high values), a tenth of 2,000 random cells, and the others."""
+def draw_chosen(
+    n_rows: int = 240,
+    n_columns: int = 120,
+    *,
+    level: float = 1.8,
+    signal: float = 1.0,
+    strength: float = 1.2,
+    unevenness: float = 0.0,
+    n_asked: int = 200,
+    seed: int = 0,
+) -> tuple[Any, Any, Any]:
+    """Return chosen entries (24 a row, mostly of high values), asked ones of random cells, and 1,800 others."""
     numbers = np.random.default_rng(seed)
     rows, columns = numbers.normal(size=(n_rows, 3)), numbers.normal(size=(n_columns, 3))
     taste = 0.5 * rows @ columns.T + 0.4 * numbers.normal(size=(n_rows, 1)) + 0.4 * numbers.normal(size=(1, n_columns))
-    values = np.clip(np.round(1.8 + signal * taste + numbers.normal(size=taste.shape)), 1, 5)
-    chosen = np.argsort(-1.2 * values - numbers.gumbel(size=values.shape), axis=1)[:, :24]
+    values = np.clip(np.round(level + signal * taste + max(signal, 1.0) * numbers.normal(size=taste.shape)), 1, 5)
+    gumbel, uneven = numbers.gumbel(size=values.shape), np.exp(unevenness * numbers.normal(size=n_columns))
+    chosen = np.argsort(-strength * uneven * values - gumbel, axis=1)[:, :24]
     train = np.zeros(values.shape, dtype=bool)
     np.put_along_axis(train, chosen, True, axis=1)
-    cells = numbers.permutation(np.flatnonzero(~train))[:2000]
+    cells = numbers.permutation(np.flatnonzero(~train & train.any(axis=0)))[: n_asked + 1800]
 
     def pick(flat: Any) -> ObservedMatrix:
         at = np.unravel_index(flat, values.shape)
         return ObservedMatrix.from_entries(*at, values[at], LEVELS)
 
-    return pick(np.flatnonzero(train)), pick(cells[:200]), pick(cells[200:])
+    return pick(np.flatnonzero(train)), pick(cells[:n_asked]), pick(cells[n_asked:])
+
+
+# Rows that rate what they like, and rows that rate nearly only what they love: entries of 4.3, random cells of 1.8.
+LIKED, LOVED = {}, {"level": 0.8, "signal": 2.0, "strength": 2.0, "n_columns": 240, "n_asked": 300}
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("choice", [LIKED, LOVED], ids=["liked", "loved"])
 @pytest.mark.parametrize(
     "model",
-    [Means(), ALS(seed=0), BayesianMF(seed=0, epochs=60, burn_in=30), OrdinalDMF(seed=0, effort="quick")],
+    [
+        Means(),
+        ALS(seed=0),
+        BayesianMF(seed=0, epochs=40, burn_in=20, presence=None),
+        OrdinalDMF(
+            seed=0,
+            epochs=20,
+            hidden_sizes=(32,),
+            latent_size=8,
+            networks=1,
+            views=4,
+            landmarks=16,
+            linear_iterations=40,
+            presence=None,
+        ),
+    ],
     ids=lambda model: type(model).__name__,
 )
-def test_predictions_for_any_cell_beat_the_constant_and_intervals_hold(model: Any, tmp_path: Path) -> None:
-    train, asked, test = draw_chosen()
+def test_predictions_for_any_cell_beat_the_constant_and_intervals_hold(
+    model: Any, choice: dict[str, Any], tmp_path: Path
+) -> None:
+    train, asked, test = draw_chosen(**choice)
     rows, columns, values = test.entries()
     learned = rmse_error(model.fit(train, progress=False).predict(rows, columns), values)
     model.fit(train, asked=asked, progress=False)
     constant = rmse_error(np.full(values.size, asked.values.mean()), values)
     assert rmse_error(model.predict(rows, columns), values) < constant < learned
-    assert model.asked_["cells"] == 200 and model.asked_["slope"] < 1
-    assert model.entries_.n_entries == train.n_entries + 200  # they count as entries
+    assert model.asked_["cells"] == asked.n_entries and model.asked_["slope"] < 1
+    assert model.entries_.n_entries == train.n_entries + asked.n_entries  # they count as entries
     assert abs(float(np.mean(model.predict(rows, columns))) - values.mean()) < 0.12
     if model.gives_distribution:
         lower, upper = model.predict_interval(rows, columns)
@@ -71,6 +105,38 @@ def test_a_model_that_knows_nothing_about_random_cells_becomes_their_mean() -> N
     model = ALS(seed=0, presence=None).fit(train, asked=asked)
     constant = rmse_error(np.full(values.size, asked.values.mean()), values)
     assert rmse_error(model.predict(rows, columns), values) < 1.01 * constant
+
+
+@pytest.mark.slow
+def test_many_asked_cells_tell_effects_of_columns_and_count_as_entries_without_moving_levels(tmp_path: Path) -> None:
+    train, asked, test = draw_chosen(unevenness=0.8, n_asked=3000)
+    rows, columns, values = test.entries()
+    model = ALS(seed=0, presence=None).fit(train, asked=asked)
+    assert model.asked_ is not None and model.asked_["column_effects"] > 0.1
+    effects = model._fitted.asked.effects  # type: ignore[union-attr]
+    places = model.entries_.rows.positions(rows), model.entries_.columns.positions(columns)
+    plain = np.clip(model.predict(rows, columns) - effects.evaluate(*places), 1, 5)
+    constant = rmse_error(np.full(values.size, asked.values.mean()), values)
+    found = rmse_error(model.predict(rows, columns), values)
+    assert found < 0.98 * rmse_error(plain, values) and found < 0.95 * constant
+    assert abs(float(np.mean(model.predict(rows, columns))) - values.mean()) < 0.08
+    model.save(tmp_path / "m")
+    again = load(tmp_path / "m")
+    np.testing.assert_array_equal(again.predict(rows, columns), model.predict(rows, columns))
+    np.testing.assert_allclose(again.complete()[places], model.predict(rows, columns), rtol=1e-6)
+    listed = model.recommend(7, n=5, rank_by="value")
+    np.testing.assert_allclose(listed.values, model.predict([7] * 5, listed.labels), rtol=1e-6)
+    labels = model.entries_.columns[np.arange(40)]
+    guest = model.fold_in([3, 5], [4, 2])  # a row of its own has the effects of columns alone
+    moved = guest.predict(labels) - model._with_state(replace_effects(model)).fold_in([3, 5], [4, 2]).predict(labels)
+    np.testing.assert_allclose(moved, effects.columns[:40], atol=1e-6)
+
+
+def replace_effects(model: Any) -> Any:
+    """Return the state of a model without effects."""
+    fitted = model._fitted
+    asked = replace(fitted.asked, effects=None)
+    return replace(fitted, asked=asked, predictor=asked.adapt(fitted.predictor))
 
 
 @pytest.mark.slow

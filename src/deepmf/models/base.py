@@ -127,10 +127,13 @@ class Model(Estimator):
         fitted = self._require_fitted()
         plan = plan_forget(fitted.entries, rows, columns, entries, row_features, column_features, missing=missing)
         found = forget(fitted.entries, plan)
+        predictor = fitted.predictor.without(found.gone_rows, found.gone_columns)
+        asked = None if fitted.asked is None else fitted.asked.forget_rows(plan.rows)
         left = replace(
             fitted,
             given=None if fitted.given is None else forget(fitted.given, plan).store,
-            predictor=fitted.predictor.without(found.gone_rows, found.gone_columns),
+            predictor=predictor if asked is None else asked.adapt(predictor),
+            asked=asked,
             presence=None if fitted.presence is None else fitted.presence.without_columns(found.gone_columns),
             drift=None if fitted.drift is None else fitted.drift.without_rows(found.gone_rows),
         )
@@ -568,7 +571,8 @@ class Model(Estimator):
         presence = Presence.unpack(content["presence"], tensors, entries) if "presence" in content else None
         drift = Drift.unpack(content["drift"], tensors) if "drift" in content else None
         recency = Recency.from_dict(content["recency"]) if "recency" in content else None
-        asked = Calibration.unpack(content["asked"], tensors, predictor.readout) if "asked" in content else None
+        has_asked, shape = "asked" in content, entries.train.shape
+        asked = Calibration.unpack(content["asked"], tensors, predictor.readout, shape) if has_asked else None
         predictor = predictor if asked is None else asked.adapt(predictor)
         n_columns = entries.train.shape[1]
         following = NextRidge.unpack(content["next"], tensors, n_columns) if "next" in content else None
@@ -578,7 +582,7 @@ class Model(Estimator):
         return model
 
     def drift_at(self, at: Any = None, n_pairs: int | None = None) -> DriftAt | None:
-        """Return the drift at a time, or at one time for each of some pairs; None for a model without drift.
+        """Return the drift at a time, or at one time for each of some pairs, and effects; None without any.
 
         The default is the time of the latest training entry. A model that ignores times refuses one.
         """
@@ -593,10 +597,7 @@ class Model(Estimator):
                 )
             several = n_pairs is not None and isinstance(at, list | tuple | np.ndarray)
             times = parse_times(at, n_pairs).seconds if several else parse_time(at)
-        if drift is None:
-            return None
-        rounds = self.predictor_.readout.predicts_levels
-        return DriftAt(drift, drift.latest if times is None else times, self.scale_, rounds)
+        return DriftAt.of(drift, times, self.predictor_.readout)
 
     @property
     def asked_(self) -> dict[str, float] | None:

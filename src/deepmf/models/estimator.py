@@ -23,6 +23,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.fitted import Fitted
 from deepmf.models.fitting import (
     Fitting,
+    KnownCells,
     Prepared,
     check_ranks,
     check_trainable,
@@ -34,13 +35,12 @@ from deepmf.models.fitting import (
     identify_training,
     keep_extendable,
     keep_known,
-    place_known,
     remove_checkpoint_when_over,
     report_ending,
     to_matrix,
     warn_of_constant_times,
 )
-from deepmf.scoring.pairs import PredictedAreas
+from deepmf.scoring.pairs import PairFunction, PredictedAreas
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Tensors
 from deepmf.training.history import Callback, History
@@ -443,12 +443,21 @@ class Estimator(ABC):
 
     def _add_asked(self, fitted: Fitted, asked: ObservedMatrix) -> Fitted:
         """Calibrate the model on asked cells, and add their entries where it can be extended."""
-        from deepmf.scoring.asked import Calibration
+        from deepmf.scoring.asked import Calibration, assign_folds
 
-        cells = place_known(fitted.entries, asked)
-        calibration = Calibration.fit(fitted.predictor, self._predict_means, cells)
-        fitted = replace(fitted, predictor=calibration.adapt(fitted.predictor), asked=calibration)
-        kept = keep_extendable(self._areas, fitted.entries, asked)
+        known, kept = KnownCells.of(fitted.entries, asked), keep_extendable(self._areas, fitted.entries, asked)
+        fold_of = assign_folds(known.places.size)
+
+        def predict_fold(number: int) -> tuple[Predictor, PairFunction]:
+            others, own = np.sort(known.places[fold_of != number]), copy.copy(self)
+            own._fitted = fitted
+            if kept is not None and others.size:
+                more = known.matrix.take_entries(others)
+                own._fitted = fitted.extend(more, self._areas, half_life=self._half_life).fitted
+            return own._fitted.predictor, own._predict_means
+
+        found = Calibration.fit(predict_fold, known.placed, fold_of, fitted.entries.train.shape)
+        fitted = replace(fitted, predictor=found.adapt(fitted.predictor), asked=found)
         return fitted if kept is None else fitted.extend(kept, self._areas, half_life=self._half_life).fitted
 
     def _predict_by_means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:

@@ -90,12 +90,24 @@ def find_asked(prepared: Prepared, given: Any) -> ObservedMatrix:
     return asked.take_entries(are_free)
 
 
-def place_known(entries: EntryStore, cells: ObservedMatrix) -> PlacedEntries:
-    """Return the cells of trained rows and columns by position, in their order."""
-    rows, columns, values = cells.take_known(entries.train.rows, entries.train.columns).entries()
-    row_at, column_at = entries.rows.positions(rows), entries.columns.positions(columns)
-    order = np.lexsort((column_at, row_at))  # sums come out the same whatever the order of entries
-    return PlacedEntries(row_at[order], column_at[order], values[order])
+class KnownCells(NamedTuple):
+    """The asked cells of trained rows and columns: as a matrix, and placed, in an order that depends on places alone.
+
+    places: those in the matrix of the placed cells.
+    """
+
+    matrix: ObservedMatrix
+    placed: PlacedEntries
+    places: IndexArray
+
+    @classmethod
+    def of(cls, entries: EntryStore, cells: ObservedMatrix) -> KnownCells:
+        """Return the known ones of some cells."""
+        known = cells.take_known(entries.train.rows, entries.train.columns)
+        rows, columns, values = known.entries()
+        row_at, column_at = entries.rows.positions(rows), entries.columns.positions(columns)
+        order = np.lexsort((column_at, row_at))  # sums come out the same whatever the order of entries
+        return cls(known, PlacedEntries(row_at[order], column_at[order], values[order]), order)
 
 
 def keep_extendable(areas: PredictedAreas, entries: EntryStore, cells: ObservedMatrix) -> ObservedMatrix | None:

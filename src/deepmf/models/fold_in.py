@@ -90,12 +90,12 @@ class Folded(ABC):
 
     def drift_at(self, at: Any = None) -> DriftAt | None:
         """Return the drift at a time, of all entries and of the other axis; of a row, also by its recent entries."""
-        drift, time = self.rankers.drift, self._read_time(at)
-        if drift is None:
-            return None
-        known, rounds = (True, self.axis == "row"), self.predictor.readout.predicts_levels
-        drift = drift.fold_in(self.observed) if self.axis == "row" else drift
-        return DriftAt(drift, drift.latest if time is None else time, self.entries.scale, rounds, known)
+        drift, is_row = self.rankers.drift, self.axis == "row"
+        drift = drift.fold_in(self.observed) if is_row and drift is not None else drift
+        found = DriftAt.of(drift, self._read_time(at), self.predictor.readout, (True, is_row))
+        if found is None or found.effects is None or not is_row:
+            return found
+        return found._replace(effects=found.effects._replace(rows=np.empty(0)))
 
     def _predict_distributions(
         self, rows: IndexArray, columns: IndexArray, drift: DriftAt | None

@@ -49,7 +49,10 @@ class DeviceColumns:
         predictor, relevance = ranker.predictor, ranker.relevance
         has_values = not isinstance(ranker, InteractionRanker)
         if ranker.drift is not None:
-            raise BadSetting(f"this model drifts with time, and rankings on device={device!r} do not; leave out device")
+            raise BadSetting(
+                f"this model drifts with time or has effects of asked cells, which rankings on device={device!r} have "
+                "not; leave out device"
+            )
         if has_values and (type(predictor) is not Predictor or not predictor.keys_are_products):
             raise BadSetting(f"this model does not rank by products of latents; leave out device={device!r}")
         self._device, self._has_values, self._columns = Runtime(device).device, has_values, columns

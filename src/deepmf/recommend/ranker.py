@@ -142,7 +142,7 @@ class Ranker:
         lines = np.repeat(np.arange(rows.size), shape[1])
         log_liked = relevance.log_liked_pairs(rows, lines, columns.ravel()).reshape(shape).astype(np.float64)
         presence = self._read_presence(rows, columns, keys, log_liked)
-        if self.drift is None:
+        if self.drift is None or self.drift.drift is None:
             return Chances(presence, np.exp(log_liked), distribution)
         ends = self.predictor.readout.as_chosen.lower_ends(relevance.encode_rows(rows).thresholds)[lines]
         if predicted is None:

@@ -10,35 +10,56 @@ and width: the log-odds of exceeding boundary k become
 
     sharpness * learned log-odds + offset_k,
 
-which also changes how frequent each level is. Relevance is about cells that a row chooses, and stays as learned.
+which also changes how frequent each level is. Where held-out asked cells say so, effects of rows and columns are added,
+the shrunk means of what is left. Relevance is about cells that a row chooses, and stays as learned.
+
+Asked cells are entries of their rows and columns, too. So that this does not move predictions twice, everything is
+learned from predictions for the cells of one fold by a model that was extended by those of the others.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
+import scipy.optimize
 from scipy.special import expit, logit
 
-from deepmf.matrix.arrays import FloatArray, LatentArray
+from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import PlacedEntries
 from deepmf.scoring.distribution import COVERAGES, CalibratedDistribution, PredictiveDistribution, choose_targets
 from deepmf.scoring.pairs import SHRINKAGE, PairFunction
 from deepmf.scoring.predictor import Predictor, Readout
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Check, Form, Part, between, not_falling, not_negative
+from deepmf.training.holdout import choose
 
-# Log-odds are kept in this range, and found in this many Newton steps.
-_MOST_LOG_ODDS, _NEWTON_STEPS = 20.0, 50
+# Log-odds are kept in this range.
+_MOST_LOG_ODDS = 20.0
 
 # Fewer cells than this bend no line; the curve has a knot at each of these shares of their predictions.
 _FEWEST_BENT = 50
 _KNOT_SHARES = np.array([0.0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1.0])
 
+Shape = tuple[int, int]  # the numbers of trained rows and columns
+
 # How strongly neighbouring boundaries are held to move alike, relative to how strongly all are held to stay.
 _SMOOTHNESS = 10.0
+
+# The largest number of folds. Numbers of cells without a residual that shrink the effects of rows, and of columns; how
+# many standard errors the squared error must fall for them.
+_N_FOLDS = 5
+_SHRINKAGES = (math.inf, 320.0, 80.0, 20.0, 5.0)
+_LEAST_FALL = 2.0
+
+
+def assign_folds(n_cells: int) -> IndexArray:
+    """Return the fold of each of some cells, at random."""
+    return np.random.default_rng(0).permutation(n_cells) % min(_N_FOLDS, n_cells)
 
 
 class Line(NamedTuple):
@@ -98,6 +119,57 @@ def move(line: Line, knots: FloatArray | None, predicted: FloatArray) -> FloatAr
     return np.interp(inside, *knots) + line.slope * (predicted - inside)
 
 
+class Effects(NamedTuple):
+    """How far the cells of each trained row, and of each trained column, lie above other predictions."""
+
+    rows: FloatArray
+    columns: FloatArray
+
+    def evaluate(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return the sum of both effects for pairs of positions; those of new rows and columns are 0."""
+        of_rows, of_columns = (
+            np.append(effects, 0.0)[np.where(positions < effects.size, positions, -1)]
+            for effects, positions in zip(self, (rows, columns), strict=True)
+        )
+        total: FloatArray = of_rows + of_columns
+        return total
+
+    @classmethod
+    def of(cls, residuals: FloatArray, pairs: IndexArray, shrinkages: tuple[float, float], shape: Shape) -> Effects:
+        """Return the shrunk mean residual of each column of pairs (2, pairs), and of each row what is then left."""
+        rows, columns = pairs
+        of_columns = _average(columns, residuals, shape[1], shrinkages[1])
+        return cls(_average(rows, residuals - of_columns[columns], shape[0], shrinkages[0]), of_columns)
+
+    @classmethod
+    def fit(
+        cls, residuals: FloatArray, cells: PlacedEntries, fold_of: IndexArray, shape: Shape
+    ) -> tuple[Effects | None, FloatArray]:
+        """Return the effects, None where held-out cells are against them, and those that held-out cells would get."""
+        pairs = np.stack([cells.rows, cells.columns])
+
+        def hold_out(shrinkages: tuple[float, float]) -> FloatArray:
+            found = np.zeros(residuals.size)
+            for number in range(int(fold_of.max()) + 1):
+                held = fold_of == number
+                own = cls.of(residuals[~held], pairs[:, ~held], shrinkages, shape)
+                found[held] = own.evaluate(*pairs[:, held])
+            return found
+
+        def measure_loss(shrinkages: tuple[float, float]) -> FloatArray:
+            return np.square(residuals - hold_out(shrinkages))
+
+        candidates = [(one, other) for one in _SHRINKAGES for other in _SHRINKAGES]
+        best = choose(candidates, measure_loss, at_least=_LEAST_FALL).candidate
+        return cls.of(residuals, pairs, best, shape) if min(best) < math.inf else None, hold_out(best)
+
+
+def _average(groups: IndexArray, residuals: FloatArray, n_groups: int, shrinkage: float) -> FloatArray:
+    sums, counts = (np.bincount(groups, each, minlength=n_groups) for each in (residuals, np.ones(groups.size)))
+    means: FloatArray = sums / (counts + shrinkage)
+    return means
+
+
 class Odds(NamedTuple):
     """The change of the log-odds of exceeding each boundary, and the targets of intervals of levels."""
 
@@ -113,12 +185,12 @@ class Odds(NamedTuple):
         )
 
     @classmethod
-    def fit(cls, found: PredictiveDistribution, values: FloatArray, *, of_levels: bool) -> Odds:
-        """Return the change under which values are most probable, boundary by boundary, by Newton's method.
+    def fit(cls, found: PredictiveDistribution, values: FloatArray, effects: FloatArray, *, of_levels: bool) -> Odds:
+        """Return the change under which values less effects are most probable, boundary by boundary.
 
         The prior holds all boundaries to stay, as strongly as five entries, and neighbours to move alike.
         """
-        learned, above = _read_odds(found), (values[:, None] > found.boundaries).astype(np.float64)
+        learned, above = _read_odds(found), ((values - effects)[:, None] > found.boundaries).astype(np.float64)
         n_boundaries = learned.shape[1]
         differences = np.diff(np.eye(n_boundaries), axis=0)
         prior = np.zeros((n_boundaries + 1, n_boundaries + 1))
@@ -126,22 +198,16 @@ class Odds(NamedTuple):
         prior[1:, 1:] = SHRINKAGE / 4.0 * (np.eye(n_boundaries) + _SMOOTHNESS * differences.T @ differences)
         usual = np.zeros(n_boundaries + 1)
         usual[0] = 1.0
-        change = usual.copy()
-        for _ in range(_NEWTON_STEPS):
-            chances = expit(change[0] * learned + change[1:])
-            missing, curvature = above - chances, chances * (1.0 - chances)
-            gradient = np.append((missing * learned).sum(), missing.sum(axis=0)) - prior @ (change - usual)
-            hessian = prior.copy()
-            hessian[0, 0] += (curvature * learned * learned).sum()
-            hessian[0, 1:] += (curvature * learned).sum(axis=0)
-            hessian[1:, 0] = hessian[0, 1:]
-            hessian[1:, 1:] += np.diag(curvature.sum(axis=0))
-            step = np.linalg.solve(hessian, gradient)
-            change += step * min(1.0, 2.0 / max(float(np.abs(step).max()), 1e-12))
-            if np.abs(step).max() < 1e-9:
-                break
+
+        def measure_loss(change: FloatArray) -> tuple[float, FloatArray]:
+            odds, moved = change[0] * learned + change[1:], change - usual
+            missing, pull = above - expit(odds), prior @ moved
+            loss = np.logaddexp(0.0, odds).sum() - (above * odds).sum() + moved @ pull / 2.0
+            return loss, pull - np.append((missing * learned).sum(), missing.sum(axis=0))
+
+        change = scipy.optimize.minimize(measure_loss, usual, jac=True, method="BFGS", options={"gtol": 1e-6}).x
         plain = cls(max(float(change[0]), 0.0), change[1:], COVERAGES)
-        found = plain.apply(found)
+        found = plain.apply(found).shift(effects)
         targets = choose_targets(found, values) if of_levels else found.measure_coverages(values, seed=0)
         return plain._replace(targets=targets)
 
@@ -160,7 +226,8 @@ class Calibration:
     line: that of predictions; means: that of the means, which predict for unknown rows and columns.
     knots: of the curve that replaces the line, (2, knots); None where the line is all.
     odds: the change of distributions; None for a model that predicts values alone.
-    errors: the root mean squared error of predictions on the asked cells as learned, by the line, and by their mean.
+    errors: the root mean squared error of predictions for held-out asked cells as learned, calibrated, and by the mean.
+    effects: those of rows and columns, which `DriftAt` adds; None where held-out asked cells are against them.
     """
 
     n_cells: int
@@ -169,31 +236,64 @@ class Calibration:
     knots: FloatArray | None
     odds: Odds | None
     errors: tuple[float, float, float]
+    effects: Effects | None = None
 
     @classmethod
-    def fit(cls, predictor: Predictor, predict_means: PairFunction, cells: PlacedEntries) -> Calibration:
-        """Return the calibration of a predictor on cells that it has not learned from."""
-        pairs, values, readout = (cells.rows, cells.columns), cells.values, predictor.readout
-        learned = readout.units(predictor.score_pairs(*pairs))
-        line, means = Line.fit(learned, values), Line.fit(predict_means(*pairs), values)
+    def fit(
+        cls,
+        predict_fold: Callable[[int], tuple[Predictor, PairFunction]],
+        cells: PlacedEntries,
+        fold_of: IndexArray,
+        shape: Shape,
+    ) -> Calibration:
+        """Return the calibration of a model on cells that it has not learned from.
+
+        predict_fold: returns a predictor that has not seen the cells of a fold, and its means.
+        shape: the numbers of trained rows and columns.
+        """
+        values, exceedance = cells.values, None
+        learned, by_means = np.empty((2, values.size))
+        for number in range(int(fold_of.max()) + 1):
+            held, (predictor, predict_means) = np.flatnonzero(fold_of == number), predict_fold(number)
+            pairs, readout = (cells.rows[held], cells.columns[held]), predictor.readout
+            learned[held], by_means[held] = readout.units(predictor.score_pairs(*pairs)), predict_means(*pairs)
+            if _has_several(readout):
+                found = predictor.distribution(*pairs)
+                exceedance = np.empty((values.size, found.boundaries.size)) if exceedance is None else exceedance
+                exceedance[held] = found.exceedance
+        line, means = Line.fit(learned, values), Line.fit(by_means, values)
+        effects, of_cells = Effects.fit(values - readout.scale.clip(line.apply(learned)), cells, fold_of, shape)
         odds = knots = None
-        if _has_several(readout):
-            found = predictor.distribution(*pairs)
-            odds = Odds.fit(found, values, of_levels=readout.scale.levels is not None)
-            knots = bend(line, learned, odds.apply(found).probabilities @ found.support)
-        after = readout.scale.clip(move(line, knots, learned))
+        if exceedance is not None:
+            found = PredictiveDistribution(found.support, found.boundaries, exceedance)
+            odds = Odds.fit(found, values, of_cells, of_levels=readout.scale.levels is not None)
+            curve = bend(line, learned, odds.apply(found).probabilities @ found.support)
+            knots = choose(
+                [curve, None], lambda each: np.square(values - of_cells - move(line, each, learned))
+            ).candidate
+        after = readout.scale.clip(move(line, knots, learned) + of_cells)
         errors = (float(np.sqrt(np.mean(np.square(each - values)))) for each in (learned, after, values.mean()))
-        return cls(values.size, line, means, knots, odds, tuple(errors))  # type: ignore[arg-type]  # three of them
+        return cls(values.size, line, means, knots, odds, tuple(errors), effects)  # type: ignore[arg-type]  # three
 
     def describe(self) -> dict[str, float]:
         """Return the numbers of a summary by name."""
         learned, after, constant = self.errors
         shift = {"cells": self.n_cells, "level": self.line.level, "slope": self.line.slope}
+        of_rows, of_columns = (0.0, 0.0) if self.effects is None else (float(each.std()) for each in self.effects)
+        shift |= {"row_effects": of_rows, "column_effects": of_columns}
         return shift | {"rmse_as_learned": learned, "rmse": after, "rmse_of_mean": constant}
 
     def adapt(self, predictor: Predictor) -> Predictor:
         """Return the predictor with predictions and distributions for any cell."""
-        return replace(predictor, readout=AskedReadout(predictor.readout, self))
+        return replace(predictor, readout=AskedReadout(predictor.readout.as_chosen, self))
+
+    def forget_rows(self, rows: IndexArray) -> Calibration:
+        """Return the calibration without the effects of some rows."""
+        if self.effects is None:
+            return self
+        of_rows = self.effects.rows.copy()
+        of_rows[rows[rows < of_rows.size]] = 0.0
+        return replace(self, effects=self.effects._replace(rows=of_rows))
 
     def pack(self) -> Packed:
         """Return the calibration as a part of a model file."""
@@ -205,20 +305,24 @@ class Calibration:
             knots=self.knots,
             n_cells=self.n_cells,
             errors=np.array(self.errors),
+            row_effects=None if self.effects is None else self.effects.rows,
+            column_effects=None if self.effects is None else self.effects.columns,
         )
 
     @classmethod
-    def unpack(cls, content: Any, tensors: Tensors, readout: Readout) -> Self:
+    def unpack(cls, content: Any, tensors: Tensors, readout: Readout, shape: Shape) -> Self:
         """Return the calibration that `pack` described; anything else raises `BadModelFile`."""
         several = _has_several(readout)
-        found = _FORM.read(content, tensors, boundaries=readout.support.size - 1 if several else 0)
+        n_boundaries = readout.support.size - 1 if several else 0
+        found = _FORM.read(content, tensors, boundaries=n_boundaries, rows=shape[0], columns=shape[1])
         odds = Odds(found["sharpness"], found["offsets"], found["targets"])
         if several and any(each is None for each in odds):
             several = False
         line, means = (Line(*each) for each in found["lines"].tolist())
-        return cls(
-            found["n_cells"], line, means, found["knots"], odds if several else None, tuple(found["errors"].tolist())
-        )
+        own = found["row_effects"], found["column_effects"]
+        effects = None if any(each is None for each in own) else Effects(*own)
+        errors = tuple(found["errors"].tolist())
+        return cls(found["n_cells"], line, means, found["knots"], odds if several else None, errors, effects)
 
 
 def _has_several(readout: Readout) -> bool:
@@ -238,6 +342,8 @@ _FORM = Form(
     Part("sharpness", "number", (), not_negative, optional=True),
     Part("offsets", "float64", ("boundaries",), optional=True),
     Part("targets", "float64", COVERAGES.shape, between(0.0, 1.0), not_falling, optional=True),
+    Part("row_effects", "float64", ("rows",), optional=True),
+    Part("column_effects", "float64", ("columns",), optional=True),
     prefix="asked",
 )
 
@@ -249,7 +355,7 @@ class AskedReadout(Readout):
         super().__init__(learned.scale, learned._support, learned._unit_boundaries)
         self._learned, self.calibration = learned, calibration
         self.row_fields, self.predicts_levels = learned.row_fields, learned.predicts_levels
-        self.ranks_by_products = learned.ranks_by_products
+        self.ranks_by_products, self.effects = learned.ranks_by_products, calibration.effects
 
     @property
     def as_chosen(self) -> Readout:

@@ -25,7 +25,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -39,10 +39,13 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.pairs import SHRINKAGE, Fallback, compute_effects
-from deepmf.scoring.predictor import Predictor
+from deepmf.scoring.predictor import Predictor, Readout
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part, not_negative, one_of, positive, rising
 from deepmf.training.holdout import choose, draw_some
+
+if TYPE_CHECKING:
+    from deepmf.scoring.asked import Effects
 
 _REACH = 3  # bins to each side
 _KERNEL = 0.5 ** np.abs(np.arange(-_REACH, _REACH + 1))
@@ -390,25 +393,43 @@ _DRIFT = Form(
 
 
 class DriftAt(NamedTuple):
-    """A drift, and the scale within which predictions move.
+    """A drift at a time, effects of rows and columns, or both, and the scale within which predictions move.
 
     time: one time, or a time for each pair, or for each row of a block.
     rounds: whether predictions are levels.
     known: whether rows, and whether columns, have their own drift; folded-in rows and columns have none.
     """
 
-    drift: Drift
+    drift: Drift | None
     time: int | TimeArray
     scale: Scale
     rounds: bool = False
     known: tuple[bool, bool] = (True, True)
+    effects: Effects | None = None
+
+    @classmethod
+    def of(
+        cls,
+        drift: Drift | None,
+        time: int | TimeArray | None,
+        readout: Readout,
+        known: tuple[bool, bool] = (True, True),
+    ) -> DriftAt | None:
+        """Return what moves the predictions of a readout, by default at the latest time; None if nothing does."""
+        if drift is None and readout.effects is None:
+            return None
+        latest = 0 if drift is None else drift.latest
+        scale, rounds = readout.scale, readout.predicts_levels
+        return cls(drift, latest if time is None else time, scale, rounds, known, readout.effects)
 
     def move_pairs(
         self, predicted: FloatArray, rows: IndexArray, columns: IndexArray, *, clips: bool = True
     ) -> FloatArray:
         """Return predictions (pairs,) at the time; NaN stays. Without clips, they may leave the scale."""
         rows, columns = self._hide(rows, 0), self._hide(columns, 1)
-        moved = predicted + self.drift.evaluate(rows, columns, np.broadcast_to(self.time, rows.shape))
+        moved = predicted if self.effects is None else predicted + self.effects.evaluate(rows, columns)
+        if self.drift is not None:
+            moved = moved + self.drift.evaluate(rows, columns, np.broadcast_to(self.time, rows.shape))
         return self._keep_on_scale(moved) if clips else moved
 
     def move_block(
@@ -416,7 +437,9 @@ class DriftAt(NamedTuple):
     ) -> FloatArray:
         """Return predictions (rows, columns) at the time; without clips, they may leave the scale."""
         rows, columns = self._hide(rows, 0), self._hide(columns, 1)
-        moved = predicted + self.drift.evaluate_block(rows, columns, self.time)
+        moved = predicted if self.effects is None else predicted + self.effects.evaluate(rows[:, None], columns)
+        if self.drift is not None:
+            moved = moved + self.drift.evaluate_block(rows, columns, self.time)
         return self._keep_on_scale(moved) if clips else moved
 
     def shift(

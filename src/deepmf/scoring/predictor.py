@@ -21,6 +21,7 @@ from deepmf.storage.model_file import Packed, Tensors, has_values_to_check
 from deepmf.storage.parts import Form, Part, positions_of, rising
 
 if TYPE_CHECKING:
+    from deepmf.scoring.asked import Effects
     from deepmf.scoring.distribution import PredictiveDistribution
 
 # The smallest probability of which a logarithm is taken.
@@ -41,11 +42,13 @@ class Readout:
     row_fields: the numbers of a row's latent that are parameters of the readout instead of factors.
     predicts_levels: whether predictions are levels.
     ranks_by_products: whether rankings use products, which order columns as scores do and are faster to compute.
+    effects: what is added to the predictions of rows and columns, beside what scores say.
     """
 
     row_fields: slice = slice(0, 0)
     predicts_levels: bool = False
     ranks_by_products: bool = False
+    effects: Effects | None = None
 
     def __init__(
         self,
