@@ -16,12 +16,14 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.gibbs import chain
 from deepmf.models.gibbs.chain import (
     GibbsSampler,
+    NoiseBound,
     Parameters,
     Units,
     compute_effective_size,
     compute_r_hat,
     draw_alpha,
     draw_reliabilities,
+    run_chain,
 )
 from deepmf.models.gibbs.prediction import find_projection
 from deepmf.models.gibbs.prior import (
@@ -33,6 +35,7 @@ from deepmf.models.gibbs.prior import (
     draw_weights,
     draw_wishart,
 )
+from deepmf.training.holdout import HeldOut
 
 CPU = torch.device("cpu")
 
@@ -322,3 +325,18 @@ def test_a_projection_keeps_the_products_as_the_best_low_rank_part_does(n_rows: 
     found = (rows @ projection.rows) @ (columns @ projection.columns).T
     assert np.linalg.norm(products - found) <= 1.05 * left_out + 1e-3 * values[0]
     assert projection.rows.shape[1] == projection.columns.shape[1] <= most
+
+
+@pytest.mark.slow
+def test_a_chain_of_mostly_equal_values_does_not_learn_its_entries_by_heart() -> None:
+    dice = np.random.default_rng(0)
+    rows, columns = np.divmod(dice.choice(150 * 80, 4000, replace=False), 80)
+    values = np.where(dice.random(4000) < 0.04, dice.choice([1.0, 2.0, 3.0, 5.0], 4000), 4.0)
+    seen, held_out = HeldOut.split(ObservedMatrix.from_entries(rows, columns, values), seed=0, one_in=5)
+    assert held_out is not None
+    units = Units.of(seen)
+    sampler = GibbsSampler(EntryStore.of(seen), units, latent_size=16, seed=0, device=CPU)
+    bound = NoiseBound(held_out, units, CPU)
+    part = run_chain(sampler, range(100), burn_in=40, n_samples=2, bound=bound)
+    errors = part.predictions.numpy() - units.standardise(held_out.values)
+    assert np.sqrt(np.mean(errors**2)) < 1.1 * np.std(held_out.values) / units.deviation

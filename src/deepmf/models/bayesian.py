@@ -23,6 +23,7 @@ from deepmf.models.gibbs.chain import (
     AxisSamples,
     GibbsSampler,
     Iteration,
+    NoiseBound,
     Parameters,
     SampleRing,
     Samples,
@@ -142,6 +143,7 @@ class GibbsTask:
         # Means and spreads by the first part of the chain.
         self._held_out = torch.zeros(3, n_validation, dtype=torch.float32)
         self._predicted = torch.zeros(n_samples, n_validation, dtype=torch.float32)
+        self._bound = None if validation is None else NoiseBound(validation, self.units, device)
         self.has_started = False
 
     def run_epoch(self, epoch: int) -> Epoch:
@@ -157,6 +159,8 @@ class GibbsTask:
             raise
         except (np.linalg.LinAlgError, RuntimeError, ValueError):  # no posterior, or none that can be drawn
             return Epoch(math.nan)
+        if self._bound is not None and not self._has_joined:
+            self._bound.apply(self.sampler, iteration)
         self._counts[1] = epoch + 1
         if epoch in (0, self._join_at) or (self._last - epoch) % self._thinning == 0:
             self._keep(epoch, iteration)
@@ -174,6 +178,7 @@ class GibbsTask:
         if units != self.units:
             self.units = self.sampler.units = units
             self.sampler.set_entries(self._seen)
+            self._bound = None if self._validation is None else NoiseBound(self._validation, units, self._device)
         slots = min(samples.n_samples, self._kept_at.numel())
         for name, array in samples.arrays().items():
             self._ring.tensors[name][:slots] = torch.from_numpy(array[-slots:]).to(self._device)
@@ -215,6 +220,8 @@ class GibbsTask:
             "column_reliabilities": reliabilities[1],
             "alpha": torch.tensor(alpha, dtype=torch.float64),
             "predicted": self._predicted,
+            "most_alpha": torch.tensor(sampler.most_alpha, dtype=torch.float64),
+            **({} if self._bound is None else {"bound": self._bound.mean}),
         }
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
@@ -229,6 +236,9 @@ class GibbsTask:
         reliabilities = (state[f"{axis}_reliabilities"].to(device, copy=True) for axis in ("row", "column"))
         sampler.parameters = Parameters(rows, columns, float(state["alpha"]), *reliabilities)
         self._predicted.copy_(state["predicted"])
+        sampler.most_alpha = float(state["most_alpha"])
+        if self._bound is not None:
+            self._bound.mean = state["bound"].to(device, copy=True)
 
     def find_samples(self) -> Samples:
         """Return the samples that predictions use, the oldest first."""

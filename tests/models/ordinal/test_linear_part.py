@@ -175,7 +175,7 @@ def test_samples_predict_what_they_have_not_seen() -> None:
     assert sampled is not None
     error = rmse_error(sampled.held_out.linear, sampled.held_out.targets)
     assert error < 0.6 * np.std(sampled.held_out.targets)
-    assert (sampled.model.size, sampled.model.n_samples, sampled.model.width) == (3, 8, 27)
+    assert (sampled.model.size, sampled.model.n_samples, sampled.model.width) == (3, 10, 33)
     assert bound_linear_width(size=3, n_samples=10, is_gpu=False) >= sampled.model.width
     assert fit(size=0)[0] is None and bound_linear_width(size=0, n_samples=10, is_gpu=False) == 0
 

@@ -43,6 +43,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.gibbs.prior import LINK_EVERY, Inputs, Prior, draw_prior
 from deepmf.nn.ranks import Ranks
+from deepmf.training.holdout import HeldOut
 from deepmf.training.runtime import make_generator
 
 # Shape and rate of the Gamma prior of alpha, whose mean of 1 explains nothing.
@@ -56,6 +57,10 @@ RELIABILITY_COUNT, _RELIABILITIES = 100.0, (1e-3, 1e3)
 # iterations are lower: .8302 instead of .8337 on MovieLens-1M, .8892 instead of .8968 on MovieLens-100K, .7617 instead
 # of .7676 on a generated matrix.
 _START_SWEEPS, _START_PRECISION, _START_ALPHA, START_LAMBDA = 4, 10.0, 1.5, 2.0
+
+# The least noise of a chain, as a share of its squared error of entries that it is not given, and the share of the
+# newest iteration in their predictions. Where the model is right, noise is a larger share.
+NOISE_SHARE, _NEWEST_SHARE = 0.6, 0.1
 
 
 def draw_alpha(n_entries: float, squared_error: float, numbers: np.random.Generator) -> float:
@@ -114,7 +119,7 @@ class GibbsSampler:
     ) -> None:
         n_rows, n_columns = entries.train.shape
         self._seed, self._device, self._ranks, self.units = seed, device, ranks, units
-        self._reliability_count = reliability_count
+        self._reliability_count, self.most_alpha = reliability_count, math.inf
         size = min(latent_size, n_rows, n_columns) + 1
         self.set_entries(entries)
         self.row_factors = torch.zeros(n_rows, size, dtype=torch.float32, device=device)
@@ -202,7 +207,7 @@ class GibbsSampler:
         others = draw_reliabilities(other.fit, self._column_totals, alpha, numbers, prior_count=count)
         error, total = (float((others.double() * each).sum()) for each in other.fit)
         self.row_factors, self.column_factors = drawn.draws.contiguous(), other.draws.contiguous()
-        alpha = draw_alpha(float(self._row_totals.sum()), error, numbers)
+        alpha = min(draw_alpha(float(self._row_totals.sum()), error, numbers), self.most_alpha)
         self.parameters = Parameters(rows, columns, alpha, own, others)
         centres = (
             self.row_inputs.find_centre(drawn.draws, rows, averages[0]),
@@ -381,18 +386,42 @@ class SampleRing:
 
 
 class ChainPart(NamedTuple):
-    """A part of a chain: its samples, and the mean predictions of some pairs, in the units of the chain."""
+    """A part of a chain: its samples, and the mean predictions of held-out entries, in the units of the chain."""
 
     samples: Samples
-    predictions: Tensor  # (pairs,) less the mean
+    predictions: Tensor  # (entries,) less the mean
+
+
+class NoiseBound:
+    """Keeps the noise of a chain from falling far below what it leaves unexplained of entries that it is not given.
+
+    Where values are far from normal (skewed levels, counts, outliers), or factors as many as entries, a chain may come
+    to a state that explains every entry it is given, with next to no noise, and no other.
+
+    share: the least variance of the noise, as a share of the mean squared error of held-out entries.
+    """
+
+    def __init__(self, held_out: HeldOut, units: Units, device: torch.device, share: float = NOISE_SHARE) -> None:
+        rows, columns = (torch.from_numpy(each).to(device) for each in held_out[:2])
+        pairs, targets = (rows, columns), torch.from_numpy(units.standardise(held_out.values)).float().to(device)
+        self._pairs, self._targets, self._share = pairs, targets, share
+        self.mean = torch.full_like(targets, math.nan)  # of the last predictions
+
+    def apply(self, sampler: GibbsSampler, iteration: Iteration) -> Tensor:
+        """Bound the next noise by the last predictions, of which an iteration's is the newest; return this."""
+        predicted = iteration.predict(*self._pairs)
+        self.mean = torch.where(self.mean.isnan(), predicted, self.mean.lerp(predicted, _NEWEST_SHARE))
+        error = float((self.mean - self._targets).square().mean())
+        sampler.most_alpha = 1.0 / max(self._share * error, 1e-9)
+        return predicted
 
 
 def run_chain(
-    sampler: GibbsSampler, epochs: range, *, burn_in: int, n_samples: int, pairs: tuple[Tensor, Tensor]
+    sampler: GibbsSampler, epochs: range, *, burn_in: int, n_samples: int, bound: NoiseBound | None = None
 ) -> ChainPart:
     """Run some iterations of a chain; keep samples, evenly spaced after the burn-in, the last iteration among them.
 
-    pairs: positions of rows and columns to predict in all iterations after the burn-in.
+    bound: predicts held-out entries in all iterations; None once the chain is given them.
     """
     n_usable = len(epochs) - burn_in
     thinning = -(-n_usable // n_samples)
@@ -402,11 +431,12 @@ def run_chain(
     )
     if epochs.start == 0:
         sampler.start()
-    total = sampler.row_factors.new_zeros(pairs[0].numel())
+    total = sampler.row_factors.new_zeros(1)
     for epoch in epochs:
         iteration = sampler.iterate(epoch)
+        predicted = total if bound is None else bound.apply(sampler, iteration)
         if epoch >= epochs.start + burn_in:
-            total += iteration.predict(*pairs)
+            total = total + predicted
         slot, is_other = divmod(epochs.stop - 1 - epoch, thinning)
         if slot < n_kept and not is_other:
             ring.keep(n_kept - 1 - slot, iteration)

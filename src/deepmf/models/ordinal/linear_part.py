@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -21,7 +21,14 @@ from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.models.gibbs.chain import RELIABILITY_COUNT, ChainPart, GibbsSampler, Samples, Units, run_chain
+from deepmf.models.gibbs.chain import (
+    RELIABILITY_COUNT,
+    GibbsSampler,
+    NoiseBound,
+    Samples,
+    Units,
+    run_chain,
+)
 from deepmf.models.gibbs.prediction import MOST_FACTORS, NOTHING_NEW, SampleEncoder, load_encoder
 from deepmf.models.ordinal.refinement import split_by_entries
 from deepmf.scoring.distribution import OrdinalSupport
@@ -62,9 +69,9 @@ _LEAST_GAIN = 2e-4
 # on a GPU; and how many entries of the average row or column each factor needs.
 _FEWEST_SAMPLED, _LARGE_SAMPLED, _MOST_SAMPLED, _ENTRIES_A_FACTOR = 4, 32, {False: 16, True: 64}, 4
 
-# Up to this many entries, held-out entries choose among chains: of values and of scores, after these shares of the
-# iterations (long ones mislead where most entries are alike); all with the same noise everywhere.
-FEW_ENTRIES, _SHORT_SHARES = 20_000, (0.25, 1.0)
+# Up to this many entries, held-out entries choose between chains of values and of scores, both with the same noise
+# everywhere; a factor needs fewer entries, as one that says nothing costs little there.
+FEW_ENTRIES, _FEW_A_FACTOR = 20_000, 2
 
 # The largest penalty or slope that a model file may hold.
 LARGEST = 1e12
@@ -303,7 +310,7 @@ def fit_samples(
     """Sample the posterior; None where that is impossible, with a size of 0 or a single value.
 
     The first half of a chain is given the entries that are `seen`, and predicts the held-out ones; the second half is
-    given all entries. Of a few entries, several chains are compared in this way, and the best begins again.
+    given all entries. Of a few entries, two longer chains are compared in this way.
 
     Parameters
     ----------
@@ -315,37 +322,27 @@ def fit_samples(
     if size == 0 or len(support.values) < 2:
         return None
     size = choose_size(seen, is_gpu=device.type == "cuda") if size is None else size
-    rows, columns = (torch.from_numpy(each.astype(np.int64)).to(device) for each in held_out[:2])
     is_small, is_joined = entries.train.n_entries <= FEW_ENTRIES, seen is not entries
     first = iterations // 2 if is_joined and not is_small and iterations > 1 else iterations
+    n_joined = iterations - iterations // 2 if is_joined and iterations > 1 else 0
 
-    def start(given: EntryStore, units: Units) -> GibbsSampler:
+    def try_units(units: Units) -> _Trial:
         count = math.inf if is_small else RELIABILITY_COUNT
-        return GibbsSampler(given, units, latent_size=size, seed=seed, device=device, reliability_count=count)
-
-    def run(sampler: GibbsSampler, begin: int, end: int, burn_in: int) -> ChainPart:
-        return run_chain(sampler, range(begin, end), burn_in=burn_in, n_samples=n_samples, pairs=(rows, columns))
-
-    def try_units(units: Units) -> Iterator[_Trial]:
-        """Yield a chain after each of some numbers of iterations."""
-        sampler, begin = start(seen, units), 0
-        for share in _SHORT_SHARES if is_small else (1.0,):
-            end = max(begin + 1, round(share * first))
-            part = run(sampler, begin, end, (end - begin) // 3)
-            predictions = (units.deviation * part.predictions.cpu().numpy()).astype(np.float32)
-            yield _Trial(sampler, end, part.samples, HeldOutScores.of(predictions, held_out, units, entries, support))
-            begin = end
+        sampler = GibbsSampler(seen, units, latent_size=size, seed=seed, device=device, reliability_count=count)
+        bound = NoiseBound(held_out, units, device)
+        part = run_chain(sampler, range(first), burn_in=first // 3, n_samples=n_samples, bound=bound)
+        predictions = (units.deviation * part.predictions.cpu().numpy()).astype(np.float32)
+        return _Trial(sampler, part.samples, HeldOutScores.of(predictions, held_out, units, entries, support))
 
     try:
         makers = (Units.of, Units.by_scores) if is_small else (Units.by_scores,)
-        trials = [trial for make in makers for trial in try_units(make(entries.train))]
+        trials = [try_units(make(entries.train)) for make in makers]
         best = choose(trials, lambda trial: trial.held_out.square_errors_alone().mean()).candidate
         sampler, samples, units = best.sampler, best.samples, best.sampler.units
-        if is_joined and is_small:
-            samples = run(start(entries, units), 0, best.end, best.end // 3).samples
-        elif is_joined and first < iterations:
+        if n_joined:
             sampler.set_entries(entries)
-            samples = run(sampler, first, iterations, (iterations - first) // 6).samples
+            left = range(first, first + n_joined)
+            samples = run_chain(sampler, left, burn_in=n_joined // 6, n_samples=n_samples).samples
         blind = SampledModel(SampleEncoder(units, best.samples, device))
         model = SampledModel(SampleEncoder(units, samples, device).narrow(entries))
     except torch.OutOfMemoryError:
@@ -356,10 +353,9 @@ def fit_samples(
 
 
 class _Trial(NamedTuple):
-    """A chain after some iterations."""
+    """A chain that was not given the held-out entries."""
 
     sampler: GibbsSampler
-    end: int
     samples: Samples
     held_out: HeldOutScores
 
@@ -368,6 +364,8 @@ def choose_size(seen: EntryStore, *, is_gpu: bool) -> int:
     """Return the latent size of a sample for a matrix."""
     mean_count = 2 * seen.train.n_entries // sum(seen.train.shape)
     wanted = max(min(mean_count // _ENTRIES_A_FACTOR, _LARGE_SAMPLED), mean_count // (2 * _ENTRIES_A_FACTOR))
+    if seen.train.n_entries <= FEW_ENTRIES:
+        wanted = min(mean_count // _FEW_A_FACTOR, _MOST_SAMPLED[False])
     return max(_FEWEST_SAMPLED, min(_MOST_SAMPLED[is_gpu], wanted))
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -17,6 +19,7 @@ from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS
 from deepmf.metrics import rmse_error
+from deepmf.models.fitted import Fitted
 from deepmf.models.fitting import Fitting
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.encoder import REFINEMENT, OrdinalEncoder, build_encoder, fit_linear, load_choices
@@ -39,8 +42,11 @@ from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Epoch
 from deepmf.training.runtime import Runtime, make_generator
-from deepmf.training.settings import Settings
+from deepmf.training.settings import EFFORTS, Settings
 from deepmf.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from deepmf.training.progress import FitPlan
 
 # One entry in this many is held out, of many entries and of few.
 _ONE_IN = {False: 20, True: 10}
@@ -173,9 +179,52 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
         return f"the linear part alone, {iterations} on the {'GPU' if self._on_gpu else 'CPU'}"
 
     def _choose_settings(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
+        return self._choose_for(train, self.settings.effort)
+
+    def _choose_for(self, train: ObservedMatrix, effort: str) -> dict[str, Any]:
         facts = Facts(*train.shape, train.n_entries, Runtime(self.settings.device).is_gpu)
         epochs = self.settings.epochs if "epochs" in self._given else None
-        return choose_settings(facts, self.settings.effort, epochs=epochs)
+        return choose_settings(facts, effort, epochs=epochs)
+
+    def _learn(self, entries: EntryStore, validation: HeldOut | None, fitting: Fitting) -> Fitted | None:
+        """Learn; with effort "best", what effort "normal" would learn comes first and stays if it predicts better.
+
+        Networks of the same size go on from those of the normal effort.
+        """
+        normal = self._make_normal(entries.train) if fitting.start is None else None
+        first = None if normal is None else NetworkModel._learn(normal, entries, validation, Fitting())
+        if normal is None or first is None or normal.history_.best_error is None:
+            return super()._learn(entries, validation, fitting)
+        fitted = None
+        if normal.history_.stopped != "interrupted":
+            start = None
+            if self._has_network_of(normal):
+                features = entries.row_features, entries.column_features
+                start = WarmStart(entries, first.predictor, entries.train, *features)
+            fitted = super()._learn(entries, validation, replace(fitting, start=start))
+        error = self.history_.best_error
+        if fitted is None or error is None or error >= normal.history_.best_error:
+            self.settings, self.chosen_, self.history_ = normal.settings, normal.chosen_, normal.history_
+            return first
+        return fitted
+
+    def _make_normal(self, train: ObservedMatrix) -> OrdinalDMF | None:
+        """Return this model with the settings of effort "normal" where they were not given; None if it has them."""
+        if self.settings.effort != EFFORTS[-1]:
+            return None
+        usual = self._choose_for(train, "normal")
+        usual = {name: value for name, value in usual.items() if name in self.chosen_}
+        normal = copy.copy(self)
+        normal.settings, normal.chosen_ = replace(self.settings, **usual), self.chosen_ | usual
+        return None if normal.settings == self.settings else normal
+
+    def _has_network_of(self, other: OrdinalDMF) -> bool:
+        names = ("networks", "hidden_sizes", "latent_size")
+        return all(getattr(self.settings, name) == getattr(other.settings, name) for name in names)
+
+    def _plan_epochs(self, train: ObservedMatrix, *, warm: bool) -> FitPlan | None:
+        normal = self._make_normal(train)
+        return super()._plan_epochs(train, warm=warm or (normal is not None and self._has_network_of(normal)))
 
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
         if validation is None:
@@ -185,12 +234,13 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
     def _make_warm_task(self, entries: EntryStore, validation: HeldOut | None, start: WarmStart) -> Trainer:
         if validation is not None:
             return super()._make_warm_task(entries, validation, start)  # type: ignore[no-any-return]
-        trainer = self._make_trainer(entries, *self._hold_out(entries.train, start))
+        unlike = None if start.entries is entries else start
+        trainer = self._make_trainer(entries, *self._hold_out(entries.train, unlike))
         self._begin_from(trainer, start)
         return trainer
 
     def _hold_out(self, train: ObservedMatrix, start: WarmStart | None) -> tuple[ObservedMatrix, HeldOut | None]:
-        """Hold out entries to choose by; of a few, more."""
+        """Hold out entries to choose by; of a few, more. A start of this very fit has not seen them either."""
         one_in = _ONE_IN[train.n_entries <= FEW_ENTRIES]
         return HeldOut.split(train, seed=self.settings.seed, one_in=one_in, start=start)
 
