@@ -11,7 +11,7 @@ generated entries, most rows and columns of which have few (`--models als --task
 
 `rmse` is the test error; `rmse_extended` that of the model extended by the validation entries. NDCG@10 ranks all
 columns for the rows of the test; recent popularity ranks them by their entries, which count by their age with the
-half-life that `times="auto"` chooses. `--part validation` tests on a tenth of the training entries (of `later` the
+half-life that `fit` chooses. `--part validation` tests on a tenth of the training entries (of `later` the
 latest fifth, of `last` the last entry of each row), by which settings were chosen; the test entries are for the end.
 `--half-lives` also measures models whose entries count by their age.
 """
@@ -37,7 +37,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.metrics import score_lists
 from deepmf.models.base import Model
 from deepmf.models.registry import model_class
-from deepmf.recommend.recency import learn_recency
+from deepmf.recommend.next_fit import choose_half_life
 
 FOLD = 20_000  # lines of u.data
 DAY = 86400
@@ -104,7 +104,7 @@ def split_task(task: str, part: str) -> Split:
 
 def rank_recent(train: ObservedMatrix, test: ObservedMatrix, relevant: float) -> float:
     """Return the NDCG@10 of the columns with the most recent entries, without those that a row knows."""
-    recency, store = learn_recency(train), EntryStore.of(train)
+    recency, store = choose_half_life(train), EntryStore.of(train)
     counts = store.column_counts.astype(float) if recency is None else recency.count_entries(store)
     known = train.to_sparse().astype(bool).toarray()
     wanted = np.zeros(test.shape, dtype=bool)

@@ -9,18 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from deepmf import ALS, Means, ObservedMatrix, OrdinalDMF, Scale, load, split_last
 from deepmf.errors import BadSetting
 from deepmf.evaluation import evaluate, evaluate_ranking
 from deepmf.export.onnx import make_modules
-from deepmf.matrix.extras import NO_TIME
-from deepmf.metrics import score_lists
-from deepmf.recommend.presence_fit import choose_blending
+from deepmf.matrix.extras import NO_TIME, Extras
 from deepmf.recommend.ranker import Rankers
-from deepmf.recommend.recency import Recency, _LaterRows, learn_recency, weigh_times
-from deepmf.recommend.request import Order, Request
+from deepmf.recommend.recency import Recency
+from deepmf.recommend.request import Request
 from deepmf.scoring.drift import (
     Component,
     Drift,
@@ -450,9 +447,11 @@ def make_fashions() -> ObservedMatrix:
 
 def test_popularity_follows_fashion() -> None:
     clicks = make_fashions()
-    recency = learn_recency(clicks)
-    assert recency is not None
-    model = Means(times="auto").fit(clicks)
+    model = Means().fit(clicks)
+    assert model.rankers_.recency is not None and model.rankers_.recency.half_life < 240 * DAY
+    shuffled = np.random.default_rng(1).permutation(clicks.times)
+    noise = Means().fit(clicks.with_extras(clicks.extras._replace(times=shuffled)))
+    assert noise.rankers_.recency is None
     empty = model.fold_in([0]).recommend(3, include_observed=True).labels
     assert empty.size == 3
     later, before = (model.rankers_.find_recent(at) for at in (None, 10**9))
@@ -481,27 +480,15 @@ def make_months(*, shuffled: bool) -> ObservedMatrix:
 
 
 @pytest.mark.slow
-def test_recent_popularity_blends_with_scores_only_if_it_ranks_last_entries_better() -> None:
-    parts = split_last(make_months(shuffled=False), n=1, validation=0)
-    dated, undated = (Means(times=times, presence="full").fit(parts.train) for times in ("auto", None))
-    assert dated.rankers_.recency is not None and dated.rankers_.recency.blends
-    gain = [evaluate_ranking(each, parts.test, rank_by="relevance").model.ndcg for each in (dated, undated)]
-    assert gain[0] > 2 * gain[1] and dated.chosen_["rank_by"] == "relevance"
-    noise = make_months(shuffled=True)
-    recency = Recency(20.0 * DAY, 10**9)
-    model = Means(presence="full").fit(noise)
-    presence = replace(model.rankers_.presence, popularity_share=1.0)  # type: ignore[type-var]
-    found = choose_blending(recency, presence, model.entries_, model.predictor_, seed=0, device=torch.device("cpu"))
-    assert found == recency
-    rows, block = np.arange(5), slice(0, 90)
-    keys = [
-        Rankers(model.entries_, presence, "relevance", each)
-        .make(model.predictor_, model.entries_.seen_columns, Order(), 10**9)
-        .rank_block(rows, block)
-        for each in (recency, None, recency._replace(blends=True))
-    ]
-    assert np.array_equal(keys[0], keys[1])
-    assert not np.allclose(keys[1], keys[2])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_times_are_used_where_they_rank_last_entries_better(shuffled: bool) -> None:
+    parts = split_last(make_months(shuffled=shuffled), n=1, validation=0)
+    dated = Means(presence="full").fit(parts.train)
+    undated = Means(presence="full").fit(parts.train.with_extras(Extras()))
+    blends = dated.rankers_.recency is not None and dated.rankers_.recency.blends
+    assert blends == (not shuffled) and dated.chosen_["rank_by"] == "relevance"
+    found, without = (evaluate_ranking(each, parts.test).model.ndcg for each in (dated, undated))
+    assert found == without if shuffled else found > 2 * without
 
 
 @pytest.mark.slow
@@ -548,7 +535,8 @@ def test_entries_count_by_their_age_at_each_of_several_times() -> None:
     times, columns = entries.train.times, entries.train.by_row.columns
     assert times is not None
     asked = 10**9 + DAY * np.array([300, 10, 10, 111])
-    sums = np.array([np.bincount(columns, weigh_times(times, at, 25.0 * DAY), minlength=20) for at in asked.tolist()])
+    ages = np.abs(asked[:, None] - times) / DAY
+    sums = np.array([np.bincount(columns, np.exp2(-own / 25), minlength=20) for own in ages])
     expected = sums * (times.size / sums.sum(axis=1, keepdims=True))
     assert np.allclose(recency.count_entries(entries, asked), expected)
     assert np.allclose(recency.count_entries(entries, int(asked[0])), expected[0])
@@ -561,28 +549,3 @@ def test_ages_of_added_entries_count() -> None:
     counts = Recency(30.0 * DAY, 0).count_entries(more.entries_)
     assert counts.argmax() == 0
     assert counts.sum() == pytest.approx(more.entries_.n_entries)
-
-
-def test_weights_of_times() -> None:
-    assert np.allclose(weigh_times(np.array([0, 10, 20, NO_TIME]), 10, 10.0), [0.5, 1.0, 0.5, 0.5])
-
-
-def test_a_half_life_is_chosen_by_rankings_of_later_entries() -> None:
-    clicks = make_fashions()
-    assert clicks.times is not None
-    is_later = clicks.times >= np.quantile(clicks.times, 0.9)
-    recency = learn_recency(clicks)
-    assert recency is not None
-    assert recency.half_life < 240 * DAY
-    rows = np.unique(clicks.entry_rows[is_later])
-    recent = np.bincount(clicks.by_row.columns, weigh_times(clicks.times, int(clicks.times.max()), recency.half_life))
-    scores = _LaterRows.of(clicks, is_later, 0).score(recent)
-    expected = []
-    for row in rows:
-        columns, later = clicks.by_row.columns[clicks.entry_rows == row], is_later[clicks.entry_rows == row]
-        ranked = [column for column in np.argsort(-recent, kind="stable") if column not in columns[~later]]
-        hits = np.isin(ranked, columns[later])[None]
-        expected.append(score_lists(hits, np.array([later.sum()]), n=10).ndcg[0])
-    assert np.allclose(scores, expected)
-    shuffled = np.random.default_rng(1).permutation(clicks.times)
-    assert learn_recency(clicks.with_extras(clicks.extras._replace(times=shuffled))) is None

@@ -197,9 +197,10 @@ def evaluate_ranking(
     """Measure how relevant the n columns are that a model ranks first for each row of a test.
 
     The candidates of a row are the columns in which the model knows no entry of this row. Ties go to the column that
-    came first, as in `recommend`. Rows without a relevant test entry are left out, and so are test entries that the
-    model has seen. Popularity ranks columns by their number of entries. A model that has learned from times ranks the
-    columns of a row at the time of its first test entry.
+    came first, as in `recommend`. A model that ranks by what comes next by default ranks by relevance if most test
+    entries are earlier than the last entry of their row, as in a random split. Rows without a relevant test entry are
+    left out, and so are test entries that the model has seen. Popularity ranks columns by their number of entries. A
+    model that has learned from times ranks the columns of a row at the time of its first test entry.
 
     Parameters
     ----------
@@ -236,6 +237,8 @@ def evaluate_ranking(
     level = request.relevant
     popularity = model.entries_.column_counts
     ranking_model = model if given is None else _extend_by_given(model, given, unknown)
+    if request.rank_by is None and model.rankers_.rank_by == "next" and _lie_between(model, test):
+        request = replace(request, rank_by="relevance")
     ranker = ranking_model.make_ranker(request)
     if unknown == "error":
         check_test_known(ranking_model, test)
@@ -288,6 +291,17 @@ def evaluate_ranking(
         clipped=None if inverse is None else inverse.clipped,
         by_row=tallies["model"].by_row,
     )
+
+
+def _lie_between(model: Model, test: ObservedMatrix) -> bool:
+    """Whether most dated test entries are earlier than the latest training entry of their row."""
+    train = model.entries_.train
+    if train.times is None or test.times is None:
+        return False
+    rows = train.rows.find(test.row_labels)[test.entry_rows]
+    dated, latest = (rows >= 0) & (test.times != NO_TIME), np.full(train.shape[0], NO_TIME)
+    np.maximum.at(latest, train.entry_rows, train.times)
+    return bool(np.any(dated) and np.mean(test.times[dated] < latest[rows[dated]]) > 0.5)
 
 
 def _rank_then(model: Model, ranker: Ranker, test: ObservedMatrix, request: Request) -> Rank:

@@ -370,7 +370,8 @@ class Model(Estimator):
         request = request or DEFAULT_REQUEST
         at = request.at
         n_times = at.size if isinstance(at, np.ndarray) else None
-        fitted, drift = self._require_fitted(), self.drift_at(at, n_times)
+        fitted = self._require_fitted()
+        drift = None if fitted.drift is None and fitted.recency is not None else self.drift_at(at, n_times)
         moment = None if at is None else parse_time(at) if n_times is None else parse_times(at, n_times).seconds
         return fitted.rankers.make(fitted.predictor, fitted.entries.seen_columns, request, moment, drift)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class UsesTimes(Estimator):
-    """Learns drift and recency from the times of entries, and weighs entries by age, if its settings ask for it."""
+    """Learns drift from the times of entries, and weighs entries by age, if its settings ask for it."""
 
     settings: TimeSettings
 
@@ -44,14 +44,13 @@ class UsesTimes(Estimator):
         fitted = super()._fit_parts(fitted, prepared)
         if not self._learns_times:
             return fitted
-        from deepmf.recommend.recency import learn_recency
         from deepmf.scoring.drift import fit_drift
 
         train, seed, held_out = fitted.entries.train, self.settings.seed, None
         if prepared.held_out is not None and prepared.validation is not None:
             held_out = PlacedEntries(*prepared.held_out, prepared.validation.extras)
         drift = fit_drift(train, fitted.predictor, held_out, seed=seed) if train.has_values else None
-        return replace(fitted, drift=drift, recency=learn_recency(train, seed=seed))
+        return replace(fitted, drift=drift)
 
 
 # Entries from which on a GPU, if there is one, fits the presence part of a model without a device of its own.
@@ -91,22 +90,21 @@ class Recommends(Estimator):
         fitted, settings = super()._fit_parts(fitted, prepared), self.settings
         if settings.presence is None:
             return fitted
-        from deepmf.recommend.next_fit import fit_next
-        from deepmf.recommend.presence_fit import choose_blending, fit_presence
+        from deepmf.recommend.next_fit import fit_order
+        from deepmf.recommend.presence_fit import fit_presence
 
         name = self._device or ("auto" if fitted.entries.train.n_entries >= _MANY_ENTRIES else "cpu")
         folds_in, device = self._areas.covers_new("row"), Runtime(name).device
-        recency, known = fitted.recency, (fitted.entries, fitted.predictor)
+        known = fitted.entries, fitted.predictor
         validation = None
         if prepared.held_out is not None and prepared.validation is not None:
             validation = PlacedEntries(*prepared.held_out, prepared.validation.extras)
-        following, seed = None, settings.seed
+        following = recency = None
+        seed = settings.seed
         with limit_threads(name), refuse_unsolvable():
             found = fit_presence(*known, settings.presence, validation, folds_in=folds_in, seed=seed, device=device)
-            if recency is not None and found is not None and folds_in:
-                recency = choose_blending(recency, found, *known, seed=seed, device=device)
             if found is not None and folds_in:
-                following = fit_next(*known, found, validation, recency, seed=seed, device=device)
+                found, recency, following = fit_order(*known, found, validation, seed=seed, device=device)
         if "presence" not in self._given:
             kind = None if found is None else found.kind
             self.settings, self.chosen_ = replace(settings, presence=kind), self.chosen_ | {"presence": kind}

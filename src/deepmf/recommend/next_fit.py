@@ -1,4 +1,10 @@
-"""How `fit` chooses the directed ridge: its penalties and the weights of its parts, by the last entries of rows."""
+"""How `fit` chooses what follows order and time, by one rule: rankings of held-out entries that are later.
+
+These are the validation entries if each is later than the entries of its row, as `split_last` and `split_time` make
+them; otherwise the last entries of rows. They choose the parts of the directed ridge and their weights. Validation
+entries of any kind, or else the last entries, choose how far relevance follows the ages of entries, and the default
+order; what is usual without times stays unless another choice is better beyond doubt.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +20,11 @@ from deepmf.linalg.ridge import run_batches
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries, locate
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import Extras
+from deepmf.matrix.extras import DAY, NO_TIME
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
-from deepmf.recommend.column_ridge import ColumnRidge, Ridge
+from deepmf.recommend.column_ridge import ColumnRidge
 from deepmf.recommend.next_ridge import (
-    DECAYS,
     RIDGES,
     Decay,
     NextGram,
@@ -26,6 +32,7 @@ from deepmf.recommend.next_ridge import (
     NextRidge,
     Sequences,
     densify,
+    list_decays,
     scale_rows,
     score_parts,
 )
@@ -37,131 +44,243 @@ from deepmf.recommend.recency import Recency
 from deepmf.recommend.relevance import find_thresholds
 from deepmf.recommend.request import Order
 from deepmf.recommend.top_n import best_positions
-from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.holdout import choose, draw_some
 
-# The fewest and the most rows with held-out entries, and the length of a ranking.
-_FEWEST_ROWS, _MOST_ROWS, _LENGTH = 20, 2000, 10
+# The fewest rows with held-out entries, the most, the cells of rankings by which weights are chosen, and the length of
+# a ranking.
+_FEWEST_ROWS, _MOST_ROWS, _MOST_CELLS, _LENGTH = 20, 6000, 1 << 25, 10
 
-# The most popular columns on which ridges are compared where columns are regressed on all others.
+# Rows on which orders are compared.
+_COMPARED_ROWS = 2000
+
+# The most popular columns on which ridges are compared.
 _NARROW = 1500
 
 # Columns of each row, by each part, among which weights are compared, and the weights.
-_SHORTLIST, _WEIGHTS = 60, (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0)
+_SHORTLIST, _WEIGHTS = 60, (0.0, 0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0)
 
 # Rows on which probabilities are calibrated, and the numbers that are tried.
 _CALIBRATION_ROWS, _SHARPNESS = 500, tuple(0.05 * 1.25**k for k in range(24))
 
 _LIKING_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 1.5)
 
-# Standard errors by which the directed order must be better to become the default.
+# Half-lives of popularity in seconds, and of the entries of the presence part in spans of all times; the weights of
+# recent popularity in relevance; the share of the entries, the latest ones, on which a half-life is chosen.
+_HALF_LIVES = tuple(float(days * DAY) for days in (3, 7, 14, 30, 60, 120, 240, 480, 960))
+_SPANS, _POPULARITY_SHARES, _LATEST = (0.5, 0.125), (0.1, 0.3, 1.0), 0.1
+
+# Standard errors by which a choice must be better than the usual one.
 _BEYOND_DOUBT = 2.0
 
 
-def fit_next(
+class FittedOrder(NamedTuple):
+    """The presence part as it follows the ages of entries, recent popularity, and what comes next, where they help."""
+
+    presence: Presence
+    recency: Recency | None = None
+    following: NextRidge | None = None
+
+
+def fit_order(
     entries: EntryStore,
     predictor: Predictor,
     presence: Presence,
     validation: PlacedEntries | None,
-    recency: Recency | None = None,
     *,
     seed: int,
     device: torch.device,
-) -> NextRidge | None:
-    """Fit the directed ridge of a model; None where entries have no order, or too few rows have two entries.
-
-    Penalties and weights are chosen by rankings of the last entry of some rows, which is hidden. The default order is
-    chosen on the validation entries, or on these last entries if there are none.
-    """
-    train = entries.train
+) -> FittedOrder:
+    """Choose how far rankings follow the order and the times of entries, which a model may lack."""
+    train, asked = entries.train, None
     if not train.extras.are_ordered:
-        return None
-    held_out = HiddenRows.from_training(entries, predictor, seed, last=True, share=0.0)
-    if held_out is None or held_out.n_rows < _FEWEST_ROWS:
-        return None
-    choice = _Choice(held_out, presence, recency, device)
-    found = choice.fit()
-    parts = _fit_parts(Sequences.of(train), [(each.decay, each.model.ridge) for each in found.parts], presence, device)
-    final = replace(
-        found, parts=tuple(each._replace(model=model) for each, model in zip(found.parts, parts, strict=True))
-    )
+        return FittedOrder(presence)
+    most = int(np.clip(_MOST_CELLS // train.shape[1], _COMPARED_ROWS, _MOST_ROWS))
+    later = None
     if validation is not None and validation.rows.size >= _FEWEST_ROWS:
-        rankers = Rankers(entries, presence, "relevance", recency, following=final)
-        is_default = _is_better(rankers, predictor, validation, seed)
-        return replace(final, is_default=is_default)
-    return final
+        asked = HiddenRows.from_validation(entries, predictor, validation, seed, most)
+        later = asked if _come_later(train, validation) else None
+    if later is None:
+        later = HiddenRows.from_training(entries, predictor, seed, last=True, most=most)
+    if later is None or later.n_rows < _FEWEST_ROWS:
+        return FittedOrder(presence)
+    known = presence
+    if later.train is not train:
+        known = replace(presence, model=fit_again(presence.model, later.train, device))
+    found = _Choice(later, known, device).fit()
+    final = found if later.train is train else _fit_again(found, train, presence, device)
+    rankings = _Rankings(later, known, found, seed) if asked is None else _Rankings(asked, presence, final, seed)
+    ages = rankings.choose_ages(choose_half_life(train, seed), device)
+    final = replace(final, is_default=rankings.prefer_next(ages, device))
+    return FittedOrder(ages.adapt(presence, train, device), ages.recency, final)
 
 
-def _fit_parts(
-    rows: Sequences, settings: Sequence[tuple[Decay, Ridge]], presence: Presence, device: torch.device
-) -> list[ColumnRidge]:
-    n_columns = presence.model.n_trained
+def _come_later(train: ObservedMatrix, others: PlacedEntries) -> bool:
+    """Whether entries are not earlier than any entry of their row, by time, or by place if there are no times."""
+    for own, their in ((train.extras.times, others.extras.times), (train.extras.places, others.extras.places)):
+        if own is not None and their is not None:
+            latest = np.full(train.shape[0], np.iinfo(np.int64).min)
+            np.maximum.at(latest, train.entry_rows, own)
+            return bool(np.all(their >= latest[others.rows]))
+    return False
 
-    def fit(each: tuple[Decay, Ridge]) -> ColumnRidge:
-        return NextGram.of(rows, each[0], n_columns, presence.kind, device).fit([each[1]])[0]
 
-    return run_batches(fit, settings, device)
+def _fit_again(found: NextRidge, train: ObservedMatrix, presence: Presence, device: torch.device) -> NextRidge:
+    """Return a directed ridge of another matrix with the same settings."""
+    rows, n_columns = Sequences.of(train), presence.model.n_trained
+
+    def fit(part: NextPart) -> NextPart:
+        gram = NextGram.of(rows, part.decay, n_columns, presence.kind, device)
+        return part._replace(model=gram.fit([part.model.ridge])[0])
+
+    return replace(found, parts=tuple(run_batches(fit, found.parts, device)))
+
+
+class _Ages(NamedTuple):
+    """How relevance follows the ages of entries.
+
+    recency: recent popularity. share: its weight in relevance; None: as without times. half_life: in seconds, of the
+    entries that the presence part learns from.
+    """
+
+    recency: Recency | None
+    share: float | None = None
+    half_life: float | None = None
+
+    def adapt(self, presence: Presence, train: ObservedMatrix, device: torch.device) -> Presence:
+        """Return a presence part of a matrix that follows the ages."""
+        if self.share is not None:
+            presence = replace(presence, popularity_share=self.share)
+        if self.half_life is None:
+            return presence
+        weighted = train.with_extras(train.extras.decay(f"{self.half_life:.0f}s"))
+        return replace(presence, model=fit_again(presence.model, weighted, device))
+
+
+def choose_half_life(train: ObservedMatrix, seed: int = 0) -> Recency | None:
+    """Return the half-life with which popularity ranks the columns of the latest tenth best; None if there is none."""
+    times = train.times
+    if times is None:
+        return None
+    is_later = times >= np.quantile(times[times != NO_TIME], 1 - _LATEST)
+    if is_later.all():
+        return None
+    store, most = EntryStore.of(train.take_entries(~is_later)), _MOST_CELLS // 4 // train.shape[1]
+    rows = draw_some(np.unique(train.entry_rows[is_later]), min(most, _COMPARED_ROWS), seed=seed)
+    at, inside = locate(rows, train.entry_rows[is_later])
+    lines, columns, visible = at[inside], train.by_row.columns[is_later][inside], store.row_entries(rows)
+
+    def measure(half_life: float) -> FloatArray:
+        counts = store.column_totals
+        if half_life < np.inf:
+            counts = Recency(half_life, int(times.max())).count_entries(store)
+        return -_score_keys(np.tile(counts, (rows.size, 1)), visible, lines, columns)
+
+    half_life = choose([np.inf, *_HALF_LIVES], measure, at_least=_BEYOND_DOUBT).candidate
+    return None if half_life == np.inf else Recency(half_life, int(times.max()))
+
+
+class _Rankings:
+    """Rankings of the liked ones among hidden entries, by which orders are compared."""
+
+    def __init__(self, held_out: HiddenRows, presence: Presence, following: NextRidge, seed: int) -> None:
+        self._held_out, self._presence, self._following = held_out, presence, following
+        self._store = EntryStore.of(held_out.train)
+        lines = draw_some(np.arange(held_out.n_rows), _COMPARED_ROWS, seed=seed)
+        self._hidden = np.isin(held_out.hidden.rows, lines)
+
+    def choose_ages(self, recency: Recency | None, device: torch.device) -> _Ages:
+        """Return how relevance follows the ages of entries: not at all, unless this ranks better beyond doubt."""
+        times = self._held_out.train.times
+        if times is None:
+            return _Ages(None)
+        options, usual = [_Ages(recency)], self._presence.popularity_share
+        if recency is not None:
+            shares = sorted({*_POPULARITY_SHARES, usual} - {0.0})
+            options += [_Ages(recency._replace(blends=True), share) for share in shares]
+        best = self._choose(options, device)
+        span = float(times.max() - times[times != NO_TIME].min())
+        half_lives = [span * share for share in _SPANS if span * share >= 1]
+        return self._choose([best, *(best._replace(half_life=each) for each in half_lives)], device)
+
+    def prefer_next(self, ages: _Ages, device: torch.device) -> bool:
+        """Whether the directed order ranks better than relevance, beyond doubt."""
+        rankers, orders = self._make(ages, device), (Order(rank_by="relevance"), Order(rank_by="next"))
+        return choose(orders, lambda each: -self._measure(rankers, each), at_least=_BEYOND_DOUBT).candidate is orders[1]
+
+    def _choose(self, options: Sequence[_Ages], device: torch.device) -> _Ages:
+        def measure(ages: _Ages) -> FloatArray:
+            return -self._measure(self._make(ages, device), Order(rank_by="relevance"))
+
+        return choose(options, measure, at_least=_BEYOND_DOUBT).candidate if len(options) > 1 else options[0]
+
+    def _make(self, ages: _Ages, device: torch.device) -> Rankers:
+        presence = ages.adapt(self._presence, self._held_out.train, device)
+        return Rankers(self._store, presence, "relevance", ages.recency, following=self._following)
+
+    def _measure(self, rankers: Rankers, order: Order) -> FloatArray:
+        return measure_order(rankers, self._held_out, order, self._hidden)
 
 
 class _Choice:
-    """Chooses a directed ridge by NDCG@10 on the last entry of some rows."""
+    """Chooses a directed ridge by NDCG@10 on the first later entry of some rows."""
 
-    def __init__(self, held_out: HiddenRows, presence: Presence, recency: Recency | None, device: torch.device) -> None:
-        self._held_out, self._recency, self._device = held_out, recency, device
-        self.presence = replace(presence, model=fit_again(presence.model, held_out.train, device))
-        self.store = EntryStore.of(held_out.train)
-        totals = self.store.column_totals
+    def __init__(self, held_out: HiddenRows, presence: Presence, device: torch.device) -> None:
+        self._held_out, self._presence, self._device = held_out, presence, device
+        self._store = EntryStore.of(held_out.train)
+        totals = self._store.column_totals
         self._popularity = ((totals + 0.5) / (held_out.train.shape[0] + 1.0)).astype(np.float32)
+        first = held_out.extras.sort_within(held_out.hidden.rows)[::-1]
         self._targets: IndexArray = np.empty(held_out.n_rows, dtype=np.int64)
-        self._targets[held_out.hidden.rows] = held_out.hidden.columns
+        self._targets[held_out.hidden.rows[first]] = held_out.hidden.columns[first]
 
     def fit(self) -> NextRidge:
-        """Return the directed ridge of the visible entries with the best ridges and weights."""
-        rows, kind = Sequences.of(self._held_out.train), self.presence.kind
+        """Return the directed ridge of the visible entries with the best decays, ridges and weights."""
+        rows, kind = Sequences.of(self._held_out.train), self._presence.kind
         n_columns = self._popularity.size
 
         def fit(decay: Decay) -> NextPart:
             gram = NextGram.of(rows, decay, n_columns, kind, self._device)
             return NextPart(decay, self._choose_ridge(gram), 1.0)
 
-        parts = run_batches(fit, DECAYS, self._device)
+        parts = run_batches(fit, list_decays(np.diff(rows.starts)), self._device)
         lists = self._shortlist(parts)
-        weights = lists.choose_weights(np.array([1.0] * len(parts) + [0.5, 0.0]))
+        weights = lists.choose_weights(len(parts))
         used = tuple(
             part._replace(weight=float(weight)) for part, weight in zip(parts, weights, strict=False) if weight > 0
         )
-        found = NextRidge(used, float(weights[-2]), float(weights[-1]), 1.0)
+        found = NextRidge(used, float(weights[-2]), float(weights[-1]), 1.0, ndcg=float(lists.measure(weights).mean()))
         found = replace(found, sharpness=self._calibrate(found))
-        found = replace(found, liking_weight=self._choose_liking(found))
-        rankers = Rankers(self.store, self.presence, "relevance", self._recency, following=found)
-        hidden = PlacedEntries(*self._held_out.hidden, Extras(self._held_out.times))
-        is_default = _is_better(rankers, self._held_out.predictor, hidden, 0, self._held_out.visible)
-        return replace(found, ndcg=float(lists.measure(weights).mean()), is_default=is_default)
+        return replace(found, liking_weight=self._choose_liking(found))
 
     def _choose_ridge(self, gram: NextGram) -> ColumnRidge:
-        """Return the model of the best ridge."""
-        visible, targets, narrow = gram.decay.weigh(self._held_out.visible), self._targets, gram
-        lines: IndexArray = np.arange(targets.size)
-        if isinstance(gram.squares, torch.Tensor) and self._popularity.size > _NARROW:
-            columns = np.sort(np.argsort(-self._popularity, kind="stable")[:_NARROW])
-            narrow, visible = gram.narrow(columns), _narrow_entries(visible, columns)
+        """Return the model of the best ridge, which is chosen on the most popular columns."""
+        visible, targets, lines = gram.decay.weigh(self._held_out.visible), self._targets, np.arange(self._targets.size)
+        narrow, n_columns = gram, self._popularity.size
+        columns = np.sort(np.argsort(-self._popularity, kind="stable")[:_NARROW])
+        if n_columns > _NARROW:
             at, inside = locate(columns, targets)
             lines, targets = lines[inside], at[inside]
-        models = narrow.fit(RIDGES)
+            if isinstance(gram.squares, torch.Tensor):
+                narrow, visible = gram.narrow(columns), _narrow_entries(visible, columns)
+        models = narrow.fit(RIDGES, columns if narrow is gram and n_columns > _NARROW else None)
+        visible = visible.take(lines)
 
         def measure(which: int) -> FloatArray:
-            scores = densify(models[which].encode_rows(visible.take(lines)).scores)
-            return -_score_ranks(_rank_targets(scores, targets, visible.take(lines)))
+            scores = densify(models[which].encode_rows(visible).scores)
+            own, known = scores, visible
+            if scores.shape[1] > columns.size:
+                own, known = scores[:, columns], _narrow_entries(visible, columns)
+            return -_score_ranks(_rank_targets(own, targets, known))
 
         best = choose(range(len(RIDGES)), measure, at_least=1.0).candidate if lines.size else 0
-        return models[best] if narrow is gram else gram.fit([RIDGES[best]])[0]
+        return models[best] if n_columns <= _NARROW else gram.fit([RIDGES[best]])[0]
 
     def _shortlist(self, parts: Sequence[NextPart]) -> _Shortlists:
         found = []
         for lines in batches(np.arange(self._targets.size), width=self._popularity.size):
             visible = self._held_out.visible.take(lines)
-            undirected = densify(self.presence.model.encode_rows(visible).scores)
+            undirected = densify(self._presence.model.encode_rows(visible).scores)
             popularity = np.broadcast_to(self._popularity, undirected.shape)
             directed = score_parts([part[:2] for part in parts], visible)
             scores = [scale_rows(each) for each in (*directed, undirected, popularity)]
@@ -169,10 +288,10 @@ class _Choice:
         return _Shortlists(*(np.concatenate(each) for each in zip(*found, strict=True)))
 
     def _calibrate(self, found: NextRidge) -> float:
-        """Return the sharpness with the largest likelihood of the last entries."""
+        """Return the sharpness with the largest likelihood of the later entries."""
         lines = draw_some(np.arange(self._targets.size), _CALIBRATION_ROWS, seed=0)
         visible, targets = self._held_out.visible.take(lines), self._targets[lines]
-        undirected = densify(self.presence.model.encode_rows(visible).scores)
+        undirected = densify(self._presence.model.encode_rows(visible).scores)
         scores = found.score(visible, undirected, self._popularity)
         scores[_list_cells(visible)] = -np.inf
         own = scores[np.arange(lines.size), targets]
@@ -185,17 +304,16 @@ class _Choice:
         return choose(_SHARPNESS, measure).candidate
 
     def _choose_liking(self, found: NextRidge) -> float:
-        """Return the weight of liking that ranks liked last entries best."""
+        """Return the weight of liking that ranks liked later entries best."""
         held_out = self._held_out
         if not held_out.train.has_values:
             return 0.0
-        hidden = PlacedEntries(*held_out.hidden)
-        usual = _LIKING_WEIGHTS.index(0.5)
+        hidden, usual = held_out.hidden.rows < _COMPARED_ROWS, _LIKING_WEIGHTS.index(0.5)
 
         def measure(weight: float) -> FloatArray:
             liking = replace(found, liking_weight=weight)
-            rankers = Rankers(self.store, self.presence, "relevance", following=liking)
-            return -_measure_order(rankers, held_out.predictor, Order(rank_by="next"), hidden, held_out.visible)
+            rankers = Rankers(self._store, self._presence, "relevance", following=liking)
+            return -measure_order(rankers, held_out, Order(rank_by="next"), hidden)
 
         return choose(_LIKING_WEIGHTS, measure, usual=usual, at_least=1.0).candidate
 
@@ -232,14 +350,20 @@ class _Shortlists(NamedTuple):
             ranks = np.count_nonzero(self.scores @ weights >= (self.of_target @ weights)[:, None], axis=1)
         return _score_ranks(ranks)
 
-    def choose_weights(self, weights: FloatArray) -> FloatArray:
-        """Return weights that are each the best beside the others, found in three rounds."""
+    def choose_weights(self, n_directed: int) -> FloatArray:
+        """Return the weights of the directed parts, of the column ridge and of popularity.
+
+        The best directed part and the column ridge come first; others join, and weights move, if this is better by a
+        standard error.
+        """
+        starts = [np.append(np.eye(n_directed)[at], [1.0, 0.0]) for at in range(n_directed)]
+        weights = choose(starts, lambda each: -self.measure(each)).candidate
         for _ in range(3):
             before = weights
             for at in range(weights.size):
                 options = [np.where(np.arange(weights.size) == at, each, weights) for each in (weights[at], *_WEIGHTS)]
                 options = [each for each in options if each.any()]
-                weights = choose(options, lambda each: -self.measure(each)).candidate
+                weights = choose(options, lambda each: -self.measure(each), at_least=1.0).candidate
             if np.array_equal(before, weights):
                 break
         return weights
@@ -268,49 +392,34 @@ def _narrow_entries(entries: AxisEntries, columns: IndexArray) -> AxisEntries:
     return entries.select(inside)._replace(others=at[inside])
 
 
-def _is_better(
-    rankers: Rankers, predictor: Predictor, wanted: PlacedEntries, seed: int, visible: AxisEntries | None = None
-) -> bool:
-    """Whether the directed order ranks some entries better than relevance, beyond doubt.
-
-    visible: the entries of the rows, which the predictor has alone; None: all rows of the model.
-    """
-    if visible is None:
-        rows = draw_some(np.unique(wanted.rows), _MOST_ROWS, seed=seed)
-        at, inside = locate(rows, wanted.rows)
-        extras = wanted.extras.take(inside)
-        wanted = PlacedEntries(at[inside], wanted.columns[inside], wanted.values[inside], extras)
-        predictor = replace(predictor, rows=Latents(predictor.rows.take(rows)))
-        visible = rankers.entries.row_entries(rows)
-    orders = (Order(rank_by="relevance"), Order(rank_by="next"))
-
-    def measure(order: Order) -> FloatArray:
-        return -_measure_order(rankers, predictor, order, wanted, visible)
-
-    return choose(orders, measure, at_least=_BEYOND_DOUBT).candidate is orders[1]
-
-
-def _measure_order(
-    rankers: Rankers, predictor: Predictor, order: Order, wanted: PlacedEntries, visible: AxisEntries
+def measure_order(
+    rankers: Rankers, held_out: HiddenRows, order: Order, some: npt.NDArray[np.bool_] | None = None
 ) -> FloatArray:
-    """Return the NDCG@10 (rows,) of the liked ones among some entries, of rows that have any, at their first time."""
-    train, n_columns = rankers.entries.train, rankers.entries.train.shape[1]
+    """Return the NDCG@10 (rows,) of the liked ones among some hidden entries, of rows with any, at their first time."""
+    train, visible, n_columns = held_out.train, held_out.visible, held_out.train.shape[1]
+    some = slice(None) if some is None else some
+    rows, columns, values = (each[some] for each in held_out.hidden)
     thresholds = find_thresholds(visible, train.scale, train.mean)
-    liked = wanted.values >= thresholds[wanted.rows]
-    row_of, column_of = wanted.rows[liked], wanted.columns[liked]
-    found, first, times = [np.zeros(0)], None, wanted.extras.times
-    if times is not None:
-        first = np.full(visible.starts.size - 1, np.iinfo(np.int64).max)
-        np.minimum.at(first, wanted.rows, times)
+    liked = values >= thresholds[rows]
+    row_of, column_of, first = rows[liked], columns[liked], None
+    if held_out.extras.times is not None:
+        first = np.full(held_out.n_rows, np.iinfo(np.int64).max)
+        np.minimum.at(first, rows, held_out.extras.times[some])
+    found = [np.zeros(0)]
     for lines in batches(np.unique(row_of), width=n_columns):
-        ranker = rankers.make(predictor, visible.take, order, None if first is None else first[lines])
+        ranker = rankers.make(held_out.predictor, visible.take, order, None if first is None else first[lines])
         keys = np.array(ranker.rank_block(lines, slice(0, n_columns)))
-        keys[_list_cells(visible.take(lines))] = -np.inf
-        is_wanted = np.zeros(keys.shape, dtype=bool)
         at, inside = locate(lines, row_of)
-        is_wanted[at[inside], column_of[inside]] = True
-        best = best_positions(keys, min(_LENGTH, n_columns))[0]
-        hits = np.take_along_axis(is_wanted, best, axis=1)
-        found.append(score_lists(hits, is_wanted.sum(axis=1), n=_LENGTH).ndcg)
-    every = np.concatenate(found)
-    return every if every.size else np.zeros(1)
+        found.append(_score_keys(keys, visible.take(lines), at[inside], column_of[inside]))
+    return np.concatenate(found)
+
+
+def _score_keys(keys: npt.NDArray[Any], visible: AxisEntries, row_of: IndexArray, column_of: IndexArray) -> FloatArray:
+    """Return the NDCG@10 (rows,) of some pairs in rankings by keys (rows, columns), without the visible entries."""
+    keys = np.array(keys, dtype=np.float64)
+    keys[_list_cells(visible)] = -np.inf
+    is_wanted = np.zeros(keys.shape, dtype=bool)
+    is_wanted[row_of, column_of] = True
+    best = best_positions(keys, min(_LENGTH, keys.shape[1]))[0]
+    hits = np.take_along_axis(is_wanted, best, axis=1)
+    return score_lists(hits, is_wanted.sum(axis=1), n=_LENGTH).ndcg

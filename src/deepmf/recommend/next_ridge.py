@@ -90,8 +90,19 @@ def _find_ages(entries: AxisEntries) -> IndexArray:
     return ages
 
 
-# Those that are blended; a part without weight is left out of the model.
-DECAYS = (Decay(1.5, 12), Decay(3.0, 20, 5, 1.7), Decay(30.0, 100, 10, 3.0))
+# Those among which held-out entries choose.
+_DECAYS = (Decay(0.7, 6), Decay(1.5, 12), Decay(3.0, 20, 5, 1.7), Decay(8.0, 40, 5, 1.7), Decay(30.0, 100, 10, 3.0))
+
+# The share of the rows that must be longer than a decay.
+_LONGER = 0.1
+
+
+def list_decays(lengths: IndexArray) -> list[Decay]:
+    """Return the decays that differ on rows of these lengths; windows and targets are no longer than the rows."""
+    longest, usual = max(int(lengths.max(initial=2)) - 1, 1), np.quantile(lengths, 1 - _LONGER)
+    decays = [each for each in _DECAYS if each.length <= usual] or [_DECAYS[0]]
+    return [each._replace(window=min(each.window, longest), ahead=min(each.ahead, longest)) for each in decays]
+
 
 # Those that are tried on held-out entries, the usual one first.
 RIDGES = (Ridge(100.0, 0.1), Ridge(20.0, 0.5), Ridge(5.0, 0.5), Ridge(500.0, 0.0))
@@ -270,12 +281,12 @@ class NextGram(NamedTuple):
             return cls(decay, squares, sums.view(n_columns, n_columns))
         return cls(decay, *_sum_near(rows, decay, n_columns))
 
-    def fit(self, ridges: Sequence[Ridge]) -> list[ColumnRidge]:
-        """Return the model of each ridge."""
+    def fit(self, ridges: Sequence[Ridge], targets: IndexArray | None = None) -> list[ColumnRidge]:
+        """Return the model of each ridge; of nearest columns, with the weights of some targets alone."""
         if isinstance(self.sums, Near):
             assert not isinstance(self.squares, Tensor)
             sizes = self.squares.diagonal().astype(np.float32)
-            return Gram(self.squares, sizes, self.sums, 0.0).fit(ridges)
+            return Gram(self.squares, sizes, self.sums, 0.0).fit(ridges, targets)
         assert isinstance(self.squares, Tensor)
         return [self._solve(ridge) for ridge in ridges]
 

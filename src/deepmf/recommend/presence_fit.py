@@ -19,16 +19,12 @@ from deepmf.errors import TrainingDiverged
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries, find_spans, locate
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import TimeArray
+from deepmf.matrix.extras import PLAIN_EXTRAS, Extras
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
 from deepmf.recommend.column_ridge import RIDGES, ColumnRidge, Gram, Ridge, choose_kind
 from deepmf.recommend.presence import Presence, make_positive
-from deepmf.recommend.ranker import Rankers
-from deepmf.recommend.ranking import batches
-from deepmf.recommend.recency import BEYOND_DOUBT, Recency
 from deepmf.recommend.relevance import find_thresholds
-from deepmf.recommend.request import DEFAULT_REQUEST
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.holdout import HeldOut, choose, draw_some
@@ -111,31 +107,6 @@ def fit_again(model: ColumnRidge, train: ObservedMatrix, device: torch.device) -
     return Gram.of(train, model.kind, model.count_weight, device).fit([model.ridge])[0]
 
 
-def choose_blending(
-    recency: Recency, presence: Presence, entries: EntryStore, predictor: Predictor, *, seed: int, device: torch.device
-) -> Recency:
-    """Return a recency that blends with scores if this ranks the last entries of rows better, beyond doubt."""
-    if presence.popularity_share == 0 and presence.popularity_power <= 0:
-        return recency  # scores are not blended with popularity
-    held_out = HiddenRows.from_training(entries, predictor, seed, last=True)
-    if held_out is None or held_out.times is None:
-        return recency
-    known = replace(presence, model=fit_again(presence.model, held_out.train, device))
-    store, choice = EntryStore.of(held_out.train), _Choice(held_out, device)
-    first = np.full(held_out.n_rows, np.iinfo(np.int64).max)
-    np.minimum.at(first, held_out.hidden.rows, held_out.times)
-    parts = list(batches(np.flatnonzero(choice.n_liked), width=choice.candidates.size))
-
-    def measure(each: Recency) -> FloatArray:
-        rankers, found = Rankers(store, known, "relevance", each), []
-        for lines in parts:
-            ranker = rankers.make(held_out.predictor, held_out.visible.take, DEFAULT_REQUEST, first[lines])
-            found.append(choice.measure_keys(lines, ranker.rank_block(lines, choice.candidates)))
-        return -np.concatenate(found)
-
-    return choose((recency, recency._replace(blends=True)), measure, at_least=BEYOND_DOUBT).candidate
-
-
 @dataclass(frozen=True)
 class HiddenRows:
     """Rows some of whose entries are hidden.
@@ -144,52 +115,53 @@ class HiddenRows:
     predictor: a predictor whose only rows are these.
     visible: their other entries, over the trained columns.
     hidden: the hidden entries, by indices of these rows and positions of columns.
-    times: their times, if known.
+    extras: the times and places of the hidden entries, if known.
     """
 
     train: ObservedMatrix
     predictor: Predictor
     visible: AxisEntries
     hidden: HeldOut
-    times: TimeArray | None = None
+    extras: Extras = PLAIN_EXTRAS
 
     @classmethod
     def from_validation(
-        cls, entries: EntryStore, predictor: Predictor, validation: PlacedEntries, seed: int
+        cls, entries: EntryStore, predictor: Predictor, validation: PlacedEntries, seed: int, most: int | None = None
     ) -> HiddenRows:
-        """Hide validation entries, which are not among the entries of the model anyway."""
-        rows = draw_some(np.unique(validation.rows), _count_rows(entries.train), seed=seed)
+        """Hide the validation entries of the most rows, which are not among the entries of the model anyway."""
+        rows = draw_some(np.unique(validation.rows), most or _count_rows(entries.train), seed=seed)
         lines = np.minimum(np.searchsorted(rows, validation.rows), rows.size - 1)
         kept = rows[lines] == validation.rows
         own = replace(predictor, rows=Latents(predictor.rows.take(rows)))
         hidden = HeldOut(lines[kept], validation.columns[kept], validation.values[kept])
-        return cls(entries.train, own, entries.row_entries(rows), hidden)
+        return cls(entries.train, own, entries.row_entries(rows), hidden, validation.extras.take(kept))
 
     @classmethod
     def from_training(
-        cls, entries: EntryStore, predictor: Predictor, seed: int, *, last: bool = False, share: float = _HIDDEN_SHARE
+        cls, entries: EntryStore, predictor: Predictor, seed: int, *, last: bool = False, most: int | None = None
     ) -> HiddenRows | None:
         """Hide a share of the entries of some rows, at least one, and encode these from the others.
 
-        None if there are too few. last: hide the latest entries of each row, not random ones.
+        None if there are too few. last: hide the latest entry of each row alone. most: the number of rows.
 
         If the hidden entries are a large share of all entries, all rows and columns are encoded again without them:
         latents that were learned from hidden entries reveal which columns their rows like, and the weight of liking
         would be too large.
         """
         train = entries.train
-        rows = draw_some(np.flatnonzero(train.row_counts > 1), _count_rows(train), seed=seed)
-        if max(train.row_counts[rows].sum() * share, rows.size * (share == 0)) < _FEWEST_HIDDEN:
+        rows = draw_some(np.flatnonzero(train.row_counts > 1), most or _count_rows(train), seed=seed)
+        if (rows.size if last else train.row_counts[rows].sum() * _HIDDEN_SHARE) < _FEWEST_HIDDEN:
             return None
         all_entries = entries.row_entries(rows)
         counts = np.diff(all_entries.starts)
         lines = np.repeat(np.arange(rows.size), counts)
-        times = all_entries.extras.times
-        by_order = all_entries.extras.sort_within(lines)
-        if not last or not all_entries.extras.are_ordered:
-            by_order = np.lexsort((-np.random.default_rng(seed).random(lines.size), lines))
+        by_order = (
+            all_entries.extras.sort_within(lines)
+            if last
+            else np.lexsort((-np.random.default_rng(seed).random(lines.size), lines))
+        )
         place = all_entries.starts[lines + 1] - 1 - np.argsort(by_order)  # from the end of the row in this order
-        hidden = place < np.maximum(np.round(share * counts), 1)[lines]
+        hidden = place < (1 if last else np.maximum(np.round(_HIDDEN_SHARE * counts), 1)[lines])
         visible = all_entries.select(~hidden)
         is_kept = np.ones(train.n_entries, dtype=bool)
         is_kept[find_spans(rows, train.by_row.starts)[0][hidden]] = False
@@ -204,7 +176,7 @@ class HiddenRows:
             predictor.with_rows(visible),
             visible,
             HeldOut(lines[hidden], all_entries.others[hidden], all_entries.values[hidden]),
-            None if times is None else times[hidden],
+            all_entries.extras.take(hidden),
         )
 
     @property

@@ -8,21 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.axis_entries import locate
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import DAY, NO_TIME, Extras, TimeArray
-from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.extras import NO_TIME, Extras, TimeArray
 from deepmf.storage.parts import Form, Part, positive
-from deepmf.training.holdout import choose, draw_some
-
-_HALF_LIVES = tuple(float(days * DAY) for days in (3, 7, 14, 30, 60, 120, 240, 480, 960))
-_LATER = 0.1  # the share of the entries, the latest ones, on which the half-life is chosen
-
-# Rows and columns of the rankings by which it is chosen, and their length.
-_MOST_ROWS, _MOST_COLUMNS, _LENGTH = 2000, 1000, 10
-
-# Standard errors by which recent popularity must rank better.
-BEYOND_DOUBT = 2.0
 
 
 class Recency(NamedTuple):
@@ -90,71 +78,3 @@ class Recency(NamedTuple):
 
 
 _RECENCY = Form(Part("half_life", "number", (), positive), Part("latest", "whole"), Part("blends", "flag"))
-
-
-def weigh_times(times: TimeArray, at: int, half_life: float) -> FloatArray:
-    """Return weights that halve with each half-life between times and a time; no date counts as the earliest one."""
-    dated = times != NO_TIME
-    earliest = int(times[dated].min()) if dated.any() else at
-    distances = np.abs(at - np.where(dated, times, earliest)).astype(np.float64)
-    weights: FloatArray = np.exp2(-distances / half_life)
-    return weights
-
-
-def learn_recency(train: ObservedMatrix, *, seed: int = 0) -> Recency | None:
-    """Choose the half-life with which earlier entries rank the columns of the latest tenth best, by NDCG@10.
-
-    None if entries have no dates, or if no half-life ranks better than equal weights by two standard errors.
-    """
-    times = train.times
-    if times is None:
-        return None
-    dated = np.flatnonzero(times != NO_TIME)
-    cut = int(np.quantile(times[dated], 1 - _LATER))
-    is_later = times >= cut
-    if is_later.all() or not is_later.any():
-        return None
-    columns, weights = train.by_row.columns, train.extras.fill_weights(times.size)
-    measure = _LaterRows.of(train, is_later, seed)
-
-    def rank(half_life: float) -> FloatArray:
-        by_age = 1.0 if half_life == np.inf else weigh_times(times[~is_later], cut, half_life)
-        return measure.score(np.bincount(columns[~is_later], weights[~is_later] * by_age, minlength=train.shape[1]))
-
-    half_life = choose([np.inf, *_HALF_LIVES], lambda each: -rank(each), at_least=BEYOND_DOUBT).candidate
-    return None if half_life == np.inf else Recency(half_life, int(times.max()))
-
-
-class _LaterRows(NamedTuple):
-    """The earlier and the later entries of some rows, by line and column."""
-
-    n_rows: int
-    earlier: tuple[IndexArray, IndexArray]
-    later: tuple[IndexArray, IndexArray]
-
-    @classmethod
-    def of(cls, train: ObservedMatrix, is_later: npt.NDArray[np.bool_], seed: int) -> _LaterRows:
-        """Return the entries of all rows with later entries, or of a sample."""
-        rows = draw_some(np.unique(train.entry_rows[is_later]), _MOST_ROWS, seed=seed)
-        lines, inside = locate(rows, train.entry_rows)
-        parts = (np.flatnonzero(inside & ~is_later), np.flatnonzero(inside & is_later))
-        earlier, later = ((lines[part], train.by_row.columns[part]) for part in parts)
-        return cls(rows.size, earlier, later)
-
-    def score(self, counts: npt.NDArray[Any]) -> FloatArray:
-        """Return the NDCG@10 (rows,) of the columns with the largest counts, without those that a row had before."""
-        order = np.argsort(-counts, kind="stable")[:_MOST_COLUMNS]
-        place = np.full(counts.size, -1)
-        place[order] = np.arange(order.size)
-        known, wanted = (self._mark(place, order.size, *part) for part in (self.earlier, self.later))
-        ranks = np.cumsum(~known, axis=1)  # from 1, of the columns that are not known
-        gains = np.where(wanted & ~known & (ranks <= _LENGTH), 1 / np.log2(np.maximum(ranks, 1) + 1), 0.0).sum(axis=1)
-        n_wanted = np.minimum(np.bincount(self.later[0], minlength=self.n_rows), _LENGTH)
-        ideal = np.cumsum(1 / np.log2(np.arange(_LENGTH) + 2))
-        return np.asarray(gains / ideal[n_wanted - 1])
-
-    def _mark(self, place: IndexArray, width: int, lines: IndexArray, columns: IndexArray) -> npt.NDArray[np.bool_]:
-        marked = np.zeros((self.n_rows, width), dtype=bool)
-        inside = place[columns] >= 0
-        marked[lines[inside], place[columns[inside]]] = True
-        return marked
