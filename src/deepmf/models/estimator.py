@@ -443,7 +443,8 @@ class Estimator(ABC):
 
     def _add_asked(self, fitted: Fitted, asked: ObservedMatrix) -> Fitted:
         """Calibrate the model on asked cells, and add their entries where it can be extended."""
-        from deepmf.scoring.asked import Calibration, assign_folds
+        from deepmf.scoring.asked import Calibration
+        from deepmf.scoring.effects import assign_folds
 
         known, kept = KnownCells.of(fitted.entries, asked), keep_extendable(self._areas, fitted.entries, asked)
         fold_of = assign_folds(known.places.size)

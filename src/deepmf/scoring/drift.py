@@ -25,7 +25,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -38,14 +38,12 @@ from deepmf.matrix.extras import DAY, NO_TIME, TimeArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.scoring.distribution import PredictiveDistribution
+from deepmf.scoring.effects import Effects
 from deepmf.scoring.pairs import SHRINKAGE, Fallback, compute_effects
 from deepmf.scoring.predictor import Predictor, Readout
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part, not_negative, one_of, positive, rising
 from deepmf.training.holdout import choose, draw_some
-
-if TYPE_CHECKING:
-    from deepmf.scoring.asked import Effects
 
 _REACH = 3  # bins to each side
 _KERNEL = 0.5 ** np.abs(np.arange(-_REACH, _REACH + 1))

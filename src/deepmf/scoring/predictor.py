@@ -21,8 +21,8 @@ from deepmf.storage.model_file import Packed, Tensors, has_values_to_check
 from deepmf.storage.parts import Form, Part, positions_of, rising
 
 if TYPE_CHECKING:
-    from deepmf.scoring.asked import Effects
     from deepmf.scoring.distribution import PredictiveDistribution
+    from deepmf.scoring.effects import Effects
 
 # The smallest probability of which a logarithm is taken.
 LEAST_PROBABILITY = 1e-9
