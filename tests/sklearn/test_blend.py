@@ -13,7 +13,7 @@ from deepmf.sklearn import DMFImputer
 from deepmf.sklearn.blend import WHOLE_ROWS, Residuals, _solve, fit_blend, fit_whole_rows
 from deepmf.sklearn.completers import Stacked
 from deepmf.sklearn.table import ColumnUnits, TableEntries
-from deepmf.sklearn.trees import Forest
+from deepmf.sklearn.trees import Forest, draw_by_tree
 
 Array = npt.NDArray[np.float64]
 
@@ -107,17 +107,15 @@ def test_a_column_with_many_residuals_has_its_own() -> None:
 
 
 @pytest.mark.slow
-def test_donors_are_rows_of_the_leaf_and_of_no_tree_that_saw_the_row() -> None:
+def test_trees_predict_leaves_and_draw_from_them() -> None:
     random = np.random.default_rng(0)
-    inputs = random.integers(0, 5, (500, 1)).astype(float)
-    values = 10.0 * inputs + random.normal(size=(500, 1))
-    forest = Forest(inputs, values, None, seed=0).grow(10)
-    asked = np.arange(5.0)[:, None]
-    np.testing.assert_allclose(forest.predict(asked, median=False), 10.0 * asked, atol=0.5)
-    np.testing.assert_allclose(
-        forest.draw(np.repeat(asked, 200, axis=0), random).reshape(5, 200).std(axis=1), 1, atol=0.3
-    )
-    unrelated = Forest(inputs, random.normal(size=(500, 1)), None, seed=0).grow(10)
-    own = unrelated.predict_own(median=False)[:, 0]
-    kept = ~np.isnan(own)
-    assert abs(np.corrcoef(own[kept], unrelated.values[kept, 0])[0, 1]) < 0.1
+    inputs, asked = random.integers(0, 5, (500, 1)).astype(float), np.arange(5.0)[:, None]
+    noise = random.exponential(size=(500, 1))
+    for median, centre in ((False, 1.0), (True, np.log(2.0))):
+        forest = Forest(inputs, 10.0 * inputs + noise, None, median=median, seed=0).grow(10)
+        np.testing.assert_allclose(forest.predict(asked) - 10.0 * asked, centre, atol=0.3)
+    drawn = draw_by_tree(inputs, 10.0 * inputs + noise, np.ones(500), np.repeat(asked, 200, axis=0), random)
+    np.testing.assert_allclose(drawn.reshape(5, 200).std(axis=1), 1, atol=0.4)
+    unrelated = Forest(inputs, noise, None, seed=0).grow(10).predict_own()  # by trees that did not see the row
+    kept = ~np.isnan(unrelated)
+    assert abs(np.corrcoef(unrelated[kept], noise[kept])[0, 1]) < 0.1

@@ -113,13 +113,12 @@ def fit_whole_rows(
         return gaussian
     forests = []
     for columns in _list_cells(sources):
-        started = start_forest(
-            table, gaussian.complete(_leave_out(table, columns)), columns, weights=weights, seed=seed
-        )
+        completed = gaussian.complete(_leave_out(table, columns))
+        started = start_forest(table, completed, columns, weights=weights, absolute=absolute, seed=seed)
         if started is not None:
             started[0].forest.grow(EFFORTS[effort][1]).drop_inputs()
             forests.append(started[0])
-    return Trees(gaussian, tuple(forests), absolute)
+    return Trees(gaussian, tuple(forests))
 
 
 def fit_blend(
@@ -163,14 +162,14 @@ def fit_blend(
     for place, columns in enumerate(cells if some.shape[1] <= MOST_COLUMNS_OF_TREES else []):
         show("trees", place, len(cells))
         completed = gaussian.complete(_leave_out(some, columns))
-        started = start_forest(some, completed, columns, weights=weights, seed=seed + place)
+        started = start_forest(some, completed, columns, weights=weights, absolute=absolute, seed=seed + place)
         if started is None:
             continue
         forest, own = started
         by_median = absolute and columns.size == 1
         for size in sizes:
             forest.forest.grow(size)
-            held["trees"][np.ix_(own, columns)] = forest.forest.predict_own(median=by_median)
+            held["trees"][np.ix_(own, columns)] = forest.forest.predict_own()
             if not _gains(held, some, counted, columns, absolute=by_median):
                 held["trees"][:, columns] = np.nan
                 break
@@ -178,7 +177,7 @@ def fit_blend(
             forests.append(forest._replace(forest=forest.forest.drop_inputs()))
     solved, residuals = _weigh(held, some, counted, cells, absolute=absolute)
     forests = [each for each in forests if solved[1, each.columns[0]] > 0]
-    parts = (gaussian, Trees(gaussian, tuple(forests), absolute), ByMeans(centres))
+    parts = (gaussian, Trees(gaussian, tuple(forests)), ByMeans(centres))
     widths = np.concatenate([np.full(columns.size, 1.0 / columns.size) for columns in cells])
     shares = dict(zip(WHOLE_ROWS, np.average(solved, axis=1, weights=widths).tolist(), strict=True))
     named = {name: share for name, share in sorted(shares.items(), key=lambda each: -each[1]) if share > 0}

@@ -9,8 +9,9 @@ much as the parameters and the missing values are uncertain, and estimates from 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from deepmf.models.gibbs.prediction import NOTHING_NEW, SampleEncoder, SampleRea
 from deepmf.sklearn.blend import SHRINKAGES
 from deepmf.sklearn.completers import Completer, Gaussian, Stacked, sample_rows
 from deepmf.sklearn.table import ColumnUnits, MaskArray, TableEntries
-from deepmf.sklearn.trees import CellForest, Trees
+from deepmf.sklearn.trees import Trees, draw_by_tree
 from deepmf.training.runtime import make_generator
 
 # With fewer rows for each column, covariances need the stronger shrinkage; with more, it would bias correlations.
@@ -54,13 +55,16 @@ _JITTER = 1e-4  # of variances, because the shares of one category are dependent
 # From this skewness on, residuals of a column may not be those of a Gaussian; regressions of more columns take long.
 _SKEWNESS, _MOST_COLUMNS_OF_REGRESSIONS = 1.0, 50
 
+# Where the knots of curves lie, as shares of the values of a column, and the rows that each predictor needs.
+_KNOTS, _ROWS_OF_A_PREDICTOR = ((0.05, 0.275, 0.5, 0.725, 0.95), (0.1, 0.5, 0.9)), 5
+
 # Rounds over the columns, and rows with similar predictions that a residual is taken from.
 _TURNS, _DONORS = 8, 5
 
 _RIDGE = 1e-3  # of regressions: the shares of one category are dependent
 
 # Share of the cells that are hidden to compare draws, and draws of each. Scores of few draws are uncertain.
-_HIDDEN, _COMPARED, _TOLERANCE = 0.2, 4, 1.1
+_HIDDEN, _COMPARED, _TOLERANCE, _LEAST_GAIN = 0.2, 4, 1.1, 0.9
 
 # Entries of the common noise that the noise of a column is drawn with, beside its own: columns may have few.
 _NOISE_ENTRIES = 5
@@ -91,8 +95,8 @@ class JointDraws(Draws):
         The entries of the fit, in the units of their columns.
     shrinkage
         By how many rows of independent columns the Gaussian is shrunk.
-    forests
-        Of the cells that are predicted by trees more than by anything else.
+    bent
+        Columns of each cell that trees predict more than anything else.
     categories
         Columns of the shares of each unordered category; their cells become 0 or 1.
     seed
@@ -101,7 +105,7 @@ class JointDraws(Draws):
 
     entries: TableEntries
     shrinkage: float
-    forests: tuple[CellForest, ...]
+    bent: tuple[IndexArray, ...]
     categories: tuple[IndexArray, ...]
     seed: int
 
@@ -117,8 +121,9 @@ class JointDraws(Draws):
         if isinstance(completer, Stacked):
             place = next(place for place, part in enumerate(completer.parts) if isinstance(part, Trees))
             trees, most = completer.parts[place], completer.weights[place]
-        found = trees.forests if isinstance(trees, Trees) else ()
-        return cls(entries, shrinkage, tuple(each for each in found if most[each.columns[0]] > 0.5), categories, seed)
+        found = [each.columns for each in trees.forests] if isinstance(trees, Trees) else []
+        bent = tuple(columns for columns in found if most[columns[0]] > 0.5)
+        return cls(entries, shrinkage, bent, categories, seed)
 
     @cached_property
     def units(self) -> ColumnUnits:
@@ -145,7 +150,7 @@ class JointDraws(Draws):
         """Return rows completed by Gaussians, whose parameters are drawn first, or by regressions that start there."""
         drawn = self.draw_parameters(random)
         completed = self._draw_by_gaussians(drawn, table, random)
-        return self._draw_in_turn(drawn, table, completed, random) if self.takes_turns else completed
+        return completed if self.turns is None else self._draw_in_turn(drawn, table, completed, self.turns, random)
 
     def _draw_by_gaussians(self, drawn: Gaussian, table: FloatArray, random: np.random.Generator) -> FloatArray:
         completed = np.array(table, dtype=np.float64)
@@ -165,29 +170,35 @@ class JointDraws(Draws):
         return np.where(np.abs(skewness) > _SKEWNESS, np.sign(skewness), 0.0)
 
     @cached_property
-    def takes_turns(self) -> bool:
-        """Whether columns are drawn in turn: by trees, or where regressions draw skewed columns about as well.
+    def turns(self) -> dict[int, IndexArray | None] | None:
+        """The cells that are drawn in turn by their first column, with all columns of those that trees draw best.
 
-        Draws are compared by their continuous ranked probability score, in standard deviations.
+        None where Gaussians draw skewed cells, and cells that trees predict, clearly better than turns do. Draws of
+        hidden cells are compared by their continuous ranked probability score, in standard deviations.
         """
-        table, skewed = self.rows[0], np.flatnonzero(self.skews)
-        if self.forests:
-            return True
-        if skewed.size == 0 or table.shape[1] > _MOST_COLUMNS_OF_REGRESSIONS:
-            return False
+        table, bent = self.rows[0], {int(columns[0]): columns for columns in self.bent}
+        tried = {int(at): np.array([at]) for at in np.flatnonzero(self.skews)} | bent
+        if not tried or table.shape[1] > _MOST_COLUMNS_OF_REGRESSIONS:
+            return None
         random, hidden = np.random.default_rng(self.seed), np.zeros(table.shape, bool)
-        hidden[:, skewed] = random.random((len(table), skewed.size)) < _HIDDEN
+        for columns in tried.values():
+            hidden[:, columns] = random.random((len(table), 1)) < _HIDDEN
         hidden &= ~np.isnan(table)
         rest = replace(self, entries=TableEntries.of(np.where(hidden, np.nan, table)))
-        found: list[list[FloatArray]] = [[], []]
+        plain: dict[int, IndexArray | None] = dict.fromkeys(self._numbers.tolist())
+        shown, ways = rest.entries.to_array(), (plain, plain | bent)
+        found: list[list[FloatArray]] = [[], [], []]
         for _ in range(_COMPARED):
             drawn = rest.draw_parameters(random)
-            by_gaussians = rest._draw_by_gaussians(drawn, rest.entries.to_array(), random)
-            by_regressions = rest._draw_in_turn(drawn, rest.entries.to_array(), by_gaussians, random)
-            for kept, completed in zip(found, (by_gaussians, by_regressions), strict=True):
-                kept.append(completed[hidden])
-        scores = [_score_draws(np.stack(kept), table[hidden]) for kept in found]
-        return scores[1] < _TOLERANCE * scores[0]
+            start = rest._draw_by_gaussians(drawn, shown, random)
+            in_turn = [rest._draw_in_turn(drawn, shown, start, way, random) for way in ways]
+            for kept, completed in zip(found, (start, *in_turn), strict=True):
+                kept.append(completed)
+        scores = [{at: _score_draws(np.stack(kept), table, hidden, at) for at in tried} for kept in found]
+        # Trees draw from leaves, which flattens slopes, so they must be clearly better.
+        by_trees = {at: bent[at] for at in bent if scores[2][at] <= _LEAST_GAIN * scores[1].get(at, np.inf)}
+        in_turns = sum(scores[2 if at in by_trees else 1][at] for at in tried)
+        return plain | by_trees if in_turns < _TOLERANCE * sum(scores[0].values()) else None
 
     @property
     def _numbers(self) -> IndexArray:
@@ -195,31 +206,35 @@ class JointDraws(Draws):
         return np.setdiff1d(np.arange(self.entries.shape[1]), [at for each in self.categories for at in each])
 
     def _draw_in_turn(
-        self, drawn: Gaussian, table: FloatArray, completed: FloatArray, random: np.random.Generator
+        self,
+        drawn: Gaussian,
+        table: FloatArray,
+        completed: FloatArray,
+        turns: dict[int, IndexArray | None],
+        random: np.random.Generator,
     ) -> FloatArray:
         """Return completed rows whose missing cells are drawn again, a column at a time, given all other cells.
 
-        A cell that trees predict is that of a donor. Another number is regressed on the other cells, and on the normal
-        scores of those that are skewed. The residual is that of a row with a similar prediction (Schenker and Taylor,
-        Partially parametric techniques for multiple imputation, 1996), so that skewed and unequal residuals stay what
-        they are. Draws do not go beyond the end of a skewed column where it has no tail.
+        A cell that trees draw is that of a donor. Another number is regressed on the other cells, on the normal scores
+        of those that are skewed, and on their curves. The residual is that of a row with a similar prediction (Schenker
+        and Taylor, Partially parametric techniques for multiple imputation, 1996), so that skewed and unequal residuals
+        stay what they are. Draws do not go beyond the end of a skewed column where it has no tail.
         """
         learned, weights = self.rows
         own = self.units.standardise(TableEntries.of(completed)).to_array()
         cells = np.concatenate([self._draw_units(drawn, learned, random), own])
         missing = np.isnan(np.concatenate([learned, table]))
-        ranked = {int(at): np.sort(learned[~np.isnan(learned[:, at]), at]) for at in np.flatnonzero(self.skews)}
-        forests = {int(each.columns[0]): each for each in self.forests}
-        for column in np.tile(np.union1d(self._numbers, [*forests]).astype(np.int64), _TURNS):
+        bases = {at: self._find_basis(at) for at in self._numbers.tolist()}
+        for column, columns in [*turns.items()] * _TURNS:
             asked, known = np.flatnonzero(missing[:, column]), np.flatnonzero(~missing[: len(learned), column])
             if asked.size == 0:
                 continue
-            if column in forests:
-                forest, inputs, columns = forests[column]
-                cells[np.ix_(asked, columns)] = forest.draw(inputs.read(cells[asked], cells[asked]), random)
+            if columns is not None:
+                rest, values = np.delete(cells, columns, axis=1), cells[np.ix_(known, columns)]
+                cells[np.ix_(asked, columns)] = draw_by_tree(rest[known], values, weights[known], rest[asked], random)
                 continue
-            scores = [_to_scores(cells[:, at], values) for at, values in ranked.items() if at != column]
-            design = np.column_stack([np.ones(len(cells)), np.delete(cells, column, axis=1), *scores])
+            curves = [basis(cells[:, at]) for at, basis in bases.items() if at != column]
+            design = np.column_stack([np.ones(len(cells)), np.delete(cells, column, axis=1), *curves])
             values = cells[known, column]
             found = _draw_by_regression(design[known], values, weights[known], design[asked], random)
             ends = (
@@ -229,6 +244,21 @@ class JointDraws(Draws):
             cells[asked, column] = np.clip(found, *ends)
         drawn_values = self.units.centres + self.units.spreads * cells[len(learned) :]
         return np.where(np.isnan(table), drawn_values, table)
+
+    def _find_basis(self, column: int) -> Callable[[FloatArray], FloatArray]:
+        """Return what regressions read of a column beside its cells: normal scores if it is skewed, and curves.
+
+        Curves are natural cubic splines, straight beyond the outer knots; as many as there are rows for.
+        """
+        table = self.rows[0]
+        ranked = np.sort(table[~np.isnan(table[:, column]), column])
+        scores = [partial(_to_scores, ranked=ranked)] if self.skews[column] else []
+        rows = np.count_nonzero(~np.isnan(table), axis=0).min() / _ROWS_OF_A_PREDICTOR
+        for shares in _KNOTS:
+            knots = np.unique(np.quantile(ranked, shares)) if ranked.size else ranked
+            if knots.size == len(shares) and rows >= table.shape[1] * (len(shares) - 1):
+                return lambda cells: np.column_stack([*(each(cells) for each in scores), _bend(cells, knots)])
+        return lambda cells: np.column_stack([np.empty((len(cells), 0)), *(each(cells) for each in scores)])
 
     def draw_parameters(self, random: np.random.Generator, trace: list[FloatArray] | None = None) -> Gaussian:
         """Return a Gaussian drawn from its posterior given the rows of the fit; `trace` notes its means."""
@@ -406,6 +436,14 @@ def _to_scores(cells: FloatArray, ranked: FloatArray) -> FloatArray:
     return scores
 
 
+def _bend(cells: FloatArray, knots: FloatArray) -> FloatArray:
+    """Return the curved functions (rows, knots - 2) of a natural cubic spline, in units of the distance of its ends."""
+    cubes = np.maximum(cells[:, None] - knots, 0.0) ** 3
+    slopes = (cubes - cubes[:, -1:])[:, :-1] / (knots[-1] - knots[:-1])
+    curves: FloatArray = (slopes[:, :-1] - slopes[:, -1:]) / (knots[-1] - knots[0])
+    return curves
+
+
 def _draw_by_regression(
     known: FloatArray, values: FloatArray, weights: FloatArray, asked: FloatArray, random: np.random.Generator
 ) -> FloatArray:
@@ -429,10 +467,11 @@ def _draw_by_regression(
     return found
 
 
-def _score_draws(draws: FloatArray, values: FloatArray) -> float:
-    """Return the mean continuous ranked probability score of draws (draws, cells)."""
-    apart = np.abs(draws[:, None] - draws).sum(axis=(0, 1)) / (len(draws) * (len(draws) - 1))
-    return float(np.mean(np.abs(draws - values).mean(axis=0) - 0.5 * apart))
+def _score_draws(draws: FloatArray, table: FloatArray, hidden: MaskArray, column: int) -> float:
+    """Return the mean continuous ranked probability score of draws (draws, rows, columns) of hidden cells."""
+    values, drawn = table[hidden[:, column], column], draws[:, hidden[:, column], column]
+    apart = np.abs(drawn[:, None] - drawn).sum(axis=(0, 1)) / (len(drawn) * (len(drawn) - 1))
+    return float(np.mean(np.abs(drawn - values).mean(axis=0) - 0.5 * apart)) if values.size else 0.0
 
 
 def draw_gaussian(

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.ensemble import RandomForestRegressor
+from sklearn.tree import DecisionTreeRegressor, ExtraTreeRegressor
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.sklearn.completers import Gaussian, WholeRows
-from deepmf.sklearn.table import MaskArray
 
-# Rows of a leaf, at least; rows that a tree is grown from, at most; and inputs that a split chooses from, at most.
-_LEAF, _ROWS_OF_A_TREE, _INPUTS_OF_A_SPLIT = 3, 2_000, 16
+# The share of the rows, and their most, that a tree is grown from; and the inputs that a split chooses from, at most.
+_SHARE, _ROWS_OF_A_TREE, _INPUTS_OF_A_SPLIT = 0.632, 2_000, 16
 
-_DONORS = 4  # rows that are taken from a leaf
+# Rows of a leaf that draws are taken from, at least, and rows that a tree of draws is grown from, at most.
+_LEAF, _ROWS_OF_DRAWS = 5, 1_000
 
 LEAST_ROWS = 20  # that a forest is grown from
 
@@ -32,92 +33,60 @@ class Inputs(NamedTuple):
 
 
 class Forest:
-    """A random forest whose leaves keep their rows: a new row has the donors that are in its leaves.
+    """A forest of extremely randomised trees (Geurts, Ernst and Wehenkel, 2006), each grown from some of the rows.
 
-    Means over donors predict squared errors best, medians absolute errors (Meinshausen, Quantile regression forests,
-    2006), and a donor at random is a draw (Doove et al., Recursive partitioning for missing data imputation, 2014).
+    Means predict squared errors best, medians absolute errors.
 
     values: (rows, columns) of the cell that is predicted, several for a category.
+    median: whether to take medians over trees and over the rows of a leaf, for a single column.
     """
 
-    def __init__(self, inputs: FloatArray, values: FloatArray, weights: FloatArray | None, *, seed: int) -> None:
-        self.values, self._inputs, self._weights = values, inputs, weights
-        self._forest = RandomForestRegressor(
-            0,
-            min_samples_leaf=_LEAF,
-            max_features=min(max(1, inputs.shape[1] // 2), _INPUTS_OF_A_SPLIT),
-            max_samples=None if len(inputs) <= _ROWS_OF_A_TREE else _ROWS_OF_A_TREE,
-            random_state=seed,
-            warm_start=True,
-        )
+    def __init__(
+        self, inputs: FloatArray, values: FloatArray, weights: FloatArray | None, *, median: bool = False, seed: int
+    ) -> None:
+        self._inputs, self._values, self._weights = inputs.astype(np.float32), values, weights
+        self._median, self._random = median, np.random.default_rng(seed)
+        self._trees: list[tuple[Any, FloatArray]] = []  # and what is predicted at their nodes, (nodes, columns)
+        self._unseen: list[FloatArray] = []  # of each tree its predictions (rows, columns) for rows that it did not see
 
     def grow(self, n_trees: int) -> Forest:
         """Grow more trees, up to this number."""
-        forest, targets = self._forest, self.values if self.values.shape[1] > 1 else self.values[:, 0]
-        forest.n_estimators = n_trees
-        forest.fit(self._inputs, targets, sample_weight=self._weights)
-        leaves = forest.apply(self._inputs)
-        self._in_tree: MaskArray = np.zeros(leaves.shape, dtype=bool)
-        self._order: list[IndexArray] = []  # of each tree its rows by leaf
-        self._starts: list[IndexArray] = []  # of each tree where the rows of a leaf start
-        for tree, rows in enumerate(forest.estimators_samples_):
-            self._in_tree[rows, tree] = True
-            own = np.flatnonzero(self._in_tree[:, tree])
-            self._order.append(own[np.argsort(leaves[own, tree], kind="stable")])
-            n_leaves = int(leaves[:, tree].max()) + 2
-            self._starts.append(np.searchsorted(leaves[self._order[-1], tree], np.arange(n_leaves)))
-        self._leaves = leaves
+        n_rows, n_inputs = self._inputs.shape
+        n_grown = min(ceil(_SHARE * n_rows), _ROWS_OF_A_TREE)
+        n_tried = min(max(1, n_inputs // 2), _INPUTS_OF_A_SPLIT)
+        for _ in range(len(self._trees), n_trees):
+            rows = np.sort(self._random.permutation(n_rows)[:n_grown])
+            tree = ExtraTreeRegressor(max_features=n_tried, random_state=int(self._random.integers(1 << 31)))
+            weights = None if self._weights is None else self._weights[rows]
+            grown = tree.fit(self._inputs[rows], self._values[rows], sample_weight=weights).tree_
+            leaves, answers = grown.apply(self._inputs), grown.value[:, :, 0].copy()
+            if self._median:
+                order = np.lexsort((self._values[rows, 0], leaves[rows]))
+                found, starts, counts = np.unique(leaves[rows][order], return_index=True, return_counts=True)
+                answers[found] = self._values[rows[order[starts + counts // 2]]]
+            self._trees.append((grown, answers))
+            self._unseen.append(answers[leaves])
+            self._unseen[-1][rows] = np.nan
         return self
 
     def drop_inputs(self) -> Forest:
         """Forget what is needed to grow alone."""
-        self._inputs, self._weights = np.empty((0, 0)), None
-        self._leaves, self._in_tree = np.empty((0, 0), dtype=np.int64), np.empty((0, 0), dtype=bool)
+        self._inputs, self._values, self._weights, self._unseen = np.empty((0, 0), np.float32), np.empty(0), None, []
         return self
 
-    def predict(self, inputs: FloatArray, *, median: bool) -> FloatArray:
+    def predict(self, inputs: FloatArray) -> FloatArray:
         """Return predictions (rows, columns)."""
-        return self._average(self._find_donors(self._forest.apply(inputs)), median=median)
+        read = inputs.astype(np.float32)
+        found = np.stack([answers[grown.apply(read)] for grown, answers in self._trees])
+        return np.asarray(np.median(found, axis=0) if self._median else found.mean(axis=0))
 
-    def predict_own(self, *, median: bool) -> FloatArray:
+    def predict_own(self) -> FloatArray:
         """Return predictions (rows, columns) for the rows of the fit by trees that did not see them, else NaN."""
-        donors = self._find_donors(self._leaves)
-        donors[self._in_tree] = -1
-        return self._average(donors, median=median)
-
-    def draw(self, inputs: FloatArray, random: np.random.Generator) -> FloatArray:
-        """Return values (rows, columns) of donors, for each row from a leaf of one tree, which all rows share.
-
-        Each tree is grown from a bootstrap sample, so trees differ as parameters that are drawn do.
-        """
-        tree = int(random.integers(self._forest.n_estimators))
-        leaves = self._forest.estimators_[tree].apply(np.asarray(inputs, dtype=np.float32))
-        starts, ends = self._starts[tree][leaves], self._starts[tree][leaves + 1]
-        places = starts + np.floor(random.random(len(inputs)) * (ends - starts)).astype(np.int64)
-        drawn: FloatArray = self.values[self._order[tree][places]]
-        return drawn
-
-    def _find_donors(self, leaves: IndexArray) -> IndexArray:
-        """Return positions of rows (rows, trees, donors) that are spread over each leaf."""
-        found = np.empty((*leaves.shape, _DONORS), dtype=np.int64)
-        shares = (np.arange(_DONORS) + 0.5) / _DONORS
-        for tree, (order, starts) in enumerate(zip(self._order, self._starts, strict=True)):
-            first, last = starts[leaves[:, tree]], starts[leaves[:, tree] + 1]
-            found[:, tree] = order[(first[:, None] + np.floor(shares * (last - first)[:, None])).astype(np.int64)]
-        return found
-
-    def _average(self, donors: IndexArray, *, median: bool) -> FloatArray:
-        """Return means or medians over donors (rows, trees, donors); -1 is none."""
-        donors = donors.reshape(len(donors), -1)
-        values = self.values[donors]
-        absent = donors < 0
-        if not absent.any():
-            return np.asarray(np.median(values, axis=1) if median else values.mean(axis=1))
-        found = np.full((len(donors), values.shape[2]), np.nan)
-        some = ~absent.all(axis=1)
-        values[absent] = np.nan
-        found[some] = np.nanmedian(values[some], axis=1) if median else np.nanmean(values[some], axis=1)
-        return found
+        found = np.stack(self._unseen)
+        some = ~np.isnan(found).all(axis=(0, 2))
+        found[:, ~some] = 0.0
+        averaged = np.nanmedian(found, axis=0) if self._median else np.nanmean(found, axis=0)
+        return np.where(some[:, None], averaged, np.nan)
 
 
 class CellForest(NamedTuple):
@@ -130,14 +99,10 @@ class CellForest(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Trees(WholeRows):
-    """Completes each cell by its forest; cells without one, and the inputs of forests, by a Gaussian.
-
-    median: whether numbers are medians over donors; categories are always means.
-    """
+    """Completes each cell by its forest; cells without one, and the inputs of forests, by a Gaussian."""
 
     gaussian: Gaussian
     forests: tuple[CellForest, ...]
-    median: bool
 
     def complete(self, table: FloatArray) -> FloatArray:
         """Return rows with predictions in place of NaN."""
@@ -147,7 +112,7 @@ class Trees(WholeRows):
             rows = np.flatnonzero(np.isnan(table[:, columns[0]]))
             if rows.size:
                 read = inputs.read(expected[rows], table[rows])
-                found[np.ix_(rows, columns)] = forest.predict(read, median=self.median and columns.size == 1)
+                found[np.ix_(rows, columns)] = forest.predict(read)
         return found
 
 
@@ -157,12 +122,14 @@ def start_forest(
     columns: IndexArray,
     *,
     weights: FloatArray | None,
+    absolute: bool,
     seed: int,
 ) -> tuple[CellForest, IndexArray] | None:
     """Return a forest without trees for the cell of these columns, and the rows (rows,) that it learns from.
 
     completed: rows (rows, columns) as a Gaussian completes them without this cell, so that inputs of rows that have the
-    cell are like those of rows that miss it. None where too few rows have the cell.
+    cell are like those of rows that miss it. None where too few rows have the cell. absolute: whether numbers are
+    predicted by medians.
     """
     rows = np.flatnonzero(~np.isnan(table[:, columns[0]]))
     others = np.setdiff1d(np.arange(table.shape[1]), columns)
@@ -170,8 +137,27 @@ def start_forest(
         return None
     inputs = Inputs(others, others[np.isnan(table[:, others]).any(axis=0)])
     own = None if weights is None else weights[rows]
-    forest = Forest(inputs.read(completed[rows], table[rows]), table[np.ix_(rows, columns)], own, seed=seed)
+    read, values = inputs.read(completed[rows], table[rows]), table[np.ix_(rows, columns)]
+    forest = Forest(read, values, own, median=absolute and columns.size == 1, seed=seed)
     return CellForest(forest, inputs, columns), rows
+
+
+def draw_by_tree(
+    known: FloatArray, values: FloatArray, weights: FloatArray, asked: FloatArray, random: np.random.Generator
+) -> FloatArray:
+    """Return values (rows, columns) for rows `asked` (rows, inputs), each that of a donor in the same leaf of one tree.
+
+    known: the inputs of the rows with values (rows, columns) and weights (rows,). The tree is grown from a bootstrap
+    sample of them, as parameters are drawn (Doove et al., Recursive partitioning for missing data imputation, 2014).
+    """
+    rows = random.choice(len(known), min(len(known), _ROWS_OF_DRAWS), p=weights / weights.sum())
+    tree = DecisionTreeRegressor(min_samples_leaf=_LEAF, random_state=int(random.integers(1 << 31)))
+    grown = tree.fit(known[rows], values[rows]).tree_
+    own, leaves = grown.apply(known[rows].astype(np.float32)), grown.apply(asked.astype(np.float32))
+    order = np.argsort(own, kind="stable")
+    starts, ends = (np.searchsorted(own[order], leaves, side) for side in ("left", "right"))
+    drawn: FloatArray = values[rows[order[starts + np.floor(random.random(len(asked)) * (ends - starts)).astype(int)]]]
+    return drawn
 
 
 def compare_errors(predictions: Any, values: FloatArray, shares: FloatArray, *, absolute: bool) -> float:
