@@ -61,15 +61,14 @@ def test_a_bordered_matrix_has_the_solution_its_draws_and_the_minimum() -> None:
 @pytest.mark.parametrize("weighted", [False, True])
 def test_new_entries_move_rows_as_far_as_their_trained_ones_allow(weighted: bool) -> None:
     entries = AxisEntries(STARTS, OTHERS, VALUES, extras=Extras(weights=WEIGHTS if weighted else None))
-    trained, counts = DICE.normal(size=(30, 4)), DICE.integers(1, 9, 30)
+    lines, counts = DICE.normal(size=(30, 4)).astype(np.float32), DICE.integers(1, 9, 30)
     precision, totals = np.diag([1.0, 2.0, 3.0, 4.0]), np.array([50.0, 400, 300, 200, 100, 90, 80, 1000])
     batches = lay_out(entries, VALUES, n_others=50, device=torch.device("cpu"))
-    moves = Held.of(trained, counts, precision).move_rows(batches, FACTORS, totals[:, None], 2.0)
-    lines, inputs = (np.column_stack([each[:, :-1], np.ones(len(each))]) for each in (trained, FACTORS))
+    moves = Held.of(lines, counts, precision).move_rows(batches, FACTORS, totals[:, None], 2.0)
     moment = np.einsum("c,ck,cl->kl", counts / counts.sum(), lines, lines)
     for row, move in enumerate(moves):
         own = slice(*STARTS[row : row + 2])
         weights = WEIGHTS[own] if weighted else np.ones(COUNTS[row])
-        own_inputs = inputs[OTHERS[own]]
+        own_inputs = FACTORS[OTHERS[own]].astype(np.float64)
         matrix = totals[row] * moment + 2.0 * precision + own_inputs.T @ (weights[:, None] * own_inputs)
         np.testing.assert_allclose(move, np.linalg.solve(matrix, own_inputs.T @ (weights * VALUES[own])), atol=1e-5)

@@ -212,41 +212,43 @@ class Held(NamedTuple):
     turn: Array  # T, (D, D)
 
     @classmethod
-    def of(cls, columns: Array, counts: npt.NDArray[Any], precision: Array) -> Held:
-        """Return it for columns (columns, D), whose last number becomes 1, by the numbers of their entries."""
-        lines = np.column_stack([columns[:, :-1], np.ones(len(columns))]).astype(np.float64)
-        moment = lines.T @ (counts[:, None] / max(counts.sum(), 1) * lines)
+    def of(cls, lines: Array, counts: npt.NDArray[Any], precision: Array) -> Held:
+        """Return it for the lines (columns, D) of the trained columns, by the numbers of their entries."""
+        moment = lines.T @ (counts[:, None] / max(counts.sum(), 1) * lines.astype(np.float64))
         values, turn = scipy.linalg.eigh(moment, precision.astype(np.float64))
         return cls(np.maximum(values, 0.0).astype(np.float32), turn.astype(np.float32))
 
-    def move_rows(self, batches: Sequence[Batch], columns: Array, totals: Array, penalties: Any) -> Array:
+    def move_rows(self, batches: Sequence[Batch], lines: Array, totals: Array, penalties: Any) -> Array:
         """Return how far rows (rows, D) move by new entries, whose residuals `batches` hold.
 
-        columns: (columns, D), whose last number becomes 1. totals, penalties: n and lambda of each row, (rows, 1).
+        lines: of the columns, (columns, D). totals, penalties: n and lambda of each row, (rows, 1).
         """
-        lines = np.column_stack([columns[:, :-1], np.ones_like(columns[:, 0])]) @ self.turn
-        table = np.pad(lines, ((0, 1), (0, 0)))
         ridges = (totals * self.values + penalties).astype(np.float32)
-        moves = np.zeros_like(ridges)
-
-        def solve(group: Group) -> None:
-            at, inputs, residuals = group.positions.numpy(), table[group.cut(group.others)], group.cut(group.values)
-            if group.roots is not None:
-                roots = group.cut(group.roots)
-                inputs, residuals = inputs * roots[..., None], residuals * roots
-            moves[at] = descend(
-                inputs,
-                residuals,
-                ridges=ridges[at],
-                sizes=ridges[at] + np.einsum("rpek,rpek->rk", inputs, inputs),
-                start=moves[at],
-                most_steps=_MOVE_STEPS,
-                least_gain=0.0,  # whether other rows need more steps makes no difference
-            ).factors
-
-        run_batches(solve, [group for batch in batches for group in batch.groups], torch.device("cpu"))
-        moved: Array = moves @ self.turn.T
+        moved: Array = solve_residuals(batches, lines @ self.turn, ridges, n_steps=_MOVE_STEPS) @ self.turn.T
         return moved
+
+
+def solve_residuals(batches: Sequence[Batch], lines: Array, ridges: Array, *, n_steps: int) -> Array:
+    """Return the ridge regressions (rows, D) of residuals, which `batches` hold, by as many steps for every row."""
+    table, found = np.pad(lines, ((0, 1), (0, 0))), np.zeros_like(ridges)
+
+    def solve(group: Group) -> None:
+        at, inputs, residuals = group.positions.numpy(), table[group.cut(group.others)], group.cut(group.values)
+        if group.roots is not None:
+            roots = group.cut(group.roots)
+            inputs, residuals = inputs * roots[..., None], residuals * roots
+        found[at] = descend(
+            inputs,
+            residuals,
+            ridges=ridges[at],
+            sizes=ridges[at] + np.einsum("rpek,rpek->rk", inputs, inputs),
+            start=found[at],
+            most_steps=n_steps,
+            least_gain=0.0,
+        ).factors
+
+    run_batches(solve, [group for batch in batches for group in batch.groups], torch.device("cpu"))
+    return found
 
 
 def invert_root(precision: Tensor) -> Tensor:

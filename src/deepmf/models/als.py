@@ -530,8 +530,8 @@ class RidgeEncoder(SolvingEncoder):
     def move_rows(self, trained: TrainedRows, new: AxisEntries, columns: Latents) -> LatentArray:
         """Return (u, b, 1, m) of trained rows with new entries."""
         if self._held is None:
-            base = columns.base[:, :-2]
-            self._held = Held.of(base, trained.column_counts, np.eye(base.shape[1]))
+            lines = columns.base[:, :-2]  # (v, 1)
+            self._held = Held.of(lines, trained.column_counts, np.eye(lines.shape[1]))
         used, new = new.renumber_others()
         latents, moved = columns.take(used), trained.latents.copy()
         residuals = new.values - multiply_each(moved, latents, new)

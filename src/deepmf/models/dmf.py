@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from deepmf.errors import BadSetting
+from deepmf.linalg.ridge import lay_out, solve_residuals
 from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -32,8 +33,9 @@ from deepmf.nn.branch import Branch, compute_inner_products, normalise_latents
 from deepmf.nn.inputs import Batch, FeatureBatch, SparseVectors, Vectors, apply_mask, take_features
 from deepmf.nn.masking import Masking, locate_inputs
 from deepmf.nn.ranks import SumOverRanks, find_ranks, keep_sums
-from deepmf.scoring.latents import Latents
-from deepmf.scoring.predictor import Predictor, Readout, unpack_latents
+from deepmf.scoring.arrivals import TrainedRows
+from deepmf.scoring.latents import Latents, multiply_each
+from deepmf.scoring.predictor import Predictor, Readout, SolvingEncoder, unpack_latents
 from deepmf.storage.model_file import Tensors
 from deepmf.training.blocks import Block, MatrixBlocks
 from deepmf.training.holdout import HeldOut
@@ -206,22 +208,50 @@ class CosineReadout(Readout):
         return self.scale.from_unit(scores)
 
 
-class BranchEncoder(NetworkEncoder):
-    """The latent of a row, or of a column, is the direction that its branch gives its entries."""
+# Branches read trained rows and columns alone. Entries in new ones move a latent, which has the length 1, by a ridge
+# regression of their residuals, in units of [-1, 1].
+_RIDGE, _RIDGE_STEPS = 10.0, 10
+
+
+class BranchEncoder(NetworkEncoder, SolvingEncoder):
+    """The latent of a row, or of a column, is the direction that its branch gives its entries.
+
+    Entries in new columns, which the branch of rows does not know, move it by a ridge regression.
+    """
+
+    moves_rows = True
 
     def __init__(self, network: DMFNetwork, scale: Scale, *, inputs: str) -> None:
         super().__init__(network)
         self._scale, self._encoding = scale, ENCODINGS[inputs]
 
-    @torch.no_grad()
-    def rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
+    def solve_rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
         """Return the latents of rows."""
-        return self.encode(self.network.rows, self._read_vectors(entries))
+        return self._encode_all(self.network.rows, entries, columns)
+
+    def solve_columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Return the latents of columns."""
+        return self._encode_all(self.network.columns, entries, rows)
+
+    def move_rows(self, trained: TrainedRows, new: AxisEntries, columns: Latents) -> LatentArray:
+        """Return the latents of trained rows with new entries."""
+        return self._move(trained.latents, new, columns)
 
     @torch.no_grad()
-    def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
-        """Return the latents of columns."""
-        return self.encode(self.network.columns, self._read_vectors(entries))
+    def _encode_all(self, branch: Branch, entries: AxisEntries, others: Latents) -> LatentArray:
+        n_trained = len(others.base)
+        latents = self.encode(branch, self._read_vectors(entries.below(n_trained)))
+        return self._move(latents, entries.select(entries.others >= n_trained), others)
+
+    def _move(self, latents: LatentArray, new: AxisEntries, others: Latents) -> LatentArray:
+        if new.values.size == 0:
+            return latents
+        used, new = new.renumber_others()
+        lines = others.take(used)
+        residuals = self._scale.to_unit(new.values) - multiply_each(latents, lines, new)
+        batches = lay_out(new, residuals, n_others=used.size, device=torch.device("cpu"))
+        moves: LatentArray = solve_residuals(batches, lines, np.full_like(latents, _RIDGE), n_steps=_RIDGE_STEPS)
+        return latents + moves
 
     def encode(self, branch: Branch, vectors: Vectors) -> LatentArray:
         """Return a branch's latents of vectors, in single precision."""

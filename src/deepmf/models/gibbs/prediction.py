@@ -104,7 +104,9 @@ class SampleEncoder(SolvingEncoder):
         samples, n_factors, moved = self.samples, self.n_factors, trained.latents.copy()
         if self._held is None:
             known = zip(samples.columns.draws, samples.rows.precisions, samples.alphas, strict=True)
-            self._held = [Held.of(draws, trained.column_counts, matrix / alpha) for draws, matrix, alpha in known]
+            self._held = [
+                Held.of(_end_in_ones(draws), trained.column_counts, matrix / alpha) for draws, matrix, alpha in known
+            ]
         used, new = new.renumber_others()
         factors = columns.extra[used - samples.columns.draws.shape[1]].astype(np.float32)
         latents = self.finish_columns(np.pad(factors, ((0, 0), (0, 2))))
@@ -113,7 +115,7 @@ class SampleEncoder(SolvingEncoder):
         batches = lay_out(new, residuals, n_others=used.size, device=torch.device("cpu"))
         of_samples = factors.reshape(used.size, *samples.rows.means.shape).swapaxes(0, 1)
         moves = [
-            held.move_rows(batches, own, trained.totals[:, None], 1.0)
+            held.move_rows(batches, _end_in_ones(own), trained.totals[:, None], 1.0)
             for held, own in zip(self._held, of_samples, strict=True)
         ]
         own, effects, _ = self._split(np.pad(np.hstack(moves), ((0, 0), (0, 2))))
@@ -202,6 +204,11 @@ class SampleEncoder(SolvingEncoder):
         noises = torch.stack([problem.compare_noise(each, alpha) for each, alpha in zip(found, alphas, strict=True)])
         spreads = torch.stack([self.units.deviation * variances.sqrt(), noises.mean(0).sqrt()], dim=1)
         return torch.cat([means.transpose(0, 1).flatten(1), spreads], dim=1).cpu().numpy()
+
+
+def _end_in_ones(factors: npt.NDArray[Any]) -> LatentArray:
+    """Return (v_j, 1) of columns with the factors (v_j, c_j)."""
+    return np.column_stack([factors[:, :-1], np.ones(len(factors))]).astype(np.float32)
 
 
 class Projection(NamedTuple):
