@@ -127,6 +127,22 @@ def test_observed_columns_can_come_again(model: Model) -> None:
     assert name(5)[0] not in guest.recommend(N).labels[~np.isnan(guest.recommend(N).values)]
 
 
+def test_rows_that_take_columns_again_are_recommended_known_columns(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    favourites = {f"row {row}": rng.choice(N, 3, replace=False) for row in range(200)}
+    plays = {row: name(*rng.choice(own, 9), *rng.choice(own, 1)) for row, own in favourites.items()}
+    model = ALS(seed=0).fit(ObservedMatrix.from_sequences({row: own[:-1] for row, own in plays.items()}))
+    best = model.recommend(list(plays), 3).labels
+    assert np.mean([set(line) == set(own[:-1]) for line, own in zip(best, plays.values(), strict=True)]) > 0.7
+    assert not set(model.recommend("row 0", 3, include_observed=False).labels) & set(plays["row 0"])
+    last = ObservedMatrix.from_sequences({row: own[-1:] for row, own in plays.items()})
+    found = evaluate_ranking(model, last, n=3)
+    assert found.n_rows == len(plays) and found.model.hit_rate > 0.9
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").recommend(list(plays), 3).labels, best)
+    assert model.fold_in(name(3, 3, 4), ordered=True).explain(name(3)[0]).labels[0] == name(3)[0]
+
+
 @pytest.mark.parametrize("is_random", [False, True])
 def test_validation_entries_decide_the_default(is_random: bool) -> None:
     rng = np.random.default_rng(0)

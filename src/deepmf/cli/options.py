@@ -117,9 +117,17 @@ def _declare_option(group: Any, field: Field[Any]) -> Any:
     declared = get_type_hints(group)[field.name]
     words = [word for each in get_args(declared) for word in get_args(each)]  # of a literal
     metavar = "|".join(words) or (
-        "" if declared is bool else "N" if declared is int else "NAME" if str in get_args(declared) else "NUMBER"
+        ""
+        if bool in (declared, *get_args(declared))
+        else "N"
+        if declared is int
+        else "NAME"
+        if str in get_args(declared)
+        else "NUMBER"
     )
-    offered = option(f"--{field.name.replace('_', '-')} {metavar}", field.metadata["help"])
+    flag = field.name.replace("_", "-")
+    flag = f"{flag}/--no-{flag}" if bool in get_args(declared) else flag
+    offered = option(f"--{flag} {metavar}", field.metadata["help"])
     return Annotated[str | None if words else declared, offered]
 
 

@@ -247,7 +247,8 @@ def evaluate_ranking(
     inverse = weigh_by_propensity(model, test, propensities)
     if inverse is not None and known.n_entries < test.n_entries:
         raise BadSetting("propensities need a test of known rows and columns")
-    pairs = _find_pairs(seen, known, level, None if inverse is None else inverse.weights)
+    again = ranker.allows_repeats
+    pairs = _find_pairs(seen, known, level, None if inverse is None else inverse.weights, again)
     drawn = pairs.draw(most_rows, seed=seed)
 
     def rank_popular(rows: IndexArray, columns: slice, n: int, omit: Omit) -> npt.NDArray[Any]:
@@ -270,6 +271,7 @@ def evaluate_ranking(
         predictor=ranking_model.predictor_,
         feature=feature,
         relevant=level,
+        again=again,
     )
     every = slice(0, len(seen.columns))
     tallies = lists.tally(drawn, every)
@@ -404,10 +406,12 @@ class _Pairs:
         return self.take(np.isin(self.row_of, np.random.default_rng(seed).choice(rows, size=most_rows, replace=False)))
 
 
-def _find_pairs(seen: EntryStore, test: ObservedMatrix, level: float | None, weights: FloatArray | None) -> _Pairs:
+def _find_pairs(
+    seen: EntryStore, test: ObservedMatrix, level: float | None, weights: FloatArray | None, again: bool
+) -> _Pairs:
     row_of = seen.rows.find(test.row_labels)[test.entry_rows].astype(np.int64)
     column_of = seen.columns.find(test.column_labels)[test.by_row.columns].astype(np.int64)
-    is_new = np.isnan(seen.values_at(row_of, column_of))
+    is_new = np.isnan(seen.values_at(row_of, column_of)) | again
     is_relevant = np.ones(row_of.size, dtype=bool) if level is None else test.values >= level
     is_good = is_new & is_relevant
     if not np.any(is_good):
@@ -471,6 +475,7 @@ class _Lists:
     rankings: the name and the keys of each ranking.
     popularity: the number of entries of each column, without those given for new rows, (columns,).
     n_rows: the number of rows that these entries come from.
+    again: whether columns that a row has seen are ranked, too.
     """
 
     rankings: dict[str, tuple[str, Rank]]
@@ -484,6 +489,7 @@ class _Lists:
     predictor: Predictor
     feature: str | None
     relevant: float | None
+    again: bool
 
     def tally(self, pairs: _Pairs, columns: slice) -> dict[str, _Tally]:
         """Return the lists of each ranking for the rows of some relevant pairs, among a range of columns.
@@ -496,7 +502,7 @@ class _Lists:
         generator = np.random.default_rng([self.seed, columns.start])  # the same draws for every ranking
         for rows in batches(pairs.rows, width=width):
             batch = _Batch.of(self.seen, pairs, rows, columns)
-            is_left_out = batch.is_seen | is_barred
+            is_left_out = (batch.is_seen & (not self.again)) | is_barred
             if self.candidates is not None:
                 is_left_out |= ~(batch.is_relevant | batch.draw(self.candidates, is_barred, generator))
             omit = partial(_leave_out, is_left_out)

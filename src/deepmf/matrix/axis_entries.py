@@ -53,6 +53,12 @@ class AxisEntries(NamedTuple):
         taken = group(groups.size, gather(groups, self.starts, self.others, self.values, extras=self.extras))
         return taken if self.features is None else taken._replace(features=self.features.take(groups))
 
+    def move_first(self, some: npt.NDArray[np.bool_]) -> AxisEntries:
+        """Return the entries, some of which are counted once less and come before all others."""
+        times, places = (None if each is None else np.where(some, each.min(), each) for each in self.extras[::2])
+        places = None if places is None else places - some
+        return self._replace(values=self.values - some, extras=self.extras._replace(times=times, places=places))
+
     def below(self, position: int) -> AxisEntries:
         """Return the entries whose position on the other axis is below a limit."""
         return self.select(self.others < position)

@@ -26,7 +26,7 @@ _LARGE_SHARE = 0.25
 def choose_columns(entries: EntryStore, request: Request = DEFAULT_REQUEST) -> ColumnChoice:
     """Return the columns that a request allows."""
     among, exclude, min_entries = request.among, request.exclude, request.min_entries
-    include_observed = request.include_observed
+    include_observed = bool(request.include_observed)
     labels = entries.columns
     excluded = NOTHING if exclude is None else np.sort(_find_positions(labels, exclude, "exclude"))
     if request.where:

@@ -32,6 +32,7 @@ from deepmf.recommend.next_ridge import (
     NextRidge,
     Sequences,
     densify,
+    list_cells,
     list_decays,
     scale_rows,
     score_parts,
@@ -62,6 +63,9 @@ _SHORTLIST, _WEIGHTS = 60, (0.0, 0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0)
 
 # Rows on which probabilities are calibrated, and the numbers that are tried.
 _CALIBRATION_ROWS, _SHARPNESS = 500, tuple(0.05 * 1.25**k for k in range(24))
+
+# Weights of known columns, where rows take columns again.
+_REPEATS = (0.0, 1.0, 3.0, 10.0, 30.0)
 
 _LIKING_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 1.5)
 
@@ -250,6 +254,7 @@ class _Choice:
             part._replace(weight=float(weight)) for part, weight in zip(parts, weights, strict=False) if weight > 0
         )
         found = NextRidge(used, float(weights[-2]), float(weights[-1]), 1.0, ndcg=float(lists.measure(weights).mean()))
+        found = self._choose_repeats(found)
         found = replace(found, sharpness=self._calibrate(found))
         return replace(found, liking_weight=self._choose_liking(found))
 
@@ -287,14 +292,42 @@ class _Choice:
             found.append(_Shortlists.of(scores, self._targets[lines], visible))
         return _Shortlists(*(np.concatenate(each) for each in zip(*found, strict=True)))
 
-    def _calibrate(self, found: NextRidge) -> float:
-        """Return the sharpness with the largest likelihood of the later entries."""
+    def _choose_repeats(self, found: NextRidge) -> NextRidge:
+        """Return whether known columns may come next, and their weight, by which later entries are ranked best."""
+        visible, targets, scores = self._score_some(found)
+        repeated = np.zeros(scores.shape, dtype=bool)
+        repeated[list_cells(visible)] = True
+        lines = np.arange(targets.size)
+        if not repeated[lines, targets].any():
+            return found
+        options = [found, *(replace(found, allows_repeats=True, repeats=each) for each in _REPEATS)]
+
+        def measure(option: NextRidge) -> FloatArray:
+            keys = np.where(repeated, -np.inf, scores)
+            if option.allows_repeats:
+                keys = np.array(scores)
+                keys[list_cells(visible)] += option.repeats * np.log1p(visible.values)
+            return -_score_ranks(np.count_nonzero(keys >= keys[lines, targets][:, None], axis=1) - 1)
+
+        return choose(options, measure, at_least=1.0).candidate
+
+    def _score_some(self, found: NextRidge) -> tuple[AxisEntries, IndexArray, npt.NDArray[Any]]:
+        """Return the visible entries of some rows, their first later entry, and the scores of all columns."""
         lines = draw_some(np.arange(self._targets.size), _CALIBRATION_ROWS, seed=0)
-        visible, targets = self._held_out.visible.take(lines), self._targets[lines]
+        visible = self._held_out.visible.take(lines)
         undirected = densify(self._presence.model.encode_rows(visible).scores)
-        scores = found.score(visible, undirected, self._popularity)
-        scores[_list_cells(visible)] = -np.inf
-        own = scores[np.arange(lines.size), targets]
+        return visible, self._targets[lines], found.score(visible, undirected, self._popularity)
+
+    def _calibrate(self, found: NextRidge) -> float:
+        """Return the sharpness with the largest likelihood of the later entries that can be ranked."""
+        visible, targets, scores = self._score_some(found)
+        if not found.allows_repeats:
+            scores[list_cells(visible)] = -np.inf
+        inside = np.isfinite(scores[np.arange(targets.size), targets])
+        if not inside.any():
+            return found.sharpness
+        scores, targets = scores[inside], targets[inside]
+        own = scores[np.arange(targets.size), targets]
         largest = scores.max(axis=1, keepdims=True)
 
         def measure(sharpness: float) -> float:
@@ -332,13 +365,13 @@ class _Shortlists(NamedTuple):
         best = []
         for each in parts:
             keys = np.array(each)
-            keys[_list_cells(visible)] = keys[lines, targets] = -np.inf
+            keys[list_cells(visible)] = keys[lines, targets] = -np.inf
             best.append(best_positions(keys, min(_SHORTLIST, keys.shape[1]))[0])
         places = np.sort(np.concatenate(best, axis=1), axis=1)
         scores = np.stack([np.take_along_axis(each, places, axis=1) for each in parts], axis=-1)
         left_out = np.pad(places[:, 1:] == places[:, :-1], ((0, 0), (1, 0))) | (places == targets[:, None])
         known = np.zeros(parts[0].shape, dtype=bool)
-        known[_list_cells(visible)] = True
+        known[list_cells(visible)] = True
         left_out |= np.take_along_axis(known, places, axis=1)
         scores[left_out] = np.nan
         return cls(scores.astype(np.float32), of_target.astype(np.float32))
@@ -374,17 +407,13 @@ def _rank_targets(scores: npt.NDArray[Any], targets: IndexArray, visible: AxisEn
     lines = np.arange(targets.size)
     own = scores[lines, targets]
     keys = np.array(scores)
-    keys[_list_cells(visible)] = keys[lines, targets] = -np.inf
+    keys[list_cells(visible)] = keys[lines, targets] = -np.inf
     ranks: IndexArray = np.count_nonzero(keys >= own[:, None], axis=1)
     return ranks
 
 
 def _score_ranks(ranks: IndexArray) -> FloatArray:
     return np.where(ranks < _LENGTH, 1.0 / np.log2(ranks + 2.0), 0.0)
-
-
-def _list_cells(entries: AxisEntries) -> tuple[IndexArray, IndexArray]:
-    return np.repeat(np.arange(entries.starts.size - 1), np.diff(entries.starts)), entries.others
 
 
 def _narrow_entries(entries: AxisEntries, columns: IndexArray) -> AxisEntries:
@@ -410,14 +439,18 @@ def measure_order(
         ranker = rankers.make(held_out.predictor, visible.take, order, None if first is None else first[lines])
         keys = np.array(ranker.rank_block(lines, slice(0, n_columns)))
         at, inside = locate(lines, row_of)
-        found.append(_score_keys(keys, visible.take(lines), at[inside], column_of[inside]))
+        known = None if ranker.allows_repeats else visible.take(lines)
+        found.append(_score_keys(keys, known, at[inside], column_of[inside]))
     return np.concatenate(found)
 
 
-def _score_keys(keys: npt.NDArray[Any], visible: AxisEntries, row_of: IndexArray, column_of: IndexArray) -> FloatArray:
+def _score_keys(
+    keys: npt.NDArray[Any], visible: AxisEntries | None, row_of: IndexArray, column_of: IndexArray
+) -> FloatArray:
     """Return the NDCG@10 (rows,) of some pairs in rankings by keys (rows, columns), without the visible entries."""
     keys = np.array(keys, dtype=np.float64)
-    keys[_list_cells(visible)] = -np.inf
+    if visible is not None:
+        keys[list_cells(visible)] = -np.inf
     is_wanted = np.zeros(keys.shape, dtype=bool)
     is_wanted[row_of, column_of] = True
     best = best_positions(keys, min(_LENGTH, keys.shape[1]))[0]

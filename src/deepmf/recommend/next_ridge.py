@@ -123,6 +123,8 @@ class NextRidge:
     undirected, popularity: how much the column ridge and the popularity of columns count.
     sharpness: the probability that a column is the next one is proportional to exp(sharpness * score).
     liking_weight: the power of the probability that the value is at least the relevant one.
+    allows_repeats: whether rows take columns again; repeats: how much the logarithm of 1 + the count of a known column
+        counts then.
     ndcg: NDCG@10 on the last entries of rows. is_default: whether this order is better than relevance on held-out
         entries, beyond doubt.
     """
@@ -132,6 +134,8 @@ class NextRidge:
     popularity: float
     sharpness: float
     liking_weight: float = 0.0
+    allows_repeats: bool = False
+    repeats: float = 0.0
     ndcg: float = 0.0
     is_default: bool = False
 
@@ -148,6 +152,8 @@ class NextRidge:
             scores += self.popularity * scale_rows(popularity)
         for weight, own in zip(weights, score_parts([part[:2] for part in self.parts], entries), strict=True):
             scores[:, : own.shape[1]] += weight * scale_rows(own)
+        if self.repeats:
+            scores[list_cells(entries)] += self.repeats * np.log1p(entries.values).astype(scores.dtype)
         return scores
 
     def explain(
@@ -164,7 +170,7 @@ class NextRidge:
 
     def _find_effects(self, entries: AxisEntries, column: int) -> FloatArray:
         """Return how much each entry of a single row adds to its score for a column by the directed parts."""
-        effects = np.zeros(entries.others.size)
+        effects = self.repeats * np.log1p(entries.values) * (entries.others == column)
         for decay, model, weight in self.parts:
             if column >= model.n_trained:
                 continue
@@ -177,6 +183,7 @@ class NextRidge:
         """Return what was chosen on held-out entries, by name."""
         decays = {f"next_{part.decay.length:g}": part.weight for part in self.parts}
         found = {"next_undirected": self.undirected, "next_popularity": self.popularity}
+        found |= {"next_repeats": self.repeats, "allows_repeats": float(self.allows_repeats)}
         return decays | found | {"next_liking_weight": self.liking_weight, "next_ndcg": self.ndcg}
 
     def pack(self) -> Packed:
@@ -203,6 +210,11 @@ def score_parts(parts: Sequence[tuple[Decay, ColumnRidge]], entries: AxisEntries
     """Yield the scores (rows, trained columns) of each directed part."""
     for decay, model in parts:
         yield densify(model.encode_rows(decay.weigh(entries)).scores)
+
+
+def list_cells(entries: AxisEntries) -> tuple[IndexArray, IndexArray]:
+    """Return the row and the column of each entry."""
+    return np.repeat(np.arange(entries.starts.size - 1), np.diff(entries.starts)), entries.others
 
 
 def densify(scores: Any) -> npt.NDArray[Any]:
@@ -237,8 +249,9 @@ _NEXT = Form(
     ),
     *(
         Part(name, "number", (), not_negative, _bounded)
-        for name in ("undirected", "popularity", "sharpness", "liking_weight", "ndcg")
+        for name in ("undirected", "popularity", "sharpness", "liking_weight", "repeats", "ndcg")
     ),
+    Part("allows_repeats", "flag"),
     Part("is_default", "flag"),
 )
 

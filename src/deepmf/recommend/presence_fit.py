@@ -142,7 +142,8 @@ class HiddenRows:
     ) -> HiddenRows | None:
         """Hide a share of the entries of some rows, at least one, and encode these from the others.
 
-        None if there are too few. last: hide the latest entry of each row alone. most: the number of rows.
+        None if there are too few. last: hide the latest entry of each row alone; an interaction that was counted
+        before stays visible, as the first one of the row. most: the number of rows.
 
         If the hidden entries are a large share of all entries, all rows and columns are encoded again without them:
         latents that were learned from hidden entries reveal which columns their rows like, and the weight of liking
@@ -163,6 +164,8 @@ class HiddenRows:
         place = all_entries.starts[lines + 1] - 1 - np.argsort(by_order)  # from the end of the row in this order
         hidden = place < (1 if last else np.maximum(np.round(_HIDDEN_SHARE * counts), 1)[lines])
         visible = all_entries.select(~hidden)
+        again = hidden & (all_entries.values > 1) if last and not train.has_values else hidden & False
+        seen = all_entries.move_first(again).select(~hidden | again) if again.any() else visible
         is_kept = np.ones(train.n_entries, dtype=bool)
         is_kept[find_spans(rows, train.by_row.starts)[0][hidden]] = False
         if train.n_entries <= _FEW_ENTRIES:
@@ -174,7 +177,7 @@ class HiddenRows:
         return cls(
             train.take_entries(np.flatnonzero(is_kept)),
             predictor.with_rows(visible),
-            visible,
+            seen,
             HeldOut(lines[hidden], all_entries.others[hidden], all_entries.values[hidden]),
             all_entries.extras.take(hidden),
         )

@@ -82,6 +82,11 @@ class Ranker:
         return replace(self, relevance=copy.copy(self.relevance), learned=copy.copy(self.learned))
 
     @property
+    def allows_repeats(self) -> bool:
+        """Whether columns in which a row has an entry are recommended by default."""
+        return False
+
+    @property
     def ranks_by_products(self) -> bool:
         """Whether keys are products of latents."""
         return self.drift is None and self.predictor.keys_are_products
@@ -260,6 +265,11 @@ class NextRanker(RelevanceRanker):
     """Ranks columns by the probability that they come next, and that they are liked."""
 
     rank_by: ClassVar[RankBy] = "next"
+
+    @property
+    def allows_repeats(self) -> bool:
+        """Whether columns in which a row has an entry are recommended by default: where rows take columns again."""
+        return self.relevance.following is not None and self.relevance.following.allows_repeats
 
     def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return the logarithms (rows, columns) of both probabilities."""

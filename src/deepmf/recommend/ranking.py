@@ -148,6 +148,8 @@ class Search:
     @classmethod
     def of(cls, entries: EntryStore, ranker: Ranker, observed: Observed, request: Request = DEFAULT_REQUEST) -> Self:
         """Return the search that a request asks for."""
+        if request.include_observed is None:
+            request = replace(request, include_observed=ranker.allows_repeats)
         reranker = Reranker.of(entries, ranker.predictor, observed, request)
         return cls(entries, ranker, observed, request, choose_columns(entries, request), reranker)
 

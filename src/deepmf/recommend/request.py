@@ -44,7 +44,7 @@ class ServedOptions(OrderOptions, total=False):
     exclude: Iterable[Any] | None
     where: Mapping[str, Any] | None
     min_entries: int
-    include_observed: bool
+    include_observed: bool | None
 
 
 class RequestOptions(ServedOptions, total=False):
@@ -144,7 +144,8 @@ class Request(Order):
         numbers and dates (years or dates), `{"genres": {"any": ["Drama"]}}` for categories and lists, also with "all"
         and "none". Columns without the feature are left out.
     min_entries : leave out columns with fewer entries, whose predictions are uncertain.
-    include_observed : also rank columns for which the row has an entry.
+    include_observed : also rank columns for which the row has an entry; default (None): in the order "next", where rows
+        take columns again in the data, as plays and baskets do.
     neighbours : an index from `Model.column_neighbours`, which searches only the columns near a row. Rankings are exact
         without it.
     device : "cuda", "cpu" or "auto" rank with torch, which is fast for many rows on a GPU; None ranks with numpy.
@@ -158,7 +159,10 @@ class Request(Order):
     min_entries: int = field(
         default=0, metadata={"help": "Leave out columns with fewer entries, whose predictions are uncertain.", "ge": 0}
     )
-    include_observed: bool = field(default=False, metadata={"help": "Include columns that the row has an entry for."})
+    include_observed: bool | None = field(
+        default=None,
+        metadata={"help": "Include columns that the row has an entry for; default: where rows take columns again."},
+    )
     rerank: Rerank | None = field(
         default=None, metadata={"help": "Pick different columns among the best, by maximal marginal relevance."}
     )
