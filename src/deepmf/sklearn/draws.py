@@ -55,11 +55,15 @@ _JITTER = 1e-4  # of variances, because the shares of one category are dependent
 # From this skewness on, residuals of a column may not be those of a Gaussian; regressions of more columns take long.
 _SKEWNESS, _MOST_COLUMNS_OF_REGRESSIONS = 1.0, 50
 
+_LEAST_VALUES = 10  # that a skewed column has; columns of few levels are not
+
 # Where the knots of curves lie, as shares of the values of a column, and the rows that each predictor needs.
 _KNOTS, _ROWS_OF_A_PREDICTOR = ((0.05, 0.275, 0.5, 0.725, 0.95), (0.1, 0.5, 0.9)), 5
 
 # Rounds over the columns, and rows with similar predictions that a residual is taken from.
 _TURNS, _DONORS = 8, 5
+
+_BEYOND = 0.5  # of the range of a column, how far regressions may draw beyond it: curves are steep there
 
 _RIDGE = 1e-3  # of regressions: the shares of one category are dependent
 
@@ -165,8 +169,8 @@ class JointDraws(Draws):
         table = self.rows[0]
         cubes = np.nanmean((table - np.nanmean(table, axis=0)) ** 3, axis=0)
         skewness = cubes / np.maximum(np.nanstd(table, axis=0), 1e-9) ** 3
-        if self.categories:
-            skewness[np.concatenate(self.categories)] = 0.0
+        few_values = [at for at, column in enumerate(table.T) if np.unique(column).size < _LEAST_VALUES]
+        skewness[few_values] = 0.0  # such as shares of categories
         return np.where(np.abs(skewness) > _SKEWNESS, np.sign(skewness), 0.0)
 
     @cached_property
@@ -198,7 +202,8 @@ class JointDraws(Draws):
         # Trees draw from leaves, which flattens slopes, so they must be clearly better.
         by_trees = {at: bent[at] for at in bent if scores[2][at] <= _LEAST_GAIN * scores[1].get(at, np.inf)}
         in_turns = sum(scores[2 if at in by_trees else 1][at] for at in tried)
-        return plain | by_trees if in_turns < _TOLERANCE * sum(scores[0].values()) else None
+        tolerance = _TOLERANCE if self.skews.any() else _LEAST_GAIN
+        return plain | by_trees if in_turns < tolerance * sum(scores[0].values()) else None
 
     @property
     def _numbers(self) -> IndexArray:
@@ -237,11 +242,9 @@ class JointDraws(Draws):
             design = np.column_stack([np.ones(len(cells)), np.delete(cells, column, axis=1), *curves])
             values = cells[known, column]
             found = _draw_by_regression(design[known], values, weights[known], design[asked], random)
-            ends = (
-                values.min() if self.skews[column] > 0 else -np.inf,
-                values.max() if self.skews[column] < 0 else np.inf,
-            )
-            cells[asked, column] = np.clip(found, *ends)
+            low, high, skew = values.min(), values.max(), self.skews[column]
+            reach = _BEYOND * (high - low)
+            cells[asked, column] = np.clip(found, low - reach * (skew <= 0), high + reach * (skew >= 0))
         drawn_values = self.units.centres + self.units.spreads * cells[len(learned) :]
         return np.where(np.isnan(table), drawn_values, table)
 
