@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import optuna
 import pytest
 from tests.models import described
 
@@ -53,13 +52,6 @@ def written(split: Split, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     file = tmp_path_factory.mktemp("study") / "means.study"
     Study("means", split.train, split.validation, file=file).run(3)
     return file.read_bytes()
-
-
-def test_optuna_itself_reads_it(written: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "s.study"
-    path.write_bytes(written)
-    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
-    assert len(optuna.load_study(study_name="deepmf", storage=storage).trials) == 3
 
 
 def test_an_incomplete_last_line_is_cut_off(split: Split, written: bytes, tmp_path: Path) -> None:
@@ -185,14 +177,6 @@ def test_the_first_trial_is_what_is_chosen_for_the_matrix(larger_split: Split) -
 
 
 @pytest.mark.slow
-def test_a_model_learned_in_epochs_counts_with_its_best_epoch(larger_split: Split) -> None:
-    study = Study("als", larger_split.train, larger_split.validation, settings=ALS_SETTINGS).run(2)
-    for trial in study.trials:
-        assert trial.settings.items() >= ALS_SETTINGS.items()
-        assert trial.error == ALS(**trial.settings).fit(larger_split.train, larger_split.validation).history_.best_error
-
-
-@pytest.mark.slow
 def test_the_search_finds_what_predicts_best() -> None:
     """Every row has one value, so the less its mean is shrunk, the better."""
     rows = np.repeat([[1.0], [5.0]] * 15, 30, axis=1)
@@ -276,18 +260,6 @@ def test_a_trial_that_diverges_is_one_of_them(larger_split: Split) -> None:
     study = Study("dmf", larger_split.train, larger_split.validation, settings=tiny, space=space).run(1)
     with pytest.raises(TrainingDiverged, match="none"):
         study.best  # noqa: B018
-
-
-def test_values_can_be_typed(larger_split: Split) -> None:
-    study = Study(
-        "als",
-        larger_split.train,
-        larger_split.validation,
-        settings={"epochs": 1},
-        space={"penalty": LogRange(0.1, 3.0)},
-    )
-    for trial in study.run(4).trials:
-        assert float(f"{trial.settings['penalty']:.4g}") == trial.settings["penalty"]
 
 
 @pytest.mark.slow

@@ -118,18 +118,6 @@ def test_warnings_of_others_stay_as_they_are(run: Any, folder: Path, monkeypatch
     assert warnings.showwarning is shown
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [(["--version"], 0), (["predict", "m.safetensors", "p.csv", "-o", "p.txt"], 2), (["--nonsense"], 2)],
-)
-@pytest.mark.slow
-def test_exit_codes_of_the_process(arguments: list[str], code: int) -> None:
-    ended = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, check=False)
-    assert ended.returncode == code
-    assert ended.stderr.count("\n") == (1 if code else 0)
-    assert "Traceback" not in ended.stderr
-
-
 @pytest.mark.slow
 def test_a_reader_that_has_enough_ends_it_quietly(folder: Path, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.csv"

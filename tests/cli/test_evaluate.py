@@ -29,13 +29,6 @@ def test_errors_by_area(run: Any, folder: Path, split: AreaSplit) -> None:
         assert part == pytest.approx(asdict(evaluate(extended, split.test[part["area"]])[0]))
 
 
-def test_table(run: Any, folder: Path) -> None:
-    code, out, _ = run("evaluate", folder / "means.safetensors", folder / "known.csv")
-    assert code == 0
-    assert "RMSE of levels" in out
-    assert [line.split()[1] for line in out.splitlines() if line.startswith("│")] == ["I", "all"]
-
-
 def test_median_levels_are_shown_where_a_model_has_them(capsys: pytest.CaptureFixture[str]) -> None:
     errors = AreaErrors("I", 10, 0.9, 0.7, 0.95, 0.65)
     show_errors([errors])
@@ -50,13 +43,6 @@ def test_training_entries_are_no_test(run: Any, folder: Path, split: AreaSplit) 
     n_entries = split.train.n_entries
     assert code == 0
     assert re.match(f"deepmf: warning: .*{n_entries} of the {n_entries} test entries", err)
-
-
-def test_unknown_ids_hint_at_extend(run: Any, folder: Path) -> None:
-    err = run.fails("evaluate", folder / "means.safetensors", folder / "test.csv", "--unknown", "error")
-    assert err.startswith(f"deepmf: {folder / 'test.csv'}: row '")
-    assert "is not known (and " in err
-    assert err.count("--extend") == err.count("--unknown fallback") == 1
 
 
 @pytest.mark.slow
@@ -75,15 +61,6 @@ def test_what_the_fallback_answers_is_measured_apart(run: Any, folder: Path, spl
     left_out = json.loads(run("evaluate", model, folder / "test.csv", "--unknown", "nan", "--json").out)
     assert left_out["unknown"] == n_entries - n_known
     assert [part["area"] for part in left_out["areas"]] == ["I", "all"]
-
-
-def test_a_wrong_column_of_values(run: Any, tmp_path: Path, folder: Path) -> None:
-    path = tmp_path / "test.csv"
-    header, first = (folder / "known.csv").read_text().splitlines()[:2]
-    path.write_text(f"{header},time\n{first},978300760\n")
-    err = run.fails("evaluate", folder / "means.safetensors", path, "--value", "time")
-    assert f"{path}, line 2: " in err
-    assert "1 to 5" in err
 
 
 def test_an_interval_scale_has_no_level_columns(run: Any, tmp_path: Path) -> None:
@@ -112,20 +89,6 @@ def test_a_report_beside_the_table(run: Any, folder: Path, tmp_path: Path) -> No
     assert all(f"<dt>Area {area}</dt>" in page for area in ("I", "II", "III", "IV"))
     shown = json.loads(run(*asked, "--report", report, "--json").out)
     assert shown == json.loads(run(*asked, "--json").out) | {"report": str(report)}
-
-
-def test_a_report_that_cannot_be_written_is_refused_first(run: Any, tmp_path: Path) -> None:
-    err = run.fails("evaluate", "absent.safetensors", "absent.csv", "--report", tmp_path / "none" / "report.html")
-    assert re.search("report.html .*no folder", err)
-
-
-def test_no_report_of_what_cannot_be_evaluated(run: Any, folder: Path, tmp_path: Path) -> None:
-    report = tmp_path / "report.html"
-    report.write_text("the old one")
-    asked = ["evaluate", folder / "means.safetensors", folder / "test.csv", "--report", report]
-    assert run(*asked, "--unknown", "error").code == 2
-    assert report.read_text() == "the old one"
-    assert list(tmp_path.iterdir()) == [report]
 
 
 @pytest.mark.slow
@@ -161,17 +124,6 @@ def test_columns_with_few_entries_are_left_out_of_a_ranking(run: Any, folder: Pa
     shown = json.loads(run("evaluate", model, test, "-n", 5, "--min-entries", 9, "--json").out)["ranking"]
     assert shown == found.to_dict() and shown["min_entries"] == 9
     assert "fewer than 9 entries" in run("evaluate", model, test, "--min-entries", 9).out
-
-
-def test_bad_input_about_ranking_is_one_line(run: Any, folder: Path, tmp_path: Path) -> None:
-    for arguments, said in (
-        (["--relevant", 6], "steps of 1; got 6"),
-        (["-n", 0], "at least 1; got 0"),
-    ):
-        report = tmp_path / "report.html"
-        err = run.fails("evaluate", folder / "means.safetensors", folder / "known.csv", *arguments, "--report", report)
-        assert said in err
-        assert not report.exists()
 
 
 @pytest.mark.slow

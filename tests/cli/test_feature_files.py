@@ -116,19 +116,6 @@ def test_rows_with_features_alone_are_known(run: Any, files: Path, model: Path, 
     assert done.code == 0 and pl.read_csv(tmp_path / "all.csv").filter(user=name).height == len(more.column_labels_)
 
 
-def test_evaluate_with_entries_and_features_of_new_rows(
-    run: Any, files: Path, folder: Path, model: Path, split: AreaSplit
-) -> None:
-    arguments = ["evaluate", model, folder / "test.csv", "--extend", folder / "new.csv", "--json"]
-    plain = json.loads(run(*arguments).out)
-    described = run(*arguments, "--row-features", files / "new.csv")
-    assert (described.code, described.err) == (0, "")
-    areas = {part["area"]: part["rmse"] for part in json.loads(described.out)["areas"]}
-    assert areas.keys() >= {"I", "II", "III", "IV"}
-    before = {part["area"]: part["rmse"] for part in plain["areas"]}
-    assert areas["I"] == before["I"] and areas["II"] != before["II"]
-
-
 def test_a_new_row_by_features(run: Any, model: Path, split: AreaSplit, tmp_path: Path) -> None:
     fitted, films = load(model), split.train.column_labels.tolist()
     (tmp_path / "me.csv").write_text(f"film,stars\n{films[0]},5\n")

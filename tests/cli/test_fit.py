@@ -1,7 +1,6 @@
 """`deepmf fit`: the same model as by the library, settings from everywhere, one line for what is wrong."""
 
 import io
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -26,7 +25,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.dmf import DMF
 from deepmf.models.loading import load
 from deepmf.models.means import Means
-from deepmf.training import memory, progress, runtime
+from deepmf.training import progress, runtime
 from deepmf.training.history import describe_stages
 from deepmf.training.trainer import Trainer
 
@@ -179,34 +178,11 @@ def test_set_wins_over_the_config_and_seed_and_device_over_both(
     assert (settings.epochs, settings.latent_size, settings.seed, settings.device) == (3, 4, 2, "cpu")
 
 
-@pytest.mark.slow
-def test_ordinal_dmf_is_fitted_by_default_with_settings_for_the_file(run: Any, folder: Path, tmp_path: Path) -> None:
-    quick, best = (
-        summary_of(run, folder / "train.csv", "-o", tmp_path / name, "--effort", name, *ONE_EPOCH)
-        for name in ("quick", "best")
-    )
-    assert quick["model"] == best["model"] == "OrdinalDMF"
-    chosen = [load(tmp_path / name).settings for name in ("quick", "best")]
-    assert [settings.effort for settings in chosen] == ["quick", "best"]
-    assert chosen[0].hidden_sizes < chosen[1].hidden_sizes
-
-
 def test_an_effort_is_for_models_that_choose_by_it(run: Any, folder: Path, tmp_path: Path) -> None:
     fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--effort"]
     assert re.search("--effort .*dmf-o.*; .*'als' .*--set", run.fails(*fit, "quick", "--model", "als"))
     assert re.search("effort .*got 'quicker'", run.fails(*fit, "quicker"))
     assert not (tmp_path / "m").exists()
-
-
-@pytest.mark.slow
-def test_a_model_to_start_from_hands_on_what_was_chosen_for_it(run: Any, folder: Path, tmp_path: Path) -> None:
-    first = ["-o", tmp_path / "a", "--effort", "quick", *ONE_EPOCH]
-    summary_of(run, folder / "train.csv", *first)
-    unseen = ["--validation", folder / "known.csv", "--start-from", tmp_path / "a"]
-    summary_of(run, folder / "train.csv", "-o", tmp_path / "b", *unseen)
-    before, after = load(tmp_path / "a"), load(tmp_path / "b")
-    assert after.settings == before.settings
-    assert after.chosen_ == before.chosen_ and "hidden_sizes" in after.chosen_
 
 
 @pytest.mark.slow
@@ -280,22 +256,6 @@ def test_bad_input_is_one_line_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("missing.csv", None, "there is no file"),
-        ("empty.csv", "", "is empty"),
-        ("words.csv", "user,item,rating\na,b,good\n", "line 2, column 'rating': value 'good'"),
-        ("twice.csv", "user,item,rating\na,b,1\na,b,2\n", "line 3"),
-    ],
-)
-def test_bad_ratings(run: Any, tmp_path: Path, name: str, content: str | None, message: str) -> None:
-    if content is not None:
-        (tmp_path / name).write_text(content)
-    assert message in run.fails("fit", tmp_path / name, "-o", tmp_path / "m")
-    assert not (tmp_path / "m").exists()
-
-
 def test_a_loss_that_diverges_at_once_writes_nothing(run: Any, folder: Path, tmp_path: Path, tiny: list[str]) -> None:
     err = run.fails("fit", folder / "train.csv", "-o", tmp_path / "m", *tiny, "--set", "learning_rate=1e38", "--json")
     assert "not a finite number" in err
@@ -335,19 +295,6 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def test_ctrl_c_saves_the_best_weights(
-    run: Any, folder: Path, tmp_path: Path, tiny: list[str], interrupt: pytest.MonkeyPatch
-) -> None:
-    output = tmp_path / "m"
-    code, out, err = run("fit", folder / "train.csv", "-o", output, *tiny, "--json")
-    assert code == 130
-    assert re.search("warning: .*epoch 31", err) and err.count("\n") == 1
-    summary = json.loads(out)
-    assert summary["stopped"] == "interrupted"
-    assert load(output).history_.best_error == summary["validation_rmse"]
-    assert [path.name for path in tmp_path.iterdir()] == ["m"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("place", [None, "elsewhere"])
 def test_resume_continues_to_the_same_model(
@@ -385,26 +332,6 @@ def test_the_checkpoint_goes_only_when_the_model_is_there(
     assert run(*fit).code == 0
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
     assert len(load(tmp_path / "m").history_) == 3
-
-
-def test_resume_refuses_the_checkpoint_of_another_run(
-    run: Any, folder: Path, tmp_path: Path, tiny: list[str], interrupt: pytest.MonkeyPatch
-) -> None:
-    fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", *tiny, "--resume"]
-    assert run(*fit).code == 130
-    interrupt.undo()
-    assert "checkpoint of another run" in run.fails(*fit, "--seed", 9, "--json")
-
-
-def test_json_lines_that_a_command_wrote(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
-    fit = ["--model", "means", "--validation-share", 0]
-    assert run("fit", folder / "train.csv", "-o", tmp_path / "m", *fit).code == 0
-    assert run("complete", tmp_path / "m", "-o", tmp_path / "completed.jsonl").code == 0
-    summary = json.loads(run("fit", tmp_path / "completed.jsonl", "-o", tmp_path / "again", *fit, "--json").out)
-    assert (summary["rows"], summary["columns"]) == split.train.shape
-    assert summary["entries"] == split.train.shape[0] * split.train.shape[1] - split.train.n_entries
-    predicted = run("predict", tmp_path / "again", tmp_path / "completed.jsonl", "-o", tmp_path / "p.jsonl")
-    assert predicted.code == 0, predicted.err
 
 
 def test_standard_input_and_output(run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -472,16 +399,6 @@ def test_a_start_that_does_not_fit(run: Any, folder: Path, tmp_path: Path, more:
     assert not (tmp_path / "m").exists()
 
 
-def test_what_does_not_fit_into_memory_is_refused(
-    run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(memory, "count_free_bytes", lambda _: 1 << 20)
-    err = run.fails("fit", folder / "train.csv", "-o", tmp_path / "m", "--effort", "best", "--device", "cpu", "--json")
-    assert re.match("deepmf: .*OrdinalDMF to 48 rows x 32 columns", err)
-    assert 'effort="quick"' in err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_name_that_ends_in_model_is_a_folder(run: Any, folder: Path, tmp_path: Path) -> None:
     words = ["fit", folder / "train.csv", "--model", "means"]
     assert run(*words, "-o", tmp_path / "m.model").code == 0
@@ -496,14 +413,6 @@ def test_a_name_that_ends_in_model_is_a_folder(run: Any, folder: Path, tmp_path:
     assert "it exists already" in run.fails(*words, "-o", tmp_path / "photos.model")
     assert "without model.json" in run.fails("inspect", tmp_path / "photos.model")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.model", "m.safetensors", "photos.model"]
-
-
-def test_a_model_of_equal_values_can_be_asked(run: Any, tmp_path: Path) -> None:
-    ratings, output = tmp_path / "ratings.csv", tmp_path / "model.safetensors"
-    ratings.write_text("user,item,rating\n" + "".join(f"u{k % 7},i{k // 7},3\n" for k in range(40)))
-    outcome = run("fit", ratings, "-o", output, *ONE_EPOCH)
-    assert outcome.code == 0
-    assert load(output).predict(["u0"], ["i0"]).tolist() == [3.0]
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "folder.model"])

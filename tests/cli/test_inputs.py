@@ -72,16 +72,6 @@ def test_decimal_commas(run: Any, tmp_path: Path) -> None:
     assert json.loads(fit(run, path, "--decimal", ",", "--json").out)["scale"] == "one of 1, 3.5"
 
 
-def test_repeats(run: Any, tmp_path: Path) -> None:
-    path = write(tmp_path, "user,item,rating\n1,7,1\n1,7,2\n2,7,4\n2,8,5\n")
-    assert "--duplicates first" in fit(run, path).err
-    for how, wanted in (("first", 1.0), ("last", 2.0)):
-        assert fit(run, path, "--duplicates", how).code == 0
-        assert run("evaluate", tmp_path / "m", write(tmp_path, f"user,item,rating\n1,7,{wanted}\n", "t.csv")).code == 0
-    err = fit(run, path, "--duplicates", "mean").err
-    assert err.startswith("deepmf: warning: 1 mean") and "nearest level" in err
-
-
 SURVEY = "id," + ",".join(f"A{k}" for k in range(1, 29)) + "\n"
 
 SURVEY += "".join(
@@ -125,12 +115,6 @@ def test_files_beside_a_wide_table_are_wide(run: Any, tmp_path: Path) -> None:
     new = write(tmp_path, SURVEY.splitlines()[0] + "\nnew" + ",3" * 27 + ",\n", "new.csv")
     code, out, _ = run("complete", tmp_path / "m", "--extend", new, "-o", "-")
     assert code == 0 and out.splitlines()[-1].startswith("new,3.0,")
-
-
-@pytest.mark.parametrize("command", ["fit", "tune", "evaluate", "compare", "split"])
-def test_every_command_that_reads_entries_takes_the_options(run: Any, command: str) -> None:
-    shown = " ".join(run(command, "--help").out.split())
-    assert all(option in shown for option in ("--missing", "--decimal", "--duplicates", "--wide", "--no-values"))
 
 
 @pytest.fixture(scope="module")
@@ -177,13 +161,6 @@ def test_numbers(tmp_path: Path, numbered: Model, content: str) -> None:
     path = tmp_path / "pairs.txt"
     path.write_text(content)
     assert pairs_of(path, numbered) == [(1, 10), (2, 20)]
-
-
-def test_chosen_names(tmp_path: Path, numbered: Model) -> None:
-    path = tmp_path / "pairs.csv"
-    path.write_text("user|b|c\n9|10|1\n9|20|2\n")
-    assert pairs_of(path, numbered, row="c", column="b") == [(1, 10), (2, 20)]
-    assert pairs_of(path, numbered, row="2", column="1", separator="|") == [(1, 10), (2, 20)]
 
 
 def test_parquet_ids_become_of_the_kind_that_the_model_has(tmp_path: Path, named: Model, numbered: Model) -> None:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import polars
@@ -146,42 +142,6 @@ def test_endings(tmp_path: Path) -> None:
 def test_standard_output_is_utf_8(capfdbinary: pytest.CaptureFixture[bytes], as_json: bool, text: str) -> None:
     write_frames([FIRST, SECOND], SCHEMA, "-", as_json=as_json)
     assert capfdbinary.readouterr().out == text.encode()
-
-
-SLOW = """
-import sys, time, polars
-from deepmf.cli.output import write_frames
-
-def frames():
-    for number in range(1000):
-        yield polars.DataFrame({"number": [number] * 100_000})
-        print("going", flush=True)
-        time.sleep(0.01)
-
-try:
-    write_frames(frames(), {"number": polars.Int64}, sys.argv[1])
-except KeyboardInterrupt:
-    sys.exit(130)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_ctrl_c_leaves_nothing_and_says_nothing(tmp_path: Path, ending: str) -> None:
-    command = [sys.executable, "-c", SLOW, str(tmp_path / f"p.{ending}")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "going\n"
-        time.sleep(0.1)
-        for _ in range(5):  # polars may swallow an interrupt that arrives while it formats lines itself
-            process.send_signal(signal.SIGINT)
-            with suppress(subprocess.TimeoutExpired):
-                _, err = process.communicate(timeout=1)
-                break
-    assert process.returncode == 130
-    # Polars may report it, too.
-    assert err == "" or "KEYBOARD_INTERRUPT" in err
-    assert list(tmp_path.iterdir()) == []
 
 
 IDS = polars.DataFrame({"row": ["=1+1", "+a", "-a", "@a", "a=1", "'"], "prediction": [-1.0] * 6}, schema=SCHEMA)

@@ -11,7 +11,6 @@ import pytest
 
 from deepmf.data import AreaSplit
 from deepmf.models.loading import load
-from deepmf.models.means import Means
 from deepmf.recommend import ranking
 
 READERS = {
@@ -53,14 +52,6 @@ def test_standard_output_is_csv_or_json_lines(run: Any, folder: Path) -> None:
     lines = run("predict", model, pairs, "--json").out.splitlines()
     assert len(lines) == len(out.splitlines()) - 1
     assert json.loads(lines[0]).keys() == {"user", "film", "prediction", "area"}
-
-
-def test_summary_as_json(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
-    output = tmp_path / "p.csv"
-    code, out, _ = run("predict", folder / "means.safetensors", folder / "known.csv", "-o", output, "--json")
-    assert code == 0
-    n_pairs = split.test["I"].n_entries
-    assert json.loads(out) == {"predictions": n_pairs, "areas": {"I": n_pairs}, "file": str(output)}
 
 
 def test_levels(run: Any, folder: Path) -> None:
@@ -213,36 +204,6 @@ def test_ids_of_parquet_keep_their_type(run: Any, tmp_path: Path) -> None:
     assert found.equals(frame.select("user", "film")) and found.schema == frame.select("user", "film").schema
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["missing.safetensors", "{folder}/known.csv"], "missing.safetensors"),
-        (["{folder}/train.csv", "{folder}/known.csv"], "not a model file"),
-        (["{folder}/means.safetensors", "missing.csv"], "there is no file missing.csv"),
-        (
-            ["{folder}/means.safetensors", "{folder}/known.csv", "-o", "p.xlsx"],
-            "must end in .csv, .tsv, .jsonl, .parquet",
-        ),
-        (["{folder}/means.safetensors", "{folder}/known.csv", "-o", "no/p.csv"], "there is no folder"),
-        (["{folder}/means.safetensors", "{folder}/known.csv", "--row", "who"], "no column 'who'"),
-        (["{folder}/means.safetensors", "{folder}/known.csv", "--extend", "no.csv"], "there is no file no.csv"),
-        (["{folder}/means.safetensors", "{folder}/known.csv", "--extend", "{folder}/train.csv"], "nothing to add"),
-        (["{folder}/means.safetensors"], "'PAIRS' (see deepmf predict --help)"),
-    ],
-)
-def test_bad_input_is_one_line(run: Any, folder: Path, arguments: list[str], message: str) -> None:
-    assert message in run.fails("predict", *(argument.format(folder=folder) for argument in arguments))
-
-
-def test_a_failure_leaves_the_old_file(run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    output = tmp_path / "p.csv"
-    output.write_text("old")
-    monkeypatch.setattr(Means, "predict", lambda *_, **__: 1 / 0)
-    assert run("predict", folder / "means.safetensors", folder / "known.csv", "-o", output).code == 1
-    assert output.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [output]
-
-
 @pytest.mark.parametrize("ending", READERS)
 def test_every_missing_entry_and_no_other(
     run: Any, folder: Path, tmp_path: Path, split: AreaSplit, ending: str, monkeypatch: pytest.MonkeyPatch
@@ -273,24 +234,6 @@ def test_every_missing_entry_and_no_other(
         "areas": dict(zip(areas.tolist(), counts.tolist(), strict=True)),
         "file": str(output),
     }
-
-
-def test_complete_in_words(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
-    output = tmp_path / "c.csv"
-    n_missing = split.train.shape[0] * split.train.shape[1] - split.train.n_entries
-    assert run("complete", folder / "means.safetensors", "-o", output) == (
-        0,
-        f"{n_missing:,} predictions ({n_missing:,} in area I) in {output}\n",
-        "",
-    )
-
-
-def test_completed_entries_on_standard_output(run: Any, folder: Path) -> None:
-    lines = run("complete", folder / "means.safetensors", "-o", "-").out.splitlines()
-    assert lines[0] == "user,film,prediction,area"
-    as_json = run("complete", folder / "means.safetensors", "-o", "-", "--json").out.splitlines()
-    assert len(as_json) == len(lines) - 1
-    assert json.loads(as_json[0]).keys() == {"user", "film", "prediction", "area"}
 
 
 def test_a_matrix_without_holes(run: Any, tmp_path: Path) -> None:

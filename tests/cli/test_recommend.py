@@ -15,7 +15,6 @@ import pytest
 
 from deepmf.cli.app import main
 from deepmf.data import AreaSplit
-from deepmf.matrix import TableForm
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.loading import load
@@ -62,19 +61,6 @@ def test_observed_columns_only_if_asked_for(run: Any, folder: Path, split: AreaS
     assert shown == set(split.train.column_labels) - set(columns[rows == rows[0]])
     everything = json.loads(run(*arguments, "--include-observed").out)["best"]
     assert {line["column"] for line in everything} == set(split.train.column_labels)
-
-
-def test_bad_input_is_one_line(run: Any, folder: Path, tmp_path: Path) -> None:
-    err = run.fails("recommend", folder / "means.safetensors", "--row", "Nobody")
-    assert "row 'Nobody' is not known" in err
-    assert "--extend" in err
-    known = load(folder / "means.safetensors").row_labels_[0]
-    err = run.fails("recommend", folder / "means.safetensors", "--row", known, "-n", 0)
-    assert re.match("deepmf: n must .*got 0\n", err)
-    (tmp_path / "r.csv").write_text("1,10,1\n1,20,2\n2,10,3\n")
-    assert run("fit", tmp_path / "r.csv", "-o", tmp_path / "m", "--model", "means", "--validation-share", 0).code == 0
-    assert run("recommend", tmp_path / "m", "--row", "2", "--json").code == 0
-    assert re.search("'ann' .*ints", run.fails("recommend", tmp_path / "m", "--row", "ann"))
 
 
 @pytest.fixture
@@ -144,14 +130,6 @@ def test_a_history_of_a_model_that_knows_numbers(run: Any, tmp_path: Path) -> No
     assert [line["column"] for line in json.loads(out)["best"]] == [20]
 
 
-def test_a_history_of_a_method_that_knows_no_new_rows(run: Any, folder: Path, tmp_path: Path, films: list[str]) -> None:
-    model = tmp_path / "m"
-    settings = ["--model", "rankk", "--set", "epochs=1", "--set", "latent_size=2"]
-    assert run("fit", folder / "train.csv", "-o", model, *settings).code == 0
-    (tmp_path / "me.csv").write_text(f"{films[0]},5\n")
-    assert re.search("RankK cannot .*new rows: ", run.fails("recommend", model, "--history", tmp_path / "me.csv"))
-
-
 @pytest.mark.parametrize("row", ["1_0", "+1", " 1", "01", "٣"])
 def test_ids_are_parsed_strictly(run: Any, tmp_path: Path, row: str) -> None:
     Means().fit(ObservedMatrix.from_entries([1, 3, 10], [1, 2, 2], [1, 2, 3])).save(tmp_path / "m")
@@ -207,15 +185,6 @@ def test_a_choice_of_columns(run: Any, folder: Path, tmp_path: Path, films: list
     assert shown("--among", chosen) == set(films)
     assert shown("--exclude", chosen) == set(load(model).column_labels_) - set(films)
     assert shown("--among", chosen, "--exclude", chosen) == set()
-
-
-def test_a_choice_for_a_new_row(run: Any, folder: Path, tmp_path: Path, films: list[str]) -> None:
-    (tmp_path / "me.csv").write_text(f"{films[0]},5\n")
-    (tmp_path / "some.txt").write_text("\n".join(films))
-    arguments = ["recommend", folder / "means.safetensors", "--history", tmp_path / "me.csv", "--json"]
-    code, out, err = run(*arguments, "--among", tmp_path / "some.txt")
-    assert (code, err) == (0, "")
-    assert {line["column"] for line in json.loads(out)["best"]} == set(films[1:])
 
 
 def test_a_choice_of_unknown_columns(run: Any, folder: Path, tmp_path: Path, films: list[str]) -> None:
@@ -286,17 +255,6 @@ def test_many_rows_on_standard_output(
     assert {line["film"] for line in lines} == set(films)
 
 
-def test_columns_with_few_entries_are_left_out(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
-    counts = split.train.column_counts
-    often = set(split.train.column_labels[counts >= 12])
-    assert 0 < len(often) < counts.size
-    row = split.train.row_labels[0]
-    asked = ["recommend", folder / "means.safetensors", "-n", 1000, "--include-observed", "--min-entries", 12]
-    assert {line["column"] for line in json.loads(run(*asked, "--row", row, "--json").out)["best"]} == often
-    run(*asked, "--all", "-o", tmp_path / "top.parquet")
-    assert set(polars.read_parquet(tmp_path / "top.parquet")["film"]) == often
-
-
 def test_bad_input_about_many_rows_is_one_line(run: Any, folder: Path, tmp_path: Path) -> None:
     model, top = folder / "means.safetensors", tmp_path / "top.csv"
     row = load(model).row_labels_[0]
@@ -355,13 +313,6 @@ def test_similar_columns_have_entries(run: Any, model: Path) -> None:
     assert run("similar", model, "--column", asked, "--min-entries", -1).code == 2
 
 
-def test_a_row_of_an_extension(run: Any, model: Path, folder: Path, split: AreaSplit) -> None:
-    new = next(row for row in split.extension.entries().rows if row not in split.train.rows)
-    code, out, err = run("similar", model, "--row", new, "--extend", folder / "new.csv", "--json")
-    assert (code, err) == (0, "")
-    assert json.loads(out)["row"] == new
-
-
 def test_bad_input_of_similar_is_one_line(run: Any, model: Path, folder: Path) -> None:
     known = load(model).row_labels_[0]
     for arguments, said in (
@@ -371,26 +322,6 @@ def test_bad_input_of_similar_is_one_line(run: Any, model: Path, folder: Path) -
         ([folder / "means.safetensors", "--row", known], "this model has no latents"),
     ):
         assert said in run.fails("similar", *arguments)
-
-
-def test_the_table_has_the_names_of_the_file(run: Any, split: AreaSplit, tmp_path: Path) -> None:
-    for form, headings in (
-        (TableForm("user", "film", "stars"), ("user", "film")),
-        (TableForm("cosine"), ("row", "column")),
-    ):
-        ALS(latent_size=2, epochs=1).fit(split.train.with_form(form)).save(tmp_path / "m")
-        for axis, heading in zip(("row", "column"), headings, strict=True):
-            labels = split.train.row_labels if axis == "row" else split.train.column_labels
-            top = run("similar", tmp_path / "m", f"--{axis}", labels[0], "-n", 3).out.splitlines()[1]
-            assert top.split()[1::2] == [heading, "cosine"]
-
-
-def test_a_device_ranks_alike(run: Any, folder: Path, tmp_path: Path) -> None:
-    files = tmp_path / "numpy.csv", tmp_path / "torch.csv"
-    choice = ["recommend", folder / "means.safetensors", "--all", "-n", 3, "--rank-by", "value"]
-    for file, device in zip(files, ([], ["--device", "cpu"]), strict=True):
-        assert run(*choice, *device, "-o", file).code == 0
-    assert polars.read_csv(files[0])[:, :3].equals(polars.read_csv(files[1])[:, :3])
 
 
 @pytest.mark.parametrize(

@@ -124,23 +124,6 @@ def test_json_of_all_settings(run: Any, model: str) -> None:
         assert {"high", "choices"} & each.keys()
 
 
-def test_json_has_ends_and_choices(run: Any) -> None:
-    found = {each.pop("name"): each for each in json.loads(run("settings", "dmf-o", "--json").out)["settings"]}
-    assert found["dropout"] == {
-        "type": "float",
-        "default": 0.7,
-        "chosen_at_fit": True,
-        "optional": False,
-        "low": 0.0,
-        "high": 0.99,
-        "meaning": "Fraction dropped after every hidden layer.",
-    }
-    assert found["mask_rate"]["above"] == 0.0
-    assert found["precision"]["choices"] == ["auto", "single", "half"]
-    assert found["row_penalty"]["optional"]
-    assert found["effort"]["choices"] == ["quick", "normal", "best"]
-
-
 def test_what_is_chosen_at_fit_is_marked(run: Any) -> None:
     found = json.loads(run("settings", "dmf-o", "--json").out)["settings"]
     marked = {each["name"] for each in found if each["chosen_at_fit"]}
@@ -157,10 +140,6 @@ def test_without_a_model_the_models(run: Any) -> None:
     assert [(each["name"], each["class"]) for each in found] == [
         (name, each.class_name) for name, each in MODELS.items()
     ]
-
-
-def test_a_model_that_does_not_exist(run: Any) -> None:
-    assert re.search("'dmff'; .*'dmf'", run.fails("settings", "dmff"))
 
 
 @pytest.mark.slow

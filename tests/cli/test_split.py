@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -273,31 +272,6 @@ def test_a_split_of_a_store_is_stores(run: Run, folder: Path, store: Path, tmp_p
     assert "could not be written" in again.err
     to_csv = run("split", store, "-o", tmp_path / "t", "--format", "csv")
     assert (to_csv.code, (tmp_path / "t" / "test.csv").read_text()) == (0, (tmp_path / "c" / "test.csv").read_text())
-
-
-COLUMNS = "matrix.entries.columns.safetensors"
-
-DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "truncated": (
-        lambda store: (store / COLUMNS).write_bytes((store / COLUMNS).read_bytes()[:-4]),
-        " bytes instead of ",
-    ),
-    "missing": (lambda store: (store / COLUMNS).unlink(), "is missing"),
-    "manifest": (lambda store: (store / "matrix.json").unlink(), "without matrix.json"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_store_that_is_not_whole_is_told_in_a_line(run: Run, store: Path, tmp_path: Path, damage: str) -> None:
-    damaged, message = DAMAGES[damage]
-    damaged(store)
-    out = tmp_path / "out"
-    out.mkdir()
-    for words in (["fit", store, "-o", out / "m", "--model", "means"], ["pack", store, "-o", out / "s.store"]):
-        code, said, err = run(*words)
-        assert (code, said, err.count("\n")) == (2, "", 1)
-        assert str(store) in err and message in err
-    assert list(out.iterdir()) == []
 
 
 def test_whole_rows_are_held_out_and_ranked(run: Any, tmp_path: Path, ratings: Path) -> None:

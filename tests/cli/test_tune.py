@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -161,11 +160,6 @@ def test_the_study_of_another_search_is_refused(run: Any, folder: Path) -> None:
     tune = ["tune", folder / "train.csv", *QUICK, "--trials", 1, "-o", "kept.study"]
     assert run(*tune).code == 0
     assert re.search("kept.study .*another search .*penalty, search space", run.fails(*tune, "--set", "penalty=1"))
-
-
-def test_without_optuna(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    assert "deepmf[tune]" in run.fails("tune", folder / "train.csv", *QUICK)
 
 
 def test_features_are_read_as_by_fit(run: Any, folder: Path, here: Path) -> None:

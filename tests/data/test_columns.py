@@ -151,13 +151,3 @@ def test_bad_names(tmp_path: Path) -> None:
         read_rows(path, PAIRS, separator=";")
     with pytest.raises(UnreadableFile, match="directory"):
         read_rows(tmp_path, PAIRS)
-
-
-def test_bad_parquet(tmp_path: Path) -> None:
-    path = tmp_path / "pairs.parquet"
-    path.write_text("no parquet")
-    with pytest.raises(UnreadableFile, match="Parquet"):
-        read_rows(path, PAIRS)
-    pl.DataFrame({"user": [1]}).write_parquet(path)
-    with pytest.raises(BadEntries, match="user"):
-        read_rows(path, PAIRS)

@@ -13,13 +13,6 @@ from deepmf.errors import BadEntries, GuessedColumns, UnreadableFile
 from deepmf.matrix.scale import Scale
 
 
-def test_what_a_line_must_hold() -> None:
-    assert ENTRIES.requirement == "a row, a column and a value"
-    assert PAIRS.requirement == "a row and a column"
-    assert HISTORY.requirement == "a column and a value"
-    assert COLUMNS.requirement == "a column"
-
-
 @pytest.mark.parametrize(
     ("first", "rest", "expected"),
     [
@@ -99,19 +92,6 @@ def test_headers_of_columns(first: str, expected: bool) -> None:
 )
 def test_headers_of_rows(first: str, expected: bool) -> None:
     assert ROWS.is_header(first.split(","), [], lambda text: text == "ann") is expected
-
-
-def test_a_first_value_that_is_missing_is_no_header(tmp_path: Path) -> None:
-    (tmp_path / "r.csv").write_text("ann,Alien,\nbob,Big,3\ncid,Big,4\n")
-    with pytest.raises(BadEntries, match="line 1"):
-        read_matrix(tmp_path / "r.csv")
-
-
-def test_a_header_with_a_number_is_no_entry(tmp_path: Path) -> None:
-    (tmp_path / "r.csv").write_text("u,i,2020\n1,10,4\n2,10,3\n")
-    with pytest.warns(GuessedColumns, match="2020"):
-        read = read_matrix(tmp_path / "r.csv")
-    assert read.entries().values.tolist() == [4, 3]
 
 
 QUESTIONS = [f"A{k}" for k in range(1, 29)]

@@ -21,7 +21,6 @@ from deepmf.data.read import ReadOptions, read_entry_file
 from deepmf.errors import (
     BadEntries,
     BadSetting,
-    ConstantValues,
     DeepMFWarning,
     DuplicateEntries,
     FileAbsent,
@@ -304,25 +303,10 @@ def test_a_parquet_file_that_would_fill_the_memory_is_refused(tmp_path: Path, mo
         read_matrix(tmp_path / "bomb.parquet")
 
 
-def test_values_whose_spread_is_no_number(tmp_path: Path) -> None:
-    with pytest.raises(BadEntries, match="1e.307"):
-        read_matrix(write(tmp_path, HEADER + "1,2,1e308\n2,2,-1e308\n"))
-
-
 def test_a_value_off_the_scale_is_named(tmp_path: Path) -> None:
     path = write(tmp_path, HEADER + "1,2,3\n17,2,7\n")
     with pytest.raises(OffScale, match="line 3"):
         read_matrix(path, scale=Scale([1, 2, 3, 4, 5]))
-
-
-def test_wrong_separator(tmp_path: Path) -> None:
-    path = write(tmp_path, HEADER + "1,2,3\n")
-    with pytest.raises(UnreadableFile, match="separator"):
-        read_matrix(path, separator=";")
-    with pytest.raises(BadSetting, match="separator"):
-        read_matrix(path, separator=", ")
-    with pytest.raises(BadEntries, match="'who'"):
-        read_matrix(path, row="who")
 
 
 def test_a_panic_of_polars_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -348,11 +332,6 @@ def test_an_npz_with_a_pickle_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "exploded").exists()
 
 
-def test_equal_values_warn(tmp_path: Path) -> None:
-    with pytest.warns(ConstantValues):
-        assert read_matrix(write(tmp_path, HEADER + "1,2,3\n2,2,3\n")).n_entries == 2
-
-
 def test_paths_that_are_no_files(tmp_path: Path) -> None:
     with pytest.raises(FileAbsent, match="nothing.csv"):
         read_matrix(tmp_path / "nothing.csv")
@@ -373,15 +352,6 @@ def test_a_path_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path.chmod(0)
     with pytest.raises(UnreadableFile, match="Permission"):
         read_matrix(path)
-
-
-def test_movielens(movielens: Path) -> None:
-    small = read_matrix(movielens / "ml-100k" / "u.data")
-    assert (small.shape, small.n_entries) == ((943, 1682), 100_000)
-    large = read_matrix(movielens / "ml-1m" / "rating.npz")
-    assert (large.shape, large.n_entries) == ((6040, 3952), 1_000_209)
-    assert large.scale == small.scale == Scale([1, 2, 3, 4, 5])
-    assert large.nbytes / large.n_entries < 16.1
 
 
 LINES = "user,item,rating\n1,10,4\n1,20,NA\n2,10,\n,20,3\n2,20,null\n3,20,5\n"

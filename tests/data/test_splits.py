@@ -20,7 +20,6 @@ from deepmf.data import (
     split_time,
 )
 from deepmf.data.random_numbers import draw_order
-from deepmf.data.read import read_npz
 from deepmf.data.splits import cut, deal, open_stream
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, BadSplit
@@ -95,20 +94,6 @@ def test_areas_are_disjoint_and_complete_and_iv_never_leaks(
     assert list(split.test) == list(AREAS)
 
 
-def test_counts_of_the_paper() -> None:
-    matrix = ObservedMatrix.from_array(np.arange(10_000.0).reshape(100, 100) % 5)
-    split = split_areas(matrix, new_rows=0.2, new_columns=0.2, seed=0)
-    assert split.train.shape == (80, 80)
-    assert (split.train.n_entries, split.validation.n_entries) == (4800, 320)
-    assert {name: part.n_entries for name, part in split.test.items()} == {
-        "I": 1280,
-        "II": 320,
-        "III": 320,
-        "IV": 80,
-    }
-    assert split.extension.n_entries == 2400
-
-
 def test_same_seed_same_split_on_any_platform() -> None:
     matrix = ObservedMatrix.from_array(np.arange(20.0).reshape(4, 5))
     assert split_entries(matrix, seed=3).test == split_entries(matrix, seed=3).test
@@ -117,12 +102,6 @@ def test_same_seed_same_split_on_any_platform() -> None:
     assert split_entries(matrix, seed=0).test.entries().values.tolist() == [5, 6, 9, 13]
     split = split_areas(matrix, new_rows=1, new_columns=2, seed=0)
     assert (split.train.row_labels.tolist(), split.train.column_labels.tolist()) == ([0, 1, 2], [2, 3, 4])
-
-
-def test_rows_without_entries_stay_rows() -> None:
-    matrix = ObservedMatrix.from_entries(["a", "b"], ["x", "x"], [1, 2], row_labels=["a", "b", "empty"])
-    split = split_entries(matrix, train=0.5, validation=0, test=0.5, seed=0)
-    assert split.train.shape == split.validation.shape == split.test.shape == (3, 1)
 
 
 def test_masks() -> None:
@@ -184,18 +163,6 @@ def test_bad_seeds(seed: object) -> None:
     matrix = ObservedMatrix.from_array(np.arange(20.0).reshape(4, 5))
     with pytest.raises(BadSetting, match="seed"):
         split_entries(matrix, seed=seed)  # type: ignore[arg-type]
-
-
-def test_the_authors_masks(movielens) -> None:  # type: ignore[no-untyped-def]
-    folder = movielens / "ml-1m"
-    matrix = ObservedMatrix.from_sparse(read_npz(folder / "rating.npz"))
-    masks = [read_npz(folder / f"{name}_mask.npz") for name in ("train", "val", "test")]
-    split = split_from_masks(matrix, *masks)
-    assert (split.train.n_entries, split.validation.n_entries, split.test.n_entries) == (
-        712_648,
-        37_508,
-        250_053,
-    )
 
 
 def test_folds_test_every_entry_once() -> None:

@@ -10,7 +10,6 @@ from deepmf.datasets import generate
 from deepmf.errors import BadSetting, UnreadableFile
 from deepmf.evaluation.comparison import Problem
 from deepmf.experiments.recipe import (
-    FOLDER,
     GENERATED,
     METRICS,
     PROTOCOLS,
@@ -160,10 +159,6 @@ def test_unknown_tables_and_rows(recipes: Path) -> None:
         read_table("small", only=["mean"])
 
 
-def test_recipes_are_shipped_with_the_package() -> None:
-    assert FOLDER.is_dir() and (FOLDER / "table1").is_dir()
-
-
 def test_recipes_of_ordinal_dmf_leave_all_settings_but_the_effort_to_be_chosen() -> None:
     for recipe in (recipe for recipe in SHIPPED if recipe.model == "dmf-o"):
         effort = {"effort": "best"} if recipe.name.endswith("best") else {}
@@ -196,12 +191,6 @@ def test_entries_are_cut_in_shares(protocol: str, shares: tuple[float, float, fl
     assert found.extension is None and list(found.test) == list(found.choice) == ["I"]
     assert found.choice["I"] is found.validation
     assert found.train.shape == WHOLE.shape
-
-
-@pytest.mark.parametrize("protocol", SHARES)
-def test_the_seed_decides_the_split(protocol: str) -> None:
-    one, same, other = (cells(problem(protocol, seed=seed).test["I"]) for seed in (1, 1, 2))
-    assert one == same != other
 
 
 def test_areas_have_new_rows_and_columns() -> None:

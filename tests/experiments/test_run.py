@@ -126,38 +126,6 @@ def test_a_killed_fit_does_not_hang_the_rest(recipes: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_how_validation_entries_are_used_is_a_setting_too(recipes: Path, tmp_path: Path) -> None:
-    results = Results(tmp_path / "out")
-    list(run(run_once, all_trials()[-1:], results))
-    path = recipes / "small" / "2-dmf-d.toml"
-    path.write_text(path.read_text().replace("joined = true", "joined = false"))
-    with pytest.raises(BadSetting, match="joined"):
-        list(run(run_once, all_trials(), results))
-
-
-@pytest.mark.slow
-def test_results_of_another_digest_are_not_mixed_whatever_their_commit(
-    recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    results = Results(tmp_path)
-    trials = all_trials()[:1]
-    list(run(run_once, trials, results))
-    assert results.find_missing(trials) == []
-    monkeypatch.setattr("deepmf.experiments.source.digest", lambda: "f" * 64)
-    with pytest.raises(BadSetting, match=digest()):
-        results.find_missing(trials)
-
-
-@pytest.mark.slow
-def test_results_without_a_digest_go_by_their_commit(recipes: Path, tmp_path: Path) -> None:
-    results = Results(tmp_path)
-    trials = all_trials()[:1]
-    records = run_once(trials[0])
-    results.add([{key: value for key, value in record.items() if key != "digest"} for record in records])
-    assert results.find_missing(trials) == []
-
-
-@pytest.mark.slow
 def test_a_split_that_is_there_twice_is_not_averaged(recipes: Path, tmp_path: Path) -> None:
     results = Results(tmp_path)
     records = run_once(all_trials()[0])

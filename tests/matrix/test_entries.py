@@ -95,12 +95,6 @@ def test_known_entries_are_not_taken_twice() -> None:
         seen.extend(again)
 
 
-@pytest.mark.parametrize("value", [1, 5])
-def test_a_lower_value_contradicts_as_a_higher_one_does(value: float) -> None:
-    with pytest.raises(BadEntries, match="contradicts"):
-        EntryStore.of(TRAIN).extend(ObservedMatrix.from_entries(["b"], ["y"], [value], STARS))
-
-
 @pytest.mark.parametrize("first, later", [((0, 2), (1, 0)), ((1, 0), (0, 5)), ((2, 3), (2, 1))])
 def test_entries_that_come_later_are_put_in_row_order(first: tuple[int, int], later: tuple[int, int]) -> None:
     held = AddedEntries(*(np.array([at]) for at in first), np.array([1.0]))

@@ -101,11 +101,6 @@ def test_times_that_are_refused(given: Any, word: str) -> None:
         parse_times(given)
 
 
-def test_a_bad_time_is_named_by_its_place() -> None:
-    with pytest.raises(BadEntries, match="soon"):
-        build(times=["2024-01-01", None, "soon", None])
-
-
 @pytest.mark.parametrize(
     "given",
     [*([1, 1, bad, 1] for bad in (-1, np.nan, np.inf, 9e-7, 1e-320, 1.1e6)), [1, 1], ["a"] * 4],

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from deepmf.errors import BadEntries, UnknownLabel
-from deepmf.matrix.labels import IntegerIndex, JoinedLabels, Labels, gather_integers, gather_objects
+from deepmf.matrix.labels import JoinedLabels, Labels, gather_objects
 
 some_labels = st.one_of(
     st.lists(st.integers(-(2**63), 2**63 - 1)),
@@ -29,22 +29,6 @@ def test_gathering_loses_nothing(items: list[object]) -> None:
     assert [labels.array.tolist()[position] for position in positions] == items
     assert labels.array.tolist() == sorted(set(items))  # type: ignore[type-var]
     np.testing.assert_array_equal(labels.positions(items), positions)
-
-
-@pytest.mark.parametrize(
-    "items", [["a", "b"], [3, 1], [date(2020, 1, 1)], [(1, "x"), (2, "y")], [1.5, 2.5], [frozenset([1])]]
-)
-def test_labels_are_kept_as_given(items: list[object]) -> None:
-    labels = Labels(items, axis="row")
-    assert labels.array.tolist() == items
-    assert [type(item) for item in labels.array.tolist()] == [type(item) for item in items]
-
-
-def test_labels_without_an_order_stay_in_order_of_appearance() -> None:
-    items = [1j, 0j, 1j]
-    labels, positions = Labels.gather(items, axis="row")
-    assert labels.array.tolist() == [1j, 0j]
-    assert positions.tolist() == [0, 1, 0]
 
 
 def test_numpy_labels_are_plain_labels() -> None:
@@ -206,24 +190,6 @@ def test_labels_that_come_one_by_one_are_those_of_one_list() -> None:
     while isinstance(first, JoinedLabels):
         parts, first = parts + 1, first._first
     assert 2 < parts < 8  # few to look through, and the longest is not copied each time
-
-
-CLOSE, FAR = [4, -2, 9, 0], [4, -(10**15), 10**18, 0]
-
-
-@pytest.mark.parametrize("labels", [CLOSE, FAR, [7]])
-def test_integers_are_found_where_they_stand(labels: list[int]) -> None:
-    asked = [*labels, 1, 5, -3, 2 * 10**18]
-    found = IntegerIndex(np.array(labels)).find(np.array(asked)).tolist()
-    assert found == [labels.index(each) if each in labels else -1 for each in asked]
-
-
-@pytest.mark.parametrize("labels", [CLOSE, FAR, []])
-def test_distinct_integers_rise_and_every_one_is_found_again(labels: list[int]) -> None:
-    items = np.array(labels * 2, dtype=np.int64)
-    distinct, positions = gather_integers(items)
-    assert distinct.tolist() == sorted(labels)
-    assert distinct[positions].tolist() == items.tolist()
 
 
 @pytest.mark.parametrize(("items", "distinct"), [(["b", "a", "b"], ["a", "b"]), ([1j, 0j, 1j], [1j, 0j])])

@@ -21,7 +21,6 @@ from deepmf.errors import (
     BadEntries,
     BadSetting,
     CannotSave,
-    ConstantValues,
     DuplicateEntries,
     MeansOffLevels,
     OffScale,
@@ -75,30 +74,6 @@ def test_order_of_entries_is_irrelevant(given: tuple[list[tuple[str, int]], list
     shuffled = list(pairs)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     assert build(*map(list, zip(*pairs, strict=True))) == build(*map(list, zip(*shuffled, strict=True)))
-
-
-def test_large_unsorted_entries_agree_with_scipy() -> None:
-    generator = np.random.default_rng(0)
-    cells = generator.choice(500 * 300, size=20_000, replace=False)
-    rows, columns, values = cells // 300, cells % 300, generator.integers(0, 5, 20_000)
-    matrix = ObservedMatrix.from_entries(rows, columns, values, row_labels=range(500), column_labels=range(300))
-    dense = np.full((500, 300), np.nan)
-    dense[rows, columns] = values
-    np.testing.assert_array_equal(matrix.to_array(), dense)
-    csc = matrix.to_sparse().tocsc()
-    np.testing.assert_array_equal(matrix.by_column.starts, csc.indptr)
-    np.testing.assert_array_equal(matrix.by_column.rows, csc.indices)
-    np.testing.assert_array_equal(matrix.values[matrix.by_column.entries], csc.data)
-
-
-def test_axes_too_long_to_pack_are_sorted_all_the_same() -> None:
-    generator = np.random.default_rng(0)
-    rows, columns = generator.integers(0, 9, 200), generator.integers(0, 9, 200)
-    packed = sort_by_row(rows, columns, n_rows=9, n_columns=9)
-    plain = sort_by_row(rows, columns, n_rows=2**40, n_columns=2**40)
-    for ours, theirs in zip(packed, plain, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    np.testing.assert_array_equal(packed.order, np.lexsort((columns, rows)))
 
 
 @pytest.mark.parametrize("row_bits", [29, 30, 31, 32])
@@ -215,11 +190,6 @@ def test_equality() -> None:
     assert one != "something else"
 
 
-def test_repr_is_short() -> None:
-    matrix = ObservedMatrix.from_array(np.arange(1.0, 6.0).reshape(1, 5))
-    assert repr(matrix) == "ObservedMatrix(1 rows x 5 columns, 5 entries (100 %), scale 1 to 5 in steps of 1)"
-
-
 def test_at_most_20_bytes_per_entry() -> None:
     generator = np.random.default_rng(0)
     cells = generator.choice(2000 * 1000, size=500_000, replace=False)
@@ -274,12 +244,6 @@ def test_other_bad_inputs() -> None:
         ObservedMatrix()
 
 
-def test_equal_values_warn_but_work() -> None:
-    with pytest.warns(ConstantValues):
-        matrix = ObservedMatrix.from_array([[3, 3], [3, np.nan]])
-    assert matrix.n_entries == 3
-
-
 def test_description() -> None:
     matrix = ObservedMatrix.from_array([[1, 2, 2, np.nan], [5, np.nan, np.nan, np.nan]], scale=Scale([1, 2, 3, 5]))
     description = matrix.describe()
@@ -317,18 +281,6 @@ def test_values_that_are_no_real_numbers() -> None:
         ObservedMatrix.from_sparse(scipy.sparse.coo_array(np.ones(3)))
     with pytest.raises(BadEntries, match="1e.307"):
         ObservedMatrix.from_entries([1, 2], [1, 2], [1, -1e308])
-
-
-def test_rows_without_entries_between_those_with_some() -> None:
-    matrix = ObservedMatrix.from_entries([7, 2, 2], [0, 1, 0], [1, 2, 3], row_labels=range(10))
-    assert matrix.entry_rows.tolist() == [2, 2, 7]
-    assert matrix.by_row.starts.tolist() == [0, 0, 0, 2, 2, 2, 2, 2, 3, 3, 3]
-    assert matrix.row_counts.tolist() == [0, 0, 2, 0, 0, 0, 0, 1, 0, 0]
-
-
-def test_huge_values_are_described() -> None:
-    huge = ObservedMatrix.from_entries([1, 2], [1, 2], [1e300, -1e300])
-    assert huge.describe().standard_deviation == np.inf
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -31,7 +30,7 @@ from deepmf.matrix.packed import (
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.stored import check_storable, unpack_matrix
 from deepmf.matrix.text_labels import TextLabels
-from deepmf.storage.model_file import MappedTensors, read_file, write_file
+from deepmf.storage.model_file import MappedTensors
 
 any_text = st.text(st.characters(), max_size=4)  # half surrogates included
 
@@ -58,12 +57,6 @@ def test_labels_come_back_as_given(items: list[Any]) -> None:
     labels = unpack_labels("l", *pack_labels(Labels(items, axis="row"), "l"), axis="row")
     assert labels == Labels(items, axis="row")
     assert [(type(item), item) for item in labels.array.tolist()] == [(type(item), item) for item in items]
-
-
-def test_labels_that_only_look_alike_stay_apart() -> None:
-    items = ["", "\0", "a", "a\0", "e\u0301", "é", "\ud83d", "\ude00", "😀", "\n"]
-    labels = unpack_labels("l", *pack_labels(Labels(items, axis="row"), "l"), axis="row")
-    assert labels.array.tolist() == items
 
 
 def test_every_kind_is_known_by_its_name() -> None:
@@ -165,26 +158,6 @@ def test_the_same_matrix_comes_back(matrix: ObservedMatrix) -> None:
     assert_identical(unpack_matrix("m", *pack_matrix(matrix, "m")), matrix)
 
 
-def test_matrices_share_a_file(tmp_path: Path) -> None:
-    other = ObservedMatrix.from_array([[0.0, np.nan], [1 / 3, 2.0]])
-    packed = pack_matrix(other, "validation")
-    write_file(
-        tmp_path / "file",
-        kind="model",
-        content={"observed": PACKED.content, "validation": packed.content},
-        tensors=PACKED.tensors | packed.tensors,
-    )
-    stored = read_file(tmp_path / "file")
-    assert_identical(unpack_matrix("observed", stored.content["observed"], stored.tensors), MATRIX)
-    assert_identical(unpack_matrix("validation", stored.content["validation"], stored.tensors), other)
-
-
-@pytest.mark.parametrize("shape", [(0, 0), (3, 0), (0, 2), (2, 3)])
-def test_matrix_without_entries(shape: tuple[int, int]) -> None:
-    matrix = ObservedMatrix.from_array(np.full(shape, np.nan), scale=Scale(low=0, high=1))
-    assert_identical(unpack_matrix("m", *pack_matrix(matrix, "m")), matrix)
-
-
 def test_entries_are_stored_compactly() -> None:
     matrix = ObservedMatrix.from_array(np.ones((100, 50)), scale=Scale(levels=[1, 2]))
     tensors = pack_matrix(matrix, "m").tensors
@@ -203,13 +176,6 @@ def test_scale_comes_back(scale: Scale) -> None:
 def test_bad_scale(content: Any) -> None:
     with pytest.raises(BadModelFile, match="scale"):
         unpack_scale(content)
-
-
-def test_values_off_the_scale_and_repeated_entries_are_refused() -> None:
-    other = {"values": np.array([5, 3, 1, 3.5]), "columns": np.array([1, 2, 2, 3]), "table": np.array([1.0, 2])}
-    for name, tensor in other.items():
-        with pytest.raises(BadModelFile, match="observed"):
-            unpack_matrix("observed", PACKED.content, PACKED.tensors | {f"observed.entries.{name}": tensor})
 
 
 def changed(tensor: npt.NDArray[Any], dice: np.random.Generator) -> npt.NDArray[Any]:

@@ -13,7 +13,6 @@ from tests.report.conftest import TINY, html_of, joined, lines_of
 
 from deepmf.data import AreaSplit, split_areas, split_entries
 from deepmf.datasets import generate
-from deepmf.errors import UnknownLabel
 from deepmf.evaluation.calibration import Calibration, ReliabilityBin
 from deepmf.evaluation.ranking import evaluate_ranking
 from deepmf.formatting import format_amount, format_difference
@@ -39,7 +38,6 @@ from deepmf.report.sections import (
     make_data_section,
     make_explanation_section,
     make_ranking_section,
-    name_group,
 )
 
 STARS = Scale([1, 2, 3])
@@ -93,10 +91,6 @@ def test_values_without_levels_are_counted_in_bins() -> None:
     assert [line[0] for line in lines][::19] == ["0.5", "19.5"]
     assert [line[2] for line in lines] == [percent("0.0")] * 19 + [percent("100.0")]
     assert [line[1] for line in lines[11:]] == [percent("0.0")] * 9  # nothing of training lies above 10
-
-
-def test_names_of_groups() -> None:
-    assert [name_group(*ends) for ends in ((0, 0), (2, 4), (500, None))] == ["0", "2–4", "500+"]
 
 
 @pytest.mark.slow
@@ -240,13 +234,6 @@ def test_unless_asked_for_no_row_is_shown(split: AreaSplit, model: Model, tmp_pa
     write_report(model, split.test["I"], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert not any(row in page for row in split.train.row_labels)
-
-
-def test_an_unknown_pair_is_refused(split: AreaSplit, model: Model, tmp_path: Path) -> None:
-    test: ObservedMatrix = split.test["I"]
-    with pytest.raises(UnknownLabel, match="'nobody'"):
-        write_report(model, test, tmp_path / "report.html", explain=[("nobody", test.column_labels[0])])
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_confusion_in_words_and_numbers(entries: ObservedMatrix, discrete: Model) -> None:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from deepmf.datasets import generate
 from deepmf.errors import BadModelFile, BadSetting, DeepMFWarning, TrainingDiverged, TrainingInterrupted
 from deepmf.models.dmf import DMF
 from deepmf.storage.model_file import StoredFile, read_file
-from deepmf.training.checkpoint import Checkpoint, remove_checkpoint
+from deepmf.training.checkpoint import Checkpoint
 from deepmf.training.history import Callback, EpochRecord, History
 from deepmf.training.loop import TrainingState
 
@@ -205,60 +204,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["run.checkpoint"]
 
 
-@pytest.mark.parametrize(
-    "change, named",
-    [
-        ({"model": "DMFD"}, "model"),
-        ({"settings": {"epochs": 9, "hidden_sizes": [17]}}, "settings"),
-        ({"training entries": None, "model": "DMFD"}, "entries"),
-        ({"a new name": 1}, "name"),
-    ],
-)
-def test_what_differs_is_named(tmp_path: Path, change: dict[str, Any], named: str) -> None:
-    path = tmp_path / "run.checkpoint"
-    one, other = Checkpoint(path, FINGERPRINT), Checkpoint(path, FINGERPRINT | change)
-    for writer, reader in ((one, other), (other, one)):
-        writer.write(STATE)
-        with pytest.raises(BadModelFile, match=named):
-            reader.read()
-        assert writer.read() is not None
-
-
-def test_a_fingerprint_is_compared_as_it_is_stored(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(tmp_path / "run.checkpoint", {"settings": {"sizes": (3, 4), "nothing": None}})
-    checkpoint.write(STATE)
-    assert checkpoint.read() is not None
-
-
-@dataclass
-class StandIn:
-    """Stands for a trainer: keeps one state, and stops as it is told."""
-
-    stopped: str = "epochs"
-    calls: list[str] = field(default_factory=list)
-
-    def run(self, *, keep: Callable[[TrainingState], None], keep_every: int) -> History:
-        self.calls.append(f"run, keeping every {keep_every}")
-        keep(STATE)
-        return History(stopped=self.stopped)
-
-    def restore(self, state: TrainingState) -> None:
-        assert state.content == STATE.content
-        self.calls.append("restore")
-
-
-@pytest.mark.parametrize("stopped", ["epochs", "patience", "diverged", "interrupted"])
-def test_the_file_outlives_the_training(tmp_path: Path, stopped: str) -> None:
-    checkpoint = Checkpoint(tmp_path / "run.checkpoint", FINGERPRINT)
-    for calls in (["run, keeping every 3"], ["restore", "run, keeping every 3"]):
-        trainer = StandIn(stopped)
-        assert checkpoint.run(trainer, every=3).stopped == stopped  # type: ignore[arg-type]
-        assert trainer.calls == calls and checkpoint.path.exists()
-    for _ in range(2):  # the second time there is nothing to remove
-        remove_checkpoint(checkpoint.path)
-        assert not checkpoint.path.exists()
-
-
 @pytest.mark.parametrize("settings", [{}, {"patience": 1, "validate_every": 1, "learning_rate": 0.3}])
 def test_from_the_checkpoint_of_the_end_nothing_is_trained_again(tmp_path: Path, settings: dict[str, Any]) -> None:
     path, epochs = tmp_path / "run.checkpoint", []
@@ -267,15 +212,6 @@ def test_from_the_checkpoint_of_the_end_nothing_is_trained_again(tmp_path: Path,
     again = fitted(checkpoint=path, callback=counted(epochs), **settings)
     assert epochs == [] and not path.exists()
     assert_same(saved(again, tmp_path), saved(first, tmp_path))
-
-
-def test_a_kill_after_the_last_epoch_loses_nothing(tmp_path: Path) -> None:
-    path, epochs = tmp_path / "run.checkpoint", []
-    killed = type("DMF", (DMF,), {"_make_predictor": lambda *_: 1 / 0})
-    with pytest.raises(ZeroDivisionError):
-        killed(**SETTINGS).fit(SPLIT.train, SPLIT.validation, checkpoint=path)
-    assert np.isfinite(fitted(checkpoint=path, callback=counted(epochs)).complete()).all()
-    assert epochs == []
 
 
 def test_a_fit_that_diverges_leaves_no_file(tmp_path: Path) -> None:
@@ -300,15 +236,6 @@ def test_a_checkpoint_that_cannot_be_written_is_told_once_and_training_goes_on(
     assert re.match(f"{folder / 'run.checkpoint'} .*no folder {folder}", said)
     assert "training continues" in said
     assert_same(saved(model, tmp_path), uninterrupted)
-
-
-@pytest.mark.parametrize("bad", [0, -1, 2.5, "3", None, True])
-def test_a_bad_number_of_epochs_between_states(tmp_path: Path, bad: Any) -> None:
-    trainer = StandIn()
-    with pytest.raises(BadSetting) as caught:
-        Checkpoint(tmp_path / "run.checkpoint", FINGERPRINT).run(trainer, every=bad)  # type: ignore[arg-type]
-    assert re.match(rf"checkpoint_every .*got {re.escape(repr(bad))}$", str(caught.value))
-    assert trainer.calls == []
 
 
 def test_a_missing_folder_is_noticed_before_training(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from deepmf.datasets import generate
-from deepmf.errors import BadSetting, TrainingInterrupted
+from deepmf.errors import BadSetting
 from deepmf.matrix.entries import EntryStore
 from deepmf.models.als import ALS
 from deepmf.models.dmf import DMF
@@ -63,12 +63,6 @@ def test_slow_epochs_do_not_count_unless_there_are_no_others() -> None:
     stream = io.StringIO()
     PlanLine(FitPlan("fitting", 1, n_slow=1), stream)(epoch(0, 3.0), History())
     assert stream.getvalue() == "fitting; about a second\n"
-
-
-def test_a_fit_that_goes_on_has_less_left() -> None:
-    stream = io.StringIO()
-    PlanLine(FitPlan("fitting", 100), stream)(epoch(97, 10.0), History())
-    assert stream.getvalue() == "fitting; about 25 s\n"
 
 
 def test_the_line_ends_where_a_fit_fails(capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,25 +199,6 @@ def test_nothing_on_request_and_for_what_has_no_epochs(
     ALS(latent_size=2, epochs=2).fit(additive(12, 10), progress=False)
     Means().fit(additive(12, 10), progress=True)
     assert capsys.readouterr() == ("", "")
-
-
-def test_fit_is_shown_where_somebody_looks(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    be_a_terminal(monkeypatch)
-    ALS(latent_size=2, epochs=2).fit(additive(12, 10))
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "fitting ALS: epoch 2 of 2" in err
-
-
-def test_ctrl_c_ends_a_fit_that_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    def stop(record: EpochRecord, _: History) -> None:
-        if record.epoch == 3:
-            raise KeyboardInterrupt
-
-    with pytest.warns(TrainingInterrupted):
-        model = ALS(latent_size=2, epochs=9).fit(additive(12, 10), callbacks=[stop], progress=True)
-    assert len(model.history_) == 4
-    assert capsys.readouterr().err.splitlines()[-1].startswith("fitting ALS: epoch 4 of 9")
 
 
 @pytest.mark.parametrize("progress", ["yes", 1])

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from deepmf.data import split_entries
 from deepmf.datasets import checkerboard, generate
-from deepmf.errors import BadSetting
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS
@@ -32,7 +31,6 @@ from deepmf.training.blocks import Block, BlockSource, MatrixBlocks
 from deepmf.training.history import Callback, EpochRecord, History
 from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Loop, TrainingState, select_prefix
-from deepmf.training.settings import TrainingSettings
 from deepmf.training.trainer import SGD, Adam, ExponentialAverage, Optimiser, Trainer
 
 # Three steps an epoch on the matrices below.
@@ -164,17 +162,6 @@ def is_usable(trainer: Watched) -> bool:
     return bool(cosines.isfinite().all())
 
 
-@pytest.mark.slow
-def test_learns_a_checkerboard() -> None:
-    settings = replace(SETTINGS, epochs=40, dropout=0.0)
-    trainer = Watched(settings, BOARD)
-    history = new_loop(trainer).run()
-    losses = [record.loss for record in history.records]
-    assert history.stopped == "epochs" and len(history) == 40
-    assert losses[0] > 0.5 and losses[-1] < 0.2
-    assert np.mean(losses[:5]) > np.mean(losses[10:15]) > np.mean(losses[-5:])
-
-
 def test_an_epoch_is_one_pass_and_its_loss_the_mean_of_its_steps() -> None:
     trainer = Watched(validation=SPLIT.validation)
     history = new_loop(trainer).run()
@@ -262,11 +249,6 @@ def test_without_validation_the_error_is_none_and_nan_where_nothing_is_predicted
     assert trainer.objective.modes == set()  # none of these is a step, or predicts pairs
 
 
-def test_validation_entries_without_any_are_no_validation() -> None:
-    nothing = SPLIT.validation.take_entries(np.zeros(SPLIT.validation.n_entries, dtype=bool))
-    assert Watched(validation=nothing).validation_error() is None
-
-
 def test_without_validation_there_is_nothing_to_wait_for() -> None:
     settings = replace(SETTINGS, patience=1)
     assert new_loop(Watched(settings)).run().stopped == "epochs"
@@ -277,13 +259,6 @@ def test_the_learning_rate_falls_in_steps() -> None:
     history = new_loop(Watched(settings)).run()
     rates = [record.learning_rate for record in history.records]
     assert rates == pytest.approx([0.02] * 3 + [0.01] * 3 + [0.005])
-
-
-def test_the_learning_rate_falls_at_given_epochs() -> None:
-    settings = replace(SETTINGS, epochs=6, learning_rate=0.02, decay=0.5, decay_every=(1, 4))
-    history = new_loop(Watched(settings)).run()
-    rates = [record.learning_rate for record in history.records]
-    assert rates == pytest.approx([0.02] + [0.01] * 3 + [0.005] * 2)
 
 
 def test_the_learning_rate_is_the_one_that_is_used() -> None:
@@ -351,11 +326,6 @@ def test_an_interrupt_in_the_middle_of_an_epoch(monkeypatch: pytest.MonkeyPatch)
     assert same(trainer.get_learned(), trainer.looks[1])
 
 
-def test_any_other_error_passes_through() -> None:
-    with pytest.raises(ZeroDivisionError):
-        new_loop(Watched(), callbacks=[interrupting_at(2, ZeroDivisionError)]).run()
-
-
 @pytest.mark.parametrize("errors, best", [([], 2), ([3, 2, 1], 2), ([3, 1, 2], 1)])
 def test_a_loss_that_is_not_a_number_leaves_the_last_good_weights(errors: list[float], best: int) -> None:
     trainer = Watched(errors=errors, not_finite_at=3)
@@ -377,14 +347,6 @@ def test_weights_that_went_bad_in_the_last_step_are_not_kept(validation: Observe
     assert is_usable(trainer)
 
 
-@pytest.mark.parametrize("validation", [None, SPLIT.validation], ids=["no validation", "validation"])
-@pytest.mark.parametrize("n_epochs", [1, 5])
-def test_a_learning_rate_beyond_all_measure_diverges(validation: ObservedMatrix | None, n_epochs: int) -> None:
-    settings = replace(SETTINGS, epochs=n_epochs, learning_rate=1e30)
-    history = new_loop(Watched(settings, validation=validation)).run()
-    assert history.stopped == "diverged" and history.best_epoch is None
-
-
 def keep_all(loop: Loop, *, keep_every: int = 1) -> list[TrainingState]:
     states: list[TrainingState] = []
     loop.run(keep=states.append, keep_every=keep_every)
@@ -395,18 +357,6 @@ def test_the_state_is_kept_every_so_many_epochs_and_at_the_end() -> None:
     states = keep_all(new_loop(Watched()), keep_every=2)
     assert [len(state.content["history"]["records"]) for state in states] == [2, 4, 5]
     assert [state.content["history"]["stopped"] for state in states] == ["", "", "epochs"]
-
-
-def test_a_state_is_a_copy() -> None:
-    copies: list[Weights] = []
-    states: list[TrainingState] = []
-
-    def keep(state: TrainingState) -> None:
-        states.append(state)
-        copies.append(clones(state.tensors))
-
-    new_loop(Watched()).run(keep=keep)
-    assert all(same(state.tensors, copy) for state, copy in zip(states, copies, strict=True))
 
 
 MATRICES = {
@@ -625,14 +575,6 @@ def test_validation_and_the_trained_network_use_the_average() -> None:
     assert same(trainer.get_learned(), trainer.looks[2])
 
 
-def test_an_interrupt_leaves_the_average_too() -> None:
-    settings = replace(AVERAGED, validate_every=5)
-    trainer = Watched(settings)
-    new_loop(trainer, callbacks=[interrupting_at(1)]).run()
-    second = keep_all(new_loop(Watched(settings)))[1]
-    assert same(trainer.get_learned(), select_prefix(second.tensors, "learned"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("train, validation", MATRICES.values(), ids=MATRICES.keys())
 def test_two_and_three_averaged_epochs_are_five_to_the_bit(
@@ -652,21 +594,6 @@ def test_two_and_three_averaged_epochs_are_five_to_the_bit(
         assert same(state.tensors, expected.tensors)
     assert same(trainer.get_learned(), whole_trainer.get_learned())
     assert plain(rest.history) == plain(whole.history)
-
-
-def test_it_diverges_as_without_it() -> None:
-    trainer = Watched(AVERAGED, validation=SPLIT.validation, poisoned_at=2)
-    history = new_loop(trainer).run()
-    assert (history.stopped, len(history)) == ("diverged", 2)
-    assert history.best_epoch is not None and same(trainer.get_learned(), trainer.looks[history.best_epoch])
-
-
-def test_the_setting() -> None:
-    assert DMFSettings().averaging == 0.0
-    assert TrainingSettings(averaging=1.0).averaging == 1.0
-    for bad in (-0.1, 1.1, "0.9", None, True):
-        with pytest.raises(BadSetting, match="^averaging"):
-            TrainingSettings(averaging=bad)  # type: ignore[arg-type]
 
 
 def test_it_starts_anew_from_the_parameters_as_they_are() -> None:
@@ -691,30 +618,6 @@ def leaving(weight: Tensor, gradient: Tensor) -> Callable[[], Tensor]:
         return torch.tensor(7.0)
 
     return evaluate
-
-
-def test_adam_follows_the_formula() -> None:
-    weight = torch.tensor([1.0, -2.0], requires_grad=True)
-    optimiser = Adam([weight], 0.1)
-    first_moment = second_moment = np.zeros(2)
-    expected = np.array([1.0, -2.0])
-    for step in range(1, 4):
-        optimiser.set_learning_rate(0.1 / step)
-        optimiser.step(leaving(weight, torch.tensor([0.5, -3.0]) * step))
-        gradient = np.array([0.5, -3.0]) * step
-        first_moment = 0.9 * first_moment + 0.1 * gradient
-        second_moment = 0.999 * second_moment + 0.001 * gradient**2
-        correction = np.sqrt(second_moment / (1 - 0.999**step)) + 1e-8
-        expected = expected - 0.1 / step * first_moment / (1 - 0.9**step) / correction
-    np.testing.assert_allclose(weight.detach(), expected, rtol=1e-5)
-
-
-def test_sgd_follows_the_formula() -> None:
-    weight = torch.tensor([1.0], requires_grad=True)
-    optimiser = SGD([weight], 0.5, momentum=0.8)
-    for gradient in (2.0, -1.0):
-        optimiser.step(leaving(weight, torch.tensor([gradient])))
-    assert weight.item() == pytest.approx(1.0 - 0.5 * 2.0 - 0.5 * (0.8 * 2.0 - 1.0))
 
 
 @pytest.mark.slow
