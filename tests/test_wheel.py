@@ -72,8 +72,7 @@ def test_a_clean_environment_finds_its_files_and_runs_the_demo_without_a_network
         "import deepmf; print(deepmf.__file__)\n"
         "from deepmf.experiments.recipe import read_table; assert read_table('table1')\n"
         "from deepmf.cli import demo; demo.RATINGS |= {'n_rows': 120, 'n_columns': 80}\n"
-        "for each in (demo.SETTINGS, demo.ORDINAL): each |= {'hidden_sizes': (16,), 'latent_size': 8, 'epochs': 4}\n"
-        "demo.ORDINAL['linear_iterations'] = 4\n"
+        "demo.SETTINGS |= {'hidden_sizes': (16,), 'latent_size': 8, 'epochs': 4, 'linear_iterations': 4}\n"
         "from deepmf.cli.app import main; main(['demo'])\n"
     )
     shown = subprocess.run([python, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)

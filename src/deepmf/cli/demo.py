@@ -18,36 +18,9 @@ if TYPE_CHECKING:
     from deepmf.models.base import Model
     from deepmf.recommend.ranking import Ranking
 
-# Less noise than the default of `generate` (1.3, where tastes spread by 1): with more noise, DMF is no better than the
-# means in area IV on so few ratings.
+# Less noise than the default of `generate` (1.3, where tastes spread by 1): with more, so few ratings tell little.
 RATINGS: dict[str, Any] = {"n_rows": 1500, "n_columns": 700, "density": 0.1, "noise": 0.8}
-# The best of five candidates (learning rate, dropout, epochs) by mean validation RMSE over areas I to IV, seeds 3
-# and 4; the defaults are for larger matrices.
-SETTINGS: dict[str, Any] = {
-    "hidden_sizes": (256,),
-    "latent_size": 64,
-    "dropout": 0.6,
-    "learning_rate": 1e-2,
-    "decay_every": 35,
-    "block_rows": 150,
-    "block_columns": 150,
-    "epochs": 150,
-}
-# The best of three candidates by the same criterion: fewer epochs than by default need a faster growth.
-QUANTIZER: dict[str, Any] = {"sharpness_growth": 1.03}
-# The best of seven candidates by the same criterion.
-ORDINAL: dict[str, Any] = {
-    "hidden_sizes": (128,),
-    "latent_size": 32,
-    "dropout": 0.2,
-    "mask_rate": 0.5,
-    "views": 16,
-    "epochs": 100,
-    "learning_rate": 1e-2,
-    "block_rows": 150,
-    "block_columns": 150,
-    "validate_every": 10,
-}
+SETTINGS: dict[str, Any] = {"effort": "quick"}
 BEST = "OrdinalDMF"
 NEWCOMER = "You"
 NEWCOMER_STARS = (5, 1, 4, 5, 2, 1, 4, 5)
@@ -74,9 +47,8 @@ def demo(
 ) -> None:
     """Show every step on generated ratings.
 
-    In a minute or two and offline, the demo fits means, DMF, DMF-D and OrdinalDMF, adds new rows and columns without
-    training, compares the errors in all four areas with the lowest possible ones, recommends films to a new person, and
-    writes a report.
+    In a minute and offline, the demo fits means and OrdinalDMF, adds new rows and columns without training, compares
+    the errors in all four areas with the lowest possible ones, recommends films to a new person, and writes a report.
 
     Example: deepmf demo --seed 1
     """
@@ -114,7 +86,7 @@ def demo(
             "ratings": generated.matrix.describe().to_dict(),
             "entries": _count_entries(split),
             "generator": RATINGS,
-            "settings": {"DMF": SETTINGS, "DMF-D": SETTINGS | QUANTIZER, BEST: ORDINAL},
+            "settings": {BEST: SETTINGS},
             "report": str(report),
             "methods": [vars(contender) for contender in contenders],
             "newcomer": {
@@ -131,16 +103,12 @@ def _fit_models(
     split: AreaSplit, generated: Generated, *, seed: int, quiet: bool
 ) -> tuple[dict[str, Model], list[Contender]]:
     """Fit each model, extend it, and measure its errors in each area; the truth comes last."""
-    from deepmf.models.dmf import DMF
-    from deepmf.models.dmfd import DMFD
     from deepmf.models.means import Means
     from deepmf.models.ordinal.model import OrdinalDMF
 
     models: dict[str, Model] = {
         "means": Means(presence=None),  # only the best model recommends
-        "DMF": DMF(**SETTINGS, seed=seed, device="cpu", presence=None),
-        "DMF-D": DMFD(**SETTINGS, **QUANTIZER, seed=seed, device="cpu", presence=None),
-        BEST: OrdinalDMF(**ORDINAL, seed=seed, device="cpu"),
+        BEST: OrdinalDMF(**SETTINGS, seed=seed, device="cpu"),
     }
     contenders = []
     for name, model in models.items():
@@ -221,10 +189,7 @@ def _show_errors(contenders: list[Contender]) -> None:
             [[contender.name, *contender.errors[metric].values()] for contender in contenders],
             title=f"{title} on test entries",
         )
-    say(
-        "\nThe error of the truth is the noise alone: no method can do better. DMF-D predicts whole stars;\n"
-        f"{BEST} predicts the median star.\n"
-    )
+    say(f"\nThe error of the truth is the noise alone: no method can do better. {BEST} predicts the median star.\n")
 
 
 def _show_newcomer(entries: ObservedMatrix, best: Ranking, *, milliseconds: float) -> None:

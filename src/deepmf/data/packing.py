@@ -13,22 +13,20 @@ import numpy.typing as npt
 
 from deepmf.data.columns import name_format, scan_columns
 from deepmf.data.delimited import drop_blank_end, parse_ids, parse_numbers, parse_time_texts
-from deepmf.data.layout import EITHER, NameOrPosition
-from deepmf.data.read import ReadOptions, TextForm, keep_complete_lines, read_entry_file, read_matrix
+from deepmf.data.layout import EITHER
+from deepmf.data.read import ReadOptions, keep_complete_lines, read_entry_file, read_matrix
 from deepmf.data.source import check_path, is_folder, translate_polars_errors
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns, UnreadableFile, warn
 from deepmf.files import Progress, check_absent, import_polars, temporary_folder, write_folder_atomically
 from deepmf.matrix.arrays import FloatArray, IndexArray, find_codes
-from deepmf.matrix.column_roles import DETECT, ValueColumn
 from deepmf.matrix.extras import NO_TIME, Extras, check_weights
 from deepmf.matrix.frames import read_times
 from deepmf.matrix.labels import AS_TEXT, Labelled, Labels, build_label_array, find_stored_kind
-from deepmf.matrix.matrix import NAME_COLUMNS, Missing, ObservedMatrix, choose_scale
+from deepmf.matrix.matrix import NAME_COLUMNS, ObservedMatrix, choose_scale
 from deepmf.matrix.packed import choose_code_table, iterate_entries
 from deepmf.matrix.packed_writer import Buckets, StoreWriter
 from deepmf.matrix.scale import LARGEST, MOST_LEVELS, Scale, find_few_levels
 from deepmf.matrix.sorting import (
-    Duplicates,
     Merging,
     check_duplicates,
     check_finite,
@@ -47,26 +45,7 @@ BATCH_LINES = 1 << 22  # lines read at a time
 _STEPS = 4  # every entry is read, distributed by row, sorted by row and sorted by column
 
 
-def pack(
-    sources: str | Path | Sequence[str | Path],
-    path: str | Path,
-    *,
-    row: NameOrPosition = None,
-    column: NameOrPosition = None,
-    value: ValueColumn = DETECT,
-    count: NameOrPosition = None,
-    time: ValueColumn = DETECT,
-    weight: NameOrPosition = None,
-    separator: str | None = None,
-    header: bool | None = None,
-    scale: Scale | None = None,
-    duplicates: Duplicates = "error",
-    missing: Missing = "error",
-    decimal: str = ".",
-    encoding: str | None = None,
-    form: TextForm | None = None,
-    wide: bool = False,
-) -> ObservedMatrix:
+def pack(sources: str | Path | Sequence[str | Path], path: str | Path, **options: Any) -> ObservedMatrix:
     """Pack the entries of one or several files into a new store, a folder at `path`, and open it.
 
     Memory grows with the rows and columns, not with the entries. The store appears at `path` whole or not at all.
@@ -75,9 +54,7 @@ def pack(
     ----------
     sources : files of entries, wide tables, `.npz` files or stores.
     path : the new folder.
-    row, column, value, count, time, weight, separator, header, scale, duplicates, missing, decimal, encoding
-    form, wide
-        As in `read_matrix`, which reads the same entries from the store.
+    options : those of `read_matrix`, but `exclude`.
 
     Examples
     --------
@@ -88,24 +65,7 @@ def pack(
     ObservedMatrix(2 rows x 2 columns, 2 entries (50 %), scale one of 3, 5)
     """
     files = [Path(sources)] if isinstance(sources, str | Path) else list(map(Path, sources))
-    options = ReadOptions(
-        row=row,
-        column=column,
-        value=value,
-        count=count,
-        time=time,
-        weight=weight,
-        separator=separator,
-        header=header,
-        scale=scale,
-        duplicates=duplicates,
-        missing=missing,
-        decimal=decimal,
-        encoding=encoding,
-        form=form,
-        wide=wide,
-    )
-    for file in pack_files(files, path, options):
+    for file in pack_files(files, path, ReadOptions.of(options)):
         if file.is_uncertain:
             warn(f"{file.path}: {file.guess}; {NAME_COLUMNS}", GuessedColumns)
     return read_matrix(path)

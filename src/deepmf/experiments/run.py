@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, astuple, dataclass
@@ -208,7 +208,7 @@ START_OVER = "delete the folder to start from scratch, or give another with --ou
 
 
 class Results:
-    """The finished trials of all tables under one folder, from which a killed run continues."""
+    """The finished trials of all tables under one folder, a file for each, from which a killed run continues."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -217,45 +217,39 @@ class Results:
         """Return the records of some recipes, which may be rows of several tables."""
         names = {recipe.name for recipe in recipes}
         tables = sorted({name.partition("/")[0] for name in names})
-        records = [record for table in tables for record in self._open(table).records()]
-        return [record for record in records if record["recipe"] in names]
+        return [record for table in tables for record in self._read(table) if record["recipe"] in names]
 
     def find_missing(self, trials: Sequence[Trial]) -> list[Trial]:
         """Return the trials still to run; raise `BadSetting` if results have another source or other settings."""
-        tables = {trial.recipe.table for trial in trials}
-        done: set[Key] = set()
-        for table in tables:
-            done |= self._open(table).check_alike([trial for trial in trials if trial.recipe.table == table])
+        now, wanted, done = describe_source(), {_key(trial.key): trial for trial in trials}, set[Key]()
+        for table in {trial.recipe.table for trial in trials}:
+            for record in self._read(table):
+                _check_alike(record, wanted.get(_key(record)), now, self.folder / table)
+                done.add(_key(record))
         return [trial for trial in trials if _key(trial.key) not in done]
 
     def check_writable(self, trials: Iterable[Trial]) -> None:
         """Raise `CannotSave` before the first fit if records of these trials cannot be written."""
         for table in {trial.recipe.table for trial in trials}:
-            self._open(table).add([])
+            self._append(table, "")
 
     def add(self, records: Sequence[Record]) -> None:
         """Append the records of one trial, all of them or none."""
-        self._open(records[0]["recipe"].partition("/")[0]).add(records)
+        text = "".join(json.dumps(record) + "\n" for record in records)
+        self._append(records[0]["recipe"].partition("/")[0], text)
 
-    def _open(self, table: str) -> _TableResults:
-        return _TableResults(self.folder / table, self.folder / table / "results.jsonl")
+    def _find(self, table: str) -> Path:
+        return self.folder / table / "results.jsonl"
 
-
-@dataclass(frozen=True)
-class _TableResults:
-    """The finished trials of one table."""
-
-    folder: Path
-    path: Path
-
-    def records(self) -> list[Record]:
-        """Return all records; an incomplete last line is ignored."""
-        if not self.path.exists():
+    def _read(self, table: str) -> list[Record]:
+        """Return all records of a table; an incomplete last line is ignored."""
+        path = self._find(table)
+        if not path.exists():
             return []
         try:
-            lines = self.path.read_text(encoding="utf-8").split("\n")
+            lines = path.read_text(encoding="utf-8").split("\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise UnreadableFile(f"{self.path} cannot be read ({error})") from error
+            raise UnreadableFile(f"{path} cannot be read ({error})") from error
         records: list[Record] = []
         found: dict[tuple[object, ...], int] = {}
         for number, line in enumerate(lines, start=1):
@@ -266,55 +260,42 @@ class _TableResults:
             except json.JSONDecodeError as error:
                 if number == len(lines):  # no newline behind it: it was being written
                     break
-                raise UnreadableFile(f"line {number} of {self.path} is not JSON ({error})") from error
+                raise UnreadableFile(f"line {number} of {path} is not JSON ({error})") from error
             if not isinstance(record, dict) or not record.keys() >= _NEEDED:
-                raise UnreadableFile(f"line {number} of {self.path} is not a result; {START_OVER}")
+                raise UnreadableFile(f"line {number} of {path} is not a result; {START_OVER}")
             first = found.setdefault((*_key(record), record["area"]), number)
             if first != number:  # a mean over both would count one split twice
                 raise UnreadableFile(
-                    f"lines {first} and {number} of {self.path} are both {record['recipe']}, split {record['seed']}, "
+                    f"lines {first} and {number} of {path} are both {record['recipe']}, split {record['seed']}, "
                     f"area {record['area']}; delete one of them"
                 )
             records.append(record)
         return records
 
-    def add(self, records: Iterable[Record]) -> None:
-        """Append the records of one trial, all of them or none."""
-        text = "".join(json.dumps(record) + "\n" for record in records)
+    def _append(self, table: str, text: str) -> None:
+        path = self._find(table)
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._cut_off_rest()
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(text)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a+b") as file:
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)  # without a line that was not finished
+                file.write(text.encode())
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise CannotSave(f"{self.path} could not be written ({error.strerror})") from error
+            raise CannotSave(f"{path} could not be written ({error.strerror})") from error
 
-    def _cut_off_rest(self) -> None:
-        if not self.path.exists():
-            return
-        whole = self.path.read_bytes()
-        if whole and not whole.endswith(b"\n"):
-            with self.path.open("r+b") as file:
-                file.truncate(whole.rfind(b"\n") + 1)
 
-    def check_alike(self, trials: Sequence[Trial]) -> set[Key]:
-        """Return the keys of the finished trials; raise `BadSetting` if their source or settings are others."""
-        now, records = describe_source(), self.records()
-        wanted = {_key(trial.key): trial for trial in trials}
-        for record in records:
-            for part, here in now.items():
-                if record.get(part, here) != here:
-                    raise BadSetting(
-                        f"{self.folder} holds results of {part} {record[part]}; this is {here}, and the two "
-                        f"are not mixed: {START_OVER}"
-                    )
-            trial = wanted.get(_key(record))
-            if trial is not None and (differing := _name_differences(record, trial)):
-                name = record["recipe"]
-                raise BadSetting(f"{self.folder} holds {name} with other settings ({differing}): {START_OVER}")
-        return {_key(record) for record in records}
+def _check_alike(record: Record, trial: Trial | None, now: Mapping[str, str], folder: Path) -> None:
+    """Refuse a record of another source than `now`, or of other settings than its trial has."""
+    for part, here in now.items():
+        if record.get(part, here) != here:
+            raise BadSetting(
+                f"{folder} holds results of {part} {record[part]}; this is {here}, and the two are not mixed: "
+                f"{START_OVER}"
+            )
+    if trial is not None and (differing := _name_differences(record, trial)):
+        raise BadSetting(f"{folder} holds {record['recipe']} with other settings ({differing}): {START_OVER}")
 
 
 def _key(holder: dict[str, Any]) -> Key:
