@@ -19,6 +19,7 @@ from deepmf.models.base import Model
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.paper.low_rank import RankK
+from deepmf.recommend.relevance import Relevance
 from deepmf.recommend.request import RANK_BY, RankBy
 
 SMALL: dict[str, Any] = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 1, "views": 1, "device": "cpu"}
@@ -39,6 +40,18 @@ def model(request: pytest.FixtureRequest, ratings: ObservedMatrix) -> Model:
         "means": Means(),  # many predictions are equal
     }
     return models[request.param].fit(ratings)
+
+
+def test_scores_of_what_comes_next_come_from_the_device(
+    ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = Means().fit(ratings)
+    expected = model.recommend(model.row_labels_, rank_by="next")
+    monkeypatch.setattr(Relevance, "log_next", None)
+    found = model.recommend(model.row_labels_, rank_by="next", device="cpu")
+    assert found.presence is not None and expected.presence is not None
+    np.testing.assert_array_equal(found.labels, expected.labels)
+    np.testing.assert_allclose(found.presence, expected.presence, rtol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore")

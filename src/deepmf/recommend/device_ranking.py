@@ -12,9 +12,11 @@ from torch.nn import functional
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.recommend.column_ridge import DeviceRidge
+from deepmf.recommend.next_ridge import Decay, NextRidge
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.ranker import InteractionRanker, NextRanker, Ranker, RelevanceRanker
-from deepmf.recommend.relevance import EncodedRows
+from deepmf.recommend.relevance import EncodedRows, Relevance
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.runtime import Runtime
 
@@ -55,13 +57,14 @@ class DeviceColumns:
             )
         if has_values and (type(predictor) is not Predictor or not predictor.keys_are_products):
             raise BadSetting(f"this model does not rank by products of latents; leave out device={device!r}")
-        self._device, self._has_values, self._columns = Runtime(device).device, has_values, columns
+        self._device, self._has_values = Runtime(device).device, has_values
         self._latents = self._send(predictor.columns.take(columns))
         if relevance is not None:
             self._presence = relevance.presence.model.send(columns, self._device)
             self._popularity = self._send(relevance.popularity[columns])
             self._factors = self._send(relevance.factors[columns])
             self._empty_scores = self._send(relevance.empty_scores[columns])
+        self._next = _DeviceNext.of(relevance, columns, self._device) if isinstance(ranker, NextRanker) else None
 
     @property
     def n_rows_at_a_time(self) -> int | None:
@@ -83,9 +86,8 @@ class DeviceColumns:
             scores = self._score(presence, encoded)
             if isinstance(ranker, RelevanceRanker):
                 liking_weight = presence.liking_weight
-                if isinstance(ranker, NextRanker) and relevance.following is not None:
-                    keys = self._send(relevance.log_next(rows)[:, self._columns])
-                    liking_weight = relevance.following.liking_weight
+                if self._next is not None:
+                    keys, liking_weight = self._next.log_probabilities(encoded), self._next.following.liking_weight
                 else:
                     keys = presence.log_probabilities(scores)
                 if liking_weight and self._has_values:
@@ -125,6 +127,35 @@ class DeviceColumns:
 
     def _send(self, array: npt.NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.require(array, requirements=["C", "W"])).to(self._device)
+
+
+class _DeviceNext(NamedTuple):
+    """The probabilities that columns come next, on a device; deviations are those over all columns."""
+
+    following: NextRidge
+    directed: list[tuple[Decay, DeviceRidge]]
+    undirected: DeviceRidge
+    popularity: Tensor
+    log_recent: Tensor
+    columns: Tensor
+
+    @classmethod
+    def of(cls, relevance: Relevance, columns: IndexArray, device: torch.device) -> _DeviceNext:
+        """Send what ranks some columns to a device."""
+        following, every = relevance.following, np.arange(relevance.popularity.shape[-1])
+        assert following is not None
+        undirected = relevance.presence.model.send(every, device)
+        sent = (torch.from_numpy(each).to(device) for each in (relevance.popularity, relevance.log_recent, columns))
+        return cls(following, following.send(device), undirected, *sent)
+
+    def log_probabilities(self, encoded: EncodedRows) -> Tensor:
+        """Return the logarithms (rows, columns) of the probabilities."""
+        entries = encoded.entries
+        directed = (model.score(decay.weigh(entries)) for decay, model in self.directed)
+        scores = self.following.blend(entries, self.undirected.score(entries), self.popularity, directed)
+        keys: Tensor = self.following.sharpness * scores
+        keys[torch.from_numpy(encoded.are_empty).to(keys.device)] = self.log_recent
+        return (keys - keys.logsumexp(dim=1, keepdim=True))[:, self.columns]
 
 
 def _find_largest(keys: Tensor, n: int) -> Tensor:

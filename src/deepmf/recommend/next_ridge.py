@@ -15,7 +15,7 @@ its deviation over the columns of the row; the weights of the parts are chosen o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ from deepmf.matrix.sorting import number_within
 from deepmf.recommend.column_ridge import (
     CPU,
     ColumnRidge,
+    DeviceRidge,
     Gram,
     Near,
     Ridge,
@@ -146,15 +147,25 @@ class NextRidge:
 
         undirected, popularity: their scores by the column ridge, and the popularity of columns; of all columns.
         """
-        weights = [each.weight for each in self.parts]
-        scores: npt.NDArray[Any] = self.undirected * scale_rows(undirected)
+        directed = score_parts([part[:2] for part in self.parts], entries)
+        found: npt.NDArray[Any] = self.blend(entries, undirected, popularity, directed)
+        return found
+
+    def blend(self, entries: AxisEntries, undirected: Any, popularity: Any, directed: Iterable[Any]) -> Any:
+        """Return the scores of rows, as `score` does, by those of directed parts: arrays, or tensors on a device."""
+        scores = self.undirected * scale_rows(undirected)
         if self.popularity:
-            scores += self.popularity * scale_rows(popularity)
-        for weight, own in zip(weights, score_parts([part[:2] for part in self.parts], entries), strict=True):
-            scores[:, : own.shape[1]] += weight * scale_rows(own)
+            scores = scores + self.popularity * scale_rows(popularity)
+        for part, own in zip(self.parts, directed, strict=True):
+            scores[:, : own.shape[1]] += part.weight * scale_rows(own)
         if self.repeats:
-            scores[list_cells(entries)] += self.repeats * np.log1p(entries.values).astype(scores.dtype)
+            counts = self.repeats * np.log1p(entries.values).astype(np.float32)
+            scores[list_cells(entries)] += counts if isinstance(scores, np.ndarray) else scores.new_tensor(counts)
         return scores
+
+    def send(self, device: torch.device) -> list[tuple[Decay, DeviceRidge]]:
+        """Return the directed parts on a device."""
+        return [(part.decay, part.model.send(np.arange(part.model.n_trained), device)) for part in self.parts]
 
     def explain(
         self, entries: AxisEntries, undirected: ColumnRidge, popularity: LatentArray, column: int
@@ -222,14 +233,17 @@ def densify(scores: Any) -> npt.NDArray[Any]:
     return scores if isinstance(scores, np.ndarray) else np.asarray(scores.toarray())
 
 
-def scale_rows(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return scores (rows, columns), each row divided by its deviation."""
-    return np.asarray(scores / _measure_deviations(scores))
+def scale_rows(scores: Any) -> Any:
+    """Return scores (rows, columns), an array or a tensor, each row divided by its deviation."""
+    return scores / _measure_deviations(scores)
 
 
-def _measure_deviations(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _measure_deviations(scores: Any) -> Any:
+    if isinstance(scores, Tensor):
+        found = scores.std(dim=-1, correction=0, keepdim=True)
+        return found.where(found > _TINY, torch.ones_like(found))
     found = scores.std(axis=-1, keepdims=True)
-    return np.asarray(np.where(found > _TINY, found, np.ones_like(found)))
+    return np.where(found > _TINY, found, np.ones_like(found))
 
 
 _bounded = below(1e300)

@@ -288,8 +288,9 @@ class NextRanker(RelevanceRanker):
     def _read_presence(
         self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any], log_liked: FloatArray
     ) -> FloatArray:
-        """Return the probabilities that the columns (rows, n) of each row come next."""
-        return np.asarray(np.exp(np.take_along_axis(self.relevance.log_next(rows), columns, axis=1)), np.float64)
+        """Return the probabilities that the columns (rows, n) of each row come next, which are parts of the keys."""
+        following = self.relevance.following
+        return np.exp(keys - (0.0 if following is None else following.liking_weight) * log_liked)
 
 
 class NextInteractionRanker(NextRanker, InteractionRanker):

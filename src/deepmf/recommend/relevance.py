@@ -74,6 +74,11 @@ class Relevance:
         recent = self._find_recent()
         return self.presence.add_popularity(recent, recent, self.presence.raise_popularity(recent))
 
+    @property
+    def log_recent(self) -> LatentArray:
+        """The logarithms of the recent popularity of columns."""
+        return np.log(self._find_recent())
+
     def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return the scores (rows, columns) of presence, times powers of popularity."""
         encoded = self.encode_rows(rows)
@@ -95,7 +100,7 @@ class Relevance:
             every = slice(0, self.popularity.shape[-1])
             undirected = self.presence.model.score_block(encoded.presence, every)
             keys = following.sharpness * following.score(encoded.entries, undirected, self.popularity)
-            keys[encoded.are_empty] = np.log(np.broadcast_to(self._find_recent(), keys.shape)[encoded.are_empty])
+            keys[encoded.are_empty] = np.broadcast_to(self.log_recent, keys.shape)[encoded.are_empty]
             encoded.log_next = keys - logsumexp(keys, axis=1, keepdims=True)
         return encoded.log_next
 
