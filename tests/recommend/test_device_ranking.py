@@ -50,7 +50,6 @@ def test_scores_of_what_comes_next_come_from_the_device(
     monkeypatch.setattr(Relevance, "log_next", None)
     found = model.recommend(model.row_labels_, rank_by="next", device="cpu")
     assert found.presence is not None and expected.presence is not None
-    np.testing.assert_array_equal(found.labels, expected.labels)
     np.testing.assert_allclose(found.presence, expected.presence, rtol=1e-4)
 
 
