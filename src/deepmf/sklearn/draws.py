@@ -180,7 +180,9 @@ class JointDraws(Draws):
         None where Gaussians draw skewed cells, and cells that trees predict, clearly better than turns do. Draws of
         hidden cells are compared by their continuous ranked probability score, in standard deviations.
         """
-        table, bent = self.rows[0], {int(columns[0]): columns for columns in self.bent}
+        table = self.rows[0]
+        gappy = np.isnan(table).any(axis=0)
+        bent = {int(columns[0]): columns for columns in self.bent if gappy[columns[0]]}
         tried = {int(at): np.array([at]) for at in np.flatnonzero(self.skews)} | bent
         if not tried or table.shape[1] > _MOST_COLUMNS_OF_REGRESSIONS:
             return None
