@@ -210,56 +210,77 @@ class CosineReadout(Readout):
 
 # Branches read trained rows and columns alone. Entries in new ones move a latent, which has the length 1, by a ridge
 # regression of their residuals, in units of [-1, 1].
-_RIDGE, _RIDGE_STEPS = 10.0, 10
+_RIDGE, _RIDGE_STEPS = 5.0, 10
 
 
 class BranchEncoder(NetworkEncoder, SolvingEncoder):
     """The latent of a row, or of a column, is the direction that its branch gives its entries.
 
-    Entries in new columns, which the branch of rows does not know, move it by a ridge regression.
+    Entries in new columns, which the branch of rows does not know, move it by a ridge regression; without others, from
+    the mean of the trained rows.
     """
 
     moves_rows = True
 
-    def __init__(self, network: DMFNetwork, scale: Scale, *, inputs: str) -> None:
+    def __init__(self, network: DMFNetwork, scale: Scale, rows: Latents, columns: Latents, *, inputs: str) -> None:
         super().__init__(network)
         self._scale, self._encoding = scale, ENCODINGS[inputs]
+        self._mean_row, self._mean_column = (each.base.mean(axis=0) for each in (rows, columns))
 
     def solve_rows(self, entries: AxisEntries, columns: Latents) -> LatentArray:
-        """Return the latents of rows."""
-        return self._encode_all(self.network.rows, entries, columns)
+        """Return the latents of rows, and whether anything is known of each."""
+        return self._encode_all(self.network.rows, entries, columns, self._mean_row, self._mean_column)
 
     def solve_columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
+        """Return the latents of columns, and whether anything is known of each."""
+        return self._encode_all(self.network.columns, entries, rows, self._mean_column, self._mean_row)
+
+    def count_factors(self, n_latents: int) -> int:
+        """Return the numbers of a latent, and one that says whether anything is known."""
+        return n_latents + 1
+
+    def finish_rows(self, factors: LatentArray) -> LatentArray:
+        """Return the latents of rows."""
+        return factors[:, :-1]
+
+    def finish_columns(self, factors: LatentArray) -> LatentArray:
         """Return the latents of columns."""
-        return self._encode_all(self.network.columns, entries, rows)
+        return factors[:, :-1]
 
     def move_rows(self, trained: TrainedRows, new: AxisEntries, columns: Latents) -> LatentArray:
         """Return the latents of trained rows with new entries."""
-        return self._move(trained.latents, new, columns)
+        return self._move(trained.latents, new, columns, self._mean_column)
 
     @torch.no_grad()
-    def _encode_all(self, branch: Branch, entries: AxisEntries, others: Latents) -> LatentArray:
-        n_trained = len(others.base)
-        latents = self.encode(branch, self._read_vectors(entries.below(n_trained)))
-        return self._move(latents, entries.select(entries.others >= n_trained), others)
+    def _encode_all(
+        self, branch: Branch, entries: AxisEntries, others: Latents, mean: LatentArray, mean_other: LatentArray
+    ) -> LatentArray:
+        is_trained = entries.others < len(others.base)
+        known, new = entries.select(is_trained), entries.select(~is_trained)
+        latents = encode(branch, self._read_vectors(known))
+        latents[known.are_empty & (np.diff(new.starts) > 0)] = mean
+        is_known = (~entries.are_empty).astype(np.float32)
+        return np.column_stack([self._move(latents, new, others, mean_other), is_known])
 
-    def _move(self, latents: LatentArray, new: AxisEntries, others: Latents) -> LatentArray:
+    def _move(self, latents: LatentArray, new: AxisEntries, others: Latents, mean_other: LatentArray) -> LatentArray:
         if new.values.size == 0:
             return latents
         used, new = new.renumber_others()
-        lines = others.take(used)
+        factors = others.extra[used - len(others.base)]
+        lines = np.where(factors[:, -1:] > 0, factors[:, :-1], mean_other)
         residuals = self._scale.to_unit(new.values) - multiply_each(latents, lines, new)
         batches = lay_out(new, residuals, n_others=used.size, device=torch.device("cpu"))
         moves: LatentArray = solve_residuals(batches, lines, np.full_like(latents, _RIDGE), n_steps=_RIDGE_STEPS)
         return latents + moves
 
-    def encode(self, branch: Branch, vectors: Vectors) -> LatentArray:
-        """Return a branch's latents of vectors, in single precision."""
-        latents: LatentArray = encode_vectors(branch, vectors, single_precision=True).cpu().numpy()
-        return latents
-
     def _read_vectors(self, entries: AxisEntries) -> SparseVectors:
         return sparse_vectors(entries, self._encoding.encode(self._scale, entries.values))
+
+
+def encode(branch: Branch, vectors: Vectors) -> LatentArray:
+    """Return a branch's latents of vectors, in single precision."""
+    latents: LatentArray = encode_vectors(branch, vectors, single_precision=True).cpu().numpy()
+    return latents
 
 
 class DMF(Recommends, UsesTimes, NetworkModel):
@@ -340,16 +361,16 @@ class DMF(Recommends, UsesTimes, NetworkModel):
     def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         network, source = trainer.network, trainer.source
         assert isinstance(network, DMFNetwork) and isinstance(source, MatrixBlocks)
-        encoder = BranchEncoder(network, entries.scale, inputs=self.settings.inputs)
-        rows = Latents(encoder.encode(network.rows, source.rows))
-        columns = Latents(encoder.encode(network.columns, source.columns))
+        rows = Latents(encode(network.rows, source.rows))
+        columns = Latents(encode(network.columns, source.columns))
         network.to("cpu")
+        encoder = BranchEncoder(network, entries.scale, rows, columns, inputs=self.settings.inputs)
         return Predictor(rows, columns, encoder, self._make_readout(network, entries.scale))
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         network = self._load_network(entries, tensors)
         rows, columns = unpack_latents(tensors, entries, width=self.settings.latent_size)
-        encoder = BranchEncoder(network, entries.scale, inputs=self.settings.inputs)
+        encoder = BranchEncoder(network, entries.scale, rows, columns, inputs=self.settings.inputs)
         return Predictor(rows, columns, encoder, self._make_readout(network, entries.scale))
 
     def _make_readout(self, network: Any, scale: Scale) -> Readout:
