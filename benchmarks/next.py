@@ -84,16 +84,18 @@ def load_films(name: str) -> ObservedMatrix:
     return ObservedMatrix.from_entries(rows, columns, values.astype(float), info("ml-100k").scale, times=times)
 
 
-def measure(settings: dict[str, Any], split: Split, *, refit: bool) -> dict[str, Any]:
-    """Fit a model; return the rankings by its default order, by relevance and by popularity, and its cost."""
+def measure(settings: dict[str, Any], split: Split, again: ObservedMatrix | None) -> dict[str, Any]:
+    """Fit a model; return the rankings by its default order, by relevance and by popularity, and its cost.
+
+    again: the entries that it is then fitted to again; None: it is extended by the validation entries.
+    """
     began, processor = time.perf_counter(), time.process_time()
     validation = split.validation if split.validation.n_entries else None
     model = Means(**settings).fit(split.train, validation, progress=False)
-    if refit:
-        joined = ObservedMatrix.join([split.train, split.validation]) if validation else split.train
-        model = Means(**settings | {"rank_by": model.rankers_.rank_by}).fit(joined, progress=False)
+    if again is not None:
+        model = Means(**settings | {"rank_by": model.rankers_.rank_by}).fit(again, progress=False)
     seconds, processor = time.perf_counter() - began, time.process_time() - processor
-    extended = model if refit or validation is None else model.extend(split.validation)
+    extended = model if again is not None or validation is None else model.extend(split.validation)
     following = extended.rankers_.following
     found: dict[str, Any] = {"rank_by": extended.rankers_.rank_by, "presence": model.settings.presence}
     for name, order in (("default", {}), ("relevance", {"rank_by": "relevance"})):
@@ -124,13 +126,13 @@ def main() -> None:
     warnings.simplefilter("ignore")
     sizes = {"order": asked.order, "repeats": asked.repeats, "seed": asked.seed}
     matrix = generate_shop(asked.rows, asked.columns, **sizes) if asked.shop else load_films(asked.data)
-    split = split_last(matrix, n=1, validation=1)
     if asked.validation:
-        split = split_last(split.train, n=1, validation=1)
+        matrix = split_last(matrix, n=1, validation=0).train
+    split, again = split_last(matrix, n=1, validation=1), split_last(matrix, n=1, validation=0).train
     if asked.random:
         split = split_entries(matrix, train=0.9, validation=0.0, test=0.1, seed=asked.seed)
     for presence in asked.presence.split(","):
-        found = measure({"presence": presence, "seed": asked.seed}, split, refit=asked.refit)
+        found = measure({"presence": presence, "seed": asked.seed}, split, again if asked.refit else None)
         about = {"benchmark": "next", "asked": vars(asked) | {"presence": presence}, "shape": matrix.shape}
         print(json.dumps(about | {"n_entries": matrix.n_entries} | found | machine()), flush=True)
 

@@ -54,6 +54,22 @@ def test_both_orders_and_their_probabilities(run: Any, folder: Path, split: Area
         assert str(wrong[1]) in run.fails(*arguments, *wrong)
 
 
+def test_what_comes_next(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
+    table = tmp_path / "plays.csv"
+    lines = [f"r{row},c{(row + at) % 9},2024-01-0{at + 1}" for row in range(60) for at in range(5)]
+    table.write_text("\n".join(["row,column,date", *lines]))
+    model = tmp_path / "plays.safetensors"
+    assert run("fit", table, "-o", model, "--model", "means", "--time", "date", "--json").code == 0
+    for given in ([], ["--rank-by", "next"]):
+        best = json.loads(run("recommend", model, "--row", "r0", "-n", 1, "--json", *given).out)["best"]
+        assert [line["column"] for line in best] == ["c5"]
+    known = ["recommend", model, "--row", "r0", "-n", 9, "--rank-by", "next", "--json"]
+    n_listed = [len(json.loads(run(*known, *given).out)["best"]) for given in ([], ["--include-observed"])]
+    assert n_listed == [4, 9]
+    row = split.train.row_labels[0]
+    assert "order" in run.fails("recommend", folder / "means.safetensors", "--row", row, "--rank-by", "next")
+
+
 def test_observed_columns_only_if_asked_for(run: Any, folder: Path, split: AreaSplit) -> None:
     rows, columns, _ = split.train.entries()
     arguments = ["recommend", folder / "means.safetensors", "--row", rows[0], "-n", 1000, "--json"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepmf import ALS, ObservedMatrix, load
+from deepmf import ALS, ObservedMatrix, load, split_entries, split_last
 from deepmf.errors import BadSetting
 from deepmf.evaluation import evaluate_ranking
 from deepmf.models.base import Model
@@ -154,3 +154,36 @@ def test_validation_entries_decide_the_default(is_random: bool) -> None:
     assert model.chosen_["rank_by"] == ("relevance" if is_random else "next")
     found = evaluate_ranking(model, validation)
     assert found.rank_by == model.chosen_["rank_by"]
+
+
+def date_entries(rows: dict[str, list[str]]) -> ObservedMatrix:
+    """Return the same entries a day apart."""
+    parts = [(row, column, 86400 * at) for row, own in rows.items() for at, column in enumerate(own)]
+    row_of, column_of, times = zip(*parts, strict=True)
+    return ObservedMatrix.from_interactions(row_of, column_of, times=times)
+
+
+@pytest.mark.parametrize("is_random", [False, True])
+def test_entries_between_others_are_ranked_by_relevance_without_validation_entries(is_random: bool) -> None:
+    matrix = date_entries(walk(np.random.default_rng(0)))
+    parts = (
+        split_entries(matrix, train=0.8, validation=0.0, test=0.2, seed=0)
+        if is_random
+        else split_last(matrix, n=1, validation=0)
+    )
+    model = ALS(seed=0).fit(parts.train)
+    found = evaluate_ranking(model, parts.test)
+    expected = evaluate_ranking(model, parts.test, rank_by="relevance" if is_random else "next")
+    assert model.chosen_["rank_by"] == "next" and found.rank_by == expected.rank_by
+    assert found.model.ndcg == expected.model.ndcg
+
+
+def test_leave_one_out_strictly_and_fitted_again() -> None:
+    matrix = ObservedMatrix.from_sequences(walk(np.random.default_rng(0)))
+    parts, joined = split_last(matrix, n=1, validation=1), split_last(matrix, n=1, validation=0).train
+    chosen = ALS(seed=0).fit(parts.train, parts.validation)
+    apart, strict, again = (
+        evaluate_ranking(each, parts.test).model.ndcg
+        for each in (chosen, chosen.extend(parts.validation), ALS(seed=0).fit(joined))
+    )
+    assert min(strict, again) > 0.75 > apart  # without the second last entry, a row is one step behind
