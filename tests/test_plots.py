@@ -196,12 +196,6 @@ def test_explanation_has_a_bar_for_each_entry_and_feature() -> None:
     assert not plots.plot_explanation(nothing).patches
 
 
-def test_importances_are_shares() -> None:
-    ax = plots.plot_importances({"penalty": 0.75, "latent_size": 0.25})
-    assert [bar.get_width() for bar in ax.patches] == [0.75, 0.25]
-    assert {"penalty", "75 %", "latent_size", "25 %"} <= set(texts_of(plots.render_svg(ax, title="importances")))
-
-
 def test_text_of_users_is_shown_as_it_is() -> None:
     ax = plots.plot_bars([EVIL], {EVIL: [1.0], "b": [2.0]}, x_label=EVIL)
     plots.add_title(ax, EVIL)
@@ -215,7 +209,7 @@ def test_text_is_not_parsed_as_math_on_axes_of_another_style() -> None:
     from matplotlib.figure import Figure
 
     figure = Figure()
-    plots.plot_importances({"$x^2$": 1.0}, figure.subplots())
+    plots.plot_comparison(["$x^2$"], {"a": {"$x^2$": 1.0}}, figure.subplots())
     figure.canvas.draw()
     assert names_of(figure.axes[0].yaxis) == ["$x^2$"]
     assert not figure.axes[0].get_yticklabels()[0].get_parse_math()

@@ -46,7 +46,6 @@ __all__ = [
     "plot_confusion",
     "plot_explanation",
     "plot_history",
-    "plot_importances",
     "plot_imputed",
     "plot_lines",
     "plot_missing_patterns",
@@ -678,16 +677,6 @@ def _draw_horizontal_bars(
     _label(ax, x_label, "")
     _format_ticks(ax.xaxis)
     _name_ticks(ax.yaxis, range(len(names)), names)
-
-
-@_apply_style
-def plot_importances(importances: Mapping[str, float], ax: Axes | None = None) -> Axes:
-    """Draw a bar for the importance of each setting, from the top."""
-    own = ax or make_axes(width=640.0, height=28.0 * len(importances) + 48)[0]
-    names, shares = list(importances), list(importances.values())
-    _draw_horizontal_bars(own, names, shares, lambda share: f"{100 * share:.0f} %", "importance, %")
-    _format_ticks(own.xaxis, percent=True)
-    return own
 
 
 @_apply_style

@@ -49,12 +49,6 @@ class TestDeterminism:
         weights = np.arange(1, 20_001)
         assert (weights @ rows, weights @ columns, weights @ values) == REFERENCE
 
-    @pytest.mark.slow
-    def test_threads_draw_the_same(self) -> None:
-        drawn = (draw(3000, 500, n_entries=400_000, jobs=jobs) for jobs in (1, 3))
-        for part, reference in zip(*drawn, strict=True):
-            assert np.array_equal(part, reference)
-
     def test_later_entries_do_not_repeat_earlier_ones(self) -> None:
         columns = draw(16_384, 1000, n_entries=131_072, popularity=0.0, selection=0.0).columns
         first, second = columns.reshape(2, -1)  # as many rows, as many entries
@@ -254,8 +248,6 @@ def test_bad_settings_are_repeated_with_what_is_right(settings: dict[str, object
 
 
 def test_other_bad_settings() -> None:
-    with pytest.raises(BadSetting, match="jobs"):
-        generate(10, 10, n_entries=10, jobs=0)
     with pytest.raises(BadSetting, match="n_entries"):
         generate(10, 10, n_entries=101)
     with pytest.raises(BadSetting, match="observed"):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from deepmf.cli import options
 from deepmf.cli.inputs import InputOptions, open_input
 from deepmf.cli.options import argument, option
-from deepmf.cli.output import format_scale, say, scale_to_json, show_json
+from deepmf.cli.output import format_scale, say, show_json
 from deepmf.cli.settings import format_value
 from deepmf.errors import UnreadableFile
 
@@ -87,6 +87,8 @@ def _describe_file(file: Path, *, name: str) -> dict[str, Any]:
 
 
 def _describe_model(model: Model) -> dict[str, Any]:
+    from deepmf.matrix.description import scale_to_json
+
     seen, history = model.entries_, model.history_
     boundaries = getattr(model, "boundaries_", None)
     n_rows, n_columns = seen.train.shape
@@ -206,6 +208,7 @@ def _format_training(training: dict[str, Any]) -> str:
 
 def _read_store_facts(folder: Path, *, verified: bool) -> dict[str, Any]:
     """Return the facts about a store as JSON content; an incomplete or damaged store is an error."""
+    from deepmf.matrix.description import scale_to_json
     from deepmf.matrix.labels import find_stored_kind
     from deepmf.matrix.packed import NUMBERED, get_codes, open_store, verify_store
     from deepmf.storage.model_file import FORMAT

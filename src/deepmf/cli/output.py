@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from deepmf.files import Progress
-    from deepmf.matrix.scale import Scale
 
 STANDARD = "-"  # standard input or output
 
@@ -133,14 +132,6 @@ def show_share(title: str) -> Iterator[Progress]:
     with Bar(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(title, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
-
-
-def scale_to_json(scale: Scale) -> dict[str, Any]:
-    """Return a scale as JSON content."""
-    if scale.is_interactions:
-        return scale.to_dict()
-    levels = None if scale.levels is None else scale.levels.tolist()
-    return {"low": scale.low, "high": scale.high, "levels": levels}
 
 
 def format_scale(content: dict[str, Any]) -> str:

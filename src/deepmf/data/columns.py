@@ -318,11 +318,8 @@ def _read_texts(layout: TextLayout, chosen: Sequence[str]) -> pl.DataFrame:
     """Read columns as text, without blank lines."""
     polars = import_polars()
     file, n_skipped = layout.file, layout.first_line - 1
-    if layout.separator == "::":  # polars separates at one byte, and an id may contain a colon
-        lines = file.split_lines([line for line in file.read_lines()[n_skipped:] if line], layout.separator)
-        places = {name: layout.names.index(name) for name in chosen}
-        columns = {name: [line[at] if at < len(line) else None for line in lines] for name, at in places.items()}
-        frame: pl.DataFrame = polars.DataFrame(columns, schema=dict.fromkeys(chosen, polars.String))
+    if layout.separator == "::":
+        frame = layout.split_colons(ignore_more=True).select(chosen)
     else:
         with translate_polars_errors(file.path, "text"):
             lazy = file.scan(layout.names, layout.separator, n_skipped=n_skipped, ignore_more=True)

@@ -163,19 +163,10 @@ def read_feature_file(
 
 def read_texts(layout: TextLayout) -> pl.DataFrame:
     """Read all columns as text."""
-    polars = import_polars()
     if layout.separator != "::":
         with translate_polars_errors(layout.file.path, "text"):
             return drop_blank_end(layout.scan().select(layout.names).collect())
-    # polars separates at one byte, and a title may contain a colon.
-    lines = layout.file.split_lines(layout.file.read_lines()[layout.first_line - 1 :], "::")
-    if max(map(len, lines), default=0) > len(layout.names):
-        raise UnreadableFile(f"{layout.file.path} has lines with more columns than line 1")
-    columns = {
-        name: [line[at] if at < len(line) and line[at] else None for line in lines]
-        for at, name in enumerate(layout.names)
-    }
-    return drop_blank_end(polars.DataFrame(columns, schema=dict.fromkeys(layout.names, polars.String)))
+    return drop_blank_end(layout.split_colons(ignore_more=False))
 
 
 def _check_labels(labels: pl.Series, first_line: int | None) -> None:

@@ -23,6 +23,7 @@ from deepmf.data.delimited import (
     is_whole,
 )
 from deepmf.errors import BadEntries, Hint, UnreadableFile
+from deepmf.files import import_polars
 from deepmf.matrix.column_roles import (
     DETECT,
     Content,
@@ -105,6 +106,22 @@ class TextLayout:
     def first_line(self) -> int:
         """The number of the first line after the header, counted from 1."""
         return self.n_blank + (2 if self.has_header else 1)
+
+    def split_colons(self, *, ignore_more: bool) -> pl.DataFrame:
+        """Read all fields of lines that `::` separates as text: polars splits at one byte, and a title may contain one.
+
+        A missing field is null; `ignore_more` drops fields beyond those of the first line.
+        """
+        lines = self.file.split_lines(self.file.read_lines()[self.first_line - 1 :], "::")
+        if not ignore_more and max(map(len, lines), default=0) > len(self.names):
+            raise UnreadableFile(f"{self.file.path} has lines with more columns than line 1")
+        columns = {
+            name: [line[at] if at < len(line) and line[at] else None for line in lines]
+            for at, name in enumerate(self.names)
+        }
+        polars = import_polars()
+        frame: pl.DataFrame = polars.DataFrame(columns, schema=dict.fromkeys(self.names, polars.String))
+        return frame
 
     def scan(self, types: Mapping[str, Any] | None = None) -> pl.LazyFrame:
         """Scan the lines after the header lazily, as text unless `types` says otherwise."""

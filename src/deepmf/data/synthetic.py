@@ -6,7 +6,6 @@ every platform: every block of rows has random numbers of its own, which depend 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
@@ -82,7 +81,6 @@ def generate(
     explained: float = 0.0,
     named: bool = True,
     seed: int = 0,
-    jobs: int = 1,
 ) -> Generated:
     """Generate a matrix like people's ratings of films.
 
@@ -96,7 +94,6 @@ def generate(
     selection : how strongly people rate films that they like; 0 makes entries missing at random.
     explained : share of the variance of factors and effects that the generated features explain; 0 gives no features.
     named : whether rows and columns have invented names; otherwise they are numbered from 0.
-    jobs : number of threads; the entries do not depend on it.
 
     Examples
     --------
@@ -120,9 +117,7 @@ def generate(
         explained=explained,
         seed=seed,
     )
-    entries = _draw_entries(
-        truth, n_entries=n_entries, popularity=popularity, selection=selection, seed=seed, jobs=jobs
-    )
+    entries = _draw_entries(truth, n_entries=n_entries, popularity=popularity, selection=selection, seed=seed)
     found = _build(truth, entries)
     if not explained:
         return found
@@ -180,9 +175,7 @@ def _count_entries(name: str, share: float, rows: Labels, columns: Labels) -> in
     return n_entries
 
 
-def _draw_entries(
-    truth: Truth, *, n_entries: int, popularity: float, selection: float, seed: int, jobs: int
-) -> Entries:
+def _draw_entries(truth: Truth, *, n_entries: int, popularity: float, selection: float, seed: int) -> Entries:
     """Check the settings, decide how many entries each row gets, and draw them."""
     n_rows, n_columns = len(truth.rows), len(truth.columns)
     n_entries = check_whole_number("n_entries", n_entries, low=1, high=n_rows * n_columns)
@@ -197,19 +190,8 @@ def _draw_entries(
         by_popularity=dice.order(n_columns),
         selection=selection,
     )
-    blocks = _draw_blocks(sampler, seed=seed, jobs=check_whole_number("jobs", jobs, low=1))
+    blocks = [_draw_block(sampler, rows, RandomStream(seed, 3, at)) for at, rows in enumerate(sampler.cut_blocks())]
     return Entries(*map(np.concatenate, zip(*blocks, strict=True)))
-
-
-def _draw_blocks(sampler: Sampler, *, seed: int, jobs: int) -> list[Entries]:
-    """Return the blocks in order, drawn by `jobs` threads."""
-
-    def draw(numbered: tuple[int, IndexArray]) -> Entries:
-        block, rows = numbered
-        return _draw_block(sampler, rows, RandomStream(seed, 3, block))
-
-    with ThreadPoolExecutor(jobs) as threads:
-        return list(threads.map(draw, enumerate(sampler.cut_blocks())))
 
 
 def _draw_block(sampler: Sampler, rows: IndexArray, dice: RandomStream) -> Entries:

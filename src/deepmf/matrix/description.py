@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 _QUANTILES = {"min": 0.0, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "max": 1.0}
 
 
+def scale_to_json(scale: Scale) -> dict[str, Any]:
+    """Return a scale as JSON content."""
+    if scale.is_interactions:
+        return scale.to_dict()
+    levels = None if scale.levels is None else scale.levels.tolist()
+    return {"low": scale.low, "high": scale.high, "levels": levels}
+
+
 @dataclass(frozen=True)
 class Description:
     """Counts, density, quantiles of entries per row and column, and the histogram of the values.
@@ -42,16 +50,7 @@ class Description:
     def to_dict(self) -> dict[str, Any]:
         """Return plain Python values, ready for JSON."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        levels = self.scale.levels
-        plain["scale"] = (
-            self.scale.to_dict()
-            if self.scale.is_interactions
-            else {
-                "low": self.scale.low,
-                "high": self.scale.high,
-                "levels": None if levels is None else levels.tolist(),
-            }
-        )
+        plain["scale"] = scale_to_json(self.scale)
         plain["histogram"] = {f"{value:g}": count for value, count in self.histogram.items()}
         return plain
 
