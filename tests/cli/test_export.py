@@ -52,18 +52,6 @@ def test_the_model_its_extension_and_the_folder(
     assert len(fitted.row_labels_) > fitted.entries_.train.shape[0]
 
 
-def test_in_words(run: Any, folder: Path, tmp_path: Path, exported: list[tuple[Any, Path]]) -> None:
-    code, out, _ = run("export", folder / "means.safetensors", "-o", tmp_path / "out")
-    assert (code, len(exported)) == (0, 1)
-    assert "rows.onnx" in out
-
-
-def test_what_cannot_be_exported(run: Any, folder: Path, tmp_path: Path) -> None:
-    err = run.fails("export", folder / "means.safetensors", "-o", tmp_path / "out")
-    assert re.search("'means' .*dmf, dmf-d, dmf-o", err)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_exported_entries_are_those_of_training_and_those_learned(
     run: Run, folder: Path, tmp_path: Path, split: AreaSplit
 ) -> None:

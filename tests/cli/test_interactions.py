@@ -54,36 +54,6 @@ def test_a_store_and_a_split_of_interactions(run: Run, clicks: Path, plays: Path
     assert train.n_entries == round(0.75 * read_matrix(plays, count="plays").n_entries)
 
 
-@pytest.mark.parametrize(
-    "options, words",
-    [
-        (["--no-values", "--value", "plays"], "--no-values"),
-        (["--count", "plays", "--value", "plays"], "--count"),
-        (["--count", "clicks"], "'clicks'"),
-        (["--no-values", "--duplicates", "mean"], "counted"),
-        (["--no-values", "--scale", "1,2,3"], "scale"),
-    ],
-)
-def test_contradicting_options_are_one_line(run: Run, plays: Path, options: list[str], words: str) -> None:
-    found = run("datasets", "describe", plays, *options)
-    assert found.code == 2
-    assert words in found.err
-    assert len(found.err.splitlines()) == 1
-
-
-def test_tuning_needs_values(run: Run, clicks: Path) -> None:
-    found = run("tune", clicks, "--model", "means", "--trials", 1)
-    assert found.code == 2
-    assert "interactions" in found.err
-
-
-def test_plays_are_a_guess_that_is_told(run: Run, plays: Path) -> None:
-    found = run("datasets", "describe", plays)
-    assert found.code == 0
-    assert "'plays' as the value" in found.err
-    assert "--count" in found.err
-
-
 @pytest.mark.parametrize("model", ["als", "dmf-o"])
 def test_from_a_split_to_recommendations(run: Run, plays: Path, tmp_path: Path, model: str) -> None:
     printed = run("split", plays, "--count", "plays", "-o", tmp_path / "parts").out

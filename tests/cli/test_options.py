@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import defaultdict
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from deepmf.cli.inputs import InputOptions
 from deepmf.cli.options import list_datasets, list_settings, list_tables
 from deepmf.data import datasets
 from deepmf.experiments import recipe
-from deepmf.models.registry import MODELS, model_class
+from deepmf.models.registry import MODELS
 from deepmf.training.settings import EFFORTS
 
 GROUP: Any = typer.main.get_command(app)
@@ -52,11 +51,6 @@ def test_efforts_are_those_of_the_model() -> None:
 
 def _options(command: Any, name: str) -> list[Any]:
     return [parameter for parameter in command.params if name in parameter.opts]
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_settings(model: str) -> None:
-    assert list_settings(model) == [field.name for field in fields(model_class(model).settings_class)]
 
 
 def test_data_sets_tables_and_what_does_not_exist() -> None:

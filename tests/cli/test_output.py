@@ -102,15 +102,6 @@ READERS = {
 }
 
 
-@pytest.mark.parametrize("ending", READERS)
-def test_pieces_become_one_file(tmp_path: Path, ending: str) -> None:
-    path = tmp_path / f"p.{ending}"
-    check_frame_target(str(path), inputs=())
-    write_frames(iter([FIRST, SECOND]), SCHEMA, str(path))
-    assert READERS[ending](path).equals(polars.concat([FIRST, SECOND]))
-    assert list(tmp_path.iterdir()) == [path]
-
-
 @pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
 def test_nothing_is_a_file_with_a_header(tmp_path: Path, ending: str) -> None:
     path = tmp_path / f"p.{ending}"

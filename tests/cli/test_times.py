@@ -84,11 +84,3 @@ def test_wrong_splits_are_told_in_a_line(
     code, _, errors = run("split", ratings, "-o", tmp_path / "x", "--value", "stars", *options)
     assert code == 2
     assert word in errors
-
-
-def test_a_model_without_times_refuses_a_time(run: Any, ratings: Path, tmp_path: Path) -> None:
-    model = tmp_path / "m.safetensors"
-    assert run("fit", ratings, "--model", "means", "--value", "stars", "-o", model)[0] == 0
-    code, _, errors = run("recommend", model, "--row", "u1", "--at", "2002-06-01")
-    assert code == 2
-    assert "times=auto" in errors

@@ -52,12 +52,6 @@ def test_what_fails_leaves_the_old_file(tmp_path: Path, ending: str) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_ending_that_says_no_format(tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match="f.xlsx"):
-        write_frame_file(iter(PARTS), SCHEMA, tmp_path / "f.xlsx")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_types_of_labels() -> None:
     assert find_label_type(PARTS[0]["row"].to_numpy()) == polars.Int64
     assert find_label_type(polars.Series(["a", "b"]).to_numpy()) == polars.String

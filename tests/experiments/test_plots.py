@@ -37,13 +37,6 @@ def test_every_picture_is_drawn(records: list[Record], tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_results_give_the_same_files(records: list[Record], tmp_path: Path) -> None:
-    first = {path.name: path.read_bytes() for path in draw("small", records, tmp_path / "a")}
-    again = {path.name: path.read_bytes() for path in draw("small", records, tmp_path / "b")}
-    assert first == again
-
-
-@pytest.mark.slow
 def test_what_the_records_do_not_hold_is_not_drawn(records: list[Record], tmp_path: Path) -> None:
     means = [record for record in records if record["recipe"] == "small/means"]
     assert {path.stem for path in draw("small", means, tmp_path)} == {
@@ -80,31 +73,6 @@ def points_of(ax: Any) -> list[list[tuple[float, float]]]:
 def spreads_of(ax: Any) -> list[tuple[float, float]]:
     """Return the ends of the error bars of a plot."""
     return [(line[0][1], line[1][1]) for drawn in ax.containers for line in drawn[2][0].get_segments() if len(line)]
-
-
-def test_the_curve_of_shares_begins_with_nothing_new() -> None:
-    records = [
-        {"recipe": "few-new/dmf", "new_share": share, "area": area, "seed": 0, "rmse": 1 + share}
-        for share in (0.2, 0.1, 0.05, 0.0)
-        for area in ("I", "II", "III", "IV")[: 4 if share else 1]
-    ]
-    drawn = plot_new_shares("few-new", records)
-    assert drawn is not None
-    places = [[x for x, _ in points_of(ax)[0]] for ax in drawn[0].figure.axes]
-    assert places == [[0, 5, 10, 20]] + [[5, 10, 20]] * 3
-
-
-def test_new_shares_show_their_spread() -> None:
-    records = [
-        {"recipe": "shares/means", "new_share": share, "area": "II", "seed": seed, "rmse": 1 + share + seed / 10}
-        for share in (0.05, 0.2, 0.4)
-        for seed in (0, 1)
-    ]
-    drawn = plot_new_shares("shares", records)
-    assert drawn is not None
-    spreads = spreads_of(drawn[0])
-    assert len(spreads) == 3
-    assert spreads[1] == pytest.approx((1.25 - 0.07071, 1.25 + 0.07071), abs=1e-5)
 
 
 def test_areas_name_the_spread_where_there_is_one() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -53,13 +52,6 @@ def test_times_places_and_other_files_do_not_change_it(package: Path, tmp_path: 
     (package / "notes.txt").write_text("a note")
     assert digest(package) == before
     assert digest(shutil.copytree(package, tmp_path / "elsewhere")) == before
-
-
-@pytest.mark.slow
-def test_it_is_that_of_the_package_in_every_process() -> None:
-    code = "from deepmf.experiments.source import digest; print(digest())"
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert shown.stdout.strip() == digest() == digest(PACKAGE) and len(digest()) == 64
 
 
 def test_a_stamp_has_the_commit_that_was_given_and_a_digest_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,15 +160,6 @@ def test_the_digest_tells_entries_apart() -> None:
     assert len({digest} | {found(entries(*other)).digest() for other in others}) == 4
 
 
-def test_on_a_device() -> None:
-    aligned = found(entries(["c", "a"], ["y", "z"], [5, 4]))
-    tensors = aligned.to(torch.device("cpu"))
-    for tensor, array in zip(tensors, aligned, strict=True):
-        assert isinstance(tensor, torch.Tensor)
-        np.testing.assert_array_equal(tensor, array)
-    assert tensors.rows.dtype == tensors.columns.dtype == torch.int64
-
-
 def test_values_beyond_an_interval_are_taken() -> None:
     train = ObservedMatrix.from_entries(["a", "b"], ["x", "x"], [0.5, 1.5], Scale(low=0.5, high=1.5))
     aligned = HeldOut.of(train, entries(["a"], ["x"], [1.75], Scale(low=0, high=2)))

@@ -208,22 +208,6 @@ def test_of_very_many_validation_entries_some_are_compared_on() -> None:
     assert Watched(validation=many).validation_error() == Watched(validation=some).validation_error()
 
 
-@pytest.mark.parametrize("errors, best", [([3, 1, 2, 1, 4], 1), ([5, 4, 3, 2, 1], 4), ([1, 1, 1, 1, 1], 0)])
-def test_the_best_weights_are_left(errors: list[float], best: int) -> None:
-    trainer = Watched(errors=errors)
-    history = new_loop(trainer).run()
-    assert (history.best_epoch, history.best_error) == (best, errors[best])
-    assert same(trainer.get_learned(), trainer.looks[best])
-    assert not same(trainer.looks[best], trainer.looks[best - 1])
-
-
-def test_without_validation_the_last_weights_are_left() -> None:
-    trainer = Watched()
-    history = new_loop(trainer).run()
-    assert (history.best_epoch, history.best_error) == (4, None)
-    assert len(trainer.looks) == 5 and same(trainer.get_learned(), trainer.looks[-1])
-
-
 def test_patience() -> None:
     settings = replace(SETTINGS, epochs=20, patience=3)
     trainer = Watched(settings, errors=[5, 4, 3, 3.5, 2.5, 2.6, 2.5, 2.7, 1, 1])
@@ -294,23 +278,6 @@ def interrupting_at(epoch: int, error: type[BaseException] = KeyboardInterrupt) 
     return callback
 
 
-def test_an_interrupt_leaves_the_best_weights_so_far() -> None:
-    trainer = Watched(errors=[3, 1, 2, 0.5, 0.1])
-    history = new_loop(trainer, callbacks=[interrupting_at(2)]).run()
-    assert (history.stopped, len(history), history.best_epoch) == ("interrupted", 3, 1)
-    assert same(trainer.get_learned(), trainer.looks[1])
-    assert is_usable(trainer)
-
-
-def test_an_interrupt_before_the_first_look_leaves_the_latest_weights() -> None:
-    settings = replace(SETTINGS, validate_every=5)
-    trainer = Watched(settings)
-    start = clones(trainer.get_learned())
-    history = new_loop(trainer, callbacks=[interrupting_at(1)]).run()
-    assert (history.stopped, len(history), history.best_epoch) == ("interrupted", 2, 1)
-    assert not same(trainer.get_learned(), start) and is_usable(trainer)
-
-
 def test_an_interrupt_in_the_middle_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     trainer = Watched(errors=[3, 1, 2])
     objective, usual = trainer.objective, trainer.objective.loss
@@ -324,16 +291,6 @@ def test_an_interrupt_in_the_middle_of_an_epoch(monkeypatch: pytest.MonkeyPatch)
     history = new_loop(trainer).run()
     assert (history.stopped, len(history)) == ("interrupted", 2)
     assert same(trainer.get_learned(), trainer.looks[1])
-
-
-@pytest.mark.parametrize("errors, best", [([], 2), ([3, 2, 1], 2), ([3, 1, 2], 1)])
-def test_a_loss_that_is_not_a_number_leaves_the_last_good_weights(errors: list[float], best: int) -> None:
-    trainer = Watched(errors=errors, not_finite_at=3)
-    history = new_loop(trainer).run()
-    assert (history.stopped, len(history), history.best_epoch) == ("diverged", 3, best)
-    assert len(trainer.looks) == 3
-    assert same(trainer.get_learned(), trainer.looks[best])
-    assert is_usable(trainer)
 
 
 @pytest.mark.parametrize("validation", [None, SPLIT.validation], ids=["no validation", "validation"])
@@ -351,12 +308,6 @@ def keep_all(loop: Loop, *, keep_every: int = 1) -> list[TrainingState]:
     states: list[TrainingState] = []
     loop.run(keep=states.append, keep_every=keep_every)
     return states
-
-
-def test_the_state_is_kept_every_so_many_epochs_and_at_the_end() -> None:
-    states = keep_all(new_loop(Watched()), keep_every=2)
-    assert [len(state.content["history"]["records"]) for state in states] == [2, 4, 5]
-    assert [state.content["history"]["stopped"] for state in states] == ["", "", "epochs"]
 
 
 MATRICES = {
@@ -410,16 +361,6 @@ def test_patience_goes_on_where_it_was() -> None:
     rest.restore(states[2])
     assert plain(rest.run()) == plain(whole)
     assert same(trainer.get_learned(), select_prefix(states[1].tensors, "learned"))
-
-
-def test_a_state_of_the_last_epoch_needs_no_more_training() -> None:
-    whole_trainer, trainer = Watched(errors=[3, 1, 2, 3, 4]), Watched()
-    last = keep_all(new_loop(whole_trainer))[-1]
-    rest = new_loop(trainer)
-    rest.restore(last)
-    history = rest.run()
-    assert (history.stopped, trainer.objective.epochs) == ("epochs", [])
-    assert same(trainer.get_learned(), whole_trainer.get_learned())
 
 
 @pytest.mark.slow
