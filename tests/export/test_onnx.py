@@ -25,6 +25,7 @@ from deepmf.export.onnx import (
     export_onnx,
     make_modules,
     make_relevance,
+    read_latents,
     replace_export,
     solve,
 )
@@ -59,8 +60,8 @@ def test_they_make_what_the_model_makes(models: dict[str, Any], name: str) -> No
     with torch.no_grad():
         rows, columns, *answers = parts(*(torch.from_numpy(values_of(model, axis)) for axis in ("row", "column")))
     # A linear part alone has latents that are large beside those of the network.
-    np.testing.assert_allclose(rows.numpy(), model.predictor_.rows.whole(), rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(columns.numpy(), model.predictor_.columns.whole(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(rows.numpy(), read_latents(model, model.predictor_.rows), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(columns.numpy(), read_latents(model, model.predictor_.columns), rtol=1e-5, atol=1e-5)
     wanted = ordinal_support(model)
     assert parts.outputs == tuple(wanted)
     for answer, right in zip(answers, wanted.values(), strict=True):
@@ -150,7 +151,8 @@ def test_what_is_exported_reads_entries_alone(name: str) -> None:
     histories = [(matrix.column_labels[~line.isnan().numpy()], line[~line.isnan()].tolist()) for line in values]
     with torch.no_grad():
         found = make_modules(model).rows(values).numpy()
-    np.testing.assert_allclose(found, model.fold_in_many(histories).predictor.rows.whole(), atol=1e-4)
+    folded = read_latents(model, model.fold_in_many(histories).predictor.rows)
+    np.testing.assert_allclose(found, folded, atol=1e-4)
 
 
 TRAINED = {"trained_rows": 32, "trained_columns": 24}
@@ -192,7 +194,7 @@ def test_the_files(exported: Exported) -> None:
 def test_a_branch_makes_the_latents_of_trained_and_of_new(exported: Exported, axis: str) -> None:
     kept = np.load(exported.folder / f"{axis}_latents.npy")
     own = exported.model.predictor_.rows if axis == "row" else exported.model.predictor_.columns
-    assert np.array_equal(kept, own.whole())
+    assert np.array_equal(kept, read_latents(exported.model, own))
     values = values_of(exported.model, axis)
     branch = onnxruntime.InferenceSession(exported.folder / f"{axis}s.onnx")
     for some in (slice(None), slice(-1, None)):  # all; and a new one, alone

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars
 import pytest
 
+from deepmf.data.synthetic import generate
 from deepmf.errors import BadSetting
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
@@ -15,6 +17,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.bayesian import BayesianMF
 from deepmf.models.means import Means
+from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.recommend.reranking import DIVERSITY, pick_diverse
 
 
@@ -104,10 +107,18 @@ def test_balanced_lists_have_the_shares_of_liked_entries(tmp_path: Path) -> None
             model.recommend(0, **wrong)
 
 
+SMALL = {"epochs": 4, "hidden_sizes": (16,), "latent_size": 4, "networks": 1, "views": 2, "landmarks": 8}
+
+
 @pytest.mark.slow
-def test_explored_places_are_drawn_from_the_posterior_and_seeded() -> None:
+@pytest.mark.parametrize(
+    "model",
+    [BayesianMF(seed=0, epochs=20, burn_in=10), OrdinalDMF(seed=0, linear_iterations=30, **SMALL)],  # type: ignore[arg-type]
+    ids=["BayesianMF", "OrdinalDMF"],
+)
+def test_explored_places_are_drawn_from_the_posterior_and_seeded(model: Any) -> None:
     train, _ = _make_genres()
-    model = BayesianMF(seed=0, epochs=20, burn_in=10).fit(train)
+    model.fit(train, progress=False)
     plain = model.recommend(3, n=10)
     first, again, other = (model.recommend(3, n=10, explore=0.3, explore_seed=seed).labels for seed in (0, 0, 1))
     assert first.tolist() == again.tolist() != other.tolist()
@@ -115,3 +126,16 @@ def test_explored_places_are_drawn_from_the_posterior_and_seeded() -> None:
     batch = model.recommend([1, 3], n=10, explore=0.3).labels[1]
     assert batch.tolist() == first.tolist()  # whatever the other rows are
     assert model.fold_in([3, 5], [4, 5]).recommend(n=4, explore=1.0).labels.size == 4
+
+
+@pytest.mark.slow
+def test_the_sampled_part_of_a_network_draws_around_predictions_and_without_it_there_is_no_draw() -> None:
+    train = generate(60, 40, density=0.3, seed=0).matrix
+    model = OrdinalDMF(seed=0, linear_iterations=30, **SMALL).fit(train, progress=False)  # type: ignore[arg-type]
+    rows, columns = np.zeros(2000, dtype=np.int64), np.repeat([0, 1], 1000)
+    drawn = model.predictor_.draw_values(rows, columns, np.random.default_rng(0).standard_normal(2000)).reshape(2, -1)
+    np.testing.assert_allclose(drawn.mean(axis=1), model.predictor_.score_pairs(rows[:2], np.arange(2)), atol=0.1)
+    assert np.all((drawn.std(axis=1) > 0.05) & (drawn.std(axis=1) < 1))
+    model = OrdinalDMF(seed=0, linear_size=0, **SMALL).fit(train, progress=False)  # type: ignore[arg-type]
+    with pytest.raises(BadSetting, match="posterior"):
+        model.recommend(train.row_labels[0], explore=0.5)

@@ -39,6 +39,7 @@ from deepmf.nn.branch import Branch, normalise_latents
 from deepmf.nn.inputs import make_channels
 from deepmf.recommend.presence import Presence, make_positive
 from deepmf.recommend.request import Request
+from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import LEAST_PROBABILITY
 
 
@@ -155,7 +156,9 @@ class LinearRows(LinearBranch):
     """Rows, whose linear part is weighted."""
 
     def _place(self, factors: Tensor, effects: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
-        return torch.cat([factors, effects, ones, 0.0 * ones], dim=1) * (self._blend.weight * (-log_slopes).exp())
+        nothing = 0.0 * ones  # neither a mean nor deviations, which draws alone use
+        weight = self._blend.weight * (-log_slopes).exp()
+        return torch.cat([factors, effects, ones, nothing, nothing, nothing], dim=1) * weight
 
 
 class LinearColumns(LinearBranch):
@@ -174,7 +177,7 @@ class LinearColumns(LinearBranch):
         return torch.cat([balanced[:, : fields.start], linear, balanced[:, fields.stop :]], dim=1)
 
     def _place(self, factors: Tensor, effects: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
-        return torch.cat([factors, ones, effects, ones], dim=1)
+        return torch.cat([factors, ones, effects, ones, 0.0 * ones, 0.0 * ones], dim=1)
 
 
 class SampledSolution(nn.Module):
@@ -352,6 +355,16 @@ def _make_ordinal_dmf(model: OrdinalDMF) -> ExportModules:
     return ExportModules(rows, columns, head, ["predictions", "probabilities"]).eval()
 
 
+def read_latents(model: Model, table: Latents) -> LatentArray:
+    """Return the latents of all rows, or columns, as branches make them: without deviations, which draws alone use."""
+    encoder, latents = model.predictor_.encoder, table.whole()
+    if isinstance(encoder, OrdinalEncoder) and encoder.linear is not None:
+        end = encoder.layout.linear.stop
+        latents = latents.copy()
+        latents[:, end - 2 : end] = 0.0
+    return latents
+
+
 def _make_solutions(part: LinearPart) -> tuple[nn.Module, nn.Module]:
     """Return the modules that compute the factors and effects of rows, and of columns."""
     model = part.model
@@ -428,7 +441,7 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
     }
     for name, table in latents.items():
         stream = io.BytesIO()
-        np.save(stream, table.whole(), allow_pickle=False)
+        np.save(stream, read_latents(model, table), allow_pickle=False)
         contents[f"{name}.npy"] = stream.getvalue()
     contents["model.json"] = json.dumps(describe_model(model), ensure_ascii=False).encode()
     return replace_export(place, contents)

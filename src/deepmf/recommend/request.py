@@ -136,7 +136,7 @@ class Request(Order):
     balance : the name of a feature of columns with categories, such as "genres": lists have its shares as the liked
         entries of the row have them (Steck 2018). The columns are picked among the 5 n best.
     explore : the share of places, at the end of the list, that a draw from the posterior of the values decides, so that
-        uncertain columns are tried; of models that sample it (BayesianMF).
+        uncertain columns are tried; of models that sample it (BayesianMF, the linear part of OrdinalDMF).
     explore_seed : the seed of the draw.
     among : rank only these columns: labels, or a mask over all columns.
     exclude : leave these columns out: labels, or a mask over all columns.

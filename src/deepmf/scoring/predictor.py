@@ -207,6 +207,13 @@ class Encoder(ABC):
         """Return the latents (left out, latent) of a single column without each of some of its entries."""
         return self.columns(entries.without_each(left_out), rows)
 
+    def find_deviations(self, rows: LatentArray, columns: LatentArray) -> LatentArray:
+        """Return the standard deviations (pairs,) of products of latents by a posterior, if the model has one."""
+        raise BadSetting(
+            "this model has no posterior to draw from, so it cannot explore; BayesianMF has one, and OrdinalDMF with a "
+            "linear part; leave out explore"
+        )
+
     def pack(self) -> Packed:
         """Return the learned tensors by name."""
         return Packed({}, {})
@@ -328,7 +335,11 @@ class Predictor:
 
     def draw_values(self, rows: IndexArray, columns: IndexArray, noise: FloatArray) -> FloatArray:
         """Return a draw from the posterior of the expected value of each pair, by standard normal noise (pairs,)."""
-        raise BadSetting("this model has no posterior to draw from; explore lists of BayesianMF, or leave out explore")
+        deviations = self.encoder.find_deviations(self.rows.take(rows), self.columns.take(columns))
+        drawn: FloatArray = self.readout.scores(
+            self._products(rows, columns) + deviations * noise, self._row_fields(rows)
+        )
+        return drawn
 
     def levels(self, rows: IndexArray, columns: IndexArray, *, metric: str) -> FloatArray:
         """Return the level of each pair of positions that is best by a metric, where there is a distribution."""

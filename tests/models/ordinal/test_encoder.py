@@ -265,8 +265,10 @@ def test_trained_latents_are_what_the_encoder_makes_of_all_entries(with_linear: 
     np.testing.assert_allclose(rows, predictor.rows.base, atol=1e-5)
     np.testing.assert_allclose(columns, predictor.columns.base, atol=1e-5)
     fields = encoder.layout.linear
-    assert rows[:, fields].any(axis=0)[:-1].all() and not rows[:, fields][:, -1].any()  # the mean is the network's
-    np.testing.assert_array_equal(columns[:, fields][:, [-3, -1]], 1)
+    linear = rows[:, fields]
+    assert linear[:, :-3].any(axis=0).all() and not linear[:, -3].any()  # the mean is the network's
+    assert np.all(linear[:, -2] > 0) and np.all(columns[:, fields][:, -1] > 0)  # deviations of the posterior
+    np.testing.assert_array_equal(columns[:, fields][:, [-5, -3]], 1)
 
 
 def test_copies_are_predicted_as_the_originals(with_linear: OrdinalDMF) -> None:

@@ -175,7 +175,7 @@ def test_samples_predict_what_they_have_not_seen() -> None:
     assert sampled is not None
     error = rmse_error(sampled.held_out.linear, sampled.held_out.targets)
     assert error < 0.6 * np.std(sampled.held_out.targets)
-    assert (sampled.model.size, sampled.model.n_samples, sampled.model.width) == (3, 10, 33)
+    assert (sampled.model.size, sampled.model.n_samples, sampled.model.width) == (3, 10, 35)
     assert bound_linear_width(size=3, n_samples=10, is_gpu=False) >= sampled.model.width
     assert fit(size=0)[0] is None and bound_linear_width(size=0, n_samples=10, is_gpu=False) == 0
 
@@ -213,7 +213,7 @@ def test_the_factors_of_many_samples_are_projected() -> None:
     assert sampled.model.width < bound_linear_width(size=16, n_samples=20, is_gpu=False) < 20 * 16
     whole = SampledModel(SampleEncoder(sampled.model.encoder.units, sampled.model.encoder.samples))
     latents, wide = (model.solve(seen) for model in (sampled.model, whole))
-    assert wide.rows.shape[1] == 20 * 16 + 3
+    assert wide.rows.shape[1] == 20 * 16 + 5
     every = np.divmod(np.arange(3000), 50)
     np.testing.assert_allclose(latents.predict(*every), wide.predict(*every), atol=1e-4)  # 50 columns need no more
 

@@ -154,6 +154,13 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         refined = self._refine_without_each(refinement, entries, left_out)
         return self.finish_columns(self._add_linear_columns(refined, entries.without_each(left_out), rows))
 
+    def find_deviations(self, rows: LatentArray, columns: LatentArray) -> LatentArray:
+        """Return the standard deviations of products by the posterior of the linear part, if there is one."""
+        fields = self.layout.linear
+        if self.linear is None:
+            return super().find_deviations(rows, columns)
+        return self.linear.find_deviations(rows[:, fields], columns[:, fields])
+
     def refine_trained_rows(self, entries: EntryStore) -> LatentArray:
         """Return the latents of all trained rows without the linear part, a part of the rows at a time."""
         refinement, parts = self.row_refinement(), split_by_entries(entries.train.row_counts)
@@ -230,7 +237,7 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
             return latents
         model, fields = self.linear.model, self.layout.linear
         factors = model.encoder.solve_rows(entries, self._take_linear(self.refinement_columns[:, fields], columns))
-        linear = model.encoder.finish_rows(factors)[:, : model.width]
+        linear = model.take_fields(model.encoder.finish_rows(factors))
         latents[:, fields] = self.linear.apply_weights(linear, latents[:, -1])
         return np.hstack([latents, factors[:, : model.n_kept]])
 
@@ -239,7 +246,7 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
             return latents
         model, fields = self.linear.model, self.layout.linear
         factors = model.encoder.solve_columns(entries, self._take_linear(rows.base[:, fields], rows))
-        latents[:, fields] = model.encoder.finish_columns(factors)[:, : model.width]
+        latents[:, fields] = model.take_fields(model.encoder.finish_columns(factors))
         return np.hstack([latents, factors[:, : model.n_kept], np.diff(entries.starts)[:, None]]).astype(np.float32)
 
     def _take_latents(self, others: Latents) -> LatentArray | None:

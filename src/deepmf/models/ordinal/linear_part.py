@@ -29,7 +29,7 @@ from deepmf.models.gibbs.chain import (
     Units,
     run_chain,
 )
-from deepmf.models.gibbs.prediction import MOST_FACTORS, NOTHING_NEW, SampleEncoder, load_encoder
+from deepmf.models.gibbs.prediction import MOST_FACTORS, N_BESIDE, NOTHING_NEW, SampleEncoder, load_encoder
 from deepmf.models.ordinal.refinement import split_by_entries
 from deepmf.scoring.distribution import OrdinalSupport
 from deepmf.scoring.latents import Latents, pair_products
@@ -134,8 +134,9 @@ class Blend(NamedTuple):
 class SampledModel:
     """Samples of the posterior (`gibbs/`): the conditional means of a row, or a column, in all samples side by side.
 
-    Latents of rows are (u, b, 1, m), of columns (v, 1, c, 1); many factors are projected. They depend on the samples
-    alone, whatever the latents of the other side are.
+    Latents of rows are (u, b, 1, m, r, 0), of columns (v, 1, c, 1, 0, r), where r is the standard deviation that their
+    posterior adds to a prediction; many factors are projected. They depend on the samples alone, whatever the latents
+    of the other side are.
 
     size: the latent size of each sample. mean: the mean m of all scores.
     """
@@ -150,7 +151,7 @@ class SampledModel:
     @property
     def width(self) -> int:
         """How many numbers a latent has."""
-        return self.encoder.n_factors + _N_BESIDE
+        return self.encoder.n_factors + len(_KEPT_BESIDE)
 
     @property
     def n_kept(self) -> int:
@@ -159,11 +160,15 @@ class SampledModel:
 
     def encode_rows(self, entries: AxisEntries) -> LatentArray:
         """Return the latents of rows, given trained columns alone."""
-        return self.encoder.rows(entries, NOTHING_NEW)[:, : self.width]
+        return self.take_fields(self.encoder.rows(entries, NOTHING_NEW))
 
     def encode_columns(self, entries: AxisEntries) -> LatentArray:
         """Return the latents of columns, given trained rows alone."""
-        return self.encoder.columns(entries, NOTHING_NEW)[:, : self.width]
+        return self.take_fields(self.encoder.columns(entries, NOTHING_NEW))
+
+    def take_fields(self, latents: LatentArray) -> LatentArray:
+        """Return latents of the encoder without the fields that say how noisy rows and columns are."""
+        return np.hstack([latents[:, :-N_BESIDE], latents[:, [place - N_BESIDE for place in _KEPT_BESIDE]]])
 
     def solve(self, entries: EntryStore) -> LinearLatents:
         """Return the latents of all rows and columns."""
@@ -179,15 +184,16 @@ class SampledModel:
         return SampledModel(self.encoder.on_cpu())
 
 
-# Effect, 1 and mean follow the factors. The spreads of rows and columns, which come after them, are not used.
-_N_BESIDE = 3
+# What follows the factors: effect, 1 and mean, and the deviations of rows and of columns, among the fields of `gibbs/`.
+_KEPT_BESIDE = (0, 1, 2, 3, 5)
+_ONE, _MEAN, _ROW_DEVIATION, _COLUMN_DEVIATION = -4, -3, -2, -1
 
 
 class LinearPart:
     """A linear model as a part of the latents, with its share of the logits.
 
-    The latent of a row is (u, b, 1, 0) times the weight of the blend and divided by the row's slope, which the readout
-    multiplies all scores by; that of a column is (v, 1, c, 1). The cutpoints take care of the mean.
+    The latent of a row is (u, b, 1, 0, r, 0) times the weight of the blend and divided by the row's slope, which the
+    readout multiplies all scores by; that of a column is (v, 1, c, 1, 0, r). The cutpoints take care of the mean.
     """
 
     def __init__(self, model: SampledModel, blend: Blend) -> None:
@@ -214,8 +220,14 @@ class LinearPart:
     def apply_weights(self, rows: LatentArray, log_slopes: LatentArray) -> LatentArray:
         """Return the latents of rows with these slopes from those of the linear model."""
         latents: LatentArray = rows * (np.float32(self.blend.weight) * np.exp(-log_slopes))[:, None]
-        latents[:, -1] = 0.0  # the mean
+        latents[:, _MEAN] = 0.0
         return latents
+
+    @staticmethod
+    def find_deviations(rows: LatentArray, columns: LatentArray) -> LatentArray:
+        """Return the standard deviations (pairs,) that the posterior adds to products, from latents of this part."""
+        deviations: LatentArray = np.hypot(rows[:, _ROW_DEVIATION], rows[:, _ONE] * columns[:, _COLUMN_DEVIATION])
+        return deviations
 
     def on_cpu(self) -> LinearPart:
         """Return a linear part that encodes on the CPU, as a loaded one does."""
@@ -252,13 +264,13 @@ _LINEAR = Form(
 class LinearLatents(NamedTuple):
     """The linear model's latents of all rows and columns."""
 
-    rows: LatentArray  # (u, b, 1, m)
-    columns: LatentArray  # (v, 1, c, 1)
+    rows: LatentArray  # (u, b, 1, m, r, 0)
+    columns: LatentArray  # (v, 1, c, 1, 0, r)
 
     def predict(self, row_at: IndexArray, column_at: IndexArray) -> LatentArray:
         """Return the predictions of pairs of positions, less the mean."""
         products = pair_products(Latents(self.rows), Latents(self.columns), row_at, column_at)
-        predictions: LatentArray = products - self.rows[row_at, -1]
+        predictions: LatentArray = products - self.rows[row_at, _MEAN]
         return predictions
 
 
@@ -371,7 +383,7 @@ def choose_size(seen: EntryStore, *, is_gpu: bool) -> int:
 
 def bound_linear_width(*, size: int | None, n_samples: int, is_gpu: bool) -> int:
     """Return the largest width that the latents of the linear part may have with these settings."""
-    return 0 if size == 0 else min(n_samples * (size or _MOST_SAMPLED[is_gpu]), MOST_FACTORS) + _N_BESIDE
+    return 0 if size == 0 else min(n_samples * (size or _MOST_SAMPLED[is_gpu]), MOST_FACTORS) + len(_KEPT_BESIDE)
 
 
 class HeldOutScores(NamedTuple):
