@@ -126,23 +126,6 @@ def test_columns_with_few_entries_are_left_out_of_a_ranking(run: Any, folder: Pa
     assert "fewer than 9 entries" in run("evaluate", model, test, "--min-entries", 9).out
 
 
-@pytest.mark.slow
-def test_an_explanation_in_the_report(run: Any, folder: Path, split: AreaSplit, tmp_path: Path) -> None:
-    report = tmp_path / "report.html"
-    row, column = split.train.row_labels[0], split.train.column_labels[1]
-    asked = ["evaluate", folder / "means.safetensors", folder / "known.csv", "--explain"]
-    assert run(*asked, row, column, "--report", report).code == 0
-    assert f"{column} for {row}: " in report.read_text("utf-8")
-    report.unlink()
-    for arguments, said in (
-        (["Nobody", column, "--report", report], "row 'Nobody' is not known"),
-        ([row, "No film", "--report", report], "column 'No film' is not known"),
-        ([row, column], "--explain needs --report FILE"),
-    ):
-        assert said in run.fails(*asked, *arguments)
-        assert not report.exists()
-
-
 def test_interactions_have_a_ranking_and_no_errors(run: Any, tmp_path: Path) -> None:
     rows, columns, _ = generate(40, 30, density=0.1, seed=0).matrix.entries()
     split = split_entries(ObservedMatrix.from_interactions(rows, columns), seed=0)

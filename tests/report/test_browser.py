@@ -55,8 +55,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     matrix = relabelled(generate(200, 8, density=0.9, levels=levels, seed=0).matrix, LABELS)
     split = split_entries(matrix, train=0.5, validation=0.1, test=0.4, seed=0)
     path = tmp_path_factory.mktemp("page") / "report.html"
-    pair = matrix.row_labels[0], matrix.column_labels[7]
-    write_report(ProbableDMFD(**TINY).fit(split.train, split.validation), split.test, path, explain=[pair])
+    write_report(ProbableDMFD(**TINY).fit(split.train, split.validation), split.test, path)
     return path
 
 

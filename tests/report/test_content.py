@@ -12,7 +12,6 @@ TABLE = Table(EVIL, [EVIL, EVIL], [[EVIL, EVIL]])
 FIGURE = Figure(EVIL, plot_bars([EVIL], {EVIL: [1.0], "other": [2.0]}), EVIL, numbers=TABLE)
 EVERY = {
     "areas.html": {"errors": FIGURE, "meanings": [(EVIL, EVIL)], "baseline": EVIL, "numbers": TABLE},
-    "boundaries.html": {"strips": FIGURE, "numbers": TABLE, "sentence": EVIL},
     "calibration.html": {
         "reliability": FIGURE, "error": EVIL, "wanted_coverage": EVIL, "coverage": EVIL, "width": EVIL,
     },
@@ -21,7 +20,6 @@ EVERY = {
     "confusion.html": {"map": FIGURE, "hits": EVIL, "ends": EVIL},
     "data.html": {"sizes": TABLE, "scale": EVIL, "dropped": EVIL, "figures": [FIGURE]},
     "learning.html": {"sentence": EVIL, "curves": [FIGURE]},
-    "explanations.html": {"figures": [FIGURE]},
     "intervals.html": {"coverage": FIGURE, "numbers": TABLE},
     "comparison.html": {"figures": [FIGURE], "sentences": [EVIL], "tables": [TABLE]},
     "ranking.html": {"scores": FIGURE, "meanings": [(EVIL, EVIL)], "sentence": EVIL, "steered": FIGURE,

@@ -8,20 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from tests.report.conftest import TINY, html_of, joined, lines_of
+from tests.report.conftest import html_of, joined, lines_of
 
 from deepmf.data import AreaSplit, split_areas, split_entries
 from deepmf.datasets import generate
 from deepmf.evaluation.calibration import Calibration, ReliabilityBin
 from deepmf.evaluation.ranking import evaluate_ranking
 from deepmf.formatting import format_amount, format_difference
-from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
-from deepmf.models.dmfd import DMFD
 from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.report.content import LeftOut, Section
@@ -30,13 +27,11 @@ from deepmf.report.page import write_report
 from deepmf.report.sections import (
     compute_hit_shares,
     make_area_section,
-    make_boundary_section,
     make_calibration_section,
     make_cold_start_section,
     make_column_section,
     make_confusion_section,
     make_data_section,
-    make_explanation_section,
     make_ranking_section,
 )
 
@@ -197,40 +192,8 @@ def model(split: AreaSplit) -> Model:
     return ALS(latent_size=2, epochs=2).fit(split.train)
 
 
-def test_bars_and_numbers_are_those_of_explain(split: AreaSplit, model: Model) -> None:
-    row, column, value = (part.tolist()[0] for part in split.test["I"].entries())
-    page = html_of(make_explanation_section(find(model, split.test["I"], explain=[(row, column)])))
-    found = model.explain(row, column, 10)
-    lines = lines_of(page, f"Effects on {column} for {row}")[1:]
-    assert [line[0] for line in lines] == found.labels.tolist()
-    assert [line[2].replace("−", "-") for line in lines] == [f"{effect:+.3f}" for effect in found.effects]
-    assert f"{column} for {row}: {found.prediction:.3f}, {value:g} in the test" in page
-
-
-def test_features_have_bars_and_numbers_too(split: AreaSplit) -> None:
-    train = split.train
-    people = Features.from_columns(train.row_labels, {"group": [str(k % 2) for k in range(train.shape[0])]})
-    described = ALS(latent_size=2, epochs=2).fit(train, row_features=people)
-    row, column, _ = (part.tolist()[0] for part in split.test["I"].entries())
-    page = html_of(make_explanation_section(find(described, split.test["I"], explain=[(row, column)])))
-    (feature,) = described.explain(row, column, 10).features
-    lines = lines_of(page, f"Effects on {column} for {row}")
-    assert lines[-1] == ["group", feature.value, f"{feature.effect:+.3f}".replace("-", "−")]
-    assert f"group: {feature.value}" in page
-
-
-def test_a_pair_that_is_not_in_the_test(split: AreaSplit, model: Model) -> None:
-    row, column, _ = (part.tolist()[0] for part in split.train.entries())
-    page = html_of(make_explanation_section(find(model, split.test["I"], explain=[(row, column)])))
-    assert f"{column} for {row}: " in page
-    assert "in the test" not in page
-
-
 @pytest.mark.slow
-def test_unless_asked_for_no_row_is_shown(split: AreaSplit, model: Model, tmp_path: Path) -> None:
-    left_out = make_explanation_section(find(model, split.test["I"]))
-    assert isinstance(left_out, LeftOut)
-    assert "no pair was chosen" in left_out.reason
+def test_no_row_is_shown(split: AreaSplit, model: Model, tmp_path: Path) -> None:
     write_report(model, split.test["I"], tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert not any(row in page for row in split.train.row_labels)
@@ -268,24 +231,9 @@ def test_calibration_in_words_and_numbers(entries: ObservedMatrix, discrete: Mod
     ]
 
 
-def test_boundaries_and_how_far_they_moved(split: AreaSplit) -> None:
-    model = DMFD(**TINY).fit(split.train)
-    with torch.no_grad():
-        model.network_.quantizer.free_boundaries.copy_(torch.tensor([1.5, 2.25, 3.625, 4.5]))
-    section = html_of(make_boundary_section(find(model, split.test["I"])))
-    assert lines_of(section, "Boundaries between levels")[1:] == [
-        ["1 and 2", "1.500", "1.500", "0"],
-        ["2 and 3", "2.500", "2.250", "−0.25"],
-        ["3 and 4", "3.500", "3.625", "+0.125"],
-        ["4 and 5", "4.500", "4.500", "0"],
-    ]
-    assert re.search("2 and 3: .*2.500 to 2.250", section)
-
-
-@pytest.mark.parametrize("make", [make_calibration_section, make_boundary_section])
-def test_what_a_model_does_not_have_is_said(split: AreaSplit, probable: Model, discrete: Model, make: object) -> None:
-    model, reason = (discrete, "DMFD predicts no") if make is make_calibration_section else (probable, "Probable")
-    assert make(find(model, split.test["I"])).reason.startswith(reason)  # type: ignore[operator]
+def test_what_a_model_does_not_have_is_said(split: AreaSplit, discrete: Model) -> None:
+    left_out = make_calibration_section(find(discrete, split.test["I"]))
+    assert isinstance(left_out, LeftOut) and left_out.reason.startswith("DMFD predicts no")
 
 
 def test_intervals_of_real_values(probable: Model) -> None:

@@ -12,7 +12,6 @@ from deepmf.cli.feature_files import FeatureFiles
 from deepmf.cli.inputs import (
     InputOptions,
     convert_held_out,
-    convert_label,
     hint_at_extension,
     name_file,
     warn_unknown,
@@ -26,7 +25,6 @@ from deepmf.recommend.request import Order
 if TYPE_CHECKING:
     from deepmf.evaluation.areas import AreaErrors
     from deepmf.evaluation.ranking import RankingEvaluation, RankingScores
-    from deepmf.models.base import Model
     from deepmf.scoring.pairs import Unknown
 
 
@@ -55,10 +53,6 @@ def evaluate(
         str | None,
         option("--propensities popularity", "Weigh test entries by one over the popularity of their column."),
     ] = None,
-    explain: Annotated[
-        tuple[str, str] | None,
-        option("--explain ROW COLUMN", "Explain the prediction of this pair in the report."),
-    ] = None,
     unknown: options.UnknownIds = "fallback",
     seed: options.Seed = None,
     *,
@@ -85,8 +79,8 @@ def evaluate(
     check_unknown(unknown)
     if report is not None:
         check_writable(report, inputs=[model, test, *(extend or ()), *files.paths])
-    elif title is not None or explain is not None:
-        raise BadSetting(f"{'--explain' if title is None else '--title'} needs --report FILE")
+    elif title is not None:
+        raise BadSetting("--title needs --report FILE")
     fitted = load_model(model, extensions=extend, reading=reading, features=files)
     wanted = cast("Unknown", unknown)
     has_values = fitted.entries_.train.has_values
@@ -110,9 +104,7 @@ def evaluate(
         from deepmf.report.page import write_report
 
         title = f"{model.name} on {Path(name_file(test)).name}" if title is None else title
-        with hint_at_extension():
-            pairs = [] if explain is None else [_convert_pair(fitted, *explain)]
-        write_report(fitted, entries, report, title=title, unknown=wanted, ranking=ranked, explain=pairs)
+        write_report(fitted, entries, report, title=title, unknown=wanted, ranking=ranked)
 
     if as_json:
         shown = {"model": type(fitted).__name__, "seen": n_seen, "areas": [asdict(part) for part in errors]}
@@ -126,13 +118,6 @@ def evaluate(
         show_ranking(ranked)
     if report is not None:
         say(f"report in {report}")
-
-
-def _convert_pair(model: Model, row: str, column: str) -> tuple[Any, Any]:
-    """Return a row and a column from the command line as labels of the model; unknown ones are an error."""
-    at = convert_label(row, model.entries_.rows), convert_label(column, model.entries_.columns)
-    model.areas(*([label] for label in at))  # refuses unknown labels
-    return at
 
 
 def show_errors(errors: list[AreaErrors]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -27,7 +26,6 @@ from deepmf.evaluation.ranking import RankingEvaluation, evaluate_ranking
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
-from deepmf.models.explanation import Explanation
 from deepmf.models.fitting import Fitting
 from deepmf.models.means import Means
 from deepmf.scoring.pairs import Unknown
@@ -35,8 +33,6 @@ from deepmf.scoring.predictor import LevelReadout, Predictor
 
 # Pairs scored for the ranking of a page, which bounds its time on tables with many rows.
 MOST_RANKED = 1 << 26
-
-_EXPLAINED = 10  # entries of an explanation
 
 
 @dataclass(frozen=True)
@@ -59,15 +55,6 @@ class Measurement:
         return self.overall.rmse == self.overall.level_rmse
 
 
-class ExplainedPair(NamedTuple):
-    """A pair, its value if it is in the test, and the explanation of its prediction."""
-
-    row: Any
-    column: Any
-    value: float | None
-    explanation: Explanation
-
-
 @dataclass(frozen=True)
 class Findings:
     """The measurements of a fitted model on test entries.
@@ -82,7 +69,6 @@ class Findings:
     calibration, intervals : calibration of level probabilities, or of intervals of real values; None without a
         distribution.
     ranking, no_ranking : the ranking, or the reason why there is none.
-    explained : explanations of the chosen pairs.
     steered : accuracy and popularity of the lists by how much popular columns are favoured.
     """
 
@@ -98,7 +84,6 @@ class Findings:
     intervals: list[IntervalCoverage] | None
     ranking: RankingEvaluation | None
     no_ranking: str = ""  # why there is none
-    explained: tuple[ExplainedPair, ...] = ()
     steered: tuple[SteeredLists, ...] = ()
 
     @property
@@ -113,10 +98,9 @@ def find(
     *,
     unknown: Unknown = "error",
     ranking: RankingEvaluation | None = None,
-    explain: Iterable[tuple[Any, Any]] = (),
     most_ranked: int = MOST_RANKED,
 ) -> Findings:
-    """Measure a fitted model and the means on test entries, and explain the predictions of some pairs.
+    """Measure a fitted model and the means on test entries.
 
     The ranking is evaluated unless it is given, with at most `most_ranked` predictions.
     """
@@ -148,7 +132,6 @@ def find(
         intervals=evaluate_intervals(model, known) if not has_levels and model.gives_distribution else None,
         ranking=ranking,
         no_ranking=no_ranking,
-        explained=tuple(_explain(model, known, row, column) for row, column in explain),
         steered=() if ranking is None else _steer(model, known, ranking, most_ranked // len(_SETTINGS)),
     )
 
@@ -175,13 +158,6 @@ def _steer(model: Model, test: ObservedMatrix, ranked: RankingEvaluation, most: 
         SteeredLists(setting, each.ndcg, each.mean_popularity or 0.0)
         for setting, each in zip(_SETTINGS, found, strict=True)
     )
-
-
-def _explain(model: Model, test: ObservedMatrix, row: Any, column: Any) -> ExplainedPair:
-    row_of, column_of = test.rows.find([row])[0], test.columns.find([column])[0]
-    here = np.flatnonzero((test.entry_rows == row_of) & (test.by_row.columns == column_of))
-    value = float(test.values[here[0]]) if here.size else None
-    return ExplainedPair(row, column, value, model.explain(row, column, _EXPLAINED))
 
 
 class RoundedMeans(Means):

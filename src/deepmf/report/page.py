@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from deepmf.evaluation.areas import UNKNOWN
 from deepmf.evaluation.ranking import RankingEvaluation
@@ -17,13 +15,11 @@ from deepmf.report.findings import Findings, find
 from deepmf.report.sections import (
     compute_hit_shares,
     make_area_section,
-    make_boundary_section,
     make_calibration_section,
     make_cold_start_section,
     make_column_section,
     make_confusion_section,
     make_data_section,
-    make_explanation_section,
     make_learning_section,
     make_ranking_section,
     make_settings_section,
@@ -38,9 +34,7 @@ SECTIONS = (
     make_cold_start_section,
     make_column_section,
     make_ranking_section,
-    make_explanation_section,
     make_learning_section,
-    make_boundary_section,
     make_settings_section,
 )
 
@@ -56,7 +50,6 @@ def write_report(
     title: str | None = None,
     unknown: Unknown = "error",
     ranking: RankingEvaluation | None = None,
-    explain: Iterable[tuple[Any, Any]] = (),
 ) -> None:
     """Write an HTML page on how a fitted model predicts test entries. The file is replaced only when complete.
 
@@ -68,7 +61,6 @@ def write_report(
     title : title of the page; default: the model and the number of entries.
     unknown : how to treat entries whose row or column the model does not know, as in `evaluate`.
     ranking : result of `evaluate_ranking`; default: evaluated with its defaults, on a sample of rows if there are many.
-    explain : pairs of a row and a column to explain. The page shows entries of no other row.
 
     >>> import tempfile
     >>> from deepmf.data import split_entries
@@ -80,7 +72,7 @@ def write_report(
     >>> path.read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    page = render_page(find(model, test, unknown=unknown, ranking=ranking, explain=explain), title=title)
+    page = render_page(find(model, test, unknown=unknown, ranking=ranking), title=title)
     # A label may hold half of a surrogate pair, which UTF-8 cannot encode.
     write_atomically(path, lambda temporary: temporary.write_bytes(page.encode("utf-8", errors="replace")))
 

@@ -18,7 +18,6 @@ from deepmf.formatting import (
     format_amount,
     format_count,
     format_difference,
-    format_effect,
     format_percent,
     format_quantity,
     format_short,
@@ -27,24 +26,18 @@ from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.names import format_label
 from deepmf.matrix.scale import Scale
-from deepmf.models.base import Model
-from deepmf.models.dmfd import DMFD
-from deepmf.models.paper.odmc import ODMC
 from deepmf.plots import (
     MOST_WRITTEN,
-    describe_explanation,
     list_points,
     plot_areas,
     plot_bars,
-    plot_boundaries,
     plot_calibration,
     plot_cold_start,
     plot_confusion,
-    plot_explanation,
     plot_lines,
 )
 from deepmf.report.content import Figure, LeftOut, Section, Table, shorten
-from deepmf.report.findings import ExplainedPair, Findings
+from deepmf.report.findings import Findings
 from deepmf.storage.model_file import find_version
 from deepmf.training.history import History, describe_stages, describe_training, list_curves
 from deepmf.training.runtime import Runtime
@@ -71,8 +64,6 @@ MEANINGS = {
 ENOUGH = 20
 
 _LISTED = 10  # columns from either end
-
-_SCORE_BINS = 60
 
 _BARS = f"Error bars are standard errors; they need {ENOUGH} test entries."
 
@@ -624,40 +615,6 @@ def _describe_ranking(ranked: RankingEvaluation) -> str:
     )
 
 
-def make_explanation_section(found: Findings) -> Section | LeftOut:
-    """Return the section on the entries that raised or lowered the predictions of the chosen pairs."""
-    title = "Why these predictions"
-    if not found.explained:
-        return LeftOut(title, "no pair was chosen; use explain, or --explain ROW COLUMN on the command line")
-    return Section(
-        title=title,
-        how="A bar to the right is an entry or a feature of the row that raised the prediction; a bar to the left "
-        "lowered it. The length is the change of the prediction without it.",
-        template="explanations.html",
-        content={"figures": [_plot_pair(pair, found.model) for pair in found.explained]},
-    )
-
-
-def _plot_pair(pair: ExplainedPair, model: Model) -> Figure:
-    found = pair.explanation
-    actual = "" if pair.value is None else f", {pair.value:g} in the test"
-    lines = [
-        [shorten(format_label(label, model.column_names_)), f"{value:g}", format_effect(effect)]
-        for label, value, effect in zip(
-            found.labels.tolist(), found.values.tolist(), found.effects.tolist(), strict=True
-        )
-    ]
-    lines += [[shorten(each.name), shorten(each.value), format_effect(each.effect)] for each in found.features]
-    row = shorten(model.row_names_.get(pair.row, pair.row), 40)
-    column = shorten(model.column_names_.get(pair.column, pair.column), 40)
-    return Figure(
-        f"{column} for {row}: {format_amount(found.prediction)}{actual}",
-        plot_explanation(found),
-        describe_explanation(found, row=row, column=column),
-        numbers=Table(f"Effects on {column} for {row}", ["column", "value", "effect"], lines),
-    )
-
-
 def make_learning_section(found: Findings) -> Section | LeftOut:
     """Return the section on the loss and the validation error by epoch."""
     title, history = "Learning curve", found.model.history_
@@ -689,48 +646,6 @@ def _describe_history(history: History, errors: dict[int, float]) -> str:
         sentence += f" The steps after training are not on the curve: {describe_stages(history.stages)}."
     means = history.means_error
     return sentence if means is None else f"{sentence} The means have a validation RMSE of {means:.4f}."
-
-
-def make_boundary_section(found: Findings) -> Section | LeftOut:
-    """Return the section on the learned boundaries between levels, compared with rounding."""
-    title, model = "Learned boundaries", found.model
-    if not isinstance(model, DMFD | ODMC):
-        return LeftOut(title, f"{found.measured.name} learns none")
-    levels = model.scale_.require_levels(found.measured.name)
-    uniform, learned = (levels[:-1] + levels[1:]) / 2, model.boundaries_
-    scores, _ = np.histogram(model.scores(*found.test.entries()[:2]), bins=_SCORE_BINS, range=(levels[0], levels[-1]))
-    furthest = int(np.argmax(np.abs(learned - uniform)))
-    sentence = (
-        f"The boundary that moved furthest is the one between {levels[furthest]:g} and {levels[furthest + 1]:g}: "
-        f"from {format_amount(uniform[furthest])} to {format_amount(learned[furthest])}."
-    )
-    numbers = _make_boundary_table(levels, uniform, learned)
-    few = levels.size <= MOST_WRITTEN
-    shown = Figure(
-        "Intervals of the levels",
-        plot_boundaries(levels, uniform.tolist(), learned.tolist(), scores.astype(float)),
-        sentence,
-        numbers=None if few else numbers,
-    )
-    return Section(
-        title=title,
-        how="The model computes a score, a real number, and predicts the level whose interval contains it. A level "
-        "with a wider interval is predicted more often than by rounding.",
-        template="boundaries.html",
-        content={"strips": shown, "numbers": numbers if few else None, "sentence": sentence},
-    )
-
-
-def _make_boundary_table(levels: FloatArray, uniform: FloatArray, learned: FloatArray) -> Table:
-    lines = [
-        [f"{low:g} and {high:g}", format_amount(middle), format_amount(own), _format_shift(own - middle)]
-        for low, high, middle, own in zip(levels[:-1], levels[1:], uniform, learned, strict=True)
-    ]
-    return Table("Boundaries between levels", ["between", "uniform", "learned", "shift"], lines)
-
-
-def _format_shift(number: float) -> str:
-    return f"{'+' if number > 0 else '−' if number < 0 else ''}{abs(number):.3g}"
 
 
 def make_settings_section(found: Findings) -> Section:
