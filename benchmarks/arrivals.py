@@ -54,10 +54,11 @@ def find_years(name: str, matrix: ObservedMatrix) -> list[int] | None:
     """Return the years of the films of MovieLens-1M."""
     if not name.startswith("ml-"):
         return None
-    from movielens_features import film_features
+    from movielens_features import feature_arrays
 
-    year_of = dict(film_features(name).select("film", "year").iter_rows())
-    return [year_of[int(film)] or 0 for film in matrix.column_labels]
+    known = feature_arrays(name)
+    year_of = dict(zip(known["film"].tolist(), np.nan_to_num(known["year"]).astype(int).tolist(), strict=True))
+    return [year_of[int(film)] for film in matrix.column_labels]
 
 
 def join(*parts: ObservedMatrix) -> ObservedMatrix:

@@ -22,11 +22,8 @@ from deepmf.matrix.feature_encoding import (
     FeatureVectors,
     ListEncoding,
     NumberEncoding,
-    are_missing,
-    convert_values,
-    infer_kind,
-    read_values,
 )
+from deepmf.matrix.feature_values import are_missing, convert_values, infer_kind, read_values
 
 
 def dense(encoding: ColumnEncoding, values: object) -> FloatArray:

@@ -304,7 +304,7 @@ FeatureKinds = Annotated[
     str | None,
     option(
         "--feature-kinds NAME=KIND,NAME=KIND",
-        "Kinds of features that are detected wrongly: number, category, list, date or vector.",
+        "Kinds of features that are detected wrongly: number, category, list, date, vector or text.",
         BESIDE,
     ),
 ]

@@ -1,14 +1,11 @@
-"""Encoding of features as inputs of a model: standardised numbers, and indicators of categories and dates."""
+"""Encoding of features as inputs of a model: standardised numbers, indicators of categories and dates, and vectors."""
 
 from __future__ import annotations
 
-import datetime
-import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cached_property
 from itertools import chain, repeat
 from typing import Any, ClassVar, NamedTuple
@@ -19,235 +16,8 @@ import scipy.sparse
 
 from deepmf.errors import BadFeatures, BadSetting, suggest_name
 from deepmf.matrix.arrays import FloatArray, IndexArray
-
-KINDS = ("number", "category", "list", "date", "vector")
-
-
-# Separator of a list of categories that is written as one text.
-SEPARATOR = "|"
-
-
-# Integers are categories if they have at most 32 distinct values, and at most one distinct value for ten values.
-_MOST_CODES, _ONE_IN = 32, 10
-
-# Squares and sums of larger numbers could overflow.
-_LARGEST_NUMBER = 1e100
-
-# From this many vectors on, they are kept by input, too, once conditions on features are asked for.
-_MANY_VECTORS = 1000
-
-
-_NUMBERS = (int, float, np.integer, np.floating, Decimal)
-
-_LISTS = (list, tuple, set, frozenset, np.ndarray)
-
-_DATES = (datetime.date, np.datetime64)
-
-_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].*)?")
-
-_MONTH_OR_YEAR = re.compile(r"[0-9]{4}(-[0-9]{2})?")
-
-_KIND_NAMES = {
-    "number": "numbers",
-    "category": "categories",
-    "list": "lists of categories",
-    "date": "dates",
-    "vector": "vectors of numbers",
-}
-
-
-def read_values(values: Iterable[Any]) -> npt.NDArray[Any]:
-    """Return values as an array of numbers, dates or objects; missing values are NaN, NaT or None."""
-    if isinstance(values, np.ndarray):
-        if values.ndim == 2 and values.dtype.kind == "f":  # a vector for each label
-            return _to_objects([None if np.isnan(line).any() else tuple(line) for line in values.tolist()])
-        if values.ndim != 1:
-            raise ValueError(f"it has the shape {values.shape}; give one value for each label")
-        if values.dtype.kind in "iufbM":
-            return values
-    elif isinstance(values, str | bytes):
-        raise TypeError(f"give one value for each label; got {values!r}")
-    items = convert_each(values.tolist() if isinstance(values, np.ndarray) else list(values), _clear_missing)
-    types = _find_types(items)
-    if types and all(issubclass(kind, _NUMBERS) and kind is not bool for kind in types):
-        return _to_number_array(items, are_whole=all(issubclass(kind, int | np.integer) for kind in types))
-    return _to_objects(items)
-
-
-def infer_kind(values: npt.NDArray[Any]) -> str:
-    """Infer the kind of values.
-
-    Integers are categories if they have at most 32 distinct values, at most a tenth of all values. Texts are lists if
-    some contain "|", and dates if all look like 2001-12-31.
-    """
-    if values.dtype.kind == "M":
-        return "date"
-    if values.dtype.kind == "b":
-        return "category"
-    if values.dtype.kind in "iuf":
-        known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
-        whole = known.size and np.all(known == np.round(known)) and np.all(np.isfinite(known))
-        n_distinct = np.unique(known).size
-        return "category" if whole and n_distinct <= min(_MOST_CODES, known.size / _ONE_IN) else "number"
-    items = values.tolist()
-    types = _find_types(items)
-    if any(issubclass(kind, _LISTS) for kind in types):
-        known = [item for item in items if item is not None]
-        are_vectors = all(len(item) and all(isinstance(each, float | np.floating) for each in item) for item in known)
-        return "vector" if are_vectors else "list"
-    if types and all(issubclass(kind, _DATES) for kind in types):
-        return "date"
-    if not types or not all(issubclass(kind, str) for kind in types):
-        return "category"
-    texts = set(items) - {None}
-    if all(_DAY.fullmatch(text) for text in texts):
-        return "date"
-    return "list" if any(SEPARATOR in text for text in texts) else "category"
-
-
-def convert_values(kind: str, values: Iterable[Any], name: str) -> npt.NDArray[Any]:
-    """Convert values to a kind: float64, strings or None, tuples of strings or None, or datetime64 days."""
-    try:
-        array = read_values(values)
-        if kind == "number":
-            return _to_numbers(array, name)
-        if kind == "date":
-            return _to_dates(array)
-        if kind == "vector":
-            return _to_objects(convert_each(array.tolist(), _to_vector))
-        array = (
-            array.astype("datetime64[D]") if array.dtype.kind == "M" else array
-        )  # datetimes of a finer unit would become ints
-        return _to_objects(convert_each(array.tolist(), _to_categories if kind == "list" else _to_category))
-    except (TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, BadFeatures):
-            raise
-        raise BadFeatures(f"the feature {name!r} cannot be read as {_KIND_NAMES[kind]}: {error}") from error
-
-
-def are_missing(kind: str, values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return whether each value of a kind is missing."""
-    if kind in ("number", "date"):
-        gaps: npt.NDArray[np.bool_] = np.isnan(values) if kind == "number" else np.isnat(values)
-        return gaps
-    return np.fromiter((item is None for item in values.tolist()), dtype=bool, count=values.size)
-
-
-def convert_each(items: list[Any], convert: Callable[[Any], Any]) -> list[Any]:
-    """Convert items; equal items of one type are converted once (True and 1 are equal, but not alike)."""
-    if len(_find_types(items)) > 1:
-        return list(map(convert, items))
-    try:
-        different = dict.fromkeys(items)
-    except TypeError:  # lists are not hashable
-        return list(map(convert, items))
-    for item in different:
-        different[item] = convert(item)
-    return list(map(different.__getitem__, items))
-
-
-def _find_types(items: list[Any]) -> set[type]:
-    return set(map(type, items)) - {type(None)}
-
-
-def _to_objects(items: list[Any]) -> npt.NDArray[Any]:
-    return np.fromiter(items, dtype=object, count=len(items))
-
-
-def _to_number_array(items: list[Any], *, are_whole: bool) -> npt.NDArray[Any]:
-    if are_whole and None not in items and max(map(abs, items)) < 2**62:
-        return np.array(items, dtype=np.int64)
-    return np.array([np.nan if item is None else float(item) for item in items])
-
-
-def _to_numbers(array: npt.NDArray[Any], name: str) -> npt.NDArray[np.float64]:
-    if array.dtype.kind == "M":
-        raise ValueError("they are dates")
-    if array.dtype == object:
-        array = np.array(convert_each(array.tolist(), lambda item: np.nan if item is None else float(item)))
-    numbers = array.astype(np.float64)
-    if np.isinf(numbers).any():
-        raise BadFeatures(f"the feature {name!r} has infinite numbers; leave unknown numbers empty")
-    largest = np.abs(numbers[~np.isnan(numbers)]).max(initial=0.0)
-    if largest > _LARGEST_NUMBER:
-        raise BadFeatures(f"the feature {name!r} has numbers up to {largest:g}; the limit is {_LARGEST_NUMBER:g}")
-    return numbers
-
-
-def _to_dates(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    if array.dtype.kind == "M":
-        return array.astype("datetime64[D]")
-    if array.dtype != object:
-        raise ValueError("they are numbers")
-    return np.array(convert_each(array.tolist(), _to_date), dtype="datetime64[D]")
-
-
-def _to_date(item: Any) -> Any:
-    if item is None:
-        return np.datetime64("NaT", "D")
-    if isinstance(item, datetime.datetime):  # the local day in any time zone
-        item = item.date()
-    if isinstance(item, datetime.date | np.datetime64):
-        day: Any = item
-        return np.datetime64(day, "D")
-    text = item.strip() if isinstance(item, str) else ""
-    if _DAY.fullmatch(text):
-        return np.datetime64(text[:10], "D")
-    if not _MONTH_OR_YEAR.fullmatch(text):
-        raise ValueError(f"{item!r} is not a date such as 2001-12-31")
-    return np.datetime64(text, "D")
-
-
-def _to_categories(item: Any) -> tuple[str, ...] | None:
-    if _is_missing(item):
-        return None
-    if isinstance(item, str):
-        return tuple(filter(None, dict.fromkeys(map(str.strip, item.split(SEPARATOR)))))
-    if isinstance(item, list | tuple) and all(type(part) is str for part in item):
-        return tuple(filter(None, dict.fromkeys(map(str.strip, item))))
-    if isinstance(item, _LISTS):
-        known = [part for part in item if not _is_missing(part)]
-        if any(isinstance(part, float | np.floating) and not part.is_integer() for part in known):
-            raise TypeError(f"{known[0]!r} is not a category; give each number a column of its own")
-        texts = sorted(map(_to_text, known)) if isinstance(item, set | frozenset) else map(_to_text, known)
-        return tuple(dict.fromkeys(texts))
-    return (_to_text(item),)
-
-
-def _to_vector(item: Any) -> tuple[float, ...] | None:
-    if _is_missing(item):
-        return None
-    parts = item.replace(SEPARATOR, " ").replace(",", " ").split() if isinstance(item, str) else item
-    vector = tuple(map(float, parts))
-    if not vector or not all(abs(number) < _LARGEST_NUMBER for number in vector):
-        raise ValueError(f"{item!r} is no vector of finite numbers")
-    return vector
-
-
-def _to_category(item: Any) -> str | None:
-    return None if _is_missing(item) else _to_text(item)
-
-
-def _to_text(item: Any) -> str:
-    if isinstance(item, float | np.floating) and item.is_integer():
-        return str(int(item))
-    if isinstance(item, (*_LISTS, dict)):
-        raise TypeError(f"{item!r} is not one category")
-    return str(item).strip()
-
-
-def _clear_missing(item: Any) -> Any:
-    return None if _is_missing(item) else item
-
-
-def _is_missing(item: Any) -> bool:
-    if isinstance(item, str):
-        return not item or item.isspace()
-    if item is None or item is np.ma.masked:
-        return True
-    if isinstance(item, float | np.floating | np.datetime64 | Decimal):
-        return bool(item != item)
-    return type(item).__name__ in ("NAType", "NaTType")  # types of pandas, which need not be installed
+from deepmf.matrix.feature_values import LISTS, NUMBERS, are_missing, convert_each, convert_values, to_text
+from deepmf.matrix.words import Words
 
 
 @dataclass(frozen=True)
@@ -368,6 +138,9 @@ def _sort_part(which: IndexArray, inputs: IndexArray, weights: npt.NDArray[Any])
 
 Part = tuple[IndexArray, IndexArray, npt.NDArray[Any]]  # vector, input and weight of each non-zero
 
+
+# From this many vectors on, they are kept by input, too, once conditions on features are asked for.
+_MANY_VECTORS = 1000
 
 # A feature has at most this many categories of its own; the others share one input.
 MOST_CATEGORIES = 1000
@@ -527,7 +300,7 @@ class CategoryEncoding(ColumnEncoding):
 
     def match(self, condition: Any, weights: WeightsOf) -> npt.NDArray[np.bool_]:
         if not isinstance(condition, Mapping):
-            condition = {"any": list(condition) if isinstance(condition, _LISTS) else [condition]}
+            condition = {"any": list(condition) if isinstance(condition, LISTS) else [condition]}
         _check_words(self.name, condition, ("any", "all", "none"))
         found: npt.NDArray[np.bool_] = weights(1) == 0
         for word, wanted in condition.items():
@@ -536,7 +309,7 @@ class CategoryEncoding(ColumnEncoding):
         return found
 
     def _find_place(self, item: Any) -> int:
-        place = self._places.get(_to_text(item))
+        place = self._places.get(to_text(item))
         if place is None:
             raise BadSetting(
                 f"{item!r} is not a category of {self.name} that the model knows; "
@@ -623,7 +396,7 @@ class DateEncoding(ColumnEncoding):
         _check_words(self.name, limits, ("min", "max"))
         found = np.ones(weights(0).size, dtype=bool)
         for word, limit in limits.items():
-            is_year = isinstance(limit, _NUMBERS)
+            is_year = isinstance(limit, NUMBERS)
             number = float(limit) if is_year else self._compute_age(limit)
             # A later date has a smaller age; half a day is the precision of ages.
             is_low = (word == "min") == is_year
@@ -681,6 +454,38 @@ class VectorEncoding(ColumnEncoding):
         raise BadSetting(f"{self.name} is a vector, and vectors have no conditions; use another feature")
 
 
+@dataclass(frozen=True)
+class TextEncoding(ColumnEncoding):
+    """A text: the leading directions of its words by their importance, as a vector."""
+
+    kind: ClassVar[str] = "text"
+    name: str
+    words: Words
+    vector: VectorEncoding
+
+    @classmethod
+    def learn(cls, name: str, values: npt.NDArray[Any]) -> TextEncoding:
+        """Learn the encoding from texts, some of which may be missing."""
+        try:
+            words = Words.learn([text for text in values.tolist() if text is not None])
+        except ValueError as error:
+            raise BadFeatures(f"the texts of the feature {name!r} say nothing: {error}; leave it out") from error
+        return cls(name, words, VectorEncoding.learn(name, words.embed(values)))
+
+    @property
+    def n_inputs(self) -> int:
+        return self.vector.n_inputs
+
+    def parts(self, values: npt.NDArray[Any]) -> list[Part]:
+        return self.vector.parts(self.words.embed(values))
+
+    def items(self, found: Mapping[int, float]) -> list[FeatureItem]:
+        return [item._replace(text="its words") for item in self.vector.items(found)]
+
+    def match(self, condition: Any, weights: WeightsOf) -> npt.NDArray[np.bool_]:
+        raise BadSetting(f"{self.name} is a text, and texts have no conditions; use another feature")
+
+
 def _stack_vectors(name: str, vectors: list[tuple[float, ...]], size: int) -> FloatArray:
     wrong = next((each for each in vectors if len(each) != size), None)
     if wrong is not None:
@@ -693,13 +498,13 @@ def _read_limits(name: str, condition: Any) -> tuple[float, float]:
     limits = condition if isinstance(condition, Mapping) else {"min": condition, "max": condition}
     _check_words(name, limits, ("min", "max"))
     for limit in limits.values():
-        if not isinstance(limit, _NUMBERS) or isinstance(limit, bool) or limit != limit:
+        if not isinstance(limit, NUMBERS) or isinstance(limit, bool) or limit != limit:
             raise BadSetting(f"the limits of {name} must be numbers; got {limit!r}")
     return float(limits.get("min", -np.inf)), float(limits.get("max", np.inf))
 
 
 def _list_items(name: str, word: str, wanted: Any) -> list[Any]:
-    items = list(wanted) if isinstance(wanted, _LISTS) else [wanted]
+    items = list(wanted) if isinstance(wanted, LISTS) else [wanted]
     if not items:
         raise BadSetting(f"the condition {word!r} of {name} has no categories")
     return items
@@ -724,7 +529,7 @@ def _compute_ages(dates: npt.NDArray[Any], latest: str) -> FloatArray:
 
 ENCODINGS_OF_KINDS: dict[str, Any] = {
     encoding.kind: encoding
-    for encoding in (NumberEncoding, CategoryEncoding, ListEncoding, DateEncoding, VectorEncoding)
+    for encoding in (NumberEncoding, CategoryEncoding, ListEncoding, DateEncoding, VectorEncoding, TextEncoding)
 }
 
 

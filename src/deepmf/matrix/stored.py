@@ -19,6 +19,7 @@ from deepmf.matrix.feature_encoding import (
     FeatureVectors,
     ListEncoding,
     NumberEncoding,
+    TextEncoding,
     VectorEncoding,
 )
 from deepmf.matrix.features import AxisFeatures
@@ -27,6 +28,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.names import Names
 from deepmf.matrix.packed import TEXTS, pack_labels, unpack_labels, unpack_parts
 from deepmf.matrix.text_labels import TextLabels, has_lone_surrogates
+from deepmf.matrix.words import Words
 from deepmf.storage.model_file import Packed, Tensors, refuse_stored
 from deepmf.storage.parts import Check, Form, Part, between, distinct, one_of, positions_of, positive, rising
 
@@ -93,7 +95,21 @@ _DATE = Form(
 
 _VECTOR = Form(_NAME, Part("means", "number", ("numbers",)), Part("spread", "number", (), positive))
 
-_ENCODINGS = {"number": _NUMBER, "category": _CATEGORIES, "list": _CATEGORIES, "date": _DATE, "vector": _VECTOR}
+_TEXT = Form(
+    Part("vocabulary", "text", ("words",), distinct),
+    Part("importance", "float32", ("words",), positive),
+    Part("directions", "float32", ("words", "numbers")),
+    *_VECTOR.parts,
+)
+
+_ENCODINGS = {
+    "number": _NUMBER,
+    "category": _CATEGORIES,
+    "list": _CATEGORIES,
+    "date": _DATE,
+    "vector": _VECTOR,
+    "text": _TEXT,
+}
 
 _COLUMN = Form(Part("kind", "text", (), one_of(*_ENCODINGS)), prefix="features")
 
@@ -111,7 +127,12 @@ def pack_features(features: AxisFeatures, prefix: str) -> Packed:
     tensors = Form(_POSITIONS).pack(features, prefix=prefix).tensors
     for name, vectors in (("base", features.base), ("extra", extra)):
         tensors |= _VECTORS.pack(vectors, prefix=f"{prefix}.{name}").tensors
-    columns = [{"kind": each.kind} | _ENCODINGS[each.kind].pack(each).content for each in features.encoding.columns]
+    columns = []
+    for number, each in enumerate(features.encoding.columns):
+        parts = vars(each.words) | vars(each.vector) if isinstance(each, TextEncoding) else each
+        packed = _ENCODINGS[each.kind].pack(parts, prefix=f"{prefix}.{number}")
+        columns.append({"kind": each.kind} | packed.content)
+        tensors |= packed.tensors
     return Packed({"columns": columns}, tensors)
 
 
@@ -128,7 +149,9 @@ def unpack_features(entries: EntryStore, content: Any, tensors: Tensors) -> Entr
 
 def _unpack_axis(prefix: str, content: Any, tensors: Tensors, n_trained: int, count: int) -> AxisFeatures:
     columns = Form(Part("columns", "object", ("columns",))).read(content, prefix=prefix)["columns"]
-    encoding = FeatureEncoding(tuple(map(_unpack_column, columns)))
+    encoding = FeatureEncoding(
+        tuple(_unpack_column(each, tensors, f"{prefix}.{number}") for number, each in enumerate(columns))
+    )
     if len(set(encoding.names)) < len(columns):
         raise BadModelFile("the stored features have a name twice")
     positions = Form(_POSITIONS).read({}, tensors, prefix=prefix, known=count)["positions"]
@@ -142,15 +165,19 @@ def _unpack_axis(prefix: str, content: Any, tensors: Tensors, n_trained: int, co
     return AxisFeatures(encoding, base, positions, extra if positions.size else None)
 
 
-def _unpack_column(content: Any) -> ColumnEncoding:
+def _unpack_column(content: Any, tensors: Tensors, prefix: str) -> ColumnEncoding:
     kind = _COLUMN.read(content)["kind"]
-    found = _ENCODINGS[kind].read(content, prefix="features")
+    found = _ENCODINGS[kind].read(content, tensors, prefix=prefix)
     if kind == "number":
         return _make_number(found)
     if kind == "date":
         return DateEncoding(found["name"], found["latest"], _make_number(found["year"]), _make_number(found["age"]))
-    if kind == "vector":
-        return VectorEncoding(found["name"], tuple(found["means"].tolist()), found["spread"])
+    if kind in ("vector", "text"):
+        vector = VectorEncoding(found["name"], tuple(found["means"].tolist()), found["spread"])
+        if kind == "vector":
+            return vector
+        words = Words(tuple(found["vocabulary"]), found["importance"], found["directions"])
+        return TextEncoding(found["name"], words, vector)
     return (CategoryEncoding if kind == "category" else ListEncoding)(found["name"], tuple(found["categories"]))
 
 
