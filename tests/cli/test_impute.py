@@ -182,3 +182,16 @@ def test_the_page_names_columns_that_follow_from_nothing(run: Any, plants: Path,
     assert run("impute", tmp_path / "noisy.csv", "-o", tmp_path / "out.csv", "--page", page).code == 0
     text = page.read_text(encoding="utf-8")
     assert "noise does not follow" in text and "height does not follow" not in text
+
+
+@pytest.mark.slow
+def test_a_table_whose_rows_rate_what_they_like_is_said_to_be_filled_in_too_high(run: Any, tmp_path: Path) -> None:
+    random, path = np.random.default_rng(0), tmp_path / "stars.csv"
+    taste = random.normal(size=(120, 3)) @ random.normal(size=(3, 30)) + random.normal(size=(120, 30))
+    stars = np.clip(np.round(2.5 + taste), 1, 5)
+    for strength, told in ((2.0, True), (0.0, False)):
+        is_chosen = random.random(stars.shape) < 1 / (1 + np.exp(-strength * (stars - 4.2 * (strength > 0)) + 0.5))
+        frame = pl.DataFrame(np.where(is_chosen, stars, np.nan), schema=[f"film{number}" for number in range(30)])
+        frame.fill_nan(None).write_csv(path)
+        outcome = run("impute", path, "-o", tmp_path / "completed.csv", "--model", "gaussian")
+        assert outcome.code == 0 and ("too high" in outcome.err) == told

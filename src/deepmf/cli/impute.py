@@ -11,7 +11,7 @@ from deepmf.cli import options
 from deepmf.cli.inputs import InputOptions, locate_errors, name_file, open_input
 from deepmf.cli.options import argument, option
 from deepmf.cli.output import STANDARD, check_frame_target, say, show_json, show_share, show_table, write_frames
-from deepmf.errors import BadEntries, BadSetting, Hint
+from deepmf.errors import BadEntries, BadSetting, Hint, warn
 
 if TYPE_CHECKING:
     import polars as pl
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _NUMBER_OF_TABLE = ".imp"  # the column that tells the completed tables of --m apart, as in mice
 
 _ROWS_AT_A_TIME = 10_000
+
+_MOST_SHARED = 20  # levels of columns on the same scale, of which most columns have half
 
 _EXCLUDE_HINT = "--exclude-columns {} leaves it as it is"
 
@@ -116,6 +118,8 @@ def impute(
         _write_page(given, imputer, page, seed or 0)
     if output != STANDARD:
         _report(given, imputer, output, many, as_json=as_json)
+    if choice := _describe_choice(given):
+        warn(choice)
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,25 @@ class _GappyTable:
     def count_gaps(self) -> dict[str, int]:
         """Return the number of cells that are filled in for each column."""
         return {name: self.frame[name].null_count() * (name in self.completed) for name in self.frame.columns}
+
+
+def _describe_choice(given: _GappyTable) -> str | None:
+    """Return a sentence where rows fill in what they like of columns with the same few levels, such as ratings.
+
+    The gaps of columns on scales of their own are no choice among alike.
+    """
+    from deepmf.matrix.matrix import ObservedMatrix
+    from deepmf.models.means import Means
+
+    frame = given.frame.select(given.completed)
+    if not all(dtype.is_numeric() for dtype in frame.dtypes):
+        return None
+    frame = frame.sample(min(frame.height, _ROWS_AT_A_TIME), seed=0)
+    values = [series.drop_nulls().unique() for series in frame.get_columns()]
+    n_levels = len(set().union(*values))
+    if n_levels > _MOST_SHARED or 2 * sum(map(len, values)) < n_levels * len(values):
+        return None
+    return Means().fit(ObservedMatrix.from_table(frame), progress=False).describe_choice()
 
 
 def _count_decimals(series: pl.Series) -> int | None:
