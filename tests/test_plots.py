@@ -12,7 +12,6 @@ from matplotlib.axis import Axis
 
 from deepmf import plots
 from deepmf.errors import BadSetting, MissingDependency
-from deepmf.models.explanation import Explanation, FeatureEffect
 
 EVIL = "<script>alert(1)</script> $x^2$ \x00 half \ud800 $"
 SHOWN = "<script>alert(1)</script> $x^2$ \ufffd half \ufffd $"
@@ -179,21 +178,6 @@ def test_comparison_has_a_point_and_its_spread_for_each_name() -> None:
     assert bar.get_segments()[0][:, 0].tolist() == [0.375, 0.625]
     assert ax.yaxis_inverted()
     assert names_of(ax.yaxis) == ["a", "b"]
-
-
-def test_explanation_has_a_bar_for_each_entry_and_feature() -> None:
-    features = (FeatureEffect("genres", "Horror", 0.5), FeatureEffect("title", "x" * 200, -0.25))
-    labels = np.array(["Alien", "<b>" * 30], dtype=object)
-    found = Explanation(labels, np.array([5.0, 2.5]), np.array([0.25, -0.125]), 4.2, features)
-    ax = plots.plot_explanation(found)
-    assert [bar.get_width() for bar in ax.patches] == [0.25, -0.125, 0.5, -0.25]
-    names = names_of(ax.yaxis)
-    assert names[0] == "Alien (5)" and names[2] == "genres: Horror"
-    assert names[1].endswith("… (2.5)") and names[3].endswith("x…")
-    told = plots.describe_explanation(found, row=None, column="Fargo")
-    assert "4.200 for a new row and Fargo: Alien (5) +0.250;" in told
-    nothing = Explanation(labels[:0], np.empty(0), np.empty(0), 4.2)
-    assert not plots.plot_explanation(nothing).patches
 
 
 def test_text_of_users_is_shown_as_it_is() -> None:

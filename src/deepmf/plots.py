@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from deepmf.errors import BadSetting, MissingDependency
 from deepmf.files import write_atomically
-from deepmf.formatting import format_amount, format_count, format_effect, format_percent, format_short
+from deepmf.formatting import format_count, format_percent, format_short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,6 @@ __all__ = [
     "plot_cold_start",
     "plot_comparison",
     "plot_confusion",
-    "plot_explanation",
     "plot_history",
     "plot_imputed",
     "plot_lines",
@@ -658,62 +657,6 @@ def plot_comparison(
     if ax is None and len(series) > 1:
         add_legend(own)
     return own
-
-
-def _draw_horizontal_bars(
-    ax: Axes, names: Sequence[str], numbers: Sequence[float], write: Callable[[float], str], x_label: str
-) -> None:
-    drawn = ax.barh(range(len(names)), numbers, 0.72)
-    ax.bar_label(drawn, [write(number) for number in numbers], padding=4, color=_INK)
-    for bar, name, number in zip(drawn, names, numbers, strict=True):
-        bar.set(**_fill_bar(int(number < 0)), gid=_TIP + _clean(f"{name}: {write(number)}"))
-    low, high = min([0.0, *numbers]), max([0.0, *numbers])
-    room = 0.3 * (high - low) or 1.0
-    ax.set(ylim=(max(len(names), 1) - 0.5, -0.5), xlim=(low - room * (low < 0 or high == 0), high + room * (high > 0)))
-    ax.grid(visible=False, axis="y")
-    ax.grid(visible=True, axis="x")
-    ax.locator_params(axis="x", nbins=5)
-    ax.tick_params(axis="y", labelcolor=_INK)
-    _label(ax, x_label, "")
-    _format_ticks(ax.xaxis)
-    _name_ticks(ax.yaxis, range(len(names)), names)
-
-
-@_apply_style
-def plot_explanation(found: Any, ax: Axes | None = None, *, width: float = 440.0) -> Axes:
-    """Draw a bar for each entry of an explanation, the largest effect on top, then for each feature."""
-    effects = _list_effects(found, longest=int(0.4 * width / (1.1 * _CHARACTER)))
-    own = ax or make_axes(width=width, height=28.0 * len(effects) + 58)[0]
-    names, numbers = [name for name, _ in effects], [effect for _, effect in effects]
-    _draw_horizontal_bars(own, names, numbers, format_effect, "effect on the prediction")
-    return own
-
-
-def describe_explanation(found: Any, *, row: Any, column: Any) -> str:
-    """Return an explanation as a sentence, the alternative text of its plot; `row` is None for a new row."""
-    effects = "; ".join(f"{name} {format_effect(effect)}" for name, effect in _list_effects(found, longest=40))
-    kinds = "entries and features" if found.features else "entries"
-    who = "a new row" if row is None else str(row)
-    return (
-        f"Effects of {kinds} on the prediction of {format_amount(found.prediction)} for {who} and {column}: {effects}"
-    )
-
-
-def _list_effects(found: Any, *, longest: int) -> list[tuple[str, float]]:
-    """Return each entry and feature with its value as text, and its effect."""
-    labels = found.labels.tolist()
-    if found.names is not None:
-        labels = [name or label for name, label in zip(found.names.tolist(), labels, strict=True)]
-    entries = zip(labels, found.values.tolist(), found.effects.tolist(), strict=True)
-    effects = [(_shorten(label, f" ({value:g})", longest), effect) for label, value, effect in entries]
-    return effects + [(_shorten(each.name, f": {each.value}", longest), each.effect) for each in found.features]
-
-
-def _shorten(label: Any, value: str, longest: int) -> str:
-    """Return a label and its value, cut to a length; the label is cut first."""
-    value = value if len(value) <= longest - 8 else f"{value[: longest - 9]}…"
-    whole, room = str(label), longest - len(value)
-    return f"{whole if len(whole) <= room else f'{whole[: room - 1]}…'}{value}"
 
 
 # SVG

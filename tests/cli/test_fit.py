@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import polars
 import pytest
-import torch
 from tests.cli.conftest import write_entries
 
 from deepmf.cli import fit as fit_module
@@ -25,7 +24,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.dmf import DMF
 from deepmf.models.loading import load
 from deepmf.models.means import Means
-from deepmf.training import progress, runtime
+from deepmf.training import progress
 from deepmf.training.history import describe_stages
 from deepmf.training.trainer import Trainer
 
@@ -136,24 +135,6 @@ def test_the_means_are_told_once(run: Any, folder: Path, tmp_path: Path) -> None
     code, out, err = run("fit", folder / "train.csv", "-o", tmp_path / "m", "--model", "means")
     assert (code, err) == (0, "")
     assert "validation RMSE 0." in out and "the means" not in out
-
-
-def test_fewer_threads_on_a_busy_machine_are_told(
-    run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fit = ["fit", folder / "train.csv", "-o", tmp_path / "m", "--model", "als", "--set", "epochs=2"]
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
-    monkeypatch.setattr(runtime, "count_free_cores", lambda: 1)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        code, out, _ = run(*fit)
-    finally:
-        torch.set_num_threads(before)
-    assert code == 0
-    assert "1 of 2 threads" in out
 
 
 def test_validation_from_a_file_teaches_nothing(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
@@ -451,6 +432,7 @@ def test_texts_of_digits_are_known_whether_or_not_a_file_quotes_them(run: Any, t
 def test_asked_cells_calibrate_the_saved_model(run: Any, folder: Path, tmp_path: Path, split: AreaSplit) -> None:
     fit = folder / "train.csv", "-o", tmp_path / "m", "--validation-share", 0, "--model", "means"
     summary = summary_of(run, *fit, "--asked", folder / "known.csv")
-    expected = Means().fit(split.train, asked=split.test["I"])
+    train = read_matrix(folder / "train.csv", scale=split.train.scale)
+    expected = Means().fit(train, asked=read_matrix(folder / "known.csv", scale=split.train.scale))
     assert summary["asked"] == load(tmp_path / "m").asked_ == pytest.approx(expected.asked_)
     assert "asked cells" in run("fit", *fit, "--asked", folder / "known.csv")[1]

@@ -59,19 +59,6 @@ def test_levels(run: Any, folder: Path) -> None:
     assert {json.loads(line)["prediction"] for line in out.splitlines()} <= {1.0, 2.0, 3.0, 4.0, 5.0}
 
 
-def test_a_row_without_a_usable_entry_is_warned_of_in_a_line(
-    run: Any, folder: Path, tmp_path: Path, tiny: list[str]
-) -> None:
-    # Networks read entries in trained columns alone; means read all.
-    assert run("fit", folder / "train.csv", "-o", tmp_path / "network", *tiny, "--set", "epochs=1").code == 0
-    (tmp_path / "new.csv").write_text("user,film,stars\nNobody,An unknown film,5\n")
-    (tmp_path / "pairs.csv").write_text("user,film\nNobody,An unknown film\n")
-    for model, n_warnings in ((tmp_path / "network", 2), (folder / "means.safetensors", 0)):
-        code, out, err = run("predict", model, tmp_path / "pairs.csv", "--extend", tmp_path / "new.csv")
-        assert code == 0 and out.endswith(",IV\n")
-        assert [line.split(":")[:2] for line in err.splitlines()] == [["deepmf", " warning"]] * n_warnings
-
-
 def test_extensions_of_digits_where_the_model_has_strings(run: Any, tmp_path: Path) -> None:
     (tmp_path / "ratings.csv").write_text("user,item,rating\nbob,7,1\nbob,8,2\nann,7,3\nann,x,1\n")
     (tmp_path / "new.csv").write_text("user,item,rating\n1,7,3\n")

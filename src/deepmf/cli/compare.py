@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
@@ -22,7 +21,6 @@ from deepmf.recommend.request import Order
 
 if TYPE_CHECKING:
     from deepmf.evaluation.comparison import Comparison, SplitBy
-    from deepmf.files import Progress
     from deepmf.models.base import Model
 
 
@@ -93,7 +91,6 @@ def compare(
     features = files.read(matrix, reading.encoding)
     without = [name for name, model in chosen.items() if files.paths and not model.takes_features]
     with show_share("comparing") as show:
-        tell = _tell_time(len(chosen), show) if not as_json else show
         found = compare_models(
             chosen,
             matrix,
@@ -109,7 +106,7 @@ def compare(
             **order.given,
             candidates=candidates,
             seed=seed or 0,
-            progress=tell,
+            progress=show,
         )
     if output is not None:
         from deepmf.report.comparison_page import write_comparison
@@ -136,21 +133,6 @@ def _show_comparison(found: Comparison, without_features: list[str], page: Path 
     say(f"{found.plan}; ± is the standard deviation over {found.plan.part}s")
     if page is not None:
         say(f"page in {page}")
-
-
-def _tell_time(n_models: int, show: Progress) -> Progress:
-    """Return a function that shows progress, and after the first fold or split says how long the others will take."""
-    from deepmf.training.progress import describe_duration
-
-    start = time.perf_counter()
-
-    def tell(n_done: int, n_fits: int | None) -> None:
-        show(n_done, n_fits)
-        if n_done == n_models and n_fits is not None and n_fits > n_done:
-            left = (time.perf_counter() - start) * (n_fits - n_done) / n_done
-            say(f"deepmf: {n_done} of {n_fits} fits are done; the others take {describe_duration(left)}", err=True)
-
-    return tell
 
 
 def _build_models(names: str, assignments: Iterable[str] | None, *, seed: int, device: str | None) -> dict[str, Model]:

@@ -251,8 +251,6 @@ def _show_summary(summary: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         show_json(summary)
         return
-    from torch import get_num_threads
-
     from deepmf.training.history import describe_stages
 
     shown = f"{summary['entries']:,} entries, {summary['rows']:,} rows, {summary['columns']:,} columns"
@@ -283,9 +281,6 @@ def _show_summary(summary: dict[str, Any], *, as_json: bool) -> None:
         say(f"stages: {describe_stages(summary['stages'])}")
     if summary["chosen"]:
         say(f"chosen: {_format_chosen(summary['chosen'])}")
-    n_all = get_num_threads()
-    if summary["threads"] is not None and summary["threads"] < n_all:
-        say(f"torch used {summary['threads']} of {n_all} threads, because other programs use the cores")
     say(f"saved in {summary['file']}")
 
 

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from deepmf.scoring.drift import DriftAt
     from deepmf.scoring.pairs import Unknown
 
-# Bytes of a cell of a wide table and of a line of a long file, as csv; above this size, `complete` announces it.
-_CELL_BYTES, _LINE_BYTES, _WORTH_TELLING = 18, 35, 100_000_000
-
 _RESULTS = ("prediction", "area")  # the columns of a long file beside the ids
 
 
@@ -151,7 +148,6 @@ def complete(
     counts: Counter[str] = Counter()
     with show_share("completing") as show:
         is_wide = fitted.entries_.train.form.wide if wide is None else wide
-        _tell_size(fitted, is_wide=is_wide)
         value_type = _choose_value_type(fitted, levels=levels)
         schema = (_build_wide_schema if is_wide else _build_schema)(fitted, value_type)
         readout = fitted.predictor_.readout
@@ -183,18 +179,6 @@ def _predict_distribution(model: Model, pairs: Pairs, at: Any, unknown: str) -> 
         raise BadSetting(f"{type(model).__name__} cannot predict distributions; fit with --model dmf-o")
     found = model.predict_distribution(*pairs.labels, at=at, unknown=cast("Unknown", unknown))
     return {f"p_{level:g}": found[:, at] for at, level in enumerate(model.support_.tolist())}
-
-
-def _tell_size(model: Model, *, is_wide: bool) -> None:
-    """Say how many cells or lines will be written, and about how many bytes as text, if these are many."""
-    known = model.entries_
-    n_cells = len(known.rows) * len(known.columns)
-    n_predicted = n_cells - known.n_entries
-    n_bytes = n_cells * _CELL_BYTES if is_wide else n_predicted * _LINE_BYTES
-    if n_bytes > _WORTH_TELLING:
-        shape = f"{len(known.rows):,} rows x {len(known.columns):,} columns"
-        lines = f"{len(known.rows):,} lines" if is_wide else f"{n_predicted:,} lines"
-        say(f"deepmf: {n_predicted:,} of {shape} are predicted: {lines}, about {n_bytes / 1e9:.1f} GB as csv", err=True)
 
 
 def _iterate_frames(
