@@ -23,6 +23,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -51,12 +52,12 @@ _MOST_FULL = 6000
 # columns together: gathering a million takes some 30 ms, and more time than solving.
 _MOST_NEAR, _FEWEST_NEAR, _MOST_CELLS = {False: 200, True: 400}, 50, 1.6e9
 
-# Where columns have few entries on average, a CPU regresses a column on this many nearest columns for each entry.
-_NEAR_BY_ENTRY = 8
+# Where columns have fewer entries than this on average, a CPU regresses a column on so many nearest columns for each
+# of its entries.
+_FEW_ENTRIES, _NEAR_BY_ENTRY = 16.0, 8
 
 # The cells of a Gram matrix that are kept for each column, in nearest columns. A GPU keeps all of them up to a size.
-# Where columns have fewer entries than this on average, a CPU keeps none: products of their entries take less time.
-_KEPT, _MOST_DENSE, _FEW_ENTRIES = 4, 60_000, 16.0
+_KEPT, _MOST_DENSE = 4, 60_000
 
 # The nearest trained columns on which a new column is regressed.
 _NEAR_NEW = 100
@@ -72,8 +73,13 @@ _MOST_SCORES = 1 << 23
 
 _TINY = 1e-12
 
-# Columns whose lines of the Gram matrix exist at a time, and cells of regressions that are solved together.
-_LINES_AT_A_TIME, _CELLS_ON_CPU, _CELLS_ON_GPU = 1024, 16 * 200**2, 1 << 28
+# Columns whose lines of the Gram matrix exist at a time and their cells, and cells of regressions that are solved
+# together.
+_LINES_AT_A_TIME, _CELLS_AT_A_TIME, _CELLS_ON_CPU, _CELLS_ON_GPU = 1024, 1 << 23, 16 * 200**2, 1 << 28
+
+# Entries or cells that are read for regressions that are solved together, and how many times as long the product of an
+# entry takes as finding a cell.
+_READ_AT_A_TIME, _PRODUCT_COST = 1 << 19, 4
 
 Sparse: TypeAlias = scipy.sparse.csr_array
 
@@ -305,10 +311,11 @@ class Near(NamedTuple):
 class Gram(NamedTuple):
     """G = X'DX on the device to fit on: all its cells, or for each column those of some nearest columns."""
 
-    cells: Tensor | Sparse  # where columns have few entries: X'D^(1/2), and an empty line at its end
+    cells: Tensor | Sparse
     sizes: LatentArray  # (columns,) the diagonal
     near: Near | None  # None where columns are regressed on all others
     count_weight: float
+    lines: Sparse | None = None  # X'D^(1/2): products of short lines take less time than finding cells
 
     @classmethod
     def of(
@@ -329,8 +336,10 @@ class Gram(NamedTuple):
             return cls(_multiply(weighted, device), sizes, None, count_weight)
         on_gpu = device.type == "cuda" and n_columns <= _MOST_DENSE
         most = max(min(most_near or count_affordable(n_columns, on_gpu=on_gpu), n_columns - 1), 1)
-        cells, near = _find_near(weighted, sizes, most, device) if on_gpu else _prune(weighted, sizes, most)
-        return cls(cells, sizes, near, count_weight)
+        if on_gpu:
+            return cls(*_find_near(weighted, sizes, most, device), count_weight)
+        lines = scipy.sparse.csr_array(weighted.T)
+        return cls(*_prune(weighted, lines, sizes, most), count_weight, lines)
 
     def narrow(self, columns: IndexArray) -> Gram:
         """Return the Gram matrix of some columns alone; rows keep their weights."""
@@ -363,17 +372,17 @@ class Gram(NamedTuple):
         device = self.cells.device if isinstance(self.cells, Tensor) else CPU
         solved = [np.zeros(near.cells.shape, dtype=np.float32) for _ in ridges]
         counts = np.count_nonzero(near.places < self.sizes.size, axis=1)
-        order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+        are_short, costs = self._compare_costs(near.places)
+        order = np.lexsort((-counts, are_short))
+        order = order[counts[order] > 0]
         most_cells = _CELLS_ON_GPU if device.type == "cuda" else _CELLS_ON_CPU
-        parts = []
-        while order.size:
-            n_targets = max(most_cells // int(counts[order[0]]) ** 2, 1)
-            parts.append(order[:n_targets])
-            order = order[n_targets:]
+        ends = _cut(np.square(counts[order]) / most_cells + costs[order] / _READ_AT_A_TIME, 1.0, order.size)
+        turn = np.searchsorted(are_short[order], True)  # from here on, lines are short
+        parts = [order[start:stop] for start, stop in pairwise(np.unique([*ends, turn]))]
 
         def solve(targets: IndexArray) -> None:
             width = int(counts[targets[0]])
-            equations = self._gather(near.places[targets, :width])
+            equations = self._gather(near.places[targets, :width], by_lines=bool(are_short[targets[0]]))
             sums = torch.from_numpy(near.cells[targets, :width]).to(device)
             for ridge, weights in zip(ridges, solved, strict=True):
                 weights[targets, :width] = round_weights(_solve(equations, sums, ridge))
@@ -381,7 +390,16 @@ class Gram(NamedTuple):
         run_batches(solve, parts, device)
         return solved
 
-    def _gather(self, places: IndexArray) -> Tensor:
+    def _compare_costs(self, places: IndexArray) -> tuple[npt.NDArray[np.bool_], FloatArray]:
+        """Return for which targets products of lines take less time than finding cells, and what either reads."""
+        if isinstance(self.cells, Tensor):
+            return np.zeros(len(places), dtype=bool), np.zeros(len(places))
+        matrices = (self.cells,) if self.lines is None else (self.cells, self.lines)
+        lengths = [np.append(np.diff(each.indptr), 0)[places].sum(axis=1) for each in matrices]
+        are_short = _PRODUCT_COST * lengths[-1] < lengths[0]
+        return are_short, np.where(are_short, lengths[-1], lengths[0]).astype(np.float64)
+
+    def _gather(self, places: IndexArray, *, by_lines: bool) -> Tensor:
         """Return the cells G_SS (targets, K, K) of places S (targets, K), and 0 where there is no column."""
         n_columns = self.sizes.size
         if isinstance(self.cells, Tensor):
@@ -389,15 +407,18 @@ class Gram(NamedTuple):
             is_missing, at = at == n_columns, at.clamp_max(n_columns - 1)
             found: Tensor = self.cells[at[:, :, None], at[:, None]]
             return found.masked_fill_(is_missing[:, :, None] | is_missing[:, None], 0.0)
-        if self.cells.shape[0] > n_columns:
-            return torch.from_numpy(_multiply_lines(self.cells, places))
-        cells = np.zeros((len(places), *places.shape[1:] * 2), dtype=np.float32)
         target, first = np.nonzero(places < n_columns)
         columns = places[target, first]
-        place_of = np.full((len(places), n_columns), -1, dtype=np.int32)
-        place_of[target, columns] = first
+        if by_lines and self.lines is not None:
+            return torch.from_numpy(
+                _multiply_lines(self.lines, target * places.shape[1] + first, columns, places.shape)
+            )
+        cells = np.zeros((len(places), *places.shape[1:] * 2), dtype=np.float32)
+        own, n_own = _number(columns, n_columns)
+        place_of = np.full((len(places), n_own + 1), -1, dtype=np.int32)
+        place_of[target, own[columns]] = first
         cells_at, which = find_spans(columns, self.cells.indptr)
-        second = place_of.ravel()[target[which] * n_columns + self.cells.indices[cells_at]]
+        second = place_of.ravel()[target[which] * (n_own + 1) + own[self.cells.indices[cells_at]]]
         inside = np.flatnonzero(second >= 0)
         which = which[inside]
         cells[target[which], first[which], second[inside]] = self.cells.data[cells_at[inside]]
@@ -446,8 +467,10 @@ def count_near(n_entries: IndexArray, most: int) -> IndexArray:
     return np.clip(_NEAR_BY_ENTRY * n_entries, min(_FEWEST_NEAR, most), most)
 
 
-def _find_near(weighted: Sparse, sizes: LatentArray, most: int, device: torch.device) -> tuple[Tensor, Near]:
-    """Return all cells of G on a device, and the nearest columns by the cosine."""
+def _find_near(
+    weighted: Sparse, sizes: LatentArray, most: int, device: torch.device
+) -> tuple[Tensor, LatentArray, Near]:
+    """Return all cells of G on a device, its diagonal, and the nearest columns by the cosine."""
     cells, n_columns = _multiply(weighted, device), sizes.size
     scales = torch.from_numpy(sizes).to(device).clamp_min(_TINY).rsqrt()
     near = Near(np.empty((n_columns, most), dtype=np.int64), np.empty((n_columns, most), dtype=np.float32))
@@ -459,20 +482,20 @@ def _find_near(weighted: Sparse, sizes: LatentArray, most: int, device: torch.de
         found = lines.gather(1, places)
         near.places[some] = torch.where(found > 0, places, n_columns).cpu().numpy()
         near.cells[some] = found.cpu().numpy()
-    return cells, near
+    return cells, sizes, near
 
 
-def _prune(weighted: Sparse, sizes: LatentArray, most: int) -> tuple[Sparse, Near]:
-    """Return the cells of G among nearest columns, and the nearest columns by the cosine."""
-    n_columns, n_kept, turned = sizes.size, _KEPT * most, scipy.sparse.csr_array(weighted.T)
+def _prune(weighted: Sparse, turned: Sparse, sizes: LatentArray, most: int) -> tuple[Sparse, LatentArray, Near]:
+    """Return the cells of G among nearest columns, its diagonal, and the nearest columns by the cosine."""
+    n_columns, n_kept = sizes.size, _KEPT * most
     near = Near(np.full((n_columns, most), n_columns, dtype=np.int64), np.zeros((n_columns, most), dtype=np.float32))
     has_few, scales = weighted.nnz < _FEW_ENTRIES * n_columns, 1 / np.sqrt(np.maximum(sizes, _TINY))
     entries = np.bincount(weighted.indices, minlength=n_columns)
     counts = count_near(entries, most) if has_few else np.full(n_columns, most)
 
-    def search(start: int) -> Sparse:
+    def search(start: int, stop: int) -> Sparse:
         """Fill in the nearest columns of some columns; return their pruned lines of G."""
-        lines = turned[start : start + _LINES_AT_A_TIME] @ weighted
+        lines = turned[start:stop] @ weighted
         cosines = lines.data * scales[lines.indices]
         kept = np.ones(lines.nnz, dtype=bool)
         for at, (first, last) in enumerate(zip(lines.indptr[:-1], lines.indptr[1:], strict=True)):
@@ -485,32 +508,47 @@ def _prune(weighted: Sparse, sizes: LatentArray, most: int) -> tuple[Sparse, Nea
             best = best[np.argsort(-own[best], kind="stable")][1:]
             near.places[start + at, : best.size] = found[best]
             near.cells[start + at, : best.size] = lines.data[first:last][best]
-        if has_few:
-            return lines[:0]
         lines.data[~kept] = 0.0
         lines.eliminate_zeros()
         lines.sort_indices()
         return lines
 
-    parts = run_batches(search, range(0, n_columns, _LINES_AT_A_TIME), CPU)
-    if has_few:
-        parts = [turned, Sparse((1, turned.shape[1]), dtype=turned.dtype)]
-    return Sparse(scipy.sparse.vstack(parts, format="csr")), near
+    lengths = np.diff(weighted.indptr)
+    cells = np.bincount(weighted.indices, np.repeat(lengths, lengths), minlength=n_columns)
+    ends = _cut(np.minimum(cells, n_columns), _CELLS_AT_A_TIME, _LINES_AT_A_TIME)
+    parts = run_batches(lambda ends: search(*ends), list(pairwise(ends)), CPU)
+    return Sparse(scipy.sparse.vstack(parts, format="csr")), sizes, near
 
 
-def _multiply_lines(lines: Sparse, places: IndexArray) -> LatentArray:
-    """Return the inner products (targets, K, K) of the lines at places (targets, K), in one sparse product."""
-    n_targets, n_near = places.shape
-    taken = lines[places.ravel()]
-    targets = np.repeat(np.arange(n_targets), np.diff(taken.indptr[::n_near]))
-    is_used = np.zeros(lines.shape[1], dtype=bool)
-    is_used[taken.indices] = True
+def _cut(sizes: npt.NDArray[Any], most: float, most_items: int) -> list[int]:
+    """Return the ends of consecutive groups of items, each with at most so many items and this size; or one item."""
+    sums, ends = np.cumsum(sizes), [0]
+    while ends[-1] < sums.size:
+        start = ends[-1]
+        reached = np.searchsorted(sums, most + (sums[start - 1] if start else 0.0), side="right")
+        ends.append(int(np.clip(reached, start + 1, min(start + most_items, sums.size))))
+    return ends
+
+
+def _number(used: IndexArray, n: int) -> tuple[IndexArray, int]:
+    """Return a number from 0 on for each of the positions that are used, and after these one for all others."""
+    is_used = np.zeros(n, dtype=bool)
+    is_used[used] = True
     n_used = np.count_nonzero(is_used)
-    others = targets * n_used + (np.cumsum(is_used) - 1)[taken.indices]
-    apart = Sparse((taken.data, others, taken.indptr), shape=(places.size, n_targets * n_used))
-    product = apart @ apart.T
-    blocks = Sparse((product.data, product.indices % n_near, product.indptr), shape=(places.size, n_near))
-    return np.asarray(blocks.toarray().reshape(n_targets, n_near, n_near))
+    return np.where(is_used, np.cumsum(is_used) - 1, n_used), n_used
+
+
+def _multiply_lines(lines: Sparse, at: IndexArray, columns: IndexArray, shape: tuple[int, ...]) -> LatentArray:
+    """Return the inner products (targets, K, K) of the lines of columns at places of (targets, K), in one product."""
+    n_targets, n_near = shape
+    taken = lines[columns]
+    targets = np.repeat(at // n_near, np.diff(taken.indptr))
+    own, n_own = _number(taken.indices, lines.shape[1])
+    apart = Sparse((taken.data, targets * n_own + own[taken.indices], taken.indptr), shape=(at.size, n_targets * n_own))
+    product = (apart @ apart.T).tocoo()
+    found = np.zeros((n_targets * n_near, n_near), dtype=np.float32)
+    found[at[product.row], at[product.col] % n_near] = product.data
+    return found.reshape(n_targets, n_near, n_near)
 
 
 def _multiply(weighted: Sparse, device: torch.device) -> Tensor:
