@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 
 from deepmf.data import split_entries
@@ -254,3 +255,19 @@ def test_popularity_is_scaled_in_the_order_alone(has_values: bool) -> None:
     ):
         assert best.labels.tolist() == lists[0].labels[0, :5].tolist()
         np.testing.assert_allclose(best.presence, [learned[label] for label in best.labels.tolist()], rtol=1e-5)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # some columns have no training entry
+def test_all_columns_of_a_wide_catalogue_are_scored_if_validation_entries_choose() -> None:
+    rng = np.random.default_rng(0)
+    train, validation = np.split(np.argsort(rng.random((300, 2200)), axis=1)[:, :100], [30], axis=1)
+    parts = (
+        ObservedMatrix.from_interactions(np.repeat(np.arange(300), own.shape[1]), own.ravel())
+        for own in (train, validation)
+    )
+    model = Means(presence="nearest").fit(*parts)
+    presence = model.rankers_.presence
+    assert presence is not None and isinstance(presence.model.weights, scipy.sparse.csr_array)
+    has_weights = np.bincount(presence.model.weights.indices, minlength=presence.model.n_trained) > 0
+    assert has_weights.mean() > 0.95

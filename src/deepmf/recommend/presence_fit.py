@@ -97,8 +97,8 @@ def fit_presence(
         log_odds = -math.log(_ALL_POPULARITY)  # an entry exists with odds of the popularity
         return Presence(model, log_odds, popularity_share=_ALL_POPULARITY, liking_weight=0.0, spread=spread)
     best = _Choice(held_out, device).fit(kind)
-    if held_out.train is train:
-        return best
+    if held_out.train is train and (kind == "full" or n_columns <= _MOST_CANDIDATES):
+        return best  # otherwise it has the weights of the candidates alone
     return replace(best, model=fit_again(best.model, train, device))
 
 
