@@ -3,7 +3,6 @@
 import datetime
 import errno
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -24,9 +23,7 @@ from deepmf.errors import (
     BadEntries,
     BadSetting,
     CannotSave,
-    ConstantValues,
     DuplicateEntries,
-    FileAbsent,
     MeansOffLevels,
     OffScale,
     UnreadableFile,
@@ -34,7 +31,6 @@ from deepmf.errors import (
 from deepmf.matrix import packed_writer
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.storage.model_folder import TensorFile
 
 # Labels are texts, and sorted, as those of a file are.
 FILMS = ObservedMatrix.from_frame(generate(60, 40, density=0.3, seed=0).matrix.to_frame())
@@ -187,43 +183,13 @@ def test_a_wide_table_and_gaps(tmp_path: Path) -> None:
 
 
 BAD: dict[str, tuple[str, dict[str, Any], type[Exception], str]] = {
-    "gap": (
-        "user,item,rating\na,x,1\n" * 1 + "b,x,\n",
-        {},
-        BadEntries,
-        "missing='drop'",
-    ),
-    "no id": ("user,item,rating\na,x,1\n,x,2\n", {}, BadEntries, "line 3"),
+    "gap": ("user,item,rating\na,x,1\nb,x,\n", {}, BadEntries, "missing='drop'"),
     "word": ("user,item,rating\na,x,1\nb,x,good\n", {}, BadEntries, "'good'"),
-    "infinite": (
-        "user,item,rating\na,x,1\nb,x,inf\n",
-        {},
-        BadEntries,
-        "inf",
-    ),
-    "off": (
-        "user,item,rating\na,x,1\nb,x,7\n",
-        {"scale": Scale(levels=[1, 2])},
-        OffScale,
-        "line 3",
-    ),
-    "twice": (
-        "user,item,rating\na,x,1\na,x,2\n",
-        {},
-        DuplicateEntries,
-        "'x'",
-    ),
-    "empty": ("user,item,rating\n", {}, UnreadableFile, "entries"),
-    "only gaps": (
-        "user,item,rating\na,x,\n",
-        {"missing": "drop"},
-        UnreadableFile,
-        "entries",
-    ),
-    "no column": ("user,item,rating\na,x,1\n", {"row": "who"}, BadEntries, "'who'"),
-    "duplicates": ("user,item,rating\na,x,1\n", {"duplicates": "all"}, BadSetting, "duplicates"),
-    "missing": ("user,item,rating\na,x,1\n", {"missing": "keep"}, BadSetting, "missing"),
-    "wide": ("id,a,b,c,d,e\nx,1,2,3,4,5\n", {}, UnreadableFile, "wide"),
+    "infinite": ("user,item,rating\na,x,1\nb,x,inf\n", {}, BadEntries, "line 3.*inf"),
+    "off": ("user,item,rating\na,x,1\nb,x,7\n", {"scale": Scale(levels=[1, 2])}, OffScale, "line 3"),
+    "twice": ("user,item,rating\na,x,1\na,x,2\n", {}, DuplicateEntries, "'x'"),
+    "only gaps": ("user,item,rating\na,x,\n", {"missing": "drop"}, UnreadableFile, "entries"),
+    "option": ("user,item,rating\na,x,1\n", {"duplicate": "all"}, BadSetting, "'duplicates'"),
 }
 
 
@@ -243,32 +209,15 @@ def test_a_line_far_down_is_named(tmp_path: Path) -> None:
         pack(tmp_path / "r.csv", tmp_path / "r.store")
 
 
-def test_files_that_are_not_there_or_no_files(tmp_path: Path) -> None:
-    with pytest.raises(FileAbsent, match="file"):
-        pack(tmp_path / "none.csv", tmp_path / "r.store")
-    with pytest.raises(UnreadableFile, match="matrix.json"):
-        pack(tmp_path, tmp_path / "r.store")
-    with pytest.raises(BadSetting, match="one"):
-        pack([], tmp_path / "r.store")
-    (tmp_path / "cut.parquet").write_bytes(b"PAR1")
-    with pytest.raises(UnreadableFile, match="Parquet"):
-        pack(tmp_path / "cut.parquet", tmp_path / "r.store")
-    assert [path.name for path in tmp_path.iterdir()] == ["cut.parquet"]
-
-
 def test_nothing_is_packed_over_another(tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("user,item,rating\na,x,1\na,y,2\n")
     pack(tmp_path / "r.csv", tmp_path / "r.store")
+    with pytest.raises(BadSetting, match="one"):
+        pack([], tmp_path / "none.store")
     with pytest.raises(CannotSave, match="already"):
         pack(tmp_path / "r.csv", tmp_path / "r.store")
     with pytest.raises(CannotSave, match="folder"):
         pack(tmp_path / "r.csv", tmp_path / "none" / "r.store")
-
-
-def test_a_single_value_gives_a_warning(tmp_path: Path) -> None:
-    (tmp_path / "r.csv").write_text("user,item,rating\na,x,1\na,y,1\n")
-    with pytest.warns(ConstantValues, match="value 1"):
-        pack(tmp_path / "r.csv", tmp_path / "r.store")
 
 
 def test_progress_counts_every_step(tmp_path: Path) -> None:
@@ -283,23 +232,6 @@ def test_progress_counts_every_step(tmp_path: Path) -> None:
     assert steps[-1] == (3 * FILMS.n_entries, 4 * FILMS.n_entries)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", ["entries.columns", "by_column.entries", "rows.text"])
-def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
-    append = TensorFile.append
-
-    def full(self: TensorFile, array: np.ndarray[Any, Any]) -> None:
-        if self.name == f"matrix.{part}":
-            raise OSError(errno.ENOSPC, "No space left on device")
-        append(self, array)
-
-    monkeypatch.setattr(TensorFile, "append", full)
-    FILMS.write(tmp_path / "r.csv")
-    with pytest.raises(CannotSave, match="space"):
-        pack(tmp_path / "r.csv", tmp_path / "r.store")
-    assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
-
-
 @pytest.mark.parametrize("place", ["deepmf.matrix.packed_writer.write_all", "pathlib.Path.write_bytes"])
 def test_a_full_disk_for_what_is_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     def full(*_: object, **__: object) -> None:
@@ -311,18 +243,6 @@ def test_a_full_disk_for_what_is_sorted(tmp_path: Path, monkeypatch: pytest.Monk
         pack(tmp_path / "r.csv", tmp_path / "r.store")
     assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
 
-
-LIMITED = """
-import resource, signal, sys
-from deepmf.data import pack
-from deepmf.errors import CannotSave
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-try:
-    pack(sys.argv[1], sys.argv[2])
-except CannotSave as error:
-    print(error)
-"""
 
 SLOW = """
 import sys, time
@@ -343,16 +263,6 @@ def start(code: str, *arguments: Path) -> subprocess.Popen[str]:
         text=True,
         env=os.environ | {"PYTHONPATH": str(Path(deepmf.__file__).parents[1])},
     )
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no such limits")
-def test_files_may_not_grow(tmp_path: Path) -> None:
-    FILMS.write(tmp_path / "r.csv")
-    with start(LIMITED, tmp_path / "r.csv", tmp_path / "r.store") as process:
-        said = process.communicate()[0]
-    assert re.search("r.store .*File too large.*nothing was changed", said)
-    assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
 
 
 @pytest.mark.slow

@@ -14,15 +14,15 @@ import pytest
 
 from deepmf.data import read_matrix, split_areas, split_entries
 from deepmf.datasets import generate
-from deepmf.errors import BadSetting, CannotSave, OffScale, UnreadableFile
+from deepmf.errors import CannotSave, OffScale, UnreadableFile
 from deepmf.matrix import TableForm, matrix, packed, packed_writer
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.packed import STORE, verify_store
+from deepmf.matrix.packed import verify_store
 from deepmf.matrix.packed_writer import Buckets, split_evenly
 from deepmf.matrix.scale import Scale
 from deepmf.models.registry import MODELS, model_class
 from deepmf.storage import model_folder
-from deepmf.storage.model_folder import TensorFile, read_folder, write_folder
+from deepmf.storage.model_folder import TensorFile
 
 SHARD = "00001.safetensors"
 
@@ -68,28 +68,6 @@ def test_a_scale_that_is_asked_for_must_hold_the_values(store: Path) -> None:
     assert read.take_entries(np.array([True, False, True])).scale == wider
     with pytest.raises(OffScale, match="'Big'"):
         read_matrix(store, scale=Scale(levels=[1, 5]))
-
-
-@pytest.mark.parametrize(
-    ("part", "number"),
-    [
-        ("entries.columns", 2),
-        ("entries.columns", -1),
-        ("by_column.rows", 9),
-        ("by_column.entries", 3),
-        ("entries.values", 200),
-    ],
-)
-def test_an_entry_outside_is_refused_although_its_checksum_is_right(
-    tmp_path: Path, store: Path, part: str, number: int
-) -> None:
-    _, content, tensors = read_folder(store, kind=STORE)
-    changed = tensors[f"{STORE}.{part}"].copy()
-    changed[1] = number
-    write_folder(tmp_path / "changed", kind=STORE, content=content, tensors=tensors | {f"{STORE}.{part}": changed})
-    for opened in (read_matrix, verify_store):
-        with pytest.raises(UnreadableFile, match=f"{part}|codes"):
-            opened(tmp_path / "changed")
 
 
 @pytest.mark.parametrize("size", [10, 100, 10_000])
@@ -160,41 +138,6 @@ def test_what_is_written_opens_as_it_was(tmp_path: Path, name: str) -> None:
     )
     read.write(tmp_path / "again.store")
     assert read_matrix(tmp_path / "again.store") == matrix
-
-
-def test_a_level_takes_one_byte(tmp_path: Path) -> None:
-    matrix = matrices()["generated"]
-    matrix.write(tmp_path / "r.store")
-    whole = (tmp_path / "r.store" / SHARD).stat().st_size
-    read_matrix(tmp_path / "r.store").take_entries(np.arange(matrix.n_entries) > 0).write(tmp_path / "less.store")
-    assert whole - (tmp_path / "less.store" / SHARD).stat().st_size in range(13, 13 + 8)
-    assert not read_matrix(tmp_path / "r.store").by_row.columns.flags.writeable
-
-
-def test_nothing_is_written_over_another(tmp_path: Path) -> None:
-    matrix = matrices()["texts"]
-    matrix.write(tmp_path / "r.store")
-    with pytest.raises(CannotSave, match="already"):
-        matrix.write(tmp_path / "r.store")
-    with pytest.raises(CannotSave, match="folder"):
-        matrix.write(tmp_path / "none" / "r.store")
-    assert [path.name for path in tmp_path.iterdir()] == ["r.store"]
-
-
-def test_labels_that_no_file_holds_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match="tuple"):
-        ObservedMatrix.from_entries([(1, 2)], ["x"], [1], Scale(levels=[1, 2])).write(tmp_path / "r.store")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_nothing_half_made_stays_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(model_folder, "write_manifest", full)
-    with pytest.raises(CannotSave, match="space"):
-        matrices()["texts"].write(tmp_path / "r.store")
-    assert list(tmp_path.iterdir()) == []
 
 
 QUICK = ["als", "dmf", "means"]

@@ -243,21 +243,6 @@ def with_history(split: AreaSplit, losses: list[Any], **known: Any) -> Outline:
     return Outline(html_of(learned_with(split, losses, **known)))
 
 
-@pytest.mark.slow
-def test_a_history_of_many_epochs_is_a_small_page(split: AreaSplit) -> None:
-    losses = np.linspace(10, 1, 1000).tolist()
-    page = with_history(split, losses, best_epoch=999, best_error=0.1, stopped="patience")
-    assert "ran for 1,000 epochs in 10 h 0 min; the validation error had stopped improving." in page.text("p")
-    assert "those of epoch 1000, which has the lowest validation RMSE, 0.1000." in page.text("p")
-    assert "best: 0.1 in epoch 1000" in page.text("text")
-
-
-@pytest.mark.slow
-def test_the_error_of_the_means_stands_beside_that_of_the_model(split: AreaSplit) -> None:
-    page = with_history(split, [3.0, 2.0], best_epoch=1, best_error=0.2, means_error=0.5, stopped="epochs")
-    assert "validation RMSE, 0.2000. The means have a validation RMSE of 0.5000." in page.text("p")
-
-
 STAGES = {"branches": 0.1, "refined": 0.08}
 
 
