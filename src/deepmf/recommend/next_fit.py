@@ -72,7 +72,8 @@ _LIKING_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 1.5)
 # Half-lives of popularity in seconds, and of the entries of the presence part in spans of all times; the weights of
 # recent popularity in relevance; the share of the entries, the latest ones, on which a half-life is chosen.
 _HALF_LIVES = tuple(float(days * DAY) for days in (3, 7, 14, 30, 60, 120, 240, 480, 960))
-_SPANS, _POPULARITY_SHARES, _LATEST = (0.5, 0.125), (0.1, 0.3, 1.0), 0.1
+_BLENDED = _HALF_LIVES[1::2]
+_SPANS, _POPULARITY_SHARES, _LATEST = (0.5, 0.125), (0.1, 0.3, 1.0, 3.0), 0.1
 
 # Standard errors by which a choice must be better than the usual one.
 _BEYOND_DOUBT = 2.0
@@ -198,10 +199,10 @@ class _Rankings:
         times = self._held_out.train.times
         if times is None:
             return _Ages(None)
-        options, usual = [_Ages(recency)], self._presence.popularity_share
-        if recency is not None:
-            shares = sorted({*_POPULARITY_SHARES, usual} - {0.0})
-            options += [_Ages(recency._replace(blends=True), share) for share in shares]
+        shares = sorted({*_POPULARITY_SHARES, self._presence.popularity_share} - {0.0})
+        recents = [recency] if recency is not None else [Recency(each, int(times.max())) for each in _BLENDED]
+        options = [_Ages(each._replace(blends=True), share) for each in recents for share in shares]
+        options = [_Ages(recency), *options]
         best = self._choose(options, device)
         span = float(times.max() - times[times != NO_TIME].min())
         half_lives = [span * share for share in _SPANS if span * share >= 1]
