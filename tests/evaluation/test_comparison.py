@@ -326,5 +326,8 @@ def test_two_models_side_by_side_for_one_row() -> None:
     assert (set(change.kept), set(change.gone), set(change.new)) == (first & second, first - second, second - first)
     frame = change.to_frame().filter(pl.col("place_after") == 1)
     assert frame["column"].item() == change.after.labels[0] and frame["value_after"].item() == change.after.values[0]
+    places, before, after = zip(*change.list_cells(), strict=True)
+    assert places == tuple("123456") and sum("(gone)" in cell for cell in before) == len(change.gone)
+    assert sum("(new)" in cell for cell in after) == len(change.new) and after[0].startswith(change.after.labels[0])
     same = compare_lists(models[0], models[0], row)
-    assert not same.gone and not same.new
+    assert not same.gone and not same.new and all(line[1] == line[2] for line in same.list_cells())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -162,21 +163,32 @@ class ListChange:
 
     def to_frame(self) -> pl.DataFrame:
         """Return a polars frame with a line for each column: its places and predictions in both lists."""
-        places = [{label: at for at, label in enumerate(each.labels.tolist())} for each in (self.before, self.after)]
-        lines = [
-            {"column": label}
-            | {
-                f"{name}_{side}": None if label not in own else read(own[label], ranking)
-                for side, own, ranking in zip(("before", "after"), places, (self.before, self.after), strict=True)
-                for name, read in (
-                    ("place", lambda at, _: at + 1),
-                    ("value", lambda at, found: float(found.values[at])),
-                )
-            }
-            for label in [*self.before.labels.tolist(), *self.new]
-        ]
-        frame: pl.DataFrame = import_polars().DataFrame(lines, infer_schema_length=None)
+        lines: dict[Any, dict[str, Any]] = {}
+        for side, ranking in (("before", self.before), ("after", self.after)):
+            for at, (label, value) in enumerate(zip(ranking.labels.tolist(), ranking.values.tolist(), strict=True)):
+                empty = dict.fromkeys(("place_before", "place_after", "value_before", "value_after"))
+                lines.setdefault(label, {"column": label} | empty)
+                lines[label] |= {f"place_{side}": at + 1, f"value_{side}": value}
+        frame: pl.DataFrame = import_polars().DataFrame(list(lines.values()), infer_schema_length=None)
         return frame
+
+    def list_cells(self) -> list[list[str]]:
+        """Return a line for each place: the columns of both lists, each with what would happen to it."""
+        lists = [each.labels.tolist() for each in (self.before, self.after)]
+        told = dict.fromkeys(self.new, " (new)") | dict.fromkeys(self.gone, " (gone)")
+        for label in self.kept:
+            rise = lists[0].index(label) - lists[1].index(label)
+            told[label] = f" ({rise:+d})" if rise else ""
+        names = [[None] * len(each.labels) if each.names is None else each.names for each in (self.before, self.after)]
+        shown = [
+            [
+                f"{name or label}{told[label] if side or label in self.gone else ''}"
+                for label, name in zip(*each, strict=True)
+            ]
+            for side, each in enumerate(zip(lists, names, strict=True))
+        ]
+        pairs = itertools.zip_longest(*shown, fillvalue="")
+        return [[str(place), *pair] for place, pair in enumerate(pairs, start=1)]
 
 
 def compare_lists(before: Model, after: Model, row: Any, n: int = 10, **options: Unpack[RequestOptions]) -> ListChange:

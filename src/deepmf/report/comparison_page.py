@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
+from typing import NamedTuple
 
-from deepmf.evaluation.comparison import ALL, ComparedModel, Comparison
+from deepmf.evaluation.comparison import ALL, ComparedModel, Comparison, ListChange
 from deepmf.evaluation.ranking import TITLES
 from deepmf.files import write_atomically
 from deepmf.formatting import format_amount, format_percent, format_quantity
@@ -21,8 +22,28 @@ _TILES = ("rmse", "mae")  # of the best model
 _LONGEST = 40
 
 
-def write_comparison(comparison: Comparison, path: str | Path, *, title: str | None = None) -> None:
-    """Write an HTML page on a comparison. The file is replaced only when complete.
+class PersonChange(NamedTuple):
+    """What would change for a row if another model made its list, with the names of both models."""
+
+    row: str
+    models: tuple[str, str]
+    change: ListChange
+
+    @property
+    def title(self) -> str:
+        """The question that it answers."""
+        return f"What would change for {self.row}"
+
+    def describe(self) -> str:
+        """Return how much of the list would stay."""
+        kept, n = len(self.change.kept), len(self.change.after.labels)
+        return f"with {self.models[1]} instead of {self.models[0]}, {kept} of {n} columns would stay"
+
+
+def write_comparison(
+    comparison: Comparison, path: str | Path, *, title: str | None = None, person: PersonChange | None = None
+) -> None:
+    """Write an HTML page on a comparison, and on the lists of one row. The file is replaced only when complete.
 
     >>> import tempfile
     >>> from deepmf.datasets import generate
@@ -33,12 +54,12 @@ def write_comparison(comparison: Comparison, path: str | Path, *, title: str | N
     >>> path.read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    page = render_comparison(comparison, title=title)
+    page = render_comparison(comparison, title=title, person=person)
     # A label may hold half of a surrogate pair, which UTF-8 cannot encode.
     write_atomically(path, lambda temporary: temporary.write_bytes(page.encode("utf-8", errors="replace")))
 
 
-def render_comparison(comparison: Comparison, *, title: str | None = None) -> str:
+def render_comparison(comparison: Comparison, *, title: str | None = None, person: PersonChange | None = None) -> str:
     """Return the HTML of the page."""
     data = comparison.data
     n_entries = format_quantity(data.n_entries, "entry")
@@ -46,6 +67,8 @@ def render_comparison(comparison: Comparison, *, title: str | None = None) -> st
     made = [_build_error_section(comparison), _build_time_section(comparison), _build_measurement_section(comparison)]
     if comparison.plan.ranking is not None:
         made.insert(0, _build_ranking_section(comparison))
+    if person is not None:
+        made.insert(0, _build_person_section(person))
     failed = [f"{model.label} could not be fitted: {model.failure}." for model in comparison.models if model.failure]
     return render_template(
         "page.html",
@@ -107,6 +130,22 @@ def _build_error_section(comparison: Comparison) -> Section | LeftOut:
         "may be real where the bars overlap.",
         template="comparison.html",
         content={"figures": figures, "tables": tables, "sentences": _describe_areas(comparison)},
+    )
+
+
+def _build_person_section(person: PersonChange) -> Section:
+    """Return the lists of one row by two models, side by side."""
+    lines = [[shorten(cell, _LONGEST) for cell in line] for line in person.change.list_cells()]
+    return Section(
+        title=person.title,
+        how="Both models know all entries. A column that would leave the list is gone, and one that would join it is "
+        "new; a number says how many places others would rise (+) or fall (-).",
+        template="comparison.html",
+        content={
+            "figures": [],
+            "tables": [Table("Side by side", ["place", *map(_shorten_label, person.models)], lines)],
+            "sentences": [_to_sentence(person.describe())],
+        },
     )
 
 
