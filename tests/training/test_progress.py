@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import os
 import sys
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ from deepmf.models.means import Means
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.nn import ranks
 from deepmf.testing import additive
-from deepmf.training import progress as progress_module
+from deepmf.training import progress as progress_module, runtime
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.progress import (
     EpochDisplay,
@@ -28,6 +29,7 @@ from deepmf.training.progress import (
     is_terminal,
     show_epochs,
 )
+from deepmf.training.settings import EFFORTS
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +53,21 @@ def test_text_at_once_and_time_after_an_epoch() -> None:
     line(epoch(1, 2.0), History())
     line.close()
     assert stream.getvalue() == "fitting; about 35 s\n"
+
+
+def test_an_estimate_is_told_at_once_and_is_longer_for_more_work_and_on_a_busy_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = io.StringIO()
+    assert PlanLine(FitPlan("fitting", 11, estimate=lambda: 42.0), stream).is_complete
+    assert stream.getvalue() == "fitting; about 40 s\n"
+    matrix = generate(60, 40, n_entries=900, named=False, seed=0).matrix
+    quick, normal, best = (OrdinalDMF(effort=effort, device="cpu").plan(matrix) for effort in EFFORTS)
+    assert all(plan is not None and plan.estimate is not None for plan in (quick, normal, best))
+    assert quick.estimate() < normal.estimate() * 2 < best.estimate() * 4  # type: ignore[union-attr, misc]
+    idle = min(runtime.measure_slowness(10) for _ in range(3))
+    monkeypatch.setattr(runtime, "count_running", lambda: 1 + 9 * (os.cpu_count() or 1))
+    assert runtime.measure_slowness(10) > 4 * idle
 
 
 def test_slow_epochs_do_not_count_unless_there_are_no_others() -> None:

@@ -155,6 +155,7 @@ def _format_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("model", f"{facts['model']}, predicts in area {', '.join(facts['predicts'])}"),
         ("settings", _format_settings(given)),
         *((title, text) for title, name in _CHOSEN.items() if (text := _format_settings(facts[name], digits=4))),
+        *facts["chosen"].get("parts", {}).items(),
         ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**facts)),
         *((axis, _format_features(features)) for axis, features in facts["features"].items()),
         *((axis, f"{count:,} with names") for axis, count in facts["names"].items() if count),
@@ -187,6 +188,7 @@ def _format_features(features: dict[str, Any]) -> str:
 
 def _format_settings(settings: dict[str, Any], *, digits: int = 17) -> str:
     shown = {name: float(f"{v:.{digits}g}") if isinstance(v, float) else v for name, v in settings.items()}
+    shown.pop("parts", None)
     return " ".join(f"{name}={format_value(value)}" for name, value in shown.items())
 
 

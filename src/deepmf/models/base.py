@@ -533,7 +533,7 @@ class Model(Estimator):
         content = {
             "class": type(self).__name__,
             "settings": self.settings.to_dict(),
-            "chosen": sorted(self.chosen_),
+            "chosen": sorted(self._chosen),
             "history": self.history_.drop_times().to_dict(),
         } | {name: part.content for name, part in parts.items()}
         tensors = {name: tensor for part in parts.values() for name, tensor in part.tensors.items()}
@@ -556,8 +556,8 @@ class Model(Estimator):
         described = _CONTENT.read(content)
         with refuse_stored("settings"):
             model = cls(**described["settings"])
-        model.chosen_ = read_choice(described["chosen"], model.settings)
-        model._given -= model.chosen_.keys()
+        model._chosen = read_choice(described["chosen"], model.settings)
+        model._given -= model._chosen.keys()
         given = entries = unpack_entries(content, tensors, model._areas, takes_features=cls.takes_features)
         if model._half_life is not None:
             with refuse_stored("half-life"):
@@ -748,4 +748,4 @@ class Model(Estimator):
 
         own = self.settings_class.from_names(self.own_settings)
         entries = None if self._fitted is None else self._fitted.entries
-        return ModelView(type(self).__name__, own, self.chosen_, entries, self.history_)
+        return ModelView(type(self).__name__, own, self._chosen, entries, self.history_)

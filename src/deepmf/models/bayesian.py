@@ -220,7 +220,6 @@ class GibbsTask:
             "column_reliabilities": reliabilities[1],
             "alpha": torch.tensor(alpha, dtype=torch.float64),
             "predicted": self._predicted,
-            "most_alpha": torch.tensor(sampler.most_alpha, dtype=torch.float64),
             **({} if self._bound is None else {"bound": self._bound.mean}),
         }
 
@@ -236,9 +235,9 @@ class GibbsTask:
         reliabilities = (state[f"{axis}_reliabilities"].to(device, copy=True) for axis in ("row", "column"))
         sampler.parameters = Parameters(rows, columns, float(state["alpha"]), *reliabilities)
         self._predicted.copy_(state["predicted"])
-        sampler.most_alpha = float(state["most_alpha"])
         if self._bound is not None:
             self._bound.mean = state["bound"].to(device, copy=True)
+            sampler.most_alpha = self._bound.find_most_alpha()
 
     def find_samples(self) -> Samples:
         """Return the samples that predictions use, the oldest first."""

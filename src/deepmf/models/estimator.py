@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -85,7 +85,7 @@ class Estimator(ABC):
         self._given = frozenset(
             name for name, value in settings.items() if value != "auto" or name not in RECOMMENDATION
         )
-        self.chosen_: dict[str, Any] = {}
+        self._chosen: dict[str, Any] = {}
         self.history_ = History()
         self._fitted: Fitted | None = None
 
@@ -198,6 +198,11 @@ class Estimator(ABC):
         return drop_chosen_settings(self.settings, self._given)
 
     @property
+    def chosen_(self) -> dict[str, Any]:
+        """The settings that `fit` chose; "parts", if a model has several, says which were fitted, and why."""
+        return self._chosen | self._explain_parts()
+
+    @property
     def is_fitted(self) -> bool:
         """Whether the model has learned anything."""
         return self._fitted is not None
@@ -250,12 +255,19 @@ class Estimator(ABC):
     def _check_memory(self, entries: EntryStore) -> None:
         return  # most models need little beside the matrix
 
+    def _explain_parts(self) -> dict[str, Any]:
+        return {}
+
     def _describe_work(self, train: ObservedMatrix, epochs: int) -> str:
         """Describe the computation in a few words, for the plan of a fit."""
         return f"{epochs} epochs"
 
     def _estimate_share_after(self, train: ObservedMatrix) -> float:
         return 0.0
+
+    def _make_estimate(self, train: ObservedMatrix) -> Callable[[], float] | None:
+        """Return an estimate of the seconds of a fit; None where epochs are almost all of it."""
+        return None
 
     @property
     def _on_gpu(self) -> bool:
@@ -384,21 +396,21 @@ class Estimator(ABC):
         model = copy.copy(self)
         with refuse_unsolvable():
             suitable = self._choose_settings(train, earlier)
-        model.settings, model.chosen_ = fill_settings(self.settings, self._given, suitable, earlier)
+        model.settings, model._chosen = fill_settings(self.settings, self._given, suitable, earlier)
         chosen = {name: value for name, value in model._choose_parts(train).items() if name not in self._given}
-        model.settings, model.chosen_ = replace(model.settings, **chosen), model.chosen_ | chosen
+        model.settings, model._chosen = replace(model.settings, **chosen), model._chosen | chosen
         return model
 
     @contextmanager
     def _use_settings_of(self, chosen: Self) -> Iterator[None]:
         """Take the settings of a fit; if it learns nothing, restore the earlier ones."""
-        before = self.settings, self.chosen_, self._fitted
-        self.settings, self.chosen_ = chosen.settings, chosen.chosen_
+        before = self.settings, self._chosen, self._fitted
+        self.settings, self._chosen = chosen.settings, chosen._chosen
         try:
             yield
         finally:
             if self._fitted is before[2]:
-                self.settings, self.chosen_, _ = before
+                self.settings, self._chosen, _ = before
 
     def _plan_epochs(self, train: ObservedMatrix, *, warm: bool) -> FitPlan | None:
         from deepmf.training.progress import FitPlan
@@ -412,7 +424,8 @@ class Estimator(ABC):
             settings = WarmStart.shorten(settings)
         name = type(self).__name__ + ("" if self._effort is None else f" (effort {self._effort})")
         text = f"fitting {name} to {train.n_entries:,} entries: {self._describe_work(train, settings.epochs)}"
-        return FitPlan(text, settings.epochs, self._estimate_share_after(train), n_slow=int(self._on_gpu))
+        estimate = None if warm else self._make_estimate(train)
+        return FitPlan(text, settings.epochs, self._estimate_share_after(train), int(self._on_gpu), estimate)
 
     def _check_start(self, start_from: Estimator, new: EntryStore, validation: HeldOut | None) -> WarmStart:
         """Return the warm start from a fitted model; refuse a model of another class, scale or settings."""

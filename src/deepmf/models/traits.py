@@ -72,9 +72,9 @@ class Recommends(Estimator):
         if entries.train.n_entries == entries.train.shape[0] * entries.train.shape[1]:
             raise BadEntries("there is nothing to learn: every row has an entry in every column")
         model = copy.copy(self)
-        model.history_, model.chosen_ = History(), {}
+        model.history_, model._chosen = History(), {}
         if "rank_by" not in self._given or self.settings.rank_by == "value":
-            model.chosen_ = {"rank_by": "relevance"}
+            model._chosen = {"rank_by": "relevance"}
             model.settings = replace(model.settings, rank_by="relevance")
         model._fitted = model._fit_parts(Fitted(entries, InteractionPredictor.of(entries)), prepared)
         self.__dict__.update(model.__dict__)
@@ -101,19 +101,20 @@ class Recommends(Estimator):
             validation = PlacedEntries(*prepared.held_out, prepared.validation.extras)
         following = recency = None
         seed = settings.seed
-        with limit_threads(name), refuse_unsolvable():
+        n_entries = fitted.entries.train.n_entries
+        with limit_threads(name, n_entries=n_entries), refuse_unsolvable():
             found = fit_presence(*known, settings.presence, validation, folds_in=folds_in, seed=seed, device=device)
             if found is not None and folds_in:
                 found, recency, following = fit_order(*known, found, validation, seed=seed, device=device)
         if "presence" not in self._given:
             kind = None if found is None else found.kind
-            self.settings, self.chosen_ = replace(settings, presence=kind), self.chosen_ | {"presence": kind}
+            self.settings, self._chosen = replace(settings, presence=kind), self._chosen | {"presence": kind}
         if self.settings.rank_by == "next" and following is None:
             raise BadSetting(
                 "rank_by='next' needs rows whose entries have times or an order, as ObservedMatrix.from_sequences gives"
             )
         if "rank_by" not in self._given and self.settings.rank_by == "relevance" and following and following.is_default:
-            self.settings, self.chosen_ = replace(self.settings, rank_by="next"), self.chosen_ | {"rank_by": "next"}
+            self.settings, self._chosen = replace(self.settings, rank_by="next"), self._chosen | {"rank_by": "next"}
         fitted = replace(fitted, presence=found, recency=recency, following=following)
         return replace(fitted, rank_by=self._choose_rank_by(found, following))
 

@@ -24,12 +24,13 @@ class FitPlan(NamedTuple):
     epochs: int
     share_after: float = 0.0  # time after the epochs, as a share of the time of the epochs
     n_slow: int = 0  # first epochs that take longer than others, as when a GPU warms up
+    estimate: Callable[[], float] | None = None  # seconds of the whole fit; None: estimated from an epoch
 
 
 class PlanLine:
-    """The line of a plan: its text is written at once, its time after an epoch or two.
+    """The line of a plan: its text is written at once, and its time, or this after an epoch or two.
 
-    The time is rough: it takes one epoch for all, and ignores early stopping and other programs.
+    The time is rough: it ignores early stopping, and how other programs will go on.
     """
 
     def __init__(self, plan: FitPlan, stream: TextIO) -> None:
@@ -38,6 +39,9 @@ class PlanLine:
         self._start = time.monotonic()
         self.is_complete = False
         _put(self._stream, plan.text)
+        if plan.estimate is not None:
+            _put(self._stream, f"; {describe_duration(plan.estimate())}")
+            self.close()
 
     def __call__(self, record: EpochRecord, history: History) -> None:
         """Add the estimated time after an epoch."""

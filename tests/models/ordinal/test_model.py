@@ -444,6 +444,22 @@ def test_what_a_gpu_has_trained_lives_on_without_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 3])
+def test_best_is_no_worse_than_normal_on_held_out_entries_and_parts_say_why(seed: int) -> None:
+    matrix = generate(80, 60, n_entries=1500, rank=3, noise=1.0, named=False, seed=seed).matrix
+    settings: dict[str, Any] = {"seed": seed, "presence": None, "linear_iterations": 20, "device": "cpu"}
+    quick, normal, best = (OrdinalDMF(effort=each, **settings).fit(matrix) for each in ("quick", "normal", "best"))
+    assert (best.history_.best_error or 9.0) <= (normal.history_.best_error or 0.0)
+    for model in (quick, normal, best):
+        parts, stages = model.chosen_["parts"], model.history_.stages
+        assert list(parts) == ["sampler", "network", "refinement"]
+        assert parts["network"].startswith("not fitted") == (model is quick)
+        assert f"{stages['linear part alone']:.4f}" in parts["sampler"]
+        is_out = model.chosen_on_entries_["linear_share"] == 0.99 and model is not quick
+        assert parts["network"].startswith("left out") == is_out
+
+
+@pytest.mark.slow
 def test_the_best_epoch_is_kept_and_its_error_is_that_of_the_model() -> None:
     split = split_entries(additive(), train=0.6, validation=0.4, test=0, seed=0)
     model = OrdinalDMF(**QUICK | {"validate_every": 5, "views": 12}).fit(split.train, split.validation)
@@ -451,7 +467,7 @@ def test_the_best_epoch_is_kept_and_its_error_is_that_of_the_model() -> None:
     # Epochs are compared by a few views; the error told at the end is by all of them, refined.
     assert model.history_.best_error == pytest.approx(rmse_error(model.predict(rows, columns), values), abs=1e-3)
     stages = model.history_.stages
-    assert list(stages) == ["branches", "refined", "with the linear part"]
+    assert list(stages) == ["branches", "refined", "linear part alone", "with the linear part"]
     assert stages["branches"] == min(record.validation_error or 9 for record in model.history_.records)
     assert stages["refined"] >= stages["with the linear part"] == model.history_.best_error
     looks = {record.epoch: record.validation_error for record in model.history_.records if record.validation_error}

@@ -58,9 +58,9 @@ RELIABILITY_COUNT, _RELIABILITIES = 100.0, (1e-3, 1e3)
 # of .7676 on a generated matrix.
 _START_SWEEPS, _START_PRECISION, _START_ALPHA, START_LAMBDA = 4, 10.0, 1.5, 2.0
 
-# The least noise of a chain, as a share of its squared error of entries that it is not given, and the share of the
-# newest iteration in their predictions. Where the model is right, noise is a larger share.
-NOISE_SHARE, _NEWEST_SHARE = 0.6, 0.1
+# The least noise of a chain, as a share of its squared error of entries that it is not given, the share of the newest
+# iteration in their predictions, and the largest error that counts. Where the model is right, noise is a larger share.
+NOISE_SHARE, _NEWEST_SHARE, _LARGEST_ERROR = 0.6, 0.1, 4.0
 
 
 def draw_alpha(n_entries: float, squared_error: float, numbers: np.random.Generator) -> float:
@@ -411,9 +411,13 @@ class NoiseBound:
         """Bound the next noise by the last predictions, of which an iteration's is the newest; return this."""
         predicted = iteration.predict(*self._pairs)
         self.mean = torch.where(self.mean.isnan(), predicted, self.mean.lerp(predicted, _NEWEST_SHARE))
-        error = float((self.mean - self._targets).square().mean())
-        sampler.most_alpha = 1.0 / max(self._share * error, 1e-9)
+        sampler.most_alpha = self.find_most_alpha()
         return predicted
+
+    def find_most_alpha(self) -> float:
+        """Return the largest precision of the noise; infinity before the first iteration."""
+        error = float((self.mean - self._targets).square().mean())
+        return 1.0 / (self._share * min(max(error, 1e-9), _LARGEST_ERROR)) if math.isfinite(error) else math.inf
 
 
 def run_chain(

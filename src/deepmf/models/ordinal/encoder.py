@@ -28,6 +28,7 @@ from deepmf.models.ordinal.head import LatentLayout
 from deepmf.models.ordinal.linear_part import (
     LARGEST,
     Blend,
+    Chain,
     LinearFit,
     LinearLatents,
     LinearPart,
@@ -329,13 +330,14 @@ REFINEMENT = Form(
 class EncodedMatrix(NamedTuple):
     """An encoder with the latents of all rows and columns.
 
-    stages: the error on held-out entries after the refinement, and with the linear part.
+    stages: the error on held-out entries after the refinement, of the linear part alone, and of both.
     """
 
     encoder: OrdinalEncoder
     rows: Latents
     columns: Latents
     stages: dict[str, float]
+    chain: Chain | None = None
 
 
 def build_encoder(
@@ -346,6 +348,7 @@ def build_encoder(
     settings: OrdinalDMFSettings,
     *,
     linear_fit: Future[LinearFit | None] | None = None,
+    earlier: Chain | None = None,
     tell: Callable[[str], None] = lambda _: None,
 ) -> EncodedMatrix:
     """Return the encoder of a trained network, and the latents of all rows and columns.
@@ -356,6 +359,7 @@ def build_encoder(
         fewer where `fit` has held some out.
     held_out : entries that the network was not trained on, for choices that the settings leave open.
     linear_fit : the model of `fit_linear`, where it is fitted beside the network; default: it is fitted now.
+    earlier : a chain that it goes on from.
     tell : called with the name of each stage as it begins.
     """
     tell("refining")
@@ -372,13 +376,17 @@ def build_encoder(
     rows, columns = _refine_in_rounds(encoder, rows, seen)
     if settings.linear_size != 0:
         tell("linear part")
-    fit = fit_linear(source, entries, held_out, settings, encoder.device) if linear_fit is None else linear_fit.result()
+    if linear_fit is None:
+        fit = fit_linear(source, entries, held_out, settings, earlier, encoder.device)
+    else:
+        fit = linear_fit.result()
     scores, cutpoints = _compute_scores(encoder, rows, columns, held_out.rows, held_out.columns)
     logits: LatentArray = scores[:, None] - cutpoints
     support = encoder.network.head.support.cpu().numpy()
     stages = {"refined": compute_rmse(logits, held_out.values, support)}
     part = None
     if fit is not None:
+        stages["linear part alone"] = math.sqrt(fit.held_out.square_errors_alone().mean())
         blend = choose_blend(logits, fit.held_out, is_trained=settings.networks > 0).candidate
         if blend is not None:
             if entries.scale.levels is not None and settings.networks > 0:
@@ -396,7 +404,34 @@ def build_encoder(
     if part is not None:
         latents = part.model.solve(entries)
         rows, columns = encoder.add_linear_part(part, latents, rows, columns, entries.train.column_counts)
-    return EncodedMatrix(encoder, Latents(rows), Latents(columns), stages)
+    return EncodedMatrix(encoder, Latents(rows), Latents(columns), stages, None if fit is None else fit.chain)
+
+
+def explain_parts(encoder: OrdinalEncoder, stages: dict[str, float], settings: OrdinalDMFSettings) -> dict[str, str]:
+    """Say for each part whether it was fitted and takes part, and what it does to the error of held-out entries."""
+    errors = {name: f"{error:.4f}" for name, error in stages.items()}
+    blend = None if encoder.linear is None else encoder.linear.blend
+    alone, together = errors.get("linear part alone"), errors.get("with the linear part")
+    if not stages:
+        return dict.fromkeys(("network", "refinement"), "fitted; no entries were held out") | {
+            "sampler": "not fitted: no entries were held out"
+        }
+    if alone is None:
+        sampler = "not fitted" + (": linear_size is 0" if settings.linear_size == 0 else ": its chain has no posterior")
+    elif blend is None:
+        sampler = f"left out: the network alone has a held-out error of {errors['refined']}, the sampler {alone}"
+    else:
+        sampler = f"fitted: held-out error {alone}"
+    if not settings.networks:
+        network, refinement = "not fitted: it takes longer than this effort allows", "not fitted: no network to refine"
+    else:
+        network = f"fitted: held-out error {errors['refined']}" + (f", together {together}" if blend else "")
+        if blend is not None and blend.leaves_network_out:
+            network = f"left out: beside the sampler's {alone}, its {errors['refined']} lowers no error beyond doubt"
+        refinement = f"fitted: lowers the network's held-out error from {errors['branches']} to {errors['refined']}"
+        if not math.isfinite(min(encoder.penalties)):
+            refinement = "left out: it does not lower the network's held-out error"
+    return {"sampler": sampler, "network": network, "refinement": refinement}
 
 
 def fit_linear(
@@ -404,6 +439,7 @@ def fit_linear(
     entries: EntryStore,
     held_out: HeldOut,
     settings: OrdinalDMFSettings,
+    earlier: Chain | None,
     device: torch.device,
 ) -> LinearFit | None:
     """Fit the linear model, which needs nothing of the network."""
@@ -417,6 +453,7 @@ def fit_linear(
         n_samples=settings.linear_samples,
         seed=settings.seed,
         device=device,
+        earlier=earlier,
     )
 
 

@@ -6,6 +6,7 @@ skewed levels and of values with outliers have noise that is more nearly normal.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -124,6 +125,11 @@ class Blend(NamedTuple):
         own = np.array(self.cutpoints, dtype=np.float32)
         logits: LatentArray = mixed[:, None] - ((1 - share) * cutpoints + share * own)
         return logits
+
+    @property
+    def leaves_network_out(self) -> bool:
+        """Whether next to nothing is left to the network."""
+        return self.share >= _ALONE[0]
 
     @property
     def weight(self) -> float:
@@ -283,6 +289,14 @@ class LinearFit(NamedTuple):
     model: SampledModel
     blind: SampledModel
     held_out: HeldOutScores
+    chain: Chain
+
+
+class Chain(NamedTuple):
+    """A chain that has not seen the held-out entries, from which a longer one can go on, and its iterations so far."""
+
+    sampler: GibbsSampler
+    n_run: int
 
 
 def fit_beside(fit: Callable[[], LinearFit | None], device: torch.device) -> Future[LinearFit | None]:
@@ -318,6 +332,7 @@ def fit_samples(
     n_samples: int,
     seed: int,
     device: torch.device,
+    earlier: Chain | None = None,
 ) -> LinearFit | None:
     """Sample the posterior; None where that is impossible, with a size of 0 or a single value.
 
@@ -330,6 +345,8 @@ def fit_samples(
         Latent size; default: chosen for the matrix.
     iterations, n_samples
         Number of iterations, and of samples that are kept of them.
+    earlier
+        A shorter chain of many entries to go on from.
     """
     if size == 0 or len(support.values) < 2:
         return None
@@ -340,9 +357,13 @@ def fit_samples(
 
     def try_units(units: Units) -> _Trial:
         count = math.inf if is_small else RELIABILITY_COUNT
-        sampler = GibbsSampler(seen, units, latent_size=size, seed=seed, device=device, reliability_count=count)
+        if earlier is None or is_small or earlier.n_run >= first:
+            sampler = GibbsSampler(seen, units, latent_size=size, seed=seed, device=device, reliability_count=count)
+            begin, burn_in = 0, first // 3
+        else:
+            sampler, begin, burn_in = copy.copy(earlier.sampler), earlier.n_run, 0
         bound = NoiseBound(held_out, units, device)
-        part = run_chain(sampler, range(first), burn_in=first // 3, n_samples=n_samples, bound=bound)
+        part = run_chain(sampler, range(begin, first), burn_in=burn_in, n_samples=n_samples, bound=bound)
         predictions = (units.deviation * part.predictions.cpu().numpy()).astype(np.float32)
         return _Trial(sampler, part.samples, HeldOutScores.of(predictions, held_out, units, entries, support))
 
@@ -352,6 +373,7 @@ def fit_samples(
         best = choose(trials, lambda trial: trial.held_out.square_errors_alone().mean()).candidate
         sampler, samples, units = best.sampler, best.samples, best.sampler.units
         if n_joined:
+            sampler = copy.copy(sampler)
             sampler.set_entries(entries)
             left = range(first, first + n_joined)
             samples = run_chain(sampler, left, burn_in=n_joined // 6, n_samples=n_samples).samples
@@ -361,7 +383,9 @@ def fit_samples(
         raise
     except (np.linalg.LinAlgError, RuntimeError, ValueError):  # a posterior that single precision cannot draw from
         return None
-    return LinearFit(model, blind, best.held_out) if np.all(np.isfinite(best.held_out.linear)) else None
+    if not np.all(np.isfinite(best.held_out.linear)):
+        return None
+    return LinearFit(model, blind, best.held_out, Chain(best.sampler, first))
 
 
 class _Trial(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -22,9 +22,16 @@ from deepmf.metrics import rmse_error
 from deepmf.models.fitted import Fitted
 from deepmf.models.fitting import Fitting
 from deepmf.models.network_model import NetworkModel
-from deepmf.models.ordinal.encoder import REFINEMENT, OrdinalEncoder, build_encoder, fit_linear, load_choices
+from deepmf.models.ordinal.encoder import (
+    REFINEMENT,
+    OrdinalEncoder,
+    build_encoder,
+    explain_parts,
+    fit_linear,
+    load_choices,
+)
 from deepmf.models.ordinal.head import OrdinalHead, OrdinalReadout, check_support
-from deepmf.models.ordinal.linear_part import FEW_ENTRIES, LinearFit, bound_linear_width, fit_beside
+from deepmf.models.ordinal.linear_part import FEW_ENTRIES, Chain, LinearFit, bound_linear_width, fit_beside
 from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
 from deepmf.models.ordinal.refinement import Landmarks
 from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
@@ -41,12 +48,9 @@ from deepmf.storage.model_file import Tensors, has_values_to_check
 from deepmf.training.blocks import MatrixBlocks
 from deepmf.training.holdout import HeldOut
 from deepmf.training.loop import Epoch
-from deepmf.training.runtime import Runtime, make_generator
+from deepmf.training.runtime import Runtime, make_generator, measure_slowness
 from deepmf.training.settings import EFFORTS, Settings
 from deepmf.training.trainer import Trainer
-
-if TYPE_CHECKING:
-    from deepmf.training.progress import FitPlan
 
 # One entry in this many is held out, of many entries and of few.
 _ONE_IN = {False: 20, True: 10}
@@ -60,6 +64,11 @@ _PASSES_PER_VIEW = 1.6
 
 # An iteration of the sampler takes as long as this many passes: .16 on a core, at 700,000 entries.
 _PASSES_PER_ITERATION = 0.16
+
+# Seconds of one idle core: of an iteration of the sampler for each entry, for each row and column, and beside these; of
+# a network for each entry that a step reads and hidden unit, and for each entry and view afterwards; of the presence
+# part for each column.
+_SAMPLER_SECONDS, _NETWORK_SECONDS, _PRESENCE_SECONDS = (4e-7, 3e-5, 5e-3), (4e-9, 5e-6), 4e-3
 
 
 class OrdinalTrainer(Trainer):
@@ -106,6 +115,8 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
     takes_features: ClassVar[bool] = True
     takes_weights: ClassVar[bool] = True
     holds_out: ClassVar[bool] = True
+    _chain: Chain | None = None  # that the sampler of this fit goes on from, or has run
+    _keeps_chain = False
     # Views and bins belong to one matrix.
     lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES | dict.fromkeys(
         ("row_views", "column_views", "head.support", "head.boundaries")
@@ -136,6 +147,12 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
             "linear_share": encoder.linear_share,
         }
 
+    def _explain_parts(self) -> dict[str, Any]:
+        encoder = None if self._fitted is None else self._fitted.predictor.encoder
+        if not isinstance(encoder, OrdinalEncoder):
+            return {}
+        return {"parts": explain_parts(encoder, self.history_.stages, self.settings)}
+
     @property
     def _hidden_sizes(self) -> tuple[int, ...]:
         return self.settings.hidden_sizes
@@ -157,6 +174,26 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
         shares = (min(settings.block_rows / train.shape[0], 1.0), min(settings.block_columns / train.shape[1], 1.0))
         passes = settings.epochs * steps * shares[0] * shares[1]
         return (_PASSES_PER_VIEW * settings.views + _PASSES_PER_ITERATION * settings.linear_iterations) / passes
+
+    def _make_estimate(self, train: ObservedMatrix) -> Callable[[], float] | None:
+        if self._on_gpu:
+            return None
+        return lambda: self._estimate_work(train) * measure_slowness(train.n_entries)
+
+    def _estimate_work(self, train: ObservedMatrix) -> float:
+        """Return the seconds of a fit on one idle core."""
+        settings, n, (n_rows, n_columns) = self.settings, train.n_entries, train.shape
+        n_chains = 2.5 if n <= FEW_ENTRIES else 1.0
+        iterations = 0 if settings.linear_size == 0 else n_chains * settings.linear_iterations
+        work = iterations * (_SAMPLER_SECONDS[0] * n + _SAMPLER_SECONDS[1] * (n_rows + n_columns) + _SAMPLER_SECONDS[2])
+        if settings.networks:
+            read = settings.epochs * self._count_steps(train) * self._count_read(train)
+            work += _NETWORK_SECONDS[0] * read * sum(settings.hidden_sizes) * settings.networks
+            work += _NETWORK_SECONDS[1] * n * settings.views
+        if settings.presence is not None:
+            work += _PRESENCE_SECONDS * n_columns * (1.0 + 2.0 * train.extras.are_ordered)
+        normal = self._make_normal(train)
+        return work if normal is None else work + normal._estimate_work(train)
 
     @property
     def _latent_width(self) -> int:
@@ -187,24 +224,21 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
         return choose_settings(facts, effort, epochs=epochs)
 
     def _learn(self, entries: EntryStore, validation: HeldOut | None, fitting: Fitting) -> Fitted | None:
-        """Learn; with effort "best", what effort "normal" would learn comes first and stays if it predicts better.
-
-        Networks of the same size go on from those of the normal effort.
-        """
+        """Learn; with effort "best", what effort "normal" would learn comes first and stays if it predicts better."""
         normal = self._make_normal(entries.train) if fitting.start is None else None
         first = None if normal is None else NetworkModel._learn(normal, entries, validation, Fitting())
         if normal is None or first is None or normal.history_.best_error is None:
             return super()._learn(entries, validation, fitting)
         fitted = None
         if normal.history_.stopped != "interrupted":
-            start = None
-            if self._has_network_of(normal):
-                features = entries.row_features, entries.column_features
-                start = WarmStart(entries, first.predictor, entries.train, *features)
-            fitted = super()._learn(entries, validation, replace(fitting, start=start))
+            self._chain = normal._chain
+            try:
+                fitted = super()._learn(entries, validation, fitting)
+            finally:
+                self._chain = None
         error = self.history_.best_error
         if fitted is None or error is None or error >= normal.history_.best_error:
-            self.settings, self.chosen_, self.history_ = normal.settings, normal.chosen_, normal.history_
+            self.settings, self._chosen, self.history_ = normal.settings, normal._chosen, normal.history_
             return first
         return fitted
 
@@ -213,18 +247,11 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
         if self.settings.effort != EFFORTS[-1]:
             return None
         usual = self._choose_for(train, "normal")
-        usual = {name: value for name, value in usual.items() if name in self.chosen_}
+        usual = {name: value for name, value in usual.items() if name in self._chosen}
         normal = copy.copy(self)
-        normal.settings, normal.chosen_ = replace(self.settings, **usual), self.chosen_ | usual
+        normal._keeps_chain = True
+        normal.settings, normal._chosen = replace(self.settings, **usual), self._chosen | usual
         return None if normal.settings == self.settings else normal
-
-    def _has_network_of(self, other: OrdinalDMF) -> bool:
-        names = ("networks", "hidden_sizes", "latent_size")
-        return all(getattr(self.settings, name) == getattr(other.settings, name) for name in names)
-
-    def _plan_epochs(self, train: ObservedMatrix, *, warm: bool) -> FitPlan | None:
-        normal = self._make_normal(train)
-        return super()._plan_epochs(train, warm=warm or (normal is not None and self._has_network_of(normal)))
 
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
         if validation is None:
@@ -234,13 +261,12 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
     def _make_warm_task(self, entries: EntryStore, validation: HeldOut | None, start: WarmStart) -> Trainer:
         if validation is not None:
             return super()._make_warm_task(entries, validation, start)  # type: ignore[no-any-return]
-        unlike = None if start.entries is entries else start
-        trainer = self._make_trainer(entries, *self._hold_out(entries.train, unlike))
+        trainer = self._make_trainer(entries, *self._hold_out(entries.train, start))
         self._begin_from(trainer, start)
         return trainer
 
     def _hold_out(self, train: ObservedMatrix, start: WarmStart | None) -> tuple[ObservedMatrix, HeldOut | None]:
-        """Hold out entries to choose by; of a few, more. A start of this very fit has not seen them either."""
+        """Hold out entries to choose by; of a few, more."""
         one_in = _ONE_IN[train.n_entries <= FEW_ENTRIES]
         return HeldOut.split(train, seed=self.settings.seed, one_in=one_in, start=start)
 
@@ -259,7 +285,7 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
             column_features=column_features,
         )
         network, objective = self._new_network(entries), OrdinalObjective()
-        fit = None if validation is None else partial(fit_linear, source, entries, validation, settings)
+        fit = None if validation is None else partial(fit_linear, source, entries, validation, settings, self._chain)
         return OrdinalTrainer(network, objective, source, settings, fit_linear=fit, validation=validation)
 
     def _new_network(self, entries: EntryStore) -> OrdinalNetwork:
@@ -309,15 +335,18 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
         network, source = trainer.network, trainer.source
         assert isinstance(network, OrdinalNetwork) and isinstance(source, MatrixBlocks)
         assert isinstance(trainer, OrdinalTrainer)
-        encoder, rows, columns, stages = build_encoder(
+        encoder, rows, columns, stages, chain = build_encoder(
             network,
             source,
             entries,
             trainer.validation,
             self.settings,
             linear_fit=trainer.linear_fit,
+            earlier=self._chain,
             tell=fitting.show_stage,
         )
+        if self._keeps_chain:
+            self._chain = chain
         if trainer.validation is not None and source.matrix is not entries.train:
             self.history_.means_error = _compute_means_error(source.matrix, trainer.validation)
         if stages and self.history_.best_error is not None:
