@@ -75,8 +75,8 @@ _HALF_LIVES = tuple(float(days * DAY) for days in (3, 7, 14, 30, 60, 120, 240, 4
 _BLENDED = _HALF_LIVES[1::2]
 _SPANS, _POPULARITY_SHARES, _LATEST = (0.5, 0.125), (0.1, 0.3, 1.0, 3.0), 0.1
 
-# Standard errors by which a choice must be better than the usual one.
-_BEYOND_DOUBT = 2.0
+# Standard errors by which a choice must be better than the usual one, and the best of many choices.
+_BEYOND_DOUBT, _BEST_OF_MANY, _MANY = 2.0, 3.0, 5
 
 
 class FittedOrder(NamedTuple):
@@ -217,7 +217,8 @@ class _Rankings:
         def measure(ages: _Ages) -> FloatArray:
             return -self._measure(self._make(ages, device), Order(rank_by="relevance"))
 
-        return choose(options, measure, at_least=_BEYOND_DOUBT).candidate if len(options) > 1 else options[0]
+        at_least = _BEYOND_DOUBT if len(options) < _MANY else _BEST_OF_MANY
+        return choose(options, measure, at_least=at_least).candidate if len(options) > 1 else options[0]
 
     def _make(self, ages: _Ages, device: torch.device) -> Rankers:
         presence = ages.adapt(self._presence, self._held_out.train, device)
