@@ -60,9 +60,8 @@ def measure(name: str, effort: str, chosen: ObservedMatrix, random: ObservedMatr
         effects = told["row_effects"], told["column_effects"]
         found.append([*(rmse_error(each, values) for each in predicted), held, *effects])
     names = ("rmse_as_learned", "rmse", "rmse_of_mean", "intervals_hold", "row_effects", "column_effects")
-    return dict(zip(names, np.mean(found, axis=0).round(5).tolist(), strict=True)) | {
-        "rmse_sd": round(float(np.std(found, axis=0)[1]), 5)
-    }
+    means = [None if np.isnan(each) else round(float(each), 5) for each in np.mean(found, axis=0)]
+    return dict(zip(names, means, strict=True)) | {"rmse_sd": round(float(np.std(found, axis=0)[1]), 5)}
 
 
 def main() -> None:
