@@ -1,4 +1,4 @@
-"""What dates gain: models with `times="auto"` and without, on MovieLens-100K; a JSON line for each fit.
+"""What dates gain: models with `times="auto"` and without dates, on MovieLens-100K; a JSON line for each fit.
 
     python benchmarks/times.py --models means,als --tasks u1,later
     python benchmarks/times.py --models dmf-o --tasks u1,u2,u3,u4,u5 --features both --device cuda --no-ranking
@@ -34,6 +34,7 @@ from deepmf.data import Split
 from deepmf.datasets import fetch, info
 from deepmf.evaluation import evaluate, evaluate_ranking
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.extras import Extras
 from deepmf.metrics import score_lists
 from deepmf.models.base import Model
 from deepmf.models.registry import model_class
@@ -116,6 +117,11 @@ def rank_recent(train: ObservedMatrix, test: ObservedMatrix, relevant: float) ->
     return float(np.mean(score_lists(hits, wanted[rows].sum(axis=1), n=10).ndcg))
 
 
+def parts_of(split: Split) -> tuple[ObservedMatrix, ObservedMatrix, ObservedMatrix]:
+    """Return training, validation and test entries."""
+    return split.train, split.validation, split.test
+
+
 def measure(model: Model, split: Split, features: dict[str, Any], *, ranks: bool) -> dict[str, Any]:
     """Fit a model, and return its errors, ranking and cost."""
     began, processor = time.perf_counter(), time.process_time()
@@ -173,7 +179,8 @@ def main() -> None:
                 features = features_of("ml-100k") if with_features else {}
                 for of_times in dated:
                     model = model_class(name)(**settings | of_times)
-                    found = measure(model, split, features, ranks=not asked.no_ranking)
+                    own = split if of_times else Split(*(part.with_extras(Extras()) for part in parts_of(split)))
+                    found = measure(model, own, features, ranks=not asked.no_ranking)
                     named = {"model": name, "features": with_features, "settings": settings | of_times}
                     print(json.dumps(about | named | found | machine()), flush=True)
 
