@@ -9,9 +9,8 @@ much as the parameters and the missing values are uncertain, and estimates from 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -64,6 +63,8 @@ _KNOTS, _ROWS_OF_A_PREDICTOR = ((0.05, 0.275, 0.5, 0.725, 0.95), (0.1, 0.5, 0.9)
 _TURNS, _DONORS = 8, 5
 
 _BEYOND = 0.5  # of the range of a column, how far regressions may draw beyond it: curves are steep there
+
+_SHRINKAGES_OF_CURVES = (1e-4, 1e-2, 1.0, 100.0)  # shares of their squares
 
 _RIDGE = 1e-3  # of regressions: the shares of one category are dependent
 
@@ -231,7 +232,9 @@ class JointDraws(Draws):
         own = self.units.standardise(TableEntries.of(completed)).to_array()
         cells = np.concatenate([self._draw_units(drawn, learned, random), own])
         missing = np.isnan(np.concatenate([learned, table]))
-        bases = {at: self._find_basis(at) for at in self._numbers.tolist()}
+        sorted_values = {at: np.sort(learned[~np.isnan(learned[:, at]), at]) for at in self._numbers.tolist()}
+        ranked = {at: values for at, values in sorted_values.items() if self.skews[at]}
+        knots = self._find_knots(sorted_values)
         for column, columns in [*turns.items()] * _TURNS:
             asked, known = np.flatnonzero(missing[:, column]), np.flatnonzero(~missing[: len(learned), column])
             if asked.size == 0:
@@ -240,30 +243,29 @@ class JointDraws(Draws):
                 rest, values = np.delete(cells, columns, axis=1), cells[np.ix_(known, columns)]
                 cells[np.ix_(asked, columns)] = draw_by_tree(rest[known], values, weights[known], rest[asked], random)
                 continue
-            curves = [basis(cells[:, at]) for at, basis in bases.items() if at != column]
-            design = np.column_stack([np.ones(len(cells)), np.delete(cells, column, axis=1), *curves])
-            values = cells[known, column]
-            found = _draw_by_regression(design[known], values, weights[known], design[asked], random)
+            scores = [_to_scores(cells[:, at], values) for at, values in ranked.items() if at != column]
+            straight = np.column_stack([np.ones(len(cells)), np.delete(cells, column, axis=1), *scores])
+            curves = [_bend(cells[:, at], places) for at, places in knots.items() if at != column]
+            design, values = np.hstack([straight, *curves]), cells[known, column]
+            bent = np.arange(design.shape[1]) >= straight.shape[1]
             low, high, skew = values.min(), values.max(), self.skews[column]
+            shrinkages = _SHRINKAGES_OF_CURVES[: 2 if skew else None]  # what leads to a skewed column is a curve
+            ways = (shrinkages if bent.any() else (0.0,), random)
+            found = _draw_by_regression(design[known], values, weights[known], design[asked], bent, *ways)
             reach = _BEYOND * (high - low)
             cells[asked, column] = np.clip(found, low - reach * (skew <= 0), high + reach * (skew >= 0))
         drawn_values = self.units.centres + self.units.spreads * cells[len(learned) :]
         return np.where(np.isnan(table), drawn_values, table)
 
-    def _find_basis(self, column: int) -> Callable[[FloatArray], FloatArray]:
-        """Return what regressions read of a column beside its cells: normal scores if it is skewed, and curves.
+    def _find_knots(self, ranked: dict[int, FloatArray]) -> dict[int, FloatArray]:
+        """Return the knots of the curves of each column with enough different values, given its sorted values.
 
-        Curves are natural cubic splines, straight beyond the outer knots; as many as there are rows for.
+        There are as many knots as rows allow for.
         """
-        table = self.rows[0]
-        ranked = np.sort(table[~np.isnan(table[:, column]), column])
-        scores = [partial(_to_scores, ranked=ranked)] if self.skews[column] else []
-        rows = np.count_nonzero(~np.isnan(table), axis=0).min() / _ROWS_OF_A_PREDICTOR
-        for shares in _KNOTS:
-            knots = np.unique(np.quantile(ranked, shares)) if ranked.size else ranked
-            if knots.size == len(shares) and rows >= table.shape[1] * (len(shares) - 1):
-                return lambda cells: np.column_stack([*(each(cells) for each in scores), _bend(cells, knots)])
-        return lambda cells: np.column_stack([np.empty((len(cells), 0)), *(each(cells) for each in scores)])
+        rows = min((values.size for values in ranked.values()), default=0) / _ROWS_OF_A_PREDICTOR
+        shares = next((each for each in _KNOTS if rows >= len(ranked) * (len(each) - 1)), ())
+        found = {at: np.unique(np.quantile(values, shares)) for at, values in ranked.items() if shares}
+        return {at: knots for at, knots in found.items() if knots.size == len(shares)}
 
     def draw_parameters(self, random: np.random.Generator, trace: list[FloatArray] | None = None) -> Gaussian:
         """Return a Gaussian drawn from its posterior given the rows of the fit; `trace` notes its means."""
@@ -450,16 +452,29 @@ def _bend(cells: FloatArray, knots: FloatArray) -> FloatArray:
 
 
 def _draw_by_regression(
-    known: FloatArray, values: FloatArray, weights: FloatArray, asked: FloatArray, random: np.random.Generator
+    known: FloatArray,
+    values: FloatArray,
+    weights: FloatArray,
+    asked: FloatArray,
+    bent: MaskArray,
+    shrinkages: tuple[float, ...],
+    random: np.random.Generator,
 ) -> FloatArray:
     """Draw values for rows `asked` (rows, predictors) by a linear regression whose coefficients are drawn.
 
-    known: the predictors of the rows with values (rows,) and weights (rows,).
+    known: the predictors of the rows with values (rows,) and weights (rows,). bent: which predictors are curves; they
+    are shrunk as generalised cross-validation says, so that straight relations stay as certain as they are.
     """
-    inverse = np.linalg.inv((known * weights[:, None]).T @ known + _RIDGE * np.eye(known.shape[1]))
-    coefficients = inverse @ (known.T @ (weights * values))
+    squares = (known * weights[:, None]).T @ known
+    size, products, best = float(weights.sum()), known.T @ (weights * values), np.inf
+    for shrinkage in shrinkages:
+        tried = np.linalg.inv(squares + np.diag(_RIDGE + shrinkage * bent * squares.diagonal()))
+        used = float(np.sum(tried * squares))  # degrees of freedom
+        off = float(weights @ np.square(values - known @ (tried @ products))) / max(size - used, 1.0) ** 2
+        if off < best:
+            best, inverse, freedom = off, tried, max(size - used, 1.0)
+    coefficients = inverse @ products
     residuals = values - known @ coefficients
-    freedom = max(weights.sum() - known.shape[1], 1.0)
     square = weights @ np.square(residuals) / random.chisquare(freedom)
     drawn = coefficients + np.sqrt(square) * np.linalg.cholesky(inverse) @ random.standard_normal(coefficients.size)
     expected, own = known @ drawn, asked @ drawn
