@@ -20,7 +20,8 @@ from deepmf.sklearn.trees import CellForest, Trees, compare_errors, start_forest
 # What completes whole rows of standardised columns.
 WHOLE_ROWS = ("gaussian", "trees", "column-means")
 
-METRICS = ("rmse", "mae")
+# The errors that are to be small; of each the ways to measure them, and whether these are absolute.
+METRICS = {"both": (False, True), "rmse": (False,), "mae": (True,)}
 
 # Covariances of more columns take longer to learn than models do; forests of more take longer than that.
 MOST_COLUMNS, MOST_COLUMNS_OF_TREES = 500, 64
@@ -41,6 +42,8 @@ _LEFT_OUT = 0.05  # of the cells, where columns are too many to leave out each i
 EFFORTS = {"normal": (6, 20), "best": (100, 100)}  # trees to see whether a forest helps, and trees of a forest
 
 _LEAST_GAIN = 0.005  # of the error, by the first trees of a forest
+
+_ROWS_OF_A_FOREST = 2_000  # from which on forests have fewer trees, down to half
 
 _FEW_ROWS = 500  # of which forests are grown whole at once
 
@@ -102,23 +105,23 @@ def fit_gaussian(
 
 
 def fit_whole_rows(
-    name: str, entries: TableEntries, sources: IndexArray, *, seed: int, metric: str = "rmse", effort: str = "normal"
+    name: str, entries: TableEntries, sources: IndexArray, *, seed: int, metric: str = "both", effort: str = "normal"
 ) -> WholeRows:
     """Fit one of `WHOLE_ROWS` to standardised entries; columns of the same source are one cell together."""
-    table, weights, absolute = entries.to_array(), entries.row_weights, metric == "mae"
+    table, weights, medians = entries.to_array(), entries.row_weights, np.mean(METRICS[metric])
     if name == "column-means":
-        return ByMeans(_find_centres(table, sources, absolute=absolute))
+        return ByMeans(medians * _find_medians(table, sources))
     gaussian = fit_gaussian(table, weights=weights, seed=seed)
     if name == "gaussian":
         return gaussian
     forests = []
     for columns in _list_cells(sources):
         completed = gaussian.complete(_leave_out(table, columns))
-        started = start_forest(table, completed, columns, weights=weights, absolute=absolute, seed=seed)
+        started = start_forest(table, completed, columns, weights=weights, seed=seed)
         if started is not None:
             started[0].forest.grow(EFFORTS[effort][1]).drop_inputs()
             forests.append(started[0])
-    return Trees(gaussian, tuple(forests))
+    return Trees(gaussian, tuple(forests), np.full(sources.size, medians))
 
 
 def fit_blend(
@@ -127,7 +130,7 @@ def fit_blend(
     units: ColumnUnits,
     *,
     seed: int,
-    metric: str = "rmse",
+    metric: str = "both",
     effort: str = "normal",
     show: Show = lambda name, done, total: None,
 ) -> FittedBlend:
@@ -144,44 +147,61 @@ def fit_blend(
     units
         Their ranges clip predictions.
     metric
-        The error that weights make least: "rmse" or "mae"; with "mae", predictions are medians.
+        The error that weights make least: "rmse"; "mae", by medians; or "both", the mean of what these two predict.
     effort
         "normal", or "best" for larger forests.
     """
-    table, absolute, cells = entries.to_array(), metric == "mae", _list_cells(sources)
+    table, ways, cells = entries.to_array(), METRICS[metric], _list_cells(sources)
     rows = sample_rows(table, seed=seed, most_rows=_MOST_ROWS)
     some, weights = table[rows], None if entries.row_weights is None else entries.row_weights[rows]
     show("gaussian", 0, len(cells))
     gaussian, found = _fit_left_out(table, entries.row_weights, some, weights, cells, units, seed=seed)
-    centres = _find_centres(table, sources, absolute=absolute)
-    held = {"gaussian": found, "trees": np.full(some.shape, np.nan), "column-means": np.tile(centres, (len(some), 1))}
+    medians = _find_medians(table, sources)
+    held = {
+        absolute: {
+            "gaussian": found,
+            "trees": np.full(some.shape, np.nan),
+            "column-means": np.tile(medians * absolute, (len(some), 1)),
+        }
+        for absolute in ways
+    }
     counted = np.ones(len(some)) if weights is None else weights
     forests: list[CellForest] = []
-    first_trees, n_trees = EFFORTS[effort]
+    n_grown = np.clip(_ROWS_OF_A_FOREST / max(len(some), 1), 0.5, 1.0)  # fewer trees of many rows are as good
+    first_trees, n_trees = EFFORTS[effort][0], round(EFFORTS[effort][1] * n_grown)
     sizes = (first_trees, n_trees) if len(some) > _FEW_ROWS else (n_trees,)
     for place, columns in enumerate(cells if some.shape[1] <= MOST_COLUMNS_OF_TREES else []):
         show("trees", place, len(cells))
         completed = gaussian.complete(_leave_out(some, columns))
-        started = start_forest(some, completed, columns, weights=weights, absolute=absolute, seed=seed + place)
+        started = start_forest(some, completed, columns, weights=weights, seed=seed + place)
         if started is None:
             continue
         forest, own = started
-        by_median = absolute and columns.size == 1
         for size in sizes:
             forest.forest.grow(size)
-            held["trees"][np.ix_(own, columns)] = forest.forest.predict_own()
-            if not _gains(held, some, counted, columns, absolute=by_median):
-                held["trees"][:, columns] = np.nan
+            gain = False
+            for absolute, each in held.items():
+                each["trees"][np.ix_(own, columns)] = forest.forest.predict_own(medians=float(absolute))
+                gain |= _gains(each, some, counted, columns, absolute=absolute and columns.size == 1)
+            if not gain:
+                for each in held.values():
+                    each["trees"][:, columns] = np.nan
                 break
         else:
             forests.append(forest._replace(forest=forest.forest.drop_inputs()))
-    solved, residuals = _weigh(held, some, counted, cells, absolute=absolute)
+    weighed = {absolute: _weigh(each, some, counted, cells, absolute=absolute) for absolute, each in held.items()}
+    # Both ways count the same; of what they share, each column has as much of medians as their weights say.
+    solved = np.mean([*weighed.values()], axis=0)
+    by_medians = weighed.get(True, np.zeros_like(solved)) / len(ways)
+    shares_of_medians = by_medians / np.maximum(solved, 1e-12)
+    residuals = _find_residuals([(weighed[way], held[way]) for way in ways], some)
     forests = [each for each in forests if solved[1, each.columns[0]] > 0]
-    parts = (gaussian, Trees(gaussian, tuple(forests)), ByMeans(centres))
+    trees = Trees(gaussian, tuple(forests), shares_of_medians[1])
+    parts = (gaussian, trees, ByMeans(medians * shares_of_medians[2]))
     widths = np.concatenate([np.full(columns.size, 1.0 / columns.size) for columns in cells])
     shares = dict(zip(WHOLE_ROWS, np.average(solved, axis=1, weights=widths).tolist(), strict=True))
     named = {name: share for name, share in sorted(shares.items(), key=lambda each: -each[1]) if share > 0}
-    errors = {name: _measure(predictions, some, counted, sources) for name, predictions in held.items()}
+    errors = {name: _measure(each, some, counted, sources) for name, each in held[ways[0]].items()}
     return FittedBlend(
         Stacked(parts, solved, units), named, {name: one for name, one in errors.items() if one == one}, residuals
     )
@@ -198,13 +218,11 @@ def _leave_out(table: FloatArray, columns: IndexArray) -> FloatArray:
     return left
 
 
-def _find_centres(table: FloatArray, sources: IndexArray, *, absolute: bool) -> FloatArray:
-    """Return 0, the mean, for each column; with `absolute`, the medians of numbers."""
-    centres = np.zeros(table.shape[1])
-    if absolute:
-        numbers = np.flatnonzero(np.bincount(sources)[sources] == 1)
-        centres[numbers] = np.nanmedian(table[:, numbers], axis=0)
-    return centres
+def _find_medians(table: FloatArray, sources: IndexArray) -> FloatArray:
+    """Return the medians of numbers, and 0, the mean, for the columns of categories."""
+    medians, numbers = np.zeros(table.shape[1]), np.flatnonzero(np.bincount(sources)[sources] == 1)
+    medians[numbers] = np.nanmedian(table[:, numbers], axis=0)
+    return medians
 
 
 def _fit_left_out(
@@ -287,8 +305,8 @@ def _take(
 
 def _weigh(
     held: dict[str, FloatArray], table: FloatArray, counted: FloatArray, cells: list[IndexArray], *, absolute: bool
-) -> tuple[FloatArray, Residuals | None]:
-    """Return weights (candidates, columns) and the residuals of the blend."""
+) -> FloatArray:
+    """Return weights (candidates, columns)."""
     solved = np.zeros((len(held), table.shape[1]))
     solved[0] = 1.0
     has_trees: MaskArray = ~np.all(np.isnan(held["trees"]), axis=0)
@@ -307,15 +325,18 @@ def _weigh(
             own[places] = share * own[places] + (1 - share) * together[places] / together[places].sum()
         own[own < _LEAST_WEIGHT] = 0.0
         solved[:, columns] = (own / own.sum())[:, None]
-    blended = sum(
-        np.where(weights > 0, weights * np.nan_to_num(each, nan=np.nan), 0.0)
-        for weights, each in zip(solved, held.values(), strict=True)
-    )
+    return solved
+
+
+def _find_residuals(blends: list[tuple[FloatArray, dict[str, FloatArray]]], table: FloatArray) -> Residuals | None:
+    """Return the residuals of the mean of blends, each weights (candidates, columns) and predictions by candidate."""
+    blended: FloatArray = np.zeros(table.shape)
+    for solved, held in blends:
+        for weights, each in zip(solved, held.values(), strict=True):
+            blended += np.where(weights > 0, weights * each, 0.0) / len(blends)
     rows, columns = np.nonzero(~np.isnan(blended) & ~np.isnan(table))
-    if rows.size == 0:
-        return solved, None
     truths = table[rows, columns]
-    return solved, Residuals(columns, truths - np.asarray(blended)[rows, columns], truths)
+    return Residuals(columns, truths - blended[rows, columns], truths) if rows.size else None
 
 
 def _solve_all(

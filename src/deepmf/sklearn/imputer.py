@@ -215,7 +215,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         settings, it chooses among means, als and dmf-o instead. Or a name: "gaussian", "trees", "als", "dmf-o", or
         any model that can predict for new rows.
     metric
-        The error of "auto" and "trees" that should be small: "rmse", or "mae", which predicts medians.
+        The error of "auto" and "trees" that should be small: "rmse"; "mae", which predicts medians; or "both", which
+        predicts the mean of the two.
     effort
         "normal", or "best" for larger forests in about five times the time.
     hidden_sizes, latent_size, dropout, epochs, learning_rate
@@ -293,7 +294,7 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self,
         model: str = AUTO,
         *,
-        metric: str = "rmse",
+        metric: str = "both",
         effort: str = "normal",
         hidden_sizes: Sequence[int] | None = None,
         latent_size: int | None = None,
@@ -642,9 +643,9 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def _ways(self) -> dict[str, str]:
         """How whole rows are completed."""
-        for name, known in (("metric", METRICS), ("effort", tuple(EFFORTS))):
+        for name, known in (("metric", METRICS), ("effort", EFFORTS)):
             if getattr(self, name) not in known:
-                raise BadSetting(f"{name} must be {' or '.join(map(repr, known))}; got {getattr(self, name)!r}")
+                raise BadSetting(f"{name} must be {', '.join(map(repr, known))}; got {getattr(self, name)!r}")
         return {"metric": self.metric, "effort": self.effort}
 
     def _fit_candidate(self, sources: IndexArray, name: str, seen: TableEntries) -> Completer:

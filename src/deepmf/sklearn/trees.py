@@ -35,19 +35,16 @@ class Inputs(NamedTuple):
 class Forest:
     """A forest of extremely randomised trees (Geurts, Ernst and Wehenkel, 2006), each grown from some of the rows.
 
-    Means predict squared errors best, medians absolute errors.
+    Means over trees and over the rows of a leaf predict squared errors best, medians absolute errors.
 
     values: (rows, columns) of the cell that is predicted, several for a category.
-    median: whether to take medians over trees and over the rows of a leaf, for a single column.
     """
 
-    def __init__(
-        self, inputs: FloatArray, values: FloatArray, weights: FloatArray | None, *, median: bool = False, seed: int
-    ) -> None:
+    def __init__(self, inputs: FloatArray, values: FloatArray, weights: FloatArray | None, *, seed: int) -> None:
         self._inputs, self._values, self._weights = inputs.astype(np.float32), values, weights
-        self._median, self._random = median, np.random.default_rng(seed)
-        self._trees: list[tuple[Any, FloatArray]] = []  # and what is predicted at their nodes, (nodes, columns)
-        self._unseen: list[FloatArray] = []  # of each tree its predictions (rows, columns) for rows that it did not see
+        self._random = np.random.default_rng(seed)
+        self._trees: list[tuple[Any, FloatArray]] = []  # and the means and medians at their nodes, (2, nodes, columns)
+        self._unseen: list[FloatArray] = []  # of each tree both (2, rows, columns) for rows that it did not see
 
     def grow(self, n_trees: int) -> Forest:
         """Grow more trees, up to this number."""
@@ -62,14 +59,14 @@ class Forest:
             # As scikit-learn's forests grow them: checks take as long as a small tree does.
             unchecked: dict[str, Any] = {"check_input": False, "missing_values_in_feature_mask": gappy}
             grown = tree._fit(self._inputs[rows], self._values[rows], sample_weight=weights, **unchecked).tree_
-            leaves, answers = grown.apply(self._inputs), grown.value[:, :, 0].copy()
-            if self._median:
+            leaves, answers = grown.apply(self._inputs), np.tile(grown.value[:, :, 0], (2, 1, 1))
+            if self._values.shape[1] == 1:  # the medians of shares would not be shares
                 order = np.lexsort((self._values[rows, 0], leaves[rows]))
                 found, starts, counts = np.unique(leaves[rows][order], return_index=True, return_counts=True)
-                answers[found] = self._values[rows[order[starts + counts // 2]]]
+                answers[1, found] = self._values[rows[order[starts + counts // 2]]]
             self._trees.append((grown, answers))
-            self._unseen.append(answers[leaves])
-            self._unseen[-1][rows] = np.nan
+            self._unseen.append(answers[:, leaves])
+            self._unseen[-1][:, rows] = np.nan
         return self
 
     def drop_inputs(self) -> Forest:
@@ -77,19 +74,28 @@ class Forest:
         self._inputs, self._values, self._weights, self._unseen = np.empty((0, 0), np.float32), np.empty(0), None, []
         return self
 
-    def predict(self, inputs: FloatArray) -> FloatArray:
-        """Return predictions (rows, columns)."""
+    def predict(self, inputs: FloatArray, *, medians: float) -> FloatArray:
+        """Return predictions (rows, columns): means, medians, or this share of medians and the rest of means."""
         read = inputs.astype(np.float32)
-        found = np.stack([answers[grown.apply(read)] for grown, answers in self._trees])
-        return np.asarray(np.median(found, axis=0) if self._median else found.mean(axis=0))
+        return _average([answers[:, grown.apply(read)] for grown, answers in self._trees], medians)
 
-    def predict_own(self) -> FloatArray:
+    def predict_own(self, *, medians: float) -> FloatArray:
         """Return predictions (rows, columns) for the rows of the fit by trees that did not see them, else NaN."""
-        found = np.stack(self._unseen)
-        some = ~np.isnan(found).all(axis=(0, 2))
-        found[:, ~some] = 0.0
-        averaged = np.nanmedian(found, axis=0) if self._median else np.nanmean(found, axis=0)
-        return np.where(some[:, None], averaged, np.nan)
+        return _average(self._unseen, medians)
+
+
+def _average(found: list[FloatArray], medians: float) -> FloatArray:
+    """Return means over trees of what they find (2, rows, columns), medians, or a share of each; NaN is left out."""
+    averaged: FloatArray = np.zeros(found[0].shape[1:])
+    for place, share in enumerate((1.0 - medians, medians)):
+        if share > 0:
+            every = np.stack([each[place] for each in found])
+            never = np.isnan(every).all(axis=0)
+            every[:, never] = 0.0
+            by_median = place == 1 and averaged.shape[1] == 1
+            averaged += share * (np.nanmedian(every, axis=0) if by_median else np.nanmean(every, axis=0))
+            averaged[never] = np.nan
+    return averaged
 
 
 class CellForest(NamedTuple):
@@ -102,10 +108,14 @@ class CellForest(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Trees(WholeRows):
-    """Completes each cell by its forest; cells without one, and the inputs of forests, by a Gaussian."""
+    """Completes each cell by its forest; cells without one, and the inputs of forests, by a Gaussian.
+
+    medians: of each column the share of medians over trees in predictions, beside means.
+    """
 
     gaussian: Gaussian
     forests: tuple[CellForest, ...]
+    medians: FloatArray
 
     def complete(self, table: FloatArray) -> FloatArray:
         """Return rows with predictions in place of NaN."""
@@ -115,7 +125,7 @@ class Trees(WholeRows):
             rows = np.flatnonzero(np.isnan(table[:, columns[0]]))
             if rows.size:
                 read = inputs.read(expected[rows], table[rows])
-                found[np.ix_(rows, columns)] = forest.predict(read)
+                found[np.ix_(rows, columns)] = forest.predict(read, medians=self.medians[columns[0]])
         return found
 
 
@@ -125,14 +135,12 @@ def start_forest(
     columns: IndexArray,
     *,
     weights: FloatArray | None,
-    absolute: bool,
     seed: int,
 ) -> tuple[CellForest, IndexArray] | None:
     """Return a forest without trees for the cell of these columns, and the rows (rows,) that it learns from.
 
     completed: rows (rows, columns) as a Gaussian completes them without this cell, so that inputs of rows that have the
-    cell are like those of rows that miss it. None where too few rows have the cell. absolute: whether numbers are
-    predicted by medians.
+    cell are like those of rows that miss it. None where too few rows have the cell.
     """
     rows = np.flatnonzero(~np.isnan(table[:, columns[0]]))
     others = np.setdiff1d(np.arange(table.shape[1]), columns)
@@ -141,7 +149,7 @@ def start_forest(
     inputs = Inputs(others, others[np.isnan(table[:, others]).any(axis=0)])
     own = None if weights is None else weights[rows]
     read, values = inputs.read(completed[rows], table[rows]), table[np.ix_(rows, columns)]
-    forest = Forest(read, values, own, median=absolute and columns.size == 1, seed=seed)
+    forest = Forest(read, values, own, seed=seed)
     return CellForest(forest, inputs, columns), rows
 
 
