@@ -125,7 +125,7 @@ def compare(
         write_comparison(found, output, title=title or f"Models on {Path(name_file(ratings)).name}", person=change)
 
     if as_json:
-        told = {"without_features": without} if files.paths else {}
+        told: dict[str, Any] = {"without_features": without} if files.paths else {}
         told |= {} if output is None else {"page": str(output)}
         told |= {} if change is None else {"person": label, "lists": change.change.to_frame().to_dicts()}
         show_json(found.to_dict() | told)
@@ -148,8 +148,8 @@ def _compare_person(
     names, fitted = list(chosen)[:2], []
     for name in names:
         own = features if chosen[name].takes_features else {}
-        fitted.append(chosen[name].fit(matrix, progress=False, **own))  # type: ignore[attr-defined]  # all models fit
-    return PersonChange(str(label), (names[0], names[1]), compare_lists(*fitted, label, n, **order.given))
+        fitted.append(chosen[name].fit(matrix, progress=False, **own))
+    return PersonChange(str(label), (names[0], names[1]), compare_lists(fitted[0], fitted[1], label, n, **order.given))
 
 
 def _show_comparison(found: Comparison, without_features: list[str], page: Path | None) -> None:
