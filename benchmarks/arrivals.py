@@ -152,12 +152,12 @@ def sample_myfm(split: ArrivalSplit) -> dict[str, Any]:
 
     class Sampled:
         def predict(self, rows: Any, columns: Any, unknown: str) -> Any:
-            return np.clip(machine.predict(None, X_rel=describe(rows, columns)), known.scale.low, known.scale.high)
+            return np.clip(fitted.predict(None, X_rel=describe(rows, columns)), known.scale.low, known.scale.high)
 
     start = CLOCK()
     rows, columns, values = known.entries()
-    machine = myfm.MyFMRegressor(rank=16, random_seed=0)
-    machine.fit(None, values, X_rel=describe(rows, columns), n_iter=100, group_shapes=list(known.shape))
+    fitted = myfm.MyFMRegressor(rank=16, random_seed=0)
+    fitted.fit(None, values, X_rel=describe(rows, columns), n_iter=100, group_shapes=list(known.shape))
     seconds = round(CLOCK() - start, 2)
     return {"fitted again": {"seconds": seconds} | measure(split, cast(Model, Sampled()))}
 

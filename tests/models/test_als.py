@@ -15,7 +15,7 @@ import torch
 from tests.models import described
 from tests.models.resuming import assert_resumes_to_the_bit
 
-from deepmf.data import split_arrivals, split_entries
+from deepmf.data import split_entries
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, ConstantValues, NothingObserved, TrainingInterrupted
 from deepmf.linalg.ridge import Descent, descend
@@ -24,9 +24,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.als import ALS, LIMITS, ALSSettings, ALSSolver
-from deepmf.models.base import Model
 from deepmf.models.loading import load
-from deepmf.models.means import Means
 from deepmf.testing import ModelContract
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.holdout import HeldOut
@@ -431,20 +429,3 @@ def test_nothing_to_learn_from_stays_as_it_is() -> None:
     factors, residuals = run_descent(np.zeros_like(START), np.zeros_like(RIDGES))
     assert not factors[4].any() and not residuals[4].any()
     assert np.all(np.isfinite(factors))
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::deepmf.errors.NothingObserved")
-@pytest.mark.parametrize("model", [Means(presence=None), ALS(seed=0, presence=None)], ids=["means", "als"])
-def test_new_rows_with_entries_in_new_columns_alone_are_predicted_by_these(model: Model) -> None:
-    matrix = generate(500, 200, density=0.15, noise=0.5, seed=3).matrix
-    split = split_arrivals(matrix, new_rows=0.3, new_columns=0.3, validation=0.0, seed=3)
-    rows, columns, _ = split.given.entries()
-    known = np.isin(rows, split.train.row_labels), np.isin(columns, split.train.column_labels)
-    more = model.fit(split.train).extend(split.given.take_entries(known[0] | ~known[1]))
-    asked_rows, asked_columns, expected = split.test["IV"].entries()
-    error = rmse_error(more.predict(asked_rows, asked_columns), expected)
-    constant = rmse_error(np.full(expected.size, split.train.mean), expected)
-    of_given = Means(presence=None).fit(split.given.take_entries(known[0] | ~known[1]))
-    means = rmse_error(of_given.predict(asked_rows, asked_columns, unknown="fallback"), expected)
-    assert error < 0.92 * constant and error < means

@@ -115,6 +115,34 @@ def test_a_new_column_is_regressed_on_the_trained_ones(kind: str) -> None:
     assert left.recommend(0, n=50).labels.tolist() == model.recommend(0, n=50).labels.tolist()
 
 
+@pytest.mark.parametrize("kind", ["full", "nearest"])
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_what_new_rows_take_counts_for_new_columns_and_these_for_trained_ones(kind: str, in_turn: bool) -> None:
+    """New rows take even columns and a new one, which no trained row takes: it goes with even columns, both ways."""
+    matrix, fans = choosy(), np.repeat(np.arange(100, 120), 4)
+    taken, values = np.tile([0, 2, 4, 99], 20), np.full(80, 4)
+    parts = [taken == 99, taken != 99] if in_turn else [np.ones(80, dtype=bool)]
+    model = Means(rank_by="relevance", presence=kind).fit(matrix)
+    more = model
+    for part in parts:
+        more = more.extend(ObservedMatrix.from_entries(fans[part], taken[part], values[part], matrix.scale))
+    presence = more.make_ranker(Request(rank_by="relevance")).relevance.presence.model  # type: ignore[union-attr]
+    rows = presence.encode_rows(more.entries_.row_entries(np.arange(N_ROWS)))
+    of_new = presence.score_block(rows, slice(12, 13))[:, 0]
+    assert of_new[::2].mean() > of_new[1::2].mean() + 0.01
+    with_new, without = (more.fold_in(each, [4] * len(each)).recommend(12, exclude=[99]) for each in ([1, 99], [1]))
+    places = [list(each.labels).index(2) for each in (with_new, without)]
+    chances = [float(each.presence[at]) for each, at in zip((with_new, without), places, strict=True)]
+    assert chances[0] > chances[1]
+    assert list(more.forget(columns=[99]).recommend(0, n=50).labels) == list(
+        model.extend(
+            ObservedMatrix.from_entries(fans[taken != 99], taken[taken != 99], values[taken != 99], matrix.scale)
+        )
+        .recommend(0, n=50)
+        .labels
+    )
+
+
 def test_counts_weigh_entries() -> None:
     counts = np.array([[8.0, 1, 0, 0], [4, 2, 1, 0], [0, 1, 3, 9], [1, 0, 7, 2], [5, 1, 0, 0]])
     rows, columns = np.nonzero(counts)

@@ -12,6 +12,7 @@ from deepmf.matrix.axis_entries import NOTHING
 from deepmf.matrix.entries import Conflicts, EntryStore
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.scoring.arrivals import find_changed
 from deepmf.scoring.pairs import Fallback, PredictedAreas
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, refuse_stored
@@ -92,7 +93,7 @@ class Fitted:
         """Return the state with other entries, from which some rows and columns are encoded again."""
         rows = rows if areas.covers_new("row") else rows[:0]
         columns = columns if areas.covers_new("column") else columns[:0]
-        presence = None if self.presence is None else self.presence.extend(entries, columns)
+        presence = self.presence and self.presence.extend(entries, find_changed(entries, rows, columns, crossed))
         predictor = self.predictor.extend(entries, rows, columns, crossed)
         drift = None if self.drift is None else self.drift.extend(entries, rows)
         return replace(self, entries=entries, predictor=predictor, presence=presence, drift=drift)

@@ -11,7 +11,8 @@ columns. The diagonal matrix D weighs rows by a power of their number of entries
 others.
 
 Rows fold in by their entries when they are ranked, so nothing becomes stale. A new column is regressed on its nearest
-trained columns when it arrives.
+trained columns when it arrives, by the entries of trained and of new rows. An entry in a new column stands for these
+trained columns: with the residuals r of regressions, w_kj r_k = w_jk r_j for any two columns of EASE.
 
 An entry with the count c and the weight w is read as sqrt(w) (1 + count_weight * log(c)) instead of 1, so that a row
 whose entries all have the weight 2 counts twice. The length of a row is then (sum of w)^2 / (sum of w^2).
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
@@ -36,7 +37,7 @@ from torch import Tensor
 from deepmf.linalg.products import Product, make_product
 from deepmf.linalg.ridge import run_batches
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import AxisEntries, find_spans
+from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries, find_spans, group
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.matrix import ObservedMatrix
@@ -110,6 +111,7 @@ class ColumnRidge:
         columns are regressed on all others, otherwise sparse.
     sizes: the diagonal of G, (trained columns,).
     added: the weights of new columns, (trained columns, new columns).
+    added_sizes: the diagonal of G for new columns, (new columns,).
     """
 
     weights: LatentArray | Sparse
@@ -117,6 +119,7 @@ class ColumnRidge:
     ridge: Ridge
     added: scipy.sparse.csc_array
     count_weight: float = 0.0
+    added_sizes: LatentArray = field(default_factory=lambda: np.empty(0, dtype=np.float32))
 
     @property
     def kind(self) -> str:
@@ -131,6 +134,30 @@ class ColumnRidge:
     def encode_rows(self, entries: AxisEntries) -> ScoredRows:
         """Return rows with these entries over the trained columns, ready for scoring."""
         return ScoredRows(self, read_rows(entries, self.n_trained, self.count_weight))
+
+    def translate(self, entries: AxisEntries) -> AxisEntries:
+        """Return entries over the trained columns: those in new columns as what they say of trained ones."""
+        is_new = entries.others >= self.n_trained
+        if not is_new.any():
+            return entries
+        which = np.repeat(np.arange(entries.starts.size - 1), np.diff(entries.starts))
+        columns, known = entries.others[is_new] - self.n_trained, entries.select(~is_new)
+        sizes, added_sizes = (
+            each * (1.0 + self.ridge.noise) + self.ridge.penalty for each in (self.sizes, self.added_sizes)
+        )
+        lines = scipy.sparse.csr_array(self.added[:, columns].T)
+        counts = np.diff(lines.indptr)
+        own = np.repeat(_read_entries(entries, self.count_weight)[is_new] / added_sizes[columns], counts)
+        weights = np.square(np.maximum(lines.data * sizes[lines.indices] * own, 0.0))  # entries are read by its root
+        there = weights > 0
+        said = PlacedEntries(
+            np.repeat(which[is_new], counts)[there],
+            lines.indices[there].astype(np.int64),
+            np.ones(np.count_nonzero(there)),
+            Extras(weights=weights[there]),
+        )
+        parts = PlacedEntries(which[~is_new], known.others, known.values, Extras(weights=known.extras.weights)), said
+        return group(entries.starts.size - 1, *parts)
 
     def score_block(self, encoded: ScoredRows, columns: slice | IndexArray) -> npt.NDArray[Any]:
         """Return the scores (rows, columns) of encoded rows; larger is likelier."""
@@ -188,17 +215,31 @@ class ColumnRidge:
         if changed.size == 0:
             return self
         kept = np.setdiff1d(np.arange(self.added.shape[1]), changed)
-        together = scipy.sparse.hstack([self.added[:, kept], self._regress_new(entries, changed)], format="csc")
-        return replace(self, added=together[:, np.argsort(np.concatenate([kept, changed]))])
+        weights, sizes = self._regress_new(entries, changed)
+        together = scipy.sparse.hstack([self.added[:, kept], weights], format="csc")
+        order = np.argsort(np.concatenate([kept, changed]))
+        return replace(
+            self, added=together[:, order], added_sizes=np.concatenate([self.added_sizes[kept], sizes])[order]
+        )
 
-    def _regress_new(self, entries: EntryStore, changed: IndexArray) -> scipy.sparse.csc_array:
-        """Return the weights (trained columns, changed) of new columns, by their nearest trained columns."""
+    def _regress_new(self, entries: EntryStore, changed: IndexArray) -> tuple[scipy.sparse.csc_array, LatentArray]:
+        """Return the weights (trained columns, changed) of new columns, by their nearest trained columns, and sizes."""
         trained, scales = EntryStore.of(entries.train), _scale_rows(entries.train, _ROW_POWER)
-        found, counts = entries.column_entries(changed + self.n_trained), self.count_weight
+        found, counts = entries.seen_rows(changed + self.n_trained), self.count_weight
         own, places, weights = _read_entries(found, counts), [], []
-        for start, stop in zip(found.starts[:-1], found.starts[1:], strict=True):
-            rows = found.others[start:stop]
-            together = own[start:stop] * scales[rows] @ read_rows(trained.row_entries(rows), self.n_trained, counts)
+        sizes = np.zeros(changed.size, dtype=np.float32)
+        for at, (start, stop) in enumerate(zip(found.starts[:-1], found.starts[1:], strict=True)):
+            rows, amounts = found.others[start:stop], own[start:stop]
+            is_new = rows >= scales.size
+            read = read_rows(trained.row_entries(rows[~is_new]), self.n_trained, counts)
+            together = amounts[~is_new] * scales[rows[~is_new]] @ read
+            sizes[at] = np.square(amounts[~is_new]) @ scales[rows[~is_new]]
+            if is_new.any():
+                read = read_rows(entries.row_entries(rows[is_new]), self.n_trained, counts)
+                mean = entries.train.n_entries / scales.size
+                scale = (mean / np.maximum(np.diff(read.indptr), 1)).astype(np.float32) ** np.float32(_ROW_POWER)
+                together = together + (amounts[is_new] * scale @ read)
+                sizes[at] += np.square(amounts[is_new]) @ scale
             near = np.flatnonzero(together)
             if near.size > _NEAR_NEW:
                 cosines = together[near] / np.sqrt(self.sizes[near])
@@ -210,14 +251,14 @@ class ColumnRidge:
             weights.append(np.linalg.solve(gram.astype(np.float64), together[near]).astype(np.float32))
         starts = np.cumsum([0, *(near.size for near in places)])
         data = (np.concatenate(weights), np.concatenate(places), starts)
-        return scipy.sparse.csc_array(data, shape=(self.n_trained, changed.size))
+        return scipy.sparse.csc_array(data, shape=(self.n_trained, changed.size)), sizes
 
     def without_columns(self, columns: IndexArray) -> ColumnRidge:
         """Return a model without some new columns."""
         if columns.size == 0:
             return self
         kept = np.setdiff1d(np.arange(self.added.shape[1]), columns - self.n_trained)
-        return replace(self, added=self.added[:, kept])
+        return replace(self, added=self.added[:, kept], added_sizes=self.added_sizes[kept])
 
     def pack(self, prefix: str = "presence") -> dict[str, npt.NDArray[Any]]:
         """Return the weights in half precision; new columns are left out, because their entries describe them."""

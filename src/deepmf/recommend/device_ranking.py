@@ -104,7 +104,7 @@ class DeviceColumns:
 
     def _score(self, presence: Presence, encoded: EncodedRows) -> Tensor:
         """Return the scores (rows, columns) of presence, times powers of popularity."""
-        scores = self._presence.score(encoded.entries)
+        scores = self._presence.score(encoded.said)
         scores = presence.add_popularity(scores, self._popularity, self._factors)
         scores[self._send(encoded.are_empty)] = self._empty_scores
         return scores
@@ -152,7 +152,7 @@ class _DeviceNext(NamedTuple):
         """Return the logarithms (rows, columns) of the probabilities."""
         entries = encoded.entries
         directed = (model.score(decay.weigh(entries)) for decay, model in self.directed)
-        scores = self.following.blend(entries, self.undirected.score(entries), self.popularity, directed)
+        scores = self.following.blend(entries, self.undirected.score(encoded.said), self.popularity, directed)
         keys: Tensor = self.following.sharpness * scores
         keys[torch.from_numpy(encoded.are_empty).to(keys.device)] = self.log_recent
         return (keys - keys.logsumexp(dim=1, keepdim=True))[:, self.columns]

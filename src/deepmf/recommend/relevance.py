@@ -138,7 +138,8 @@ class Relevance:
         if last is not None and np.array_equal(last[0], rows):
             return last[1]
         entries, model = self._observed(rows), self.presence.model
-        encoded = EncodedRows(model, entries.below(model.n_trained), self._find_thresholds(entries))
+        known, said = entries.below(model.n_trained), model.translate(entries)
+        encoded = EncodedRows(model, known, said, self._find_thresholds(entries))
         self._last = rows, encoded
         return encoded
 
@@ -152,22 +153,23 @@ class Relevance:
 
 @dataclass
 class EncodedRows:
-    """Inputs of the probabilities of some rows: their entries in trained columns, and thresholds."""
+    """Inputs of the probabilities of some rows: entries in trained columns, what all entries say, and thresholds."""
 
     model: ColumnRidge
     entries: AxisEntries
+    said: AxisEntries
     thresholds: FloatArray
     log_next: npt.NDArray[Any] | None = None  # (rows, columns), once it is asked for
 
     @property
     def are_empty(self) -> npt.NDArray[np.bool_]:
-        """Which rows have no entries in trained columns."""
+        """Which rows have no entries in trained columns: popularity ranks better than what new columns alone say."""
         return np.asarray(np.diff(self.entries.starts) == 0)
 
     @cached_property
     def presence(self) -> ScoredRows:
         """The rows as the column ridge encodes them."""
-        return self.model.encode_rows(self.entries)
+        return self.model.encode_rows(self.said)
 
 
 def list_positions(columns: Positions) -> IndexArray:

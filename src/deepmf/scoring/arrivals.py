@@ -83,11 +83,25 @@ def find_met(entries: EntryStore) -> npt.NDArray[np.bool_]:
     return is_met
 
 
+def find_changed(
+    entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: tuple[IndexArray, IndexArray]
+) -> IndexArray:
+    """Return the columns that changes of rows and columns concern: also new columns of changed new rows."""
+    n_rows, n_columns = entries.train.shape
+    is_changed = np.zeros(len(entries.columns), dtype=bool)
+    is_changed[columns] = True
+    is_changed[crossed[1][crossed[1] >= n_columns]] = True
+    if entries.added is not None and len(entries.columns) > n_columns:
+        own = entries.added.of_rows(rows[rows >= n_rows]).columns
+        is_changed[own[own >= n_columns]] = True
+    return np.flatnonzero(is_changed)
+
+
 def find_unsettled(
     entries: EntryStore, rows: IndexArray, columns: IndexArray, crossed: tuple[IndexArray, IndexArray]
 ) -> Unsettled:
     """Return what new entries of some rows and columns, and changes across new ones, unsettle."""
-    n_rows, n_columns = entries.train.shape
+    n_columns = entries.train.shape[1]
     if entries.added is None:
         return Unsettled(NOTHING, NOTHING, np.union1d(rows, crossed[0]), False)
     row_of, column_of = (
@@ -95,9 +109,7 @@ def find_unsettled(
     )
     is_met, is_crossed, is_changed = find_met(entries), *np.zeros((2, len(entries.columns)), dtype=bool)
     is_crossed[crossed[1][crossed[1] >= n_columns]] = True
-    is_changed[columns] = True
-    is_changed[column_of[np.isin(row_of, rows[rows >= n_rows])]] = True
-    is_changed |= is_crossed
+    is_changed[find_changed(entries, rows, columns, crossed)] = True
     touched = np.unique(np.concatenate([rows, crossed[0], row_of[is_changed[column_of]]]))
     solved = np.isin(touched, row_of[is_met[column_of]])
     again = np.flatnonzero(is_changed & is_met | is_crossed)
