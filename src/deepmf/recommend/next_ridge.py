@@ -181,7 +181,7 @@ class NextRidge:
 
     def _find_effects(self, entries: AxisEntries, column: int) -> FloatArray:
         """Return how much each entry of a single row adds to its score for a column by the directed parts."""
-        effects = self.repeats * np.log1p(entries.values) * (entries.others == column)
+        effects: FloatArray = self.repeats * np.log1p(entries.values) * (entries.others == column)
         for decay, model, weight in self.parts:
             if column >= model.n_trained:
                 continue
