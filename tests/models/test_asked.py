@@ -47,7 +47,7 @@ def draw_chosen(
     return pick(np.flatnonzero(train)), pick(cells[:n_asked]), pick(cells[n_asked:])
 
 
-# Rows that rate what they like, and rows that rate nearly only what they love: entries of 4.3, random cells of 1.8.
+# Rows that rate what they like, and rows that rate nearly only what they love: entries of 4.4, random cells of 1.6.
 LIKED, LOVED = {}, {"level": 0.8, "signal": 2.0, "strength": 2.0, "n_columns": 240, "n_asked": 300}
 
 
