@@ -64,7 +64,9 @@ class DeviceColumns:
             self._popularity = self._send(relevance.popularity[columns])
             self._factors = self._send(relevance.factors[columns])
             self._empty_scores = self._send(relevance.empty_scores[columns])
-        self._next = _DeviceNext.of(relevance, columns, self._device) if isinstance(ranker, NextRanker) else None
+        self._next = None
+        if isinstance(ranker, NextRanker):
+            self._next = _DeviceNext.of(ranker.relevance, columns, self._device)
 
     @property
     def n_rows_at_a_time(self) -> int | None:

@@ -423,13 +423,11 @@ def _narrow_entries(entries: AxisEntries, columns: IndexArray) -> AxisEntries:
     return entries.select(inside)._replace(others=at[inside])
 
 
-def measure_order(
-    rankers: Rankers, held_out: HiddenRows, order: Order, some: npt.NDArray[np.bool_] | None = None
-) -> FloatArray:
+def measure_order(rankers: Rankers, held_out: HiddenRows, order: Order, some: npt.NDArray[np.bool_]) -> FloatArray:
     """Return the NDCG@10 (rows,) of the liked ones among some hidden entries, of rows with any, at their first time."""
     train, visible, n_columns = held_out.train, held_out.visible, held_out.train.shape[1]
-    some = slice(None) if some is None else some
-    rows, columns, values = (each[some] for each in held_out.hidden)
+    hidden = held_out.hidden
+    rows, columns, values = hidden.rows[some], hidden.columns[some], hidden.values[some]
     thresholds = find_thresholds(visible, train.scale, train.mean)
     liked = values >= thresholds[rows]
     row_of, column_of, first = rows[liked], columns[liked], None
