@@ -341,7 +341,7 @@ class Near(NamedTuple):
     One past the last column, and 0, where there are fewer.
     """
 
-    places: IndexArray
+    places: npt.NDArray[np.int32]
     cells: LatentArray
 
     def take(self, columns: IndexArray) -> Near:
@@ -399,10 +399,12 @@ class Gram(NamedTuple):
             targets = np.arange(n_columns) if targets is None else targets
             near = self.near.take(targets)
             found = []
+            starts = np.zeros(n_columns + 1, dtype=np.int64)
             for weights in self._regress_on_near(near, ridges):
-                lines, places = np.nonzero(weights)
-                at = near.places[lines, places], targets[lines]
-                found.append(Sparse((weights[lines, places], at), shape=(n_columns, n_columns)))
+                is_kept = weights != 0
+                starts[targets + 1] = np.count_nonzero(is_kept, axis=1)
+                data = (weights[is_kept], near.places[is_kept], np.cumsum(starts))
+                found.append(scipy.sparse.csc_array(data, shape=(n_columns, n_columns)).tocsr())
         return [
             ColumnRidge(weights, self.sizes, ridge, make_empty(n_columns), self.count_weight)
             for weights, ridge in zip(found, ridges, strict=True)
@@ -444,7 +446,7 @@ class Gram(NamedTuple):
         """Return the cells G_SS (targets, K, K) of places S (targets, K), and 0 where there is no column."""
         n_columns = self.sizes.size
         if isinstance(self.cells, Tensor):
-            at = torch.from_numpy(places).to(self.cells.device)
+            at = torch.from_numpy(places).to(self.cells.device).long()
             is_missing, at = at == n_columns, at.clamp_max(n_columns - 1)
             found: Tensor = self.cells[at[:, :, None], at[:, None]]
             return found.masked_fill_(is_missing[:, :, None] | is_missing[:, None], 0.0)
@@ -514,7 +516,7 @@ def _find_near(
     """Return all cells of G on a device, its diagonal, and the nearest columns by the cosine."""
     cells, n_columns = _multiply(weighted, device), sizes.size
     scales = torch.from_numpy(sizes).to(device).clamp_min(_TINY).rsqrt()
-    near = Near(np.empty((n_columns, most), dtype=np.int64), np.empty((n_columns, most), dtype=np.float32))
+    near = Near(np.empty((n_columns, most), dtype=np.int32), np.empty((n_columns, most), dtype=np.float32))
     for start in range(0, n_columns, _LINES_AT_A_TIME):
         some = slice(start, start + _LINES_AT_A_TIME)
         lines = cells[some]
@@ -529,7 +531,7 @@ def _find_near(
 def _prune(weighted: Sparse, turned: Sparse, sizes: LatentArray, most: int) -> tuple[Sparse, LatentArray, Near]:
     """Return the cells of G among nearest columns, its diagonal, and the nearest columns by the cosine."""
     n_columns, n_kept = sizes.size, _KEPT * most
-    near = Near(np.full((n_columns, most), n_columns, dtype=np.int64), np.zeros((n_columns, most), dtype=np.float32))
+    near = Near(np.full((n_columns, most), n_columns, dtype=np.int32), np.zeros((n_columns, most), dtype=np.float32))
     has_few, scales = weighted.nnz < _FEW_ENTRIES * n_columns, 1 / np.sqrt(np.maximum(sizes, _TINY))
     entries = np.bincount(weighted.indices, minlength=n_columns)
     counts = count_near(entries, most) if has_few else np.full(n_columns, most)

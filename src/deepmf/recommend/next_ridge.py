@@ -398,6 +398,6 @@ def _find_predecessors(sums: Sparse, sizes: LatentArray, rows: Sequences) -> Nea
     most = count_affordable(n_columns)
     kept = rank < count_near(np.bincount(rows.columns, minlength=n_columns), most)[target]
     order, target, rank = order[kept], target[kept], rank[kept]
-    near = Near(np.full((n_columns, most), n_columns, dtype=np.int64), np.zeros((n_columns, most), dtype=np.float32))
+    near = Near(np.full((n_columns, most), n_columns, dtype=np.int32), np.zeros((n_columns, most), dtype=np.float32))
     near.places[target, rank], near.cells[target, rank] = cells.indices[order], cells.data[order]
     return near
