@@ -43,7 +43,7 @@ STAGES: dict[str, tuple[str, str | tuple[str, ...]]] = {
     "presence": ("fit_presence", "recommend/presence_fit.py"),
     "presence, Gram matrices": ("of", "recommend/column_ridge.py"),
     "presence, fits": ("fit", "recommend/column_ridge.py"),
-    "presence, scores of candidates": ("score_all", "recommend/column_ridge.py"),
+    "presence, scores of candidates": ("_score", "recommend/presence_fit.py"),
     "presence, liking of candidates": ("log_exceed_block", "scoring/predictor.py"),
     "presence, weights": ("combine", "recommend/presence_fit.py"),
     "groups of rows": ("lay_out", "gibbs/posterior.py"),

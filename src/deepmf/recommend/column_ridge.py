@@ -174,10 +174,6 @@ class ColumnRidge:
         lines = np.broadcast_to(np.arange(len(columns))[:, None], columns.shape)
         return np.asarray(scores[lines.ravel(), columns.ravel()]).reshape(columns.shape)
 
-    def score_all(self, entries: AxisEntries, columns: IndexArray, device: torch.device) -> Tensor:
-        """Return the scores (rows, columns) of rows with these entries, on a device."""
-        return self.send(columns, device).score(entries)
-
     def send(self, columns: IndexArray, device: torch.device) -> DeviceRidge:
         """Return the weights of some columns on a device."""
         taken = self.take_weights(columns)

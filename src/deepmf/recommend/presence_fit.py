@@ -316,16 +316,12 @@ class _Choice:
         counted = np.flatnonzero(self.n_liked)
         if counted.size == 0:
             return np.zeros(1)
-        return self.measure_keys(counted, self._popularity.cpu().numpy())
-
-    def measure_keys(self, lines: IndexArray, keys: npt.NDArray[Any]) -> FloatArray:
-        """Return the NDCG@10 (rows,) of rankings by keys (rows, candidates) of some rows."""
-        at = self._send(lines)
-        best = _find_first(self._send(keys).masked_fill(self._known[at], -math.inf), _LENGTH)
-        return score_lists(self._liked[at].gather(1, best).cpu().numpy(), self.n_liked[lines], n=_LENGTH).ndcg
+        at = self._send(counted)
+        best = _find_first(self._popularity.masked_fill(self._known[at], -math.inf), _LENGTH)
+        return score_lists(self._liked[at].gather(1, best).cpu().numpy(), self.n_liked[counted], n=_LENGTH).ndcg
 
     def _score(self, model: ColumnRidge) -> Tensor:
-        scores = model.score_all(self._visible, self.candidates, self._device)
+        scores = model.send(self.candidates, self._device).score(self._visible)
         empty = np.flatnonzero(np.diff(self._visible.starts) == 0)
         scores[self._send(empty)] = self._popularity
         return scores
