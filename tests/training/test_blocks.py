@@ -27,7 +27,6 @@ from deepmf.training.blocks import (
     SampledAxis,
     VectorBlock,
     VectorBlocks,
-    make_dense_table,
     prefer_dense,
 )
 
@@ -115,25 +114,6 @@ def test_the_generators_state_decides_the_epoch() -> None:
     assert [epoch(fresh), epoch(fresh)] == expected
 
 
-def test_rows_and_columns_without_entries_are_never_drawn() -> None:
-    rows, columns = torch.tensor([1, 4, 5, 9, 30]), torch.tensor([0, 2, 3, 7])
-    sampler = BlockSampler([SampledAxis(rows, 2), SampledAxis(columns, 2)], generator=torch.Generator().manual_seed(0))
-    drawn = [block for _ in range(20) for block in epoch(sampler)]
-    assert {row for block in drawn for row in block[0]} == set(rows.tolist())
-    assert {column for block in drawn for column in block[1]} == set(columns.tolist())
-    assert rows.tolist() == [1, 4, 5, 9, 30] and columns.tolist() == [0, 2, 3, 7]
-
-
-def test_one_axis_alone() -> None:
-    sampler = BlockSampler([SampledAxis(torch.arange(10), 4)], generator=torch.Generator().manual_seed(0))
-    assert sampler.n_steps == 3
-    sampler.begin_epoch()
-    blocks = [sampler.next_block() for _ in range(3)]
-    assert all(len(block) == 1 for block in blocks)
-    passed = [position for (rows,) in blocks for position in rows.tolist()]
-    assert sorted(passed[:10]) == list(range(10)) and passed[10:] == passed[:2]
-
-
 Array = npt.NDArray[np.float64]
 
 
@@ -170,14 +150,6 @@ def test_tables_take_a_third_of_what_a_gpu_has_free(monkeypatch: pytest.MonkeyPa
     for free, dense in ((3 * 1200, True), (3 * 1200 - 3, False)):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, 1 << 40))
         assert prefer_dense(with_entries(50), GPU, half=False) is dense
-
-
-@pytest.mark.parametrize("missing", [0.0, float("nan"), -7.0])
-def test_a_dense_table(missing: float) -> None:
-    matrix = ObservedMatrix.from_array([[1, np.nan, 3], [np.nan, 5, np.nan]], STARS)
-    table = make_dense_table(matrix, matrix.values * 10, CPU, missing=missing)
-    assert table.dtype == torch.float32
-    np.testing.assert_array_equal(table, [[10, missing, 30], [missing, 50, missing]])
 
 
 DEVICES = [
@@ -290,15 +262,6 @@ def test_in_dense_vectors_something_stands_for_what_is_missing(missing: float, h
     assert isinstance(sparse.rows, SparseVectors) and sparse.rows.weights.tolist() == [0.0, -1.0, 1.0, 0.5]
     for source in (dense, sparse):
         np.testing.assert_array_equal(targets_of(source, [0, 1], [0, 1, 2]), (array - 3) / 2)
-
-
-@pytest.mark.parametrize("dense", [True, False])
-def test_a_block_leaves_no_trace_in_the_next(dense: bool) -> None:
-    array = np.arange(30).reshape(6, 5) % 5 + 1.0
-    array[1, 2] = array[4, 0] = np.nan
-    source = prepared(unprepared(array, dense=dense))
-    for rows, columns in (([0, 4], [0, 1, 2]), ([1, 3, 5], [4, 2]), ([4], [0]), ([2, 1], [3, 1, 0, 2])):
-        np.testing.assert_array_equal(targets_of(source, rows, columns), (array[rows][:, columns] - 3) / 2)
 
 
 def test_the_matrix_stays_as_it_is() -> None:
