@@ -62,7 +62,7 @@ def test_labels_come_back_as_given(items: list[Any]) -> None:
 def test_every_kind_is_known_by_its_name() -> None:
     labels = [3, 0.5, "a", True, b"a", date(2020, 1, 1), datetime(2020, 1, 1), Decimal(1), UUID(int=1)]
     kinds = [pack_labels(Labels([label], axis="row"), "l").content["kind"] for label in labels]
-    assert list(kinds) == list(KINDS)
+    assert [pack_labels(Labels.from_range(3, axis="row"), "l").content["kind"], *kinds] == list(KINDS)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_the_same_matrix_comes_back(matrix: ObservedMatrix) -> None:
 def test_entries_are_stored_compactly() -> None:
     matrix = ObservedMatrix.from_array(np.ones((100, 50)), scale=Scale(levels=[1, 2]))
     tensors = pack_matrix(matrix, "m").tensors
-    assert sum(array.nbytes for array in tensors.values()) == 5 * 5000 + 4 * 101 + 8 * (100 + 50) + 8 * 2
+    assert sum(array.nbytes for array in tensors.values()) == 5 * 5000 + 4 * 101 + 8 * 2
 
 
 @given(some_scales)

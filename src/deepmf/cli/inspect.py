@@ -212,7 +212,7 @@ def _read_store_facts(folder: Path, *, verified: bool) -> dict[str, Any]:
     """Return the facts about a store as JSON content; an incomplete or damaged store is an error."""
     from deepmf.matrix.description import scale_to_json
     from deepmf.matrix.labels import find_stored_kind
-    from deepmf.matrix.packed import get_codes, open_store, verify_store
+    from deepmf.matrix.packed import NUMBERED, get_codes, open_store, verify_store
     from deepmf.storage.model_file import FORMAT
 
     matrix = open_store(folder)
@@ -220,7 +220,7 @@ def _read_store_facts(folder: Path, *, verified: bool) -> dict[str, Any]:
         verify_store(folder)
     assert matrix.origin is not None
     files = {name: size for name, (size, _) in matrix.origin.states.items()}
-    kinds = {f"{axis.axis}s": find_stored_kind(axis) for axis in matrix[:2]}
+    kinds = {f"{axis.axis}s": NUMBERED if axis.is_numbered else find_stored_kind(axis) for axis in matrix[:2]}
     return {
         "file": str(folder),
         "bytes": sum(files.values()),

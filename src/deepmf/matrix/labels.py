@@ -36,7 +36,8 @@ class Labelled(NamedTuple):
 class Labels(Sequence[Any]):
     """Distinct labels of one kind (all ints, all strings, all of one other hashable type), in a fixed order.
 
-    `array` has all labels in order, read-only: int64 for ints, otherwise an array of Python objects.
+    `array` is int64 for ints, otherwise an array of Python objects. Labels 0, 1, 2, ... take no memory until `array` is
+    used.
 
     >>> movies = Labels(["Alien", "Big", "Cube"], axis="column")
     >>> movies.positions(["Cube", "Alien"])
@@ -45,8 +46,6 @@ class Labels(Sequence[Any]):
     ('Big', 3, True)
     """
 
-    array: npt.NDArray[Any]
-
     def __init__(self, labels: Iterable[Any], *, axis: str) -> None:
         array = build_label_array(labels, axis=axis)
         self._set(array.copy() if array is labels else array, axis)
@@ -54,10 +53,20 @@ class Labels(Sequence[Any]):
         if n_distinct < array.size:
             raise BadEntries(f"{axis} labels must differ; {array.size - n_distinct} of {array.size} are repeats")
 
-    def _set(self, array: npt.NDArray[Any], axis: str) -> None:
-        array.flags.writeable = False
-        self.array = array
+    def _set(self, labels: npt.NDArray[Any] | range, axis: str) -> None:
+        if isinstance(labels, np.ndarray):
+            labels.flags.writeable = False
+        self._labels = labels
         self.axis = axis
+
+    @cached_property
+    def array(self) -> npt.NDArray[Any]:
+        """All labels in order, read-only."""
+        if isinstance(self._labels, np.ndarray):
+            return self._labels
+        numbers = np.arange(len(self._labels), dtype=np.int64)
+        numbers.flags.writeable = False
+        return numbers
 
     @classmethod
     def gather(cls, items: Iterable[Any], *, axis: str) -> Labelled:
@@ -76,8 +85,10 @@ class Labels(Sequence[Any]):
 
     @classmethod
     def from_range(cls, count: int, *, axis: str) -> Labels:
-        """Return the labels 0, 1, 2, ..."""
-        return cls.from_distinct(np.arange(count, dtype=np.int64), axis=axis)
+        """Return the labels 0, 1, 2, ..., without an array."""
+        labels = cls.__new__(cls)
+        labels._set(range(count), axis)
+        return labels
 
     @classmethod
     def from_distinct(cls, array: npt.NDArray[Any], *, axis: str) -> Labels:
@@ -120,8 +131,13 @@ class Labels(Sequence[Any]):
         if len(self) == 0 or array.size == 0 or array.dtype != self._dtype:
             return np.full(array.size, -1, dtype=np.int64)
         if array.dtype.kind == "i":
-            return self._integers.find(array)
+            return self._find_integers(array)
         return np.fromiter(map(self._index.get, array, repeat(-1)), dtype=np.int64, count=array.size)
+
+    def _find_integers(self, array: npt.NDArray[np.int64]) -> IndexArray:
+        if isinstance(self._labels, range):
+            return np.where((array >= 0) & (array < len(self)), array, -1)
+        return self._integers.find(array)
 
     def take(self, positions: npt.NDArray[np.integer[Any]]) -> Labels:
         """Return the labels at some positions."""
@@ -131,6 +147,8 @@ class Labels(Sequence[Any]):
 
     def join(self, other: Labels) -> Labels:
         """Return these labels followed by the labels of `other` that are not among them."""
+        if self.is_numbered and other.is_numbered:
+            return max(self, other, key=len)
         fresh = other.array[self.find(other.array) < 0]
         if fresh.size == 0:
             return self
@@ -152,13 +170,18 @@ class Labels(Sequence[Any]):
         return JoinedLabels(self, rest) if len(self) else rest
 
     @property
+    def is_numbered(self) -> bool:
+        """Whether the labels are 0, 1, 2, ... without an array."""
+        return isinstance(vars(self).get("_labels"), range)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the array, without the objects that it points to."""
-        return int(self.array.nbytes)
+        return int(self.array.nbytes) if "array" in vars(self) or isinstance(self._labels, np.ndarray) else 0
 
     @property
     def _dtype(self) -> np.dtype[Any]:
-        return self.array.dtype
+        return np.dtype(np.int64) if isinstance(self._labels, range) else self._labels.dtype
 
     @cached_property
     def _integers(self) -> IntegerIndex:
@@ -173,10 +196,12 @@ class Labels(Sequence[Any]):
         return f"{len(self)} {self.axis}s: {shown}{', ...' if len(self) > 3 else ''}"
 
     def __len__(self) -> int:
-        return len(self.array)
+        return len(self._labels)
 
     def __getitem__(self, position: Any) -> Any:
-        return self.array[position]
+        if isinstance(self._labels, range):
+            return _take_numbers(self._labels, position)
+        return self._labels[position]
 
     def __contains__(self, item: object) -> bool:
         return bool(self.find([item])[0] >= 0)
@@ -184,6 +209,8 @@ class Labels(Sequence[Any]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Labels):
             return NotImplemented
+        if self.is_numbered and other.is_numbered:
+            return len(self) == len(other)
         return self is other or (self._dtype == other._dtype and np.array_equal(self.array, other.array))
 
     __hash__ = None  # type: ignore[assignment]
@@ -200,7 +227,7 @@ class JoinedLabels(Labels):
         self.axis = first.axis
 
     @cached_property
-    def array(self) -> npt.NDArray[Any]:  # type: ignore[override]
+    def array(self) -> npt.NDArray[Any]:
         """All labels in order, read-only."""
         array = np.concatenate([self._first.array, self._rest.array])
         array.flags.writeable = False
@@ -231,6 +258,10 @@ class JoinedLabels(Labels):
         """Bytes of all arrays."""
         own = int(self.array.nbytes) if "array" in vars(self) else 0
         return own + self._first.nbytes + self._rest.nbytes
+
+    @property
+    def _labels(self) -> npt.NDArray[Any]:  # type: ignore[override]
+        return self.array
 
     @property
     def _dtype(self) -> np.dtype[Any]:
@@ -329,6 +360,19 @@ def count_distinct(labels: npt.NDArray[Any]) -> int:
 def _name_kind(array: npt.NDArray[Any]) -> str:
     """Return the type of at least one label as a plural, for messages."""
     return "ints" if array.dtype.kind == "i" else f"{type(array[0]).__name__}s"
+
+
+def _take_numbers(numbers: range, position: Any) -> Any:
+    """Index a range like an array: by a position, a slice, an array of positions or a mask."""
+    if isinstance(position, slice):
+        part = numbers[position]
+        return np.arange(part.start, part.stop, part.step, dtype=np.int64)
+    positions = np.asarray(position)
+    if positions.dtype == bool:
+        positions = np.flatnonzero(positions)
+    if positions.size and not -len(numbers) <= positions.min() <= positions.max() < len(numbers):
+        raise IndexError(f"there are {len(numbers)} labels; got a position from {positions.min()} to {positions.max()}")
+    return np.where(positions < 0, positions + len(numbers), positions).astype(np.int64)[()]
 
 
 # Looking up and numbering

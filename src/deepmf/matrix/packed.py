@@ -33,6 +33,7 @@ from deepmf.storage.parts import (
     Form,
     Part,
     are_positions,
+    between,
     ends_of,
     not_falling,
     not_negative,
@@ -86,7 +87,9 @@ class MatrixParts(NamedTuple):
 
 # Labels
 
-KINDS = ("int", "float", *AS_TEXT)
+NUMBERED = "numbered"  # kind of labels that are 0, 1, 2, ... and take no space
+
+KINDS = (NUMBERED, "int", "float", *AS_TEXT)
 
 # The bytes of all texts, and the first byte of each.
 TEXTS = Form(
@@ -97,6 +100,7 @@ TEXTS = Form(
 _KIND = Part("kind", "text", (), one_of(*KINDS))
 
 _LABELS = {
+    NUMBERED: Form(_KIND, Part("count", "whole", (), between(0, 2**40))),
     "int": Form(_KIND, Part("labels", "int64", ("labels",))),
     "float": Form(_KIND, Part("labels", "float64", ("labels",), is_finite=False)),
 } | dict.fromkeys(AS_TEXT, Form(_KIND, Part("is_sorted", "flag"), *TEXTS.parts))
@@ -113,9 +117,11 @@ def pack_labels(labels: Labels, prefix: str) -> Packed:
     """
     from deepmf.matrix.text_labels import TextLabels
 
-    kind = find_stored_kind(labels)
+    kind = NUMBERED if labels.is_numbered else find_stored_kind(labels)
     if kind in AS_TEXT:
         return _LABELS[kind].pack(TextLabels.of(labels, kind), prefix=prefix)
+    if kind == NUMBERED:
+        return _LABELS[kind].pack(kind=kind, count=len(labels), prefix=prefix)
     return _LABELS[kind].pack(kind=kind, labels=labels.array, prefix=prefix)
 
 
@@ -125,6 +131,8 @@ def unpack_labels(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> 
 
     kind = Form(_KIND, prefix=prefix).read(content)["kind"]
     found = _LABELS[kind].read(content, tensors, prefix=prefix)
+    if kind == NUMBERED:
+        return Labels.from_range(found["count"], axis=axis)
     with refuse_stored(f"{axis} labels"):
         if kind not in AS_TEXT:
             return (Labels if has_values_to_check(tensors) else Labels.from_distinct)(found["labels"], axis=axis)

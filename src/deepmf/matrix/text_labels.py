@@ -134,7 +134,7 @@ class TextLabels(Labels):
         return cls(text, starts, kind=kind, is_sorted=is_increasing(np.array(labels, dtype=object)), axis=axis)
 
     @cached_property
-    def array(self) -> npt.NDArray[Any]:  # type: ignore[override]
+    def array(self) -> npt.NDArray[Any]:
         """All labels in order, read-only."""
         content, starts = self.text.tobytes(), self.starts.tolist()
         labels = [self._parse(content[start:end], at) for at, (start, end) in enumerate(pairwise(starts))]
@@ -175,6 +175,10 @@ class TextLabels(Labels):
         """Bytes of the text, its starts, and the array of labels if it was used."""
         own = int(self.array.nbytes) if "array" in vars(self) else 0
         return own + int(self.text.nbytes) + int(self.starts.nbytes)
+
+    @property
+    def _labels(self) -> npt.NDArray[Any]:  # type: ignore[override]
+        return self.array
 
     @property
     def _dtype(self) -> np.dtype[Any]:
