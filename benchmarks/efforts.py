@@ -73,7 +73,7 @@ def read_features(data: str) -> dict[str, Features]:
     }
 
 
-def measure(split: Split, effort: str, device: str, features: dict[str, Features]) -> dict[str, Any]:
+def measure(split: Split, effort: str, device: str, features: dict[str, Any]) -> dict[str, Any]:
     """Fit once; return the error and the seconds."""
     validation = split.validation if split.validation.n_entries else None
     rows, columns, values = split.test.entries()

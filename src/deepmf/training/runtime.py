@@ -144,7 +144,7 @@ def measure_slowness(n_entries: int) -> float:
     n_free, running = count_free_cores(), count_running() or 1
     n_threads = 1 if n_entries < _FEWEST_FOR_THREADS else min(torch.get_num_threads(), n_free)
     n_waiting = max(1.0, running / (os.cpu_count() or 1)) if n_free == 1 else 1.0
-    return seconds / _USUAL_SECONDS * n_waiting / n_threads**0.8
+    return float(seconds / _USUAL_SECONDS * n_waiting / n_threads**0.8)
 
 
 def count_free_cores() -> int:

@@ -363,7 +363,7 @@ def test_a_column_with_few_entries_has_less_of_the_linear_part(with_linear: Ordi
 
 def test_stages_are_told_and_the_last_is_the_error_of_the_model(validated: OrdinalDMF, split: Split) -> None:
     history = validated.history_
-    assert list(history.stages) == ["branches", "refined", "with the linear part"]
+    assert list(history.stages) == ["branches", "refined", "linear part alone", "with the linear part"]
     assert history.stages["with the linear part"] < history.stages["refined"]
     rows, columns, values = split.validation.entries()
     # All iterations predict held-out entries, the model has some of them as samples.
