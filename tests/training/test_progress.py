@@ -46,13 +46,13 @@ def epoch(number: int, seconds: float) -> EpochRecord:
 
 def test_text_at_once_and_time_after_an_epoch() -> None:
     stream = io.StringIO()
-    line = PlanLine(FitPlan("fitting", 11, share_after=0.5), stream)
+    line = PlanLine(FitPlan("fitting", 11), stream)
     assert stream.getvalue() == "fitting" and not line.is_complete
-    line(epoch(0, 2.0), History())  # 3 s so far, 10 epochs of 2 s, half of 11 more
-    assert stream.getvalue() == "fitting; about 35 s\n" and line.is_complete
+    line(epoch(0, 2.0), History())  # 3 s so far, 10 epochs of 2 s
+    assert stream.getvalue() == "fitting; about 25 s\n" and line.is_complete
     line(epoch(1, 2.0), History())
     line.close()
-    assert stream.getvalue() == "fitting; about 35 s\n"
+    assert stream.getvalue() == "fitting; about 25 s\n"
 
 
 def test_an_estimate_is_told_at_once_and_is_longer_for_more_work_and_on_a_busy_machine(
@@ -94,7 +94,7 @@ def test_the_plans_of_models() -> None:
     assert ALS().plan(matrix) == FitPlan("fitting ALS to 18,000 entries: 15 epochs", 15)
     model = OrdinalDMF(effort="normal", device="cpu", epochs=7)
     plan = model.plan(matrix)
-    assert plan is not None and plan.share_after > 0
+    assert plan is not None and plan.estimate is not None
     assert plan.text == (
         "fitting OrdinalDMF (effort normal) to 18,000 entries: 1 hidden layer of 128, 7 epochs of 3 steps on the CPU"
     )

@@ -262,9 +262,6 @@ class Estimator(ABC):
         """Describe the computation in a few words, for the plan of a fit."""
         return f"{epochs} epochs"
 
-    def _estimate_share_after(self, train: ObservedMatrix) -> float:
-        return 0.0
-
     def _make_estimate(self, train: ObservedMatrix) -> Callable[[], float] | None:
         """Return an estimate of the seconds of a fit; None where epochs are almost all of it."""
         return None
@@ -425,7 +422,7 @@ class Estimator(ABC):
         name = type(self).__name__ + ("" if self._effort is None else f" (effort {self._effort})")
         text = f"fitting {name} to {train.n_entries:,} entries: {self._describe_work(train, settings.epochs)}"
         estimate = None if warm else self._make_estimate(train)
-        return FitPlan(text, settings.epochs, self._estimate_share_after(train), int(self._on_gpu), estimate)
+        return FitPlan(text, settings.epochs, int(self._on_gpu), estimate)
 
     def _check_start(self, start_from: Estimator, new: EntryStore, validation: HeldOut | None) -> WarmStart:
         """Return the warm start from a fitted model; refuse a model of another class, scale or settings."""

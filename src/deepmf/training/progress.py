@@ -22,7 +22,6 @@ class FitPlan(NamedTuple):
 
     text: str
     epochs: int
-    share_after: float = 0.0  # time after the epochs, as a share of the time of the epochs
     n_slow: int = 0  # first epochs that take longer than others, as when a GPU warms up
     estimate: Callable[[], float] | None = None  # seconds of the whole fit; None: estimated from an epoch
 
@@ -49,8 +48,7 @@ class PlanLine:
         if self.is_complete or (self._n_measured <= self._plan.n_slow and record.epoch + 1 < self._plan.epochs):
             return
         n_left = self._plan.epochs - record.epoch - 1
-        after = self._plan.share_after * self._plan.epochs
-        seconds = time.monotonic() - self._start + (record.seconds or 0.0) * (n_left + after)
+        seconds = time.monotonic() - self._start + (record.seconds or 0.0) * n_left
         _put(self._stream, f"; {describe_duration(seconds)}")
         self.close()
 

@@ -293,10 +293,12 @@ class LinearFit(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """A chain that has not seen the held-out entries, from which a longer one can go on, and its iterations so far."""
+    """A chain after some iterations, from which a longer one can go on; it has not seen the held-out entries."""
 
     sampler: GibbsSampler
     n_run: int
+    samples: Samples
+    held_out: HeldOutScores
 
 
 def fit_beside(fit: Callable[[], LinearFit | None], device: torch.device) -> Future[LinearFit | None]:
@@ -355,7 +357,7 @@ def fit_samples(
     first = iterations // 2 if is_joined and not is_small and iterations > 1 else iterations
     n_joined = iterations - iterations // 2 if is_joined and iterations > 1 else 0
 
-    def try_units(units: Units) -> _Trial:
+    def try_units(units: Units) -> Chain:
         count = math.inf if is_small else RELIABILITY_COUNT
         if earlier is None or is_small or earlier.n_run >= first:
             sampler = GibbsSampler(seen, units, latent_size=size, seed=seed, device=device, reliability_count=count)
@@ -365,12 +367,12 @@ def fit_samples(
         bound = NoiseBound(held_out, units, device)
         part = run_chain(sampler, range(begin, first), burn_in=burn_in, n_samples=n_samples, bound=bound)
         predictions = (units.deviation * part.predictions.cpu().numpy()).astype(np.float32)
-        return _Trial(sampler, part.samples, HeldOutScores.of(predictions, held_out, units, entries, support))
+        return Chain(sampler, first, part.samples, HeldOutScores.of(predictions, held_out, units, entries, support))
 
     try:
         makers = (Units.of, Units.by_scores) if is_small else (Units.by_scores,)
-        trials = [try_units(make(entries.train)) for make in makers]
-        best = choose(trials, lambda trial: trial.held_out.square_errors_alone().mean()).candidate
+        chains = [try_units(make(entries.train)) for make in makers]
+        best = choose(chains, lambda chain: chain.held_out.square_errors_alone().mean()).candidate
         sampler, samples, units = best.sampler, best.samples, best.sampler.units
         if n_joined:
             sampler = copy.copy(sampler)
@@ -385,15 +387,7 @@ def fit_samples(
         return None
     if not np.all(np.isfinite(best.held_out.linear)):
         return None
-    return LinearFit(model, blind, best.held_out, Chain(best.sampler, first))
-
-
-class _Trial(NamedTuple):
-    """A chain that was not given the held-out entries."""
-
-    sampler: GibbsSampler
-    samples: Samples
-    held_out: HeldOutScores
+    return LinearFit(model, blind, best.held_out, best)
 
 
 def choose_size(seen: EntryStore, *, is_gpu: bool) -> int:

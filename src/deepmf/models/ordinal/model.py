@@ -58,17 +58,11 @@ _ONE_IN = {False: 20, True: 10}
 # The largest stored logarithm of a slope, of which exp is still finite in float32.
 _LARGEST_LOG_SLOPE = 80.0
 
-# The stages after the epochs take as long as this many passes over all entries for each view: 1.6 to 2 on two cores,
-# from 27,000 to 900,000 entries.
-_PASSES_PER_VIEW = 1.6
-
-# An iteration of the sampler takes as long as this many passes: .16 on a core, at 700,000 entries.
-_PASSES_PER_ITERATION = 0.16
-
 # Seconds of one idle core: of an iteration of the sampler for each entry, for each row and column, and beside these; of
 # a network for each entry that a step reads and hidden unit, and for each entry and view afterwards; of the presence
-# part for each column.
+# part for each column. Those of a GPU: beside the sampler, and of an iteration, without and for each entry.
 _SAMPLER_SECONDS, _NETWORK_SECONDS, _PRESENCE_SECONDS = (4e-7, 3e-5, 5e-3), (4e-9, 5e-6), 4e-3
+_GPU_SECONDS = 3.0, 0.02, 1.8e-8
 
 
 class OrdinalTrainer(Trainer):
@@ -169,22 +163,16 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
         blocks = zip(train.shape, (self.settings.block_rows, self.settings.block_columns), strict=True)
         return max(-(-n // block) for n, block in blocks)
 
-    def _estimate_share_after(self, train: ObservedMatrix) -> float:
-        settings, steps = self.settings, self._count_steps(train)
-        shares = (min(settings.block_rows / train.shape[0], 1.0), min(settings.block_columns / train.shape[1], 1.0))
-        passes = settings.epochs * steps * shares[0] * shares[1]
-        return (_PASSES_PER_VIEW * settings.views + _PASSES_PER_ITERATION * settings.linear_iterations) / passes
-
     def _make_estimate(self, train: ObservedMatrix) -> Callable[[], float] | None:
-        if self._on_gpu:
-            return None
-        return lambda: self._estimate_work(train) * measure_slowness(train.n_entries)
+        return lambda: self._estimate_work(train) * (1.0 if self._on_gpu else measure_slowness(train.n_entries))
 
     def _estimate_work(self, train: ObservedMatrix) -> float:
-        """Return the seconds of a fit on one idle core."""
+        """Return the seconds of a fit on one idle core, or on a GPU, where the sampler runs beside the network."""
         settings, n, (n_rows, n_columns) = self.settings, train.n_entries, train.shape
         n_chains = 2.5 if n <= FEW_ENTRIES else 1.0
         iterations = 0 if settings.linear_size == 0 else n_chains * settings.linear_iterations
+        if self._on_gpu:
+            return _GPU_SECONDS[0] + iterations * (_GPU_SECONDS[1] + _GPU_SECONDS[2] * n)
         work = iterations * (_SAMPLER_SECONDS[0] * n + _SAMPLER_SECONDS[1] * (n_rows + n_columns) + _SAMPLER_SECONDS[2])
         if settings.networks:
             read = settings.epochs * self._count_steps(train) * self._count_read(train)
