@@ -31,7 +31,6 @@ NOTHING_YET = "There are no results yet.\n"
 VALUE = re.compile(r"(<!-- value ([^>]*?) -->)[^<]*(<!-- end -->)")
 OLDER = "† Measured before a later change of the code."
 IMPUTER = "deepmf.sklearn.imputer"
-OUR_DRAWS = ("impute_many", "refits", "independent")  # methods of multiple imputation with models of the imputer
 OURS = ("auto", "gaussian", "neighbours", "als", "dmf-o")  # models of the imputer among imputers
 # Columns and rows that only the tables in results/ show.
 # Tasks side by side in one table: what heads their columns, and which columns.
@@ -240,43 +239,34 @@ def defaults() -> str:
 
 
 def coverage_table() -> str:
-    """Return how often pooled 95 % intervals hold the truth: the latest of each kind, share, mechanism and method."""
+    """Return how often pooled 95 % intervals hold the truth: the latest of each kind, mechanism and method."""
     latest = {
-        (*_coverage_place(record), record["mechanism"]): record
+        (record["kind"], record["method"], record["mechanism"]): record
         for record in benchmarks("coverage")
-        if record["method"] != "complete"
+        if "width" in record
     }
-    rows: dict[tuple[Any, ...], dict[str, Record]] = {}
-    for key, record in sorted(latest.items()):
-        rows.setdefault((*key[:-1], record["tables"], record["repetitions"]), {})[record["mechanism"]] = record
-    mechanisms = ("mcar", "mar", "mnar")
-    written = [f"| table | missing | method | drawn | {' | '.join(mechanisms)} |", "| --- " * 7 + "|"]
-    for key, own in rows.items():
-        record = next(iter(own.values()))
-        ours = record["method"] in OUR_DRAWS
-        name = record["kind"] + (_mark_imputer(own.values()) if ours else "")
-        method = record["method"] + f", {record['model']}" * ours
-        cells = [name, f"{100 * key[1]:.0f} %", method, f"{record['repetitions']} x {record['tables']}"]
-        cells += [_show_coverage(own[each]) if each in own else "-" for each in mechanisms]
-        written.append(f"| {' | '.join(cells)} |")
-    return with_footnote(written, latest.values())
+    mechanisms, methods = ("mcar", "mar", "mnar"), ("impute_many", "IterativeImputer", "miceforest")
+    written = [f"| table | method | repetitions | {' | '.join(mechanisms)} |", "| --- " * 6 + "|"]
+    for kind in dict.fromkeys(key[0] for key in latest):
+        for method in methods:
+            own = {each: latest[kind, method, each] for each in mechanisms if (kind, method, each) in latest}
+            if own:
+                shown = [
+                    _show_coverage(own[each], latest[kind, "complete", each]) if each in own else "-"
+                    for each in mechanisms
+                ]
+                mark = _mark_imputer(own.values()) if method == "impute_many" else ""
+                counts = "/".join(map(str, sorted({record["repetitions"] for record in own.values()})))
+                written.append(f"| {kind}{mark} | {method} | {counts} | {' | '.join(shown)} |")
+    return with_footnote(written, [record for key, record in latest.items() if key[1] != "complete"])
 
 
-def _coverage_place(record: Record) -> tuple[int, float, int, str]:
-    """Return the place of a record in the table: by kind, share, method and model."""
-    methods = (*OUR_DRAWS, "IterativeImputer", "missForest-like", "miceforest")
-    kinds = ("gaussian", "ordinal", "mixed", "curved")
-    return (
-        kinds.index(record["kind"]),
-        record.get("share", 0.3),
-        methods.index(record["method"]),
-        record["model"],
-    )
-
-
-def _show_coverage(record: Record) -> str:
-    """Return the percentages for means, correlations and coefficients."""
-    return ", ".join(f"{100 * record['coverage'][sort]:.1f}" for sort in ("mean", "correlation", "coefficient"))
+def _show_coverage(record: Record, complete: Record) -> str:
+    """Return percentages of means, correlations and coefficients, the largest bias, and widths beside complete ones."""
+    shares = ", ".join(f"{100 * record['coverage'][sort]:.0f}" for sort in ("mean", "correlation", "coefficient"))
+    bias = max(abs(each) for each in record["bias"].values())
+    width = statistics.mean(record["width"][name] / each for name, each in complete["width"].items())
+    return f"{shares}; {bias:.1f}; {width:.2f}"
 
 
 def _mark_imputer(records: Iterable[Record]) -> str:

@@ -169,7 +169,7 @@ def fit_blend(
     forests: list[CellForest] = []
     n_grown = np.clip(_ROWS_OF_A_FOREST / max(len(some), 1), 0.5, 1.0)  # fewer trees of many rows are as good
     first_trees, n_trees = EFFORTS[effort][0], round(EFFORTS[effort][1] * n_grown)
-    sizes = (first_trees, n_trees) if len(some) > _FEW_ROWS else (n_trees,)
+    sizes = (min(first_trees, n_trees), n_trees) if len(some) > _FEW_ROWS else (n_trees,)
     for place, columns in enumerate(cells if some.shape[1] <= MOST_COLUMNS_OF_TREES else []):
         show("trees", place, len(cells))
         completed = gaussian.complete(_leave_out(some, columns))
