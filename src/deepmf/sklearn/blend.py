@@ -208,7 +208,6 @@ def fit_blend(
 
 
 def _list_cells(sources: IndexArray) -> list[IndexArray]:
-    """Return the columns of each cell of a row."""
     return [np.flatnonzero(sources == source) for source in np.unique(sources)]
 
 
@@ -306,25 +305,25 @@ def _take(
 def _weigh(
     held: dict[str, FloatArray], table: FloatArray, counted: FloatArray, cells: list[IndexArray], *, absolute: bool
 ) -> FloatArray:
-    """Return weights (candidates, columns)."""
+    """Return weights (candidates, columns); where a column has no trees, the Gaussian stands in for them."""
+    has_trees: MaskArray = ~np.all(np.isnan(held["trees"]), axis=0)
+    named = held | {"trees": np.where(has_trees, held["trees"], held["gaussian"])}
+    found = [_take(named, table, counted, columns) for columns in cells]
     solved = np.zeros((len(held), table.shape[1]))
     solved[0] = 1.0
-    has_trees: MaskArray = ~np.all(np.isnan(held["trees"]), axis=0)
-    with_trees = [columns for columns in cells if has_trees[columns[0]]]
-    together = _solve_all(held, table, counted, with_trees or cells, bool(with_trees), absolute=absolute)
-    for columns in cells:
-        named = held if has_trees[columns[0]] else {name: each for name, each in held.items() if name != "trees"}
-        places = [place for place, name in enumerate(held) if name in named]
-        predictions, values, shares = _take(named, table, counted, columns)
-        if values.size == 0:
-            continue
-        own = np.zeros(len(held))
-        own[places] = _solve(predictions, values, shares, absolute=absolute and columns.size == 1)
-        if together[places].sum() > 0:
+    every = [np.concatenate(parts) for parts in zip(*found, strict=True)]
+    if every[1].size == 0:
+        return solved
+    together = _solve(*(each[:: max(1, len(each) // _MOST_CELLS)] for each in every), absolute=absolute)
+    for columns, (predictions, values, shares) in zip(cells, found, strict=True):
+        if values.size:
+            own = _solve(predictions, values, shares, absolute=absolute and columns.size == 1)
             share = values.size / (values.size + _CELLS_OF_ALL * columns.size)
-            own[places] = share * own[places] + (1 - share) * together[places] / together[places].sum()
-        own[own < _LEAST_WEIGHT] = 0.0
-        solved[:, columns] = (own / own.sum())[:, None]
+            own = share * own + (1 - share) * together
+            if not has_trees[columns[0]]:
+                own[:2] = own[0] + own[1], 0.0
+            own[own < _LEAST_WEIGHT] = 0.0
+            solved[:, columns] = (own / own.sum())[:, None]
     return solved
 
 
@@ -337,27 +336,6 @@ def _find_residuals(blends: list[tuple[FloatArray, dict[str, FloatArray]]], tabl
     rows, columns = np.nonzero(~np.isnan(blended) & ~np.isnan(table))
     truths = table[rows, columns]
     return Residuals(columns, truths - blended[rows, columns], truths) if rows.size else None
-
-
-def _solve_all(
-    held: dict[str, FloatArray],
-    table: FloatArray,
-    counted: FloatArray,
-    cells: list[IndexArray],
-    with_trees: bool,
-    *,
-    absolute: bool,
-) -> FloatArray:
-    """Return one weight for each candidate (candidates,) by the cells of many columns."""
-    places = [place for place, name in enumerate(held) if with_trees or name != "trees"]
-    named = {name: each for name, each in held.items() if with_trees or name != "trees"}
-    found = [_take(named, table, counted, columns) for columns in cells]
-    predictions, values, shares = (np.concatenate([each[part] for each in found]) for part in range(3))
-    weights = np.zeros(len(held))
-    if values.size:
-        step = max(1, values.size // _MOST_CELLS)
-        weights[places] = _solve(predictions[::step], values[::step], shares[::step], absolute=absolute)
-    return weights
 
 
 def _solve(predictions: FloatArray, values: FloatArray, shares: FloatArray, *, absolute: bool) -> FloatArray:

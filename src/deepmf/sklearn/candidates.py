@@ -171,9 +171,6 @@ class _Hidden(NamedTuple):
             for name, found in self.predictions.items()
         }
 
-    def residuals(self, predictions: FloatArray) -> Residuals:
-        return Residuals(self.columns, self.values - predictions, self.values)
-
 
 def choose(
     candidates: tuple[str, ...],
@@ -199,7 +196,9 @@ def choose(
     if hidden is None:
         return ModelChoice(tried[-1], {})
     best = holdout.choose(list(hidden.errors), hidden.errors.__getitem__).candidate
-    return ModelChoice(best, hidden.errors, hidden.residuals(hidden.predictions[best]))
+    return ModelChoice(
+        best, hidden.errors, Residuals(hidden.columns, hidden.values - hidden.predictions[best], hidden.values)
+    )
 
 
 def _count_cells(entries: TableEntries, sources: IndexArray) -> int:
@@ -207,14 +206,7 @@ def _count_cells(entries: TableEntries, sources: IndexArray) -> int:
     return round(float(np.sum(1.0 / np.bincount(sources)[sources[entries.columns]])))
 
 
-def _number_cells(entries: TableEntries, sources: IndexArray) -> IndexArray:
-    """Return the number of the cell that each entry belongs to."""
-    cells: IndexArray = entries.rows * sources.size + sources[entries.columns]
-    return cells
-
-
 def _choose_share(entries: TableEntries, sources: IndexArray) -> float:
-    """Return the share of cells to hide in a turn."""
     n_cells = _count_cells(entries, sources)
     if n_cells < _MANY_CELLS:
         return 0.2
@@ -232,7 +224,8 @@ def _draw_masks(entries: TableEntries, sources: IndexArray, n_turns: int, *, see
     among = np.arange(entries.rows.size)
     if share * n_cells > _MOST_HIDDEN:
         among = np.flatnonzero((random.random(entries.shape[0]) < _MOST_HIDDEN / (share * n_cells))[entries.rows])
-    cells, cell_of = np.unique(_number_cells(entries.where(among), sources), return_inverse=True)
+    some = entries.where(among)
+    cells, cell_of = np.unique(some.rows * sources.size + sources[some.columns], return_inverse=True)
     order, width = random.permutation(cells.size), share * cells.size
     for turn in range(n_turns):
         hidden = np.zeros(entries.rows.size, bool)
@@ -276,7 +269,6 @@ def _predict_hidden(
 
 
 def _predict_masked(completer: Completer, entries: TableEntries, hidden: MaskArray) -> FloatArray:
-    """Predict the hidden entries of rows from their other entries."""
     asked = entries.where(hidden)
     rows, asked_rows = np.unique(asked.rows, return_inverse=True)
     shown = entries.where(~hidden & np.isin(entries.rows, rows))

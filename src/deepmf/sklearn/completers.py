@@ -233,14 +233,20 @@ class Gaussian(WholeRows):
         gaps = gaps or Gaps(table)
         deviations = np.where(gaps.observed, table - self.means, 0.0)
         if gaps.patterns is not None:
-            deviations = self._draw_patterns(deviations, gaps, random)
+            noise = self._draw_rows(len(deviations), random)
+            known = np.where(gaps.observed, deviations - noise, 0.0)
+            deviations = self._solve_patterns(known, gaps, None).cells + noise
         for rows, few_observed in gaps.groups:
-            draw = self._draw_given_observed if few_observed else self._draw_missing
-            deviations[rows] = draw(deviations[rows], gaps.observed[rows], random)
+            some, observed = deviations[rows], gaps.observed[rows]
+            if few_observed:
+                noise = self._draw_rows(len(some), random)
+                deviations[rows] = self._solve_observed(np.where(observed, some - noise, 0.0), observed, None).cells
+                deviations[rows] += noise
+            else:
+                deviations[rows] = self._draw_missing(some, observed, random)
         return np.where(gaps.observed, table, self.means + deviations)
 
     def _solve_patterns(self, deviations: FloatArray, gaps: Gaps, weights: FloatArray | None) -> Expected:
-        """Solve with the covariance of the observed cells of each pattern."""
         assert gaps.patterns is not None
         known, of_rows = gaps.patterns
         both = known[:, :, None] & known[:, None, :]
@@ -253,7 +259,6 @@ class Gaussian(WholeRows):
         return Expected(np.where(gaps.observed, deviations, solved @ self.covariance), covariance)
 
     def _solve_observed(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray | None) -> Expected:
-        """Solve with the covariance of the observed cells of each row."""
         blocks = _Blocks(observed)
         factors, own = _Factors.of(blocks.take(self.covariance)), blocks.cells(deviations)
         covariance = np.zeros_like(self.covariance)
@@ -280,18 +285,6 @@ class Gaussian(WholeRows):
             covariance = blocks.add_up(inverses, weights)
         return Expected(deviations + blocks.spread(solved), covariance)
 
-    def _draw_given_observed(
-        self, deviations: FloatArray, observed: MaskArray, random: np.random.Generator
-    ) -> FloatArray:
-        """Draw the missing cells of each row by its observed cells."""
-        noise = self._draw_rows(len(deviations), random)
-        return self._solve_observed(np.where(observed, deviations - noise, 0.0), observed, None).cells + noise
-
-    def _draw_patterns(self, deviations: FloatArray, gaps: Gaps, random: np.random.Generator) -> FloatArray:
-        """Draw the missing cells of rows by the observed cells of their pattern."""
-        noise = self._draw_rows(len(deviations), random)
-        return self._solve_patterns(np.where(gaps.observed, deviations - noise, 0.0), gaps, None).cells + noise
-
     def _draw_rows(self, n_rows: int, random: np.random.Generator) -> FloatArray:
         """Draw deviations of whole rows, to be corrected by what their errors in the observed cells let expect.
 
@@ -302,7 +295,6 @@ class Gaussian(WholeRows):
         return drawn
 
     def _draw_missing(self, deviations: FloatArray, observed: MaskArray, random: np.random.Generator) -> FloatArray:
-        """Draw the missing cells of each row by the Cholesky factor of their precision."""
         blocks = _Blocks(~observed)
         factors = _Factors.of(blocks.take(self.precision))
         own = blocks.cells(deviations @ self.precision)
@@ -420,7 +412,6 @@ class _Factors:
 
 
 def _shrink(covariance: FloatArray, n_rows: float, shrinkage: float) -> FloatArray:
-    """Shrink the covariances between columns towards 0."""
     shrunk: FloatArray = covariance * (n_rows / (n_rows + shrinkage))
     np.fill_diagonal(shrunk, covariance.diagonal())
     return shrunk
@@ -437,7 +428,6 @@ def sample_rows(
 
 
 def _most_rows(table: FloatArray, most_rows: int, most_work: float) -> int:
-    """Return the number of rows to fit, so that a pass over them takes seconds."""
     n_columns = int(table.shape[1])
     n_observed = np.count_nonzero(~np.isnan(table), axis=1)
     work = float(np.mean(np.minimum(n_observed, n_columns - n_observed).astype(np.float64) ** 3))  # to invert a row's

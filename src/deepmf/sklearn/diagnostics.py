@@ -118,7 +118,6 @@ def category_shares(table: Any, completed: Any, column: Any, *, missing_values: 
 
 
 def _read_columns(table: Any) -> tuple[tuple[str, ...], list[npt.NDArray[Any]]]:
-    """Return the names of the columns of an array or a frame, and their values."""
     if hasattr(table, "columns"):
         import narwhals as nw
 

@@ -31,46 +31,30 @@ from deepmf.training.runtime import make_generator
 
 # With fewer rows for each column, covariances need the stronger shrinkage; with more, it would bias correlations.
 _ROWS_OF_A_COLUMN = 5
-
 # Draws need all of a column's range: a clipped outlier would make its column too narrow.
 _REACH = 10.0
-
 # A prediction hardly changes in later passes, but parameters do.
 _PASSES, _STILL = 100, 1e-3
-
 # The chain forgets its start as fast as EM converges, so it takes as many steps as EM took passes, within these.
 _LEAST_STEPS, _MOST_STEPS = 5, 40
-
 # Rounds over the categories and numbers of a row that has both missing.
 _ROUNDS = 3
-
 _ROWS_AT_A_TIME = 10_000
-
 # The smallest share of a category, so that every category can be drawn.
 _LEAST_SHARE = 1e-9
-
 _JITTER = 1e-4  # of variances, because the shares of one category are dependent
-
 # From this skewness on, residuals of a column may not be those of a Gaussian; regressions of more columns take long.
 _SKEWNESS, _MOST_COLUMNS_OF_REGRESSIONS = 1.0, 50
-
 _LEAST_VALUES = 10  # that a skewed column has; columns of few levels are not
-
 # Where the knots of curves lie, as shares of the values of a column, and the rows that each predictor needs.
 _KNOTS, _ROWS_OF_A_PREDICTOR = ((0.05, 0.275, 0.5, 0.725, 0.95), (0.1, 0.5, 0.9)), 5
-
 # Rounds over the columns, and rows with similar predictions that a residual is taken from.
 _TURNS, _DONORS = 8, 5
-
 _BEYOND = 0.5  # of the range of a column, how far regressions may draw beyond it: curves are steep there
-
 _SHRINKAGES_OF_CURVES = (1e-4, 1e-2, 1.0, 100.0)  # shares of their squares
-
 _RIDGE = 1e-3  # of regressions: the shares of one category are dependent
-
 # Share of the cells that are hidden to compare draws, and draws of each. Scores of few draws are uncertain.
 _HIDDEN, _COMPARED, _TOLERANCE, _LEAST_GAIN = 0.2, 4, 1.1, 0.9
-
 # Entries of the common noise that the noise of a column is drawn with, beside its own: columns may have few.
 _NOISE_ENTRIES = 5
 
@@ -161,7 +145,8 @@ class JointDraws(Draws):
         completed = np.array(table, dtype=np.float64)
         for start in range(0, len(table), _ROWS_AT_A_TIME):
             some = completed[start : start + _ROWS_AT_A_TIME]
-            some[:] = np.where(np.isnan(some), self._draw_cells(drawn, some, random), some)
+            rows = self._draw_units(drawn, self.units.standardise(TableEntries.of(some)).to_array(), random)
+            some[:] = np.where(np.isnan(some), self.units.centres + self.units.spreads * rows, some)
         return completed
 
     @cached_property
@@ -210,7 +195,6 @@ class JointDraws(Draws):
 
     @property
     def _numbers(self) -> IndexArray:
-        """The positions of the columns of numbers."""
         return np.setdiff1d(np.arange(self.entries.shape[1]), [at for each in self.categories for at in each])
 
     def _draw_in_turn(
@@ -277,11 +261,6 @@ class JointDraws(Draws):
             if trace is not None:
                 trace.append(drawn.means)
         return drawn
-
-    def _draw_cells(self, drawn: Gaussian, table: FloatArray, random: np.random.Generator) -> FloatArray:
-        """Return rows (rows, columns), in their own units, with missing cells drawn from Gaussians."""
-        rows = self.units.standardise(TableEntries.of(table)).to_array()
-        return np.asarray(self.units.centres + self.units.spreads * self._draw_units(drawn, rows, random))
 
     def _draw_units(self, drawn: Gaussian, rows: FloatArray, random: np.random.Generator) -> FloatArray:
         """Return rows (rows, columns), standardised, with missing cells drawn from Gaussians."""
@@ -408,7 +387,6 @@ class FactorDraws(Draws):
         return factors
 
     def _multiply(self, row_factors: npt.NDArray[Any], column_factors: FloatArray) -> FloatArray:
-        """Return the expected cells (rows, columns) in the units of the model."""
         products = row_factors[:, :-1] @ column_factors[:, :-1].T + row_factors[:, -1:] + column_factors[:, -1]
         expected: FloatArray = self.encoder.units.mean + self.encoder.units.deviation * products
         return expected
@@ -437,7 +415,6 @@ class FactorDraws(Draws):
 
 
 def _to_scores(cells: FloatArray, ranked: FloatArray) -> FloatArray:
-    """Return the normal scores of cells among the sorted values of a column."""
     shares = (np.arange(ranked.size) + 0.5) / ranked.size
     scores: FloatArray = scipy.special.ndtri(np.interp(cells, ranked, shares))
     return scores

@@ -124,7 +124,6 @@ class Filler:
         columns: IndexArray,
         features: FeatureVectors | None,
     ) -> FilledCells:
-        """Fill in cells of rows that have entries, or features."""
         completer, scale = self.completer, self.units.scale
         assert completer is not None
         entries = self.units.standardise(TableEntries.of(table))
@@ -167,7 +166,6 @@ class Filler:
 
     @property
     def _tails(self) -> list[float]:
-        """The shares of values below both ends of an interval."""
         return [(1.0 + side * (self.coverage or 0.0)) / 2.0 for side in (-1, 1)]
 
     def _in_units_of_columns(self, units: FloatArray, ends: FloatArray | None, columns: IndexArray) -> FilledCells:
@@ -506,7 +504,6 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _names(self) -> npt.NDArray[np.object_]:
-        """The names of all columns that are completed."""
         names: npt.NDArray[np.object_] = _check_feature_names_in(self)
         return names if self._features is None else names[self._features.rest]
 
@@ -541,7 +538,6 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return EncodedTable(self._codes.encode(mixed), mixed, self._codes, self._features)
 
     def _without_features(self, X: Any, *, reset: bool) -> Any:  # noqa: N803
-        """Return the part of a table that is completed; `reset` finds the feature columns and those of dates."""
         if reset:
             self._features: FeatureColumns | None = None
         dates = list_dates(X) if reset else []
@@ -558,7 +554,6 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self._features.drop_features(X)
 
     def _read_features(self, X: Any) -> Features | None:  # noqa: N803
-        """Return the features of the rows of a table; None where no columns hold any."""
         if self._features is None or not self._has_features:
             return None
         return self._features.read_features(X, missing=self.missing_values)
@@ -570,7 +565,6 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return None if features is None or known is None else features.encode(known.encoding)
 
     def _learn_codes(self, mixed: MixedTable | None) -> ColumnCodes | None:
-        """Return how columns of text and categories are encoded; None where there are none."""
         if mixed is None or not mixed.texts:
             return None
         if self.scale != "columns":
@@ -580,17 +574,14 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _has_features(self) -> bool:
-        """Whether some columns describe the rows."""
         given = self.feature_columns
         return not (given is None or (isinstance(given, Sequence) and not given))
 
     @property
     def _models(self) -> TableModels:
-        """What the table is completed by."""
         return TableModels(self.model, self._gather_settings(), self.scale == "columns", self._has_features, self._seed)
 
     def _gather_settings(self) -> dict[str, Any]:
-        """Return the settings that were given, as parameters or by name."""
         given = dict(self.settings or {})
         named = {name: value for name in _PARAMETERS if (value := getattr(self, name)) is not None}
         if "seed" in given:
@@ -642,14 +633,12 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _ways(self) -> dict[str, str]:
-        """How whole rows are completed."""
         for name, known in (("metric", METRICS), ("effort", EFFORTS)):
             if getattr(self, name) not in known:
                 raise BadSetting(f"{name} must be {', '.join(map(repr, known))}; got {getattr(self, name)!r}")
         return {"metric": self.metric, "effort": self.effort}
 
     def _fit_candidate(self, sources: IndexArray, name: str, seen: TableEntries) -> Completer:
-        """Fit a candidate to entries."""
         if name in WHOLE_ROWS:
             return fit_whole_rows(name, seen, sources, seed=self._seed, **self._ways)
         matrix = seen.matrix(self.units_.scale, column_labels=self._labels)
@@ -675,7 +664,6 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def _labels(self) -> npt.NDArray[Any]:
-        """The names of the columns that the model sees."""
         names = self._names if self._codes is None else np.array(self._codes.names(self._names), dtype=object)
         labels: npt.NDArray[Any] = names[self._known]
         return labels

@@ -209,7 +209,6 @@ def _read_fit(result: Any) -> _Fit:
 
 
 def _read_estimates(given: Any, name: str) -> npt.NDArray[np.float64]:
-    """Return estimates as an array (tables, ...) of at least two tables."""
     try:
         array = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError) as error:

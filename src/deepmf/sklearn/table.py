@@ -291,7 +291,6 @@ def _of_array(table: Any, missing: Any, texts: Iterable[int] | None, truths: boo
 
 
 def _numbers(column: Any, missing: Any) -> FloatArray:
-    """Return a column that is no text as numbers."""
     if isinstance(column, np.ndarray):
         column = np.array([np.nan if cell is None else cell for cell in column], dtype=object)[:, None]
     values: FloatArray = check_array(column, **CHECKS, ensure_min_samples=0)[:, 0].astype(np.float64)
@@ -605,7 +604,6 @@ def _by_column(columns: IndexArray, values: FloatArray, n_columns: int) -> list[
 
 
 def _places(columns: IndexArray, n_columns: int) -> list[IndexArray]:
-    """Return where each column occurs."""
     ends = np.cumsum(np.bincount(columns, minlength=n_columns))
     return np.split(np.argsort(columns, kind="stable"), ends[:-1])
 
@@ -697,6 +695,5 @@ class EncodedTable:
         return np.column_stack([parts[at] for at in sorted(parts)])
 
     def _places(self, kept: IndexArray) -> list[int]:
-        """Return the places of the kept columns among all columns of the table."""
         places: list[int] = (kept if self.features is None else self.features.rest[kept]).tolist()
         return places
