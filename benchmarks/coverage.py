@@ -146,7 +146,8 @@ def pool_once(
     for name in found[0] if found else ():
         estimates, variances = zip(*(each[name] for each in found), strict=True)
         result = pool(estimates, variances, complete_df=complete_df)
-        pooled[name] = (float(result.estimate), float(result.standard_error), *map(float, result.interval(0.95)))
+        lower, upper = result.interval(0.95)
+        pooled[name] = float(result.estimate), float(result.standard_error), float(lower), float(upper)
     return pooled
 
 

@@ -110,7 +110,7 @@ def fit_whole_rows(
     """Fit one of `WHOLE_ROWS` to standardised entries; columns of the same source are one cell together."""
     table, weights, medians = entries.to_array(), entries.row_weights, np.mean(METRICS[metric])
     if name == "column-means":
-        return ByMeans(medians * _find_medians(table, sources))
+        return ByMeans(_find_medians(table, sources) * (metric == "mae"))
     gaussian = fit_gaussian(table, weights=weights, seed=seed)
     if name == "gaussian":
         return gaussian

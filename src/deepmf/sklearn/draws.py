@@ -167,9 +167,9 @@ class JointDraws(Draws):
         hidden cells are compared by their continuous ranked probability score, in standard deviations.
         """
         table = self.rows[0]
-        gappy = np.isnan(table).any(axis=0)
-        bent = {int(columns[0]): columns for columns in self.bent if gappy[columns[0]]}
-        tried = {int(at): np.array([at]) for at in np.flatnonzero(self.skews)} | bent
+        gappy = set(np.nonzero(np.isnan(table))[1].tolist())
+        bent: dict[int, IndexArray | None] = {int(each[0]): each for each in self.bent if int(each[0]) in gappy}
+        tried: dict[int, Any] = {int(at): np.array([at]) for at in np.flatnonzero(self.skews)} | bent
         if not tried or table.shape[1] > _MOST_COLUMNS_OF_REGRESSIONS:
             return None
         random, hidden = np.random.default_rng(self.seed), np.zeros(table.shape, bool)
