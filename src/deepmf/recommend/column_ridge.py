@@ -37,7 +37,7 @@ from torch import Tensor
 from deepmf.linalg.products import Product, make_product
 from deepmf.linalg.ridge import run_batches
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
-from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries, find_spans, group
+from deepmf.matrix.axis_entries import NOTHING, AxisEntries, PlacedEntries, find_spans, group
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import Extras
 from deepmf.matrix.matrix import ObservedMatrix
@@ -112,6 +112,7 @@ class ColumnRidge:
     sizes: the diagonal of G, (trained columns,).
     added: the weights of new columns, (trained columns, new columns).
     added_sizes: the diagonal of G for new columns, (new columns,).
+    due: new columns, counted from the first, that are regressed on the entries of `store` when they are first read.
     """
 
     weights: LatentArray | Sparse
@@ -120,6 +121,8 @@ class ColumnRidge:
     added: scipy.sparse.csc_array
     count_weight: float = 0.0
     added_sizes: LatentArray = field(default_factory=lambda: np.empty(0, dtype=np.float32))
+    due: IndexArray = field(default_factory=lambda: NOTHING)
+    store: EntryStore | None = None
 
     @property
     def kind(self) -> str:
@@ -143,9 +146,9 @@ class ColumnRidge:
         which = np.repeat(np.arange(entries.starts.size - 1), np.diff(entries.starts))
         columns, known = entries.others[is_new] - self.n_trained, entries.select(~is_new)
         sizes, added_sizes = (
-            each * (1.0 + self.ridge.noise) + self.ridge.penalty for each in (self.sizes, self.added_sizes)
+            each * (1.0 + self.ridge.noise) + self.ridge.penalty for each in (self.sizes, self.settled.added_sizes)
         )
-        lines = scipy.sparse.csr_array(self.added[:, columns].T)
+        lines = scipy.sparse.csr_array(self.settled.added[:, columns].T)
         counts = np.diff(lines.indptr)
         own = np.repeat(_read_entries(entries, self.count_weight)[is_new] / added_sizes[columns], counts)
         weights = np.square(np.maximum(lines.data * sizes[lines.indices] * own, 0.0))  # entries are read by its root
@@ -192,7 +195,7 @@ class ColumnRidge:
         own = weights.take(kept, axis=1) if isinstance(weights, np.ndarray) else weights[:, kept]
         if not is_new.any():
             return own
-        added = self.added[:, columns[is_new] - self.n_trained]
+        added = self.settled.added[:, columns[is_new] - self.n_trained]
         place = np.argsort(np.concatenate([np.flatnonzero(~is_new), np.flatnonzero(is_new)]))
         if isinstance(own, np.ndarray):
             return np.hstack([own, added.toarray()]).take(place, axis=1)
@@ -201,7 +204,7 @@ class ColumnRidge:
     def find_effects(self, entries: AxisEntries, column: int) -> FloatArray:
         """Return how much each entry of a single row adds to its score for a column."""
         inside = slice(column - self.n_trained, column - self.n_trained + 1)
-        of_column = self.weights[:, [column]] if column < self.n_trained else self.added[:, inside]
+        of_column = self.weights[:, [column]] if column < self.n_trained else self.settled.added[:, inside]
         dense = of_column if isinstance(of_column, np.ndarray) else of_column.toarray()
         return np.asarray(dense[entries.others, 0] * _read_entries(entries, self.count_weight), dtype=np.float64)
 
@@ -210,13 +213,20 @@ class ColumnRidge:
         changed = columns[columns >= self.n_trained] - self.n_trained
         if changed.size == 0:
             return self
-        kept = np.setdiff1d(np.arange(self.added.shape[1]), changed)
-        weights, sizes = self._regress_new(entries, changed)
+        known: ColumnRidge = self.__dict__.get("settled", self)
+        return replace(known, due=np.union1d(known.due, changed), store=entries)
+
+    @cached_property
+    def settled(self) -> ColumnRidge:
+        """The model with the weights of all new columns."""
+        if self.store is None or self.due.size == 0:
+            return self
+        kept = np.setdiff1d(np.arange(self.added.shape[1]), self.due)
+        weights, sizes = self._regress_new(self.store, self.due)
         together = scipy.sparse.hstack([self.added[:, kept], weights], format="csc")
-        order = np.argsort(np.concatenate([kept, changed]))
-        return replace(
-            self, added=together[:, order], added_sizes=np.concatenate([self.added_sizes[kept], sizes])[order]
-        )
+        order = np.argsort(np.concatenate([kept, self.due]))
+        sizes = np.concatenate([self.added_sizes[kept], sizes])[order]
+        return replace(self, added=together[:, order], added_sizes=sizes, due=NOTHING, store=None)
 
     def _regress_new(self, entries: EntryStore, changed: IndexArray) -> tuple[scipy.sparse.csc_array, LatentArray]:
         """Return the weights (trained columns, changed) of new columns, by their nearest trained columns, and sizes."""
@@ -253,8 +263,9 @@ class ColumnRidge:
         """Return a model without some new columns."""
         if columns.size == 0:
             return self
-        kept = np.setdiff1d(np.arange(self.added.shape[1]), columns - self.n_trained)
-        return replace(self, added=self.added[:, kept], added_sizes=self.added_sizes[kept])
+        known = self.settled
+        kept = np.setdiff1d(np.arange(known.added.shape[1]), columns - self.n_trained)
+        return replace(known, added=known.added[:, kept], added_sizes=known.added_sizes[kept])
 
     def pack(self, prefix: str = "presence") -> dict[str, npt.NDArray[Any]]:
         """Return the weights in half precision; new columns are left out, because their entries describe them."""
@@ -305,7 +316,7 @@ class ScoredRows:
     @cached_property
     def scores(self) -> npt.NDArray[Any] | Sparse:
         """The scores (rows, columns)."""
-        own, added = self.rows @ self.model.weights, self.rows @ self.model.added
+        own, added = self.rows @ self.model.weights, self.rows @ self.model.settled.added
         if not isinstance(own, np.ndarray):
             together = scipy.sparse.hstack([own, added], format="csr")
             return together.toarray() if math.prod(together.shape) <= _MOST_SCORES else Sparse(together)
