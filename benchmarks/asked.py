@@ -39,7 +39,8 @@ def generate(kind: str, seed: int = 0) -> tuple[ObservedMatrix, ObservedMatrix]:
     np.put_along_axis(is_chosen, order[:, :CHOSEN_A_ROW], True, axis=1)
     cells = np.flatnonzero(is_chosen), numbers.permutation(np.flatnonzero(~is_chosen))[:N_RANDOM]
     places = [np.unravel_index(each, SHAPE) for each in cells]
-    chosen, random = (ObservedMatrix.from_entries(*at, values[at], Scale([1, 2, 3, 4, 5])) for at in places)
+    scale = Scale([1, 2, 3, 4, 5])
+    chosen, random = (ObservedMatrix.from_entries(at[0], at[1], values[at], scale) for at in places)
     return chosen, random
 
 

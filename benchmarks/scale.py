@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 import warnings
 from contextlib import suppress
@@ -76,11 +75,8 @@ class Problem:
 
 
 def problem(n_entries: int) -> Problem:
-    """Generate a matrix by all cores."""
-    jobs = os.cpu_count() or 1
-    generated = generate(
-        *SHAPES[n_entries], n_entries=n_entries, rank=RANK, noise=NOISE, named=False, seed=SEED, jobs=jobs
-    )
+    """Generate a matrix."""
+    generated = generate(*SHAPES[n_entries], n_entries=n_entries, rank=RANK, noise=NOISE, named=False, seed=SEED)
     truth, matrix = generated.truth, generated.matrix
     row_of, column_of, values = matrix.entries()
     lot = np.random.default_rng(0).random(n_entries, dtype=np.float32)

@@ -584,7 +584,7 @@ def _number(used: IndexArray, n: int) -> tuple[IndexArray, int]:
     """Return a number from 0 on for each of the positions that are used, and after these one for all others."""
     is_used = np.zeros(n, dtype=bool)
     is_used[used] = True
-    n_used = np.count_nonzero(is_used)
+    n_used = int(np.count_nonzero(is_used))
     return np.where(is_used, np.cumsum(is_used) - 1, n_used), n_used
 
 
