@@ -156,12 +156,6 @@ def test_bad_input_is_one_line_and_writes_nothing(
     assert (here / "ratings.csv").read_bytes() == content
 
 
-def test_the_study_of_another_search_is_refused(run: Any, folder: Path) -> None:
-    tune = ["tune", folder / "train.csv", *QUICK, "--trials", 1, "-o", "kept.study"]
-    assert run(*tune).code == 0
-    assert re.search("kept.study .*another search .*penalty, search space", run.fails(*tune, "--set", "penalty=1"))
-
-
 def test_features_are_read_as_by_fit(run: Any, folder: Path, here: Path) -> None:
     matrix = read_matrix(folder / "train.csv")
     for name, labels in (("people.csv", matrix.row_labels), ("films.csv", matrix.column_labels)):
