@@ -190,17 +190,21 @@ def fit_blend(
         else:
             forests.append(forest._replace(forest=forest.forest.drop_inputs()))
     weighed = {absolute: _weigh(each, some, counted, cells, absolute=absolute) for absolute, each in held.items()}
-    # Both ways count the same; of what they share, each column has as much of medians as their weights say.
-    solved = np.mean([*weighed.values()], axis=0)
-    by_medians = weighed.get(True, np.zeros_like(solved)) / len(ways)
+    # Both ways count the same; columns of two values, whose medians are either, are predicted by means.
+    halves = np.full(some.shape[1], np.mean(ways))
+    if len(ways) > 1:
+        halves[[np.unique(column[~np.isnan(column)]).size <= 2 for column in some.T]] = 0.0
+    shares = {False: 1.0 - halves, True: halves}
+    solved = sum((shares[way] * weighed[way] for way in ways), np.zeros((len(WHOLE_ROWS), halves.size)))
+    by_medians = halves * weighed[ways[-1]]
     shares_of_medians = by_medians / np.maximum(solved, 1e-12)
-    residuals = _find_residuals([(weighed[way], held[way]) for way in ways], some)
+    residuals = _find_residuals([(shares[way] * weighed[way], held[way]) for way in ways], some)
     forests = [each for each in forests if solved[1, each.columns[0]] > 0]
     trees = Trees(gaussian, tuple(forests), shares_of_medians[1])
     parts = (gaussian, trees, ByMeans(medians * shares_of_medians[2]))
     widths = np.concatenate([np.full(columns.size, 1.0 / columns.size) for columns in cells])
-    shares = dict(zip(WHOLE_ROWS, np.average(solved, axis=1, weights=widths).tolist(), strict=True))
-    named = {name: share for name, share in sorted(shares.items(), key=lambda each: -each[1]) if share > 0}
+    mean_weights = dict(zip(WHOLE_ROWS, np.average(solved, axis=1, weights=widths).tolist(), strict=True))
+    named = {name: share for name, share in sorted(mean_weights.items(), key=lambda each: -each[1]) if share > 0}
     errors = {name: _measure(each, some, counted, sources) for name, each in held[ways[0]].items()}
     return FittedBlend(
         Stacked(parts, solved, units), named, {name: one for name, one in errors.items() if one == one}, residuals
@@ -328,11 +332,11 @@ def _weigh(
 
 
 def _find_residuals(blends: list[tuple[FloatArray, dict[str, FloatArray]]], table: FloatArray) -> Residuals | None:
-    """Return the residuals of the mean of blends, each weights (candidates, columns) and predictions by candidate."""
+    """Return the residuals of the sum of blends, each weights (candidates, columns) and predictions by candidate."""
     blended: FloatArray = np.zeros(table.shape)
     for solved, held in blends:
         for weights, each in zip(solved, held.values(), strict=True):
-            blended += np.where(weights > 0, weights * each, 0.0) / len(blends)
+            blended += np.where(weights > 0, weights * each, 0.0)
     rows, columns = np.nonzero(~np.isnan(blended) & ~np.isnan(table))
     truths = table[rows, columns]
     return Residuals(columns, truths - blended[rows, columns], truths) if rows.size else None

@@ -37,11 +37,9 @@ _REACH = 10.0
 _PASSES, _STILL = 100, 1e-3
 # The chain forgets its start as fast as EM converges, so it takes as many steps as EM took passes, within these.
 _LEAST_STEPS, _MOST_STEPS = 5, 40
-# Rounds over the categories and numbers of a row that has both missing.
-_ROUNDS = 3
+_ROUNDS = 3  # over the categories and numbers of a row that has both missing
 _ROWS_AT_A_TIME = 10_000
-# The smallest share of a category, so that every category can be drawn.
-_LEAST_SHARE = 1e-9
+_LEAST_SHARE = 1e-9  # of a category, so that every category can be drawn
 _JITTER = 1e-4  # of variances, because the shares of one category are dependent
 # From this skewness on, residuals of a column may not be those of a Gaussian; regressions of more columns take long.
 _SKEWNESS, _MOST_COLUMNS_OF_REGRESSIONS = 1.0, 50
