@@ -10,7 +10,6 @@ from deepmf import ALS, Features, Means, ObservedMatrix, load
 from deepmf.errors import BadModelFile, BadSetting
 from deepmf.matrix.names import Names
 from deepmf.matrix.stored import pack_names, unpack_names
-from deepmf.plots import describe_explanation
 
 TITLES = {column: f"Film {column}" for column in range(12)}
 
@@ -36,7 +35,6 @@ def test_names_lie_beside_ids(model: ALS) -> None:
         assert named.names is not None
         assert named.names.tolist() == [TITLES[label] for label in named.labels.tolist()]
     assert [each.name for each in explained.presence] == [TITLES[each.label] for each in explained.presence]
-    assert TITLES[int(explained.labels[0])] in describe_explanation(explained, row=0, column=3)
     others = model.similar_rows(1, n=29)
     assert others.names is not None and others.names[others.labels == 0].tolist() == ["Ann"]
 

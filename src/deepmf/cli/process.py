@@ -5,6 +5,7 @@ Processes that torchrun started join; only the first of them prints and writes.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -20,8 +21,41 @@ from deepmf.errors import BadSetting
 # Requests to end; Windows has no SIGHUP.
 _ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
+_TRUNCATED = (
+    b"deepmf: a file that was open was truncated, or its disk can no longer be read; "
+    b"nothing was saved: restore the file, then run the command again\n"
+)
+
 # The variables that torchrun sets in every process that it starts.
 _TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+@contextmanager
+def report_truncated_files() -> Iterator[None]:
+    """Print a message and exit with 2 when a memory-mapped file is truncated; otherwise the process dies silently.
+
+    SIGBUS arrives in the middle of compiled code, which can neither continue nor return to Python. The handler is
+    therefore one of the C library, and never returns. Nothing is cleaned up; the next command removes the leftovers.
+    """
+    if not hasattr(signal, "SIGBUS") or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_int)
+    set_handler = ctypes.CDLL(None).signal
+    set_handler.argtypes, set_handler.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
+    first = threading.Lock()
+
+    def exit_once(_: int) -> None:
+        first.acquire()  # never released: one thread prints, the others wait
+        os.write(2, _TRUNCATED)
+        os._exit(2)
+
+    handler = kind(exit_once)
+    before = set_handler(signal.SIGBUS, ctypes.cast(handler, ctypes.c_void_p))
+    try:
+        yield
+    finally:
+        set_handler(signal.SIGBUS, before)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from deepmf.matrix.arrays import FloatArray
 
 _WORD = re.compile(r"\w\w+")
 
-# A word counts if it occurs in two texts; at most so many, the most frequent ones, in so many directions.
+# The fewest texts in which a word that counts occurs, the largest number of words, and of directions.
 _FEWEST_TEXTS, _MOST_WORDS, _MOST_DIRECTIONS = 2, 2_000, 32
 
 

@@ -53,8 +53,8 @@ _MOST_FULL = 6000
 # columns together: gathering a million takes some 30 ms, and more time than solving.
 _MOST_NEAR, _FEWEST_NEAR, _MOST_CELLS = {False: 200, True: 400}, 50, 1.6e9
 
-# Where columns have fewer entries than this on average, a CPU regresses a column on so many nearest columns for each
-# of its entries.
+# Where columns have fewer entries than this on average, a CPU regresses a column on this many nearest columns for
+# each of its entries.
 _FEW_ENTRIES, _NEAR_BY_ENTRY = 16.0, 8
 
 # The cells of a Gram matrix that are kept for each column, in nearest columns. A GPU keeps all of them up to a size.
@@ -571,7 +571,7 @@ def _prune(weighted: Sparse, turned: Sparse, sizes: LatentArray, most: int) -> t
 
 
 def _cut(sizes: npt.NDArray[Any], most: float, most_items: int) -> list[int]:
-    """Return the ends of consecutive groups of items, each with at most so many items and this size; or one item."""
+    """Return the ends of consecutive groups of items, each of bounded size and number; a large item alone."""
     sums, ends = np.cumsum(sizes), [0]
     while ends[-1] < sums.size:
         start = ends[-1]

@@ -77,7 +77,7 @@ class Forest:
     def predict(self, inputs: FloatArray, *, medians: float) -> FloatArray:
         """Return predictions (rows, columns): means, medians, or this share of medians and the rest of means."""
         read = inputs.astype(np.float32)
-        return _average([answers[:, grown.apply(read)] for grown, answers in self._trees], medians)
+        return _average([leaves[:, grown.apply(read)] for grown, leaves in self._trees], medians)
 
     def predict_own(self, *, medians: float) -> FloatArray:
         """Return predictions (rows, columns) for the rows of the fit by trees that did not see them, else NaN."""
