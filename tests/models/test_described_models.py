@@ -118,7 +118,7 @@ def test_they_lower_the_error_of_what_has_no_entries(name: str, axis: str) -> No
     pairs = np.repeat(rows, len(columns)), np.tile(columns, len(rows))
     error = rmse_error(fitted(name).predict(*pairs), truth.ravel())
     plain = fitted(name, "neither").predict(*pairs, unknown="fallback")
-    assert error < 0.75 * rmse_error(plain, truth.ravel())
+    assert error < 0.8 * rmse_error(plain, truth.ravel())
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,9 @@ import scipy.sparse
 from deepmf.errors import BadFeatures, BadSetting, suggest_name
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.feature_values import LISTS, NUMBERS, are_missing, convert_each, convert_values, to_text
-from deepmf.matrix.words import Words
+
+if TYPE_CHECKING:
+    from deepmf.matrix.words import Words
 
 
 @dataclass(frozen=True)
@@ -467,6 +469,8 @@ class TextEncoding(ColumnEncoding):
     def learn(cls, name: str, values: npt.NDArray[Any]) -> TextEncoding:
         """Learn the encoding from texts, some of which may be missing."""
         try:
+            from deepmf.matrix.words import Words
+
             words = Words.learn([text for text in values.tolist() if text is not None])
         except ValueError as error:
             raise BadFeatures(f"the texts of the feature {name!r} say nothing: {error}; leave it out") from error

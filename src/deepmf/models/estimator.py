@@ -44,7 +44,6 @@ from deepmf.scoring.pairs import PairFunction, PredictedAreas
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Tensors
 from deepmf.training.history import Callback, History
-from deepmf.training.loop import Task
 from deepmf.training.runtime import keep_numpy_to_one_thread, limit_threads
 from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings
 
@@ -55,6 +54,7 @@ if TYPE_CHECKING:  # imported by the methods that use it: most models are never 
     from deepmf.recommend.presence import Presence
     from deepmf.recommend.request import RankBy
     from deepmf.training.holdout import HeldOut
+    from deepmf.training.loop import Task
     from deepmf.training.progress import FitPlan
 
 

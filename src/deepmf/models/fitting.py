@@ -37,7 +37,6 @@ from deepmf.matrix.matrix import ObservedMatrix, check_unchanged
 from deepmf.matrix.scale import Scale
 from deepmf.scoring.pairs import PredictedAreas
 from deepmf.training.history import Callback, History
-from deepmf.training.loop import Loop, Task
 from deepmf.training.runtime import Threads
 from deepmf.training.settings import OF_TIMES, RECOMMENDATION, LoopSettings, Settings, TrainingSettings
 
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from deepmf.models.warm_start import WarmStart
     from deepmf.training.checkpoint import Checkpoint
     from deepmf.training.holdout import HeldOut
+    from deepmf.training.loop import Task
 
 
 def keep_known(train: ObservedMatrix, validation: Any) -> ObservedMatrix:
@@ -304,6 +304,7 @@ class Fitting:
     def run(self, task: Task, settings: LoopSettings, identify: Callable[[], dict[str, Any]]) -> History:
         """Run the loop on a task, from its checkpoint if there is one with the fingerprint that `identify` returns."""
         from deepmf.nn.ranks import find_ranks
+        from deepmf.training.loop import Loop
 
         loop = Loop(task, settings, callbacks=self.callbacks, threads=self.threads)
         if self.checkpoint is None and find_ranks() is None:
