@@ -7,6 +7,7 @@ import pytest
 
 from deepmf import read_matrix
 from deepmf.data.packing import pack
+from deepmf.data.splits import split_last
 from deepmf.errors import BadSetting, UnreadableFile, UserError
 from deepmf.matrix.matrix import ObservedMatrix
 
@@ -45,6 +46,15 @@ def test_lists_that_are_asked_for(tmp_path: Path) -> None:
     assert list_pairs(read(path, "a,b c,d\n", form="lists", separator=",")) == [("a", "b c"), ("a", "d")]
     repeated = read(path, "1 2 2\n2 2\n", form="lists")
     assert sorted(repeated.values.tolist()) == [1, 2]
+
+
+def test_sequences_keep_the_order_of_a_line(tmp_path: Path) -> None:
+    made = read(tmp_path / "played.txt", "ann Big Alien\nbob Alien\nann Heat\n", form="sequences")
+    expected = ObservedMatrix.from_sequences({"ann": ["Big", "Alien", "Heat"], "bob": ["Alien"]})
+    assert made.extras.places is not None and made.extras.places.tolist() == expected.extras.places.tolist()
+    assert list_pairs(split_last(made).test) == [("ann", "Heat")]
+    with pytest.raises(BadSetting, match="order"):
+        pack([tmp_path / "played.txt"], tmp_path / "played.store", form="sequences")
 
 
 @pytest.mark.parametrize(

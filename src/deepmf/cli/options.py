@@ -230,7 +230,7 @@ Form = Annotated[
     str | None,
     option(
         "--form NAME",
-        "What a line of text holds: entries, lists (a row and its columns) or inter (RecBole); default: detected.",
+        "What a line of text holds: entries, lists (row and columns), sequences (in order), inter; default: detected.",
         READING,
     ),
 ]

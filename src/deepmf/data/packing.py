@@ -152,6 +152,8 @@ class _StoreBuilder:
         return first.are_interactions
 
     def _read_file(self, file: Path) -> None:
+        if self._options.form == "sequences":
+            raise BadSetting(f"a store keeps no order without times; read {file} as it is, or give times")
         is_whole = self._options.wide or is_folder(file) or file.suffix.lower() in (".npy", ".npz")
         if is_whole or self._options.reads_lists(check_path(file)):
             self._read_matrix(file)

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TextForm = Literal["entries", "lists", "inter"]
+TextForm = Literal["entries", "lists", "sequences", "inter"]
 
 _MANY, _MANY_TIMES = 100, 20  # a large count, and in units of the median
 _INDEX_BYTES = 4  # of a row or a column without entries
@@ -104,8 +104,9 @@ def read_matrix(
     encoding : the encoding of text, such as "cp1250". By default UTF-8, UTF-16 with a byte order mark and Windows-1252
         are recognised, the last with a warning.
     form : what a line of text holds: "entries" an entry; "lists" a row and all its columns, `row column column ...`, as
-        in the data sets of LightGCN; "inter" an entry below the header of RecBole, such as `user_id:token`. By default
-        lists of whole numbers and that header are recognised where nothing else can be meant.
+        in the data sets of LightGCN; "sequences" the same, first to last; "inter" an entry below the header of RecBole,
+        such as `user_id:token`. By default lists of whole numbers and that header are recognised where nothing else
+        can be meant.
     wide : read a table with a line per row: the column `row`, or the first, holds row ids, every other column values.
         Without it, a file that looks like a wide table is refused.
     exclude : columns of a wide table to leave out, such as texts, or ages beside answers from 1 to 6.
@@ -144,6 +145,7 @@ def read_matrix(
     return read.matrix
 
 
+_LISTED = ("lists", "sequences")
 _OF_COLUMNS = tuple(each.name for each in fields(ColumnOptions))
 
 
@@ -178,10 +180,10 @@ class ReadOptions:
         if self.missing not in get_args(Missing):
             raise BadSetting(f"missing must be 'error' or 'drop'; got {self.missing!r}")
         if self.form not in (None, *get_args(TextForm)):
-            raise BadSetting(f"form must be 'entries', 'lists' or 'inter'; got {self.form!r}")
+            raise BadSetting(f"form must be 'entries', 'lists', 'sequences' or 'inter'; got {self.form!r}")
         if self.form is not None and self.wide:
             raise BadSetting(f"a table is wide or has the form {self.form!r}, not both")
-        if self.form == "lists" and not self._may_be_lists:
+        if self.form in _LISTED and not self._may_be_lists:
             raise BadSetting("lists hold a row and its columns alone; no fields can be named in them")
         check_decimal(self.decimal)
         check_encoding(self.encoding)
@@ -219,7 +221,7 @@ class ReadOptions:
     def reads_lists(self, path: Path) -> bool:
         """Whether a file is read as lists: they are asked for, or nothing else can be meant."""
         if self.form is not None or self.separator not in (None, " ", "\t") or not self._may_be_lists:
-            return self.form == "lists"
+            return self.form in _LISTED
         return not is_typed_file(path) and are_lists(path)
 
     @property
@@ -274,6 +276,11 @@ def read_entry_file(path: str | Path, options: ReadOptions) -> EntryFile:
         return _read_wide(path, options)
     if options.reads_lists(path):
         frame = read_lists(path, separator=options.separator, encoding=options.encoding)
+        if options.form == "sequences":
+            rows = frame.group_by("row", maintain_order=True).agg("column")
+            return EntryFile(
+                ObservedMatrix.from_sequences(dict(zip(*rows.to_dict(as_series=False).values(), strict=True)))
+            )
         matrix = ObservedMatrix.from_frame(frame, row=0, column=1, value=None)
         return EntryFile(matrix, None if options.form else LISTS)
     frame, choice = read_columns(path, options.kind, options.for_columns())
