@@ -45,7 +45,6 @@ ON_DEMAND = {
     "matrix/frames.py": {"narwhals", "polars"},
     "files.py": {"polars"},
     "plots.py": {"matplotlib"},
-    "recommend/neighbours.py": {"faiss"},
     "training/runtime.py": {"threadpoolctl"},
 }
 

@@ -106,7 +106,7 @@ class Scorer:
         self.distribution = distribution
         self.unknown = unknown
         self.threads = threads
-        self.request = Request(n=n, **options).refuse_neighbours()
+        self.request = Request(n=n, **options)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "model"}

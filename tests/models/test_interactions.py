@@ -185,7 +185,6 @@ def test_clicks_that_raise_a_probability_are_named(kind: str) -> None:
         lambda model: model.scores(["u0"], ["i0"]),
         lambda model: model.complete(),
         lambda model: model.explain("u0", "i0", axis="column"),
-        lambda model: model.column_neighbours(),
         lambda model: model.fold_in(["i0"]).predict(["i2"]),
         lambda model: model.fold_in(["i0"]).predict_distribution(["i2"]),
         lambda model: model.fold_in_column(["u0"]).explain("u2"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars
@@ -21,10 +20,8 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.means import Means
-from deepmf.models.paper.cfnade import NadePredictor
 from deepmf.recommend import ranking
 from deepmf.recommend.column_choice import ColumnChoice, choose_columns
-from deepmf.recommend.neighbours import WANTED_RECALL, ColumnNeighbours
 from deepmf.recommend.ranking import CELLS_AT_A_TIME, Search, batches, join_ranked, most_similar, rank_batches
 from deepmf.recommend.request import RankBy, Request
 from deepmf.recommend.top_n import BestSoFar, best_positions
@@ -203,71 +200,6 @@ def test_what_rows_have_observed_is_left_out_in_every_block(among: IndexArray | 
     for line in expected:
         line[1] = True  # the place that is barred
     np.testing.assert_array_equal(keys == -np.inf, expected)
-
-
-@pytest.fixture(scope="module")
-def wide() -> ALS:
-    return ALS(latent_size=6, epochs=3, seed=0).fit(generate(150, 3000, density=0.02, seed=0).matrix)
-
-
-@pytest.fixture(scope="module")
-def near(wide: ALS) -> ColumnNeighbours:
-    return wide.column_neighbours()
-
-
-@pytest.mark.slow
-def test_the_recall_is_the_one_it_says(wide: ALS, near: ColumnNeighbours) -> None:
-    assert WANTED_RECALL <= near.recall <= 1
-    found = []
-    for row in range(len(wide.row_labels_)):
-        exact = np.argsort(-wide.predictor_.score_block(np.array([row]), np.arange(3000))[0])[:10]
-        found.append(np.isin(exact, near.candidates(wide.predictor_, row, 10)).mean())
-    assert np.mean(found) == pytest.approx(near.recall, abs=0.01)
-    assert near.candidates(wide.predictor_, 0, 10).size < 3000 / 2
-
-
-@pytest.mark.slow
-def test_recommendations_are_nearly_exact_and_leave_out_what_they_should(wide: ALS, near: ColumnNeighbours) -> None:
-    rows = wide.row_labels_[:20].tolist()
-    exact, found = wide.recommend(rows, 10, rank_by="value"), wide.recommend(rows, 10, neighbours=near)
-    assert np.mean([np.isin(*lines).mean() for lines in zip(exact.labels, found.labels, strict=True)]) > 0.95
-    for row in rows[:5]:
-        best = wide.recommend(row, 10, neighbours=near)
-        seen = wide.entries_.seen_columns(wide.entries_.rows.positions([row])).others
-        assert best.labels.size == 10 and not set(best.labels) & set(wide.column_labels_[seen])
-        assert np.all(np.diff(best.values) <= 0)
-        others = wide.recommend(row, 10, neighbours=near, exclude=best.labels)
-        assert others.labels.size == 10 and not set(others.labels) & set(best.labels)
-        some = wide.column_labels_[:7]
-        few = wide.recommend(row, 10, neighbours=near, among=some), wide.recommend(row, 10, rank_by="value", among=some)
-        assert few[0].labels.tolist() == few[1].labels.tolist()
-    # Where nearly everything near a row is barred, all columns are ranked.
-    most = wide.column_labels_[: 3000 - 12]
-    left = wide.recommend(rows[0], 5, exclude=most, neighbours=near)
-    assert left.labels.tolist() == wide.recommend(rows[0], 5, rank_by="value", exclude=most).labels.tolist()
-
-
-@pytest.mark.slow
-def test_new_columns_and_guests_are_ranked_too(wide: ALS, near: ColumnNeighbours) -> None:
-    fans = wide.row_labels_[:40]
-    more = wide.extend(ObservedMatrix.from_entries(fans, ["Premiere"] * 40, [5] * 40, wide.scale_))
-    guest = more.fold_in(wide.column_labels_[:3].tolist(), [5, 4, 5])
-    exact = guest.recommend(200, rank_by="value").labels.tolist()
-    assert "Premiere" in guest.recommend(exact.index("Premiere") + 1, neighbours=near).labels
-
-
-@pytest.mark.slow
-def test_what_an_index_cannot_serve(wide: ALS, near: ColumnNeighbours) -> None:
-    other = ALS(latent_size=6, epochs=1, seed=1).fit(wide.entries_.train)
-    with pytest.raises(BadSetting, match="another"):
-        other.recommend(other.row_labels_[0], neighbours=near)
-    with pytest.raises(BadSetting, match="neighbours"):
-        wide.recommend(wide.row_labels_[0], rank_by="relevance", neighbours=near)
-    with pytest.raises(BadSetting, match="25"):
-        Means().fit(additive()).column_neighbours()
-    parts: Any = {name: getattr(wide.predictor_, name) for name in ("rows", "columns", "encoder", "readout")}
-    with pytest.raises(BadSetting, match="products"):
-        ColumnNeighbours(NadePredictor(**parts))
 
 
 @pytest.fixture(scope="module")

@@ -60,8 +60,6 @@ def test_a_default_is_one_everywhere() -> None:
         ({"popularity": -0.1}, "popularity"),
         ({"popularity": "x"}, "popularity"),
         ({"popularity": 0.5, "rank_by": "value"}, "popularity"),
-        ({"neighbours": object(), "rank_by": "relevance"}, "neighbours"),
-        ({"neighbours": object(), "device": "cpu"}, "device"),
     ],
 )
 def test_bad_options(options: dict[str, Any], word: str) -> None:
@@ -89,11 +87,3 @@ def test_every_ranking_takes_every_option(model: ALS, tmp_path: Path) -> None:
 def test_popularity_needs_relevance(model: ALS) -> None:
     with pytest.raises(BadSetting, match="popularity"):
         ALS(latent_size=4, epochs=1, presence=None).fit(RATINGS).recommend(RATINGS.row_labels[0], popularity=0)
-
-
-def test_an_index_is_for_single_rows(model: ALS, tmp_path: Path) -> None:
-    index: Any = object()
-    with pytest.raises(BadSetting, match="neighbours"):
-        model.recommend_to(tmp_path / "top.csv", neighbours=index)
-    with pytest.raises(BadSetting, match="neighbours"):
-        Scorer(tmp_path / "model.safetensors", neighbours=index)

@@ -26,7 +26,6 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.loading import load
-from deepmf.recommend.neighbours import WANTED_RECALL
 from deepmf.serve import model_files, service as service_module
 from deepmf.serve.app import create_app
 from deepmf.serve.changes import read_entries
@@ -287,42 +286,6 @@ def test_a_file_that_is_replaced_while_it_is_loaded_is_known_by_its_own_digest(
     loaded = model_files.load_with_digest(path)
     assert loaded.digest == compute_model_digest(path)
     assert loaded.model.settings == other.settings
-
-
-@pytest.fixture(scope="module")
-def wide() -> ALS:
-    return ALS(latent_size=6, epochs=3, seed=0).fit(generate(150, 3000, density=0.02, seed=0).matrix)
-
-
-@pytest.mark.slow
-def test_the_service_is_approximate_once_the_index_is_there(start_client: StartClient, wide: ALS) -> None:
-    client = start_client(wide, service={"limits": ServiceLimits(exact_columns=1000, staleness=0.01)})
-    wait_until(lambda: client.get("/v1/model").json()["recall"] is not None)
-    assert client.get("/v1/model").json()["recall"] >= WANTED_RECALL
-    row = wide.row_labels_[0]
-    exact = wide.recommend(row, 10, rank_by="value").labels.tolist()  # the order of the index
-    by_value = {"n": 10, "rank_by": "value"}
-    found = client.post("/v1/recommend", json={"row": row} | by_value).json()["best"]
-    assert len({one["column"] for one in found} & set(exact)) >= 9
-    asked = client.post("/v1/recommend", json={"row": row, "n": 10}).json()  # relevance is exact
-    assert asked["rank_by"] == "relevance"
-    assert [one["column"] for one in asked["best"]] == wide.recommend(row, 10, rank_by="relevance").labels.tolist()
-    without = client.post("/v1/recommend", json={"row": row, "exclude": exact} | by_value).json()["best"]
-    assert len(without) == 10
-    assert not {one["column"] for one in without} & set(exact)
-    # A new column that everybody likes is not in the index, and is found at once.
-    fans = [{"row": other, "value": 5} for other in wide.row_labels_[1:40].tolist()]
-    client.put("/v1/columns/Premiere/entries", json={"entries": fans})
-    history = [{"column": exact[0], "value": 5}]
-    best = client.post("/v1/recommend", json={"history": history, "n": 200, "rank_by": "value"}).json()["best"]
-    assert "Premiere" in [one["column"] for one in best]
-
-
-@pytest.mark.slow
-def test_few_columns_are_ranked_exactly(start_client: StartClient, wide: ALS) -> None:
-    client = start_client(wide)
-    time.sleep(0.2)
-    assert client.get("/v1/model").json()["recall"] is None
 
 
 class Fragile(ALS):

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from deepmf.models.fold_in import FoldedColumns as FoldedColumns, FoldedRows as FoldedRows
     from deepmf.models.loading import load as load, verify as verify
     from deepmf.models.simple import SimpleModel as SimpleModel, SimpleSettings as SimpleSettings
-    from deepmf.recommend.neighbours import ColumnNeighbours as ColumnNeighbours
     from deepmf.recommend.ranking import Ranking as Ranking
     from deepmf.scoring.distribution import Interval as Interval
     from deepmf.training.settings import setting as setting, settings_dataclass as settings_dataclass

@@ -33,7 +33,6 @@ if TYPE_CHECKING:  # imported by the methods that use them: most models are neve
     from deepmf.models.explanation import Explanation
     from deepmf.models.fold_in import FeatureValues, FoldedColumns, FoldedRows, History as RowHistory
     from deepmf.models.view import ModelView
-    from deepmf.recommend.neighbours import ColumnNeighbours
     from deepmf.recommend.ranker import Ranker, Rankers
     from deepmf.recommend.ranking import Ranking
     from deepmf.recommend.request import Request, RequestOptions
@@ -343,8 +342,8 @@ class Model(Estimator):
         rows : a row label, or several.
         n : the number of columns.
         options : the fields of `deepmf.recommend.Request`: the order of the columns (`rank_by`, `relevant`,
-            `at`, `rerank`), those to rank (`among`, `exclude`, `where`, `min_entries`, `include_observed`), and how
-            they are searched (`neighbours`, `device`).
+            `at`, `rerank`), those to rank (`among`, `exclude`, `where`, `min_entries`, `include_observed`), and
+            where they are ranked (`device`).
         """
         from deepmf.recommend.request import Request
 
@@ -400,17 +399,6 @@ class Model(Estimator):
             rows = [rows]
         request = Request(n=n, **options)
         return Recommendations.of(self.entries_, self.make_ranker(request), rows, request).write(path)
-
-    def column_neighbours(self) -> ColumnNeighbours:
-        """Return an index of the trained columns, with which `recommend` takes milliseconds for millions of columns.
-
-        It needs the extra `ann`, and takes seconds to build for every million columns. Its `recall` says how many of
-        the ten best columns it finds. It also serves the models that `extend` and `forget` make from this one.
-        """
-        from deepmf.recommend.neighbours import ColumnNeighbours
-
-        check_has_values(self.scale_)
-        return ColumnNeighbours(self.predictor_)
 
     def similar_rows(self, row: Any, n: int = 10) -> Ranking:
         """Return the n rows most similar to a row, and their similarities.

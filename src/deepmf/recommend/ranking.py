@@ -1,4 +1,4 @@
-"""Rankings: the best columns of each row, exact or by an index."""
+"""Rankings: the best columns of each row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from deepmf.matrix.labels import Labels
 from deepmf.matrix.names import Names
 from deepmf.recommend.column_choice import ColumnChoice, Omitted, choose_columns
 from deepmf.recommend.device_ranking import MOST_GPU_THREADS, BestColumns, DeviceColumns
-from deepmf.recommend.neighbours import ColumnNeighbours
 from deepmf.recommend.ranker import Ranker
 from deepmf.recommend.relevance import Observed
 from deepmf.recommend.request import DEFAULT_REQUEST, Request
@@ -45,10 +44,6 @@ _COLUMNS_AT_A_TIME = 1 << 17
 
 # The first block is the only one that is searched in full: it is small, and the next ones are larger by this factor.
 _FIRST_COLUMNS, _GROWTH = 1 << 10, 4
-
-# The largest number of barred columns that are added to the candidates of a row; with more, rankings may become exact.
-_MOST_LEFT_OUT = 1000
-
 
 # Fields of frames beside the ids.
 FRAME_FIELDS = ("rank", "prediction", "cosine", "presence", "liked", "distribution")
@@ -168,12 +163,7 @@ def rank_columns(search: Search, rows: IndexArray, labels: npt.NDArray[Any] | No
 
     A line with fewer columns than n is filled up with NaN.
     """
-    entries, neighbours = search.entries, search.request.neighbours
-    if neighbours is None or search.choice.among is not None or rows.size == 0:
-        parts = list(rank_batches(search, rows))
-    else:
-        parts = [_rank_near(search, row, neighbours) for row in rows[:, None]]
-    best = join_ranked(parts)
+    entries, best = search.entries, join_ranked(rank_batches(search, rows))
     found = entries.columns[best.columns.ravel()].reshape(best.columns.shape)  # one by one: not all may be in memory
     ranking = Ranking(found, best.values, best.presence, best.liked, best.distribution)
     fields = (*entries.train.form.name_ids_beside(FRAME_FIELDS), "prediction")
@@ -290,18 +280,6 @@ def _find_best(ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, o
         best.add(ranker.rank_best(rows, choice.block(start, stop), n, omit, floor), start)
         start, width = stop, min(_GROWTH * width, widest)
     return BestColumns(best.keys, best.places)
-
-
-def _rank_near(search: Search, row: IndexArray, neighbours: ColumnNeighbours) -> RankedRows:
-    """Rank the columns near a row, or all columns if too few of these are left."""
-    choice, n_omitted = search.choice, min(search.choice.barred.size, _MOST_LEFT_OUT)
-    n_omitted += 0 if choice.include_observed else search.observed(row).others.size
-    near = neighbours.candidates(search.ranker.predictor, int(row[0]), search.count_candidates(search.n) + n_omitted)
-    near = near[~np.isin(near, choice.barred, assume_unique=True)] if choice.barred.size else near
-    found = _rank_rows(replace(search, choice=replace(choice, among=near, barred=NOTHING)), row)
-    if found.values.shape[1] == search.n and not np.isnan(found.values).any():
-        return found
-    return _rank_rows(search, row)
 
 
 def most_similar(

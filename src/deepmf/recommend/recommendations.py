@@ -35,7 +35,7 @@ class Recommendations:
     def of(cls, entries: EntryStore, ranker: Ranker, rows: Iterable[Any] | None, request: Request) -> Self:
         """Return the recommendations for some row labels, each once, or for all rows (None)."""
         positions = np.arange(len(entries.rows)) if rows is None else entries.rows.find_distinct(rows)
-        return cls(Search.of(entries, ranker, entries.seen_columns, request.refuse_neighbours()), positions)
+        return cls(Search.of(entries, ranker, entries.seen_columns, request), positions)
 
     @property
     def entries(self) -> EntryStore:

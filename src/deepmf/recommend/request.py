@@ -16,7 +16,6 @@ from deepmf.errors import BadSetting, Hint, check_count
 
 if TYPE_CHECKING:  # the command line reads the options before it imports numpy
     from deepmf.matrix.scale import Scale
-    from deepmf.recommend.neighbours import ColumnNeighbours
 
 RankBy = Literal["relevance", "value", "next"]
 Rerank = Literal["mmr"]
@@ -50,7 +49,6 @@ class ServedOptions(OrderOptions, total=False):
 class RequestOptions(ServedOptions, total=False):
     """The keyword arguments of `Request`, without n."""
 
-    neighbours: ColumnNeighbours | None
     device: str | None
 
 
@@ -146,8 +144,6 @@ class Request(Order):
     min_entries : leave out columns with fewer entries, whose predictions are uncertain.
     include_observed : also rank columns for which the row has an entry; default (None): in the order "next", where rows
         take columns again in the data, as plays and baskets do.
-    neighbours : an index from `Model.column_neighbours`, which searches only the columns near a row. Rankings are exact
-        without it.
     device : "cuda", "cpu" or "auto" rank with torch, which is fast for many rows on a GPU; None ranks with numpy.
     """
 
@@ -174,7 +170,6 @@ class Request(Order):
         metadata={"help": "Share of the places that a draw from the posterior decides.", "ge": 0, "le": 1},
     )
     explore_seed: int = field(default=0, metadata={"help": "Seed of the draw of --explore.", "ge": 0})
-    neighbours: Any = None
     device: str | None = None
 
     def __post_init__(self) -> None:
@@ -188,21 +183,6 @@ class Request(Order):
             raise BadSetting(f"explore must be a share from 0 to 1; got {self.explore!r}")
         if self.balance is not None and self.rerank is not None:
             raise BadSetting("rerank and balance both pick the columns of a list; set one of them")
-        if self.neighbours is None:
-            return
-        if self.rank_by in ("relevance", "next"):
-            raise BadSetting(
-                "an index of neighbours finds columns by value; leave out neighbours, or set rank_by='value'"
-            )
-        if self.device is not None:
-            raise BadSetting(f"an index of neighbours ranks with numpy; leave out device={self.device!r}")
-        object.__setattr__(self, "rank_by", "value")
-
-    def refuse_neighbours(self) -> Request:
-        """Return the request; refuse an index of neighbours, which serves a few rows at a time."""
-        if self.neighbours is not None:
-            raise BadSetting("an index of neighbours is for recommend; leave out neighbours")
-        return self
 
 
 def _check_choice(name: str, given: object, choices: Any) -> None:

@@ -134,7 +134,6 @@ def _read_request(given: s.RecommendRequest, snapshot: Snapshot) -> Request:
         among=None if given.among is None else find_labels(given.among, columns),
         exclude=_find_omitted(given, snapshot),
         where=None if given.where is None else _read_conditions(given.where, snapshot),
-        neighbours=snapshot.neighbours if options["rank_by"] == "value" else None,
     )
 
 

@@ -751,9 +751,6 @@ class ModelResponse(Answer):
     column_features: list[FeatureSummary]
     kinds: dict[str, float] = Field(default={}, description="Kinds of feedback, and the values that they stand for.")
     kind_weights: dict[str, float] = Field(default={}, description="The weights of kinds whose weight is not 1.")
-    recall: float | None = Field(
-        default=None, description="The share of the ten best columns that approximate rankings find; null if exact."
-    )
 
 
 class MapColumn(BaseModel):

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from sqlalchemy.exc import SQLAlchemyError
 
-from deepmf.errors import BadSetting, DeepMFWarning, MissingDependency, UnknownLabel, UserError
+from deepmf.errors import BadSetting, DeepMFWarning, UnknownLabel, UserError
 from deepmf.models.base import Model
 from deepmf.models.fold_in import FoldedRows
-from deepmf.scoring.predictor import Predictor
 from deepmf.serve.batcher import Batcher
 from deepmf.serve.changes import FeatureValues
 from deepmf.serve.database import EntryDatabase, Transaction
@@ -54,8 +53,6 @@ class ServiceLimits:
     bulk_bytes, bulk_seconds : largest body of a bulk write, also after it is decompressed, and its timeout.
     staleness : seconds between checks for writes of other processes.
     keep_changes : seconds for which the database lists changed rows and columns, at least; at most twice as long.
-    exact_columns : number of columns from which rankings are approximate, if faiss is installed. With fewer columns,
-        scoring all of them takes a few milliseconds.
     """
 
     seconds: float = 10.0
@@ -66,7 +63,6 @@ class ServiceLimits:
     bulk_seconds: float = 60.0
     staleness: float = 0.1
     keep_changes: float = 60.0
-    exact_columns: int = 200_000
 
 
 class Query(NamedTuple):
@@ -115,7 +111,6 @@ class Service:
         self._write_lock, self._load_lock = threading.Lock(), threading.Lock()
         self._index: ColumnIndex | None = None
         self._projection: tuple[int, Projection] | None = None
-        self._can_approximate = True
         self._last_followed: tuple[int, ...] = ()  # the model version and the file that the follower loaded last
         try:
             check_kinds(self.kinds, model)
@@ -275,7 +270,6 @@ class Service:
         pruner = _Pruner(self._database, self.limits.keep_changes)
         while not self._is_stopping.wait(self.limits.staleness):
             try:
-                self._build_neighbours()
                 state = self._database.read_state()
                 if state.data_version < self.current.data_version or state.model_version < self.current.model_version:
                     self._start_over()
@@ -316,23 +310,6 @@ class Service:
         self._last_followed = followed
         if loaded != version:
             logger.warning("another service uses this database with another model file")
-
-    def _build_neighbours(self) -> None:
-        """Build the index of a model with very many columns; rankings are exact until it is ready."""
-        snapshot = self.current
-        has_many_columns = len(snapshot.base.entries_.columns) >= self.limits.exact_columns
-        ranks_by_products = type(snapshot.base.predictor_) is Predictor  # subclasses score in their own way
-        if snapshot.neighbours or not (self._can_approximate and has_many_columns and ranks_by_products):
-            return
-        try:
-            neighbours = snapshot.base.column_neighbours()
-        except MissingDependency as error:
-            self._can_approximate = False
-            logger.warning(str(error))
-            return
-        with self._write_lock:
-            if self.current.base is snapshot.base:
-                self._publish(replace(self.current, neighbours=neighbours))
 
 
 class _Pruner:

@@ -17,7 +17,6 @@ from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import AREAS, Entries
 from deepmf.matrix.scale import Scale
 from deepmf.models.base import Model
-from deepmf.recommend.neighbours import ColumnNeighbours
 from deepmf.serve.changes import (
     UNUSABLE,
     Entry,
@@ -58,7 +57,6 @@ class Snapshot:
     ----------
     base : the model as its file has it.
     model : the same model with the entries written since.
-    neighbours : the index that makes rankings approximate; None while they are exact.
     omissions : the columns that recommendations leave out.
     set_aside : entries in the database that the model cannot use.
     """
@@ -67,7 +65,6 @@ class Snapshot:
     model: Model
     model_version: int = 1
     data_version: int = 0
-    neighbours: ColumnNeighbours | None = None
     omissions: Omissions = field(default_factory=Omissions)
     set_aside: Mapping[Pair, Entry] = field(default_factory=dict)
 
@@ -120,7 +117,6 @@ class Snapshot:
             column_features=summarise_features(model, "column"),
             kinds={name: kind.value for name, kind in (kinds or {}).items()},
             kind_weights={name: kind.weight for name, kind in (kinds or {}).items() if kind.weight != 1},
-            recall=None if self.neighbours is None else self.neighbours.recall,
             version=self.version,
         )
 
