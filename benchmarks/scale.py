@@ -184,7 +184,7 @@ def passes_of_an_epoch(model: Model, train: ObservedMatrix) -> float:
 def passes_alone(model: OrdinalDMF, given: Problem, n_passes: float) -> dict[str, Any]:
     """Return the seconds of passes (on a CPU those at work), and of a validation, without what follows the epochs."""
     peak = Peak()
-    chosen = model._with_choice(given.train, None)
+    chosen = model._with_choice(given.train)
     chosen._check_memory(EntryStore.of(given.train))
     start = time.perf_counter()
     trainer = chosen._make_task(EntryStore.of(given.train), HeldOut.of(given.train, given.validation))

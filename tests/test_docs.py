@@ -321,9 +321,6 @@ MEASURED = {
     ],
     "there: explaining a prediction": ["latency dmf-o, processor time explain_100_ms"],
     "there: explaining one of a row of 3,700": ["latency dmf-o, processor time explain_3700_ms"],
-    "fitting again": [
-        f"warm_start cpu_seconds {name} {kind}" for kind in ("cold", "warm") for name in ("als", "dmf", "dmf-o")
-    ],
     "extending by one row of 20 entries": ["extension extend_ms 400000 rows", "extension extend_ms 10000 rows"],
     "forgetting a trained row": ["extension forget_trained_ms 400000 rows", "extension forget_trained_ms 10000 rows"],
     "predicting a million pairs": ["latency dmf million_pairs_seconds", "latency dmf-o million_pairs_seconds"],

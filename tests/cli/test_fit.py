@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import polars
 import pytest
 from tests.cli.conftest import write_entries
 
@@ -101,10 +100,6 @@ def test_a_model_that_sets_entries_aside_gets_all(run: Any, tmp_path: Path) -> N
     assert (summary["entries"], summary["validation_entries"], summary["left_out"]) == (n_entries, 0, 0)
     assert model.entries_.train.n_entries == n_entries
     assert summary["validation_rmse"] is not None and summary["means_rmse"] is not None
-    write_entries(tmp_path / "more.csv", generate(60, 40, density=0.5, seed=0).matrix)
-    warm = summary_of(run, tmp_path / "more.csv", "-o", tmp_path / "n", "--start-from", tmp_path / "m")
-    assert (warm["entries"], warm["validation_entries"]) == (read_matrix(tmp_path / "more.csv").n_entries, 0)
-    assert warm["validation_rmse"] is not None
 
 
 def test_validation_entries_of_a_model_that_cannot_extend_are_told(run: Any, folder: Path, tmp_path: Path) -> None:
@@ -323,56 +318,6 @@ def test_standard_input_and_output(run: Any, folder: Path, tmp_path: Path, monke
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"shrinkage = 3")))
     assert summary_of(run, folder / "train.csv", "-o", tmp_path / "n", *fit, "--config", "-")["model"] == "Means"
     assert (tmp_path / "n").read_bytes() == (tmp_path / "m").read_bytes()
-
-
-@pytest.mark.slow
-def test_a_warm_fit_takes_kind_settings_and_scale_from_the_model(
-    run: Any, folder: Path, tmp_path: Path, split: AreaSplit
-) -> None:
-    old, new = tmp_path / "old", tmp_path / "new"
-    fit = ["fit", folder / "train.csv", "--model", "als", "--set", "latent_size=3", "--set", "epochs=6"]
-    assert run(*fit, "-o", old, "--seed", 2, "--validation-share", 0.2).code == 0
-    known = load(old).entries_.train
-    frames = [polars.read_csv(folder / name) for name in ("train.csv", "new.csv")]
-    polars.concat(frames).filter(polars.col("stars") < 5).write_csv(tmp_path / "more.csv")  # a level is missing
-    summary = summary_of(run, tmp_path / "more.csv", "-o", new, "--start-from", old)
-    warm = load(new)
-    assert (type(warm).__name__, warm.settings, warm.scale_) == ("ALS", load(old).settings, known.scale)
-    assert summary["epochs"] <= 3 and summary["validation_entries"] == round(0.05 * frames_below(frames))
-    everything, own = (
-        set(zip(*matrix.entries()[:2], strict=True))
-        for matrix in (read_matrix(tmp_path / "more.csv"), warm.entries_.train)
-    )
-    held_out = everything - own
-    assert len(held_out) == summary["validation_entries"]
-    assert not held_out & set(zip(*known.entries()[:2], strict=True))  # none that the old model was trained on
-    longer = summary_of(run, tmp_path / "more.csv", "-o", new, "--start-from", old, "--set", "epochs=2")
-    assert longer["epochs"] == 1
-    none = summary_of(run, tmp_path / "more.csv", "-o", new, "--start-from", old, "--validation-share", 0)
-    assert none["validation_entries"] == 0
-    given = ["--validation", folder / "known.csv"]
-    assert summary_of(run, folder / "train.csv", "-o", new, "--start-from", old, *given)["validation_entries"]
-
-
-def frames_below(frames: list[Any]) -> int:
-    return int(polars.concat(frames).filter(polars.col("stars") < 5).height)
-
-
-@pytest.mark.parametrize(
-    "more, message",
-    [
-        (["--start-from", "means.safetensors", "--model", "als"], "cannot start from a Means"),
-        (["--start-from", "nowhere"], "nowhere"),
-        (["--start-from", "train.csv"], "train.csv"),
-        (["--start-from", "means.safetensors", "--set", "shrinkage=1"], "other settings: shrinkage 5.0, not 1"),
-        (["--start-from", "means.safetensors", "--validation-share", "2"], "--validation-share must"),
-        (["--start-from", "means.safetensors", "--scale", "0:9"], "was fitted to the scale 1 to 5 in steps of 1"),
-    ],
-)
-def test_a_start_that_does_not_fit(run: Any, folder: Path, tmp_path: Path, more: list[str], message: str) -> None:
-    words = [str(folder / word) if (folder / word).exists() else word for word in more]
-    assert message in run.fails("fit", folder / "train.csv", "-o", tmp_path / "m", *words)
-    assert not (tmp_path / "m").exists()
 
 
 def test_a_name_that_ends_in_model_is_a_folder(run: Any, folder: Path, tmp_path: Path) -> None:

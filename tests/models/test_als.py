@@ -268,10 +268,10 @@ class TestALS(ModelContract):
         assert model.chosen_["penalty"] == model.settings.penalty and model.settings.penalty < 0.1
         assert not {"penalty"} & {*ALS(penalty=0.2).fit(matrix).chosen_, *ALS().fit(MATRIX).chosen_}
         assert ALS().fit(MATRIX).settings.penalty == ALSSettings().penalty
-        # A file and a warm fit keep it: rows are folded in with the ridge that columns were fitted with.
+        # A file keeps it: rows are folded in with the ridge that columns were fitted with.
         model.save(tmp_path / "model")
-        again, warm = load(tmp_path / "model"), ALS(epochs=4).fit(matrix, start_from=model)
-        assert again.settings == model.settings == warm.settings
+        again = load(tmp_path / "model")
+        assert again.settings == model.settings
         folded = (each.fold_in([0, 1], [12.0, 8.0]).predict(np.arange(40)) for each in (again, model))
         np.testing.assert_array_equal(*folded)
         same = ALS(**model.settings.to_dict()).fit(matrix)

@@ -18,7 +18,7 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
-from deepmf.models.bayesian import BayesianMF, align_samples, choose_settings, choose_start_lambda
+from deepmf.models.bayesian import BayesianMF, choose_settings, choose_start_lambda
 from deepmf.models.gibbs.level_intervals import CalibratedDistribution, choose_targets, load_calibrated
 from deepmf.models.gibbs.prediction import (
     N_BESIDE,
@@ -246,15 +246,6 @@ def test_a_fold_in_is_the_posterior_of_its_entries_in_each_sample(ratings: Any) 
     np.testing.assert_allclose(latent[-2:], spreads, rtol=1e-3)
 
 
-def test_new_labels_have_the_usual_reliability(model: BayesianMF) -> None:
-    encoder = model.predictor_.encoder
-    assert isinstance(encoder, SampleEncoder)
-    samples, every = encoder.samples.rows, np.arange(encoder.samples.columns.draws.shape[1])
-    aligned = align_samples(samples, np.array([-1, 0, 5]), every, n_old=every.size, features=None)
-    np.testing.assert_array_equal(aligned.reliabilities[:, 1:], samples.reliabilities[:, [0, 5]])
-    assert np.all(aligned.reliabilities[:, 0] == 1.0) and not aligned.draws[:, 0].any()
-
-
 @pytest.mark.slow
 def test_a_resumed_chain_ends_with_the_same_bits(ratings: Any, tmp_path: Path) -> None:
     class Stop(Exception):
@@ -275,15 +266,6 @@ def test_a_resumed_chain_ends_with_the_same_bits(ratings: Any, tmp_path: Path) -
         resumed = new().fit(ratings.train, checkpoint=path).predictor_.pack().tensors
         for name, array in whole.items():
             np.testing.assert_array_equal(resumed[name], array)
-
-
-@pytest.mark.slow
-def test_a_warm_start_continues_from_known_factors(ratings: Any, model: BayesianMF, validated: BayesianMF) -> None:
-    warm = BayesianMF(epochs=60, latent_size=4, device="cpu", burn_in=20, samples=32).fit(
-        ratings.train, ratings.validation, start_from=model
-    )
-    assert len(warm.history_) == 30
-    assert warm.history_.records[0].loss < validated.history_.records[0].loss + 0.05
 
 
 @pytest.mark.slow

@@ -329,25 +329,6 @@ def test_explanations_count_features(name: str) -> None:
 
 @pytest.mark.slow
 @every_learner
-def test_a_warm_fit_with_the_same_with_other_and_without_features(name: str) -> None:
-    old, held_out = fitted(name), validation()
-    other = Features.from_columns(ROWS, {"number": np.arange(len(ROWS))})
-    cases: list[dict[str, Any]] = [
-        {"row_features": row_features(), "column_features": column_features()},
-        {"row_features": other},
-        {},
-    ]
-    for features in cases:
-        for start in (old, fitted(name, "neither")):
-            model = model_class(name)(**SETTINGS[name] | {"epochs": 4})
-            warm = model.fit(matrix(), held_out, **features, start_from=start)
-            assert len(warm.history_) == 2
-            assert (warm.entries_.row_features is None) == ("row_features" not in features)
-            assert np.isfinite(warm.complete()).all()
-
-
-@pytest.mark.slow
-@every_learner
 def test_an_interrupted_fit_continues_to_the_bit(name: str, tmp_path: Path) -> None:
     path = tmp_path / "run"
     features: dict[str, Any] = {"row_features": row_features(), "column_features": column_features()}

@@ -21,16 +21,13 @@ from deepmf.models.fitting import (
     Fitting,
     digest,
     drop_chosen_settings,
-    fill_settings,
     read_choice,
     report_ending,
 )
 from deepmf.models.loading import load
 from deepmf.models.means import Means, MeansSettings
-from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.settings import OrdinalDMFSettings
 from deepmf.models.registry import MODELS
-from deepmf.models.warm_start import WarmStart
 from deepmf.testing import additive
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.holdout import HeldOut
@@ -217,49 +214,6 @@ def test_none_where_there_are_too_few() -> None:
 def test_no_more_than_a_choice_needs() -> None:
     _, held_out = HeldOut.split(additive(40, 30), seed=0, most=25)
     assert held_out is not None and held_out.values.size == 25
-
-
-@pytest.mark.slow
-def test_a_warm_fit_holds_out_entries_that_its_start_was_not_trained_on() -> None:
-    matrix = additive(40, 30)
-    old = matrix.take_entries(np.arange(matrix.n_entries - 90))
-    settings: dict[str, Any] = {
-        "hidden_sizes": (8,),
-        "epochs": 2,
-        "linear_size": 0,
-        "views": 2,
-        "device": "cpu",
-        "latent_size": 4,
-    }
-    first = OrdinalDMF(**settings).fit(old)
-    start = WarmStart(first.entries_, first.predictor_, matrix)
-    seen, held_out = HeldOut.split(matrix, seed=0, one_in=10, start=start)
-    assert held_out is not None and held_out.values.size == min(matrix.n_entries // 10, 45)
-    assert start.are_unseen(held_out.rows, held_out.columns).all()
-    task = OrdinalDMF(**settings)._make_warm_task(EntryStore.of(matrix), None, start)
-    np.testing.assert_array_equal(task.source.matrix.to_array(), seen.to_array())
-    few = matrix.take_entries(np.arange(matrix.n_entries - 90 + 39))
-    with pytest.warns(DeepMFWarning, match="39") as told:
-        OrdinalDMF(**settings).fit(few, start_from=first)
-    assert told[0].filename == __file__
-
-
-SUITABLE = {"epochs": 7, "latent_size": 5}
-
-
-def test_what_was_given_stays() -> None:
-    settings, chosen = fill_settings(OrdinalDMFSettings(epochs=3), {"epochs"}, SUITABLE, None)
-    assert chosen == {"latent_size": 5}
-    assert settings == OrdinalDMFSettings(epochs=3, latent_size=5)
-
-
-def test_an_earlier_model_hands_its_choice_on_but_for_the_loop_where_epochs_are_given() -> None:
-    earlier = OrdinalDMFSettings(epochs=11, latent_size=9, patience=4)
-    suitable = SUITABLE | {"patience": 2}
-    of_nothing = fill_settings(OrdinalDMFSettings(), set(), suitable, earlier)
-    assert of_nothing.chosen == {"epochs": 11, "latent_size": 9, "patience": 4}
-    of_epochs = fill_settings(OrdinalDMFSettings(epochs=3), {"epochs"}, suitable, earlier)
-    assert of_epochs.chosen == {"latent_size": 9, "patience": 2}
 
 
 def test_settings_without_choice_are_those_that_no_fit_chooses_and_those_given() -> None:

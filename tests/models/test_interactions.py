@@ -202,8 +202,6 @@ def test_models_without_a_presence_part_refuse_interactions() -> None:
         with pytest.raises(BadSetting, match="presence"):
             unable.fit(make_clicks())
         assert not unable.is_fitted
-    with pytest.raises(BadSetting, match="start_from"):
-        ALS().fit(make_clicks(), start_from=ALS().fit(make_clicks()))
     with pytest.raises(BadSetting, match="column_features") as error:
         ALS().fit(make_clicks(), column_features=Features(["a"], {"year": [1990]}))
     assert error.value.hint is not None and "--column-features" in error.value.hint.command

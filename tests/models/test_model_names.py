@@ -60,16 +60,12 @@ def test_names_are_stored(model: ALS, tmp_path: Path, name: str) -> None:
     assert dict(again.row_names_) == {0: "Ann"}
 
 
-def test_names_are_kept_by_extensions_and_warm_starts_and_forgotten_with_their_rows(
-    model: ALS, matrix: ObservedMatrix
-) -> None:
+def test_names_are_kept_by_extensions_and_forgotten_with_their_rows(model: ALS, matrix: ObservedMatrix) -> None:
     more = model.extend(ObservedMatrix.from_entries([99], [3], [5], scale=matrix.scale)).with_names(rows={99: "Zoe"})
     assert dict(more.row_names_) == {0: "Ann", 99: "Zoe"}
     assert dict(model.row_names_) == {0: "Ann"}
     assert dict(more.forget(rows=[99]).row_names_) == {0: "Ann"}
     assert dict(more.forget(rows=[0, 99]).row_names_) == {}
-    warm = ALS(latent_size=3, epochs=3, seed=0).fit(matrix, start_from=model, column_names={3: "Three"})
-    assert dict(warm.column_names_) == TITLES | {3: "Three"}
 
 
 def test_a_feature_may_hold_the_names(matrix: ObservedMatrix) -> None:

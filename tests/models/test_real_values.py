@@ -68,14 +68,6 @@ def test_values_beyond_a_given_interval_are_refused() -> None:
     assert model.extend(ObservedMatrix.from_entries([99], [0], [20.0])).predict([99], [0]) <= 20
 
 
-def test_a_fit_that_starts_from_another_takes_its_inferred_interval() -> None:
-    values = low_rank()
-    split = split_entries(ObservedMatrix.from_array(values), seed=0)
-    first = small_model("als").fit(split.train)
-    again = small_model("als").fit(with_outlier(values, split.test), start_from=first)
-    assert again.scale_ == first.scale_
-
-
 @pytest.mark.slow
 def test_dmf_survives_an_outlier_in_training() -> None:
     values = low_rank(60, 40)

@@ -70,13 +70,6 @@ def test_rows_are_the_ridge_regressions_on_the_columns() -> None:
         np.testing.assert_allclose(model.predict([label] * 6, model.column_labels_), expected, rtol=1e-4)
 
 
-def test_a_warm_start_begins_with_the_columns_of_the_earlier_model() -> None:
-    matrix = additive()
-    first = TOY.TinyALS(epochs=40, latent_size=3).fit(matrix)
-    warm, cold = (TOY.TinyALS(epochs=2, latent_size=3).fit(matrix, start_from=start) for start in (first, None))
-    assert warm.history_.records[0].loss < 0.5 * cold.history_.records[0].loss
-
-
 def test_the_model_of_the_page_is_short() -> None:
     assert len(CODE.splitlines()) <= 50
     names = re.search(r"from deepmf.models import (.*)", CODE)

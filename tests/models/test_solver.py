@@ -40,9 +40,6 @@ class HalfwaySolver(Solver):
     def set_arrays(self, arrays: Arrays) -> None:
         self.value = arrays["value"]
 
-    def begin_from(self, rows: np.ndarray, columns: np.ndarray) -> None:
-        self.value = rows.max(axis=0)
-
 
 class Halfway(FactorModel):
     settings_class: ClassVar[type[Settings]] = LoopSettings

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from tests.rank_processes import run_together
-from tests.training.rank_fits import FITS, FITS_OF_FOUR, kept_fit, learned, start
+from tests.training.rank_fits import FITS, FITS_OF_FOUR, kept_fit, learned
 
 from deepmf.training.checkpoint import remove_checkpoint
 
@@ -23,7 +23,6 @@ Found = dict[str, Any]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the processes leave what they find; two ranks run first, and four continue from one of their states."""
     folder = tmp_path_factory.mktemp("fits")
-    start().save(folder / "start.safetensors")
     for n_ranks in (2, 4):
         run_together(n_ranks, "tests.training.rank_fits:everything", folder)
     return folder

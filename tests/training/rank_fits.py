@@ -17,13 +17,11 @@ from deepmf.datasets import generate
 from deepmf.errors import DeepMFWarning, NotBetterThanMeans, UserError
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import Features
-from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.bayesian import BayesianMF
 from deepmf.models.dmf import DMF
 from deepmf.models.dmfd import DMFD
-from deepmf.models.loading import load
 from deepmf.models.network_model import NetworkModel
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.nn.inputs import SparseVectors
@@ -58,14 +56,6 @@ def bayesian() -> BayesianMF:
     return BayesianMF(latent_size=4, epochs=8, burn_in=2, samples=3, device="cpu", presence=None)
 
 
-def start() -> NetworkModel:
-    """A model that a warm fit starts from: it lacks some rows and columns."""
-    train = SPARSE.train
-    known = np.flatnonzero((train.entry_rows < 50) & (train.by_row.columns < 35))
-    rows, columns, values = (part[known] for part in train.entries())
-    return ordinal(epochs=2).fit(ObservedMatrix.from_entries(rows, columns, values, scale=train.scale))
-
-
 FITS: dict[str, Callable[[Path], Model]] = {
     "ordinal": lambda _: ordinal().fit(SPARSE.train, SPARSE.validation),
     "dense": lambda _: ordinal(presence="auto").fit(DENSE.train, DENSE.validation),
@@ -73,9 +63,6 @@ FITS: dict[str, Callable[[Path], Model]] = {
         NARROW.train, NARROW.validation, checkpoint=folder / f"narrow-{find_ranks() is None}", checkpoint_every=2
     ),
     "without validation": lambda _: ordinal(averaging=0.9).fit(SPARSE.train),
-    "warm": lambda folder: ordinal().fit(
-        SPARSE.train, SPARSE.validation, start_from=load(folder / "start.safetensors")
-    ),
     "networks": lambda _: ordinal(networks=2, epochs=3).fit(SPARSE.train, SPARSE.validation),
     "features": lambda _: ordinal().fit(SPARSE.train, SPARSE.validation, **DESCRIBED),
     "dense dmf": lambda _: DMF(**SMALL | BLOCKS).fit(DENSE.train, DENSE.validation),

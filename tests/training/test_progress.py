@@ -105,13 +105,6 @@ def test_the_plans_of_models() -> None:
     assert deep is not None and "2 hidden layers of 8, 4, 1000 epochs of 1 step on the CPU" in deep.text
 
 
-def test_a_warm_fit_has_half_the_epochs() -> None:
-    matrix = additive(12, 10)
-    first = ALS(latent_size=2, epochs=5).fit(matrix)
-    plan = ALS(latent_size=2, epochs=5).plan(matrix, start_from=first)
-    assert plan is not None and plan.epochs == 3
-
-
 @pytest.mark.parametrize("model", [OrdinalDMF, DMF])
 def test_steps_are_those_of_training(model: type[OrdinalDMF] | type[DMF]) -> None:
     given = {"hidden_sizes": (4,), "latent_size": 2, "block_rows": 10, "block_columns": 20, "device": "cpu"}

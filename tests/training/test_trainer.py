@@ -485,17 +485,6 @@ def test_validation_and_the_trained_network_use_the_average() -> None:
     assert same(trainer.get_learned(), trainer.looks[2])
 
 
-def test_it_starts_anew_from_the_parameters_as_they_are() -> None:
-    parameter = torch.zeros(1)
-    average = ExponentialAverage([parameter], 0.9)
-    with average.swap_out():
-        parameter += 1
-        average.update()
-    parameter.fill_(5.0)
-    average.restart()
-    assert [float(slot) for slot in average.state().values()] == [0.0, 5.0]
-
-
 BOTH = pytest.mark.parametrize("optimiser_class", [Adam, SGD])
 
 

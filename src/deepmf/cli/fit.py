@@ -13,13 +13,13 @@ import typer
 
 from deepmf.cli import options
 from deepmf.cli.feature_files import MatrixFeatures, NameFiles, TrainingFeatureFiles
-from deepmf.cli.inputs import InputOptions, convert_labels
-from deepmf.cli.model_file import check_model_target, load_model, save_model
+from deepmf.cli.inputs import InputOptions
+from deepmf.cli.model_file import check_model_target, save_model
 from deepmf.cli.options import option
 from deepmf.cli.output import STANDARD, check_writable, say, show_json
 from deepmf.cli.process import is_first, is_restarted
 from deepmf.cli.settings import check_effort, format_value, gather_settings, parse_scale
-from deepmf.cli.validation import add_held_out, find_validation, read_like, split_unseen
+from deepmf.cli.validation import add_held_out, find_validation, read_like
 from deepmf.errors import BadSetting, TrainingDiverged
 from deepmf.models.registry import model_class
 
@@ -34,7 +34,6 @@ _N_CHOSEN_SHOWN = 6  # of the settings chosen at fit, in the summary; the first 
 
 @options.with_option_groups()
 def fit(
-    context: typer.Context,
     ratings: options.Ratings,
     output: Annotated[
         Path,
@@ -55,10 +54,6 @@ def fit(
             metavar="FILE",
             help="Entries of random cells, which nobody chose: predictions are calibrated for any cell.",
         ),
-    ] = None,
-    start_from: Annotated[
-        Path | None,
-        option("--start-from FILE", "Warm start: model file to continue from with its settings, in half the epochs."),
     ] = None,
     resume: Annotated[
         bool, option("--resume", "Keep a checkpoint in OUTPUT.checkpoint, and continue from it if it exists.")
@@ -82,22 +77,21 @@ def fit(
     Example: deepmf fit ratings.csv -o model.safetensors --effort quick
     """
     settings = gather_settings(config, assignments, seed=seed, device=device, effort=effort)
-    start = None if start_from is None else load_model(start_from)
-    if effort is not None and start is None:
+    if effort is not None:
         check_effort(effort, model)
-    new_model = model_class(model)(**settings) if start is None else _copy_settings(start, model, settings, context)
+    new_model = model_class(model)(**settings)
     files.check_model(new_model)
-    inputs = [ratings, validation, asked, config, start_from, *files.paths, *names.paths]
+    inputs = [ratings, validation, asked, config, *files.paths, *names.paths]
     kept = _check_targets(output, checkpoint, resume=resume, inputs=inputs)
 
-    entries = _read_entries(ratings, scale, start, reading)
+    entries = reading.read_matrix(ratings, scale=parse_scale(scale))
     features = files.read(entries, reading.encoding, named=names.paths)
     known_names = names.read(entries, reading.encoding)
-    train, held_out = _hold_out(entries, validation, validation_share, reading, model=new_model, start=start)
+    train, held_out = _hold_out(entries, validation, validation_share, reading, model=new_model)
     own = held_out if validation is None else None  # validation entries from RATINGS itself
     begin = time.perf_counter()
     in_words = not as_json and str(output) != STANDARD
-    with _show_plan(new_model, train, start, in_words=in_words) as plan:
+    with _show_plan(new_model, train, in_words=in_words) as plan:
         try:
             new_model.fit(
                 train,
@@ -105,7 +99,6 @@ def fit(
                 **features._asdict(),
                 **known_names,
                 asked=None if asked is None else read_like(asked, entries, reading),
-                start_from=start,
                 callbacks=plan,
                 checkpoint=kept,
                 keep_checkpoint=True,
@@ -124,16 +117,6 @@ def fit(
     _show_summary(summary, as_json=as_json)
     if new_model.history_.stopped == "interrupted":
         raise typer.Exit(130)
-
-
-def _copy_settings(start: Model, name: str, settings: dict[str, Any], context: typer.Context) -> Model:
-    """Return a new model with the class and settings of another; a class that was asked for must be the same."""
-    source = context.get_parameter_source("model")
-    if source is not None and source.name == "COMMANDLINE" and model_class(name) is not type(start):
-        raise BadSetting(
-            f"--model {name} cannot start from a {type(start).__name__}; leave out --model, or --start-from"
-        )
-    return type(start)(**start.own_settings | settings)
 
 
 def _check_targets(
@@ -161,14 +144,6 @@ def _choose_checkpoint(output: Path, checkpoint: Path | None, *, resume: bool) -
     return checkpoint
 
 
-def _read_entries(ratings: Path, scale: str | None, start: Model | None, reading: InputOptions) -> ObservedMatrix:
-    """Read the entries; without --scale, on the scale of the model to start from, and with labels of its types."""
-    if start is None:
-        return reading.read_matrix(ratings, scale=parse_scale(scale))
-    entries = reading.read_matrix(ratings, scale=start.scale_ if scale is None else parse_scale(scale))
-    return convert_labels(entries, start.row_labels_, start.column_labels_)
-
-
 def _hold_out(
     entries: ObservedMatrix,
     validation: Path | None,
@@ -176,15 +151,12 @@ def _hold_out(
     reading: InputOptions,
     *,
     model: Model,
-    start: Model | None,
 ) -> tuple[ObservedMatrix, ObservedMatrix | None]:
     """Return the entries to train on and the validation entries; none where `fit` of the model holds out its own."""
     seed = model.settings.seed
     if validation is None and share is None and (model.holds_out or not entries.has_values):
         return entries, None
-    if start is None or validation is not None:
-        return find_validation(entries, validation, share, reading, seed=seed)
-    return split_unseen(entries, start, share, seed=seed)
+    return find_validation(entries, validation, share, reading, seed=seed)
 
 
 def _save_fitted(model: Model, output: Path, *, checkpoint: Path | None) -> None:
@@ -198,13 +170,11 @@ def _save_fitted(model: Model, output: Path, *, checkpoint: Path | None) -> None
 
 
 @contextmanager
-def _show_plan(
-    model: Model, train: ObservedMatrix, start: Model | None, *, in_words: bool
-) -> Iterator[Sequence[Callback]]:
+def _show_plan(model: Model, train: ObservedMatrix, *, in_words: bool) -> Iterator[Sequence[Callback]]:
     """Yield callbacks that print the plan and its estimated time; none on a terminal, where `fit` shows both."""
     from deepmf.training.progress import PlanLine, is_terminal
 
-    plan = model.plan(train, start_from=start) if in_words and not is_terminal() else None
+    plan = model.plan(train) if in_words and not is_terminal() else None
     if plan is None or sys.stdout is None:
         yield ()
         return

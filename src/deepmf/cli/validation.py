@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deepmf.cli.inputs import InputOptions, convert_held_out, locate_errors
 from deepmf.cli.options import VALIDATION_SHARE
-from deepmf.errors import BadSetting, BadSplit
+from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:
     from deepmf.matrix.matrix import ObservedMatrix
@@ -38,29 +38,6 @@ def find_validation(
         return later.train, later.test
     split = split_entries(entries, train=1.0 - share, validation=share, test=0.0, seed=seed)
     return split.train, split.validation if split.validation.n_entries else None
-
-
-def split_unseen(
-    entries: ObservedMatrix, start: Model, share: float | None, *, seed: int
-) -> tuple[ObservedMatrix, ObservedMatrix | None]:
-    """Return the entries to train on, and validation entries that the model to start from was not trained on.
-
-    At most half of the unseen entries become validation entries.
-    """
-    import numpy as np
-
-    from deepmf.data.random_numbers import RandomStream
-    from deepmf.models.warm_start import WarmStart
-
-    share = VALIDATION_SHARE if share is None else share
-    if not 0 <= share <= 1:
-        raise BadSplit(f"--validation-share must be between 0 and 1; got {share!r}")
-    warm = WarmStart(start.entries_, start.predictor_, entries)
-    unseen = np.flatnonzero(warm.are_unseen(entries.entry_rows, entries.by_row.columns))
-    n_wanted = min(round(share * entries.n_entries), unseen.size // 2)
-    chosen = unseen[RandomStream(seed).order(unseen.size)[:n_wanted]]
-    left = np.setdiff1d(np.arange(entries.n_entries), chosen, assume_unique=True)
-    return entries.take_entries(left), entries.take_entries(chosen) if n_wanted else None
 
 
 def add_held_out(model: Model, held_out: ObservedMatrix | None) -> Model:

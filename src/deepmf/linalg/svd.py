@@ -34,13 +34,6 @@ class LowRank(NamedTuple):
         directions = np.random.default_rng(seed).standard_normal((shape[1], rank))
         return cls(np.zeros((shape[0], rank)), np.zeros(rank), orthonormalise(directions))
 
-    @classmethod
-    def from_factors(cls, rows: FloatArray, columns: FloatArray) -> LowRank:
-        """Return the product of factors (rows, rank) and (columns, rank)."""
-        (row_basis, row_core), (column_basis, column_core) = np.linalg.qr(rows), np.linalg.qr(columns)
-        left, values, right = np.linalg.svd(row_core @ column_core.T)
-        return cls(row_basis @ left, values, np.ascontiguousarray(column_basis @ right.T))
-
     def multiply(self, block: FloatArray) -> FloatArray:
         """Return the product (rows, vectors) with a block of vectors (columns, vectors)."""
         product: FloatArray = (self.row_vectors * self.values) @ (self.column_vectors.T @ block)

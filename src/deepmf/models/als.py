@@ -44,7 +44,6 @@ from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
-from deepmf.models.base import Model
 from deepmf.models.means import NO_WEIGHTS, FeatureRidge, FeatureWeights, compute_prior, load_feature_weights
 from deepmf.models.solver import Arrays, FactorModel, Solver
 from deepmf.models.traits import Recommends, UsesTimes
@@ -194,17 +193,6 @@ class ALSSolver(Solver):
         """Return the factors of rows and of columns that features predict; None without features."""
         rows, columns = self._row_regression, self._column_regression
         return None if rows is None else rows.predict(), None if columns is None else columns.predict()
-
-    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
-        """Begin with factors learned earlier; new columns are solved for now, new rows in the first sweep."""
-        first = np.delete(columns, (-3, -1), axis=1).astype(np.float32)
-        self.row_factors = rows[:, :-2].astype(np.float32)
-        is_new = columns[:, -1] == 0  # the latents of known columns have a constant there
-        if is_new.any():
-            first[is_new] = self.columns.solve(self.row_factors).factors[is_new]
-        is_absent = ~first.any(axis=0)
-        first[:, is_absent] = self.column_factors[:, is_absent]
-        self.column_factors = first
 
     def latents(self) -> tuple[LatentArray, LatentArray]:
         """Return (u, b, 1, m) of each row and (v, 1, c, 1) of each column."""
@@ -589,14 +577,14 @@ class ALS(Recommends, UsesTimes, FactorModel):
     cannot: ClassVar[str] = ""
     n_beside: ClassVar[int] = 3  # effect, constant and mean
 
-    def plan(self, train: ObservedMatrix, *, start_from: Model | None = None) -> FitPlan | None:
+    def plan(self, train: ObservedMatrix) -> FitPlan | None:
         """Return the plan of `fit` for a matrix; it does not depend on the penalty."""
-        return self._plan_epochs(train, warm=start_from is not None)
+        return self._plan_epochs(train)
 
-    def _choose_settings(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
+    def _choose_settings(self, train: ObservedMatrix) -> dict[str, Any]:
         if train.scale.levels is not None or "penalty" in self._given:
             return {}
-        return {"penalty": choose_penalty(train, self.settings) if earlier is None else earlier.to_dict()["penalty"]}
+        return {"penalty": choose_penalty(train, self.settings)}
 
     def _make_solver(self, entries: EntryStore) -> ALSSolver:
         return ALSSolver(entries, self.settings)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -20,7 +19,6 @@ from deepmf.models.base import Model
 from deepmf.models.fitting import Fitting
 from deepmf.models.gibbs.chain import (
     START_LAMBDA,
-    AxisSamples,
     GibbsSampler,
     Iteration,
     NoiseBound,
@@ -45,7 +43,6 @@ from deepmf.models.gibbs.prediction import (
 )
 from deepmf.models.gibbs.prior import Prior
 from deepmf.models.traits import Recommends, UsesTimes
-from deepmf.models.warm_start import WarmStart
 from deepmf.nn.ranks import find_ranks
 from deepmf.scoring.pairs import Fallback, find_pairs
 from deepmf.scoring.predictor import Predictor, unpack_latents
@@ -115,9 +112,8 @@ class GibbsTask:
         validation: HeldOut | None,
         settings: BayesianMFSettings,
         device: torch.device,
-        *,
-        epochs: int,
     ) -> None:
+        epochs = settings.epochs
         self.units, self._device, self._validation = Units.of(entries.train), device, validation
         self.sampler = GibbsSampler(
             seen,
@@ -144,11 +140,10 @@ class GibbsTask:
         self._held_out = torch.zeros(3, n_validation, dtype=torch.float32)
         self._predicted = torch.zeros(n_samples, n_validation, dtype=torch.float32)
         self._bound = None if validation is None else NoiseBound(validation, self.units, device)
-        self.has_started = False
 
     def run_epoch(self, epoch: int) -> Epoch:
         """Run one iteration, and keep it where it is the turn of a sample."""
-        if epoch == 0 and not self.has_started:
+        if epoch == 0:
             self.sampler.start()
         joins = self._join_at is not None and epoch >= self._join_at
         if joins and not self._has_joined:
@@ -172,19 +167,6 @@ class GibbsTask:
             "row_size": float(self.sampler.row_factors[:, :-1].square().mean()),
         }
         return Epoch(math.sqrt(iteration.mean_squared_error) * self.units.deviation, notes=notes)
-
-    def begin_from(self, units: Units, samples: Samples) -> None:
-        """Begin with samples of an earlier chain, in its units, and go on from the last of them."""
-        if units != self.units:
-            self.units = self.sampler.units = units
-            self.sampler.set_entries(self._seen)
-            self._bound = None if self._validation is None else NoiseBound(self._validation, units, self._device)
-        slots = min(samples.n_samples, self._kept_at.numel())
-        for name, array in samples.arrays().items():
-            self._ring.tensors[name][:slots] = torch.from_numpy(array[-slots:]).to(self._device)
-        self._counts[0] = slots
-        self.sampler.go_on_from(self._ring.tensors, slots - 1)
-        self.has_started = True
 
     def validation_error(self) -> float | None:
         """Return the root mean squared error on the validation entries; None once they have joined the others."""
@@ -432,7 +414,7 @@ class BayesianMF(Recommends, UsesTimes, Model):
     def _describe_work(self, train: ObservedMatrix, epochs: int) -> str:
         return f"{epochs} iterations, {self.settings.samples} samples of {self.settings.latent_size} latents"
 
-    def _choose_settings(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
+    def _choose_settings(self, train: ObservedMatrix) -> dict[str, Any]:
         epochs = self.settings.epochs if "epochs" in self._given else None
         return choose_settings(train, self._on_gpu, self.settings.effort, epochs=epochs)
 
@@ -450,48 +432,14 @@ class BayesianMF(Recommends, UsesTimes, Model):
         )
 
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> GibbsTask:
-        return self._build_task(entries, validation, None)
-
-    def _make_warm_task(self, entries: EntryStore, validation: HeldOut | None, start: WarmStart) -> GibbsTask:
-        task = self._build_task(entries, validation, start)
-        self._begin_from(task, start)
-        return task
-
-    def _build_task(self, entries: EntryStore, validation: HeldOut | None, start: WarmStart | None) -> GibbsTask:
-        settings = self.settings
-        epochs = settings.epochs if start is None else start.shorten(settings).epochs
-        seen = entries
+        settings, seen = self.settings, entries
         if validation is not None:
             validation = validation.sample(seed=settings.seed)
-        elif choose_join(epochs, min(1.0, settings.burn_in / settings.epochs)) is not None:
-            left, validation = HeldOut.split(entries.train, seed=settings.seed, start=start)
+        elif choose_join(settings.epochs, min(1.0, settings.burn_in / settings.epochs)) is not None:
+            left, validation = HeldOut.split(entries.train, seed=settings.seed)
             if validation is not None:
                 seen = EntryStore.of(left, entries.row_features, entries.column_features)
-        return GibbsTask(seen, entries, validation, settings, Runtime(settings.device).device, epochs=epochs)
-
-    def _begin_from(self, task: GibbsTask, start: WarmStart) -> None:
-        old = start.predictor.encoder
-        assert isinstance(old, SampleEncoder)
-        rows, columns = start.find_trained()
-        n_rows, n_columns = start.entries.train.shape
-        samples = old.samples
-
-        def make_features(axis: Literal["row", "column"]) -> npt.NDArray[Any] | None:
-            """Return weights of 0 for features that the samples do not know; None where they know them."""
-            if start.has_same_features(axis):
-                return None
-            new = getattr(start, f"{axis}_features")
-            width = samples.rows.means.shape[1]
-            return np.zeros((samples.n_samples, 0 if new is None else new.n_inputs, width), dtype=np.float16)
-
-        task.begin_from(
-            old.units,
-            Samples(
-                align_samples(samples.rows, rows, columns, n_old=n_columns, features=make_features("row")),
-                align_samples(samples.columns, columns, rows, n_old=n_rows, features=make_features("column")),
-                samples.alphas,
-            ),
-        )
+        return GibbsTask(seen, entries, validation, settings, Runtime(settings.device).device)
 
     def _make_predictor(self, task: GibbsTask, entries: EntryStore, fitting: Fitting) -> Predictor:
         fitting.show_stage("encoding all rows and columns in each sample")
@@ -516,29 +464,6 @@ class BayesianMF(Recommends, UsesTimes, Model):
         encoder = load_encoder(content, tensors, entries, size=size)
         latents = unpack_latents(tensors, entries, width=encoder.n_factors + N_BESIDE)
         return SamplePredictor(*latents, encoder, load_calibrated(entries.scale, tensors), N_BESIDE)
-
-
-def align_samples(
-    samples: AxisSamples, own: IndexArray, others: IndexArray, *, n_old: int, features: npt.NDArray[Any] | None
-) -> AxisSamples:
-    """Return the samples of one side for a matrix with other labels.
-
-    own, others: the places of its rows and columns in the samples; -1 is a new label, which has zeros.
-    n_old: the number of columns in the samples. features: weights of features; None keeps the weights of the samples.
-    """
-    present = _align_lines(samples.weights[:, :n_old], others)
-    reliabilities = _align_lines(samples.reliabilities[..., None], own)[..., 0]
-    reliabilities[:, own < 0] = 1.0
-    weights = np.concatenate([present, samples.weights[:, n_old:] if features is None else features], axis=1)
-    return samples._replace(draws=_align_lines(samples.draws, own), reliabilities=reliabilities, weights=weights)
-
-
-def _align_lines(table: npt.NDArray[Any], places: IndexArray) -> npt.NDArray[Any]:
-    """Return the lines (samples, places, D) of a table at some places; zeros for -1."""
-    aligned = np.zeros((table.shape[0], places.size, table.shape[2]), dtype=table.dtype)
-    known = places >= 0
-    aligned[:, known] = table[:, places[known]]
-    return aligned
 
 
 # The least memory of a fit: positions and values by row and by column; in half precision draws and weights of the ring

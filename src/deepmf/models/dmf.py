@@ -9,7 +9,6 @@ on values M scaled to [-1, 1], or the root of that mean.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -28,7 +27,6 @@ from deepmf.matrix.scale import ENCODINGS, Scale
 from deepmf.models.fitting import Fitting
 from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
 from deepmf.models.traits import Recommends, UsesTimes
-from deepmf.models.warm_start import TWO_BRANCHES, LineOf
 from deepmf.nn.branch import Branch, compute_inner_products, normalise_latents
 from deepmf.nn.inputs import Batch, FeatureBatch, SparseVectors, Vectors, apply_mask, take_features
 from deepmf.nn.masking import Masking, locate_inputs
@@ -301,7 +299,6 @@ class DMF(Recommends, UsesTimes, NetworkModel):
     settings: DMFSettings
     takes_features: ClassVar[bool] = True
     takes_weights: ClassVar[bool] = True
-    lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES
 
     @property
     def _hidden_sizes(self) -> tuple[int, ...]:

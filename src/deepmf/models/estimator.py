@@ -29,7 +29,6 @@ from deepmf.models.fitting import (
     check_trainable,
     check_weighted,
     drop_chosen_settings,
-    fill_settings,
     find_asked,
     gather_entries,
     identify_training,
@@ -47,9 +46,8 @@ from deepmf.training.history import Callback, History
 from deepmf.training.runtime import keep_numpy_to_one_thread, limit_threads
 from deepmf.training.settings import RECOMMENDATION, LoopSettings, Settings
 
-if TYPE_CHECKING:  # imported by the methods that use it: most models are never warm-started
+if TYPE_CHECKING:
     from deepmf.matrix.names import GivenNames
-    from deepmf.models.warm_start import WarmStart
     from deepmf.recommend.next_ridge import NextRidge
     from deepmf.recommend.presence import Presence
     from deepmf.recommend.request import RankBy
@@ -99,7 +97,6 @@ class Estimator(ABC):
         row_names: GivenNames | None = None,
         column_names: GivenNames | None = None,
         asked: ObservedMatrix | Any | None = None,
-        start_from: Self | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 25,
@@ -128,10 +125,6 @@ class Estimator(ABC):
             would choose, and are added as `extend` adds entries, where the model can be extended. Cells that `train`
             or `validation` has are left out; `asked_` tells what changed. Rankings by relevance, which are about
             chosen cells, keep their order.
-        start_from : a fitted model of the same class, settings and scale (warm start). Weights and factors of labels
-            that it knows are taken over, those of new labels start fresh. A warm fit runs half the epochs; a network
-            enters its schedule where the learning rate has fallen to half. A scale inferred from the values is that of
-            `start_from`. Validation entries that `start_from` was trained on cause a warning.
         callbacks : functions that are called after each epoch with its record and the history.
         checkpoint : a file to which the state of training is saved. A fit that finds a checkpoint of the same training
             continues it to the same result. The file is removed when training is over; an interrupted fit leaves it.
@@ -153,15 +146,14 @@ class Estimator(ABC):
         from deepmf.training.progress import show_epochs
 
         prepared = self._prepare(
-            to_matrix(train), validation, (row_features, column_features), (row_names, column_names), start_from
+            to_matrix(train), validation, (row_features, column_features), (row_names, column_names)
         )
         cells = None if asked is None else find_asked(prepared, to_matrix(asked, prepared.entries.scale))
         entries, held_out = prepared.entries, prepared.held_out
         if not entries.train.has_values:
             return self._fit_interactions(prepared)
-        chosen = self._with_choice(entries.train, start_from)
+        chosen = self._with_choice(entries.train)
         chosen._check_memory(entries)
-        start = None if start_from is None else chosen._check_start(start_from, entries, held_out)
         path = None if checkpoint is None else Path(checkpoint)
         with (
             remove_checkpoint_when_over(
@@ -169,12 +161,10 @@ class Estimator(ABC):
             ),
             self._use_settings_of(chosen),
         ):
-            plan = self._plan_epochs(entries.train, warm=start is not None)
+            plan = self._plan_epochs(entries.train)
             epochs = None if plan is None else plan.epochs
             with show_epochs(f"fitting {type(self).__name__}", epochs, progress, plan) as shown:
-                fitted = self._learn(
-                    entries, held_out, Fitting([*shown, *callbacks], path, checkpoint_every, start=start)
-                )
+                fitted = self._learn(entries, held_out, Fitting([*shown, *callbacks], path, checkpoint_every))
             if fitted is not None:
                 self._fitted = fitted
                 if held_out is not None and self.history_.best_error is not None:
@@ -184,13 +174,13 @@ class Estimator(ABC):
             report_ending(self.history_, self.settings)
         return self
 
-    def plan(self, train: ObservedMatrix, *, start_from: Self | None = None) -> FitPlan | None:
+    def plan(self, train: ObservedMatrix) -> FitPlan | None:
         """Return the plan of `fit` for a matrix; None for a model that is not trained in epochs."""
-        return self._with_choice(train, start_from)._plan_epochs(train, warm=start_from is not None)
+        return self._with_choice(train)._plan_epochs(train)
 
     def settings_for(self, train: ObservedMatrix) -> Settings:
         """Return the settings that `fit` uses for a matrix: the given ones, and those chosen for it."""
-        return self._with_choice(train, None).settings
+        return self._with_choice(train).settings
 
     @property
     def own_settings(self) -> dict[str, Any]:
@@ -239,17 +229,8 @@ class Estimator(ABC):
 
     # The methods that a model class may define.
 
-    def _make_warm_task(self, entries: EntryStore, validation: HeldOut | None, start: WarmStart) -> Any:
-        task = self._make_task(entries, validation)
-        self._begin_from(task, start)
-        return task
-
-    def _begin_from(self, task: Any, start: WarmStart) -> None:
-        """Let a task begin with the weights or factors of a fitted model."""
-        raise NotImplementedError(f"{type(self).__name__} is not learned in epochs")
-
-    def _choose_settings(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
-        """Return settings that suit a matrix and the machine; those of an earlier model replace them."""
+    def _choose_settings(self, train: ObservedMatrix) -> dict[str, Any]:
+        """Return settings that suit a matrix and the machine."""
         return {}
 
     def _check_memory(self, entries: EntryStore) -> None:
@@ -321,7 +302,6 @@ class Estimator(ABC):
         validation: ObservedMatrix | Any | None,
         features: tuple[Features | None, Features | None],
         names: tuple[GivenNames | None, GivenNames | None],
-        start_from: Estimator | None,
     ) -> Prepared:
         """Check the arguments of `fit`, and gather the entries to learn from."""
         from deepmf.matrix.names import take_names_from
@@ -336,18 +316,13 @@ class Estimator(ABC):
             validation = keep_known(train, to_matrix(validation, train.scale))
         row_features, row_names = take_names_from(features[0], names[0])
         column_features, column_names = take_names_from(features[1], names[1])
-        before = start_from if isinstance(start_from, Estimator) and start_from.is_fitted else None
         if not train.has_values:
-            _refuse_for_interactions(start_from=start_from, row_features=row_features, column_features=column_features)
-        elif before is not None and not before.scale_.is_bounded and not train.scale.is_bounded:
-            train = train.with_scale(before.scale_)
+            _refuse_for_interactions(row_features=row_features, column_features=column_features)
         weighted = weigh_by_age(train, self._half_life)
         if train.has_values:
             self._check_ranks(weighted)
         held_out = HeldOut.of(weighted, validation)
         entries = gather_entries(weighted, row_features, column_features, method=method, able=self.takes_features)
-        if before is not None:
-            entries = replace(entries, row_names=before.entries_.row_names, column_names=before.entries_.column_names)
         entries = entries.with_names(row_names, column_names)
         given = None if weighted is train else replace(entries, train=train)
         return Prepared(entries, held_out, validation, given, row_features, column_features)
@@ -359,16 +334,10 @@ class Estimator(ABC):
         """Run the training loop and set the history; return what was learned, or None if no epoch had a finite loss."""
         n_entries = entries.train.n_entries
         with limit_threads(self._device or "cpu", n_entries=n_entries) as threads, keep_numpy_to_one_thread():
-            settings, start = self.settings, fitting.start
-            identify = partial(identify_training, type(self).__name__, settings, entries, validation, start)
+            settings = self.settings
+            identify = partial(identify_training, type(self).__name__, settings, entries, validation)
             with refuse_unsolvable():
-                task: Task = (
-                    self._make_task(entries, validation)
-                    if start is None
-                    else self._make_warm_task(entries, validation, start)
-                )
-            if start is not None:
-                settings = start.shorten(settings)
+                task: Task = self._make_task(entries, validation)
             self.history_ = replace(fitting, threads=threads).run(task, settings, identify)  # type: ignore[arg-type]
             if self.history_.best_epoch is None and self.history_.stopped == "diverged":
                 return None
@@ -384,18 +353,17 @@ class Estimator(ABC):
     def _areas(self) -> PredictedAreas:
         return PredictedAreas(type(self).__name__, self.predicts, self.cannot)
 
-    def _with_choice(self, train: ObservedMatrix, start_from: Estimator | None) -> Self:
-        """Return a copy in which settings that were not given are chosen for a matrix, or taken from `start_from`.
+    def _with_choice(self, train: ObservedMatrix) -> Self:
+        """Return a copy in which settings that were not given are chosen for a matrix.
 
         A fitted model needs its settings until it is fitted again, so this model stays as it is.
         """
-        earlier = start_from.settings if start_from is not None and type(start_from) is type(self) else None
         model = copy.copy(self)
         with refuse_unsolvable():
-            suitable = self._choose_settings(train, earlier)
-        model.settings, model._chosen = fill_settings(self.settings, self._given, suitable, earlier)
-        chosen = {name: value for name, value in model._choose_parts(train).items() if name not in self._given}
-        model.settings, model._chosen = replace(model.settings, **chosen), model._chosen | chosen
+            suitable = self._choose_settings(train)
+        suitable |= model._choose_parts(train)
+        model._chosen = {name: value for name, value in suitable.items() if name not in self._given}
+        model.settings = replace(self.settings, **model._chosen)
         return model
 
     @contextmanager
@@ -409,35 +377,15 @@ class Estimator(ABC):
             if self._fitted is before[2]:
                 self.settings, self._chosen, _ = before
 
-    def _plan_epochs(self, train: ObservedMatrix, *, warm: bool) -> FitPlan | None:
+    def _plan_epochs(self, train: ObservedMatrix) -> FitPlan | None:
         from deepmf.training.progress import FitPlan
 
         settings = self.settings
         if not isinstance(settings, LoopSettings) or not train.has_values:
             return None
-        if warm:
-            from deepmf.models.warm_start import WarmStart
-
-            settings = WarmStart.shorten(settings)
         name = type(self).__name__ + ("" if self._effort is None else f" (effort {self._effort})")
         text = f"fitting {name} to {train.n_entries:,} entries: {self._describe_work(train, settings.epochs)}"
-        estimate = None if warm else self._make_estimate(train)
-        return FitPlan(text, settings.epochs, int(self._on_gpu), estimate)
-
-    def _check_start(self, start_from: Estimator, new: EntryStore, validation: HeldOut | None) -> WarmStart:
-        """Return the warm start from a fitted model; refuse a model of another class, scale or settings."""
-        from deepmf.models.warm_start import WarmStart, check_settings
-
-        if type(start_from) is not type(self):
-            given = type(start_from).__name__
-            raise BadSetting(f"start_from must be a fitted {type(self).__name__}; got {given}")
-        entries, predictor = start_from.entries_, start_from.predictor_
-        check_settings(self.settings, start_from.settings)
-        if entries.scale != new.scale:
-            raise BadSetting(f"start_from was fitted to the scale {entries.scale}; the matrix has {new.scale}")
-        start = WarmStart(entries, predictor, new.train, new.row_features, new.column_features)
-        start.check(validation)
-        return start
+        return FitPlan(text, settings.epochs, int(self._on_gpu), self._make_estimate(train))
 
     def _add_featured_labels(self, fitted: Fitted, prepared: Prepared) -> Fitted:
         new: dict[str, Any] = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import reprlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,7 +41,6 @@ from deepmf.training.runtime import Threads
 from deepmf.training.settings import OF_TIMES, RECOMMENDATION, LoopSettings, Settings, TrainingSettings
 
 if TYPE_CHECKING:
-    from deepmf.models.warm_start import WarmStart
     from deepmf.training.checkpoint import Checkpoint
     from deepmf.training.holdout import HeldOut
     from deepmf.training.loop import Task
@@ -253,26 +252,6 @@ class Prepared(NamedTuple):
     column_features: Features | None
 
 
-class SettingsChoice(NamedTuple):
-    """The settings of a fit, and the chosen ones by name."""
-
-    settings: Settings
-    chosen: dict[str, Any]
-
-
-def fill_settings(
-    settings: Settings, given: Set[str], suitable: Mapping[str, Any], earlier: Settings | None
-) -> SettingsChoice:
-    """Return settings in which suitable values, or those of an earlier model, replace settings that were not given."""
-    if earlier is not None:
-        # Epochs that are given have a schedule of their own.
-        kept = {each.name for each in fields(LoopSettings)} if "epochs" in given else set()
-        known = earlier.to_dict()
-        suitable = {name: value if name in kept else known[name] for name, value in suitable.items()}
-    chosen = {name: value for name, value in suitable.items() if name not in given}
-    return SettingsChoice(replace(settings, **chosen), chosen)
-
-
 def drop_chosen_settings(settings: Settings, given: Set[str]) -> dict[str, Any]:
     """Return the settings that no fit chooses, by name."""
     chosen = set(settings.chosen_at_fit) - given
@@ -299,7 +278,6 @@ class Fitting:
     checkpoint: Path | None = None
     checkpoint_every: int = 25
     threads: Threads | None = None
-    start: WarmStart | None = None
 
     def run(self, task: Task, settings: LoopSettings, identify: Callable[[], dict[str, Any]]) -> History:
         """Run the loop on a task, from its checkpoint if there is one with the fingerprint that `identify` returns."""
@@ -424,7 +402,6 @@ def identify_training(
     settings: Settings,
     entries: EntryStore,
     validation: HeldOut | None,
-    start: WarmStart | None,
 ) -> dict[str, Any]:
     """Return the fingerprint of a training, so that it is continued only from its own checkpoint."""
     found = {
@@ -440,8 +417,6 @@ def identify_training(
     for name, features in (("row features", entries.row_features), ("column features", entries.column_features)):
         if features is not None:
             found[name] = features.digest()
-    if start is not None:
-        found["start"] = start.digest()
     return found
 
 

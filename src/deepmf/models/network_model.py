@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,6 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
 from deepmf.models.fitting import Fitting
-from deepmf.models.warm_start import LineOf, WarmStart
 from deepmf.nn.branch import use_generator
 from deepmf.nn.inputs import SparseVectors, make_feature_batch
 from deepmf.scoring.predictor import Encoder, Predictor
@@ -50,7 +48,6 @@ class NetworkModel(Model):
     """The base class of models that train a network."""
 
     settings: TrainingSettings
-    lines: ClassVar[Mapping[str, LineOf]]  # the weights that belong to rows or columns, and those of one matrix alone
 
     @property
     def network_(self) -> Any:
@@ -124,12 +121,6 @@ class NetworkModel(Model):
             what=f"fitting {name} to {train.shape[0]:,} rows x {train.shape[1]:,} columns",
             instead=f"a smaller {' or '.join(smaller)}{by_effort} or another model (ALS, als) needs less",
         )
-
-    def _begin_from(self, task: Trainer, start: WarmStart) -> None:
-        encoder = start.predictor.encoder
-        assert isinstance(encoder, NetworkEncoder)
-        weights = start.weights(task.gather_learned(), encoder.network.state_dict(), self.lines)
-        task.begin_from(weights, schedule=start.schedule(self.settings))
 
     def _make_predictor(self, task: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         task.join()

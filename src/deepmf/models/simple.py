@@ -96,10 +96,6 @@ class SimpleSolver(Solver):
         """Return to stored factors."""
         self.rows, self.columns = arrays["rows"], arrays["columns"]
 
-    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
-        """Begin with the earlier factors of columns; new ones keep their random factors."""
-        self.columns = np.where(columns[:, :-1] == 0.0, self.columns, columns[:, :-1])
-
 
 class SimpleEncoder(SolvingEncoder):
     """Solves for new rows given the columns, and for new columns given the rows."""

@@ -13,14 +13,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.models.fitting import Fitting
-from deepmf.models.warm_start import WarmStart
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Encoder, NoEncoder, Predictor, Readout, unpack_latents
 from deepmf.storage.model_file import Tensors
@@ -70,13 +68,6 @@ class Solver(ABC):
     def set_arrays(self, arrays: Arrays) -> None:
         """Return to stored arrays."""
 
-    @abstractmethod
-    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
-        """Begin with latents of an earlier solver.
-
-        A row of zeros belongs to a new label; a column of zeros is a latent that the earlier solver did not have.
-        """
-
     def notes(self) -> dict[str, Any]:
         """Return notes on a sweep for the history."""
         return {}
@@ -106,10 +97,6 @@ class FactorModel(Model):
 
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> SolverTask:
         return SolverTask(self._make_solver(entries), partial(self._wrap_solver, entries=entries), validation)
-
-    def _begin_from(self, task: SolverTask, start: WarmStart) -> None:
-        rows, columns = start.latents(rank=self._count_latents(start.train))
-        task.solver.begin_from(rows, columns)
 
     def _make_predictor(self, task: SolverTask, entries: EntryStore, fitting: Fitting) -> Predictor:
         task.solver.finish()

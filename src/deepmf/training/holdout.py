@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from deepmf.errors import BadEntries, warn
+from deepmf.errors import BadEntries
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.matrix import ObservedMatrix, check_unchanged
 
@@ -66,13 +65,6 @@ def draw_some(places: IndexArray, most: int, *, seed: int | list[int]) -> IndexA
     return np.sort(np.random.default_rng(seed).choice(places, most, replace=False))
 
 
-class Start(Protocol):
-    """A warm start, which was trained on some entries."""
-
-    def are_unseen(self, row_at: IndexArray, column_at: IndexArray) -> npt.NDArray[np.bool_]:
-        """Return which pairs of positions are none of these entries."""
-
-
 class HeldOut(NamedTuple):
     """Entries that are not learned from: their positions in the training matrix, and their values."""
 
@@ -95,7 +87,7 @@ class HeldOut(NamedTuple):
 
     @classmethod
     def split(
-        cls, train: ObservedMatrix, *, seed: int, one_in: int = 20, most: int = _MOST, start: Start | None = None
+        cls, train: ObservedMatrix, *, seed: int, one_in: int = 20, most: int = _MOST
     ) -> tuple[ObservedMatrix, HeldOut | None]:
         """Hold out random entries: return the other entries, and the held-out ones.
 
@@ -105,25 +97,12 @@ class HeldOut(NamedTuple):
         ----------
         one_in : hold out one entry in this many.
         most : hold out no more entries than this.
-        start : a warm start; entries are then held out among those that it was not trained on, at most half of them.
-            If too few entries are new to it, they are held out from all entries, with a warning.
         """
         n_held_out = min(train.n_entries // one_in, most)
         if n_held_out < _FEWEST:
             return train, None
-        eligible = np.arange(train.n_entries)
-        if start is not None:
-            unseen = np.flatnonzero(start.are_unseen(train.entry_rows, train.by_row.columns))
-            if unseen.size // 2 >= _FEWEST:
-                eligible, n_held_out = unseen, min(n_held_out, unseen.size // 2)
-            else:
-                warn(
-                    f"{unseen.size} of {train.n_entries} entries are new to start_from, too few to choose the best "
-                    "epoch by: it may have been trained on those that are held out; pass validation entries that it "
-                    "has not seen"
-                )
         chosen = np.zeros(train.n_entries, dtype=bool)
-        chosen[np.random.default_rng(seed).choice(eligible, n_held_out, replace=False)] = True
+        chosen[np.random.default_rng(seed).choice(train.n_entries, n_held_out, replace=False)] = True
         values = train.values[chosen].astype(np.float64)
         seen = train.take_entries(np.flatnonzero(~chosen))
         return seen, cls(train.entry_rows[chosen], train.by_row.columns[chosen], values)

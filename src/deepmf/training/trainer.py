@@ -43,13 +43,6 @@ class ExponentialAverage:
         for average, parameter in zip(self._others, self._parameters, strict=True):
             average.lerp_(parameter, share.to(average.dtype))
 
-    @torch.no_grad()
-    def restart(self) -> None:
-        """Start a new average from the current parameters."""
-        for other, parameter in zip(self._others, self._parameters, strict=True):
-            other.copy_(parameter)
-        self._steps.zero_()
-
     @contextmanager
     def swap_out(self) -> Iterator[None]:
         """Make the parameters the stepped weights, and their average again at the end."""
@@ -230,7 +223,6 @@ class Trainer:
         compared_on = None if validation is None else validation.sample(seed=settings.seed)
         self._validation = None if compared_on is None else compared_on.to(runtime.device)
         self._loss_sum = torch.zeros((), dtype=torch.float32, device=runtime.device)
-        self._schedule: Callable[[int], int] | None = None
         self._step = runtime.capture(self._train_step, [self._generator], static_shapes=source.dense)
 
     @property
@@ -240,7 +232,6 @@ class Trainer:
 
     def run_epoch(self, epoch: int) -> Epoch:
         """Take a step on every block."""
-        epoch = epoch if self._schedule is None else self._schedule(epoch)
         rate = self.settings.learning_rate_at(epoch)
         self._optimiser.set_learning_rate(rate)
         self.objective.begin_epoch(epoch)
@@ -298,13 +289,6 @@ class Trainer:
             self._spread.join()
             self._spread = None
             self.source.join()
-
-    def begin_from(self, learned: Mapping[str, Tensor], *, schedule: Callable[[int], int]) -> None:
-        """Begin with weights learned earlier; `schedule` maps an epoch to an epoch of the learning rate schedule."""
-        self.set_learned(learned if self._spread is None else self._spread.take_share(learned))
-        self._schedule = schedule
-        if self._average is not None:
-            self._average.restart()
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors of the optimiser, the average and the generators."""

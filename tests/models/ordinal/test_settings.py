@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from deepmf.errors import BadSetting
-from deepmf.models.als import ALS
 from deepmf.models.loading import load
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
@@ -167,15 +166,6 @@ def test_a_loaded_model_knows_what_was_chosen_and_chooses_anew(tmp_path: Path) -
         assert more.chosen_ == model.chosen_
 
 
-def test_a_warm_fit_takes_the_sizes_of_its_start() -> None:
-    start = OrdinalDMF(**TINY, latent_size=5, views=3, landmarks=2).fit(additive(12, 10))
-    model = OrdinalDMF(**TINY).fit(additive(40, 30), start_from=start)
-    assert (model.settings.latent_size, model.settings.views, model.settings.landmarks) == (5, 3, 2)
-    assert model.chosen_["latent_size"] == 5
-    with pytest.raises(BadSetting, match="latent_size"):
-        OrdinalDMF(**TINY, latent_size=6).fit(additive(40, 30), start_from=start)
-
-
 def test_a_fit_that_is_refused_or_breaks_off_leaves_a_fitted_model_as_it_is(tmp_path: Path) -> None:
     small, large = additive(12, 10), additive(40, 30)
     model = OrdinalDMF(**TINY).fit(small)
@@ -185,8 +175,6 @@ def test_a_fit_that_is_refused_or_breaks_off_leaves_a_fitted_model_as_it_is(tmp_
         raise KeyError(record.epoch)
 
     model.plan(large)
-    with pytest.raises(BadSetting, match="start_from"):
-        model.fit(large, start_from=ALS(latent_size=2, epochs=1).fit(small))
     with pytest.raises(KeyError):
         model.fit(large, callbacks=[breaks])
     assert model.settings == before and model.chosen_ == chosen

@@ -28,7 +28,6 @@ iterations are kept as samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -154,21 +153,6 @@ class GibbsSampler:
             zeros = torch.zeros_like(self.row_factors), torch.zeros_like(self.column_factors)
             self.row_factors = self.rows.draw(self.column_factors, zeros[0], rows.precision, alpha).means
             self.column_factors = self.columns.draw(self.row_factors, zeros[1], columns.precision, alpha).means
-
-    def go_on_from(self, samples: Mapping[str, Tensor], slot: int) -> None:
-        """Go on from a kept sample; the rows of new labels are drawn first."""
-        rows, columns = (
-            prior._replace(
-                mean=samples[f"{axis}.means"][slot].clone(),
-                precision=samples[f"{axis}.precisions"][slot].clone(),
-                weights=samples[f"{axis}.weights"][slot].float(),
-            )
-            for axis, prior in (("rows", self.parameters.rows), ("columns", self.parameters.columns))
-        )
-        self.row_factors = samples["rows.draws"][slot].float()
-        self.column_factors = samples["columns.draws"][slot].float()
-        reliabilities = (samples[f"{axis}.reliabilities"][slot].float() for axis in ("rows", "columns"))
-        self.parameters = Parameters(rows, columns, float(samples["alphas"][slot]), *reliabilities)
 
     def iterate(self, epoch: int) -> Iteration:
         """Draw everything once."""

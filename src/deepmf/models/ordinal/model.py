@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -36,7 +36,6 @@ from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective
 from deepmf.models.ordinal.refinement import Landmarks
 from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
 from deepmf.models.traits import Recommends, UsesTimes
-from deepmf.models.warm_start import TWO_BRANCHES, LineOf, WarmStart
 from deepmf.nn.branch import Branch
 from deepmf.nn.inputs import N_SUMMARY_FEATURES
 from deepmf.nn.masking import Masking, draw_views
@@ -111,10 +110,6 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
     holds_out: ClassVar[bool] = True
     _chain: Chain | None = None  # that the sampler of this fit goes on from, or has run
     _keeps_chain = False
-    # Views and bins belong to one matrix.
-    lines: ClassVar[Mapping[str, LineOf]] = TWO_BRANCHES | dict.fromkeys(
-        ("row_views", "column_views", "head.support", "head.boundaries")
-    )
 
     @property
     def landmarks_(self) -> LatentArray:
@@ -203,7 +198,7 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
         iterations = f"{self.settings.linear_iterations} iterations"
         return f"the linear part alone, {iterations} on the {'GPU' if self._on_gpu else 'CPU'}"
 
-    def _choose_settings(self, train: ObservedMatrix, earlier: Settings | None) -> dict[str, Any]:
+    def _choose_settings(self, train: ObservedMatrix) -> dict[str, Any]:
         return self._choose_for(train, self.settings.effort)
 
     def _choose_for(self, train: ObservedMatrix, effort: str) -> dict[str, Any]:
@@ -213,7 +208,7 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
 
     def _learn(self, entries: EntryStore, validation: HeldOut | None, fitting: Fitting) -> Fitted | None:
         """Learn; with effort "best", what effort "normal" would learn comes first and stays if it predicts better."""
-        normal = self._make_normal(entries.train) if fitting.start is None else None
+        normal = self._make_normal(entries.train)
         first = None if normal is None else NetworkModel._learn(normal, entries, validation, Fitting())
         if normal is None or first is None or normal.history_.best_error is None:
             return super()._learn(entries, validation, fitting)
@@ -243,20 +238,13 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
 
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
         if validation is None:
-            return self._make_trainer(entries, *self._hold_out(entries.train, None))
+            return self._make_trainer(entries, *self._hold_out(entries.train))
         return self._make_trainer(entries, entries.train, validation)
 
-    def _make_warm_task(self, entries: EntryStore, validation: HeldOut | None, start: WarmStart) -> Trainer:
-        if validation is not None:
-            return super()._make_warm_task(entries, validation, start)  # type: ignore[no-any-return]
-        trainer = self._make_trainer(entries, *self._hold_out(entries.train, start))
-        self._begin_from(trainer, start)
-        return trainer
-
-    def _hold_out(self, train: ObservedMatrix, start: WarmStart | None) -> tuple[ObservedMatrix, HeldOut | None]:
+    def _hold_out(self, train: ObservedMatrix) -> tuple[ObservedMatrix, HeldOut | None]:
         """Hold out entries to choose by; of a few, more."""
         one_in = _ONE_IN[train.n_entries <= FEW_ENTRIES]
-        return HeldOut.split(train, seed=self.settings.seed, one_in=one_in, start=start)
+        return HeldOut.split(train, seed=self.settings.seed, one_in=one_in)
 
     def _make_trainer(self, entries: EntryStore, seen: ObservedMatrix, validation: HeldOut | None) -> Trainer:
         """Return the trainer of a new network, which is trained on the entries of `seen`."""

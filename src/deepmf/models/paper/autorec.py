@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
@@ -21,7 +21,6 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Numbers, Scale, UnitMap
 from deepmf.models.fitting import Fitting
 from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
-from deepmf.models.warm_start import LineOf
 from deepmf.nn.branch import Dropout, make_blank
 from deepmf.nn.inputs import Batch, SparseBatch, Vectors
 from deepmf.nn.sparse_linear import SampledLinear, SparseLinear
@@ -204,7 +203,6 @@ class ReadsRows:
 
     axis: ClassVar[AxisName] = "row"
     predicts: ClassVar[tuple[str, ...]] = ("I", "II")
-    lines: ClassVar[Mapping[str, LineOf]] = dict.fromkeys(("first.weight", "last.weight", "last.bias"), "column")
     cannot: ClassVar[str] = "it has one output for each column it was trained on"
 
 
@@ -213,7 +211,6 @@ class ReadsColumns:
 
     axis: ClassVar[AxisName] = "column"
     predicts: ClassVar[tuple[str, ...]] = ("I", "III")
-    lines: ClassVar[Mapping[str, LineOf]] = dict.fromkeys(("first.weight", "last.weight", "last.bias"), "row")
     cannot: ClassVar[str] = "it has one output for each row it was trained on"
 
 

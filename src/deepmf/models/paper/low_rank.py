@@ -164,10 +164,6 @@ class OptSpaceSolver(Solver):
         """Return the inner products (entries,) of latents where an entry is observed."""
         return entry_products(row_latents, column_latents, self.entry_rows, self.entry_columns)
 
-    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
-        """Begin with the spaces of latents learned earlier."""
-        self.point = self.solve_core(Spaces(orthonormalise(rows[:, :-1]), orthonormalise(columns[:, :-1])))
-
     def latents(self) -> tuple[FloatArray, FloatArray]:
         """Return X P d and Y Q d, where S = P d^2 Q', and a further column for the mean."""
         (rows, columns), core = self.point.spaces, self.point.core
@@ -290,11 +286,6 @@ class RankKSolver(Solver):
         """Update the multipliers by the violation of the constraint, and increase the penalty."""
         self.multipliers = self.multipliers + self.penalty * (self.fitted - self.targets - self.errors)
         self.n_sweeps += 1
-
-    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
-        """Begin with the matrix of latents learned earlier."""
-        self.low_rank = LowRank.from_factors(rows[:, :-1], columns[:, :-1])
-        self.fitted = self.low_rank.predict(self._rows, self._columns)
 
     def latents(self) -> tuple[FloatArray, FloatArray]:
         """Return the factors of X, and a further column for the mean."""
@@ -466,11 +457,6 @@ class RDMCSolver(Solver):
         self.error_multipliers = self.error_multipliers + self.penalty * (self.discrete - self.targets - self.errors)
         self.copy_multipliers = self.copy_multipliers + self.penalty * (self.discrete - self.scores)
         self.n_sweeps += 1
-
-    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
-        """Begin with the matrix of latents learned earlier."""
-        self.low_rank = LowRank.from_factors(rows[:, :-1], columns[:, :-1])
-        self.scores = self.discrete = self._compute_scores()
 
     def latents(self) -> tuple[FloatArray, FloatArray]:
         """Return the factors of Z, and a further column for the mean."""

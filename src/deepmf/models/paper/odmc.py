@@ -12,8 +12,7 @@ from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.models.solver import Arrays, FactorModel, Solver, SolverTask
-from deepmf.models.warm_start import WarmStart
+from deepmf.models.solver import Arrays, FactorModel, Solver
 from deepmf.scoring.predictor import BoundaryReadout
 from deepmf.storage.model_file import Tensors
 from deepmf.storage.parts import Form, Part, not_falling
@@ -157,17 +156,6 @@ class ODMCSolver(Solver):
         self.velocities["thresholds"][(thresholds < 0) | (thresholds > 1)] = 0.0
         np.clip(thresholds, 0.0, 1.0, out=thresholds)
 
-    def begin_from(self, rows: FloatArray, columns: FloatArray) -> None:
-        """Start from the latents of an earlier model; velocities start from 0."""
-        known_rows, known_columns = rows[:, -1] != 0, columns[:, -2] != 0  # known labels have a constant
-        self.learned["rows"][known_rows] = rows[known_rows] / self.unit
-        self.learned["columns"][known_columns] = columns[known_columns]
-        self.learned["columns"][known_columns, -1] -= self._mean
-
-    def set_boundaries(self, boundaries: FloatArray) -> None:
-        """Start from the boundaries of an earlier model, in the scale's units."""
-        self.learned["thresholds"] = (boundaries / self.unit - self._levels[:-1]) / np.diff(self._levels)
-
     def latents(self) -> tuple[FloatArray, FloatArray]:
         """Return the latents; the mean is added to the column effects."""
         columns = self.learned["columns"].copy()
@@ -208,12 +196,6 @@ class ODMC(FactorModel):
 
     def _make_solver(self, entries: EntryStore) -> ODMCSolver:
         return ODMCSolver(entries.train, self.settings)
-
-    def _begin_from(self, task: SolverTask, start: WarmStart) -> None:
-        super()._begin_from(task, start)
-        solver, readout = task.solver, start.predictor.readout.as_chosen
-        assert isinstance(solver, ODMCSolver) and isinstance(readout, BoundaryReadout)
-        solver.set_boundaries(readout.boundaries)
 
     @property
     def boundaries_(self) -> FloatArray:
