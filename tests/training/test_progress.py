@@ -65,9 +65,12 @@ def test_an_estimate_is_told_at_once_and_is_longer_for_more_work_and_on_a_busy_m
     quick, normal, best = (OrdinalDMF(effort=effort, device="cpu").plan(matrix) for effort in EFFORTS)
     assert all(plan is not None and plan.estimate is not None for plan in (quick, normal, best))
     assert quick.estimate() < normal.estimate() * 2 < best.estimate() * 4  # type: ignore[union-attr, misc]
-    idle = min(runtime.measure_slowness(10) for _ in range(3))
-    monkeypatch.setattr(runtime, "count_running", lambda: 1 + 9 * (os.cpu_count() or 1))
-    assert runtime.measure_slowness(10) > 4 * idle
+
+    def measure_beside(running: int) -> float:
+        monkeypatch.setattr(runtime, "count_running", lambda: running)
+        return min(runtime.measure_slowness(10) for _ in range(3))
+
+    assert measure_beside(1 + 9 * (os.cpu_count() or 1)) > 4 * measure_beside(1)
 
 
 def test_slow_epochs_do_not_count_unless_there_are_no_others() -> None:
