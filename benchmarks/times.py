@@ -13,7 +13,6 @@ generated entries, most rows and columns of which have few (`--models als --task
 columns for the rows of the test; recent popularity ranks them by their entries, which count by their age with the
 half-life that `fit` chooses. `--part validation` tests on a tenth of the training entries (of `later` the
 latest fifth, of `last` the last entry of each row), by which settings were chosen; the test entries are for the end.
-`--half-lives` also measures models whose entries count by their age.
 """
 
 from __future__ import annotations
@@ -151,7 +150,6 @@ def main() -> None:
     parser.add_argument("--tasks", default="u1,later")
     parser.add_argument("--features", default="none", choices=("none", "with", "both"))
     parser.add_argument("--times", default="both", choices=("none", "with", "both"))
-    parser.add_argument("--half-lives", default="")
     parser.add_argument("--part", default="test", choices=("test", "validation"))
     parser.add_argument("--effort", default=None, help="of dmf-o")
     parser.add_argument("--seed", type=int, default=0)
@@ -163,7 +161,6 @@ def main() -> None:
     extra = {each.split("=", 1)[0]: json.loads(each.split("=", 1)[1]) for each in asked.set}
     both: dict[str, tuple[bool, ...]] = {"none": (False,), "with": (True,), "both": (False, True)}
     dated: list[dict[str, Any]] = [{"times": "auto"} if each else {} for each in both[asked.times]]
-    dated += [{"half_life": each} for each in asked.half_lives.split(",") if each]
     for task in asked.tasks.split(","):
         split = split_task(task, asked.part)
         about = {"benchmark": "times", "task": task, "part": asked.part, "seed": asked.seed}

@@ -18,7 +18,6 @@ from deepmf.matrix.extras import (
     SMALLEST_WEIGHT,
     Extras,
     format_time,
-    parse_duration,
     parse_time,
     parse_times,
 )
@@ -111,39 +110,24 @@ def test_weights_that_are_refused(given: Any) -> None:
         build(weights=given)
 
 
-def test_one_time_and_one_duration() -> None:
+def test_one_time() -> None:
     assert parse_time("1970-01-02") == parse_time(DAY) == DAY
-    assert parse_duration("180d") == 180 * DAY
-    assert parse_duration("1.5h") == 5400
     assert format_time(DAY) == "1970-01-02"
     for wrong in ("soon", None):
         with pytest.raises(BadSetting):
             parse_time(wrong)
-    for wrong in ("180", "-1d", "0d", "d", 5):
-        with pytest.raises(BadSetting, match="duration"):
-            parse_duration(wrong)
 
 
 def test_weights_halve_with_each_half_life() -> None:
     times = np.array([0, 10 * DAY, 20 * DAY, NO_TIME])
-    np.testing.assert_allclose(Extras(times, np.full(4, 2.0)).decay("10d").weights, [0.5, 1.0, 2.0, 0.5])  # type: ignore[arg-type]
-    np.testing.assert_allclose(Extras(times).decay("10d", at=10 * DAY).weights, [0.5, 1.0, 1.0, 0.5])  # type: ignore[arg-type]
-    assert min(Extras(times).decay("1h").weights) == SMALLEST_WEIGHT  # type: ignore[arg-type]
+    np.testing.assert_allclose(Extras(times, np.full(4, 2.0)).decay(10 * DAY).weights, [0.5, 1.0, 2.0, 0.5])  # type: ignore[arg-type]
+    assert min(Extras(times).decay(3600).weights) == SMALLEST_WEIGHT  # type: ignore[arg-type]
 
 
 def test_joined_entries_without_a_weight_or_date_have_weight_one_and_no_date() -> None:
     found = Extras.join([(2, Extras()), (1, Extras(np.array([7]), np.array([0.5]))), (1, Extras(np.array([8])))])
     assert found.times is not None and found.times.tolist() == [NO_TIME, NO_TIME, 7, 8]
     assert found.weights is not None and found.weights.tolist() == [1, 1, 0.5, 1]
-
-
-def test_new_entries_weigh_by_age_times_their_weight_and_without_a_date_fully() -> None:
-    new, train = (
-        Extras(np.array([NO_TIME, 0, 86400, 9 * 86400]), np.array([3.0, 2, 4, 1])),
-        Extras(np.array([2 * 86400])),
-    )
-    found = new.decay_new("1d", train)
-    assert found.weights is not None and found.weights.tolist() == pytest.approx([3, 0.5, 2, 1])
 
 
 def test_entries_keep_their_times_and_weights_in_row_order() -> None:

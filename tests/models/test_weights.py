@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from deepmf import ALS, DMF, BayesianMF, Means, ObservedMatrix, OrdinalDMF, Scale, UAutoRec, load
-from deepmf.errors import BadEntries, BadSetting
+from deepmf import ALS, DMF, BayesianMF, Means, ObservedMatrix, OrdinalDMF, Scale, UAutoRec
+from deepmf.errors import BadSetting
 from deepmf.linalg.ridge import AxisSolver
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
@@ -229,65 +228,10 @@ def test_popularity_counts_weights() -> None:
     assert np.array_equal(EntryStore.of(build()).column_totals, np.bincount(COLUMNS, minlength=20))
 
 
-def make_dated() -> ObservedMatrix:
-    return build(WEIGHTS, times=10**9 + 86400 * np.arange(CELLS.size))
-
-
-@pytest.mark.parametrize("kind", [Means, ALS])
-def test_a_model_keeps_entries_as_given_and_counts_them_by_age(kind: Any, tmp_path: Path) -> None:
-    settings: dict[str, Any] = {} if kind is Means else {"latent_size": 2, "epochs": 3}
-    matrix = make_dated()
-    model = kind(half_life="30d", **settings).fit(matrix)
-    assert model.entries_.train == matrix
-    expected = model.predict(ROWS, COLUMNS)
-    assert np.array_equal(kind(half_life="30d", **settings).fit(model.entries_.train).predict(ROWS, COLUMNS), expected)
-    by_age = matrix.with_extras(matrix.extras._replace(weights=model.rankers_.entries.train.weights))
-    assert np.array_equal(kind(**settings).fit(by_age).predict(ROWS, COLUMNS), expected)
-    model.save(tmp_path / "m.safetensors")
-    again = load(tmp_path / "m.safetensors")
-    assert again.entries_.train == matrix
-    assert np.array_equal(again.rankers_.popularity, model.rankers_.popularity)
-
-
-def test_new_entries_count_by_age() -> None:
-    model = ALS(latent_size=2, epochs=3, half_life="10d").fit(make_dated())
-    latest = 10**9 + 86400 * (CELLS.size - 1)
-    times = [latest - 30 * 86400, latest]
-
-    def build_new(**extras: Any) -> ObservedMatrix:
-        return ObservedMatrix.from_entries([99, 99], [1, 2], [5, 1], SCALE, **extras)
-
-    plain = ALS(latent_size=2, epochs=3).fit(model.rankers_.entries.train)  # the same model without a half-life
-    expected = plain.extend(build_new(weights=[1 / 8, 1])).predict([99], [3])
-    extended = model.extend(build_new(times=times))
-    assert np.allclose(extended.predict([99], [3]), expected)
-    assert extended.entries_.added is not None
-    assert extended.entries_.added.extras.weights is None
-    assert np.allclose(model.fold_in([2, 1], [1, 5], times=times[::-1]).predict([3]), expected)
-    assert np.allclose(model.fold_in_many([([2, 1], [1, 5], times[::-1])]).predict([3]), expected)
-    new = model.fold_in([1, 2], [5, 1]).predict([3])
-    assert np.array_equal(new, model.fold_in([1, 2], [5, 1], times=[None, latest]).predict([3]))
-    assert not np.allclose(new, expected)
-    left = extended.forget(entries=([99], [1]))
-    assert left.entries_.n_entries == left.rankers_.entries.n_entries == CELLS.size + 1
-    with pytest.raises(BadEntries, match="time"):
-        model.fold_in([1, 2], [5, 1], times=[latest])
-
-
 def test_several_processes_refuse_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deepmf.nn.ranks.find_ranks", lambda: Ranks(0, 2))
-    for model, matrix in ((DMF(), build(WEIGHTS)), (OrdinalDMF(half_life="9d"), make_dated())):
-        with pytest.raises(BadSetting, match="weight"):
-            model.fit(matrix)
-
-
-def test_a_half_life_counts_in_interactions() -> None:
-    rows, columns = np.divmod(np.arange(200) * 7 % 300, 20)
-    old = columns < 10
-    clicks = ObservedMatrix.from_interactions(rows, columns, times=np.where(old, 10**9, 10**9 + 100 * 86400))
-    popularity = ALS(half_life="10d").fit(clicks).rankers_.popularity
-    assert popularity[:10].max() < popularity[10:].min()
-    assert ALS(half_life="10d").fit(clicks).entries_.train == clicks
+    with pytest.raises(BadSetting, match="weight"):
+        DMF().fit(build(WEIGHTS))
 
 
 def test_extras_of_a_selection_are_those_of_its_entries() -> None:

@@ -325,9 +325,9 @@ def test_times_that_say_nothing_give_no_drift(times: Any) -> None:
     assert learn_drift(matrix) is None
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for settings in ({}, {"times": "auto"}, {"times": "auto", "half_life": "9d"} if times[0] == 5 else {}):
+        for settings in ({}, {"times": "auto"}):
             assert not Means(**settings).fit(matrix).has_drift
-    assert ["1970-01-01T00:00:05Z" in str(each.message) for each in caught] == ([True] * 2 if times[0] == 5 else [])
+    assert ["1970-01-01T00:00:05Z" in str(each.message) for each in caught] == ([True] if times[0] == 5 else [])
 
 
 def test_what_drifts_is_not_exported(ordinal: OrdinalDMF) -> None:
@@ -360,19 +360,6 @@ def test_a_packed_drift_is_the_same() -> None:
     again = Drift.unpack(*drift.pack())
     pairs = np.arange(100), np.zeros(100, dtype=int), np.full(100, 10**9 + 300 * DAY)
     assert np.array_equal(again.evaluate(*pairs), drift.evaluate(*pairs))
-
-
-def test_a_half_life_weighs_entries_by_age() -> None:
-    matrix = make_drifting()
-    rows, columns, _ = matrix.entries()
-    latest = Means(half_life="30d").fit(matrix)
-    rising = columns % 2 == 0
-    gap = latest.predict(rows[rising], columns[rising]).mean() - latest.predict(rows[~rising], columns[~rising]).mean()
-    assert gap > 1.5
-    with pytest.raises(BadSetting, match="dates"):
-        Means(half_life="30d").fit(ObservedMatrix.from_entries(rows, columns, matrix.values, SCALE))
-    with pytest.raises(BadSetting, match="duration"):
-        Means(half_life="soon")
 
 
 def make_moods(n_rows: int = 80) -> ObservedMatrix:

@@ -149,20 +149,6 @@ def test_answers_are_for_a_time(start_client: StartClient, moving: Model) -> Non
     assert explained.json()["expected"] == pytest.approx(predict(late)[0])
 
 
-def test_a_history_counts_by_age_in_a_model_with_a_half_life(start_client: StartClient, dated: ObservedMatrix) -> None:
-    model = ALS(latent_size=2, epochs=3, half_life="30d", seed=0).fit(dated)
-    client, times = start_client(model), [START, START + 364 * DAY]
-    history = [{"column": "c0", "value": 5, "time": times[0]}, {"column": "c1", "value": 1, "time": times[1]}]
-    found = client.post("/v1/predict", json={"history": history, "columns": ["c2"]}).json()["predictions"][0]
-    assert found["expected"] == pytest.approx(model.fold_in(["c0", "c1"], [5, 1], times=times).predict(["c2"])[0])
-    assert found["expected"] != pytest.approx(model.fold_in(["c0", "c1"], [5, 1]).predict(["c2"])[0])
-    write(client, "Wilma", *history)
-    assert [entry["time"][:10] for entry in read(client, "Wilma")] == ["2023-11-14", "2024-11-12"]
-    assert all("weight" not in entry for entry in read(client, "Wilma"))  # as they were given
-    stored = client.post("/v1/predict", json={"pairs": [{"row": "Wilma", "column": "c2"}]}).json()["predictions"][0]
-    assert stored["expected"] == pytest.approx(found["expected"])
-
-
 @pytest.mark.slow
 def test_distributions_agree_with_the_expected_value(start_client: StartClient, dated: ObservedMatrix) -> None:
     settings: dict[str, Any] = {"hidden_sizes": (8,), "latent_size": 4, "epochs": 3, "views": 2, "device": "cpu"}

@@ -159,7 +159,7 @@ def list_settings(model: str) -> list[str]:
     """Return the names of a model's settings; none if there is no such model.
 
     >>> list_settings("means")
-    ['seed', 'times', 'half_life', 'presence', 'rank_by', 'shrinkage', 'feature_penalty']
+    ['seed', 'times', 'presence', 'rank_by', 'shrinkage', 'feature_penalty']
     """
     return [field.name for field in fields(model_class(model).settings_class)] if model in MODELS else []
 

@@ -46,18 +46,6 @@ class GroupedEntries(NamedTuple):
     values: ValueArray  # (entries,)
 
 
-def weigh_by_age(matrix: ObservedMatrix, half_life: str | None) -> ObservedMatrix:
-    """Return entries whose weights halve with every half-life of their age, counted from the latest entry."""
-    if half_life is None:
-        return matrix
-    if matrix.times is None:
-        raise BadSetting(
-            f"half_life={half_life!r} needs entries with dates",
-            hint=Hint("time= names their column", "--time names their column"),
-        )
-    return matrix.with_extras(matrix.extras.decay(half_life))
-
-
 def take_row_entries_within(matrix: ObservedMatrix, columns: slice) -> GroupedEntries:
     """Return the entries of every row in a range of columns."""
     starts, rows, places = matrix.by_column
@@ -225,14 +213,6 @@ class EntryStore:
         return ObservedMatrix.from_positions(
             rows, columns, self.added.values, scale=self.scale, extras=self.added.extras
         )
-
-    def weigh_by_age(self, half_life: str) -> EntryStore:
-        """Return a store in which the weights of entries halve with every half-life of their age."""
-        added = self.added
-        if added is not None:
-            extras = added.extras.decay_new(half_life, self.train.extras)
-            added = AddedEntries._in_order(added.rows, added.columns, added.values, extras)
-        return replace(self, train=weigh_by_age(self.train, half_life), added=added)
 
     def take_trained_features(self) -> tuple[FeatureVectors | None, FeatureVectors | None]:
         """Return the features of all trained rows and of all trained columns."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
@@ -26,9 +25,7 @@ SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-6, 1e6
 # Types of the time column of a table.
 TIME_TYPES = ("seconds", "milliseconds", "date", "datetime", "datetime_utc")
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w|y)")
 DAY = 86400  # seconds
-_UNIT_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": DAY, "w": 7 * DAY, "y": 365.25 * DAY}
 
 
 class Extras(NamedTuple):
@@ -121,30 +118,18 @@ class Extras(NamedTuple):
         means = np.add.reduceat(amounts * self.weights, firsts) / np.add.reduceat(amounts, firsts)
         return Extras(times, means, places)
 
-    def decay(self, half_life: str, *, at: int | None = None) -> Extras:
-        """Return weights that halve with every half-life before `at` (default: the latest time), to `SMALLEST_WEIGHT`.
+    def decay(self, half_life: float) -> Extras:
+        """Return weights that halve with every half-life (seconds) before the latest time, to `SMALLEST_WEIGHT`.
 
-        An entry without a date is as old as the earliest one; an entry after `at` keeps its weight.
+        An entry without a date is as old as the earliest one.
         """
         assert self.times is not None
         weights, dated = self.fill_weights(self.times.size).astype(np.float64), self.times[self.times != NO_TIME]
         if dated.size:
             filled = np.where(self.times == NO_TIME, dated.min(), self.times)
-            ages = np.maximum((int(dated.max()) if at is None else at) - filled, 0)
-            weights = np.maximum(np.exp2(-ages / parse_duration(half_life)) * weights, SMALLEST_WEIGHT)
+            ages = dated.max() - filled
+            weights = np.maximum(np.exp2(-ages / half_life) * weights, SMALLEST_WEIGHT)
         return self._replace(weights=weights)
-
-    def decay_new(self, half_life: str | None, train: Extras) -> Extras:
-        """Return the weights by age of entries that came after training, at the time of the latest training entry.
-
-        An entry without a date is new and keeps its weight.
-        """
-        if half_life is None or self.times is None or train.times is None:
-            return self
-        n_entries, decayed = self.times.size, self.decay(half_life, at=int(train.times.max()))
-        is_undated = self.times == NO_TIME
-        weights = np.where(is_undated, self.fill_weights(n_entries), decayed.fill_weights(n_entries))
-        return self._replace(weights=weights).simplify()
 
 
 PLAIN_EXTRAS = Extras()  # of entries without dates and weights
@@ -212,20 +197,6 @@ def parse_time(value: Any) -> int:
         return int(parse_times([value]).seconds[0])
     except BadEntries as error:
         raise BadSetting(error.message) from error
-
-
-def parse_duration(text: Any) -> float:
-    """Return the seconds of a duration, such as "180d"; units are s, min, h, d, w and y.
-
-    >>> parse_duration("2d")
-    172800.0
-    """
-    match = _DURATION.fullmatch(text) if isinstance(text, str) else None
-    if match is None or float(match[1]) <= 0:
-        raise BadSetting(
-            f"a duration is a positive number and a unit (s, min, h, d, w, y), such as '180d'; got {text!r}"
-        )
-    return float(match[1]) * _UNIT_SECONDS[match[2]]
 
 
 def format_time(seconds: int) -> str:

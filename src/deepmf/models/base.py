@@ -89,7 +89,6 @@ class Model(Estimator):
         extended, rows, columns = fitted.extend(
             new,
             self._areas,
-            half_life=self._half_life,
             row_features=row_features,
             column_features=column_features,
             conflicts=conflicts,
@@ -130,7 +129,6 @@ class Model(Estimator):
         asked = None if fitted.asked is None else fitted.asked.forget_rows(plan.rows)
         left = replace(
             fitted,
-            given=None if fitted.given is None else forget(fitted.given, plan).store,
             predictor=predictor if asked is None else asked.adapt(predictor),
             asked=asked,
             presence=None if fitted.presence is None else fitted.presence.without_columns(found.gone_columns),
@@ -159,8 +157,7 @@ class Model(Estimator):
         ['Alien']
         """
         fitted = self._require_fitted()
-        given = None if fitted.given is None else fitted.given.with_names(rows, columns)
-        return self._with_state(replace(fitted, entries=fitted.entries.with_names(rows, columns), given=given))
+        return self._with_state(replace(fitted, entries=fitted.entries.with_names(rows, columns)))
 
     def fold_in(
         self,
@@ -175,9 +172,8 @@ class Model(Estimator):
 
         Nothing is kept, no label is needed, and the cost is that of one row. `features` maps names to values, for a
         model that was fitted with row features; a row with features needs no entries. Interactions need no values.
-        `times` are the dates of the entries, which count by their age in a model with a `half_life`; entries without a
-        date are new. Columns are ranked by what comes next only for entries with dates, or `ordered` ones, which are
-        given first to last.
+        `times` are the dates of the entries; entries without a date are new. Columns are ranked by what comes next
+        only for entries with dates, or `ordered` ones, which are given first to last.
         """
         given = None if features is None else [features]
         return self._fold_in([(columns, values, times)], given, single=True, ordered=ordered)
@@ -205,8 +201,7 @@ class Model(Estimator):
 
         fitted = self._require_fitted()
         self._areas.check_folds_in("column")
-        history, half_life = (rows, values, times), self._half_life
-        return fold_in_column(fitted.rankers, fitted.predictor, history, features, half_life=half_life)
+        return fold_in_column(fitted.rankers, fitted.predictor, (rows, values, times), features)
 
     def predict(
         self, rows: Iterable[Any], columns: Iterable[Any], *, at: Any = None, unknown: Unknown = "error"
@@ -546,10 +541,7 @@ class Model(Estimator):
             model = cls(**described["settings"])
         model._chosen = read_choice(described["chosen"], model.settings)
         model._given -= model._chosen.keys()
-        given = entries = unpack_entries(content, tensors, model._areas, takes_features=cls.takes_features)
-        if model._half_life is not None:
-            with refuse_stored("half-life"):
-                entries = given.weigh_by_age(model._half_life)
+        entries = unpack_entries(content, tensors, model._areas, takes_features=cls.takes_features)
         model.history_ = History.from_dict(described["history"])
         with refuse_stored(cls.__name__):
             predictor = (
@@ -566,8 +558,7 @@ class Model(Estimator):
         n_columns = entries.train.shape[1]
         following = NextRidge.unpack(content["next"], tensors, n_columns) if "next" in content else None
         rank_by = model._choose_rank_by(presence, following)
-        fitted = Fitted(entries, predictor, presence, rank_by, drift, recency, following, asked=asked)
-        model._fitted = fitted if given is entries else replace(fitted, given=given)
+        model._fitted = Fitted(entries, predictor, presence, rank_by, drift, recency, following, asked)
         return model
 
     def drift_at(self, at: Any = None, n_pairs: int | None = None) -> DriftAt | None:
@@ -688,8 +679,7 @@ class Model(Estimator):
         self._areas.check_folds_in("row")
         if not histories:
             raise BadEntries("there is no history to fold in")
-        how: Any = {"single": single, "ordered": ordered, "half_life": self._half_life}
-        return fold_in_rows(fitted.rankers, fitted.predictor, histories, features, **how)
+        return fold_in_rows(fitted.rankers, fitted.predictor, histories, features, single=single, ordered=ordered)
 
     def _read_distributions(
         self,

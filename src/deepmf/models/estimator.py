@@ -16,7 +16,7 @@ import numpy as np
 
 from deepmf.errors import BadSetting, Hint, NotFitted, TrainingDiverged
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.entries import EntryStore, weigh_by_age
+from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -199,9 +199,8 @@ class Estimator(ABC):
 
     @property
     def entries_(self) -> EntryStore:
-        """The entries that the model knows, as they were given: those of training, and those added by `extend`."""
-        fitted = self._require_fitted()
-        return fitted.entries if fitted.given is None else fitted.given
+        """The entries that the model knows: those of training, and those added by `extend`."""
+        return self._require_fitted().entries
 
     @property
     def predictor_(self) -> Predictor:
@@ -267,11 +266,6 @@ class Estimator(ABC):
     # The methods that a trait defines (`models/traits.py`).
 
     @property
-    def _half_life(self) -> str | None:
-        """The age at which an entry counts half; None where age does not matter."""
-        return None
-
-    @property
     def _learns_times(self) -> bool:
         """Whether predictions and rankings may depend on the time they are for."""
         return False
@@ -282,7 +276,7 @@ class Estimator(ABC):
 
     def _fit_parts(self, fitted: Fitted, prepared: Prepared) -> Fitted:
         """Return the state of a model that has learned to predict with its other parts."""
-        return replace(fitted, given=prepared.given)
+        return fitted
 
     def _fit_interactions(self, prepared: Prepared) -> Self:
         raise BadSetting(
@@ -310,7 +304,7 @@ class Estimator(ABC):
         method = type(self).__name__
         check_trainable(train)
         check_weighted(method, train, able=self.takes_weights)
-        if self._learns_times or self._half_life is not None:
+        if self._learns_times:
             warn_of_constant_times(train)
         if validation is not None:
             validation = keep_known(train, to_matrix(validation, train.scale))
@@ -318,14 +312,12 @@ class Estimator(ABC):
         column_features, column_names = take_names_from(features[1], names[1])
         if not train.has_values:
             _refuse_for_interactions(row_features=row_features, column_features=column_features)
-        weighted = weigh_by_age(train, self._half_life)
         if train.has_values:
-            self._check_ranks(weighted)
-        held_out = HeldOut.of(weighted, validation)
-        entries = gather_entries(weighted, row_features, column_features, method=method, able=self.takes_features)
+            self._check_ranks(train)
+        held_out = HeldOut.of(train, validation)
+        entries = gather_entries(train, row_features, column_features, method=method, able=self.takes_features)
         entries = entries.with_names(row_names, column_names)
-        given = None if weighted is train else replace(entries, train=train)
-        return Prepared(entries, held_out, validation, given, row_features, column_features)
+        return Prepared(entries, held_out, validation, row_features, column_features)
 
     def _check_ranks(self, train: ObservedMatrix) -> None:
         check_ranks(type(self).__name__, train, able=self.fits_on_ranks)
@@ -397,7 +389,7 @@ class Estimator(ABC):
         }
         if not any(features is not None for features in new.values()):
             return fitted
-        return fitted.extend(None, self._areas, half_life=self._half_life, **new).fitted
+        return fitted.extend(None, self._areas, **new).fitted
 
     def _add_asked(self, fitted: Fitted, asked: ObservedMatrix) -> Fitted:
         """Calibrate the model on asked cells, and add their entries where it can be extended."""
@@ -412,12 +404,12 @@ class Estimator(ABC):
             own._fitted = fitted
             if kept is not None and others.size:
                 more = known.matrix.take_entries(others)
-                own._fitted = fitted.extend(more, self._areas, half_life=self._half_life).fitted
+                own._fitted = fitted.extend(more, self._areas).fitted
             return own._fitted.predictor, own._predict_means
 
         found = Calibration.fit(predict_fold, known.placed, fold_of, fitted.entries.train.shape)
         fitted = replace(fitted, predictor=found.adapt(fitted.predictor), asked=found)
-        return fitted if kept is None else fitted.extend(kept, self._areas, half_life=self._half_life).fitted
+        return fitted if kept is None else fitted.extend(kept, self._areas).fitted
 
     def _predict_by_means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the fallback's prediction for each pair of positions: a level if the model predicts levels."""

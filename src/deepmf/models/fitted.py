@@ -34,7 +34,6 @@ class Fitted:
 
     rank_by: the order in which it ranks columns by default.
     following: what a row takes next, by the order of its entries.
-    given: the entries as they were given, where a half-life changes their weights.
     asked: the calibration on cells that nobody chose, which the readout of the predictor applies.
     """
 
@@ -45,7 +44,6 @@ class Fitted:
     drift: Drift | None = None
     recency: Recency | None = None
     following: NextRidge | None = None
-    given: EntryStore | None = None
     asked: Calibration | None = None
 
     @cached_property
@@ -65,21 +63,17 @@ class Fitted:
         new: ObservedMatrix | None,
         areas: PredictedAreas,
         *,
-        half_life: str | None,
         row_features: Features | None = None,
         column_features: Features | None = None,
         conflicts: Conflicts = "error",
     ) -> ExtendedState:
         """Return the state with more entries and features, and the rows and columns that were encoded for them."""
-        known, given = self.entries, self.given
+        known = self.entries
         more: dict[str, Any] = {"row_features": row_features, "column_features": column_features}
-        if given is not None:
-            given = given.extend(new, conflicts=conflicts, **more).entries
-            new = new and new.with_extras(new.extras.decay_new(half_life, known.train.extras))
         entries, rows, columns, crossed = known.extend(new, conflicts=conflicts, **more)
         areas.check_new("row", known.rows, entries.rows)
         areas.check_new("column", known.columns, entries.columns)
-        encoded = replace(self, given=given).encode_again(entries, rows, columns, areas, crossed)
+        encoded = self.encode_again(entries, rows, columns, areas, crossed)
         return ExtendedState(encoded, rows, columns)
 
     def encode_again(

@@ -238,16 +238,14 @@ def warn_of_nothing(labels: Labels, positions: IndexArray, inputs: AxisEntries) 
 class Prepared(NamedTuple):
     """What a fit learns from.
 
-    entries: the training entries, with features and names; a half-life has changed their weights.
+    entries: the training entries, with features and names.
     held_out: the validation entries by position.
-    given: the training entries before a half-life changed their weights; None where it changed none.
     row_features, column_features: those of all labels, also of labels without entries.
     """
 
     entries: EntryStore
     held_out: HeldOut | None
     validation: ObservedMatrix | None
-    given: EntryStore | None
     row_features: Features | None
     column_features: Features | None
 
@@ -344,7 +342,7 @@ def check_ranks(model: str, train: ObservedMatrix, *, able: bool) -> None:
             "and BayesianMF are fitted by several"
         )
     if train.weights is not None:
-        raise BadSetting("several processes cannot fit weighted entries together; leave out weights and half_life")
+        raise BadSetting("several processes cannot fit weighted entries together; leave out weights")
     n_rows, n_columns = train.shape
     if ranks.size > min(train.shape):
         raise BadSetting(

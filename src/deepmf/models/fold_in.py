@@ -202,15 +202,14 @@ def fold_in_rows(
     *,
     single: bool,
     ordered: bool = False,
-    half_life: str | None = None,
 ) -> FoldedRows:
     """Return the rows that have these entries over known columns, and these features.
 
-    ordered: whether entries are given first to last. half_life: the age at which an entry counts half.
+    ordered: whether entries are given first to last.
     """
     entries = rankers.entries
     encoded = _encode_features(entries.row_features, features, len(histories), of="row")
-    observed = _read_histories(entries, histories, encoded, half_life, of="row", ordered=ordered)
+    observed = _read_histories(entries, histories, encoded, of="row", ordered=ordered)
     return _fold_in_rows(rankers, predictor, observed, single=single)
 
 
@@ -219,13 +218,11 @@ def fold_in_column(
     predictor: Predictor,
     history: History,
     features: FeatureValues | None = None,
-    *,
-    half_life: str | None = None,
 ) -> FoldedColumns:
     """Return the column that has these entries over known rows, and these features."""
     entries = rankers.entries
     encoded = _encode_features(entries.column_features, None if features is None else [features], 1, of="column")
-    observed = _read_histories(entries, [history], encoded, half_life, of="column")
+    observed = _read_histories(entries, [history], encoded, of="column")
     inputs = predictor.select_column_inputs(observed)
     _warn_of_nothing(inputs, "column", "rows")
     return FoldedColumns(entries, predictor.with_columns(inputs), observed, single=True, rankers=rankers)
@@ -280,12 +277,11 @@ def _read_histories(
     entries: EntryStore,
     histories: Sequence[History],
     features: FeatureVectors | None,
-    half_life: str | None,
     *,
     of: Axis,
     ordered: bool = False,
 ) -> AxisEntries:
-    """Return the entries of some histories by position on the other axis, with features and weights by age."""
+    """Return the entries of some histories by position on the other axis, with features."""
     others, scale = entries.columns if of == "row" else entries.rows, entries.scale
     have_features = np.zeros(len(histories), dtype=bool) if features is None else features.are_known
     position_parts, value_parts, extra_parts, counts = [], [], [], []
@@ -306,7 +302,7 @@ def _read_histories(
         counts.append(positions.size)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     positions, values = np.concatenate(position_parts).astype(np.int64), np.concatenate(value_parts)
-    extras = Extras.join(extra_parts).decay_new(half_life, entries.train.extras)
+    extras = Extras.join(extra_parts)
     return AxisEntries(starts, positions, values, features, extras)
 
 

@@ -28,13 +28,9 @@ if TYPE_CHECKING:
 
 
 class UsesTimes(Estimator):
-    """Learns drift from the times of entries, and weighs entries by age, if its settings ask for it."""
+    """Learns drift from the times of entries, if its settings ask for it."""
 
     settings: TimeSettings
-
-    @property
-    def _half_life(self) -> str | None:
-        return self.settings.half_life
 
     @property
     def _learns_times(self) -> bool:

@@ -158,7 +158,7 @@ class _Ages(NamedTuple):
             presence = replace(presence, popularity_share=self.share)
         if self.half_life is None:
             return presence
-        weighted = train.with_extras(train.extras.decay(f"{self.half_life:.0f}s"))
+        weighted = train.with_extras(train.extras.decay(round(self.half_life)))
         return replace(presence, model=fit_again(presence.model, weighted, device))
 
 

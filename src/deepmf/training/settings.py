@@ -65,7 +65,7 @@ def setting(
     description : one line for `help`, the command line and the documentation.
     low, high : smallest and largest allowed number.
     above : number that the value must exceed.
-    choices : allowed words; a text without choices is a duration.
+    choices : allowed words.
     fewest : smallest allowed number of sizes.
     """
     declaration = {"description": description, "low": low, "above": above, "choices": choices, "fewest": fewest}
@@ -132,8 +132,6 @@ class Setting:
         if value is None and self.is_optional:
             return None
         match self.kind:
-            case "choice" if not self.choices:
-                return self._check_duration(value)
             case "choice":
                 self._require(value in self.choices, " or ".join(map(repr, self.choices)), value)
                 return value
@@ -145,15 +143,6 @@ class Setting:
                 return self._check_epochs(tuple(value))
             case _:
                 return self._check_whole(value)
-
-    def _check_duration(self, value: Any) -> str:
-        from deepmf.matrix.extras import parse_duration
-
-        try:
-            parse_duration(value)
-        except BadSetting as error:
-            raise BadSetting(f"{self.name}: {error.message}") from error
-        return cast("str", value)
 
     def _check_whole(self, value: Any) -> int:
         most = f" and at most {self.high}" if _is_whole(value) and value > self.high else ""
@@ -193,8 +182,6 @@ class Setting:
 
     def _describe_values(self) -> str:
         match self.kind:
-            case "choice" if not self.choices:
-                return "a duration, such as 180d"
             case "choice":
                 return ", ".join(self.choices)
             case "number" if self.above > -math.inf:
@@ -304,7 +291,7 @@ RECOMMENDATION = ("presence", "rank_by")
 
 
 # Settings of times, which change nothing unless they are given.
-OF_TIMES = ("times", "half_life")
+OF_TIMES = ("times",)
 
 
 @settings_dataclass
@@ -315,9 +302,6 @@ class TimeSettings(Settings):
         None,
         "Drift of rows and columns with the times of entries, and recent popularity in rankings.",
         choices=("auto",),
-    )
-    half_life: str | None = setting(
-        None, "Age at which an entry counts half, such as 180d (none: age does not matter)."
     )
 
 
