@@ -19,7 +19,7 @@ from deepmf.data.download import Checksum, download, extract
 from deepmf.data.read import TextForm, read_matrix, read_npz
 from deepmf.data.splits import Split, split_from_masks
 from deepmf.errors import BadSetting, BadSplit, DatasetUnavailable, UnknownLabel, UnreadableFile
-from deepmf.files import Progress
+from deepmf.files import Progress, read_toml
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import Duplicates
@@ -45,12 +45,12 @@ class PublishedSplit:
     """A split with published results: three files, each a mask (`.npz`) or entries."""
 
     train: str
-    validation: str | None
     test: str
     address: str
+    validation: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Dataset:
     """A public data set: a zip archive at an address, which holds a file of entries.
 
@@ -60,14 +60,14 @@ class Dataset:
     name: str
     title: str
     address: str
-    checksum: Checksum | None  # of the archive; None where the publisher gives none or changes the file
-    n_bytes: int | None  # of the archive, about; None where unknown
     licence: str
     scale: Scale
     row_name: str
     column_name: str
-    n_entries: int | None  # None where the publisher changes the file
     ratings: RatingsFile
+    checksum: Checksum | None = None  # of the archive; None where the publisher gives none or changes the file
+    n_bytes: int | None = None  # of the archive, about; None where unknown
+    n_entries: int | None = None  # None where the publisher changes the file
     positions: str | None = None  # the same entries as a scipy `.npz`, where row and column = id - first_id
     split: PublishedSplit | None = None
     first_id: int = 1
@@ -299,169 +299,32 @@ def _read_pairs(dataset: Dataset, path: Path) -> _Pairs:
     return _Pairs(mask.row[named] + dataset.first_id, mask.col[named] + dataset.first_id)
 
 
-_GROUPLENS = "https://files.grouplens.org/datasets/movielens"
-_PUBLISHED = "published by the data set's authors"
-_MEASURED = "matches the copy measured by the project"
-_QUOTED_OFFICIAL = "quoted by third parties as the one its authors publish, not verified here"
-_QUOTED = "quoted by third parties, not verified here"
+def _read_registry() -> dict[str, Dataset]:
+    """Return the data sets of `datasets.toml` by name; `{name}` in their texts is the name."""
+    tables = read_toml(Path(__file__).with_name("datasets.toml"))
+    families = tables.pop("families")
+    return {name: _make_dataset(name, families.get(table.pop("like", ""), {}) | table) for name, table in tables.items()}
 
 
-_CITE = "cite Harper and Konstan 2015, https://doi.org/10.1145/2827872"
-_NO_REDISTRIBUTION = f"Research use only, no redistribution without the permission of GroupLens; {_CITE}."
-_SAME_TERMS = f"Research use only, redistribution under the same terms only; {_CITE}."
-
-
-_STARS = Scale(levels=[1, 2, 3, 4, 5])
-_HALF_STARS = Scale(levels=[0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5])
-
-
-def _movielens(
-    name: str, about: str, md5: str | None, n_bytes: int, n_entries: int | None, dat: str | None = None, **others: Any
-) -> Dataset:
-    """Return a data set of GroupLens; `dat` is its file of entries in the archive, by default a CSV file."""
-    ratings = (
-        RatingsFile(f"{name}/ratings.csv", "userId", "movieId", "rating", ",", time="timestamp")
-        if dat is None
-        else RatingsFile(dat, 0, 1, 2, "::", time=3)
-    )
-    checksum = None if md5 is None else Checksum("md5", md5, _PUBLISHED if name == "ml-1m" else _QUOTED_OFFICIAL)
-    facts: dict[str, Any] = {
-        "title": f"MovieLens {about}",
-        "address": f"{_GROUPLENS}/{name}.zip",
-        "checksum": checksum,
-        "n_bytes": n_bytes,
-        "licence": _NO_REDISTRIBUTION,
-        "scale": _HALF_STARS,
-        "row_name": "user",
-        "column_name": "movie",
-        "n_entries": n_entries,
-        "ratings": ratings,
-    }
-    return Dataset(name, **facts | others)
-
-
-_SHA = "06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490"
-
-
-def _lightgcn(name: str, title: str, n_entries: int) -> Dataset:
-    """Return a data set in the split of LightGCN: a line of `train.txt` and of `test.txt` is a row and its columns."""
-    address = f"https://github.com/gusye1234/LightGCN-PyTorch (folder data/{name})"
+def _make_dataset(name: str, table: dict[str, Any]) -> Dataset:
+    facts = _fill_in(table, name)
+    levels, checksum, split = (facts.pop(key, None) for key in ("levels", "checksum", "split"))
+    ratings = facts.pop("ratings")
+    inner = ratings.pop("checksum", None)
     return Dataset(
         name=name,
-        title=title,
-        address=address,
-        checksum=None,
-        n_bytes=None,
-        licence="No licence is stated; cite He et al., SIGIR 2020, https://doi.org/10.1145/3397271.3401063.",
-        scale=Scale.interactions(),
-        row_name="user",
-        column_name="item",
-        n_entries=n_entries,
-        ratings=RatingsFile(f"{name}/train.txt", form="lists"),
-        positions=f"{name}/train.npz",
-        split=PublishedSplit(f"{name}/train.txt", validation=None, test=f"{name}/test.txt", address=address),
-        first_id=0,
-        has_archive=False,
+        scale=Scale(levels=levels) if levels else Scale.interactions(),
+        checksum=checksum and Checksum(**checksum),
+        split=split and PublishedSplit(**split),
+        ratings=RatingsFile(**ratings, checksum=inner and Checksum(**inner)),
+        **facts,
     )
 
 
-_ALL = (
-    _movielens(
-        "ml-100k",
-        "100K: 943 users, 1,682 movies, 1997 to 1998",
-        "0e33842e24a9c977be4e0107933c0723",
-        4_924_029,
-        100_000,
-        scale=_STARS,
-        ratings=RatingsFile("ml-100k/u.data", 0, 1, 2, "\t", time=3, checksum=Checksum("sha256", _SHA, _MEASURED)),
-        split=PublishedSplit("ml-100k/u1.base", None, "ml-100k/u1.test", f"{_GROUPLENS}/ml-100k.zip"),
-    ),
-    _movielens(
-        "ml-1m",
-        "1M: 6,040 users, 3,706 rated movies, 2000",
-        "c4d9eecfca2ab87c1945afe126590906",
-        5_917_549,
-        1_000_209,
-        "ml-1m/ratings.dat",
-        scale=_STARS,
-        positions="ml-1m/rating.npz",
-        split=PublishedSplit(
-            "ml-1m/train_mask.npz",
-            "ml-1m/val_mask.npz",
-            "ml-1m/test_mask.npz",
-            # the masks that the authors of DMF-D published with their code
-            "https://github.com/nmduc/discrete-matrix-factorization (folder data/MovieLens1M)",
-        ),
-    ),
-    _movielens(
-        "ml-10m",
-        "10M: 69,878 users, 10,677 rated movies, 1995 to 2009",
-        "ce571fd55effeba0271552578f2648bd",
-        65_566_137,
-        10_000_054,
-        "ml-10M100K/ratings.dat",
-    ),
-    _movielens(
-        "ml-20m",
-        "20M: 138,493 users, 26,744 rated movies, 1995 to 2015",
-        "cd245b17a1ae2cc31bb14903e1204af3",
-        198_702_078,
-        20_000_263,
-    ),
-    _movielens(
-        "ml-25m",
-        "25M: 162,541 users, 59,047 rated movies, 1995 to 2019",
-        "6b51fb2759a8657d3bfcbfc42b592ada",
-        261_978_986,
-        25_000_095,
-    ),
-    _movielens(
-        "ml-32m",
-        "32M: 200,948 users, 84,432 rated movies, 1995 to 2023",
-        "d472be332d4daa821edc399621853b57",
-        238_950_008,
-        32_000_204,
-        licence=_SAME_TERMS,
-    ),
-    _movielens(
-        "ml-latest-small",
-        "Latest Small: some 600 users; changes over time, for trying things out",
-        None,
-        1_000_000,
-        None,
-        licence=_SAME_TERMS,
-    ),
-    Dataset(
-        name="goodbooks-10k",
-        title="Goodbooks-10k: 53,424 readers, the 10,000 most rated books",
-        address="https://github.com/zygmuntz/goodbooks-10k/releases/download/v1.0/goodbooks-10k.zip",
-        checksum=Checksum("sha256", "261b97b56db61f3fb2ce5aadbb13704d30179fcc986c17ace665a0af9ed00731", _QUOTED),
-        n_bytes=None,
-        licence="Creative Commons Attribution-ShareAlike 4.0.",
-        scale=_STARS,
-        row_name="reader",
-        column_name="book",
-        n_entries=5_976_479,
-        ratings=RatingsFile("ratings.csv", row="user_id", column="book_id", value="rating", separator=","),
-    ),
-    Dataset(
-        name="filmtrust",
-        title="FilmTrust: 1,508 users, 2,071 movies, crawled in 2011",
-        address="https://guoguibing.github.io/librec/datasets/filmtrust.zip",
-        checksum=Checksum("sha256", "de4a55cb4ae26f663d88e9ad1ba1fae2d0d6d7a7499e37dc5245bab470c2d13c", _QUOTED),
-        n_bytes=None,
-        licence="No licence is stated; cite Guo, Zhang and Yorke-Smith, IJCAI 2013.",
-        scale=Scale(levels=[0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4]),
-        row_name="user",
-        column_name="movie",
-        n_entries=35_494,
-        # three of its 35,497 lines repeat a pair
-        ratings=RatingsFile("ratings.txt", row=0, column=1, value=2, separator=" ", duplicates="last"),
-    ),
-    _lightgcn("gowalla", "Gowalla: check-ins of 29,858 users at 40,981 places, split of LightGCN", 1_027_370),
-    _lightgcn("yelp2018", "Yelp2018: reviews by 31,668 users of 38,048 businesses, split of LightGCN", 1_561_406),
-    _lightgcn("amazon-book", "Amazon-Book: reviews by 52,643 users of 91,599 books, split of LightGCN", 2_984_108),
-)
+def _fill_in(item: Any, name: str) -> Any:
+    if isinstance(item, dict):
+        return {key: _fill_in(value, name) for key, value in item.items()}
+    return item.replace("{name}", name) if isinstance(item, str) else item
 
 
-DATASETS: dict[str, Dataset] = {dataset.name: dataset for dataset in _ALL}
+DATASETS: dict[str, Dataset] = _read_registry()

@@ -534,32 +534,25 @@ def deal(
     """Return the part of each entry when a random order is cut by `shares`, (count,), in a byte per entry.
 
     A part ends at a draw of a certain rank. Counts of the draws by their highest bits tell in which bin this draw
-    lies, and the few draws of the bin are sorted. Neither all draws nor their order are ever in memory.
+    lies, and only the few draws of these bins are sorted. Neither all draws nor their order are ever in memory.
     """
     ranks = _find_ends(count, shares)[:-1]
     n_below = np.zeros(_BINS + 1, dtype=np.int64)
     for _, draws in _draw(count, stream(), batch_draws):
-        n_below[1:] += np.bincount((draws >> _BIN_SHIFT).astype(np.int64), minlength=_BINS)
+        n_below[1:] += np.bincount(_find_bins(draws), minlength=_BINS)
     np.cumsum(n_below, out=n_below)
-    bins = np.searchsorted(n_below, ranks, side="right") - 1  # of the first draw after each part
-    in_bins: list[list[tuple[int, int]]] = [[] for _ in ranks]
+    cut_bins = np.searchsorted(n_below, ranks, side="right") - 1  # of the first draw after each part
+    part_of, places, cut_draws = np.empty(count, dtype=np.uint8), np.empty(0, np.int64), np.empty(0, np.uint64)
     for start, draws in _draw(count, stream(), batch_draws):
-        bin_of = draws >> _BIN_SHIFT
-        for in_bin, bin_at in zip(in_bins, bins.tolist(), strict=True):
-            places = np.flatnonzero(bin_of == bin_at)
-            in_bin += zip(draws[places].tolist(), (places + start).tolist(), strict=True)
-    firsts = [
-        sorted(in_bin)[rank - n_below[bin_at]] if rank < count else None
-        for in_bin, rank, bin_at in zip(in_bins, ranks.tolist(), bins.tolist(), strict=True)
-    ]
-    part_of = np.zeros(count, dtype=np.uint8)
-    for start, draws in _draw(count, stream(), batch_draws):
-        batch = part_of[start : start + draws.size]
-        for first in firsts:
-            if first is not None:
-                batch += draws > first[0]
-                ties = np.flatnonzero(draws == first[0])
-                batch[ties] += ties + start >= first[1]
+        bin_of = _find_bins(draws)
+        part_of[start : start + draws.size] = np.searchsorted(cut_bins, bin_of)
+        is_cut = np.isin(bin_of, cut_bins)
+        places = np.append(places, start + np.flatnonzero(is_cut))
+        cut_draws = np.append(cut_draws, draws[is_cut])
+    order = np.argsort(cut_draws, kind="stable")
+    bin_of = _find_bins(cut_draws[order])
+    rank = n_below[bin_of] + np.arange(order.size) - np.searchsorted(bin_of, bin_of)
+    part_of[places[order]] = np.searchsorted(ranks, rank, side="right")
     return part_of
 
 
@@ -567,6 +560,11 @@ def _draw(count: int, stream: np.random.PCG64, batch_draws: int) -> Iterator[tup
     """Yield raw draws in batches, each with the position of its first draw."""
     for start in range(0, count, batch_draws):
         yield start, stream.random_raw(min(batch_draws, count - start))
+
+
+def _find_bins(draws: npt.NDArray[np.uint64]) -> IndexArray:
+    """Return the highest 16 bits of draws."""
+    return (draws >> _BIN_SHIFT).astype(np.int64)
 
 
 def _find_mask_entries(matrix: ObservedMatrix, mask: Any, name: str) -> npt.NDArray[np.intp]:
