@@ -16,15 +16,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
 from deepmf.errors import CannotSave, FileAbsent, MissingDependency, UnreadableFile, UserError
 
+if sys.platform != "win32":
+    import fcntl
+
 # Called with the amount done and the total, such as bytes or entries; None if the total is not known.
 Progress = Callable[[int, int | None], None]
-
-# Holder of a lock after an attempt to take it; "unknown" if the system has no such locks.
-Holder = Literal["ours", "another's", "unknown"]
 
 # Endings of temporary files and folders.
 _FILE, _FOLDER = ".part", ".folder"
@@ -220,82 +220,68 @@ def read_toml(path: Path) -> dict[str, Any]:
 @contextmanager
 def temporary_file(folder: Path) -> Iterator[Path]:
     """Yield an empty file in a folder, and remove it at the end unless it was renamed."""
-    remove_leftovers(folder, ending=_FILE)
-    path, handle = _make_locked_file(folder)
-    try:
+    with _temporary(folder, _FILE) as path:
         yield path
-    finally:
-        if handle is not None:
-            os.close(handle)
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
 
 
 @contextmanager
 def temporary_folder(place: Path) -> Iterator[Path]:
     """Yield an empty private folder inside another, and remove it at the end."""
-    remove_leftovers(place, ending=_FOLDER)
-    try:
-        path, handle = _make_locked_folder(place)
-    except OSError as error:
-        raise CannotSave(f"a temporary folder could not be created in {place} ({error.strerror})") from error
+    if not place.is_dir() or not os.access(place, os.W_OK):
+        raise CannotSave(f"a temporary folder could not be created in {place}")
+    with _temporary(place, _FOLDER) as path:
+        yield path
+
+
+@contextmanager
+def _temporary(place: Path, ending: str) -> Iterator[Path]:
+    _remove_leftovers(place, ending)
+    path, handle = _make_locked(place, ending)
     try:
         yield path
     finally:
         if handle is not None:
             os.close(handle)
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
 
 
-def remove_leftovers(folder: Path, *, ending: str) -> None:
+def _remove_leftovers(place: Path, ending: str) -> None:
     """Remove the temporary files in a folder that killed processes of this machine have left."""
-    with suppress(OSError), os.scandir(folder) as found:
+    with suppress(OSError), os.scandir(place) as found:
         for entry in found:
-            if entry.name.startswith(_name_prefix()) and entry.name.endswith(ending):
-                _remove_if_unlocked(Path(entry.path))
+            if not (entry.name.startswith(_name_prefix()) and entry.name.endswith(ending)):
+                continue
+            handle = _open_handle(Path(entry.path))
+            if handle is not None:
+                if _lock(handle):
+                    _remove(Path(entry.path))
+                os.close(handle)
 
 
-def _remove_if_unlocked(path: Path) -> None:
-    handle = _open_handle(path)
-    if handle is None:
-        return
-    try:
-        if try_lock(handle) == "ours":
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-    except OSError:
-        return  # a leftover does no harm
-    finally:
-        os.close(handle)
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
-def _make_locked_file(folder: Path) -> tuple[Path, int | None]:
-    """Create a file; return it with the handle that locks it, None if there are no locks."""
+def _make_locked(place: Path, ending: str) -> tuple[Path, int | None]:
+    """Create a file or folder; return it with the handle that locks it, None if there are no locks."""
     while True:
-        path = folder / _make_name(_FILE)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        if try_lock(handle) == "unknown":
-            os.close(handle)  # on systems without locks, an open file cannot be renamed
-            return path, None
-        if os.fstat(handle).st_nlink:
-            return path, handle
-        os.close(handle)  # another process removed it between the two calls above
-
-
-def _make_locked_folder(place: Path) -> tuple[Path, int | None]:
-    """Create a folder; return it with the handle that locks it, None if there are no locks."""
-    while True:
-        path = place / _make_name(_FOLDER)
-        path.mkdir(mode=0o700)
+        path = place / _make_name(ending)
+        if ending == _FOLDER:
+            path.mkdir(mode=0o700)
+        else:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666))
         handle = _open_handle(path)
-        if handle is None:
-            return path, None
-        try_lock(handle)
+        if handle is not None and _lock(handle) is None:
+            os.close(handle)  # on systems without locks, an open file cannot be renamed
+            handle = None
         if path.exists():
             return path, handle
-        os.close(handle)
+        if handle is not None:
+            os.close(handle)  # another process removed it between the two calls above
 
 
 def _open_handle(path: Path) -> int | None:
@@ -349,44 +335,31 @@ def _exchange_in_steps(one: Path, other: Path) -> None:
 # Locks
 
 
-if sys.platform == "win32":
+def _lock(handle: int, *, wait: bool = False) -> bool | None:
+    """Lock an open file or folder until it is closed; return whether it is ours, None if the system has no locks."""
+    if sys.platform == "win32":
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
 
-    def try_lock(handle: int) -> Holder:
-        """Do nothing: Windows has no such locks."""
-        return "unknown"
 
-    @contextmanager
-    def lock_folder(folder: Path) -> Iterator[None]:
-        """Do nothing: Windows has no such locks."""
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Lock a folder for the block, if it can be locked; wait for other processes."""
+    handle = _open_handle(folder)
+    if handle is None:
+        yield  # the write that follows raises the error
+        return
+    try:
+        _lock(handle, wait=True)
         yield
-
-else:
-    import fcntl
-
-    def try_lock(handle: int) -> Holder:
-        """Try to lock an open file or folder until it is closed, without waiting; return the holder of the lock."""
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return "another's"
-        except OSError:
-            return "unknown"
-        return "ours"
-
-    @contextmanager
-    def lock_folder(folder: Path) -> Iterator[None]:
-        """Lock a folder for the block, if it can be locked; wait for other processes."""
-        try:
-            handle = os.open(folder, os.O_RDONLY)
-        except OSError:
-            yield  # the write that follows raises the error
-            return
-        try:
-            with suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
+    finally:
+        os.close(handle)
 
 
 # Frames as delimited text

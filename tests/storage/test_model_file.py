@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save, save_file
 
 from deepmf.errors import BadModelFile, CannotSave, FileAbsent, UnreadableFile
 from deepmf.storage import model_file
-from deepmf.storage.model_file import FORMAT, StoredFile, map_file, read_file, read_origin, verify_file, write_file
+from deepmf.storage.model_file import FORMAT, StoredFile, map_file, read_file, read_version, verify_file, write_file
 
 TYPES = "bool float16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
 
@@ -176,16 +176,16 @@ def test_verify_reads_everything(path: Path) -> None:
             read(path)  # type: ignore[operator]
 
 
-def test_origin(tmp_path: Path) -> None:
+def test_version(tmp_path: Path) -> None:
     path = tmp_path / "file"
     write_file(path, kind="model", content=CONTENT, tensors=TENSORS)
-    assert read_origin(path) == (FORMAT, version("deepmf"))
+    assert read_version(path) == version("deepmf")
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(BadModelFile, match="truncated"):
-        read_origin(path)
+        read_version(path)
     save_file({"x": np.zeros(2)}, path)
     with pytest.raises(BadModelFile, match="deepmf"):
-        read_origin(path)
+        read_version(path)
 
 
 def test_what_is_not_a_file(tmp_path: Path) -> None:
@@ -295,7 +295,6 @@ def test_foreign_safetensors_file(tmp_path: Path, metadata: dict[str, str] | Non
         (json.dumps(HEADER | {"content": []}), "'content'"),
         (json.dumps(HEADER | {"sha256": 12}), "'sha256'"),
         (json.dumps({"format": FORMAT, "kind": "model", "content": {}}), "'sha256'"),
-        (json.dumps(HEADER).replace("{}", '{"a":' + "[" * 33 + "]" * 33 + "}"), "deeper"),
         (json.dumps(HEADER), "checksum"),
         (json.dumps(HEADER | {"content": {"a": float("nan")}}), "checksum"),
         (json.dumps(HEADER).replace("{}", '{"a":1e999}'), "checksum"),

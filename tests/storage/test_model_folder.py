@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from deepmf.storage.model_folder import (
     count_model_bytes,
     goes_to_folder,
     read_folder,
-    read_model_origin,
+    read_model_version,
     verify_folder,
     write_folder,
 )
@@ -58,7 +59,7 @@ def test_everything_comes_back(folder: Path) -> None:
         np.testing.assert_array_equal(found.tensors[name], array)
         assert found.tensors[name].dtype == array.dtype
     verify_folder(folder, kind="model")
-    assert read_model_origin(folder).format == model_file.FORMAT
+    assert read_model_version(folder) == version("deepmf")
     assert count_model_bytes(folder) == sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
 

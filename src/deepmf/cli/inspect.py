@@ -80,10 +80,11 @@ def _read_model_facts(path: Path, *, verified: bool) -> dict[str, Any]:
 
 
 def _describe_file(file: Path, *, name: str) -> dict[str, Any]:
-    from deepmf.storage.model_folder import count_model_bytes, read_model_origin
+    from deepmf.storage.model_file import FORMAT
+    from deepmf.storage.model_folder import count_model_bytes, read_model_version
 
-    origin = read_model_origin(file)
-    return {"file": name, "bytes": count_model_bytes(file), "format": origin.format, "version": origin.version}
+    version = read_model_version(file)
+    return {"file": name, "bytes": count_model_bytes(file), "format": FORMAT, "version": version}
 
 
 def _describe_model(model: Model) -> dict[str, Any]:

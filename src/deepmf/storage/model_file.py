@@ -12,7 +12,6 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -70,9 +69,6 @@ def refuse_stored(what: str) -> Iterator[None]:
 FORMAT = 3
 
 
-# Nesting of lists and objects in a header; deeper ones, which deepmf never writes, could exhaust the stack.
-_DEEPEST = 32
-
 _KEY = "deepmf"  # of the header in the safetensors metadata; a single key, whose order cannot vary
 
 # numpy types by their names in safetensors.
@@ -92,13 +88,6 @@ _ALIGNMENT = 8  # bytes, of the tensors in a file
 
 # Errors of safetensors for unreadable bytes; the last three for tensors that numpy cannot hold.
 _UNREADABLE = (SafetensorError, ValueError, TypeError, AttributeError)
-
-
-class Origin(NamedTuple):
-    """The format of a file and the version of deepmf that wrote it."""
-
-    format: int
-    version: str
 
 
 class TensorFacts(NamedTuple):
@@ -186,17 +175,11 @@ def verify_file(path: str | os.PathLike[str]) -> None:
 
 def _verify(file: Path, read: Callable[[Any, str], npt.NDArray[Any]]) -> dict[str, Any]:
     """Read the tensors of a file one by one, compare them with its checksum and return its header."""
-    with _open(file) as (header, opened), ThreadPoolExecutor(1) as pool:  # hashes a tensor while the next is read
-        wanted, facts = header.pop("sha256"), _describe_tensors(opened)
-        hashes: list[Future[str]] = []
-        for name in facts:
-            content = view_bytes(read(opened, name))
-            if hashes:
-                hashes[-1].result()
-            hashes.append(pool.submit(_hash, content))
+    with _open(file) as (header, opened):
+        wanted = header.pop("sha256")
         found = {
-            name: each._replace(sha256=digest.result())
-            for (name, each), digest in zip(facts.items(), hashes, strict=True)
+            name: facts._replace(sha256=_hash(view_bytes(read(opened, name))))
+            for name, facts in _describe_tensors(opened).items()
         }
     check_sum(file, wanted, header, found)
     return header
@@ -206,7 +189,7 @@ def check_sum(file: Path, wanted: str, header: dict[str, Any], facts: Mapping[st
     """Refuse a file that does not have the checksum that it states."""
     try:
         is_whole = compute_checksum(header, facts) == wanted
-    except ValueError:  # JSON that can be read but not written (NaN) was not written by us
+    except (ValueError, RecursionError):  # JSON that can be read but not written (NaN) was not written by us
         is_whole = False
     if not is_whole:
         raise BadModelFile(f"{file} is damaged: its content does not match its checksum")
@@ -249,10 +232,10 @@ def _map(handle: int) -> mmap.mmap:
     return mmap.mmap(handle, 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
 
 
-def read_origin(path: str | os.PathLike[str]) -> Origin:
-    """Read the format and version of a file from its header, without checking the rest."""
+def read_version(path: str | os.PathLike[str]) -> str:
+    """Read the version of deepmf that wrote a file, without checking the rest."""
     with _open(_check_path(path)) as (header, _):
-        return Origin(header["format"], str(header.get("version", "unknown")))
+        return str(header.get("version", "unknown"))
 
 
 @contextmanager
@@ -308,20 +291,7 @@ def parse_header(file: Path, text: str) -> dict[str, Any]:
             raise BadModelFile(f"{file} has a header without a proper {name!r}")
     if number != FORMAT:
         raise BadModelFile(f"{file} is of format {number}, which this version does not read; it reads {FORMAT}")
-    if _is_too_deep(header):
-        raise BadModelFile(f"{file} has a header whose content lies deeper than {_DEEPEST} lists and objects")
     return header
-
-
-def _is_too_deep(header: dict[str, Any]) -> bool:
-    """Whether lists and objects are nested too deeply; looks at one level after another."""
-    level: list[Any] = [header]
-    for _ in range(_DEEPEST):
-        inside = (child for item in level for child in (item.values() if isinstance(item, dict) else item))
-        level = [child for child in inside if isinstance(child, dict | list)]
-        if not level:
-            return False
-    return True
 
 
 def encode_beginning(header: dict[str, Any], facts: Mapping[str, TensorFacts], *, room: int = 0) -> tuple[bytes, str]:

@@ -18,7 +18,6 @@ from deepmf.storage.model_file import (
     LARGEST_FILE,
     MappedFile,
     MappedTensors,
-    Origin,
     StoredFile,
     TensorFacts,
     Tensors,
@@ -29,7 +28,7 @@ from deepmf.storage.model_file import (
     make_header,
     map_file,
     parse_header,
-    read_origin,
+    read_version,
     verify_file,
     view_bytes,
     write_in_place,
@@ -199,12 +198,11 @@ def verify_folder(path: str | os.PathLike[str], *, kind: str) -> None:
         verify_file(Path(path) / shard.file)
 
 
-def read_model_origin(path: str | os.PathLike[str]) -> Origin:
-    """Read the format and version of a model file or folder."""
+def read_model_version(path: str | os.PathLike[str]) -> str:
+    """Read the version of deepmf that wrote a model file or folder."""
     if not Path(path).is_dir():
-        return read_origin(path)
-    header = _read_manifest(Path(path), "model")[0]
-    return Origin(header["format"], str(header.get("version", "unknown")))
+        return read_version(path)
+    return str(_read_manifest(Path(path), "model")[0].get("version", "unknown"))
 
 
 def count_model_bytes(path: str | os.PathLike[str]) -> int:
