@@ -6,12 +6,15 @@ the shortest counts; the processor time of a rank is what is left of the work of
 
 import argparse
 import json
+import os
+import socket
+import subprocess
+import sys
 import time
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from launched_ranks import found_by_ranks
 from workload import QUICK, machine, ml_1m
 
 from deepmf.matrix.entries import EntryStore
@@ -80,8 +83,20 @@ def run_rank(rank: int, size: int, meeting: str, width: int, n_steps: int) -> No
 
 
 def measured(size: int, width: int, n_steps: int) -> dict[str, Any]:
-    """Return what the first of some ranks found."""
-    return found_by_ranks(__file__, size, ["--width", str(width), "--steps", str(n_steps)])
+    """Run this script once for each of some ranks; return what the first found."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        meeting = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [sys.executable, __file__, f"--width={width}", f"--steps={n_steps}", "--meeting", meeting]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen(
+            [*command, f"--size={size}", f"--rank={rank}"], stdout=subprocess.PIPE, text=True, env=environment
+        )
+        for rank in range(size)
+    ]
+    said = [rank.communicate()[0] for rank in ranks]
+    found: dict[str, Any] = json.loads(said[0].splitlines()[-1])
+    return found
 
 
 def main() -> None:

@@ -428,7 +428,7 @@ def value(asked: str) -> str:
     `table2/dmf-d level_mae` or `table1/dmf 20% II - table1/dmf-o 20% II`; or of the comparison with other libraries by
     task and peer, as in `peers/ml-1m-authors/ordinal rmse`; or of features, as in `features/ml-1m/dmf-o columns 0`,
     `+` behind a model that reads them; or of the NDCG@10 on a CPU or a GPU, as in `recommending/als relevance` or
-    `recommending/dmf-o:H200 relevance`; or of another benchmark, as in `benchmarks gpu_fit fit_seconds`. `.3` are its
+    `recommending/dmf-o:H200 relevance`; or of another benchmark, as in `benchmarks latency explain_ms`. `.3` are its
     digits, 4 unless given.
     """
     asked, digits = re.sub(r" \.\d\b", "", asked), next(map(int, re.findall(r" \.(\d)\b", asked)), 4)

@@ -303,7 +303,9 @@ def _read_registry() -> dict[str, Dataset]:
     """Return the data sets of `datasets.toml` by name; `{name}` in their texts is the name."""
     tables = read_toml(Path(__file__).with_name("datasets.toml"))
     families = tables.pop("families")
-    return {name: _make_dataset(name, families.get(table.pop("like", ""), {}) | table) for name, table in tables.items()}
+    return {
+        name: _make_dataset(name, families.get(table.pop("like", ""), {}) | table) for name, table in tables.items()
+    }
 
 
 def _make_dataset(name: str, table: dict[str, Any]) -> Dataset:

@@ -68,10 +68,6 @@ class Solver(ABC):
     def set_arrays(self, arrays: Arrays) -> None:
         """Return to stored arrays."""
 
-    def notes(self) -> dict[str, Any]:
-        """Return notes on a sweep for the history."""
-        return {}
-
 
 class FactorModel(Model):
     """A model that a solver fits: one latent for each row and column of the matrix."""
@@ -142,10 +138,9 @@ class SolverTask:
     def run_epoch(self, epoch: int) -> Epoch:
         """Run one sweep; a sweep that fails has no finite objective."""
         try:
-            objective = self.solver.sweep()
+            return Epoch(self.solver.sweep())
         except np.linalg.LinAlgError:
             return Epoch(math.nan)
-        return Epoch(objective, notes=self.solver.notes())
 
     def validation_error(self) -> float | None:
         """Return the root mean squared error on the validation entries."""

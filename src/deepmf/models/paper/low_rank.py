@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -92,8 +93,8 @@ class OptSpaceSolver(Solver):
     anyway). A sweep is one step of gradient descent on the two Grassmann manifolds with backtracking.
     """
 
-    def __init__(self, train: ObservedMatrix, settings: OptSpaceSettings, *, overshoot: float = _OVERSHOOT) -> None:
-        self._train, self.mean, self._overshoot = train, train.mean, overshoot
+    def __init__(self, train: ObservedMatrix, settings: OptSpaceSettings) -> None:
+        self._train, self.mean = train, train.mean
         self.entry_rows, self.entry_columns = train.entry_rows, train.by_row.columns
         self.values = train.values.astype(np.float64) - self.mean
         self._rounding = _ROUNDING * float(self.values @ self.values)
@@ -111,7 +112,7 @@ class OptSpaceSolver(Solver):
         downhill = Spaces(*(-part for part in gradient))
         change = self._predict_change(downhill)
         bend = float(change @ change)
-        step = self._overshoot * squared_slope / bend if bend > 0 else 0.0
+        step = _OVERSHOOT * squared_slope / bend if bend > 0 else 0.0
         while step * squared_slope > self._rounding:
             trial = self.solve_core(self.point.spaces.move(downhill, step))
             if trial.objective <= self.point.objective - _LEAST_FALL * step * squared_slope:
@@ -230,12 +231,54 @@ class RankKSettings(LoopSettings):
     penalty_growth: float = setting(1.01, "Factor on mu after each sweep.", low=1.0)
 
 
+class LagrangianSolver(Solver):
+    """The base class of solvers that minimise the sum of |X - M| over the observed entries by an augmented Lagrangian.
+
+    Multipliers, and a penalty mu that grows with each sweep, hold the constraints. X or a copy of it has low rank.
+    """
+
+    kept: ClassVar[tuple[str, ...]]  # the arrays that the next sweep depends on, beside the matrix of low rank
+    mean: float
+    targets: FloatArray  # M
+
+    def __init__(self, train: ObservedMatrix, settings: RankKSettings | RDMCSettings, first_penalty: float) -> None:
+        self._train, self._settings, self._first_penalty = train, settings, first_penalty
+        self._rows, self._columns = train.entry_rows, train.by_row.columns
+        self.low_rank = LowRank.zero(train.shape, rank=settings.latent_size, seed=settings.seed)
+        self.n_sweeps = 0
+
+    @property
+    def penalty(self) -> float:
+        """The penalty mu of the current sweep."""
+        return grow_penalty(self._first_penalty, self._settings.penalty_growth, self.n_sweeps)
+
+    @abstractmethod
+    def compute_fitted(self) -> FloatArray:
+        """Return the matrix of low rank on the observed entries, in the units of the targets."""
+
+    def latents(self) -> tuple[FloatArray, FloatArray]:
+        """Return the factors of the matrix of low rank, and a further column for the mean."""
+        return self.low_rank.make_latents(self.mean)
+
+    def arrays(self) -> Arrays:
+        """Return the matrix of low rank, the arrays to keep and the number of sweeps."""
+        kept = {name: getattr(self, name) for name in self.kept}
+        return {**self.low_rank._asdict(), **kept, "n_sweeps": np.array(self.n_sweeps)}
+
+    def set_arrays(self, arrays: Arrays) -> None:
+        """Return to stored arrays."""
+        self.low_rank = LowRank(*(arrays[name] for name in LowRank._fields))
+        self.fitted, self.n_sweeps = self.compute_fitted(), int(arrays["n_sweeps"])
+        for name in self.kept:
+            setattr(self, name, arrays[name])
+
+
 # Steps of subspace iteration in a sweep, from the vectors of the last sweep.
 _RANK_K_SVD_STEPS = 2
 
 
-class RankKSolver(Solver):
-    """Minimises the sum of |X - M| over the observed entries over all X of rank k, by an augmented Lagrangian.
+class RankKSolver(LagrangianSolver):
+    """Minimises the sum of |X - M| over the observed entries over all X of rank k.
 
     M are the values less their mean. With errors E = X - M and multipliers Lambda, all on the observed entries,
 
@@ -245,23 +288,16 @@ class RankKSolver(Solver):
     best rank-k matrix to that is a truncated SVD of low rank + sparse. Then Lambda += mu (X - M - E), and mu grows.
     """
 
+    kept = ("multipliers",)
+
     def __init__(self, train: ObservedMatrix, settings: RankKSettings) -> None:
-        self._train, self._settings = train, settings
-        self._rows, self._columns = train.entry_rows, train.by_row.columns
         self.mean = train.mean
         self.targets = train.values.astype(np.float64) - self.mean  # M
         deviation = float(np.abs(self.targets).mean())
-        self._first_penalty = settings.penalty / (deviation or 1.0)
-        self.low_rank = LowRank.zero(train.shape, rank=settings.latent_size, seed=settings.seed)  # X
+        super().__init__(train, settings, settings.penalty / (deviation or 1.0))
         self.fitted = np.zeros_like(self.targets)  # X on the observed entries
         self.errors = np.zeros_like(self.targets)  # E
         self.multipliers = np.zeros_like(self.targets)  # Lambda
-        self.n_sweeps = 0
-
-    @property
-    def penalty(self) -> float:
-        """The penalty mu of the current sweep."""
-        return grow_penalty(self._first_penalty, self._settings.penalty_growth, self.n_sweeps)
 
     def sweep(self) -> float:
         """Update errors, matrix and multipliers; return the mean absolute error."""
@@ -280,34 +316,16 @@ class RankKSolver(Solver):
         wanted = self.targets + self.errors - self.multipliers / self.penalty
         filled = LowRankPlusSparse(self.low_rank, make_sparse(self._train, wanted - self.fitted))
         self.low_rank = compute_truncated_svd(filled, start=self.low_rank.column_vectors, steps=_RANK_K_SVD_STEPS)
-        self.fitted = self.low_rank.predict(self._rows, self._columns)
+        self.fitted = self.compute_fitted()
 
     def update_multipliers(self) -> None:
         """Update the multipliers by the violation of the constraint, and increase the penalty."""
         self.multipliers = self.multipliers + self.penalty * (self.fitted - self.targets - self.errors)
         self.n_sweeps += 1
 
-    def latents(self) -> tuple[FloatArray, FloatArray]:
-        """Return the factors of X, and a further column for the mean."""
-        return self.low_rank.make_latents(self.mean)
-
-    def arrays(self) -> Arrays:
-        """Return X, the multipliers and the number of sweeps, which determine everything else."""
-        return {
-            **self.low_rank._asdict(),
-            "multipliers": self.multipliers,
-            "n_sweeps": np.array(self.n_sweeps),
-        }
-
-    def set_arrays(self, arrays: Arrays) -> None:
-        """Return to stored arrays."""
-        self.low_rank = LowRank(*(arrays[name] for name in LowRank._fields))
-        self.fitted = self.low_rank.predict(self._rows, self._columns)
-        self.multipliers, self.n_sweeps = arrays["multipliers"], int(arrays["n_sweeps"])
-
-    def notes(self) -> dict[str, Any]:
-        """Return the penalty of the next sweep."""
-        return {"penalty": self.penalty}
+    def compute_fitted(self) -> FloatArray:
+        """Return X on the observed entries."""
+        return self.low_rank.predict(self._rows, self._columns)
 
 
 class RankK(FactorModel):
@@ -365,7 +383,7 @@ class RDMCSettings(LoopSettings):
 _RDMC_SVD_STEPS = 1
 
 
-class RDMCSolver(Solver):
+class RDMCSolver(LagrangianSolver):
     """Minimises the sum of |X - M| over the observed entries + gamma * (nuclear norm of X), X drawn to the levels.
 
     The constraint that every entry of X is a level is held by a penalty nu that grows. With errors E = X - M on the
@@ -380,35 +398,29 @@ class RDMCSolver(Solver):
     nothing is observed: X is a function of Z there, of which only a block of rows is ever made.
     """
 
+    kept = ("discrete", "error_multipliers", "copy_multipliers")
+
     def __init__(
         self, train: ObservedMatrix, settings: RDMCSettings, *, cells_at_a_time: int = CELLS_AT_A_TIME
     ) -> None:
-        self._train, self._settings, self._cells_at_a_time = train, settings, cells_at_a_time
-        self._rows, self._columns = train.entry_rows, train.by_row.columns
         self.targets = train.values.astype(np.float64)  # M
         self.mean = float(self.targets.mean())
         deviation = float(np.abs(self.targets - self.mean).mean())
-        self._unit = 1.0 / (deviation or 1.0)
+        unit = 1.0 / (deviation or 1.0)
+        super().__init__(train, settings, unit * settings.penalty)
+        self._cells_at_a_time = cells_at_a_time
+        self._first_level_penalty, self._level_growth = unit * settings.level_penalty, settings.level_penalty_growth
         self.gamma = settings.gamma * sum(np.sqrt(train.n_entries / size) for size in train.shape)
-        self.low_rank = LowRank.zero(train.shape, rank=settings.latent_size, seed=settings.seed)  # Z
-        self.scores = np.full_like(self.targets, self.mean)  # Z + mean on the observed entries
-        self.discrete = self.scores  # X on the observed entries
+        self.fitted = np.full_like(self.targets, self.mean)  # Z + mean on the observed entries
+        self.discrete = self.fitted  # X on the observed entries
         self.errors = np.zeros_like(self.targets)  # E
         self.error_multipliers = np.zeros_like(self.targets)  # Lambda
         self.copy_multipliers = np.zeros_like(self.targets)  # Y
-        self.n_sweeps = 0
-
-    @property
-    def penalty(self) -> float:
-        """The penalty mu of the current sweep."""
-        return grow_penalty(self._unit * self._settings.penalty, self._settings.penalty_growth, self.n_sweeps)
 
     @property
     def level_penalty(self) -> float:
         """The penalty nu of the current sweep."""
-        return grow_penalty(
-            self._unit * self._settings.level_penalty, self._settings.level_penalty_growth, self.n_sweeps
-        )
+        return grow_penalty(self._first_level_penalty, self._level_growth, self.n_sweeps)
 
     def sweep(self) -> float:
         """Update errors, discrete matrix, low-rank copy and multipliers; return the objective per observed entry.
@@ -419,7 +431,7 @@ class RDMCSolver(Solver):
         self.update_discrete()
         self.update_low_rank()
         self.update_multipliers()
-        absolute_error = np.abs(self.scores - self.targets).sum()
+        absolute_error = np.abs(self.fitted - self.targets).sum()
         return float(absolute_error + self.gamma * self.low_rank.values.sum()) / self.targets.size
 
     def update_errors(self) -> None:
@@ -430,7 +442,7 @@ class RDMCSolver(Solver):
     def update_discrete(self) -> None:
         """Minimise L over the observed entries of X; `update_low_rank` handles the others block by block."""
         from_errors = self.targets + self.errors - self.error_multipliers / self.penalty
-        from_copy = self.scores - self.copy_multipliers / self.penalty
+        from_copy = self.fitted - self.copy_multipliers / self.penalty
         middle = (from_errors + from_copy) / 2.0
         share = self.level_penalty / (2.0 * self.penalty + self.level_penalty)
         self.discrete = pull_to_levels(middle, self._train.scale, share=share)
@@ -450,41 +462,16 @@ class RDMCSolver(Solver):
         matrix = RowBlocks(self._train.shape, make_discrete_rows, self._cells_at_a_time)
         nearest = compute_truncated_svd(matrix, start=self.low_rank.column_vectors, steps=_RDMC_SVD_STEPS)
         self.low_rank = nearest.shrink_values(self.gamma / self.penalty)
-        self.scores = self._compute_scores()
+        self.fitted = self.compute_fitted()
 
     def update_multipliers(self) -> None:
         """Update the multipliers by the violation of both constraints, and increase both penalties."""
         self.error_multipliers = self.error_multipliers + self.penalty * (self.discrete - self.targets - self.errors)
-        self.copy_multipliers = self.copy_multipliers + self.penalty * (self.discrete - self.scores)
+        self.copy_multipliers = self.copy_multipliers + self.penalty * (self.discrete - self.fitted)
         self.n_sweeps += 1
 
-    def latents(self) -> tuple[FloatArray, FloatArray]:
-        """Return the factors of Z, and a further column for the mean."""
-        return self.low_rank.make_latents(self.mean)
-
-    def arrays(self) -> Arrays:
-        """Return Z, X on the observed entries, the multipliers and the number of sweeps."""
-        return {
-            **self.low_rank._asdict(),
-            "discrete": self.discrete,
-            "error_multipliers": self.error_multipliers,
-            "copy_multipliers": self.copy_multipliers,
-            "n_sweeps": np.array(self.n_sweeps),
-        }
-
-    def set_arrays(self, arrays: Arrays) -> None:
-        """Return to stored arrays."""
-        self.low_rank = LowRank(*(arrays[name] for name in LowRank._fields))
-        self.scores = self._compute_scores()
-        self.discrete, self.n_sweeps = arrays["discrete"], int(arrays["n_sweeps"])
-        self.error_multipliers, self.copy_multipliers = arrays["error_multipliers"], arrays["copy_multipliers"]
-
-    def notes(self) -> dict[str, Any]:
-        """Return the rank of Z and the penalties of the next sweep."""
-        rank = int(np.count_nonzero(self.low_rank.values))
-        return {"rank": rank, "penalty": self.penalty, "level_penalty": self.level_penalty}
-
-    def _compute_scores(self) -> FloatArray:
+    def compute_fitted(self) -> FloatArray:
+        """Return Z + mean on the observed entries."""
         return self.mean + self.low_rank.predict(self._rows, self._columns)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -172,10 +172,6 @@ class ODMCSolver(Solver):
         self._sweeps = int(arrays["sweeps"][0])
         for name in self.learned:
             self.learned[name], self.velocities[name] = arrays[name], arrays[f"velocity.{name}"]
-
-    def notes(self) -> dict[str, Any]:
-        """Return the boundaries after a sweep."""
-        return {"boundaries": self.boundaries.tolist()}
 
 
 class ODMC(FactorModel):
