@@ -61,7 +61,7 @@ dist: $(READY)
 # Speed and memory: hours, of which `defaults` (up to ten million entries) and `imputers` take most. make bench QUICK=1
 # runs each on small matrices in minutes, to see that it works.
 bench: $(READY)
-	@for name in reading latency extension imputers ranks defaults serving; do \
+	@for name in reading latency extension als imputers ranks defaults serving; do \
 	    echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 # Other libraries, each in an environment of its own, on the same splits: hours. make peers OPTIONS=--quick takes minutes.
