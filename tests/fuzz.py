@@ -410,8 +410,8 @@ def use_features(_: Any, target: Path) -> None:
 def make_keys(folder: Path) -> Any:
     from deepmf.serve.auth import add_key
 
-    for name, role, tenant in (("ann", "read", None), ("bob", "admin", "shop")):
-        add_key(folder / "k.keys", name=name, role=role, tenant=tenant)
+    for name, role in (("ann", "read"), ("bob", "admin")):
+        add_key(folder / "k.keys", name=name, role=role)
     return [folder / "k.keys"]
 
 

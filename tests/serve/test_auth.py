@@ -155,31 +155,6 @@ def test_keys_are_made_shown_once_and_read_back(tmp_path: Path) -> None:
         read_keys(path)
 
 
-def test_a_tenants_key_opens_its_own_service_alone(tmp_path: Path, start_client: StartClient) -> None:
-    path = tmp_path / "keys.txt"
-    texts = {
-        tenant: add_key(path, name=f"key-{tenant}", role="write", tenant=tenant) for tenant in ("acme", "zeta", None)
-    }
-    services = {
-        tenant: start_client(url=str(tmp_path / f"{tenant}.sqlite"), keys=read_keys(path).limit_to(tenant))
-        for tenant in texts
-    }
-    for tenant, client in services.items():
-        found = {
-            key: client.get("/v1/model", headers={"Authorization": f"Bearer {text}"}).status_code
-            for key, text in texts.items()
-        }
-        assert found == {key: 200 if key in (tenant, None) else 401 for key in texts}
-    # What one tenant writes, the other does not see.
-    headers = {tenant: {"Authorization": f"Bearer {text}"} for tenant, text in texts.items()}
-    film = services["acme"].get("/v1/columns", headers=headers["acme"]).json()["columns"][0]["column"]
-    body = {"entries": [{"column": film, "value": 5}]}
-    assert services["acme"].put("/v1/rows/Wilma/entries", json=body, headers=headers["acme"]).status_code == 200
-    assert services["zeta"].get("/v1/rows/Wilma/entries", headers=headers["zeta"]).status_code == 404
-    with pytest.raises(BadSetting, match="tenant"):
-        add_key(path, name="other", role="read", tenant="a b")
-
-
 def test_keys_made_at_once_are_all_kept(tmp_path: Path) -> None:
     path = tmp_path / "keys.txt"
     with ThreadPoolExecutor(8) as threads:

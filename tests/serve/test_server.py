@@ -268,7 +268,6 @@ def test_headers_without_end_take_neither_memory_nor_time(start: Start) -> None:
         ({"host": "192.168.0.7"}, "--keys"),
         ({"workers": 0}, "--workers"),
         ({"rate": 0.0}, "--rate-limit"),
-        ({"tenant": "acme"}, "--tenant"),
         ({"rate": -1.0}, "--rate-limit"),
         ({"rate": math.nan}, "--rate-limit"),
         ({"rate": math.inf}, "--rate-limit"),

@@ -32,9 +32,6 @@ def serve(
         Path | None,
         option("--keys FILE", "File of API keys (deepmf api-key); required if others can reach the address."),
     ] = None,
-    tenant: Annotated[
-        str | None, option("--tenant NAME", "Admit only keys of this tenant, and those without a tenant.")
-    ] = None,
     rate: Annotated[float, option("--rate-limit N", "Requests per second of each API key and worker.")] = 1_000.0,
     workers: Annotated[int, option("--workers N", "Number of processes.")] = 1,
     kinds: Annotated[
@@ -83,7 +80,6 @@ def serve(
                 host=host,
                 port=port,
                 keys=None if keys is None else str(keys),
-                tenant=tenant,
                 rate=rate,
                 workers=workers,
                 kinds=None if kinds is None else str(kinds),
@@ -98,9 +94,6 @@ def api_key(
     keys: Annotated[Path, argument("FILE", "File of keys; created if it does not exist.")],
     name: Annotated[str, option("--name NAME", "Name of the key in logs.")],
     role: Annotated[str, option("--role read|write|rows|admin", "What the key may do.")] = "read",
-    tenant: Annotated[
-        str | None, option("--tenant NAME", "Only tenant whose service admits the key; default: all.")
-    ] = None,
     as_json: options.Json = False,
 ) -> None:
     """Make an API key for a service and show it once.
@@ -111,9 +104,9 @@ def api_key(
     """
     from deepmf.serve.auth import add_key
 
-    text = add_key(keys, name=name, role=role, tenant=tenant)
+    text = add_key(keys, name=name, role=role)
     if as_json:
-        show_json({"name": name, "role": role, "tenant": tenant, "key": text, "file": str(keys)})
+        show_json({"name": name, "role": role, "key": text, "file": str(keys)})
     else:
         say(f"{text}\nis the key {name!r} ({role}); {keys} stores only its hash")
 

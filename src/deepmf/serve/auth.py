@@ -27,15 +27,11 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class ApiKey(NamedTuple):
-    """A key: its name in logs, its role, the SHA-256 of its text, and the tenant that it belongs to.
-
-    A key without a tenant belongs to the operator and is admitted by every service with this key file.
-    """
+    """A key: its name in logs, its role, and the SHA-256 of its text."""
 
     name: str
     role: KeyRole
     digest: str
-    tenant: str | None = None
 
     def allows(self, role: KeyRole) -> bool:
         """Whether the role of the key includes another role."""
@@ -53,10 +49,6 @@ class KeyRing:
     def __init__(self, keys: Iterable[ApiKey]) -> None:
         self.keys = list(keys)
 
-    def limit_to(self, tenant: str | None) -> KeyRing:
-        """Return the keys of a tenant and those without one; None for the latter alone."""
-        return KeyRing(key for key in self.keys if key.tenant is None or key.tenant == tenant)
-
     def find(self, text: str) -> ApiKey | None:
         """Return the key with this text; all keys are compared, each in constant time."""
         digest = hash_key(text)
@@ -73,7 +65,7 @@ def hash_key(text: str) -> str:
 
 
 def read_keys(path: Path) -> KeyRing:
-    """Read a file of keys: a name, a role, a SHA-256 and perhaps a tenant per line."""
+    """Read a file of keys: a name, a role, and a SHA-256 per line."""
     try:
         lines = read_text_file(path).splitlines()
     except FileAbsent as error:
@@ -85,50 +77,37 @@ def read_keys(path: Path) -> KeyRing:
     )
 
 
-def add_key(path: Path, *, name: str, role: str, tenant: str | None = None) -> str:
-    """Create a key, add its hash to a file, and return its text, which is stored nowhere.
-
-    tenant: the only tenant whose service admits the key; None for every service with this file.
-    """
+def add_key(path: Path, *, name: str, role: str) -> str:
+    """Create a key, add its hash to a file, and return its text, which is stored nowhere."""
     if role not in ROLES:
         raise BadSetting(f"the role of a key must be {', '.join(ROLES)}; got {role!r}")
-    check_word(name, "the name of a key")
-    if tenant is not None:
-        check_word(tenant, "a tenant")
+    if not name or not name.isprintable() or name.startswith("#") or any(c.isspace() for c in name):
+        raise BadSetting(f"the name of a key must be one printable word; got {name!r}")
     text = secrets.token_urlsafe(32)
     with lock_folder(path.resolve().parent):  # another process may add a key at the same time
         known = read_keys(path).keys if path.exists() else []
         if any(key.name == name for key in known):
             raise BadSetting(f"{path} already has a key named {name!r}; choose another name, or remove its line")
-        _write_keys(path, [*known, ApiKey(name, role, hash_key(text), tenant)])
+        _write_keys(path, [*known, ApiKey(name, role, hash_key(text))])
     return text
 
 
-def check_word(text: str, what: str) -> None:
-    """Raise `BadSetting` for a text that is not one printable word."""
-    if not text or not text.isprintable() or text.startswith("#") or any(c.isspace() for c in text):
-        raise BadSetting(f"{what} must be one printable word; got {text!r}")
-
-
 def _write_keys(path: Path, keys: Iterable[ApiKey]) -> None:
-    lines = [(key.name, key.role, key.digest, key.tenant) for key in keys]
-    content = "".join(f"{' '.join(filter(None, words))}\n" for words in lines)
+    content = "".join(f"{' '.join(key)}\n" for key in keys)
 
     def write(temporary: Path) -> None:
         temporary.touch()
         temporary.chmod(0o600)
-        temporary.write_text(f"# name, role and SHA-256 of each API key, and its tenant\n{content}", encoding="utf-8")
+        temporary.write_text(f"# name, role and SHA-256 of each API key\n{content}", encoding="utf-8")
 
     write_atomically(path, write)
 
 
 def _parse_line(line: str, path: Path, number: int) -> ApiKey:
     words = line.split()
-    if len(words) not in (3, 4) or words[1] not in ROLES or not _SHA256.fullmatch(words[2].lower()):
-        raise UnreadableFile(
-            f"{path}, line {number}: expected a name, a role ({', '.join(ROLES)}), a SHA-256 and perhaps a tenant"
-        )
-    return ApiKey(words[0], words[1], words[2].lower(), *words[3:])
+    if len(words) != 3 or words[1] not in ROLES or not _SHA256.fullmatch(words[2].lower()):
+        raise UnreadableFile(f"{path}, line {number}: expected a name, a role ({', '.join(ROLES)}) and a SHA-256")
+    return ApiKey(words[0], words[1], words[2].lower())
 
 
 class RateLimit:

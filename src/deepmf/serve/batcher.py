@@ -70,10 +70,10 @@ class Batcher(Generic[Job, Result]):
             raise ApiError(503, "unfinished", self._late, retry_after=1) from error
 
     def close(self) -> None:
-        """Run the jobs that wait, then stop."""
+        """Run the jobs that wait, then stop; a job that hangs is not waited for longer than the timeout."""
         self._is_closed.set()
         self._waiting.put(None)
-        self._thread.join()
+        self._thread.join(self._timeout)
 
     def _run_batches(self) -> None:
         is_stopping = False

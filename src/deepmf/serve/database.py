@@ -14,11 +14,6 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import sqlalchemy as sa
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.runtime.environment import EnvironmentContext
-from alembic.script import ScriptDirectory
-from alembic.util import CommandError
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, InvalidatePoolError, NoSuchModuleError, SQLAlchemyError
@@ -32,9 +27,10 @@ from deepmf.serve.changes import Entry, EntryChanges, FeatureChanges, FeatureVal
 from deepmf.serve.omissions import ColumnState, DismissalChanges, StateChanges, Topic
 from deepmf.serve.schemas import Axis
 
-_MIGRATIONS = Path(__file__).parent / "migrations"
+_VERSION = 1  # of the tables
 _EXPECTED = "give a file, or postgresql://user@host/name"
 _PATIENCE = 5.0  # seconds; less than the timeout of a request
+_STATEMENT_SECONDS = 60  # after which PostgreSQL ends a statement
 _RECEIPT_SECONDS = 24 * 3600.0
 _LABELS_AT_A_TIME = 500  # of a query
 _CACHE_KIB = 32 << 10  # of a SQLite file, so that a bulk write reads no page twice
@@ -85,10 +81,11 @@ def _declare(
     return sa.Table(name, METADATA, *columns, *indexes)
 
 
-# One line. data_version counts transactions that changed entries; exported_version is its value at the last export.
+# One line, whose key is the version of the tables. data_version counts transactions that changed entries;
+# exported_version is its value at the last export.
 STATE = _declare(
     "state",
-    keys={"id": sa.Integer},
+    keys={"tables_version": sa.Integer},
     needed=dict.fromkeys(("data_version", "model_version", "exported_version"), sa.BigInteger),
 )
 # The model files that were served, by their digests, and their scales as JSON.
@@ -499,7 +496,7 @@ def _build_damage_error(found: str) -> UnreadableFile:
 
 
 def open_database(url: str, *, patience: float = _PATIENCE) -> EntryDatabase:
-    """Open a database by URL (a plain path is a SQLite file) and migrate its tables.
+    """Open a database by URL (a plain path is a SQLite file) and create its tables.
 
     Parameters
     ----------
@@ -510,10 +507,10 @@ def open_database(url: str, *, patience: float = _PATIENCE) -> EntryDatabase:
         if engine.dialect.name == "sqlite":
             _check_file(Path(str(engine.url.database)).absolute(), patience)
         with engine.begin() as connection:
-            _migrate(connection)
+            _create_tables(connection)
     except ModuleNotFoundError as error:
         raise _name_extra(error) from error
-    except (SQLAlchemyError, CommandError, sqlite3.Error, ValueError) as error:  # CommandError: an unknown version
+    except (SQLAlchemyError, sqlite3.Error, ValueError) as error:
         engine.dispose()
         reason = str(getattr(error, "orig", None) or error).splitlines()[0]
         raise UnreadableFile(f"the database {hide_password(url)} cannot be used ({reason})") from error
@@ -548,15 +545,16 @@ def _create_engine(url: str, patience: float) -> sa.Engine:
 
 
 def _create_postgresql(url: URL, patience: float) -> sa.Engine:
-    from deepmf.serve.postgresql import PatientConnection  # psycopg comes with an extra of its own
-
-    engine = sa.create_engine(url, pool_pre_ping=True, pool_timeout=patience, isolation_level="READ COMMITTED")
-
-    @sa.event.listens_for(engine, "do_connect")
-    def connect(_: Any, __: Any, given: Any, named: Any) -> Any:
-        return PatientConnection.open(*given, patience=patience, **named)
-
-    return engine
+    limits = f"-c statement_timeout={_STATEMENT_SECONDS}s -c lock_timeout={round(800 * patience)}ms"
+    given: dict[str, Any] = {
+        "connect_timeout": max(2, round(patience)),
+        "tcp_user_timeout": round(1000 * patience),
+        **url.query,
+        "options": f"{limits} {url.query.get('options', '')}",
+    }
+    return sa.create_engine(
+        url, connect_args=given, pool_pre_ping=True, pool_timeout=patience, isolation_level="READ COMMITTED"
+    )
 
 
 def _create_sqlite(url: URL, patience: float) -> sa.Engine:
@@ -609,7 +607,6 @@ def _check_file(file: Path, patience: float) -> None:
         checks |= {
             table.name: f"SELECT 1 FROM {table.name} WHERE {_find_wrong(table)}" for table in METADATA.tables.values()
         }
-        checks["alembic_version"] = "SELECT quote(version_num) FROM alembic_version WHERE version_num NOT GLOB '[0-9]*'"
         checks["state"] += f" OR data_version NOT BETWEEN 0 AND {2**62}"
         for name, wrong in checks.items():
             if found := connection.execute(f"{wrong} LIMIT 1").fetchone():
@@ -636,22 +633,16 @@ def _read_inode(file: Path) -> tuple[int, int] | None:
     return None
 
 
-def _migrate(connection: sa.Connection) -> None:
-    config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS).replace("%", "%%"))
-    script = ScriptDirectory.from_config(config)
-    head = script.get_current_head()
+def _create_tables(connection: sa.Connection) -> None:
     if connection.dialect.name == "postgresql":  # several workers may start at once
         connection.exec_driver_sql("SELECT pg_advisory_xact_lock(4271906)")
-    if MigrationContext.configure(connection).get_current_revision() == head:
-        return
-
-    def steps(revision: Any, _: Any) -> Any:
-        return script._upgrade_revs("head", revision)
-
-    with EnvironmentContext(config, script, fn=steps) as environment:
-        environment.configure(connection=connection)
-        environment.run_migrations()
+    METADATA.create_all(connection)
+    version = connection.execute(sa.select(STATE.c.tables_version)).scalar()
+    if version is None:
+        line = {"tables_version": _VERSION, "data_version": 0, "model_version": 0, "exported_version": 0}
+        connection.execute(sa.insert(STATE), line)
+    elif version != _VERSION:
+        raise ValueError(f"its tables have version {version}; this version of deepmf reads version {_VERSION}")
 
 
 def _name_extra(error: ModuleNotFoundError) -> MissingDependency:

@@ -63,7 +63,6 @@ class ServeOptions:
     model : the file or folder of the model.
     database : a SQLite file, or a URL.
     keys : a file of API keys; None for a service that only this machine can reach.
-    tenant : the tenant whose keys are admitted, beside those without a tenant.
     rate : requests per second for each key.
     workers : number of processes.
     kinds : a TOML file of kinds of feedback; None for none.
@@ -78,7 +77,6 @@ class ServeOptions:
     rate: float = 1_000.0
     workers: int = 1
     kinds: str | None = None
-    tenant: str | None = None
     log_level: str = "info"
     force: bool = False
 
@@ -92,8 +90,6 @@ class ServeOptions:
             raise BadSetting(f"--rate-limit must be a number of requests above 0; got {self.rate:g}")
         if self.log_level not in LOG_LEVELS:
             raise BadSetting(f"--log-level must be {', '.join(LOG_LEVELS)}; got {self.log_level!r}")
-        if self.tenant is not None and self.keys is None:
-            raise BadSetting(f"--tenant {self.tenant} needs --keys FILE, since it chooses among keys")
         if self.workers > 1 and sys.platform == "win32":
             raise BadSetting(
                 f"--workers {self.workers}: Windows serves with one worker; start several services instead"
@@ -136,7 +132,7 @@ def build_app(options: ServeOptions) -> FastAPI:
     sys.setswitchinterval(0.001)  # requests are read while others are computed, and wait less for each other
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)  # each computation is so small that threads would wait for each other
-    keys = None if options.keys is None else read_keys(Path(options.keys)).limit_to(options.tenant)
+    keys = None if options.keys is None else read_keys(Path(options.keys))
     path = Path(options.model)
     copy = Path(f"{path if '://' in options.database else options.database}.model")
     model, digest = load_or_fall_back(path, copy)
@@ -233,7 +229,7 @@ class _Server(uvicorn.Server):
         state, part = self._application.state, "keys"
         try:
             if self._options.keys is not None:
-                state.access.keys = read_keys(Path(self._options.keys)).limit_to(self._options.tenant)
+                state.access.keys = read_keys(Path(self._options.keys))
             part = "model"
             version = state.service.reload().model_version
         except Exception as error:  # noqa: BLE001 (any error is one line of JSON in the log, without a traceback)

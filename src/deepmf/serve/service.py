@@ -8,7 +8,6 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -133,7 +132,9 @@ class Service:
         )
         self.bulk_slots = asyncio.Semaphore(_BULK_AT_ONCE)
         # A thread of its own, so that a database that hangs delays nothing else.
-        self._database_reader = ThreadPoolExecutor(1, thread_name_prefix="database reader")
+        self._reader: Batcher[Callable[[Transaction], Any], Any] = Batcher(
+            self._read_database, name="database reader", timeout=self.limits.database_seconds
+        )
         self._is_stopping = threading.Event()
         self._follower = threading.Thread(target=self._follow, name="follower", daemon=True)
         self._follower.start()
@@ -151,17 +152,9 @@ class Service:
         return result
 
     async def read_database(self, read: Callable[[Transaction], Result]) -> Result:
-        """Run a function in a read transaction; raise `ApiError` if the database takes too long."""
-
-        def read_in_transaction() -> Result:
-            with self._database.begin_read() as transaction:
-                return read(transaction)
-
-        try:
-            running = asyncio.get_running_loop().run_in_executor(self._database_reader, read_in_transaction)
-            return await asyncio.wait_for(running, self.limits.database_seconds)
-        except (SQLAlchemyError, TimeoutError) as error:
-            raise ApiError(503, "no_database", "the database does not answer", retry_after=1) from error
+        """Run a function in a read transaction; raise an error if the database takes too long."""
+        result: Result = await self._reader.run(read)
+        return result
 
     def export(self) -> Snapshot:
         """Return a snapshot that is marked as exported: a model may be trained on all of its entries."""
@@ -202,11 +195,14 @@ class Service:
     def close(self) -> None:
         """Finish waiting requests and close the database."""
         self._is_stopping.set()
-        for batcher in (self.writer, self.quick, self.slow):
+        for batcher in (self.writer, self.quick, self.slow, self._reader):
             batcher.close()
-        self._follower.join()
-        self._database_reader.shutdown(cancel_futures=True)
+        self._follower.join(self.limits.seconds)
         self._database.close()
+
+    def _read_database(self, reads: Sequence[Callable[[Transaction], Any]]) -> list[Any]:
+        with self._database.begin_read() as transaction:
+            return [read(transaction) for read in reads]
 
     def _answer_queries(self, queries: Sequence[Query]) -> list[Any]:
         snapshot = self.current

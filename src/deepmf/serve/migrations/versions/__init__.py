@@ -1,1 +1,0 @@
-"""The migrations; each names the one before it."""
