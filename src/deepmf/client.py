@@ -90,7 +90,7 @@ class Call(Generic[Result]):
         return self.result(response.text)
 
 
-Written = Call[s.WriteEntriesResponse]
+Written = Call[s.WriteResponse]
 
 
 @dataclass(frozen=True)
@@ -265,14 +265,14 @@ class _Routes:
         return Listing(call, lambda page: page.columns)
 
     @_route
-    def get_row_entries(self, row: Id, *, offset: int = 0, limit: int = _PAGE) -> Call[s.RowEntriesResponse]:
+    def get_row_entries(self, row: Id, *, offset: int = 0, limit: int = _PAGE) -> Call[s.EntriesResponse]:
         """Return one page of the entries of a row. `iterate_row_entries` reads all pages."""
-        return _list(_to_path("rows", row, "entries"), s.RowEntriesResponse, offset, limit)
+        return _list(_to_path("rows", row, "entries"), s.EntriesResponse, offset, limit)
 
     @_listing
-    def iterate_row_entries(self, row: Id) -> Listing[s.ListedColumnValue]:
+    def iterate_row_entries(self, row: Id) -> Listing[s.ListedEntry]:
         """Iterate over the entries of a row, ordered by column."""
-        return Listing(_list(_to_path("rows", row, "entries"), s.RowEntriesResponse), lambda page: page.entries)
+        return Listing(_list(_to_path("rows", row, "entries"), s.EntriesResponse), lambda page: page.entries)
 
     @_route
     def put_row_entries(self, row: Id, entries: Values, **given: Unpack[Conditions]) -> Written:
@@ -287,19 +287,17 @@ class _Routes:
     @_route
     def delete_row_entries(self, row: Id, **given: Unpack[Conditions]) -> Written:
         """Forget all entries and features of a row."""
-        return _write("DELETE", ("rows", row, "entries"), s.WriteEntriesResponse, **given)
+        return _write("DELETE", ("rows", row, "entries"), **given)
 
     @_route
-    def get_column_entries(self, column: Id, *, offset: int = 0, limit: int = _PAGE) -> Call[s.ColumnEntriesResponse]:
+    def get_column_entries(self, column: Id, *, offset: int = 0, limit: int = _PAGE) -> Call[s.EntriesResponse]:
         """Return one page of the entries of a column (role rows). `iterate_column_entries` reads all pages."""
-        return _list(_to_path("columns", column, "entries"), s.ColumnEntriesResponse, offset, limit)
+        return _list(_to_path("columns", column, "entries"), s.EntriesResponse, offset, limit)
 
     @_listing
-    def iterate_column_entries(self, column: Id) -> Listing[s.ListedRowValue]:
+    def iterate_column_entries(self, column: Id) -> Listing[s.ListedEntry]:
         """Iterate over the entries of a column, ordered by row (role rows)."""
-        return Listing(
-            _list(_to_path("columns", column, "entries"), s.ColumnEntriesResponse), lambda page: page.entries
-        )
+        return Listing(_list(_to_path("columns", column, "entries"), s.EntriesResponse), lambda page: page.entries)
 
     @_route
     def put_column_entries(self, column: Id, entries: Values, **given: Unpack[Conditions]) -> Written:
@@ -314,7 +312,7 @@ class _Routes:
     @_route
     def delete_column_entries(self, column: Id, **given: Unpack[Conditions]) -> Written:
         """Forget all entries and features of a column (role rows)."""
-        return _write("DELETE", ("columns", column, "entries"), s.WriteEntriesResponse, **given)
+        return _write("DELETE", ("columns", column, "entries"), **given)
 
     @_route
     def write_entries(
@@ -331,9 +329,9 @@ class _Routes:
         return Call("POST", "/v1/entries/bulk", s.BulkResponse, content=body, headers={**headers, **more})
 
     @_stream
-    def export_entries(self) -> Stream[s.ExportedLine]:
+    def export_entries(self) -> Stream[s.ListedEntry]:
         """Iterate over all entries of the service, ordered by row (role admin)."""
-        return Stream(Call("GET", "/v1/export", str), s.ExportedLine)
+        return Stream(Call("GET", "/v1/export", str), s.ListedEntry)
 
     @_route
     def get_row_features(self, row: Id) -> Call[s.FeaturesResponse]:
@@ -341,16 +339,14 @@ class _Routes:
         return Call("GET", _to_path("rows", row, "features"), s.FeaturesResponse)
 
     @_route
-    def put_row_features(
-        self, row: Id, features: FeatureValues, **given: Unpack[Conditions]
-    ) -> Call[s.WriteFeaturesResponse]:
+    def put_row_features(self, row: Id, features: FeatureValues, **given: Unpack[Conditions]) -> Written:
         """Replace all features of a row, known or new."""
-        return _write("PUT", ("rows", row, "features"), s.WriteFeaturesResponse, {"features": features}, **given)
+        return _write("PUT", ("rows", row, "features"), {"features": features}, **given)
 
     @_route
-    def delete_row_features(self, row: Id, **given: Unpack[Conditions]) -> Call[s.WriteFeaturesResponse]:
+    def delete_row_features(self, row: Id, **given: Unpack[Conditions]) -> Written:
         """Forget the features of a row."""
-        return _write("DELETE", ("rows", row, "features"), s.WriteFeaturesResponse, **given)
+        return _write("DELETE", ("rows", row, "features"), **given)
 
     @_route
     def get_column_features(self, column: Id) -> Call[s.FeaturesResponse]:
@@ -358,16 +354,14 @@ class _Routes:
         return Call("GET", _to_path("columns", column, "features"), s.FeaturesResponse)
 
     @_route
-    def put_column_features(
-        self, column: Id, features: FeatureValues, **given: Unpack[Conditions]
-    ) -> Call[s.WriteFeaturesResponse]:
+    def put_column_features(self, column: Id, features: FeatureValues, **given: Unpack[Conditions]) -> Written:
         """Replace all features of a column, known or new."""
-        return _write("PUT", ("columns", column, "features"), s.WriteFeaturesResponse, {"features": features}, **given)
+        return _write("PUT", ("columns", column, "features"), {"features": features}, **given)
 
     @_route
-    def delete_column_features(self, column: Id, **given: Unpack[Conditions]) -> Call[s.WriteFeaturesResponse]:
+    def delete_column_features(self, column: Id, **given: Unpack[Conditions]) -> Written:
         """Forget the features of a column."""
-        return _write("DELETE", ("columns", column, "features"), s.WriteFeaturesResponse, **given)
+        return _write("DELETE", ("columns", column, "features"), **given)
 
     @_route
     def get_column_state(self, column: Id) -> Call[s.StateResponse]:
@@ -383,16 +377,16 @@ class _Routes:
         from_: datetime | None = None,
         until: datetime | None = None,
         **given: Unpack[Conditions],
-    ) -> Call[s.WriteStateResponse]:
+    ) -> Written:
         """Hide a column from recommendations, or show it from and until a time (with a time zone)."""
         times = {"from": from_, "until": until}
         body = {"visible": visible, **{name: at and at.isoformat() for name, at in times.items()}}
-        return _write("PUT", ("columns", column, "state"), s.WriteStateResponse, body, **given)
+        return _write("PUT", ("columns", column, "state"), body, **given)
 
     @_route
-    def delete_column_state(self, column: Id, **given: Unpack[Conditions]) -> Call[s.WriteStateResponse]:
+    def delete_column_state(self, column: Id, **given: Unpack[Conditions]) -> Written:
         """Show a column again, at all times."""
-        return _write("DELETE", ("columns", column, "state"), s.WriteStateResponse, **given)
+        return _write("DELETE", ("columns", column, "state"), **given)
 
     @_route
     def get_dismissed(self, row: Id) -> Call[s.DismissedResponse]:
@@ -400,12 +394,10 @@ class _Routes:
         return Call("GET", _to_path("rows", row, "dismissed"), s.DismissedResponse)
 
     @_route
-    def put_dismissed(
-        self, row: Id, columns: Sequence[Id], **given: Unpack[Conditions]
-    ) -> Call[s.WriteDismissedResponse]:
+    def put_dismissed(self, row: Id, columns: Sequence[Id], **given: Unpack[Conditions]) -> Written:
         """Replace the columns that are never recommended to a row."""
         body = {"columns": columns}
-        return _write("PUT", ("rows", row, "dismissed"), s.WriteDismissedResponse, body, **given)
+        return _write("PUT", ("rows", row, "dismissed"), body, **given)
 
     @_route
     def patch_dismissed(
@@ -415,15 +407,15 @@ class _Routes:
         add: Sequence[Id] = (),
         remove: Sequence[Id] = (),
         **given: Unpack[Conditions],
-    ) -> Call[s.WriteDismissedResponse]:
+    ) -> Written:
         """Stop recommending some columns to a row, or recommend them again."""
         body = {"add": add, "remove": remove}
-        return _write("PATCH", ("rows", row, "dismissed"), s.WriteDismissedResponse, body, **given)
+        return _write("PATCH", ("rows", row, "dismissed"), body, **given)
 
     @_route
-    def delete_dismissed(self, row: Id, **given: Unpack[Conditions]) -> Call[s.WriteDismissedResponse]:
+    def delete_dismissed(self, row: Id, **given: Unpack[Conditions]) -> Written:
         """Recommend all columns to a row again."""
-        return _write("DELETE", ("rows", row, "dismissed"), s.WriteDismissedResponse, **given)
+        return _write("DELETE", ("rows", row, "dismissed"), **given)
 
     # The model and the service
 
@@ -662,19 +654,18 @@ def _list(path: str, result: type[Result], offset: int = 0, limit: int = _PAGE, 
 def _write(
     method: str,
     place: tuple[str, Id, str],
-    result: type[Result],
     body: Mapping[str, Any] | None = None,
     **given: Unpack[Conditions],
-) -> Call[Result]:
+) -> Written:
     headers = {"Idempotency-Key": given.get("key") or uuid4().hex}
     if (etag := given.get("if_match")) is not None:
         headers["If-Match"] = etag
-    return Call(method, _to_path(*place), result, body, headers=headers)
+    return Call(method, _to_path(*place), s.WriteResponse, body, headers=headers)
 
 
 def _write_entries(method: str, axis: str, label: Id, entries: Changes, **given: Unpack[Conditions]) -> Written:
     body = {"entries": _list_entries("column" if axis == "row" else "row", entries)}
-    return _write(method, (f"{axis}s", label, "entries"), s.WriteEntriesResponse, body, **given)
+    return _write(method, (f"{axis}s", label, "entries"), body, **given)
 
 
 def _describe_row(history: Values | None, features: FeatureValues | None) -> dict[str, Any]:

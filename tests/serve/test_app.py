@@ -46,7 +46,7 @@ def test_examples_of_the_api_page_can_be_tried(start_client: StartClient, featur
     description = client.get("/openapi.json").json()
     schemas, tried = description["components"]["schemas"], 0
     for path, operations in description["paths"].items():
-        if method not in operations or path in ("/v1/rows/{row}/features", "/v1/model"):
+        if method not in operations or path == "/v1/model":
             continue
         operation = operations[method]
         for parameter in operation.get("parameters", ()):
@@ -57,7 +57,7 @@ def test_examples_of_the_api_page_can_be_tried(start_client: StartClient, featur
             answer = client.request(method, path, json=example)
             assert answer.status_code == 200, (path, answer.json())
             tried += 1
-    assert tried >= 3
+    assert tried >= 2
 
 
 def test_a_missing_content_type_is_named(start_client: StartClient, als: ALS) -> None:

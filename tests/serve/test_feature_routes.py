@@ -48,7 +48,9 @@ def test_a_row_with_features_alone_counts_in_the_very_next_answer(
     assert answer.json() == {
         "axis": "row",
         "id": "Wilma",
-        "n_features": 3,
+        "n_entries": 3,
+        "n_changed": 3,
+        "n_forgotten": 0,
         "etag": answer.headers["etag"],
         "version": {"model": 1, "data": 1},
     }
@@ -103,7 +105,7 @@ def test_reasons_of_a_known_row_count_its_features(
 
 def test_a_category_that_the_model_does_not_tell_apart(client: TestClient) -> None:
     path = "/v1/rows/Wilma/features"
-    assert client.put(path, json={"features": {"group": "unheard of"}}).json()["n_features"] == 0
+    assert client.put(path, json={"features": {"group": "unheard of"}}).json()["n_entries"] == 0
     assert client.get(path).json()["features"] == {}
     assert client.put("/v1/rows/Wilma/entries", json={"entries": []}).status_code == 200
     assert client.get(path).status_code == 200  # it has features, if only such
@@ -127,7 +129,7 @@ def test_columns_have_features_too(client: TestClient, featured: Model, ratings:
     pairs = [{"row": row, "column": "Opening"} for row in people]
     answer = client.post("/v1/predict", json={"pairs": pairs}).json()
     np.testing.assert_allclose([one["expected"] for one in answer["predictions"]], guest.predict(people), rtol=1e-5)
-    assert client.delete("/v1/columns/Opening/features").json()["n_features"] == 0
+    assert client.delete("/v1/columns/Opening/features").json()["n_entries"] == 0
     assert client.get("/v1/columns/Opening/features").status_code == 404
 
 

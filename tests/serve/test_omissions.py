@@ -111,12 +111,12 @@ def test_states_have_etags_and_are_written_once(client: TestClient, row: str) ->
     etag = client.get(path).headers["etag"]
     once = {"Idempotency-Key": "once"}
     hidden = client.put(path, json={"visible": False}, headers={"If-Match": etag, **once})
-    assert hidden.json()["changed"] and hidden.headers["etag"] == client.get(path).headers["etag"]
+    assert hidden.json()["n_changed"] and hidden.headers["etag"] == client.get(path).headers["etag"]
     assert client.put(path, json={"visible": False}, headers={"If-Match": etag}).status_code == 412
     again = client.put(path, json={"visible": False}, headers={"If-Match": etag, **once})
     assert again.headers["idempotency-replayed"] == "true" and again.json() == hidden.json()
     assert client.put(path, json={"visible": True}, headers=once).status_code == 422
-    assert not client.put(path, json={"visible": False}).json()["changed"]
+    assert not client.put(path, json={"visible": False}).json()["n_changed"]
     assert client.delete(path).headers["etag"] == etag
 
 
@@ -137,15 +137,15 @@ def test_columns_that_a_row_dismissed_are_not_recommended_to_it(client: TestClie
     path = f"/v1/rows/{row}/dismissed"
     assert client.get(path).json()["columns"] == []
     written = client.patch(path, json={"add": before[:2]}).json()
-    assert (written["n_columns"], written["n_added"], written["n_removed"]) == (2, 2, 0)
+    assert (written["n_entries"], written["n_changed"], written["n_forgotten"]) == (2, 2, 0)
     assert best(client, row) == before[2:]
     assert best(client, row, among=before[1:3], exclude=before[3:4]) == before[2:3]
     assert best(client, other) == others
-    assert client.patch(path, json={"remove": before[:1], "add": before[2:3]}).json()["n_removed"] == 1
+    assert client.patch(path, json={"remove": before[:1], "add": before[2:3]}).json()["n_forgotten"] == 1
     assert client.get(path).json()["columns"] == sorted(before[1:3])
     client.put(path, json={"columns": before[-1:]})
     assert best(client, row) == before[:-1]
-    assert client.delete(path).json()["n_removed"] == 1
+    assert client.delete(path).json()["n_forgotten"] == 1
     assert best(client, row) == before
 
 

@@ -102,9 +102,7 @@ def wire(postgres: str) -> Iterator[Wire]:
 
 @pytest.mark.slow
 @pytest.mark.flaky(reruns=2)  # a machine that is busy for a second is like a database that hangs
-def test_a_database_that_hangs_holds_up_no_question(
-    wire: Wire, als: ALS, ratings: ObservedMatrix
-) -> None:
+def test_a_database_that_hangs_holds_up_no_question(wire: Wire, als: ALS, ratings: ObservedMatrix) -> None:
     service = Service(als, open_database(wire.url, patience=1.0))
     app, film, took = create_app(service), ratings.column_labels[0], []
     with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as client:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from importlib.resources import files
@@ -65,8 +65,8 @@ def create_app(service: Service, *, keys: KeyRing | None = None, rate: float | N
     app.add_exception_handler(HTTPException, _handle_http_exception)
     app.add_exception_handler(SQLAlchemyError, _handle_database_error)
     if keys is None:
-        _remove_security(app)
-        _fill_examples(app, service)  # with keys, a description that needs none must not name columns
+        # With keys, the description, which needs none, must not name columns.
+        app.openapi = _describe_without_keys(app, service)  # type: ignore[method-assign]
     app.add_middleware(
         Guard,
         access=app.state.access,
@@ -85,37 +85,24 @@ async def _get_docs() -> FileResponse:
     return FileResponse(PAGE / "docs.html", media_type="text/html")
 
 
-def _remove_security(app: FastAPI) -> None:
-    describe = app.openapi
-
-    def describe_without_keys() -> dict[str, Any]:
-        description = describe()
-        description["components"].pop("securitySchemes", None)
-        for operations in description["paths"].values():
-            for operation in operations.values():
-                operation.pop("security", None)
-        return description
-
-    app.openapi = describe_without_keys  # type: ignore[method-assign]
-
-
-def _fill_examples(app: FastAPI, service: Service) -> None:
-    """Let the examples of the OpenAPI description name ids, values and features of the model: they can be tried.
+def _describe_without_keys(app: FastAPI, service: Service) -> Callable[[], dict[str, Any]]:
+    """Return the OpenAPI description without API keys, with ids, values and features of the model as examples.
 
     Routes that read get an id of the model. Routes that write or delete get a new id, so that trying them overwrites
     nothing.
     """
     describe = app.openapi
 
-    def describe_with_ids() -> dict[str, Any]:
+    def describe_with_examples() -> dict[str, Any]:
         model = service.current.model
         entries = model.entries_
-        popular = np.argsort(-entries.column_counts, kind="stable")[:2]
-        columns = entries.columns[popular].tolist()
-        new = {axis: str(invent_label(labels)) for axis, labels in (("row", entries.rows), ("column", entries.columns))}
+        columns = entries.columns[np.argsort(-entries.column_counts, kind="stable")[:2]].tolist()
+        new = {"row": str(invent_label(entries.rows)), "column": str(invent_label(entries.columns))}
         row = next((label for label in entries.rows.array.tolist() if not is_visitor(label)), new["row"])
         known = dict(zip((*EXAMPLE_COLUMNS, EXAMPLE_ROW), (columns[0], columns[-1], row), strict=True))
         value = 1.0 if entries.scale.is_interactions else entries.scale.high
+        features = {"column": read_features(model, "column", columns[0]), "row": read_features(model, "row", row)}
+        featured = "column" if features["column"] else "row"
 
         def fill(item: Any) -> Any:
             if isinstance(item, dict):
@@ -123,20 +110,25 @@ def _fill_examples(app: FastAPI, service: Service) -> None:
             return [fill(each) for each in item] if isinstance(item, list) else known.get(item, item)
 
         description = copy.deepcopy(describe())
-        for schema in description["components"]["schemas"].values():
+        description["components"].pop("securitySchemes", None)
+        schemas = description["components"]["schemas"]
+        for schema in schemas.values():
             if "examples" in schema:
                 schema["examples"] = fill(schema["examples"])
-        if features := read_features(model, "column", columns[0]) or read_features(model, "row", row):
-            description["components"]["schemas"]["PutFeaturesRequest"]["examples"] = [{"features": features}]
-        for operations in description["paths"].values():
+        if features[featured]:
+            schemas["PutFeaturesRequest"]["examples"] = [{"features": features[featured]}]
+        for path, operations in description["paths"].items():
+            axis = featured if path.endswith("/features") else "row"
             for method, operation in operations.items():
+                operation.pop("security", None)
+                ids = {"row": row, "column": columns[0]} if method == "get" else new
+                examples = {"axis": f"{axis}s", "label": ids[axis], **ids}
                 for parameter in operation.get("parameters", ()):
                     if parameter["in"] == "path":
-                        ids = {"row": row, "column": columns[0]} if method == "get" else new
-                        parameter["example"] = str(ids[parameter["name"]])
+                        parameter["example"] = str(examples[parameter["name"]])
         return description
 
-    app.openapi = describe_with_ids  # type: ignore[method-assign]
+    return describe_with_examples
 
 
 async def _handle_api_error(_: Request, error: Any) -> JSONResponse:

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from deepmf.matrix.extras import NO_TIME
 from deepmf.models.base import Model
-from deepmf.serve.changes import Entry, list_entries
+from deepmf.serve.changes import list_entries
 from deepmf.serve.errors import ApiError, shorten
 from deepmf.serve.ids import is_visitor
 from deepmf.serve.kinds import Kinds, read_entry
@@ -133,19 +132,12 @@ def export_lines(model: Model) -> Iterator[bytes]:
         rows = np.repeat(store.rows[at], np.diff(found.starts)).tolist()
         entries = list_entries(found.values, found.extras)
         lines = [
-            json.dumps({"row": row, "column": column, **_describe_entry(entry)})
+            json.dumps({"row": row, "column": column, **entry.describe()})
             for row, column, entry in zip(rows, store.columns[found.others].tolist(), entries, strict=True)
             if not is_visitor(row)
         ]
         if lines:
             yield "\n".join([*lines, ""]).encode()
-
-
-def _describe_entry(entry: Entry) -> dict[str, Any]:
-    if entry.is_plain:
-        return {"value": entry.value}
-    time = {} if entry.time == NO_TIME else {"time": f"{np.datetime64(entry.time, 's')}Z"}
-    return {"value": entry.value, **time, **({} if entry.weight == 1 else {"weight": entry.weight})}
 
 
 def compress(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -28,10 +28,10 @@ class Entry(NamedTuple):
     time: int = NO_TIME
     weight: float = 1.0
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether it has neither a date nor a weight other than 1."""
-        return self.time == NO_TIME and self.weight == 1
+    def describe(self) -> dict[str, Any]:
+        """Return its fields as JSON has them, without an absent date and a weight of 1."""
+        time = {} if self.time == NO_TIME else {"time": f"{np.datetime64(self.time, 's')}Z"}
+        return {"value": self.value, **time, **({} if self.weight == 1 else {"weight": self.weight})}
 
 
 Pair = tuple[Any, Any]  # labels of a row and a column
@@ -233,7 +233,7 @@ def _find_new(model: Model, entries: dict[Pair, Entry]) -> tuple[dict[Pair, Entr
 
 def _build_matrix(entries: dict[Pair, Entry], model: Model) -> ObservedMatrix:
     values, times, weights = zip(*entries.values(), strict=True)
-    plain = all(entry.is_plain for entry in entries.values())
+    plain = all(entry.time == NO_TIME and entry.weight == 1 for entry in entries.values())
     extras: dict[str, Any] = {} if plain else {"times": np.array(times), "weights": np.array(weights)}
     return ObservedMatrix.from_entries(*_split_pairs(list(entries)), values, model.scale_, **extras)
 

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from deepmf.errors import BadFeatures, BadSetting, CannotExtend
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.extras import NO_TIME
 from deepmf.models.base import Model
 from deepmf.models.explanation import Explanation, explain_row
 from deepmf.models.fold_in import FoldedRows
@@ -29,7 +28,7 @@ from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import Unknown, check_has_values
 from deepmf.scoring.predictor import Predictor
 from deepmf.serve import schemas as s
-from deepmf.serve.changes import Entry, FeatureValues, check_features, compute_etag, read_features
+from deepmf.serve.changes import FeatureValues, check_features, compute_etag, read_features
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import convert_id, convert_ids, find_label, find_labels, invent_label, is_visitor, quote_id
 from deepmf.serve.kinds import Kinds, find_kind
@@ -243,41 +242,33 @@ def _select_similar(
         n_wanted = min(4 * n_wanted, n_labels)
 
 
-class EntryList(NamedTuple):
-    """The entries of a row or column, ordered by the label of the other axis."""
-
-    snapshot: Snapshot
-    label: s.Id
-    trained: bool
-    entries: list[tuple[s.Id, Entry]]
-    etag: str
-
-    def describe_page(self, end: int) -> dict[str, Any]:
-        """Return the fields of a page that ends before an entry."""
-        return {
-            "trained": self.trained,
-            "n_entries": len(self.entries),
-            "next_offset": end if end < len(self.entries) else None,
-            "etag": self.etag,
-            "version": self.snapshot.version,
-        }
-
-
-def list_entries(axis: s.Axis, given: s.Id, snapshot: Snapshot, _: object = None) -> EntryList:
-    """List the entries of a row or column."""
+def list_entries(
+    axis: s.Axis, given: s.Id, snapshot: Snapshot, _: object = None, *, offset: int, limit: int
+) -> s.EntriesResponse:
+    """List a page of the entries of a row by column, or of a column by row."""
     store = snapshot.model.entries_
     labels, trained = (store.rows, store.train.rows) if axis == "row" else (store.columns, store.train.columns)
     label = convert_id(given, labels)
     entries = snapshot.read_entries(axis, label)
     if not entries:
         find_label(given, labels)
-    return EntryList(snapshot, label, label in trained, sorted(entries.items()), compute_etag(entries))
-
-
-def describe_entry(entry: Entry) -> dict[str, Any]:
-    """Return the fields of an entry in a list."""
-    time = None if entry.time == NO_TIME else _to_datetime(entry.time)
-    return {"value": entry.value, "time": time, "weight": entry.weight}
+    names, listed = snapshot.model.column_names_, []
+    for other, entry in sorted(entries.items())[offset : offset + limit]:
+        if axis == "column":
+            named: dict[str, Any] = {"row": None if is_visitor(other) else other}
+        else:
+            named = {"column": other} | ({"column_name": names[other]} if other in names else {})
+        listed.append(s.ListedEntry(**named, **entry.describe()))
+    return s.EntriesResponse(
+        axis=axis,
+        id=label,
+        trained=label in trained,
+        n_entries=len(entries),
+        next_offset=offset + limit if offset + limit < len(entries) else None,
+        entries=listed,
+        etag=compute_etag(entries),
+        version=snapshot.version,
+    )
 
 
 def list_features(axis: s.Axis, given: s.Id, snapshot: Snapshot, _: object = None) -> s.FeaturesResponse:

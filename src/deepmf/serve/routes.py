@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import BeforeValidator, WithJsonSchema
 from starlette.convertors import Convertor, register_url_convertor
 
 from deepmf.errors import UserError
@@ -20,11 +21,10 @@ from deepmf.serve.auth import ApiKey, check_role, require_role
 from deepmf.serve.database import Transaction
 from deepmf.serve.errors import STATUS_MEANINGS, ApiError
 from deepmf.serve.guard import read_body
-from deepmf.serve.ids import is_visitor
 from deepmf.serve.kinds import read_entry
 from deepmf.serve.omissions import ColumnState
 from deepmf.serve.service import Service
-from deepmf.serve.writer import DismissalWrite, EntryWrite, FeatureWrite, StateWrite, Write, WriteReceipt
+from deepmf.serve.writer import DismissalWrite, EntryWrite, FeatureWrite, StateWrite, WriteReceipt
 
 Tagged = TypeVar("Tagged", bound=s.TaggedAnswer)
 
@@ -61,9 +61,13 @@ async def get_service(request: Request) -> Service:  # async: FastAPI would run 
 TheService = Annotated[Service, Depends(get_service)]
 Reader = Annotated[ApiKey, Depends(require_role("read"))]
 Writer = Annotated[ApiKey, Depends(require_role("write"))]
-RowsReader = Annotated[ApiKey, Depends(require_role("rows"))]
 Admin = Annotated[ApiKey, Depends(require_role("admin"))]
 
+PathAxis = Annotated[
+    s.Axis,
+    BeforeValidator({"rows": "row", "columns": "column"}.get),
+    WithJsonSchema({"type": "string", "enum": ["rows", "columns"]}),
+]
 PathId = Annotated[str, Path(max_length=s.LONGEST_ID)]
 Search = Annotated[str, Query(max_length=200, description="The start of the ids, or any part of them.")]
 Offset = Annotated[int, Query(ge=0, le=100_000_000, description="Number of results to skip.")]
@@ -78,52 +82,34 @@ IdempotencyKey = Annotated[
 
 
 class WriteContext(NamedTuple):
-    """What a write needs beside its body: ETags of If-Match, and the Idempotency-Key, which belongs to an API key."""
+    """What a write needs beside its body: the API key, ETags of If-Match, and an Idempotency-Key of that API key."""
 
     service: Service
     response: Response
+    api_key: ApiKey
     if_match: frozenset[str] | None
     key: str | None
 
-    async def run(self, write: Write, result: type[Tagged]) -> Tagged:
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """The ETags and the key as a write takes them."""
+        return {"if_match": self.if_match, "key": self.key}
+
+    async def run(self, write: EntryWrite | FeatureWrite | StateWrite | DismissalWrite) -> s.WriteResponse:
         """Perform a write; return its receipt as a response."""
         receipt = await self.service.writer.run(write)
         self.response.headers["etag"] = receipt.etag
+        counts = receipt.n_entries, receipt.n_changed, receipt.n_forgotten
+        named = dict(zip(("n_entries", "n_changed", "n_forgotten"), counts, strict=True))
         version = self.acknowledge(receipt)
-        n_all, n_new, n_gone = receipt.n_entries, receipt.n_changed, receipt.n_forgotten
-        fields = {"axis": getattr(write, "axis", None), **dict.fromkeys(("id", "row", "column"), receipt.id)}
-        fields |= {"n_entries": n_all, "n_features": n_all, "n_columns": n_all, "etag": receipt.etag}
-        fields |= {"n_changed": n_new, "n_added": n_new, "n_forgotten": n_gone, "n_removed": n_gone}
-        fields |= {"changed": n_new > 0, "version": version}
-        return result.model_validate({name: fields[name] for name in result.model_fields})
+        return s.WriteResponse(axis=write.axis, id=receipt.id, etag=receipt.etag, version=version, **named)
 
     async def run_entries(
-        self,
-        axis: s.Axis,
-        label: str,
-        method: Literal["put", "patch", "delete"],
-        request: s.RowEntriesRequest | s.ColumnEntriesRequest | None = None,
-    ) -> s.WriteEntriesResponse:
+        self, axis: s.Axis, label: str, method: Literal["put", "patch"], request: s.EntriesRequest
+    ) -> s.WriteResponse:
         """Write entries of a row or a column."""
-        given, other = () if request is None else request.entries, "column" if axis == "row" else "row"
-        entries = tuple((getattr(entry, other), *read_entry(entry, self.service.kinds)) for entry in given)
-        write = EntryWrite(axis, label, method, entries, if_match=self.if_match, key=self.key)
-        return await self.run(write, s.WriteEntriesResponse)
-
-    async def run_features(self, axis: s.Axis, label: str, features: Any) -> s.WriteFeaturesResponse:
-        """Replace the features of a row or a column; None forgets them."""
-        return await self.run(
-            FeatureWrite(axis, label, features, if_match=self.if_match, key=self.key), s.WriteFeaturesResponse
-        )
-
-    async def run_state(self, column: str, state: ColumnState | None) -> s.WriteStateResponse:
-        """Replace the state of a column."""
-        return await self.run(StateWrite(column, state, if_match=self.if_match, key=self.key), s.WriteStateResponse)
-
-    async def run_dismissals(self, row: str, add: Any, remove: Any = (), *, replaces: bool) -> s.WriteDismissedResponse:
-        """Change or replace the columns that a row has dismissed."""
-        write = DismissalWrite(row, tuple(add), tuple(remove), replaces, if_match=self.if_match, key=self.key)
-        return await self.run(write, s.WriteDismissedResponse)
+        entries = tuple((entry.find_other(axis), *read_entry(entry, self.service.kinds)) for entry in request.entries)
+        return await self.run(EntryWrite(axis, label, method, entries, **self.conditions))
 
     def acknowledge(self, receipt: WriteReceipt) -> s.Version:
         """Say in a header that a write was performed before; return the versions after it."""
@@ -142,22 +128,16 @@ async def read_context(
     """Return the context of a write."""
     etags = None if if_match is None else frozenset(etag.strip() for etag in if_match.split(","))
     key = None if idempotency_key is None else f"{api_key.name}\n{idempotency_key}"
-    return WriteContext(service, response, etags, key)
-
-
-async def read_rows_context(
-    service: TheService,
-    response: Response,
-    api_key: RowsReader,
-    if_match: IfMatch = None,
-    idempotency_key: IdempotencyKey = None,
-) -> WriteContext:
-    """Return the context of a write that affects rows which it does not name; it needs the role rows."""
-    return await read_context(service, response, api_key, if_match, idempotency_key)
+    return WriteContext(service, response, api_key, etags, key)
 
 
 Writing = Annotated[WriteContext, Depends(read_context)]
-RowsWriting = Annotated[WriteContext, Depends(read_rows_context)]
+
+
+def _check_may_see_rows(axis: s.Axis, api_key: ApiKey) -> None:
+    """Raise `ApiError` for a request about a column that shows or affects rows which it does not name."""
+    if axis == "column":
+        check_role(api_key, "rows")
 
 
 def _tag(response: Response, result: Tagged) -> Tagged:
@@ -229,72 +209,44 @@ async def place_row(request: s.PlaceRequest, service: TheService, _: Reader) -> 
 # Entries
 
 
-@router.get("/v1/rows/{row:id}/entries", tags=["entries"])
-async def get_row_entries(
-    row: PathId, service: TheService, response: Response, _: Reader, offset: Offset = 0, limit: Limit = 1_000
-) -> s.RowEntriesResponse:
-    """Return the entries of a row, ordered by column."""
-    found = await service.ask(partial(queries.list_entries, "row", row))
-    names = found.snapshot.model.column_names_
-    page = [
-        s.ListedColumnValue(column=label, column_name=names.get(label), **queries.describe_entry(entry))
-        for label, entry in found.entries[offset : offset + limit]
-    ]
-    return _tag(response, s.RowEntriesResponse(row=found.label, entries=page, **found.describe_page(offset + limit)))
+@router.get("/v1/{axis}/{label:id}/entries", tags=["entries"], response_model_exclude_unset=True)
+async def get_entries(
+    axis: PathAxis,
+    label: PathId,
+    service: TheService,
+    response: Response,
+    api_key: Reader,
+    offset: Offset = 0,
+    limit: Limit = 1_000,
+) -> s.EntriesResponse:
+    """Return the entries of a row, or of a column (role rows), which names no visitors of the page."""
+    _check_may_see_rows(axis, api_key)
+    is_slow = axis == "column"  # they may be very many
+    query = partial(queries.list_entries, axis, label, offset=offset, limit=limit)
+    return _tag(response, await service.ask(query, is_slow=is_slow))
 
 
-@router.put("/v1/rows/{row:id}/entries", tags=["entries"])
-async def put_row_entries(row: PathId, request: s.RowEntriesRequest, writing: Writing) -> s.WriteEntriesResponse:
-    """Replace all entries of a row, known or new."""
-    return await writing.run_entries("row", row, "put", request)
+@router.put("/v1/{axis}/{label:id}/entries", tags=["entries"])
+async def put_entries(axis: PathAxis, label: PathId, request: s.EntriesRequest, writing: Writing) -> s.WriteResponse:
+    """Replace all entries of a row, or of a column (role rows), known or new."""
+    _check_may_see_rows(axis, writing.api_key)
+    return await writing.run_entries(axis, label, "put", request)
 
 
-@router.patch("/v1/rows/{row:id}/entries", tags=["entries"])
-async def patch_row_entries(row: PathId, request: s.RowEntriesRequest, writing: Writing) -> s.WriteEntriesResponse:
-    """Write or forget (null) some entries of a row; the others stay."""
-    return await writing.run_entries("row", row, "patch", request)
+@router.patch("/v1/{axis}/{label:id}/entries", tags=["entries"])
+async def patch_entries(axis: PathAxis, label: PathId, request: s.EntriesRequest, writing: Writing) -> s.WriteResponse:
+    """Write or forget (null) some entries of a row or a column; the others stay."""
+    return await writing.run_entries(axis, label, "patch", request)
 
 
-@router.delete("/v1/rows/{row:id}/entries", tags=["entries"])
-async def delete_row_entries(row: PathId, writing: Writing) -> s.WriteEntriesResponse:
-    """Forget all entries and features of a row; a row that came after training is no longer known."""
-    return await writing.run_entries("row", row, "delete")
+@router.delete("/v1/{axis}/{label:id}/entries", tags=["entries"])
+async def delete_entries(axis: PathAxis, label: PathId, writing: Writing) -> s.WriteResponse:
+    """Forget all entries and features of a row, or of a column (role rows).
 
-
-@router.get("/v1/columns/{column:id}/entries", tags=["entries"])
-async def get_column_entries(
-    column: PathId, service: TheService, response: Response, _: RowsReader, offset: Offset = 0, limit: Limit = 1_000
-) -> s.ColumnEntriesResponse:
-    """Return the entries of a column, ordered by row; rows of visitors of the page are not named."""
-    found = await service.ask(partial(queries.list_entries, "column", column), is_slow=True)  # they may be very many
-    page = [
-        s.ListedRowValue(row=None if is_visitor(label) else label, **queries.describe_entry(entry))
-        for label, entry in found.entries[offset : offset + limit]
-    ]
-    end = offset + limit
-    return _tag(response, s.ColumnEntriesResponse(column=found.label, entries=page, **found.describe_page(end)))
-
-
-@router.put("/v1/columns/{column:id}/entries", tags=["entries"])
-async def put_column_entries(
-    column: PathId, request: s.ColumnEntriesRequest, writing: RowsWriting
-) -> s.WriteEntriesResponse:
-    """Replace all entries of a column, known or new."""
-    return await writing.run_entries("column", column, "put", request)
-
-
-@router.patch("/v1/columns/{column:id}/entries", tags=["entries"])
-async def patch_column_entries(
-    column: PathId, request: s.ColumnEntriesRequest, writing: Writing
-) -> s.WriteEntriesResponse:
-    """Write or forget (null) some entries of a column; the others stay."""
-    return await writing.run_entries("column", column, "patch", request)
-
-
-@router.delete("/v1/columns/{column:id}/entries", tags=["entries"])
-async def delete_column_entries(column: PathId, writing: RowsWriting) -> s.WriteEntriesResponse:
-    """Forget all entries and features of a column; a column that came after training is no longer known."""
-    return await writing.run_entries("column", column, "delete")
+    If it came after training, it is no longer known.
+    """
+    _check_may_see_rows(axis, writing.api_key)
+    return await writing.run(EntryWrite(axis, label, "delete", **writing.conditions))
 
 
 @router.post(
@@ -319,7 +271,7 @@ async def write_entries(
     """Write or forget (null) entries of any rows and columns, one per line; lines that fail do not stop the others."""
     if service.bulk_slots.locked():
         raise ApiError(503, "busy", "other bulk writes are in progress; try again in a second", retry_after=1)
-    writing = await read_context(service, response, api_key, None, idempotency_key)
+    writing = await read_context(service, response, api_key, idempotency_key=idempotency_key)
     limits = service.limits
     async with service.bulk_slots:
         body = await read_body(request.receive, limits.bulk_bytes, limits.bulk_seconds)
@@ -361,42 +313,26 @@ async def export_entries(request: Request, service: TheService, _: Admin) -> Str
 # Features
 
 
-@router.get("/v1/rows/{row:id}/features", tags=["features"])
-async def get_row_features(row: PathId, service: TheService, response: Response, _: Reader) -> s.FeaturesResponse:
-    """Return the features of a row as the model encodes them."""
-    return _tag(response, await service.ask(partial(queries.list_features, "row", row)))
+@router.get("/v1/{axis}/{label:id}/features", tags=["features"])
+async def get_features(
+    axis: PathAxis, label: PathId, service: TheService, response: Response, _: Reader
+) -> s.FeaturesResponse:
+    """Return the features of a row or a column as the model encodes them."""
+    return _tag(response, await service.ask(partial(queries.list_features, axis, label)))
 
 
-@router.put("/v1/rows/{row:id}/features", tags=["features"])
-async def put_row_features(row: PathId, request: s.PutFeaturesRequest, writing: Writing) -> s.WriteFeaturesResponse:
-    """Replace all features of a row, known or new."""
-    return await writing.run_features("row", row, request.features)
+@router.put("/v1/{axis}/{label:id}/features", tags=["features"])
+async def put_features(
+    axis: PathAxis, label: PathId, request: s.PutFeaturesRequest, writing: Writing
+) -> s.WriteResponse:
+    """Replace all features of a row or a column, known or new."""
+    return await writing.run(FeatureWrite(axis, label, request.features, **writing.conditions))
 
 
-@router.delete("/v1/rows/{row:id}/features", tags=["features"])
-async def delete_row_features(row: PathId, writing: Writing) -> s.WriteFeaturesResponse:
-    """Forget the features of a row; a row that came after training and has no entries is no longer known."""
-    return await writing.run_features("row", row, None)
-
-
-@router.get("/v1/columns/{column:id}/features", tags=["features"])
-async def get_column_features(column: PathId, service: TheService, response: Response, _: Reader) -> s.FeaturesResponse:
-    """Return the features of a column as the model encodes them."""
-    return _tag(response, await service.ask(partial(queries.list_features, "column", column)))
-
-
-@router.put("/v1/columns/{column:id}/features", tags=["features"])
-async def put_column_features(
-    column: PathId, request: s.PutFeaturesRequest, writing: Writing
-) -> s.WriteFeaturesResponse:
-    """Replace all features of a column, known or new."""
-    return await writing.run_features("column", column, request.features)
-
-
-@router.delete("/v1/columns/{column:id}/features", tags=["features"])
-async def delete_column_features(column: PathId, writing: Writing) -> s.WriteFeaturesResponse:
-    """Forget the features of a column; a column that came after training and has no entries is no longer known."""
-    return await writing.run_features("column", column, None)
+@router.delete("/v1/{axis}/{label:id}/features", tags=["features"])
+async def delete_features(axis: PathAxis, label: PathId, writing: Writing) -> s.WriteResponse:
+    """Forget the features of a row or a column; if it came after training and has no entries, it is no longer known."""
+    return await writing.run(FeatureWrite(axis, label, None, **writing.conditions))
 
 
 # States of columns and columns that rows dismissed
@@ -409,16 +345,16 @@ async def get_column_state(column: PathId, service: TheService, response: Respon
 
 
 @router.put("/v1/columns/{column:id}/state", tags=["states"])
-async def put_column_state(column: PathId, request: s.PutStateRequest, writing: Writing) -> s.WriteStateResponse:
+async def put_column_state(column: PathId, request: s.PutStateRequest, writing: Writing) -> s.WriteResponse:
     """Hide a column from recommendations, or show it from and until a time; its entries and predictions stay."""
     times = (None if given is None else given.timestamp() for given in (request.from_, request.until))
-    return await writing.run_state(column, ColumnState(request.visible, *times))
+    return await writing.run(StateWrite(column, ColumnState(request.visible, *times), **writing.conditions))
 
 
 @router.delete("/v1/columns/{column:id}/state", tags=["states"])
-async def delete_column_state(column: PathId, writing: Writing) -> s.WriteStateResponse:
+async def delete_column_state(column: PathId, writing: Writing) -> s.WriteResponse:
     """Show a column again, at all times."""
-    return await writing.run_state(column, None)
+    return await writing.run(StateWrite(column, None, **writing.conditions))
 
 
 @router.get("/v1/rows/{row:id}/dismissed", tags=["states"])
@@ -428,21 +364,21 @@ async def get_dismissed(row: PathId, service: TheService, response: Response, _:
 
 
 @router.put("/v1/rows/{row:id}/dismissed", tags=["states"])
-async def put_dismissed(row: PathId, request: s.PutDismissedRequest, writing: Writing) -> s.WriteDismissedResponse:
+async def put_dismissed(row: PathId, request: s.PutDismissedRequest, writing: Writing) -> s.WriteResponse:
     """Replace the columns that are never recommended to a row."""
-    return await writing.run_dismissals(row, request.columns, replaces=True)
+    return await writing.run(DismissalWrite(row, tuple(request.columns), replaces=True, **writing.conditions))
 
 
 @router.patch("/v1/rows/{row:id}/dismissed", tags=["states"])
-async def patch_dismissed(row: PathId, request: s.PatchDismissedRequest, writing: Writing) -> s.WriteDismissedResponse:
+async def patch_dismissed(row: PathId, request: s.PatchDismissedRequest, writing: Writing) -> s.WriteResponse:
     """Stop recommending some columns to a row, or recommend them again."""
-    return await writing.run_dismissals(row, request.add, request.remove, replaces=False)
+    return await writing.run(DismissalWrite(row, tuple(request.add), tuple(request.remove), **writing.conditions))
 
 
 @router.delete("/v1/rows/{row:id}/dismissed", tags=["states"])
-async def delete_dismissed(row: PathId, writing: Writing) -> s.WriteDismissedResponse:
+async def delete_dismissed(row: PathId, writing: Writing) -> s.WriteResponse:
     """Recommend all columns to a row again."""
-    return await writing.run_dismissals(row, (), replaces=True)
+    return await writing.run(DismissalWrite(row, replaces=True, **writing.conditions))
 
 
 # The model

@@ -22,6 +22,7 @@ from pydantic import (
 from deepmf.errors import BadSetting
 from deepmf.matrix.extras import LARGEST_WEIGHT, NO_TIME, SMALLEST_WEIGHT, parse_time
 from deepmf.recommend.request import Request, list_options
+from deepmf.serve.errors import ApiError
 
 LONGEST_ID = 1_000  # characters
 LONGEST_KIND = 100  # characters
@@ -129,11 +130,6 @@ GivenTime = Annotated[
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "null"}]}, mode="validation"),
 ]
 GivenWeight = Annotated[float, Field(strict=True, ge=SMALLEST_WEIGHT, le=LARGEST_WEIGHT, allow_inf_nan=False)]
-ListedTime = Annotated[
-    datetime | None,
-    Field(description="When the entry was made; absent without a date.", exclude_if=lambda time: time is None),
-]
-ListedWeight = Annotated[float, Field(description="Absent if it is 1.", exclude_if=lambda weight: weight == 1)]
 AnswerTime = Annotated[
     GivenTime,
     Field(description="The time to answer for; default: now. Only a model that was fitted with times takes one."),
@@ -165,16 +161,28 @@ class EntryRequest(RequestModel):
         return () if time is None and self.weight is None else (time, self.weight)
 
 
-class GivenColumnEntry(EntryRequest):
-    """An entry of a row to write."""
+class GivenEntry(EntryRequest):
+    """An entry of a row, which names its column, or of a column, which names its row."""
 
-    column: RequestId
+    row: RequestId | None = None
+    column: RequestId | None = None
+
+    def find_other(self, axis: Axis) -> Id:
+        """Return the id on the other axis; raise `ApiError` if the entry does not name this axis alone."""
+        other, own = (self.column, self.row) if axis == "row" else (self.row, self.column)
+        if other is None or own is not None:
+            name = "column" if axis == "row" else "row"
+            raise ApiError(
+                422, "invalid", f"each entry of a {axis} names its {name}, and nothing else beside the value"
+            )
+        return other
 
 
-class GivenRowEntry(EntryRequest):
-    """An entry of a column to write."""
+class EntryLine(EntryRequest):
+    """A line of a bulk write; null forgets the entry."""
 
     row: RequestId
+    column: RequestId
 
 
 class HistoryEntry(RequestModel):
@@ -188,86 +196,48 @@ class HistoryEntry(RequestModel):
     kind: Kind | None = Field(default=None, description="A kind that `GET /v1/model` lists, instead of a value.")
 
 
-class RowEntriesRequest(RequestModel):
-    """Entries of a row: all, or with PATCH those that change."""
+class EntriesRequest(RequestModel):
+    """Entries of a row or a column: all, or with PATCH those that change."""
 
     model_config = _show_example({"entries": _HISTORY})
 
-    entries: Annotated[list[GivenColumnEntry], Field(max_length=MAX_ENTRIES)]
-
-
-class ColumnEntriesRequest(RequestModel):
-    """Entries of a column: all, or with PATCH those that change."""
-
-    model_config = _show_example({"entries": [{"row": "ann", "value": 5}]})
-
-    entries: Annotated[list[GivenRowEntry], Field(max_length=MAX_ENTRIES)]
+    entries: Annotated[list[GivenEntry], Field(max_length=MAX_ENTRIES)]
 
 
 class ListedEntry(BaseModel):
-    """The value of an entry, its time and its weight."""
+    """An entry: of a row with its column, of a column with its row, and in an export with both."""
 
-    value: float
-    time: ListedTime = None
-    weight: ListedWeight = 1.0
-
-
-class ListedColumnValue(ListedEntry):
-    """An entry of a row."""
-
-    column: Id
+    row: Id | None = Field(default=None, description="Null if it belongs to a visitor of the page.")
+    column: Id | None = None
     column_name: Name = None
+    value: float
+    time: datetime | None = Field(default=None, description="When the entry was made; absent without a date.")
+    weight: float = Field(default=1.0, description="Absent if it is 1.")
 
 
-class EntriesPage(TaggedAnswer):
-    """A page of entries: how many there are, and where the next page starts."""
+class EntriesResponse(TaggedAnswer):
+    """A page of the entries of a row or a column: how many there are, and where the next page starts."""
 
+    axis: Axis
+    id: Id
     trained: bool
     n_entries: int
     next_offset: int | None
+    entries: list[ListedEntry]
 
 
-class RowEntriesResponse(EntriesPage):
-    """A page of the entries of a row."""
+class WriteResponse(TaggedAnswer):
+    """The effect of a write to a row or a column.
 
-    row: Id
-    entries: list[ListedColumnValue]
-
-
-class ListedRowValue(ListedEntry):
-    """An entry of a column; the row is null if it belongs to a visitor of the page."""
-
-    row: Id | None
-
-
-class ColumnEntriesResponse(EntriesPage):
-    """A page of the entries of a column."""
-
-    column: Id
-    entries: list[ListedRowValue]
-
-
-class WriteEntriesResponse(TaggedAnswer):
-    """The effect of a write: the number of entries now, and how many were written and forgotten."""
+    `n_entries` counts its entries now, or its features or dismissed columns if these were written; the others count
+    those that were written and forgotten.
+    """
 
     axis: Axis
     id: Id
     n_entries: int
     n_changed: int
     n_forgotten: int
-
-
-class EntryLine(GivenColumnEntry):
-    """A line of a bulk write; null forgets the entry."""
-
-    row: RequestId
-
-
-class ExportedLine(ListedEntry):
-    """A line of an export."""
-
-    row: Id
-    column: Id
 
 
 class RefusedLine(BaseModel):
@@ -336,14 +306,6 @@ class FeaturesResponse(TaggedAnswer):
     features: dict[str, EncodedFeature]
 
 
-class WriteFeaturesResponse(TaggedAnswer):
-    """The effect of a write: the number of features that the model knows now."""
-
-    axis: Axis
-    id: Id
-    n_features: int
-
-
 # States of columns and columns that rows dismissed
 
 
@@ -390,13 +352,6 @@ class StateResponse(TaggedAnswer):
     shown: bool = Field(description="Whether the column can be recommended now.")
 
 
-class WriteStateResponse(TaggedAnswer):
-    """The effect of a write: the column, and whether its state changed."""
-
-    column: Id
-    changed: bool
-
-
 DismissedColumns = Annotated[list[RequestId], Field(max_length=MAX_ENTRIES)]
 
 
@@ -422,15 +377,6 @@ class DismissedResponse(TaggedAnswer):
 
     row: Id
     columns: list[Id]
-
-
-class WriteDismissedResponse(TaggedAnswer):
-    """The effect of a write: the number of dismissed columns now, and how many were added and removed."""
-
-    row: Id
-    n_columns: int
-    n_added: int
-    n_removed: int
 
 
 # Predictions
