@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from deepmf.nn.branch import Branch, use_generator
 from deepmf.nn.inputs import N_SUMMARY_FEATURES, Batch, SparseBatch, make_channels
-from deepmf.nn.parallel import RankedBatchNorm, SpreadNetwork
+from deepmf.nn.parallel import SpreadNetwork
 from deepmf.nn.ranks import Ranks, find_ranks
 from deepmf.training.runtime import make_generator
 
@@ -21,50 +21,19 @@ def collectives(ranks: Ranks) -> Found:
     """Every collective, on numbers that say where they come from."""
     found = {}
     for n_lines in LINES:
-        parts = (torch.arange(2.0 * n_lines).view(n_lines, 2) + 100.0 * ranks.index).requires_grad_()
-        share = ranks.sum_to_shares(parts)
-        lines = ranks.gather(share, n_lines)
-        (lines * torch.arange(2.0 * n_lines).view(n_lines, 2)).sum().backward()  # type: ignore[no-untyped-call]
-        assert parts.grad is not None
-        found |= {f"share.{n_lines}": share, f"lines.{n_lines}": lines, f"gradient.{n_lines}": parts.grad}
-    # A loss of sums over all ranks, of which each has a part, and of lines that each looks at in another way.
-    share = torch.tensor([[1.0 + ranks.index]], requires_grad=True)
+        share = torch.arange(2.0 * n_lines).view(n_lines, 2)[ranks.find_lines(n_lines)]
+        found[f"lines.{n_lines}"] = ranks.gather(share, n_lines)
+    # A loss of sums over all ranks, of which each has a part, and of products that each looks at in another way.
+    line = torch.tensor(1.0 + ranks.index, requires_grad=True)
     weight = torch.tensor(2.0, requires_grad=True)
-    total = ranks.sum_parts((10.0**ranks.index * weight * ranks.gather(share, ranks.size)).sum())
+    total = ranks.sum_parts(10.0**ranks.index * weight * ranks.sum_products(line))
     (total.square() + weight).backward()  # type: ignore[no-untyped-call]
-    assert share.grad is not None and weight.grad is not None
-    found |= {"total": total, "total.share": share.grad, "total.weight": ranks.sum_(weight.grad) / ranks.size}
+    assert line.grad is not None and weight.grad is not None
+    found |= {"total": total, "total.line": line.grad, "total.weight": ranks.sum_(weight.grad) / ranks.size}
     found["sum"] = ranks.sum_(torch.tensor([1.0 + ranks.index]))
-    found["stack"] = ranks.stack(torch.tensor([ranks.index]))
     found["of_first"] = torch.tensor(ranks.broadcast(float(ranks.index), torch.device("cpu")))
     found["collected"] = torch.tensor(ranks.collect(ranks.index))
     return {name: tensor.detach() for name, tensor in found.items()}
-
-
-def norm(ranks: Ranks | None) -> Found:
-    """A step of batch norm: outputs, gradients and statistics; with a mean that is large against the deviations."""
-    generator = torch.Generator().manual_seed(0)
-    inputs = (100.0 + torch.randn(5, 3, generator=generator)).requires_grad_()
-    weights = torch.randn(5, 3, generator=generator)
-    layer: nn.BatchNorm1d = nn.BatchNorm1d(3)
-    layer.weight.data.copy_(torch.tensor([1.0, 2.0, 0.5]))
-    used = layer if ranks is None else RankedBatchNorm(layer, ranks)
-    if ranks is None:
-        outputs = used(inputs)
-        (outputs * weights).sum().backward()
-    else:
-        outputs = used(ranks.take_share(inputs))
-        (outputs * ranks.take_share(weights)).sum().backward()
-        for parameter in (layer.weight, layer.bias):
-            assert parameter.grad is not None
-            ranks.sum_(parameter.grad)
-        outputs = ranks.gather(outputs.detach(), 5)
-        assert inputs.grad is not None
-        ranks.sum_(inputs.grad)  # each rank has those of its lines, and zeros
-    assert layer.weight.grad is not None and layer.bias.grad is not None and inputs.grad is not None
-    found = {"outputs": outputs.detach(), "inputs": inputs.grad, "weight": layer.weight.grad, "bias": layer.bias.grad}
-    used.eval()
-    return found | {f"state.{name}": tensor for name, tensor in layer.state_dict().items()} | {"eval": used(inputs[:0])}
 
 
 def branch(ranks: Ranks | None, *, dense: bool) -> Found:
@@ -78,7 +47,7 @@ def branch(ranks: Ranks | None, *, dense: bool) -> Found:
         network.zero_grad()
         outputs.square().sum().backward() if n_lines == 5 else (outputs.sum(1) ** 3).mean().backward()
         if spread is not None:
-            spread.sum_gradients()
+            spread.average_gradients()
         gradients = {name: each.grad for name, each in network.named_parameters() if each.grad is not None}
         gradients = gradients if spread is None else spread.gather_whole(gradients)
         found |= {f"{n_lines}.{name}": tensor for name, tensor in gradients.items()}
@@ -117,6 +86,9 @@ def everything(folder: Path) -> None:
     """All of it on this rank, kept in a file."""
     ranks = find_ranks()
     assert ranks is not None
-    found = {"collectives": collectives(ranks), "norm": norm(ranks)}
-    found |= {"sparse": branch(ranks, dense=False), "dense": branch(ranks, dense=True)}
+    found = {
+        "collectives": collectives(ranks),
+        "sparse": branch(ranks, dense=False),
+        "dense": branch(ranks, dense=True),
+    }
     torch.save(found, folder / f"{ranks.size}-{ranks.index}.pt")

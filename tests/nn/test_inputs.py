@@ -16,7 +16,6 @@ from deepmf.nn.inputs import (
     DenseVectors,
     SparseBatch,
     SparseVectors,
-    StoredVectors,
     apply_mask,
     locate_entries,
     make_channels,
@@ -273,21 +272,6 @@ def test_entry_places_point_into_the_arrays() -> None:
 
 def test_lengths() -> None:
     assert len(sparse_of(EXAMPLE)) == len(DenseVectors(dense_of(EXAMPLE))) == 4
-
-
-def test_stored_vectors_are_read_when_they_are_taken() -> None:
-    vectors, asked = sparse_of(EXAMPLE), list[list[int]]()
-
-    def read(places: Tensor) -> tuple[Tensor, Tensor]:
-        asked.append(places.tolist())
-        return vectors.indices[places], vectors.weights[places]
-
-    stored = StoredVectors(vectors.starts.int(), read)
-    assert len(stored) == 4 and not asked
-    assert stored.counts.tolist() == vectors.counts.tolist() == [1, 0, 3, 1]
-    for taken, expected in zip(stored.take(torch.tensor([3, 0])), vectors.take(torch.tensor([3, 0])), strict=True):
-        assert torch.equal(taken, expected)
-    assert asked == [[4, 0]]
 
 
 def test_a_part_of_vectors_knows_how_many_entries_there_are() -> None:

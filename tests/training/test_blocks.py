@@ -16,7 +16,7 @@ from torch import Tensor
 from deepmf.errors import BadEntries
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS, Scale
-from deepmf.nn.inputs import Batch, DenseVectors, SparseBatch, SparseVectors, StoredVectors, Vectors
+from deepmf.nn.inputs import Batch, DenseVectors, SparseBatch, SparseVectors, Vectors
 from deepmf.nn.ranks import Ranks, keep_sums
 from deepmf.training import blocks as blocks_module
 from deepmf.training.blocks import (
@@ -355,7 +355,6 @@ def test_ranks_have_parts_of_sparse_blocks(n_ranks: int, inputs: str) -> None:
             assert torch.equal(getattr(source, name).counts, getattr(alone, name).counts)
     for source in of_ranks:
         source.join()
-        assert isinstance(source.rows, StoredVectors) and isinstance(source.columns, StoredVectors)
         for ours, theirs, ids in ((source.rows, alone.rows, rows), (source.columns, alone.columns, columns)):
             assert all(map(torch.equal, ours.take(ids), theirs.take(ids)))
 

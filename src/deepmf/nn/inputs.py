@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -101,34 +100,7 @@ class DenseVectors:
         return self.table.index_select(0, ids)
 
 
-class StoredVectors:
-    """Vectors whose entries stay in a matrix, perhaps memory-mapped, until they are taken.
-
-    `read` returns the inputs and weights of entries by their positions.
-    """
-
-    def __init__(
-        self, starts: Tensor, read: Callable[[Tensor], tuple[Tensor, Tensor]], features: FeatureBatch | None = None
-    ) -> None:
-        self.starts, self._read = starts.long(), read
-        self.features = features
-
-    def __len__(self) -> int:
-        return self.starts.numel() - 1
-
-    @property
-    def counts(self) -> Tensor:
-        """The number of entries of each vector."""
-        return self.starts.diff()
-
-    def take(self, ids: Tensor) -> SparseBatch:
-        """Return the vectors at these positions."""
-        places, starts = locate_entries(self.starts, ids)
-        indices, weights = self._read(places)
-        return SparseBatch(indices, starts, weights)
-
-
-Vectors = SparseVectors | DenseVectors | StoredVectors
+Vectors = SparseVectors | DenseVectors
 
 Batch = SparseBatch | Tensor
 

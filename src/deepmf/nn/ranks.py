@@ -55,28 +55,31 @@ class Ranks:
         each = self._count_lines(n_lines)
         return slice(min(self.index * each, n_lines), min((self.index + 1) * each, n_lines))
 
-    def take_share(self, lines: Tensor) -> Tensor:
-        """Return the lines of this rank."""
-        return lines[self.find_lines(len(lines))]
-
-    def sum_to_shares(self, parts: Tensor) -> Tensor:
-        """Sum tables of one shape over ranks and return the lines of this rank, differentiable."""
-        shares: Tensor = _SumToShares.apply(parts, self)  # type: ignore[no-untyped-call]
-        return shares
-
     def gather(self, share: Tensor, n_lines: int) -> Tensor:
-        """Return the lines of all ranks, differentiable.
+        """Return the lines of all ranks."""
+        each = self._count_lines(n_lines)
+        padded = share.new_zeros(each, *share.shape[1:])
+        padded[: len(share)] = share
+        lines = share.new_empty(self.size * each, *share.shape[1:])
+        # The name of the collective up to torch 2.12 is the second one.
+        collect = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+        with report_lost_ranks():
+            collect(lines, padded)
+        return lines[:n_lines]
 
-        Every rank must compute the same loss from them. The gradient of a line is the mean over ranks.
+    def sum_products(self, part: Tensor) -> Tensor:
+        """Sum over ranks a tensor that each computes from lines of its own, differentiable.
+
+        Its gradient is the mean over ranks.
         """
-        lines: Tensor = _Gather.apply(share, n_lines, self)  # type: ignore[no-untyped-call]
-        return lines
+        total: Tensor = _SumProducts.apply(part, self)  # type: ignore[no-untyped-call]
+        return total
 
     def sum_parts(self, part: Tensor) -> Tensor:
         """Sum over ranks a tensor that each computes from its part of a batch, differentiable.
 
-        The backward pass multiplies the gradient by the number of ranks, because `gather` and
-        `SpreadNetwork.sum_gradients` take means.
+        The backward pass multiplies the gradient by the number of ranks, because `sum_products` and
+        `SpreadNetwork.average_gradients` take means.
         """
         total: Tensor = _SumParts.apply(part, self)  # type: ignore[no-untyped-call]
         return total
@@ -86,13 +89,6 @@ class Ranks:
         with report_lost_ranks():
             dist.all_reduce(tensor)
         return tensor
-
-    def stack(self, tensor: Tensor) -> Tensor:
-        """Return the tensors of all ranks, which have one shape, as (ranks, ...)."""
-        stacked = tensor.new_empty(self.size * len(tensor), *tensor.shape[1:])
-        with report_lost_ranks():
-            _find_collective("all_gather_single", "all_gather_into_tensor")(stacked, tensor.contiguous())
-        return stacked.view(self.size, *tensor.shape)
 
     def broadcast(self, number: float, device: torch.device) -> float:
         """Return the number of the first rank, so that all ranks decide alike."""
@@ -127,43 +123,18 @@ class Ranks:
     def _count_lines(self, n_lines: int) -> int:
         return -(-n_lines // self.size)
 
-    def _reduce_scatter(self, parts: Tensor) -> Tensor:
-        each = self._count_lines(len(parts))
-        share = parts.new_empty(each, *parts.shape[1:])
-        with report_lost_ranks():
-            _find_collective("reduce_scatter_single", "reduce_scatter_tensor")(share, _pad(parts, each * self.size))
-        lines = self.find_lines(len(parts))
-        return share[: lines.stop - lines.start]
 
-    def _all_gather(self, share: Tensor, n_lines: int) -> Tensor:
-        each = self._count_lines(n_lines)
-        return self.stack(_pad(share, each)).flatten(0, 1)[:n_lines]
-
-
-class _SumToShares(torch.autograd.Function):
-    """Sum tables over ranks and keep the lines of this rank; the backward pass gathers the gradients of all."""
+class _SumProducts(torch.autograd.Function):
+    """Sum over ranks; the backward pass takes the mean of the gradients of all ranks."""
 
     @staticmethod
-    def forward(context: Any, parts: Tensor, ranks: Ranks) -> Tensor:
-        context.ranks, context.n_lines = ranks, len(parts)
-        return ranks._reduce_scatter(parts)
+    def forward(context: Any, part: Tensor, ranks: Ranks) -> Tensor:
+        context.ranks = ranks
+        return ranks.sum_(part.clone())
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return context.ranks._all_gather(gradients[0], context.n_lines), None
-
-
-class _Gather(torch.autograd.Function):
-    """Gather the lines of all ranks; the backward pass keeps the mean gradients of the lines of this rank."""
-
-    @staticmethod
-    def forward(context: Any, share: Tensor, n_lines: int, ranks: Ranks) -> Tensor:
-        context.ranks = ranks
-        return ranks._all_gather(share, n_lines)
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        return context.ranks._reduce_scatter(gradients[0]) / context.ranks.size, None, None
+        return context.ranks.sum_(gradients[0].clone()) / context.ranks.size, None
 
 
 class _SumParts(torch.autograd.Function):
@@ -177,21 +148,6 @@ class _SumParts(torch.autograd.Function):
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         return context.ranks.size * gradients[0], None
-
-
-def _pad(lines: Tensor, n_lines: int) -> Tensor:
-    """Append lines of zeros up to `n_lines`."""
-    if len(lines) == n_lines:
-        return lines.contiguous()
-    padded = lines.new_zeros(n_lines, *lines.shape[1:])
-    padded[: len(lines)] = lines
-    return padded
-
-
-def _find_collective(name: str, before: str) -> Callable[..., Any]:
-    """Return a collective of torch by its name, or by its name up to torch 2.12."""
-    found: Callable[..., Any] = getattr(dist, name if hasattr(dist, name) else before)
-    return found
 
 
 @contextmanager

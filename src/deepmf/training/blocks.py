@@ -25,7 +25,6 @@ from deepmf.nn.inputs import (
     FeatureBatch,
     SparseBatch,
     SparseVectors,
-    StoredVectors,
     Vectors,
     make_feature_batch,
     take_features,
@@ -372,16 +371,10 @@ class MatrixBlocks(BlockSource):
         )
 
     def join(self) -> None:
-        """Make `rows` and `columns` whole on every rank; sparse ones are read from the matrix when taken."""
+        """Make `rows` and `columns` whole on every rank."""
         super().join()
-        if self.dense:
-            return
-        device = self._targets.device
-        del self._targets, self._column_place
-        row_features, column_features = self._features_on(device)
-        starts, others = self.matrix.by_row
-        self.rows = self._make_stored_vectors(starts, others, None, row_features, device)
-        self.columns = self._make_stored_vectors(*self.matrix.by_column, column_features, device)
+        if not self.dense:
+            self._place_sparse(self._targets.device)
 
     def _axes(self) -> Sequence[SampledAxis]:
         positions = np.flatnonzero(self.matrix.row_counts), np.flatnonzero(self.matrix.column_counts)
@@ -441,24 +434,6 @@ class MatrixBlocks(BlockSource):
         starts, indices, weights = (copy_to(device, array) for array in (entries.starts, entries.others, inputs))
         in_all = None if self._ranks is None else copy_to(device, counts)
         return SparseVectors(starts, indices, weights, features=features, counts=in_all)
-
-    def _make_stored_vectors(
-        self,
-        starts: IndexArray,
-        others: IndexArray,
-        order: IndexArray | None,
-        features: FeatureBatch | None,
-        device: torch.device,
-    ) -> StoredVectors:
-        """Return the rows or columns of the matrix; `order` has the position of each entry in row order."""
-        scale, values = self.matrix.scale, self.matrix.values
-
-        def read(places: Tensor) -> tuple[Tensor, Tensor]:
-            some = places.cpu().numpy()
-            inputs = self._encoding.encode(scale, values[some if order is None else order[some]])
-            return copy_to(device, others[some]), copy_to(device, inputs.astype(np.float32))
-
-        return StoredVectors(copy_to(device, starts), read, features)
 
     def _features_on(self, device: torch.device) -> list[FeatureBatch | None]:
         return [None if each is None else make_feature_batch(each).to(device) for each in self._features]

@@ -320,5 +320,5 @@ class Trainer:
             loss = evaluate()
         loss.backward()  # type: ignore[no-untyped-call]
         if self._spread is not None:
-            self._spread.sum_gradients()
+            self._spread.average_gradients()
         return loss.detach()
