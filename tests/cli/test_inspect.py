@@ -192,7 +192,7 @@ def test_a_store(run: Any, store: Path) -> None:
         "entries": 3,
         "scale": {"low": 1, "high": 5, "levels": [1, 2, 3, 4, 5]},
         "mean": 3,
-        "values": "uint8",
+        "values": "float32",
         "labels": {"rows": "str", "columns": "int"},
         "files": files,
     }
@@ -201,7 +201,7 @@ def test_a_store(run: Any, store: Path) -> None:
     assert lines[1:5] == [
         "matrix      2 rows x 2 columns, 3 entries",
         "scale       levels 1 2 3 4 5",
-        "values      codes of one byte, mean 3.0000",
+        "values      float32, mean 3.0000",
         "labels      of rows str, of columns int",
     ]
     assert lines[5].startswith("files       00001.safetensors (")

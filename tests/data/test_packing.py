@@ -28,9 +28,9 @@ from deepmf.errors import (
     OffScale,
     UnreadableFile,
 )
-from deepmf.matrix import packed_writer
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
+from deepmf.storage import model_folder
 
 # Labels are texts, and sorted, as those of a file are.
 FILMS = ObservedMatrix.from_frame(generate(60, 40, density=0.3, seed=0).matrix.to_frame())
@@ -38,9 +38,8 @@ FILMS = ObservedMatrix.from_frame(generate(60, 40, density=0.3, seed=0).matrix.t
 
 @pytest.fixture(autouse=True)
 def in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every file takes several batches, and every matrix several buckets."""
+    """Every file takes several batches."""
     monkeypatch.setattr(packing, "BATCH_LINES", 100)
-    monkeypatch.setattr(packed_writer, "BUCKET", 90)
 
 
 def shuffle(matrix: ObservedMatrix, seed: int = 0) -> pl.DataFrame:
@@ -96,12 +95,12 @@ def test_typed_ids_of_several_files(parts: list[pl.Series], labels: Any) -> None
     plain = [axis.add(ids) for ids in parts]
     if isinstance(labels, str):
         with pytest.raises(BadEntries, match=labels):
-            axis.sort()
+            axis.number(plain)
         return
-    found = axis.sort()
+    found = axis.number(plain)
     assert found.labels.array.tolist() == labels
-    for ids, own in zip(parts, plain, strict=True):
-        assert [str(labels[at]) for at in found.find(own)] == list(map(str, ids.to_list()))
+    given = [str(item) for ids in parts for item in ids.to_list()]
+    assert [str(labels[at]) for at in found.positions] == given
 
 
 @pytest.mark.parametrize(
@@ -112,10 +111,10 @@ def test_typed_ids_of_several_files(parts: list[pl.Series], labels: Any) -> None
 def test_ids_of_text_files_are_numbers_if_all_are(texts: list[str], labels: list[Any]) -> None:
     axis = AxisIds("row")
     plain = axis.add(pl.Series(texts), is_typed=False)
-    found = axis.sort()
+    found = axis.number([plain])
     assert "array" not in vars(found.labels) or not isinstance(labels[0], str)  # no Python strings are made
     assert found.labels.array.tolist() == labels
-    assert [labels[at] for at in found.find(plain)] == [type(labels[0])(text.removesuffix(".0")) for text in texts]
+    assert [labels[at] for at in found.positions] == [type(labels[0])(text.removesuffix(".0")) for text in texts]
 
 
 @pytest.mark.parametrize("duplicates", ["error", "first", "last", "mean"])
@@ -220,25 +219,21 @@ def test_nothing_is_packed_over_another(tmp_path: Path) -> None:
         pack(tmp_path / "r.csv", tmp_path / "none" / "r.store")
 
 
-def test_progress_counts_every_step(tmp_path: Path) -> None:
+def test_progress_counts_the_entries(tmp_path: Path) -> None:
     FILMS.write(tmp_path / "r.csv")
     steps: list[tuple[int, int | None]] = []
     packing.pack_files(
         [tmp_path / "r.csv"], tmp_path / "r.store", ReadOptions(), progress=lambda *each: steps.append(each)
     )
-    done = [each for each, _ in steps]
-    assert done == sorted(done)
-    assert steps[0] == (100, None)
-    assert steps[-1] == (3 * FILMS.n_entries, 4 * FILMS.n_entries)
+    assert steps[:2] == [(100, None), (200, None)] and steps[-1] == (FILMS.n_entries, None)
 
 
-@pytest.mark.parametrize("place", ["deepmf.matrix.packed_writer.write_all", "pathlib.Path.write_bytes"])
-def test_a_full_disk_for_what_is_sorted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+def test_a_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     FILMS.write(tmp_path / "r.csv")
-    monkeypatch.setattr(place, full)
+    monkeypatch.setattr(model_folder, "write_in_place", full)
     with pytest.raises(CannotSave, match="space"):
         pack(tmp_path / "r.csv", tmp_path / "r.store")
     assert [path.name for path in tmp_path.iterdir()] == ["r.csv"]
@@ -247,11 +242,11 @@ def test_a_full_disk_for_what_is_sorted(tmp_path: Path, monkeypatch: pytest.Monk
 SLOW = """
 import sys, time
 from deepmf.data import packing
-from deepmf.matrix.packed_writer import StoreWriter
-def slow(self, **_):
+from deepmf.storage import model_folder
+def slow(*_, **__):
     print("half", flush=True)
     time.sleep(60)
-StoreWriter.finish = slow
+model_folder.write_in_place = slow
 packing.pack(sys.argv[1], sys.argv[2])
 """
 

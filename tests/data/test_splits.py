@@ -1,7 +1,6 @@
 """Splits: exact, disjoint, complete, repeatable; area IV never leaks."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import scipy.sparse
 from hypothesis import given, strategies as st
 
 from deepmf.data import (
-    read_matrix,
     split_areas,
     split_arrivals,
     split_entries,
@@ -244,17 +242,6 @@ def test_an_inferred_interval_is_that_of_training_entries() -> None:
 def test_other_scales_are_those_of_the_matrix(scale: Scale | None) -> None:
     matrix = generate(30, 20, density=1.0, seed=0).matrix if scale is None else real_values(scale)
     assert {part.scale for parts in every_split(matrix) for part in parts} == {matrix.scale}
-
-
-def test_parts_of_a_store_have_the_interval_of_training_entries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("deepmf.matrix.matrix.IN_MEMORY", 50)
-    real_values().write(tmp_path / "real.store")
-    for stored, parts in zip(
-        every_split(read_matrix(tmp_path / "real.store")), every_split(real_values()), strict=True
-    ):
-        assert stored == parts
 
 
 @given(matrices(), st.floats(0.01, 0.99), st.floats(0, 0.5), st.integers(0, 10))

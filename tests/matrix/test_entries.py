@@ -9,7 +9,7 @@ import pytest
 
 from deepmf.data import read_matrix
 from deepmf.datasets import generate
-from deepmf.errors import BadEntries, OffScale, UnreadableFile
+from deepmf.errors import BadEntries, OffScale
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import (
     AddedEntries,
@@ -188,23 +188,6 @@ def test_entries_that_come_one_by_one_are_those_of_one_extension() -> None:
         for part in ("starts", "others", "values"):
             np.testing.assert_array_equal(getattr(found, part), getattr(wanted, part))
     assert together.are_columns_as_trained(np.arange(0)).size == 0
-
-
-def test_a_store_that_was_changed_while_open_is_not_read(tmp_path: Path) -> None:
-    TRAIN.write(tmp_path / "r.store")
-    matrix = read_matrix(tmp_path / "r.store")
-    seen, new = EntryStore.of(matrix), ObservedMatrix.from_entries(["c"], ["x"], [5], STARS)
-    seen.extend(new)
-    part = tmp_path / "r.store" / "00001.safetensors"
-    part.write_bytes(part.read_bytes()[:-4])
-    message = "changed"
-    for read in (
-        lambda: EntryStore.of(matrix),
-        lambda: seen.extend(new),
-        lambda: EntryStore.of(TRAIN).extend(matrix),
-    ):
-        with pytest.raises(UnreadableFile, match=message):
-            read()
 
 
 NEW = ObservedMatrix.from_entries(["c", "c", "d", "d", "b"], ["x", "z", "y", "w", "w"], [5, 4, 3, 2, 1], STARS)

@@ -225,16 +225,6 @@ def test_packed_files_are_what_reading_gives(tmp_path: Path) -> None:
     assert again == packed
 
 
-def test_a_part_of_a_store_on_disk_carries_times_and_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build(times=TIMES, weights=WEIGHTS).write(tmp_path / "m.store")
-    monkeypatch.setattr("deepmf.matrix.matrix.IN_MEMORY", 1)
-    stored = read_matrix(tmp_path / "m.store")
-    assert list_entries(stored.take_entries(np.array([1, 2, 3]))) == {pair: ALL[pair] for pair in list(ALL)[1:]}
-    assert list_entries(stored.take(np.array([0, 1]), np.array([0]))) == {p: ALL[p] for p in ((1, 10), (2, 10))}
-    undated = stored.take_entries(np.array([False, False, True, False]))
-    assert undated.times is None
-
-
 def test_a_time_is_detected_by_its_name_and_content(tmp_path: Path) -> None:
     def read(content: str, **options: Any) -> ObservedMatrix:
         (tmp_path / "m.csv").write_text(content)

@@ -81,9 +81,9 @@ def test_axes_that_just_fit_into_a_number_and_that_just_do_not_are_sorted_alike(
     n_rows, n_columns = 2**row_bits - 1, 2**31 - 1  # with two bits of places: 62 to 65 bits
     rows, columns = np.array([n_rows - 1, 0, n_rows - 1]), np.array([1, n_columns - 1, 0])
     found = sort_by_row(rows, columns, n_rows=n_rows, n_columns=n_columns)
-    assert found.order.tolist() == [1, 2, 0]
-    np.testing.assert_array_equal(found.rows, rows[[1, 2, 0]])
-    np.testing.assert_array_equal(found.columns, columns[[1, 2, 0]])
+    assert found[0].tolist() == [1, 2, 0]
+    np.testing.assert_array_equal(found[1], rows[[1, 2, 0]])
+    np.testing.assert_array_equal(found[2], columns[[1, 2, 0]])
 
 
 def test_stored_zeros_and_middle_levels_are_entries() -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import errno
 import uuid
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,12 @@ import pytest
 
 from deepmf.data import read_matrix, split_areas, split_entries
 from deepmf.datasets import generate
-from deepmf.errors import CannotSave, OffScale, UnreadableFile
-from deepmf.matrix import TableForm, matrix, packed, packed_writer
+from deepmf.errors import OffScale, UnreadableFile
+from deepmf.matrix import TableForm
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.packed import verify_store
-from deepmf.matrix.packed_writer import Buckets, split_evenly
 from deepmf.matrix.scale import Scale
 from deepmf.models.registry import MODELS, model_class
-from deepmf.storage import model_folder
-from deepmf.storage.model_folder import TensorFile
 
 SHARD = "00001.safetensors"
 
@@ -41,19 +36,10 @@ def test_a_store_without_entries_is_refused(tmp_path: Path) -> None:
         read_matrix(tmp_path / "r.store")
 
 
-def test_a_change_while_it_is_open_is_noticed(store: Path) -> None:
-    matrix = read_matrix(store)
-    matrix.describe()
-    with (store / SHARD).open("ab") as file:
-        file.write(b"more")
-    with pytest.raises(UnreadableFile, match="changed"):
-        matrix.describe()
-
-
 def test_checksums_tell_other_content(store: Path) -> None:
     verify_store(store)
     content = bytearray((store / SHARD).read_bytes())
-    content[-3] ^= 2  # the codes are the last of the tensors but the texts
+    content[content.index(np.float32([5, 3, 1]).tobytes()) + 2] = 0x40  # 5 becomes 3
     (store / SHARD).write_bytes(bytes(content))
     read_matrix(store)  # it could be the values of a store
     with pytest.raises(UnreadableFile, match="checksum"):
@@ -68,35 +54,6 @@ def test_a_scale_that_is_asked_for_must_hold_the_values(store: Path) -> None:
     assert read.take_entries(np.array([True, False, True])).scale == wider
     with pytest.raises(OffScale, match="'Big'"):
         read_matrix(store, scale=Scale(levels=[1, 5]))
-
-
-@pytest.mark.parametrize("size", [10, 100, 10_000])
-def test_records_come_back_by_rising_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(packed_writer, "BUCKET", size)
-    generator = np.random.default_rng(0)
-    keys, numbers = generator.integers(0, 50, 1000), np.arange(1000)
-    record = np.dtype([("key", np.int32), ("number", np.int64)])
-    found = Buckets(tmp_path / "b", np.bincount(keys, minlength=50), record)
-    for part in np.split(np.arange(1000), [10, 400]):
-        found.add(keys[part], numbers[part])
-    back = list(found)
-    assert all(early["key"].max() < late["key"].min() for early, late in pairwise(back))
-    for bucket in back:
-        expected = np.flatnonzero((keys >= bucket["key"].min()) & (keys <= bucket["key"].max()))
-        assert bucket["number"].tolist() == expected.tolist()
-        assert bucket["key"].tolist() == keys[expected].tolist()
-    assert list((tmp_path / "b").iterdir()) == []
-    assert len(back) == min(max(1000 // size, 1), 50)
-
-
-def test_ranges_have_about_equal_weight(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packed_writer, "BUCKET", 10)
-    weights = np.array([1, 1, 50, 1, 1, 9, 8, 7, 0, 0])
-    bounds = split_evenly(weights)
-    assert (bounds[0], bounds[-1]) == (0, 10)
-    assert np.all(np.diff(bounds) > 0)
-    assert split_evenly(np.zeros(3, dtype=np.int64)).tolist() == [0, 3]
-    assert split_evenly(np.ones(100_000)).size - 1 == packed_writer.MOST_BUCKETS
 
 
 FORM = TableForm("who", "what", "stars")
@@ -146,11 +103,7 @@ WHOLE = generate(60, 40, density=0.3, seed=0).matrix
 
 
 @pytest.fixture
-def mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ObservedMatrix:
-    monkeypatch.setattr(matrix, "IN_MEMORY", 0)
-    monkeypatch.setattr(packed, "PIECE", 50)
-    monkeypatch.setattr(model_folder, "_PIECE", 50)
-    monkeypatch.setattr(packed_writer, "BUCKET", 40)
+def mapped(tmp_path: Path) -> ObservedMatrix:
     WHOLE.write(tmp_path / "r.store")
     return read_matrix(tmp_path / "r.store")
 
@@ -159,55 +112,13 @@ def same(ours: ObservedMatrix, theirs: ObservedMatrix) -> bool:
     return ours == theirs and all(map(np.array_equal, ours.by_column, theirs.by_column))
 
 
-@pytest.mark.parametrize("which", ["mask", "places"])
-def test_a_part_holds_what_it_would_in_memory(mapped: ObservedMatrix, tmp_path: Path, which: str) -> None:
-    kept: Any = np.random.default_rng(0).random(WHOLE.n_entries) < 0.3
-    chosen = kept if which == "mask" else np.flatnonzero(kept)[::-1]
-    part = mapped.take_entries(chosen)
-    assert part.origin is not None
-    assert same(part, WHOLE.take_entries(kept))
-    assert part.mean == pytest.approx(WHOLE.take_entries(kept).mean)
-    again = part.take_entries(np.arange(part.n_entries) % 2 == 0)
-    assert same(again, WHOLE.take_entries(np.flatnonzero(kept)[::2]))
-    assert [path.name for path in tmp_path.iterdir()] == ["r.store"]
-
-
 def test_splits_are_those_in_memory(mapped: ObservedMatrix) -> None:
     ours, theirs = split_entries(mapped, seed=3), split_entries(WHOLE, seed=3)
     assert all(same(getattr(ours, part), getattr(theirs, part)) for part in ("train", "validation", "test"))
     our_areas, their_areas = split_areas(mapped, seed=3), split_areas(WHOLE, seed=3)
-    assert our_areas.train.origin is not None
     assert same(our_areas.train, their_areas.train)
     assert same(our_areas.extension, their_areas.extension)
     assert all(same(our_areas.test[area], their_areas.test[area]) for area in their_areas.test)
-
-
-def test_rows_and_columns_in_another_order_are_taken_in_memory(mapped: ObservedMatrix) -> None:
-    rows, columns = np.array([5, 3]), np.arange(40)
-    part = mapped.take(rows, columns)
-    assert part.origin is None
-    assert same(part, WHOLE.take(rows, columns))
-
-
-def test_a_few_entries_are_taken_in_memory(mapped: ObservedMatrix, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix, "IN_MEMORY", 3)
-    assert mapped.take_entries(np.array([7, 1, 2])).origin is None
-
-
-def test_a_changed_store_is_not_cut(mapped: ObservedMatrix, tmp_path: Path) -> None:
-    (tmp_path / "r.store" / SHARD).write_bytes(b"")
-    with pytest.raises(UnreadableFile, match="changed"):
-        mapped.take_entries(np.arange(9))
-
-
-def test_a_full_disk_leaves_nothing(mapped: ObservedMatrix, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: TensorFile, array: np.ndarray[Any, Any]) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(TensorFile, "append", full)
-    with pytest.raises(CannotSave, match="space"):
-        mapped.take_entries(np.arange(9))
-    assert [path.name for path in tmp_path.iterdir()] == ["r.store"]
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from deepmf.data import read_matrix
-from deepmf.errors import BadEntries, UnknownLabel, UnreadableFile
+from deepmf.errors import BadEntries, UnknownLabel
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.nn.ranks import Ranks
@@ -175,12 +173,3 @@ def test_as_many_as_are_enough_are_compared_on() -> None:
     np.testing.assert_array_equal(first.values, first.rows / 10)
     np.testing.assert_array_equal(first.rows, again.rows)
     assert not np.array_equal(first.rows, other.rows)
-
-
-def test_a_store_that_was_changed_while_open_is_not_read(tmp_path: Path) -> None:
-    TRAIN.write(tmp_path / "r.store")
-    matrix = read_matrix(tmp_path / "r.store")
-    next((tmp_path / "r.store").glob("*.safetensors")).unlink()
-    for train, validation in ((TRAIN, matrix), (matrix, TRAIN)):
-        with pytest.raises(UnreadableFile, match="changed"):
-            HeldOut.of(train, validation)

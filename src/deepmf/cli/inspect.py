@@ -213,15 +213,15 @@ def _read_store_facts(folder: Path, *, verified: bool) -> dict[str, Any]:
     """Return the facts about a store as JSON content; an incomplete or damaged store is an error."""
     from deepmf.matrix.description import scale_to_json
     from deepmf.matrix.labels import find_stored_kind
-    from deepmf.matrix.packed import NUMBERED, get_codes, open_store, verify_store
+    from deepmf.matrix.matrix import ObservedMatrix
+    from deepmf.matrix.packed import NUMBERED, open_store, verify_store
     from deepmf.storage.model_file import FORMAT
 
-    matrix = open_store(folder)
+    matrix = ObservedMatrix.from_parts(open_store(folder))
     if verified:
         verify_store(folder)
-    assert matrix.origin is not None
-    files = {name: size for name, (size, _) in matrix.origin.states.items()}
-    kinds = {f"{axis.axis}s": NUMBERED if axis.is_numbered else find_stored_kind(axis) for axis in matrix[:2]}
+    files = {file.name: file.stat().st_size for file in folder.iterdir()}
+    kinds = {f"{axis.axis}s": NUMBERED if axis.is_numbered else find_stored_kind(axis) for axis in matrix.parts[:2]}
     return {
         "file": str(folder),
         "bytes": sum(files.values()),
@@ -232,7 +232,7 @@ def _read_store_facts(folder: Path, *, verified: bool) -> dict[str, Any]:
         "entries": matrix.values.size,
         "scale": scale_to_json(matrix.scale),
         "mean": None if math.isnan(matrix.mean) else matrix.mean,
-        "values": get_codes(matrix).dtype.name,
+        "values": matrix.values.dtype.name,
         "labels": kinds,
         "files": files,
     }
@@ -242,13 +242,12 @@ def _format_store(facts: dict[str, Any]) -> list[tuple[str, str]]:
     rows, columns = facts["labels"]["rows"], facts["labels"]["columns"]
     mean = "" if facts["mean"] is None else f", mean {facts['mean']:.4f}"
     checked = "the checksums match" if facts["verified"] else "only lengths are checked; --verify compares checksums"
-    coded = "codes of one byte" if facts["values"] == "uint8" else facts["values"]
     return [
         ("store", "{file}, {bytes:,} bytes, format {format}".format(**facts)),
         ("", checked),
         ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**facts)),
         ("scale", format_scale(facts["scale"])),
-        ("values", f"{coded}{mean}"),
+        ("values", f"{facts['values']}{mean}"),
         ("labels", f"of rows {rows}, of columns {columns}"),
         ("files", ", ".join(f"{name} ({n_bytes:,} bytes)" for name, n_bytes in sorted(facts["files"].items()))),
     ]

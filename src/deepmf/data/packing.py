@@ -1,10 +1,8 @@
-"""Packing: files of entries become a store on disk, in memory that does not grow with the entries."""
+"""Packing: files of entries become a store on disk, in about as much memory as the entries themselves take."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,38 +15,28 @@ from deepmf.data.layout import EITHER
 from deepmf.data.read import ReadOptions, keep_complete_lines, read_entry_file, read_matrix
 from deepmf.data.source import check_path, is_folder, translate_polars_errors
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns, UnreadableFile, warn
-from deepmf.files import Progress, check_absent, import_polars, temporary_folder, write_folder_atomically
-from deepmf.matrix.arrays import FloatArray, IndexArray, find_codes
-from deepmf.matrix.extras import NO_TIME, Extras, check_weights
+from deepmf.files import Progress, check_absent, import_polars
+from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
+from deepmf.matrix.extras import Extras, check_weights
 from deepmf.matrix.frames import read_times
 from deepmf.matrix.labels import AS_TEXT, Labelled, Labels, build_label_array, find_stored_kind
 from deepmf.matrix.matrix import NAME_COLUMNS, ObservedMatrix, choose_scale
-from deepmf.matrix.packed import choose_code_table, iterate_entries
-from deepmf.matrix.packed_writer import Buckets, StoreWriter
-from deepmf.matrix.scale import LARGEST, MOST_LEVELS, Scale, find_few_levels
-from deepmf.matrix.sorting import (
-    Merging,
-    check_duplicates,
-    check_finite,
-    check_on_scale,
-    sort_entries,
-    to_numbers,
-    warn_moved,
-)
+from deepmf.matrix.packed import write_store
+from deepmf.matrix.scale import LARGEST, Scale
+from deepmf.matrix.sorting import check_duplicates, check_finite, check_on_scale, compact, to_numbers
 from deepmf.matrix.table_form import PLAIN, TableForm
-from deepmf.matrix.text_labels import TextLabels
+from deepmf.matrix.text_labels import TextLabels, encode_texts
 
 if TYPE_CHECKING:
     import polars as pl
 
 BATCH_LINES = 1 << 22  # lines read at a time
-_STEPS = 4  # every entry is read, distributed by row, sorted by row and sorted by column
 
 
 def pack(sources: str | Path | Sequence[str | Path], path: str | Path, **options: Any) -> ObservedMatrix:
     """Pack the entries of one or several files into a new store, a folder at `path`, and open it.
 
-    Memory grows with the rows and columns, not with the entries. The store appears at `path` whole or not at all.
+    Files are read some lines at a time. The store appears at `path` whole or not at all.
 
     Parameters
     ----------
@@ -95,52 +83,46 @@ def pack_files(
     if not files:
         raise BadSetting("pack needs at least one file of entries")
     check_absent(path)
-    with temporary_folder(Path(path).absolute().parent) as scratch:
-        builder = _StoreBuilder(scratch, options, progress)
-        write_folder_atomically(path, lambda folder: builder.build(files, folder))
-    return builder.files
+    gatherer = _Gatherer(options, progress)
+    write_store(gatherer.gather(files), path)
+    return gatherer.files
 
 
-class _StoreBuilder:
-    """Builds a store from files.
+class _Gatherer:
+    """Gathers the entries of files.
 
-    Entries are spooled in the order of the files until all ids are known. They go from the spool into buckets of rows;
-    each bucket is sorted in memory and appended to the store, which sorts by column in the same way.
+    Ids are numbered as they are read, so that an entry takes 12 bytes until all are sorted.
     """
 
-    def __init__(self, scratch: Path, options: ReadOptions, progress: Progress) -> None:
+    def __init__(self, options: ReadOptions, progress: Progress) -> None:
         self.files: list[PackedFile] = []
-        self._scratch, self._options, self._progress = scratch, options, progress
+        self._options, self._progress = options, progress
         self._axes = AxisIds("row"), AxisIds("column")
         self._form = PLAIN
-        self._spool = Spool(scratch / "spool")
+        self._rows, self._columns = list[IndexArray](), list[IndexArray]()
+        self._values = list[ValueArray]()
+        self._extras = list[tuple[int, Extras]]()
+        self._n_entries = 0
 
-    def build(self, files: Sequence[Path], folder: Path) -> None:
-        """Read the files and fill a new folder."""
+    def gather(self, files: Sequence[Path]) -> ObservedMatrix:
+        """Read the files and return their entries as one matrix."""
         for file in files:
             self._read_file(file)
-        spool, are_interactions = self._spool, self._check_alike()
-        rows, columns = (axis.sort() for axis in self._axes)
-        duplicates: Merging = "sum" if are_interactions else self._options.duplicates
-        scale = choose_scale(self._options.scale, are_interactions=are_interactions) or spool.infer_scale()
-        table = choose_code_table(scale)
-        value_kind: Any = np.uint8 if table is not None else np.float32 if spool.are_single else np.float64
-        row_counts, column_counts = spool.number(rows, columns)
-        record = spool.make_record(rows.labels, columns.labels, value_kind)
-        with closing(Buckets(self._scratch / "rows", row_counts, record)) as buckets:
-            self._distribute(buckets, table)
-            writer = StoreWriter(
-                folder,
-                self._scratch / "columns",
-                rows=rows.labels,
-                columns=columns.labels,
-                value_kind=np.float64 if table is None and duplicates == "mean" else value_kind,
-                column_counts=column_counts,
-                extra_kinds=(np.int64 if spool.has_times else None, np.float64 if spool.has_weights else None, None),
-            )
-            with closing(writer):
-                self._append(buckets, writer, scale, table, duplicates)
-                writer.finish(scale=self._infer_final_scale(scale, table, writer), form=self._form, table=table)
+        are_interactions = self._check_alike()
+        rows, columns = (
+            axis.number(parts) for axis, parts in zip(self._axes, (self._rows, self._columns), strict=True)
+        )
+        values = np.concatenate(self._values)
+        self._values.clear()
+        return ObservedMatrix.from_positions(
+            rows,
+            columns,
+            values,
+            scale=choose_scale(self._options.scale, are_interactions=are_interactions),
+            duplicates="sum" if are_interactions else self._options.duplicates,
+            form=self._form,
+            extras=Extras.join(self._extras),
+        )
 
     def _check_alike(self) -> bool:
         """Return whether the files hold interactions; refuse them together with files of values."""
@@ -175,16 +157,10 @@ class _StoreBuilder:
         self._note(PackedFile(file, *read), reader.form)
 
     def _read_matrix(self, file: Path) -> None:
-        """Read a wide table or an .npz file at once, a store some entries at a time."""
+        """Read a wide table, an .npz file or a store."""
         matrix, guess, n_dropped, *_ = read_entry_file(file, self._options)
-        rows, columns = (
-            axis.add(labels.array) for axis, labels in zip(self._axes, (matrix.rows, matrix.columns), strict=True)
-        )
-        start = 0
-        for piece in iterate_entries(matrix.parts):
-            values = matrix.values[start : start + piece.rows.size].astype(np.float64)
-            start += piece.rows.size
-            self._add(rows.gather(piece.rows), columns.gather(piece.columns), values, piece.extras)
+        rows, columns = (axis.add(labels.array) for axis, labels in zip(self._axes, matrix.parts[:2], strict=True))
+        self._add(rows[matrix.entry_rows], columns[matrix.by_row.columns], matrix.values, matrix.extras)
         self._note(PackedFile(file, guess, n_dropped, not matrix.has_values), matrix.form)
 
     def _note(self, file: PackedFile, form: TableForm) -> None:
@@ -192,58 +168,13 @@ class _StoreBuilder:
         self._form = self._form if self.files else form
         self.files.append(file)
 
-    def _add(self, rows: pl.Series, columns: pl.Series, values: FloatArray, extras: Extras) -> None:
-        self._spool.add(rows, columns, values, extras)
-        self._progress(self._spool.n_entries, None)
-
-    def _distribute(self, buckets: Buckets, table: npt.NDArray[np.float64] | None) -> None:
-        """Distribute the spooled entries over buckets of rows."""
-        n_done, n_entries = 0, self._spool.n_entries
-        for entries in self._spool:
-            values = entries.values if table is None else find_codes(entries.values, table)
-            extras = (field for field in entries.extras if field is not None)
-            buckets.add(entries.rows, entries.columns, values, *extras)
-            n_done += values.size
-            self._progress(n_entries + n_done, _STEPS * n_entries)
-        buckets.close()  # buckets of columns are opened next, and the number of open files is limited
-
-    def _append(
-        self,
-        buckets: Buckets,
-        writer: StoreWriter,
-        scale: Scale,
-        table: npt.NDArray[np.float64] | None,
-        duplicates: Merging,
-    ) -> None:
-        """Sort one bucket after another, merge repeats, and append the entries to the store."""
-        n_moved = 0
-        for bucket in buckets:
-            entries = sort_entries(
-                Labelled(writer.rows, bucket["row"]),
-                Labelled(writer.columns, bucket["column"]),
-                bucket["value"].astype(np.float64) if table is None else table[bucket["value"]],
-                scale=scale,
-                duplicates=duplicates,
-                extras=Extras(
-                    *(bucket[name] if name in (bucket.dtype.names or ()) else None for name in ("time", "weight"))
-                ),
-            )
-            n_moved += entries.n_moved
-            values = entries.values if table is None else find_codes(entries.values, table)
-            writer.append(entries.rows, entries.columns, values, entries.extras._replace(places=None))
-            self._progress(2 * self._spool.n_entries + writer.n_entries, _STEPS * self._spool.n_entries)
-        warn_moved(n_moved, scale)
-
-    def _infer_final_scale(self, scale: Scale, table: npt.NDArray[np.float64] | None, writer: StoreWriter) -> Scale:
-        """Return the scale of the entries that merging leaves, unless a scale was given."""
-        if self._options.scale is not None:
-            return scale
-        if table is None:
-            return scale.infer_again(writer.values)
-        if self._options.duplicates not in ("first", "last", "latest"):
-            return scale
-        left = table[writer.code_counts[: table.size] > 0]
-        return scale if left.size == table.size else Scale.infer(left)
+    def _add(self, rows: IndexArray, columns: IndexArray, values: ValueArray, extras: Extras) -> None:
+        self._rows.append(rows)
+        self._columns.append(columns)
+        self._values.append(compact(values))
+        self._extras.append((values.size, extras.simplify()._replace(places=None)))
+        self._n_entries += values.size
+        self._progress(self._n_entries, None)
 
 
 def _check(batch: EntryBatch, scale: Scale | None) -> None:
@@ -265,26 +196,19 @@ def _check(batch: EntryBatch, scale: Scale | None) -> None:
         raise error.locate(batch.locate(int(at[0]))) from error
 
 
-class KnownIds(NamedTuple):
-    """All labels of an axis in order, and a function from ids to positions among them."""
-
-    labels: Labels
-    find: Callable[[pl.Series], IndexArray]
-
-
 class AxisIds:
-    """Collects the ids of one axis from one file after another.
+    """Numbers the ids of one axis from one batch of entries after another.
 
     Ids of delimited text become ints if all of them are whole numbers, as when a file is read at once. Ints become
     text where other ids are text.
     """
 
     def __init__(self, axis: str) -> None:
-        self._axis, self._is_typed = axis, False
-        self._known: dict[str, pl.Series] = {}  # distinct ids by kind of label, as ints or as text
+        self._axis, self._is_typed, self._n_known = axis, False, 0
+        self._known: dict[str, pl.DataFrame] = {}  # distinct ids and their numbers by kind of label, as ints or text
 
-    def add(self, ids: pl.Series | npt.NDArray[Any], *, is_typed: bool = True) -> pl.Series:
-        """Return ids as ints or texts; texts may turn out to be ints unless the file makes them text (`is_typed`)."""
+    def add(self, ids: pl.Series | npt.NDArray[Any], *, is_typed: bool = True) -> IndexArray:
+        """Return the number of each id; texts may turn out to be ints unless the file makes them text (`is_typed`)."""
         polars = import_polars()
         if isinstance(ids, polars.Series) and ids.dtype in (polars.String, polars.Categorical, polars.Enum):
             kind = "str"
@@ -293,41 +217,50 @@ class AxisIds:
             given = ids if isinstance(ids, np.ndarray) else ids.to_numpy() if _is_integer(ids) else ids.to_list()
             array = build_label_array(given, axis=self._axis)
             kind = find_stored_kind(Labels.from_distinct(array, axis=self._axis))
-            write = repr if kind == "float" else AS_TEXT[kind].write if kind in AS_TEXT else None
-            plain = polars.Series(array if write is None else list(map(write, array.tolist())))
+            items = array.tolist() if kind == "float" else array
+            plain = polars.Series(list(map(AS_TEXT[kind].write, array.tolist())) if kind in AS_TEXT else items)
         self._is_typed |= is_typed and kind == "str"
-        distinct = [plain.unique(), *([self._known[kind]] if kind in self._known else [])]
-        self._known[kind] = polars.concat(distinct).unique() if len(distinct) > 1 else distinct[0]
-        return plain
+        frame = plain.alias("id").to_frame()
+        known = self._known.get(kind, frame.clear().with_columns(number=polars.lit(0, polars.Int32)))
+        fresh = frame.unique().join(known, on="id", how="anti").with_row_index("number", self._n_known)
+        self._known[kind] = polars.concat([known, fresh.select("id", polars.col("number").cast(polars.Int32))])
+        self._n_known += fresh.height
+        numbers: IndexArray = frame.join(self._known[kind], on="id", how="left", maintain_order="left")[
+            "number"
+        ].to_numpy()
+        return numbers
 
-    def sort(self) -> KnownIds:
-        """Sort all labels; labels of two kinds are refused."""
+    def number(self, parts: list[IndexArray]) -> Labelled:
+        """Return all labels, sorted, and the positions of the given numbers; labels of two kinds are refused."""
+        labels, position_of = self._sort()
+        positions = position_of[np.concatenate(parts)]
+        parts.clear()
+        return Labelled(labels, positions)
+
+    def _sort(self) -> Labelled:
+        """Return the sorted labels, and the position of each number."""
         polars, axis = import_polars(), self._axis
         *others, kind = sorted(self._known)  # "int" comes before "str"
         if others and [*others, kind] != ["int", "str"]:
-            shown = " and ".join(f"{name} {self._known[name][0]!r}" for name in (*others, kind))
+            shown = " and ".join(f"{name} {self._known[name]['id'][0]!r}" for name in (*others, kind))
             raise BadEntries(f"{axis} labels must be of one kind; got {shown}")
-        texts, ints = self._known[kind], self._known.get("int", polars.Series(dtype=polars.Int64))
-        numbers = parse_ids(texts) if kind == "str" and not self._is_typed else texts
-        if numbers.dtype.is_integer():
-            labels = Labels.from_distinct(np.union1d(ints.to_numpy(), numbers.to_numpy()), axis=axis)
-            positions = labels.find(numbers.to_numpy())
-        elif kind == "str":
-            texts = polars.concat([texts, ints.cast(polars.String)]).unique().sort()
-            labels, positions = _build_text_labels(texts, axis=axis), np.arange(texts.len())
+        ids = self._known[kind]["id"].alias("")
+        found = parse_ids(ids) if kind == "str" and not self._is_typed else ids
+        if kind == "str" and not found.dtype.is_integer():
+            texts = polars.concat([self._known[name]["id"].cast(polars.String) for name in (*others, kind)])
+            codes = encode_texts(texts)
+            gathered = Labelled(_build_text_labels(codes.distinct, axis=axis), codes.positions)
         else:
-            labels, positions = Labels.gather(
-                [float(text) if kind == "float" else AS_TEXT[kind].label(text) for text in texts.to_list()], axis=axis
-            )
-        enum = polars.Enum([] if kind == "int" else texts)
-
-        def find(ids: pl.Series) -> IndexArray:
-            if numbers.dtype.is_integer() and ids.dtype.is_integer():
-                return labels.find(ids.to_numpy())
-            found: IndexArray = positions[ids.cast(polars.String).cast(enum).to_physical().to_numpy()]
-            return found
-
-        return KnownIds(labels, find)
+            items: Any = found.to_numpy()
+            if found.dtype == polars.String:
+                items = [AS_TEXT[kind].label(text) for text in found.to_list()]
+            elif others:
+                items = np.concatenate([self._known["int"]["id"].to_numpy(), items])
+            gathered = Labels.gather(items, axis=axis)
+        numbers = np.concatenate([self._known[name]["number"].to_numpy() for name in (*others, kind)])
+        position_of = np.empty(self._n_known, dtype=np.int32)
+        position_of[numbers] = gathered.positions
+        return gathered._replace(positions=position_of)
 
 
 def _is_integer(ids: pl.Series) -> bool:
@@ -454,86 +387,3 @@ def _parse_values(texts: pl.Series, decimal: str) -> pl.Series:
         if numbers.null_count() == texts.null_count() and not numbers.is_nan().any():
             return numbers
     return parse_numbers(texts, decimal=decimal)
-
-
-class SpooledEntries(NamedTuple):
-    """Some entries: the positions of their rows and columns, values, times and weights."""
-
-    rows: IndexArray
-    columns: IndexArray
-    values: FloatArray
-    extras: Extras
-
-
-class Spool:
-    """Entries on disk: added some at a time, read back in the same order."""
-
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir()
-        self._folder, self._n_files = folder, 0
-        self._levels: FloatArray | None = np.empty(0)
-        self._low, self._high = np.inf, -np.inf
-        self.n_entries = 0
-        self.are_single = True  # whether float32 holds all values exactly
-        self.has_times = self.has_weights = False  # whether some entry has a date, or a weight other than 1
-
-    def add(self, rows: pl.Series, columns: pl.Series, values: FloatArray, extras: Extras) -> None:
-        """Add entries; their values are finite."""
-        times, weights, _ = extras.simplify()
-        fields = {"row": rows, "column": columns, "value": values, "time": times, "weight": weights}
-        frame = import_polars().DataFrame({name: each for name, each in fields.items() if each is not None})
-        self._write(self._n_files, frame)
-        self._n_files += 1
-        self.n_entries += values.size
-        self.has_times |= times is not None
-        self.has_weights |= weights is not None
-        with np.errstate(over="ignore"):
-            self.are_single = self.are_single and np.array_equal(values.astype(np.float32), values)
-        self._low, self._high = min(self._low, float(values.min())), max(self._high, float(values.max()))
-        if self._levels is not None:
-            levels = find_few_levels(values)
-            together = None if levels is None else np.union1d(self._levels, levels)
-            self._levels = None if together is None or together.size > MOST_LEVELS else together
-
-    def number(self, rows: KnownIds, columns: KnownIds) -> tuple[IndexArray, IndexArray]:
-        """Replace all ids by their positions; return the number of entries of each row and of each column."""
-        axes = {"row": rows, "column": columns}
-        counts = {name: np.zeros(len(axis.labels), dtype=np.int64) for name, axis in axes.items()}
-        for at in range(self._n_files):
-            frame = self._read(at)
-            found = {name: axis.find(frame[name]) for name, axis in axes.items()}
-            for name, positions in found.items():
-                counts[name] += np.bincount(positions, minlength=counts[name].size)
-            self._write(at, frame.with_columns(**{name: import_polars().Series(each) for name, each in found.items()}))
-        return counts["row"], counts["column"]
-
-    def _read(self, at: int) -> pl.DataFrame:
-        frame: pl.DataFrame = import_polars().read_ipc(BytesIO((self._folder / str(at)).read_bytes()))
-        return frame
-
-    def _write(self, at: int, frame: pl.DataFrame) -> None:
-        content = BytesIO()
-        frame.write_ipc(content)
-        (self._folder / str(at)).write_bytes(content.getbuffer())
-
-    def __iter__(self) -> Iterator[SpooledEntries]:
-        """Yield the numbered entries in the order of adding, with times and weights where some entry has them."""
-        for at in range(self._n_files):
-            frame = self._read(at)
-            arrays: dict[str, Any] = {name: frame[name].to_numpy() for name in frame.columns}
-            times = arrays.get("time", np.full(frame.height, NO_TIME)) if self.has_times else None
-            weights = arrays.get("weight", np.ones(frame.height)) if self.has_weights else None
-            yield SpooledEntries(arrays["row"], arrays["column"], arrays["value"], Extras(times, weights))
-
-    def make_record(self, rows: Labels, columns: Labels, value_kind: npt.DTypeLike) -> np.dtype[Any]:
-        """Return the type of an entry in a bucket."""
-        index = [np.int32 if len(labels) < 2**31 - 1 else np.int64 for labels in (rows, columns)]
-        fields: list[Any] = [("row", index[0]), ("column", index[1]), ("value", value_kind)]
-        fields += [("time", np.int64)] * self.has_times + [("weight", np.float64)] * self.has_weights
-        return np.dtype(fields)
-
-    def infer_scale(self) -> Scale:
-        """Infer the scale from the values as `Scale.infer` does; an interval includes all outliers."""
-        if self._levels is None:
-            return Scale(low=self._low, high=self._high, bounded=False)
-        return Scale.infer(self._levels)

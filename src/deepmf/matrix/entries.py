@@ -28,7 +28,7 @@ from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labelled, Labels
-from deepmf.matrix.matrix import AREAS, ObservedMatrix, check_unchanged, compute_area_codes
+from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
 from deepmf.matrix.scale import Scale
 
 if TYPE_CHECKING:
@@ -170,7 +170,6 @@ class EntryStore:
         column_features: AxisFeatures | None = None,
     ) -> EntryStore:
         """Return the store of a model right after training."""
-        check_unchanged(train)
         return cls(train, train.rows, train.columns, row_features=row_features, column_features=column_features)
 
     @classmethod
@@ -236,7 +235,6 @@ class EntryStore:
         error, and counts of interactions add up. New features always replace known ones. Rows and columns may have
         features only.
         """
-        check_unchanged(self.train, new)
         rows = self.rows if row_features is None else self.rows.join(Labels(row_features.labels, axis="row"))
         columns = self.columns
         if column_features is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import reprlib
 import zipfile
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, get_args
 
@@ -18,7 +19,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
 from deepmf.matrix.column_roles import COUNT, DETECT
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, check_weights, parse_times
 from deepmf.matrix.labels import Labelled, Labels
-from deepmf.matrix.packed import STORE, MatrixParts, StoreOrigin, compute_mean, get_codes, pack_matrix
+from deepmf.matrix.packed import STORE, MatrixParts, pack_matrix, write_store
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import (
     ByColumn,
@@ -46,9 +47,6 @@ if TYPE_CHECKING:
 AREAS = ("I", "II", "III", "IV")
 
 Missing = Literal["error", "drop"]  # what to do with lines without a value
-
-# A part of a memory-mapped matrix is written to disk if it has more entries than this.
-IN_MEMORY = 1 << 20
 
 NPZ_CONTENT = "deepmf"  # member of an .npz file beside those of scipy, which ignores it: JSON as bytes
 
@@ -93,18 +91,14 @@ class ObservedMatrix:
            [nan,  1.]])
     """
 
-    __slots__ = MatrixParts._fields
-
     rows: Labels
     columns: Labels
     scale: Scale
     by_row: ByRow
     by_column: ByColumn
     values: ValueArray  # (entries,) in row order; float32 where that is exact
-    mean: float  # of all entries, by their weights; NaN without entries
     form: TableForm  # column names and layout for writing
     extras: Extras  # optional times and weights of the entries, in row order
-    origin: StoreOrigin | None  # the store that the arrays are mapped from; None: they are in memory
 
     def __init__(self, *_: Any, **__: Any) -> None:
         raise BadSetting(
@@ -369,7 +363,7 @@ class ObservedMatrix:
         cls,
         rows: Labelled,
         columns: Labelled,
-        values: FloatArray,
+        values: ValueArray,
         *,
         scale: Scale | None = None,
         duplicates: Merging = "error",
@@ -391,16 +385,14 @@ class ObservedMatrix:
         values, extras = compact(entries.values), entries.extras.simplify()
         if extras.weights is not None:
             extras = extras._replace(weights=compact(extras.weights.astype(np.float64)))
-        mean = compute_mean(values, extras)
-        return cls.from_parts(MatrixParts(rows, columns, entries.scale, form, by_row, by_column, values, mean, extras))
+        return cls.from_parts(MatrixParts(rows, columns, entries.scale, form, by_row, by_column, values, extras))
 
     @classmethod
     def from_parts(cls, parts: MatrixParts) -> ObservedMatrix:
         """Build a matrix from parts that are known to be consistent, without sorting, checking or copying."""
         matrix = cls.__new__(cls)
-        for name, part in zip(MatrixParts._fields, parts, strict=True):
-            object.__setattr__(matrix, name, part)
-        for array in (*parts.by_row, *parts.by_column, get_codes(parts), *parts.extras):
+        vars(matrix).update(parts._asdict())
+        for array in (*parts.by_row, *parts.by_column, parts.values, *parts.extras):
             if array is not None:
                 array.flags.writeable = False
         return matrix
@@ -424,6 +416,15 @@ class ObservedMatrix:
     def n_entries(self) -> int:
         """Number of observed entries."""
         return int(self.values.size)
+
+    @cached_property
+    def mean(self) -> float:
+        """The mean of all values by their weights; NaN without entries."""
+        if not self.n_entries:
+            return float("nan")
+        if self.weights is None:
+            return float(self.values.mean(dtype=np.float64))
+        return float(np.average(self.values.astype(np.float64), weights=self.weights.astype(np.float64)))
 
     @property
     def times(self) -> TimeArray | None:
@@ -487,26 +488,18 @@ class ObservedMatrix:
 
         `which` is a mask over the entries in row order, or their places.
         """
-        from deepmf.matrix.packed_writer import take_entries_on_disk
-
-        check_unchanged(self)
-        is_mask = which.dtype == bool
-        if self.origin is not None and (np.count_nonzero(which) if is_mask else which.size) > IN_MEMORY:
-            return ObservedMatrix.from_parts(take_entries_on_disk(self.parts, which if is_mask else np.sort(which)))
-        kept = np.flatnonzero(which) if is_mask else np.sort(which)
-        values = self.values[kept].astype(np.float64)
+        kept = np.flatnonzero(which) if which.dtype == bool else np.sort(which)
         entries = SortedEntries(
-            self.find_rows(kept), self.by_row.columns[kept], values, self.scale, extras=self.extras.take(kept)
+            self.find_rows(kept),
+            self.by_row.columns[kept],
+            self.values[kept],
+            self.scale,
+            extras=self.extras.take(kept),
         )
         return ObservedMatrix._from_sorted(self.rows, self.columns, entries, self.form)
 
     def take(self, rows: IndexArray, columns: IndexArray) -> ObservedMatrix:
         """Return the submatrix of the rows and columns at some positions, in that order."""
-        from deepmf.matrix.packed_writer import take_axes_on_disk
-
-        check_unchanged(self)
-        if self.origin is not None and self.n_entries > IN_MEMORY and _increase(rows) and _increase(columns):
-            return ObservedMatrix.from_parts(take_axes_on_disk(self.parts, rows, columns))
         new_row = np.full(len(self.rows), -1, dtype=np.int64)
         new_row[rows] = np.arange(rows.size)
         new_column = np.full(len(self.columns), -1, dtype=np.int64)
@@ -538,9 +531,7 @@ class ObservedMatrix:
 
     def with_extras(self, extras: Extras) -> ObservedMatrix:
         """Return the same entries with other times and weights, which must be positive and in row order."""
-        extras = extras.simplify()
-        mean = compute_mean(self.values, extras)
-        return ObservedMatrix.from_parts(self.parts._replace(extras=extras, mean=mean))
+        return ObservedMatrix.from_parts(self.parts._replace(extras=extras.simplify()))
 
     def to_frame(self) -> Any:
         """Return the entries as a long polars frame in row order, with the column names of their source.
@@ -568,8 +559,6 @@ class ObservedMatrix:
 
         Writing is atomic. A matrix that came from a wide table is written as a wide table.
         """
-        from deepmf.matrix.packed_writer import write_store
-
         ending = Path(path).suffix.lower()
         if ending not in ENDINGS:
             raise BadSetting(f"the name of the file must end in {', '.join(ENDINGS)}; got {str(path)!r}")
@@ -598,7 +587,6 @@ class ObservedMatrix:
         """Return counts, density, quantiles of entries per row and column, and the histogram of levels."""
         from deepmf.matrix.description import describe
 
-        check_unchanged(self)
         return describe(
             shape=self.shape,
             scale=self.scale,
@@ -650,13 +638,6 @@ def choose_scale(scale: Scale | None, *, are_interactions: bool) -> Scale | None
     return Scale.interactions() if are_interactions else scale
 
 
-def check_unchanged(*matrices: ObservedMatrix | None) -> None:
-    """Raise an error if a matrix is mapped from a store whose files have changed since it was opened."""
-    for matrix in matrices:
-        if matrix is not None and matrix.origin is not None:
-            matrix.origin.check_unchanged()
-
-
 def _find_positions(items: Iterable[Any], labels: Iterable[Any] | None, *, axis: str) -> Labelled:
     if labels is None:
         return Labels.gather(items, axis=axis)
@@ -671,10 +652,6 @@ def _build_axis(labels: Iterable[Any] | None, count: int, *, axis: str) -> Label
     if len(given) != count:
         raise BadEntries(f"{len(given)} {axis} labels were given for {count} {axis}s")
     return given
-
-
-def _increase(positions: IndexArray) -> bool:
-    return bool(np.all(positions[1:] > positions[:-1]))
 
 
 def _write_frame(frame: Any, path: Path, ending: str) -> None:
@@ -697,6 +674,6 @@ def _write_npz(sparse: scipy.sparse.csr_array, arrays: dict[str, npt.NDArray[Any
 def _pack_beside_entries(parts: MatrixParts) -> dict[str, npt.NDArray[Any]]:
     """Return everything that scipy's arrays lack: labels, scale, form, times and weights."""
     content, tensors = pack_matrix(parts, STORE)
-    of_scipy = {f"{STORE}.entries.{name}" for name in ("values", "table", "starts", "columns")}
+    of_scipy = {f"{STORE}.entries.{name}" for name in ("values", "starts", "columns")}
     others = {name: array for name, array in tensors.items() if name not in of_scipy}
     return others | {NPZ_CONTENT: np.frombuffer(encode_json(content).encode(), dtype=np.uint8)}

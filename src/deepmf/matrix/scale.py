@@ -138,7 +138,7 @@ class Scale:
     @classmethod
     def infer(cls, values: npt.ArrayLike) -> Scale:
         """Infer a scale: levels if there are at most 64 distinct values, otherwise `infer_interval`."""
-        array = np.asarray(values, dtype=np.float64).ravel()
+        array = np.asarray(values).ravel()
         if array.size == 0:
             raise BadEntries("there are no entries to infer a scale from; give scale=Scale(levels=[...])")
         levels = find_few_levels(array)
@@ -313,14 +313,14 @@ class Scale:
         return self._low, self._high, self._is_bounded, self._is_interactions, levels
 
 
-def find_few_levels(values: FloatArray, *, piece: int = 1 << 16) -> FloatArray | None:
+def find_few_levels(values: npt.NDArray[Any], *, piece: int = 1 << 16) -> FloatArray | None:
     """Return the sorted distinct values, or None if there are more than `MOST_LEVELS`.
 
     Comparing pieces of the values with the levels found so far is much faster than sorting all values.
     """
     seen = np.empty(0, dtype=np.float64)
     for start in range(0, values.size, piece):
-        fresh = values[start : start + piece]
+        fresh = values[start : start + piece].astype(np.float64)
         if seen.size:
             fresh = fresh[~_are_among(seen, fresh)]
         if fresh.size:

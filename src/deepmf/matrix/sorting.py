@@ -40,14 +40,6 @@ class ByColumn(NamedTuple):
     entries: IndexArray  # (entries,) place of each entry in row order
 
 
-class RowOrder(NamedTuple):
-    """The permutation that sorts entries by row, and the sorted rows and columns."""
-
-    order: IndexArray
-    rows: IndexArray
-    columns: IndexArray
-
-
 class SortedEntries(NamedTuple):
     """Entries in row order without repeats, and their scale.
 
@@ -56,7 +48,7 @@ class SortedEntries(NamedTuple):
 
     rows: IndexArray
     columns: IndexArray
-    values: FloatArray
+    values: ValueArray
     scale: Scale
     n_moved: int = 0
     extras: Extras = PLAIN_EXTRAS
@@ -102,9 +94,9 @@ def check_duplicates(duplicates: str, scale: Scale | None = None) -> None:
         raise BadSetting(f"duplicates must be 'error', 'first', 'last', 'latest' or 'mean'; got {duplicates!r}")
 
 
-def check_finite(rows: Labelled, columns: Labelled, values: FloatArray) -> None:
+def check_finite(rows: Labelled, columns: Labelled, values: ValueArray) -> None:
     """Raise an error if a value is NaN, infinite, or so large that differences of values overflow."""
-    if values.size == 0 or (values.min() >= -LARGEST and values.max() <= LARGEST):  # NaN passes neither comparison
+    if not values.size or -LARGEST <= float(values.min()) <= float(values.max()) <= LARGEST:  # NaN fails
         return
     bad = int(np.flatnonzero(~(np.abs(values) <= LARGEST))[0])
     rule = (
@@ -115,7 +107,7 @@ def check_finite(rows: Labelled, columns: Labelled, values: FloatArray) -> None:
     raise BadEntries(f"{name_entry(rows, columns, bad)} has value {values[bad]}; {rule}", position=bad)
 
 
-def check_on_scale(rows: Labelled, columns: Labelled, values: FloatArray, scale: Scale) -> None:
+def check_on_scale(rows: Labelled, columns: Labelled, values: ValueArray, scale: Scale) -> None:
     """Raise an error if a value is not on the scale."""
     bad = np.flatnonzero(~scale.holds(values))
     if bad.size:
@@ -137,7 +129,7 @@ def name_entry(rows: Labelled, columns: Labelled, position: int) -> str:
 def sort_entries(
     rows: Labelled,
     columns: Labelled,
-    values: FloatArray,
+    values: ValueArray,
     *,
     scale: Scale | None,
     duplicates: Merging,
@@ -147,45 +139,56 @@ def sort_entries(
     order, row_of, column_of = sort_by_row(
         rows.positions, columns.positions, n_rows=len(rows.labels), n_columns=len(columns.labels)
     )
-    again, ordered, n_moved = find_repeats(row_of, column_of), values[order], 0
-    extras = keep_order(extras.take(order), row_of, order)
+    again = np.zeros(order.size, dtype=bool)
+    again[1:] = (row_of[1:] == row_of[:-1]) & (column_of[1:] == column_of[:-1])
+    ordered, extras, n_moved = values[order], keep_order(extras.take(order), row_of, order), 0
     if np.any(again):
         if duplicates == "error":
             raise _build_duplicate_error(rows, columns, order, again)
         given = scale
         if duplicates == "mean":
             scale = scale or Scale.infer(ordered)  # before averaging, which creates values that nobody gave
-        ordered, extras = merge_repeats(ordered, again, duplicates, extras)
+        ordered, extras = merge_repeats(ordered.astype(np.float64), again, duplicates, extras)
         scale = scale.infer_again(ordered) if given is None and scale is not None else scale
         row_of, column_of = row_of[~again], column_of[~again]
         if duplicates == "mean" and scale is not None and scale.levels is not None:
-            ordered, n_moved = round_to_levels(ordered, scale)
+            levels = scale.nearest_level(ordered)
+            ordered, n_moved = levels, int(np.count_nonzero(levels != ordered))
     return SortedEntries(row_of, column_of, ordered, scale or Scale.infer(ordered), n_moved, extras)
 
 
-def sort_by_row(row_of: IndexArray, column_of: IndexArray, *, n_rows: int, n_columns: int) -> RowOrder:
-    """Sort entries by row, then by column, then by their original order.
+def sort_by_row(
+    row_of: IndexArray, column_of: IndexArray, *, n_rows: int, n_columns: int
+) -> tuple[IndexArray, IndexArray, IndexArray]:
+    """Return the order that sorts entries by row, then by column, then as given; and the sorted rows and columns.
 
     Where they fit, the row, the column and the place of an entry are packed into one 64-bit integer: sorting integers
     in place is several times faster than `lexsort` followed by random access to rows and columns.
     """
+    index = choose_index(row_of.size, n_rows, n_columns)
     if _is_in_row_order(row_of, column_of):
-        return RowOrder(np.arange(row_of.size), row_of.copy(), column_of.copy())  # never the caller's own arrays
+        return np.arange(row_of.size, dtype=index), row_of.astype(index), column_of.astype(index)
     place_bits, column_bits = row_of.size.bit_length(), n_columns.bit_length()
     if n_rows.bit_length() + column_bits + place_bits > 63:
         order = np.lexsort((column_of, row_of))
-        return RowOrder(order, row_of[order], column_of[order])
+        return order, row_of[order], column_of[order]
     packed = row_of.astype(np.int64)
     packed <<= column_bits
     packed |= column_of
     packed <<= place_bits
-    packed |= np.arange(row_of.size)
+    np.bitwise_or(packed, np.arange(row_of.size, dtype=index), out=packed)
     packed.sort()
-    order = packed & ((1 << place_bits) - 1)
+    order, sorted_columns = np.empty(row_of.size, dtype=index), np.empty(row_of.size, dtype=index)
+    np.bitwise_and(packed, (1 << place_bits) - 1, out=order, casting="unsafe")
     packed >>= place_bits
-    sorted_columns = packed & ((1 << column_bits) - 1)
+    np.bitwise_and(packed, (1 << column_bits) - 1, out=sorted_columns, casting="unsafe")
     packed >>= column_bits
-    return RowOrder(order, packed, sorted_columns)
+    return order, packed.astype(index), sorted_columns
+
+
+def choose_index(*counts: int) -> type[np.signedinteger[Any]]:
+    """Return the type of positions below some counts."""
+    return np.int32 if max(counts) < 2**31 - 1 else np.int64
 
 
 def keep_order(extras: Extras, row_of: IndexArray, given: IndexArray) -> Extras:
@@ -225,35 +228,21 @@ def _is_in_row_order(row_of: IndexArray, column_of: IndexArray) -> bool:
 # Repeated pairs
 
 
-def find_repeats(row_of: IndexArray, column_of: IndexArray) -> npt.NDArray[np.bool_]:
-    """Return whether each entry, in row order, has the same row and column as the entry before it."""
-    again = np.zeros(row_of.size, dtype=bool)
-    again[1:] = (row_of[1:] == row_of[:-1]) & (column_of[1:] == column_of[:-1])
-    return again
-
-
-class MergedValues(NamedTuple):
-    """One value, time and weight for each run of repeats."""
-
-    values: FloatArray
-    extras: Extras
-
-
 def merge_repeats(
     values: FloatArray, again: npt.NDArray[np.bool_], duplicates: Merging, extras: Extras = PLAIN_EXTRAS
-) -> MergedValues:
+) -> tuple[FloatArray, Extras]:
     """Merge each run of repeats: keep the first, the last or the latest, or take the weighted mean or the sum."""
     firsts = np.flatnonzero(~again)
     picks = _pick_repeats(firsts, values.size, duplicates, extras.times)
     merged = extras.merge(values, firsts, picks, counts=duplicates == "sum")
     if picks is not None:
-        return MergedValues(values[picks], merged)
+        return values[picks], merged
     if duplicates == "sum":
-        return MergedValues(np.add.reduceat(values, firsts), merged)
+        return np.add.reduceat(values, firsts), merged
     if extras.weights is None:
-        return MergedValues(np.add.reduceat(values, firsts) / np.diff(firsts, append=values.size), merged)
+        return np.add.reduceat(values, firsts) / np.diff(firsts, append=values.size), merged
     totals = np.add.reduceat(extras.weights.astype(np.float64), firsts)
-    return MergedValues(np.add.reduceat(values * extras.weights, firsts) / totals, merged)
+    return np.add.reduceat(values * extras.weights, firsts) / totals, merged
 
 
 def _pick_repeats(firsts: IndexArray, count: int, duplicates: Merging, times: TimeArray | None) -> IndexArray | None:
@@ -270,12 +259,6 @@ def _pick_repeats(firsts: IndexArray, count: int, duplicates: Merging, times: Ti
     run_of = np.repeat(np.arange(firsts.size), ends - firsts)
     picks: IndexArray = np.lexsort((times, run_of))[ends - 1]  # stable: the last of equal times is kept
     return picks
-
-
-def round_to_levels(means: FloatArray, scale: Scale) -> tuple[FloatArray, int]:
-    """Return the nearest level of each mean, and the number of means that were no level."""
-    levels = scale.nearest_level(means)
-    return levels, int(np.count_nonzero(levels != means))
 
 
 def warn_moved(n_moved: int, scale: Scale) -> None:
@@ -306,7 +289,7 @@ def _build_duplicate_error(
 
 def build_orders(row_of: IndexArray, column_of: IndexArray, *, shape: tuple[int, int]) -> tuple[ByRow, ByColumn]:
     """Return both orders of entries that are sorted by row and have no repeats."""
-    index = np.int32 if max(row_of.size, *shape) < 2**31 - 1 else np.int64
+    index = choose_index(row_of.size, *shape)
     by_row = ByRow(_find_starts(row_of, shape[0], index), column_of.astype(index, copy=False))
     return by_row, turn_to_columns(by_row, shape)
 
@@ -332,7 +315,7 @@ def _find_starts(sorted_rows: IndexArray, n_rows: int, index: npt.DTypeLike) -> 
     return starts
 
 
-def compact(values: FloatArray) -> ValueArray:
+def compact(values: ValueArray) -> ValueArray:
     """Return a copy of the values, in single precision where that is exact."""
     with np.errstate(over="ignore"):
         single = values.astype(np.float32)

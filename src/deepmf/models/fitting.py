@@ -33,7 +33,7 @@ from deepmf.matrix.entries import Conflicts, EntryStore
 from deepmf.matrix.extras import NO_TIME, format_time
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labels
-from deepmf.matrix.matrix import ObservedMatrix, check_unchanged
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.scoring.pairs import PredictedAreas
 from deepmf.training.history import Callback, History
@@ -52,7 +52,6 @@ def keep_known(train: ObservedMatrix, validation: Any) -> ObservedMatrix:
     The rows of a later period are often new, and without training entries every epoch predicts them alike.
     """
     check_matrix(validation, "validation")
-    check_unchanged(train, validation)
     known: ObservedMatrix = validation.take_known(train.rows, train.columns)
     n_all, n_unknown = validation.n_entries, validation.n_entries - known.n_entries
     if n_unknown:

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
-from io import RawIOBase
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
 
 from deepmf.errors import BadModelFile, FileAbsent
 from deepmf.files import write_folder_atomically
@@ -19,18 +15,15 @@ from deepmf.storage.model_file import (
     MappedFile,
     MappedTensors,
     StoredFile,
-    TensorFacts,
     Tensors,
     check_sum,
     compute_checksum,
-    encode_beginning,
     encode_json,
     make_header,
     map_file,
     parse_header,
     read_version,
     verify_file,
-    view_bytes,
     write_in_place,
 )
 from deepmf.storage.parts import Check, Form, Part
@@ -40,9 +33,6 @@ ENDING = ".model"  # of the names of folders of models
 SHARD_BYTES = 1 << 30  # a larger tensor is a shard of its own, because a tensor that is cut cannot be mapped
 
 _SHARD = "shard"  # kind of the files beside the manifest
-
-_PIECE = 1 << 24  # bytes written at a time
-_ROOM = 1 << 10  # bytes before a tensor that is written piece by piece
 
 
 class Shard(NamedTuple):
@@ -105,69 +95,18 @@ def write_folder(
     """
 
     def fill(folder: Path) -> None:
-        shards = []
+        shards: list[Shard] = []
         for number, names in enumerate(_cut_into_shards(tensors, shard_bytes), 1):
             file = folder / f"{number:05}.safetensors"
             some = {name: tensors[name] for name in names}
             checksum = write_in_place(file, kind=_SHARD, content={}, tensors=some)
             shards.append(Shard(file.name, file.stat().st_size, checksum))
-        write_manifest(folder, kind, content, shards)
+        header = make_header(kind, {"content": content, "shards": [shard._asdict() for shard in shards]})
+        text = encode_json(header | {"sha256": compute_checksum(header, {})})
+        (folder / name_manifest(kind)).write_text(text, encoding="utf-8")
         check(folder)
 
     write_folder_atomically(path, fill, replaces=is_replaceable)
-
-
-def write_manifest(folder: Path, kind: str, content: dict[str, Any], shards: Iterable[Shard]) -> None:
-    """Write the manifest of a folder whose shards are written."""
-    header = make_header(kind, {"content": content, "shards": [shard._asdict() for shard in shards]})
-    text = encode_json(header | {"sha256": compute_checksum(header, {})})
-    (folder / name_manifest(kind)).write_text(text, encoding="utf-8")
-
-
-class TensorFile:
-    """A shard with one tensor (length,) that is written piece by piece; a full disk raises `OSError`."""
-
-    def __init__(self, folder: Path, name: str, kind: npt.DTypeLike) -> None:
-        self.path, self.name, self.length = folder / f"{name}.safetensors", name, 0
-        self.kind = np.dtype(kind).newbyteorder("<")
-        self._digest = hashlib.sha256()
-        self._file = self.path.open("wb", buffering=0)
-        self._file.seek(_ROOM)
-
-    def append(self, array: npt.NDArray[Any]) -> None:
-        """Write the next piece."""
-        step = _PIECE // self.kind.itemsize
-        for start in range(0, array.size, step):
-            content = view_bytes(np.ascontiguousarray(array[start : start + step], dtype=self.kind))
-            self._digest.update(content)
-            write_all(self._file, content)
-        self.length += array.size
-
-    def map(self) -> npt.NDArray[Any]:
-        """Return what was written so far, read-only and memory-mapped."""
-        if not self.length:  # an empty file cannot be mapped
-            return np.empty(0, dtype=self.kind)
-        return np.asarray(np.memmap(self.path, dtype=self.kind, mode="r", offset=_ROOM, shape=(self.length,)))
-
-    def finish(self) -> Shard:
-        """Write what comes before the tensor, and close the file."""
-        facts = {self.name: TensorFacts(self.kind.name, [self.length], self._digest.hexdigest())}
-        beginning, checksum = encode_beginning(make_header(_SHARD, {}), facts, room=_ROOM)
-        assert len(beginning) == _ROOM
-        self._file.seek(0)
-        write_all(self._file, memoryview(beginning))
-        self.close()
-        return Shard(self.path.name, _ROOM + self.length * self.kind.itemsize, checksum)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
-def write_all(file: RawIOBase, content: memoryview) -> None:
-    """Write all bytes to an unbuffered file, which may take only a part at a time."""
-    while content:
-        content = content[file.write(content) :]
 
 
 def is_replaceable(path: Path) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from deepmf.errors import BadEntries
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.matrix import ObservedMatrix, check_unchanged
+from deepmf.matrix.matrix import ObservedMatrix
 
 # The smallest and the largest number of held-out entries: fewer are too noisy to choose by, more change no choice.
 _FEWEST, _MOST = 20, 50_000
@@ -77,7 +77,6 @@ class HeldOut(NamedTuple):
         """Return the validation entries, or None without any; refuse labels and levels unknown to training."""
         if validation is None:
             return None
-        check_unchanged(train, validation)
         rows, columns, values = validation.entries()
         found = cls(train.rows.positions(rows), train.columns.positions(columns), values)
         # The interval of a scale without levels is only the range seen in training: values may lie beyond it.
