@@ -117,11 +117,9 @@ def test_models_that_read_no_features_go_without(run: Any, folder: Path, split: 
 @pytest.mark.slow
 def test_models_are_ordered_by_a_ranking_metric(run: Any, folder: Path) -> None:
     asked = ["compare", folder / "train.csv", "--models", "means,als", "--folds", 2]
-    options = ["--metric", "ndcg", "--relevant", 4, "-n", 5, "--candidates", 10]
+    options = ["--metric", "ndcg", "--relevant", 4, "-n", 5]
     found = json.loads(run(*asked, *options, "--json").out)
-    wanted = compare(
-        ["means", "als"], read_matrix(folder / "train.csv"), folds=2, metric="ndcg", n=5, relevant=4, candidates=10
-    )
+    wanted = compare(["means", "als"], read_matrix(folder / "train.csv"), folds=2, metric="ndcg", n=5, relevant=4)
     assert [model["ndcg"]["I"] for model in found["models"]] == [model.mean("ndcg") for model in wanted.models]
     out = run(*asked, *options).out
     assert "NDCG@5" in out and "popularity" in out and wanted.verdict in out

@@ -258,33 +258,6 @@ def test_inverse_propensities_weigh_rare_columns_more(split: Split, model: Model
             evaluate(model, split.test, propensities=wrong)
 
 
-def test_sampled_candidates(split: Split, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = evaluate_ranking(model, split.test, n=5, relevant=4)
-    some = evaluate_ranking(model, split.test, n=5, relevant=4, candidates=3, seed=1)
-    assert some.candidates == 3
-    assert some.model.ndcg > whole.model.ndcg  # fewer rivals
-    assert some.model.coverage is None
-    monkeypatch.setattr(ranking, "CELLS_AT_A_TIME", 100)  # the draw does not depend on batches
-    assert evaluate_ranking(model, split.test, n=5, relevant=4, candidates=3, seed=1) == some
-    assert evaluate_ranking(model, split.test, n=5, relevant=4, candidates=3, seed=2) != some
-    # With all of its other columns as candidates, only test entries below the level are no rivals any more.
-    every = evaluate_ranking(model, split.test, n=5, relevant=0.5, candidates=10**6)
-    assert every.model.ndcg == pytest.approx(evaluate_ranking(model, split.test, n=5, relevant=0.5).model.ndcg)
-    for wrong in (0, 1.5, True):
-        with pytest.raises(BadSetting, match="candidates"):
-            evaluate_ranking(model, split.test, candidates=wrong)  # type: ignore[arg-type]
-
-
-def test_a_list_holds_its_relevant_columns_and_as_many_others_as_candidates(split: Split, model: Model) -> None:
-    found = evaluate_ranking(model, split.test, n=1000, relevant=4, candidates=2)
-    assert found.model.recall == 1
-    rows, _, values = split.test.entries()
-    counts = np.unique(rows[values >= 4], return_counts=True)[1]
-    first = evaluate_ranking(model, split.test, n=1, relevant=4, candidates=2).popularity.hit_rate
-    assert 0 < first < 1
-    assert found.model.map > np.mean(counts / (counts + 2)) / 2  # as many places as candidates
-
-
 def test_areas_are_ranked_among_their_own_columns() -> None:
     areas = split_areas(generate(60, 40, density=0.5, seed=0).matrix, new_rows=0.3, new_columns=0.3, seed=0)
     model = Means().fit(areas.train).extend(areas.extension)

@@ -187,16 +187,14 @@ def test_entries_are_cut_in_shares(protocol: str, shares: tuple[float, float, fl
     assert [part.n_entries for part in parts] == pytest.approx([share * WHOLE.n_entries for share in shares], abs=1)
     assert set.union(*map(cells, parts)) == cells(WHOLE)
     assert sum(len(cells(part)) for part in parts) == WHOLE.n_entries
-    # All rows and columns are known, and settings are chosen by what is not tested.
-    assert found.extension is None and list(found.test) == list(found.choice) == ["I"]
-    assert found.choice["I"] is found.validation
+    assert found.extension is None and list(found.test) == ["I"]
     assert found.train.shape == WHOLE.shape
 
 
 def test_areas_have_new_rows_and_columns() -> None:
     found = PROTOCOLS["areas"](GENERATED, seed=0, new_share=0.1)
     assert found.train.shape == (360, 270)
-    assert list(found.test) == list(found.choice) == ["I", "II", "III", "IV"]
+    assert list(found.test) == ["I", "II", "III", "IV"]
     assert found.extension is not None
 
 
@@ -213,7 +211,7 @@ def test_areas_with_fewer_validation_entries_have_the_same_test_entries(new_shar
 
 def test_with_nothing_new_there_is_area_one_alone() -> None:
     found, plain = PROTOCOLS["areas"](GENERATED, seed=3, new_share=0.0), problem("entries", seed=3)
-    assert found.extension is None and list(found.test) == list(found.choice) == ["I"]
+    assert found.extension is None and list(found.test) == ["I"]
     assert found.train.shape == WHOLE.shape
     for one, other in ((found.train, plain.train), (found.validation, plain.validation)):
         assert cells(one) == cells(other)

@@ -50,7 +50,6 @@ def compare(
         ),
     ] = "rmse",
     n: options.ListLength = None,
-    candidates: options.Candidates = None,
     person: Annotated[
         str | None, option("--person ID", "Also show what would change for this row between the first two models.")
     ] = None,
@@ -82,10 +81,8 @@ def compare(
     """
     from deepmf.evaluation.comparison import compare as compare_models
 
-    if metric in ("rmse", "mae") and person is None and (order.given or n is not None or candidates is not None):
-        raise BadSetting(
-            f"-n, --candidates and the order of columns need a ranking metric, such as --metric ndcg; got {metric}"
-        )
+    if metric in ("rmse", "mae") and person is None and (order.given or n is not None):
+        raise BadSetting(f"-n and the order of columns need a ranking metric, such as --metric ndcg; got {metric}")
     chosen = _build_models(models, assignments, seed=seed or 0, device=device)
     if output is not None:
         check_writable(output, inputs=[ratings, *files.paths])
@@ -114,7 +111,6 @@ def compare(
             metric=metric,
             n=10 if n is None else n,
             **order.given,
-            candidates=candidates,
             seed=seed or 0,
             progress=show,
         )

@@ -40,7 +40,6 @@ def evaluate(
         option("--ranking", "Also evaluate the ranking of columns: NDCG, recall, precision, MRR, MAP and more."),
     ] = False,
     n: options.ListLength = None,
-    candidates: options.Candidates = None,
     min_entries: Annotated[
         int | None, option("--min-entries N", "Rank only columns with at least N entries; default: 0.")
     ] = None,
@@ -66,7 +65,7 @@ def evaluate(
     Area I: known rows and columns. II: new rows. III: new columns. IV: both new. Entries with an unknown row or column
     are in no area: they are predicted by the means, and have a line of their own.
 
-    With --ranking (or --relevant, --rank-by, -n, --candidates, --min-entries), the columns without an entry are ranked
+    With --ranking (or --relevant, --rank-by, -n, --min-entries), the columns without an entry are ranked
     for each row of the test, and compared with a ranking by popularity. Rows that the model has never seen are ranked
     by the entries that --extend adds (deepmf split --by rows).
 
@@ -91,7 +90,7 @@ def evaluate(
         read = reading.adapt_to(fitted.entries_.train.form).read_held_out(test, fitted.scale_)
         entries = convert_held_out(read, fitted.row_labels_, fitted.column_labels_, test, unknown=unknown)
         errors = errors_by_area(fitted, entries, unknown=wanted, propensities=propensities) if has_values else []
-    given = {"n": n, "candidates": candidates, "min_entries": min_entries, "feature": feature, "by": by, **order.given}
+    given = {"n": n, "min_entries": min_entries, "feature": feature, "by": by, **order.given}
     how: dict[str, Any] = {name: option for name, option in given.items() if option is not None}
     ranked = None
     if ranking or not has_values or how:
@@ -167,7 +166,5 @@ def show_ranking(found: RankingEvaluation) -> None:
         show_table(heads, by_area, title="By area, among its own columns")
     counted = f"{format_quantity(found.n_rows, 'row')} with {format_quantity(found.n_relevant, 'relevant test entry')}"
     say(f"{counted}; {found.n_without:,} rows without one are left out" if found.n_without else counted)
-    if found.candidates is not None:
-        say(f"relevant columns are ranked among {found.candidates:,} others, drawn at random for each row")
     if found.min_entries:
         say(f"columns with fewer than {found.min_entries:,} entries are not ranked")

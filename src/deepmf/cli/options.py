@@ -328,12 +328,6 @@ NewColumns = Annotated[float, option("--new-columns SHARE", "Share of new column
 # Ranking metrics
 
 ListLength = Annotated[int | None, option("-n N", "Number of ranked columns per row, for ranking; default: 10.")]
-Candidates = Annotated[
-    int | None,
-    option(
-        "--candidates N", "Rank relevant columns among N others drawn at random, for ranking; default: all columns."
-    ),
-]
 
 # One row, known or new
 

@@ -6,20 +6,18 @@ import itertools
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, get_args
 
 import numpy as np
 
 from deepmf.data.splits import AreaSplit, Split, iterate_folds, split_areas, split_last, split_time
-from deepmf.errors import BadEntries, BadSetting, BadSplit, DeepMFWarning, Hint, UserError, check_count, suggest_name
+from deepmf.errors import BadEntries, BadSetting, BadSplit, DeepMFWarning, Hint, UserError, suggest_name
 from deepmf.evaluation.areas import AreaErrors, evaluate, ignore_empty_lines
 from deepmf.evaluation.ranking import (
     ROW_METRICS,
     TITLES,
     AreaRanking,
-    RankingEvaluation,
-    check_candidates,
     evaluate_ranking,
     fix_order,
 )
@@ -33,7 +31,7 @@ from deepmf.models.base import Model
 from deepmf.models.fitting import check_features
 from deepmf.models.registry import find_name, model_class
 from deepmf.recommend.ranking import Ranking
-from deepmf.recommend.request import Order, OrderOptions, RequestOptions
+from deepmf.recommend.request import OrderOptions, Request, RequestOptions
 
 if TYPE_CHECKING:
     import polars as pl
@@ -43,8 +41,6 @@ ALL = "all"  # the area name of errors on all test entries
 TEST_SHARE = 0.2  # of the entries of each area
 
 ERROR_METRICS = ("rmse", "mae")  # by which models can be ordered; smaller is better
-
-_METRICS = tuple(each.name for each in fields(AreaErrors) if each.name not in ("area", "n_entries"))
 
 _N_DRAWS = 1000  # of the bootstrap; the first draw is the sample itself
 
@@ -68,7 +64,6 @@ def compare(
     validation: float = 0.05,
     metric: str = "rmse",
     n: int = 10,
-    candidates: int | None = None,
     seed: int = 0,
     progress: Progress | Literal[False] | None = None,
     **order: Unpack[OrderOptions],
@@ -93,9 +88,9 @@ def compare(
     validation : share of all entries held out for early stopping, taken from the training entries.
     metric : metric that orders the models: "rmse" or "mae", or "ndcg", "recall", "precision", "mrr", "map" or
         "hit_rate".
-    n, candidates, order : for a ranking metric: the length of the lists, the number of sampled candidates, and the
-        order of the columns (`relevant`, `rank_by`), as in `evaluate_ranking`.
-    seed : seed of the splits, of sampled candidates, and of the models given by name or class.
+    n, order : for a ranking metric: the length of the lists, and the order of the columns (`relevant`, `rank_by`), as
+        in `evaluate_ranking`.
+    seed : seed of the splits, and of the models given by name or class.
     progress : called after each fit with the number of fits done and their total; False or None: no progress.
 
     >>> from deepmf.datasets import generate
@@ -110,7 +105,9 @@ def compare(
             f"interactions have no values, so there is no {metric.upper()}; set a ranking metric, such as ndcg",
             hint=Hint("metric='ndcg'", "--metric ndcg"),
         )
-    ranking = None if metric in ERROR_METRICS else RankingPlan.of(matrix, metric, n, candidates, order)
+    if metric not in (known := [*ERROR_METRICS, *ROW_METRICS]):
+        raise BadSetting(f"there is no metric {metric!r} to order models by; {suggest_name(str(metric), known)}")
+    ranking = None if metric in ERROR_METRICS else Request(n=n, **fix_order(matrix, order).given)
     if by not in get_args(SplitBy):
         raise BadSetting(f"by must be 'entries', 'time' or 'last'; got {by!r}")
     if by != "entries":
@@ -132,7 +129,7 @@ def compare(
         for label, model in unfitted.items():
             if label not in failures:
                 try:
-                    splits[label].append(measure(model, problem, ranking=plan.ranking, seed=seed, **features))
+                    splits[label].append(measure(model, problem, ranking=plan.ranking, **features))
                 except UserError as error:
                     splits[label], failures[label] = [], str(error)
             n_done += 1
@@ -212,13 +209,6 @@ def compare_lists(before: Model, after: Model, row: Any, n: int = 10, **options:
     )
 
 
-def split_by_time(matrix: ObservedMatrix, by: SplitBy, validation: float, test: float) -> Split:
-    """Hold out the latest entries: shares of all of them, or one of each row for the test and one for validation."""
-    if by == "time":
-        return split_time(matrix, validation=validation, test=test)
-    return split_last(matrix, n=1, validation=int(validation > 0))
-
-
 def _build_candidates(models: Iterable[Candidate] | Mapping[str, Candidate], *, seed: int) -> dict[str, Model]:
     """Return an unfitted model for each label."""
     if isinstance(models, str | Model | type):
@@ -249,33 +239,6 @@ def _build_model(choice: Candidate, *, seed: int) -> Model:
     raise BadSetting(f"a model to compare must be a name, a class or an unfitted model; got {choice!r}")
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class RankingPlan(Order):
-    """How rankings are evaluated in a comparison, as in `compare`."""
-
-    n: int = 10
-    candidates: int | None = None
-
-    @classmethod
-    def of(
-        cls, matrix: ObservedMatrix, metric: str, n: int, candidates: int | None, order: OrderOptions
-    ) -> RankingPlan:
-        """Return the plan for a matrix, whose entries decide what is relevant unless it is given."""
-        known = [*ERROR_METRICS, *ROW_METRICS]
-        if metric not in known:
-            raise BadSetting(f"there is no metric {metric!r} to order models by; {suggest_name(str(metric), known)}")
-        check_count("n", n)
-        check_candidates(candidates)
-        return cls(n=int(n), candidates=candidates, **fix_order(matrix, order).given)
-
-    def evaluate(self, model: Model, test: ObservedMatrix, *, seed: int) -> RankingEvaluation | None:
-        """Return the rankings of a model on test entries; None if no test entry is relevant."""
-        try:
-            return evaluate_ranking(model, test, n=self.n, candidates=self.candidates, seed=seed, **self.given)
-        except BadEntries:
-            return None
-
-
 @dataclass(frozen=True)
 class SplitPlan:
     """The splits that every model of a comparison is measured on, and the metric that orders them, as in `compare`."""
@@ -287,7 +250,7 @@ class SplitPlan:
     validation: float = 0.05
     seed: int = 0
     metric: str = "rmse"
-    ranking: RankingPlan | None = None
+    ranking: Request | None = None  # of which the length of the lists and the order count
     by: SplitBy = "entries"
 
     @property
@@ -304,7 +267,12 @@ class SplitPlan:
     def split(self, matrix: ObservedMatrix) -> Iterator[Problem]:
         """Yield the problem of each split; the same matrix always gives the same splits."""
         if self.by != "entries":
-            yield Problem.from_split(split_by_time(matrix, self.by, self.validation, TEST_SHARE))
+            split = (
+                split_time(matrix, validation=self.validation, test=TEST_SHARE)
+                if self.by == "time"
+                else split_last(matrix, n=1, validation=int(self.validation > 0))
+            )
+            yield Problem.from_split(split)
             return
         if not self.areas:
             splits = iterate_folds(matrix, self.folds, validation=self.validation, seed=self.seed)
@@ -315,7 +283,7 @@ class SplitPlan:
                 f"folds, the number of random splits, must be a whole number of at least 1; got {self.folds!r}"
             )
         for number in range(self.folds):
-            split = split_areas(
+            areas = split_areas(
                 matrix,
                 new_rows=self.new_rows,
                 new_columns=self.new_columns,
@@ -324,7 +292,7 @@ class SplitPlan:
                 test=TEST_SHARE,
                 seed=self.seed + number,
             )
-            yield Problem.from_areas(split)
+            yield Problem.from_areas(areas)
 
     @property
     def part(self) -> str:
@@ -351,31 +319,25 @@ class Problem:
     ----------
     train, validation : entries to fit on, and entries held out for early stopping.
     extension : entries of new rows and columns; None where there are none.
-    choice : validation entries by area, for choosing settings.
     test : test entries by area.
     """
 
     train: ObservedMatrix
     validation: ObservedMatrix
     extension: ObservedMatrix | None
-    choice: dict[str, ObservedMatrix]
     test: dict[str, ObservedMatrix]
 
     @classmethod
     def from_split(cls, split: Split) -> Problem:
         """Return the problem of a split without new rows or columns: area I only."""
-        return cls(split.train, split.validation, None, {"I": split.validation}, {"I": split.test})
+        return cls(split.train, split.validation, None, {"I": split.test})
 
     @classmethod
     def from_areas(cls, split: AreaSplit) -> Problem:
         """Return the problem of a split by areas; areas without entries are left out."""
-        choice = {"I": split.validation} | split.new_validation
         extension = split.extension if split.train.shape != split.extension.shape else None
-        return cls(split.train, split.validation, extension, _drop_empty(choice), _drop_empty(split.test))
-
-
-def _drop_empty(by_area: dict[str, ObservedMatrix]) -> dict[str, ObservedMatrix]:
-    return {area: matrix for area, matrix in by_area.items() if matrix.n_entries}
+        test = {area: matrix for area, matrix in split.test.items() if matrix.n_entries}
+        return cls(split.train, split.validation, extension, test)
 
 
 def measure(
@@ -384,8 +346,7 @@ def measure(
     row_features: Features | None = None,
     column_features: Features | None = None,
     *,
-    ranking: RankingPlan | None = None,
-    seed: int = 0,
+    ranking: Request | None = None,
 ) -> SplitErrors:
     """Fit a new model with the same settings, and measure its errors on the test entries of each area.
 
@@ -405,35 +366,40 @@ def measure(
     seconds = time.perf_counter() - start
     if fresh.history_.stopped == "interrupted":
         raise KeyboardInterrupt
-    extended = extend_model(fresh, problem)
-    tests = {area: test for area, test in problem.test.items() if area in fresh.predicts and test.has_values}
-    found_errors = {area: evaluate(extended, test) for area, test in tests.items()}
-    areas = {area: replace(found[-1], area=area) for area, found in found_errors.items()}
-    by_row: dict[str, RowLosses] = {}
-    if areas.keys() == problem.test.keys():
-        areas[ALL] = _combine_areas(list(areas.values()))
-        by_row = _sum_by_row(list(tests.values()), np.concatenate([each.residuals for each in found_errors.values()]))
-    if ranking is None:
-        return SplitErrors(areas, seconds, by_row=by_row)
-    able = {area: test for area, test in problem.test.items() if area in fresh.predicts}
-    found = ranking.evaluate(extended, join_tests(list(able.values())), seed=seed)
-    rankings = {} if found is None else found.areas
-    if found is not None and able.keys() == problem.test.keys():
-        rankings = rankings | {ALL: found.overall}
-        if found.by_row is not None:
-            scores = found.by_row._asdict()
-            by_row |= {metric: RowLosses(values, np.ones(values.size)) for metric, values in scores.items()}
-    return SplitErrors(areas, seconds, rankings, by_row)
+    able = [test for area, test in problem.test.items() if area in fresh.predicts]
+    found = SplitErrors({}, seconds)
+    if able:
+        extended, test = extend_model(fresh, problem), join_tests(able)
+        if test.has_values:
+            _add_errors(found, extended, test)
+        if ranking is not None:
+            _add_rankings(found, extended, test, ranking)
+    if len(able) == len(problem.test):
+        return found
+    found.areas.pop(ALL, None)
+    found.rankings.pop(ALL, None)
+    return replace(found, by_row={})
 
 
-def _sum_by_row(tests: list[ObservedMatrix], residuals: FloatArray) -> dict[str, RowLosses]:
-    """Return squared and absolute residuals by row, in the order of the tests' rows."""
-    starts = np.cumsum([0, *(test.shape[0] for test in tests)])
-    rows = np.concatenate([start + test.entry_rows for start, test in zip(starts, tests, strict=False)])
-    counts = np.bincount(rows, minlength=starts[-1]).astype(np.float64)
-    losses: dict[str, FloatArray] = {"rmse": np.square(residuals), "mae": np.abs(residuals)}
-    sums: dict[str, Any] = {metric: np.bincount(rows, loss, minlength=starts[-1]) for metric, loss in losses.items()}
-    return {metric: RowLosses(summed[counts > 0], counts[counts > 0]) for metric, summed in sums.items()}
+def _add_errors(found: SplitErrors, model: Model, test: ObservedMatrix) -> None:
+    errors = evaluate(model, test)
+    found.areas.update({each.area: each for each in errors})
+    counts = np.bincount(test.entry_rows)
+    rows = counts > 0
+    for metric, losses in (("rmse", np.square(errors.residuals)), ("mae", np.abs(errors.residuals))):
+        sums: FloatArray = np.bincount(test.entry_rows, losses).astype(np.float64)
+        found.by_row[metric] = RowLosses(sums[rows], counts[rows].astype(np.float64))
+
+
+def _add_rankings(found: SplitErrors, model: Model, test: ObservedMatrix, ranking: Request) -> None:
+    try:
+        ranked = evaluate_ranking(model, test, n=int(ranking.n), **ranking.given)
+    except BadEntries:  # no test entry is relevant
+        return
+    found.rankings.update(ranked.areas | {ALL: ranked.overall})
+    assert ranked.by_row is not None
+    for metric, values in ranked.by_row._asdict().items():
+        found.by_row[metric] = RowLosses(values, np.ones(values.size))
 
 
 def _join_losses(parts: Sequence[RowLosses | None]) -> RowLosses | None:
@@ -472,21 +438,6 @@ def select_extension(model: Model, problem: Problem) -> ObservedMatrix:
         )
     )
     return problem.extension.take(rows, columns)
-
-
-def _combine_areas(parts: list[AreaErrors]) -> AreaErrors:
-    """Return the errors on all entries from the errors of each area."""
-    counts = np.array([part.n_entries for part in parts])
-    combined: dict[str, float | None] = {}
-    for metric in _METRICS:
-        errors = [getattr(part, metric) for part in parts]
-        if None in errors:
-            combined[metric] = None
-        elif metric.endswith("rmse"):
-            combined[metric] = float(np.sqrt(np.average(np.square(errors), weights=counts)))
-        else:
-            combined[metric] = float(np.average(errors, weights=counts))
-    return AreaErrors(area=ALL, n_entries=int(counts.sum()), **combined)  # type: ignore[arg-type]
 
 
 class RowLosses(NamedTuple):
@@ -687,36 +638,32 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON: every error of every model on every split, and their means."""
-        models = [
-            {
-                "label": model.label,
-                "model": model.model,
-                "settings": model.settings,
-                "rmse": {area: model.mean("rmse", area) for area in self.areas},
-                "rmse_spread": {area: model.spread("rmse", area) for area in self.areas},
-                "mae": {area: model.mean("mae", area) for area in self.areas},
-                "mae_spread": {area: model.spread("mae", area) for area in self.areas},
-                **{metric: {area: model.mean(metric, area) for area in self.areas} for metric in self._ranking_metrics},
-                "seconds": model.seconds,
-                "failure": model.failure,
-                "splits": [
-                    {name: value for name, value in asdict(replace(split, by_row={})).items() if name != "by_row"}
-                    for split in model.splits
-                ],
+        metrics, plan = (*ERROR_METRICS, *self._ranking_metrics), asdict(replace(self.plan, ranking=None))
+
+        def average(model: ComparedModel) -> dict[str, Any]:
+            spreads = {
+                f"{each}_spread": {area: model.spread(each, area) for area in self.areas} for each in ERROR_METRICS
             }
+            return {each: {area: model.mean(each, area) for area in self.areas} for each in metrics} | spreads
+
+        models = [
+            {"label": model.label, "model": model.model, "settings": model.settings, **average(model)}
+            | {"seconds": model.seconds, "failure": model.failure}
+            | {"splits": [asdict(replace(split, by_row={})) for split in model.splits]}
             for model in self.models
         ]
         best: dict[str, Any] = {"best": self.best, "best_by_area": self.best_by_area}
         best |= {"worse_than_means": self.worse_than_means}
         best["differences"] = [each._asdict() for each in self.differences()]
         if self.plan.ranking is not None:
+            plan["ranking"] = {"n": self.plan.ranking.n, **self.plan.ranking.given}
             best["popularity"] = {
                 metric: {
                     area: float(found.mean()) for area in self.areas if (found := self.popularity(metric, area)).size
                 }
                 for metric in self._ranking_metrics
             }
-        return best | {"verdict": self.verdict, "plan": asdict(self.plan), "models": models}
+        return best | {"verdict": self.verdict, "plan": plan, "models": models}
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """Return the column names of the table, and its cells for each model."""

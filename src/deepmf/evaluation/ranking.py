@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
-from typing import Any, Unpack
+from functools import cached_property
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -25,22 +25,23 @@ from deepmf.evaluation.areas import (
 )
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.axis_entries import locate
+from deepmf.matrix.axis_entries import NOTHING, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import NO_TIME
 from deepmf.matrix.feature_encoding import CategoryEncoding
 from deepmf.matrix.matrix import AREAS, ObservedMatrix, compute_area_codes
 from deepmf.matrix.scale import Scale
+from deepmf.matrix.sorting import number_within
 from deepmf.metrics import ListScores, score_lists, self_information
 from deepmf.models.base import Model
-from deepmf.recommend.ranker import Omit, Ranker
-from deepmf.recommend.ranking import batches
+from deepmf.recommend.column_choice import ColumnChoice, choose_marked
+from deepmf.recommend.ranker import Ranker
+from deepmf.recommend.ranking import batches, find_best
 from deepmf.recommend.request import Order, OrderOptions, RankBy, Request
 from deepmf.recommend.reranking import find_liked_shares, find_shares, measure_divergence
-from deepmf.recommend.top_n import BestSoFar
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import Unknown, check_unknown
-from deepmf.scoring.predictor import Predictor
+from deepmf.scoring.predictor import Positions, Predictor
 
 ROW_METRICS = ListScores._fields  # means over rows
 
@@ -61,12 +62,10 @@ TITLES = {
     "miscalibration": "miscalibration",
 }
 
+MakeRanker = Callable[[IndexArray], Ranker]  # of a block of rows
+
 # The tail: the least popular columns, which have this share of the entries together.
 _TAIL = 0.2
-
-# Maps row positions, a range of columns, the length of a list and what leaves columns out to keys (rows, columns), of
-# which the largest matter; a column with a larger key is ranked first.
-Rank = Callable[[IndexArray, slice, int, Omit], npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -79,11 +78,11 @@ class RankingScores:
     ndcg, recall, precision, mrr, map, hit_rate : means over rows (see `deepmf.metrics`).
     margins : the standard errors of these means; None for a single row.
     n_distinct, coverage : the number of distinct columns in the lists of all rows, and their share of the columns that
-        can be ranked; None for sampled candidates.
-    novelty : mean self-information of the columns in the lists, in bits; None for sampled candidates.
+        can be ranked; like what follows None if all lists are empty.
+    novelty : mean self-information of the columns in the lists, in bits.
     gini, tail_share, mean_popularity : of the places in the lists: how unequally the columns share them (0: all alike,
         1: one has all), the share of the tail (the least popular columns, with a fifth of the entries), and the mean
-        share of the rows that have an entry in the column. None for sampled candidates.
+        share of the rows that have an entry in the column.
     list_similarity : mean cosine of two columns of a list, by latents; None if the model has none.
     miscalibration : mean divergence of the shares of a feature in the lists from those in the liked entries (Steck
         2018); None unless a `feature` is asked for.
@@ -133,7 +132,6 @@ class RankingEvaluation:
     model, popularity : the scores of both rankings, over all columns.
     min_entries : columns with fewer entries were not ranked.
     rank_by : the order of the model's columns: "relevance" or "value".
-    candidates : number of columns drawn for each row beside its relevant ones; None: all columns without an entry.
     n_given : number of given entries of rows that the model has never seen; None if the model knows the rows.
     areas : the scores by area: among trained columns in areas I and II, among new columns in areas III and IV.
     groups : the scores of each group of rows, if they are asked for.
@@ -151,7 +149,6 @@ class RankingEvaluation:
     popularity: RankingScores
     min_entries: int = 0
     rank_by: RankBy = "value"
-    candidates: int | None = None
     n_given: int | None = None
     areas: dict[str, AreaRanking] = field(default_factory=dict)
     groups: dict[str, AreaRanking] = field(default_factory=dict)
@@ -184,7 +181,6 @@ def evaluate_ranking(
     *,
     given: ObservedMatrix | None = None,
     n: int = 10,
-    candidates: int | None = None,
     min_entries: int = 0,
     unknown: Unknown = "error",
     most_rows: int | None = None,
@@ -196,7 +192,7 @@ def evaluate_ranking(
 ) -> RankingEvaluation:
     """Measure how relevant the n columns are that a model ranks first for each row of a test.
 
-    The candidates of a row are the columns in which the model knows no entry of this row. Ties go to the column that
+    The columns are ranked in which the model knows no entry of the row. Ties go to the column that
     came first, as in `recommend`. A model that ranks by what comes next by default ranks by relevance if most test
     entries are earlier than the last entry of their row, as in a random split. Rows without a relevant test entry are
     left out, and so are test entries that the model has seen. Popularity ranks columns by their number of entries. A
@@ -210,8 +206,6 @@ def evaluate_ranking(
         training, and ranks the other columns of these rows (strong generalisation). None: the model knows the rows of
         the test.
     n : length of the ranked lists.
-    candidates : rank the relevant columns of a row among this many others, drawn at random from the columns without an
-        entry of the row. Such scores are higher than those among all columns (None), and compare only with one another.
     min_entries : columns with fewer entries are not ranked; their relevant test entries count as missed.
     unknown : entries whose row or column the model does not know raise `UnknownLabel` ("error") or are left out.
     most_rows : evaluate at most this many rows, drawn at random.
@@ -219,7 +213,7 @@ def evaluate_ranking(
     by : also measure groups of rows by this feature of rows, such as "sex".
     propensities : as in `evaluate`: NDCG and recall then count relevant entries by 1 / propensity, relative to all of
         the row.
-    seed : seed of the rows and candidates that are drawn.
+    seed : seed of the rows that are drawn.
     order : the order of the columns, as in `recommend`: `rank_by` and the other fields of `Order`. `relevant` is also
         the smallest value of relevant test entries; default: the lowest level above the mean of the training entries.
         Interactions without values are all relevant.
@@ -231,54 +225,40 @@ def evaluate_ranking(
     >>> evaluation.model.precision, evaluation.n_rows
     (1.0, 1)
     """
-    check_candidates(candidates)
     check_unknown(unknown)
     request = Request(n=n, min_entries=min_entries, **fix_order(model.entries_.train, order).given)
-    level = request.relevant
-    popularity = model.entries_.column_counts
-    ranking_model = model if given is None else _extend_by_given(model, given, unknown)
+    ranked = model if given is None else _extend_by_given(model, given, unknown)
     if request.rank_by is None and model.rankers_.rank_by == "next" and _lie_between(model, test):
         request = replace(request, rank_by="relevance")
-    ranker = ranking_model.make_ranker(request)
+    ranker = ranked.make_ranker(request)
     if unknown == "error":
-        check_test_known(ranking_model, test)
-    seen = ranking_model.entries_
-    known = select_known_entries(ranking_model, test)
+        check_test_known(ranked, test)
+    seen, known = ranked.entries_, select_known_entries(ranked, test)
     inverse = weigh_by_propensity(model, test, propensities)
     if inverse is not None and known.n_entries < test.n_entries:
         raise BadSetting("propensities need a test of known rows and columns")
-    again = ranker.allows_repeats
-    pairs = _find_pairs(seen, known, level, None if inverse is None else inverse.weights, again)
+    pairs = _find_pairs(seen, known, request.relevant, None if inverse is None else inverse.weights, ranker)
     drawn = pairs.draw(most_rows, seed=seed)
-
-    def rank_popular(rows: IndexArray, columns: slice, n: int, omit: Omit) -> npt.NDArray[Any]:
-        keys = np.tile(popularity[columns].astype(float), (len(rows), 1))
-        omit(keys)
-        return keys
-
-    lists = _Lists(
-        rankings={
-            "model": (type(model).__name__, _rank_then(ranking_model, ranker, test, request)),
-            "popularity": ("popularity", rank_popular),
-        },
+    popularity = model.entries_.column_counts
+    of_model = _make_rankers(ranked, ranker, test, request)
+    of_popularity = _Popularity(ranked.predictor_, counts=popularity)
+    evaluator = _Evaluator(
+        makers={"model": of_model, "popularity": lambda rows: of_popularity},
+        names={"model": type(model).__name__, "popularity": "popularity"},
         seen=seen,
         popularity=popularity,
         n_rows=len(model.entries_.rows),
-        n=int(n),
-        min_entries=int(min_entries),
-        candidates=candidates,
-        seed=seed,
-        predictor=ranking_model.predictor_,
+        request=request,
+        include_observed=ranker.allows_repeats,
+        predictor=ranked.predictor_,
         feature=feature,
-        relevant=level,
-        again=again,
     )
-    every = slice(0, len(seen.columns))
-    tallies = lists.tally(drawn, every)
-    overall = lists.summarise(tallies, every)
+    choice = evaluator.choose(np.ones(len(seen.columns), dtype=bool))
+    lists = evaluator.rank(drawn, choice)
+    overall = evaluator.summarise(lists, choice)
     return RankingEvaluation(
         n=int(n),
-        relevant=level,
+        relevant=request.relevant,
         n_rows=drawn.rows.size,
         n_without=pairs.n_without,
         n_not_drawn=pairs.rows.size - drawn.rows.size,
@@ -286,12 +266,11 @@ def evaluate_ranking(
         **overall,
         min_entries=int(min_entries),
         rank_by=ranker.rank_by,
-        candidates=candidates,
         n_given=None if given is None else given.n_entries,
-        areas=_score_areas(lists, drawn, overall),
-        groups={} if by is None else _score_groups(lists, tallies, drawn, by),
+        areas=_score_areas(evaluator, drawn, overall),
+        groups={} if by is None else _score_groups(evaluator, lists, choice, drawn, by),
         clipped=None if inverse is None else inverse.clipped,
-        by_row=tallies["model"].by_row,
+        by_row=lists["model"].by_row,
     )
 
 
@@ -306,21 +285,28 @@ def _lie_between(model: Model, test: ObservedMatrix) -> bool:
     return bool(np.any(dated) and np.mean(test.times[dated] < latest[rows[dated]]) > 0.5)
 
 
-def _rank_then(model: Model, ranker: Ranker, test: ObservedMatrix, request: Request) -> Rank:
-    """Return the keys of a model: of a row whose test entries have dates, at the time of the first one."""
+def _make_rankers(model: Model, ranker: Ranker, test: ObservedMatrix, request: Request) -> MakeRanker:
+    """Return what makes the ranker of a block of rows: where test entries have dates, at the time of the first one."""
     rankers, latest = model.rankers_, model.entries_.train.times
     if test.times is None or latest is None or (rankers.drift is None and rankers.recency is None):
-        return lambda rows, columns, n, omit: ranker.rank_best(rows, columns, n, omit, None)
+        return lambda rows: ranker
     dated, never = np.flatnonzero(test.times != NO_TIME), np.iinfo(np.int64).max
     first = np.full(len(model.entries_.rows), never)
     rows = model.entries_.rows.find(test.row_labels)[test.entry_rows[dated]]
     np.minimum.at(first, rows[rows >= 0], test.times[dated][rows >= 0])
     first[first == never] = latest.max()
+    return lambda rows: model.make_ranker(replace(request, at=first[rows]))
 
-    def rank(rows: IndexArray, columns: slice, n: int, omit: Omit) -> npt.NDArray[Any]:
-        return model.make_ranker(replace(request, at=first[rows])).rank_best(rows, columns, n, omit, None)
 
-    return rank
+@dataclass(frozen=True)
+class _Popularity(Ranker):
+    """Ranks columns by their numbers of entries (columns,)."""
+
+    counts: IndexArray = field(default_factory=lambda: NOTHING)
+
+    def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
+        """Return the numbers of entries (rows, columns)."""
+        return np.tile(self.counts[columns].astype(np.float64), (rows.size, 1))
 
 
 def choose_relevant(scale: Scale, mean: float) -> float:
@@ -351,13 +337,6 @@ def fix_order(train: ObservedMatrix, options: OrderOptions) -> Order:
     return replace(order, relevant=relevant)
 
 
-def check_candidates(candidates: Any) -> None:
-    """Refuse a number of sampled candidates that is neither None nor a whole number of at least 1."""
-    is_count = isinstance(candidates, int | np.integer) and not isinstance(candidates, bool)
-    if candidates is not None and not (is_count and candidates >= 1):
-        raise BadSetting(f"candidates must be a whole number of at least 1, or None for all; got {candidates!r}")
-
-
 def _extend_by_given(model: Model, given: ObservedMatrix, unknown: Unknown) -> Model:
     """Return a model extended by the given entries of rows that it has never seen."""
     seen = model.entries_
@@ -379,24 +358,29 @@ def _extend_by_given(model: Model, given: ObservedMatrix, unknown: Unknown) -> M
 class _Pairs:
     """Relevant pairs in increasing order of rows, then columns: (pairs,) positions.
 
-    n_without: the number of test rows without a relevant pair. tested: the keys `row * n_columns + column` of all test
-    entries that the model has not seen, relevant or not, sorted.
+    keys: row * n_columns + column. n_without: the number of test rows without a relevant pair. weights: of the gains.
     """
 
-    row_of: IndexArray
-    column_of: IndexArray
+    keys: IndexArray
     n_columns: int
     n_without: int
-    tested: IndexArray
     weights: FloatArray | None = None
 
-    @property
+    @cached_property
+    def row_of(self) -> IndexArray:
+        return self.keys // self.n_columns
+
+    @cached_property
+    def column_of(self) -> IndexArray:
+        return self.keys % self.n_columns
+
+    @cached_property
     def rows(self) -> IndexArray:
         return np.unique(self.row_of)
 
     def take(self, which: npt.NDArray[np.bool_]) -> _Pairs:
         weights = None if self.weights is None else self.weights[which]
-        return replace(self, row_of=self.row_of[which], column_of=self.column_of[which], weights=weights)
+        return replace(self, keys=self.keys[which], weights=weights)
 
     def draw(self, most_rows: int | None, *, seed: int) -> _Pairs:
         """Return the pairs of at most `most_rows` rows, drawn at random."""
@@ -405,45 +389,61 @@ class _Pairs:
             return self
         return self.take(np.isin(self.row_of, np.random.default_rng(seed).choice(rows, size=most_rows, replace=False)))
 
+    def score(self, columns: IndexArray, n: int) -> ListScores:
+        """Return the scores of lists of columns (rows, n), -1 where there is none.
+
+        Where pairs have weights, these are the gains of NDCG and recall.
+        """
+        at, hits = locate(self.keys, (self.rows[:, None] * self.n_columns + columns).ravel())
+        hits = hits.reshape(columns.shape) & (columns >= 0)
+        line = np.searchsorted(self.rows, self.row_of)
+        scores = score_lists(hits, np.bincount(line), n=n)
+        if self.weights is None:
+            return scores
+        gains = np.where(hits, self.weights[at].reshape(columns.shape), 0.0)
+        order = np.lexsort((-self.weights, line))
+        rank = number_within(line)
+        ideal = np.bincount(line, np.where(rank < n, self.weights[order] / np.log2(rank + 2.0), 0.0))
+        own = gains @ (1.0 / np.log2(np.arange(2, columns.shape[1] + 2)))
+        return scores._replace(ndcg=own / ideal, recall=gains.sum(axis=1) / np.bincount(line, self.weights))
+
 
 def _find_pairs(
-    seen: EntryStore, test: ObservedMatrix, level: float | None, weights: FloatArray | None, again: bool
+    seen: EntryStore, test: ObservedMatrix, level: float | None, weights: FloatArray | None, ranker: Ranker
 ) -> _Pairs:
     row_of = seen.rows.find(test.row_labels)[test.entry_rows].astype(np.int64)
     column_of = seen.columns.find(test.column_labels)[test.by_row.columns].astype(np.int64)
-    is_new = np.isnan(seen.values_at(row_of, column_of)) | again
     is_relevant = np.ones(row_of.size, dtype=bool) if level is None else test.values >= level
-    is_good = is_new & is_relevant
+    is_good = (np.isnan(seen.values_at(row_of, column_of)) | ranker.allows_repeats) & is_relevant
     if not np.any(is_good):
         why = "the model has seen all test entries" if np.any(is_relevant) else "no test entry has a value"
         raise BadEntries(f"no row can be ranked: {why}{'' if level is None else f' of at least {level:g}'}")
-    n_columns = len(seen.columns)
-    keys = row_of * n_columns + column_of
+    keys = row_of * len(seen.columns) + column_of
     order = np.argsort(keys[is_good], kind="stable")
-    rows, columns = np.divmod(keys[is_good][order], n_columns)
-    n_without = np.unique(row_of).size - np.unique(rows).size
+    n_without = np.unique(row_of).size - np.unique(row_of[is_good]).size
     own = None if weights is None else weights[is_good][order]
-    return _Pairs(rows, columns, n_columns, int(n_without), np.sort(keys[is_new]), own)
+    return _Pairs(keys[is_good][order], len(seen.columns), int(n_without), own)
 
 
-def _score_areas(lists: _Lists, pairs: _Pairs, overall: dict[str, RankingScores]) -> dict[str, AreaRanking]:
-    n_rows, n_trained = lists.seen.train.shape
+def _score_areas(evaluator: _Evaluator, pairs: _Pairs, overall: dict[str, RankingScores]) -> dict[str, AreaRanking]:
+    n_rows, n_trained = evaluator.seen.train.shape
     codes = compute_area_codes(pairs.row_of >= n_rows, pairs.column_of >= n_trained)
     areas = {}
     for code in np.unique(codes).tolist():
-        own, columns = (
-            pairs.take(codes == code),
-            slice(n_trained, pairs.n_columns) if code >= 2 else slice(0, n_trained),
-        )
-        is_all = own.row_of.size == pairs.row_of.size and columns == slice(0, pairs.n_columns)
-        scores = overall if is_all else lists.summarise(lists.tally(own, columns), columns)
+        own, is_new = pairs.take(codes == code), np.arange(pairs.n_columns) >= n_trained
+        scores = overall
+        if own.keys.size < pairs.keys.size or is_new.any():
+            choice = evaluator.choose(is_new if code >= 2 else ~is_new)
+            scores = evaluator.summarise(evaluator.rank(own, choice), choice)
         areas[AREAS[code]] = AreaRanking(AREAS[code], own.rows.size, own.row_of.size, **scores)
     return areas
 
 
-def _score_groups(lists: _Lists, tallies: dict[str, _Tally], pairs: _Pairs, by: str) -> dict[str, AreaRanking]:
+def _score_groups(
+    evaluator: _Evaluator, lists: dict[str, _Lists], choice: ColumnChoice, pairs: _Pairs, by: str
+) -> dict[str, AreaRanking]:
     """Return the scores of each group of rows, by a feature of rows with categories."""
-    features = lists.seen.row_features
+    features = evaluator.seen.row_features
     first, encoding = next(
         (each for each in (() if features is None else features.encoding.locate_columns()) if each[1].name == by),
         (0, None),
@@ -453,123 +453,118 @@ def _score_groups(lists: _Lists, tallies: dict[str, _Tally], pairs: _Pairs, by: 
             f"there are no categories {by!r} of rows to group by",
             hint=Hint("fit the model with row_features", "fit it with --row-features"),
         )
-    names, rows = ("other", "missing", *encoding.categories), pairs.rows
-    own = features.take(rows).to_sparse()[:, first : first + encoding.n_inputs].toarray()
+    names = ("other", "missing", *encoding.categories)
+    own = features.take(pairs.rows).to_sparse()[:, first : first + encoding.n_inputs].toarray()
     group_of = np.where(own.any(axis=1), own.argmax(axis=1), 1)
-    counts, every = np.bincount(np.searchsorted(rows, pairs.row_of)), slice(0, pairs.n_columns)
-    return {
-        f"{by} {names[group]}": AreaRanking(
-            f"{by} {names[group]}",
-            int(np.sum(group_of == group)),
-            int(counts[group_of == group].sum()),
-            **lists.summarise({name: tally.take(group_of == group) for name, tally in tallies.items()}, every),
-        )
-        for group in np.unique(group_of).tolist()
-    }
+    counts, groups = np.bincount(np.searchsorted(pairs.rows, pairs.row_of)), {}
+    for group in np.unique(group_of).tolist():
+        inside, name = group_of == group, f"{by} {names[group]}"
+        scores = evaluator.summarise({each: found.take(inside) for each, found in lists.items()}, choice)
+        groups[name] = AreaRanking(name, int(inside.sum()), int(counts[inside].sum()), **scores)
+    return groups
+
+
+class _Lists(NamedTuple):
+    """The first n columns of some rows (rows, n), -1 where a row has fewer, and their scores by row."""
+
+    rows: IndexArray
+    columns: IndexArray
+    by_row: ListScores
+
+    def take(self, which: npt.NDArray[np.bool_]) -> _Lists:
+        """Return the lists of some rows."""
+        return _Lists(self.rows[which], self.columns[which], ListScores(*(each[which] for each in self.by_row)))
 
 
 @dataclass(frozen=True)
-class _Lists:
+class _Evaluator:
     """Ranks columns by several rankings, and scores the first n of each row.
 
-    rankings: the name and the keys of each ranking.
+    makers, names: of the rankers of blocks of rows.
     popularity: the number of entries of each column, without those given for new rows, (columns,).
     n_rows: the number of rows that these entries come from.
-    again: whether columns that a row has seen are ranked, too.
     """
 
-    rankings: dict[str, tuple[str, Rank]]
+    makers: dict[str, MakeRanker]
+    names: dict[str, str]
     seen: EntryStore
     popularity: IndexArray
     n_rows: int
-    n: int
-    min_entries: int
-    candidates: int | None
-    seed: int
+    request: Request
+    include_observed: bool
     predictor: Predictor
     feature: str | None
-    relevant: float | None
-    again: bool
 
-    def tally(self, pairs: _Pairs, columns: slice) -> dict[str, _Tally]:
-        """Return the lists of each ranking for the rows of some relevant pairs, among a range of columns.
+    def choose(self, is_inside: npt.NDArray[np.bool_]) -> ColumnChoice:
+        """Return the columns to rank among some."""
+        is_allowed = is_inside & (self.popularity >= self.request.min_entries)
+        return choose_marked(is_allowed, include_observed=self.include_observed)
 
-        Rows are ranked in batches, so that memory does not grow with their number.
-        """
-        width = columns.stop - columns.start
-        is_barred = self.popularity[columns] < self.min_entries
-        tallies = {each: _Tally(self.n) for each in self.rankings}
-        generator = np.random.default_rng([self.seed, columns.start])  # the same draws for every ranking
-        for rows in batches(pairs.rows, width=width):
-            batch = _Batch.of(self.seen, pairs, rows, columns)
-            is_left_out = (batch.is_seen & (not self.again)) | is_barred
-            if self.candidates is not None:
-                is_left_out |= ~(batch.is_relevant | batch.draw(self.candidates, is_barred, generator))
-            omit = partial(_leave_out, is_left_out)
-            for each, (_, rank) in self.rankings.items():
-                keys = rank(rows, columns, self.n, omit)
-                tallies[each].add(rows, keys, batch.is_relevant, batch.gains)
-        return tallies
+    def rank(self, pairs: _Pairs, choice: ColumnChoice) -> dict[str, _Lists]:
+        """Return the lists of each ranking for the rows of some relevant pairs, in batches of bounded memory."""
+        n, found = int(self.request.n), {}
+        for name, make in self.makers.items():
+            parts = [np.full((0, max(min(n, choice.size), 1)), -1)]
+            for rows in batches(pairs.rows, width=choice.n_places):
+                omitted = choice.omit(rows, self.seen.seen_columns)
+                best = find_best(make(rows), rows, choice, parts[0].shape[1], omitted)
+                parts.append(np.full(best.places.shape, -1))
+                parts[-1][best.keys > -np.inf] = choice.columns(best.places[best.keys > -np.inf])
+            columns = np.concatenate(parts)
+            found[name] = _Lists(pairs.rows, columns, pairs.score(columns, n))
+        return found
 
-    def summarise(self, tallies: dict[str, _Tally], columns: slice) -> dict[str, RankingScores]:
-        """Return the scores of each ranking, whose lists are places in a range of columns."""
-        return {
-            each: tallies[each].summarise(name, self._measure_lists(tallies[each], columns))
-            for each, (name, _) in self.rankings.items()
-        }
+    def summarise(self, lists: dict[str, _Lists], choice: ColumnChoice) -> dict[str, RankingScores]:
+        """Return the scores of the lists of each ranking: means over rows, and metrics of all lists together."""
+        found = {}
+        for name, own in lists.items():
+            by_row = own.by_row._asdict()
+            means: dict[str, Any] = {metric: float(values.mean()) for metric, values in by_row.items()}
+            margins = {metric: _compute_margin(values) for metric, values in by_row.items()}
+            found[name] = RankingScores(self.names[name], **means, margins=margins, **self._measure(own, choice))
+        return found
 
-    def _measure_lists(self, tally: _Tally, columns: slice) -> dict[str, Any]:
-        """Return the metrics of the columns in all lists by name; none for sampled candidates."""
-        places, popularity = tally.places, self.popularity[columns]
-        listed = places[places >= 0]
-        n_rankable = int(np.count_nonzero(popularity >= self.min_entries))
-        if self.candidates is not None or listed.size == 0:
+    def _measure(self, lists: _Lists, choice: ColumnChoice) -> dict[str, Any]:
+        """Return the metrics of the columns in all lists by name."""
+        listed, positions = lists.columns[lists.columns >= 0], choice.positions
+        if listed.size == 0:
             return {}
-        counts = np.bincount(listed, minlength=popularity.size)
-        is_tail = find_tail(popularity)
-        n_distinct = int(np.count_nonzero(counts))
+        counts = np.bincount(listed, minlength=self.popularity.size)[positions]
+        popularity, n_distinct = self.popularity[positions], int(np.count_nonzero(counts))
         return {
             "n_distinct": n_distinct,
-            "coverage": n_distinct / n_rankable,
+            "coverage": n_distinct / positions.size,
             "novelty": float(counts @ self_information(popularity, self.n_rows) / listed.size),
-            "gini": compute_gini(counts[popularity >= self.min_entries]),
-            "tail_share": float(np.mean(is_tail[listed])),
-            "mean_popularity": float(np.mean(popularity[listed]) / self.n_rows),
-            "list_similarity": self._compare_columns(places, columns.start),
-            "miscalibration": self._compare_shares(tally, columns.start),
+            "gini": compute_gini(counts),
+            "tail_share": float(counts @ find_tail(popularity) / listed.size),
+            "mean_popularity": float(counts @ popularity / listed.size / self.n_rows),
+            "list_similarity": self._compare_columns(lists.columns),
+            "miscalibration": self._compare_shares(lists),
         }
 
-    def _compare_columns(self, places: IndexArray, first: int) -> float | None:
+    def _compare_columns(self, columns: IndexArray) -> float | None:
         """Return the mean cosine of two columns of a list; None where the model has no latents."""
-        if self.predictor.columns.base.shape[1] <= self.predictor.n_beside or places.shape[1] < 2:
+        if self.predictor.columns.base.shape[1] <= self.predictor.n_beside:
             return None
-        distinct, which = np.unique(places, return_inverse=True)
-        directions = self.predictor.directions(Latents(self.predictor.columns.take(np.maximum(distinct, 0) + first)))
+        distinct, which = np.unique(columns, return_inverse=True)
+        directions = self.predictor.directions(Latents(self.predictor.columns.take(np.maximum(distinct, 0))))
         directions[distinct < 0] = 0.0
-        which, filled = which.reshape(places.shape), (places >= 0).sum(axis=1)
-        sums = np.zeros((len(places), directions.shape[1]))
-        for at in range(places.shape[1]):
-            sums += directions[which[:, at]]
-        own = np.square(directions).sum(axis=1)[which].sum(axis=1)
-        several = filled > 1
+        which, filled = which.reshape(columns.shape), (columns >= 0).sum(axis=1)
+        sums = sum(directions[which[:, at]].astype(np.float64) for at in range(columns.shape[1]))
+        own, several = np.square(directions).sum(axis=1)[which].sum(axis=1), filled > 1
         pairs = filled[several] * (filled[several] - 1)
         return float(np.mean((np.square(sums).sum(axis=1) - own)[several] / pairs)) if several.any() else None
 
-    def _compare_shares(self, tally: _Tally, first: int) -> float | None:
+    def _compare_shares(self, lists: _Lists) -> float | None:
         """Return how far the shares of the feature in the lists are from those in the liked entries of the rows."""
         if self.feature is None:
             return None
-        places = tally.places
-        distinct, which = np.unique(np.maximum(places, 0), return_inverse=True)
-        shares = find_shares(self.seen, distinct + first, self.feature)
-        listed = (shares[which.reshape(places.shape)] * (places >= 0)[..., None]).sum(axis=1)
-        liked = find_liked_shares(self.seen, self.seen.seen_columns(tally.rows), self.feature, self.relevant)
+        distinct, which = np.unique(np.maximum(lists.columns, 0), return_inverse=True)
+        shares = find_shares(self.seen, distinct, self.feature)[which.reshape(lists.columns.shape)]
+        listed = (shares * (lists.columns >= 0)[..., None]).sum(axis=1)
+        liked = find_liked_shares(self.seen, self.seen.seen_columns(lists.rows), self.feature, self.request.relevant)
         counted = liked.any(axis=1)
         return float(measure_divergence(liked[counted], listed[counted]).mean()) if counted.any() else None
-
-
-def _leave_out(which: npt.NDArray[np.bool_], keys: npt.NDArray[Any]) -> None:
-    keys[which] = -np.inf
 
 
 def find_tail(popularity: IndexArray) -> npt.NDArray[np.bool_]:
@@ -593,118 +588,6 @@ def compute_gini(counts: IndexArray) -> float:
     rising = np.sort(counts).astype(np.float64)
     places = 2.0 * np.arange(1, rising.size + 1) - rising.size - 1.0
     return float(places @ rising / (rising.size * rising.sum()))
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """Masks over the cells of some rows and a range of columns, (rows, columns)."""
-
-    is_seen: npt.NDArray[np.bool_]
-    is_tested: npt.NDArray[np.bool_]
-    is_relevant: npt.NDArray[np.bool_]
-    gains: FloatArray | None = None  # of relevant cells, by their propensities
-
-    @classmethod
-    def of(cls, seen: EntryStore, pairs: _Pairs, rows: IndexArray, columns: slice) -> _Batch:
-        """Return the masks of a batch; rows are increasing."""
-        known = seen.seen_columns(rows)
-        first, last = int(rows[0]), int(rows[-1]) + 1
-        good = slice(*np.searchsorted(pairs.row_of, [first, last]))
-        tested = slice(*np.searchsorted(pairs.tested, [first * pairs.n_columns, last * pairs.n_columns]))
-        is_relevant, gains = _mark(rows, columns, pairs.row_of[good], pairs.column_of[good]), None
-        if pairs.weights is not None:
-            column_of = pairs.column_of[good]
-            gains, inside = np.zeros(is_relevant.shape), (column_of >= columns.start) & (column_of < columns.stop)
-            gains[is_relevant] = pairs.weights[good][inside]  # both in the order of rows, then columns
-        return cls(
-            _mark(rows, columns, np.repeat(rows, np.diff(known.starts)), known.others),
-            _mark(rows, columns, *np.divmod(pairs.tested[tested], pairs.n_columns)),
-            is_relevant,
-            gains,
-        )
-
-    def draw(
-        self, count: int, is_barred: npt.NDArray[np.bool_], generator: np.random.Generator
-    ) -> npt.NDArray[np.bool_]:
-        """Choose for each row `count` columns without an entry at random, or all if there are fewer."""
-        is_free = ~(self.is_seen | self.is_tested | is_barred)
-        if count >= is_free.shape[1]:
-            return is_free
-        draws = np.where(is_free, generator.random(is_free.shape), 1.0)
-        is_chosen = np.zeros_like(is_free)
-        np.put_along_axis(is_chosen, np.argpartition(draws, count - 1, axis=1)[:, :count], True, axis=1)
-        return is_chosen & is_free
-
-
-def _mark(rows: IndexArray, columns: slice, row_of: IndexArray, column_of: IndexArray) -> npt.NDArray[np.bool_]:
-    """Return a mask (rows, columns) that is true at the pairs of these rows and columns."""
-    lines, is_here = locate(rows, row_of)
-    is_here &= (column_of >= columns.start) & (column_of < columns.stop)
-    mask = np.zeros((rows.size, columns.stop - columns.start), dtype=bool)
-    mask[lines[is_here], column_of[is_here] - columns.start] = True
-    return mask
-
-
-class _Tally:
-    """The lists of one ranking so far, and their scores by row.
-
-    places: (rows, n) in the range of columns; -1 where a row has fewer columns.
-    """
-
-    def __init__(self, n: int) -> None:
-        self.n = n
-        self._parts: list[tuple[ListScores, IndexArray, IndexArray]] = []
-
-    def add(
-        self,
-        rows: IndexArray,
-        keys: npt.NDArray[Any],
-        is_relevant: npt.NDArray[np.bool_],
-        gains: FloatArray | None = None,
-    ) -> None:
-        """Add a batch of keys and a mask of the relevant columns, both (rows, columns); -inf is not ranked."""
-        best = BestSoFar(len(keys), min(self.n, keys.shape[1]))
-        best.add(keys, 0)
-        is_filled = best.keys > -np.inf
-        hits = np.take_along_axis(is_relevant, best.places, axis=1) & is_filled
-        scores = score_lists(hits, is_relevant.sum(axis=1), n=self.n)
-        if gains is not None:
-            own = np.where(hits, np.take_along_axis(gains, best.places, axis=1), 0.0)
-            ideal = -np.sort(-gains, axis=1)[:, : own.shape[1]]
-            discounts = 1.0 / np.log2(np.arange(2, own.shape[1] + 2))
-            scores = scores._replace(
-                ndcg=own @ discounts / (ideal @ discounts), recall=own.sum(axis=1) / gains.sum(axis=1)
-            )
-        self._parts.append((scores, rows, np.where(is_filled, best.places, -1)))
-
-    @cached_property
-    def by_row(self) -> ListScores:
-        """The scores of each row."""
-        scores = (part[0] for part in self._parts)
-        return ListScores(*(np.concatenate(each) for each in zip(*scores, strict=True)))
-
-    @cached_property
-    def rows(self) -> IndexArray:
-        """The rows."""
-        return np.concatenate([part[1] for part in self._parts])
-
-    @cached_property
-    def places(self) -> IndexArray:
-        """The places of the columns of each list."""
-        return np.concatenate([part[2] for part in self._parts])
-
-    def take(self, which: npt.NDArray[np.bool_]) -> _Tally:
-        """Return the lists of some rows."""
-        taken = _Tally(self.n)
-        taken._parts = [(ListScores(*(each[which] for each in self.by_row)), self.rows[which], self.places[which])]
-        return taken
-
-    def summarise(self, name: str, of_lists: dict[str, Any]) -> RankingScores:
-        """Return the means over rows, with the metrics of all lists together."""
-        by_row = self.by_row._asdict()
-        means: dict[str, Any] = {metric: float(values.mean()) for metric, values in by_row.items()}
-        margins = {metric: _compute_margin(values) for metric, values in by_row.items()}
-        return RankingScores(name, **means, margins=margins, **of_lists)
 
 
 def _compute_margin(numbers: FloatArray) -> float | None:

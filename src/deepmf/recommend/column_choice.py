@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy.typing as npt
 
 from deepmf.errors import BadSetting, Hint, check_count
 from deepmf.matrix.arrays import IndexArray
-from deepmf.matrix.axis_entries import NOTHING
+from deepmf.matrix.axis_entries import NOTHING, locate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.labels import Labels
 from deepmf.recommend.relevance import Observed
@@ -25,26 +24,27 @@ _LARGE_SHARE = 0.25
 
 def choose_columns(entries: EntryStore, request: Request = DEFAULT_REQUEST) -> ColumnChoice:
     """Return the columns that a request allows."""
-    among, exclude, min_entries = request.among, request.exclude, request.min_entries
-    include_observed = bool(request.include_observed)
-    labels = entries.columns
-    excluded = NOTHING if exclude is None else np.sort(_find_positions(labels, exclude, "exclude"))
+    labels, include_observed = entries.columns, bool(request.include_observed)
+    if request.among is None and request.exclude is None and not request.where and not request.min_entries:
+        return ColumnChoice(len(labels), include_observed=include_observed)
+    is_allowed = np.full(len(labels), request.among is None)
+    if request.among is not None:
+        is_allowed[_find_positions(labels, request.among, "among")] = True
+    if request.exclude is not None:
+        is_allowed[_find_positions(labels, request.exclude, "exclude")] = False
     if request.where:
-        barred = ~_match_features(entries, request.where)
-        barred[excluded] = True
-        excluded = np.flatnonzero(barred)
-    if among is None:
-        if min_entries:
-            barred = entries.column_counts < min_entries
-            barred[excluded] = True
-            excluded = np.flatnonzero(barred)
-        return _choose_all_but(len(labels), excluded, include_observed)
-    chosen = _find_positions(labels, among, "among")
-    chosen = chosen[~np.isin(chosen, excluded)] if excluded.size else chosen
-    chosen = chosen[entries.column_counts[chosen] >= min_entries] if min_entries else chosen
-    if chosen.size > _LARGE_SHARE * len(labels) and np.all(chosen[1:] > chosen[:-1]):
-        return _choose_all_but(len(labels), np.delete(np.arange(len(labels)), chosen), include_observed)
-    return ColumnChoice(len(labels), chosen, include_observed=include_observed)
+        is_allowed &= _match_features(entries, request.where)
+    if request.min_entries:
+        is_allowed &= entries.column_counts >= request.min_entries
+    return choose_marked(is_allowed, include_observed=include_observed)
+
+
+def choose_marked(is_allowed: npt.NDArray[np.bool_], *, include_observed: bool) -> ColumnChoice:
+    """Return the columns that are marked (columns,)."""
+    chosen = np.flatnonzero(is_allowed)
+    if chosen.size > _LARGE_SHARE * is_allowed.size:
+        return ColumnChoice(is_allowed.size, None, np.flatnonzero(~is_allowed), include_observed)
+    return ColumnChoice(is_allowed.size, chosen, include_observed=include_observed)
 
 
 def find_rare_columns(entries: EntryStore, min_entries: int | None) -> IndexArray:
@@ -57,15 +57,16 @@ def find_rare_columns(entries: EntryStore, min_entries: int | None) -> IndexArra
 
 @dataclass(frozen=True)
 class ColumnChoice:
-    """The columns to rank: all of them, or some in a given order, without the barred ones.
+    """The columns to rank: some, or all of them without the barred ones; the place of a column is its index in these.
 
-    The place of a column is its position, or its index in `among`.
+    among, barred: increasing positions; among is None for all columns.
+    include_observed: whether columns for which a row has an entry are ranked, too.
     """
 
     n_columns: int
-    among: IndexArray | None = None  # distinct positions; None: all
-    barred: IndexArray = field(default_factory=lambda: NOTHING)  # increasing places
-    include_observed: bool = False  # whether columns for which a row has an entry are ranked, too
+    among: IndexArray | None = None
+    barred: IndexArray = field(default_factory=lambda: NOTHING)
+    include_observed: bool = False
 
     @property
     def n_places(self) -> int:
@@ -80,8 +81,7 @@ class ColumnChoice:
     @property
     def positions(self) -> IndexArray:
         """The positions of the columns that can be ranked."""
-        every = np.arange(self.n_columns) if self.among is None else self.among
-        return np.delete(every, self.barred)
+        return np.delete(self.columns(np.arange(self.n_places)), self.barred)
 
     def columns(self, places: IndexArray) -> IndexArray:
         """Return the positions of the columns at some places."""
@@ -96,27 +96,11 @@ class ColumnChoice:
         if self.include_observed:
             return Omitted(NOTHING, NOTHING, self.barred)
         entries = observed(rows)
-        lines, places = np.repeat(np.arange(rows.size), np.diff(entries.starts)), self._find_places(entries.others)
+        lines, places = np.repeat(np.arange(rows.size), np.diff(entries.starts)), entries.others
         if self.among is not None:
-            inside = np.flatnonzero(places >= 0)
+            places, inside = locate(self.among, places)
             lines, places = lines[inside], places[inside]
         return Omitted(lines, places, self.barred)
-
-    def _find_places(self, columns: IndexArray) -> IndexArray:
-        """Return the places of some columns, -1 for those that have none."""
-        if self.among is None:
-            return columns
-        if self.among.size == 0:
-            return np.full(columns.size, -1)
-        order, rising = self._order
-        near = np.minimum(np.searchsorted(rising, columns), rising.size - 1)
-        return np.where(rising[near] == columns, order[near], -1)
-
-    @cached_property
-    def _order(self) -> tuple[IndexArray, IndexArray]:
-        assert self.among is not None
-        order = np.argsort(self.among)
-        return order, self.among[order]
 
 
 class Omitted(NamedTuple):
@@ -124,22 +108,14 @@ class Omitted(NamedTuple):
 
     lines: IndexArray
     places: IndexArray
-    everywhere: IndexArray  # increasing
-
-    def sort(self) -> Omitted:
-        """Return the same with increasing places."""
-        order = np.argsort(self.places, kind="stable")
-        return self._replace(lines=self.lines[order], places=self.places[order])
+    everywhere: IndexArray
 
     def mark(self, keys: npt.NDArray[Any], start: int) -> None:
-        """Give the omitted columns of a block of keys (rows, places) the key -inf; its first place is `start`.
-
-        Places must increase.
-        """
-        ends = [start, start + keys.shape[1]]
-        one_by_one, in_all = (slice(*np.searchsorted(places, ends)) for places in (self.places, self.everywhere))
-        keys[self.lines[one_by_one], self.places[one_by_one] - start] = -np.inf
-        keys[:, self.everywhere[in_all] - start] = -np.inf
+        """Give the omitted columns of a block of keys (rows, places) the key -inf; its first place is `start`."""
+        inside = (self.places >= start) & (self.places < start + keys.shape[1])
+        keys[self.lines[inside], self.places[inside] - start] = -np.inf
+        everywhere = self.everywhere[(self.everywhere >= start) & (self.everywhere < start + keys.shape[1])]
+        keys[:, everywhere - start] = -np.inf
 
 
 def _match_features(entries: EntryStore, where: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
@@ -152,12 +128,6 @@ def _match_features(entries: EntryStore, where: Mapping[str, Any]) -> npt.NDArra
             else Hint("fit it with column_features", "fit it with --column-features"),
         )
     return entries.column_features.match(where, len(entries.columns))
-
-
-def _choose_all_but(n_columns: int, barred: IndexArray, include_observed: bool) -> ColumnChoice:
-    if n_columns - barred.size > _LARGE_SHARE * n_columns:
-        return ColumnChoice(n_columns, barred=barred, include_observed=include_observed)
-    return ColumnChoice(n_columns, np.delete(np.arange(n_columns), barred), include_observed=include_observed)
 
 
 def _find_positions(labels: Labels, given: Iterable[Any], name: str) -> IndexArray:

@@ -15,7 +15,7 @@ from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.recommend.column_ridge import DeviceRidge
 from deepmf.recommend.next_ridge import Decay, NextRidge
 from deepmf.recommend.presence import Presence
-from deepmf.recommend.ranker import InteractionRanker, NextRanker, Ranker, RelevanceRanker
+from deepmf.recommend.ranker import NextRanker, Ranker, RelevanceRanker
 from deepmf.recommend.relevance import EncodedRows, Relevance
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.runtime import Runtime
@@ -49,7 +49,7 @@ class DeviceColumns:
 
     def __init__(self, ranker: Ranker, columns: IndexArray, device: str) -> None:
         predictor, relevance = ranker.predictor, ranker.relevance
-        has_values = not isinstance(ranker, InteractionRanker)
+        has_values = ranker.has_values
         if ranker.drift is not None:
             raise BadSetting(
                 f"this model drifts with time or has effects of asked cells, which rankings on device={device!r} have "

@@ -368,7 +368,7 @@ class _Shortlists(NamedTuple):
         for each in parts:
             keys = np.array(each)
             keys[list_cells(visible)] = keys[lines, targets] = -np.inf
-            best.append(best_positions(keys, min(_SHORTLIST, keys.shape[1]))[0])
+            best.append(best_positions(keys, _SHORTLIST).places)
         places = np.sort(np.concatenate(best, axis=1), axis=1)
         scores = np.stack([np.take_along_axis(each, places, axis=1) for each in parts], axis=-1)
         left_out = np.pad(places[:, 1:] == places[:, :-1], ((0, 0), (1, 0))) | (places == targets[:, None])
@@ -453,6 +453,6 @@ def _score_keys(
         keys[list_cells(visible)] = -np.inf
     is_wanted = np.zeros(keys.shape, dtype=bool)
     is_wanted[row_of, column_of] = True
-    best = best_positions(keys, min(_LENGTH, keys.shape[1]))[0]
-    hits = np.take_along_axis(is_wanted, best, axis=1)
+    best = best_positions(keys, _LENGTH)
+    hits = np.take_along_axis(is_wanted, best.places, axis=1) & (best.keys > -np.inf)
     return score_lists(hits, is_wanted.sum(axis=1), n=_LENGTH).ndcg

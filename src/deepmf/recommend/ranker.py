@@ -77,9 +77,20 @@ class Ranker:
         values = self.predictor.readout.units(self.predictor.score_block(rows, columns))
         return self.drift.move_block(values, rows, list_positions(columns), clips=False)
 
+    def rank_best(self, rows: IndexArray, columns: Positions, n: int, omit: Omit) -> npt.NDArray[Any]:
+        """Return keys (rows, columns), minus infinity for omitted columns; only the n best of each row matter."""
+        keys = self.rank_block(rows, columns)
+        omit(keys)
+        return keys
+
     def copy(self) -> Self:
         """Return a ranker that another thread may use at the same time."""
         return replace(self, relevance=copy.copy(self.relevance), learned=copy.copy(self.learned))
+
+    @property
+    def has_values(self) -> bool:
+        """Whether entries have values; if not, the value of a column is the probability by which it is ranked."""
+        return not self.predictor.readout.scale.is_interactions
 
     @property
     def allows_repeats(self) -> bool:
@@ -89,7 +100,7 @@ class Ranker:
     @property
     def ranks_by_products(self) -> bool:
         """Whether keys are products of latents."""
-        return self.drift is None and self.predictor.keys_are_products
+        return self.rank_by == "value" and self.drift is None and self.predictor.keys_are_products
 
     def with_known(self, products: npt.NDArray[Any], scores: npt.NDArray[Any] | None = None) -> Self:
         """Return a ranker that reads columns (rows, n) of each row whose products, and scores of presence, are known.
@@ -100,44 +111,33 @@ class Ranker:
         relevance = None if self.relevance is None else self.relevance.with_known(predictor, scores)
         return replace(self, predictor=predictor, relevance=relevance)
 
-    def rank_best(
-        self, rows: IndexArray, columns: Positions, n: int, omit: Omit, floor: FloatArray | None
-    ) -> npt.NDArray[Any]:
-        """Return keys (rows, columns), minus infinity for omitted columns; only the n best of each row matter.
-
-        floor: for each row, a key (rows,) up to which keys do not matter; None if there is none yet.
-        """
-        keys = self.rank_block(rows, columns)
-        omit(keys)
-        return keys
+    @property
+    def known_chances(self) -> dict[str, bool]:
+        """Whether the model has the probabilities of `Chances`, by name."""
+        return {
+            "presence": self.relevance is not None,
+            "liked": self.relevance is not None and self.has_values,
+            "distribution": self.has_values and self.predictor.readout.gives_distribution,
+        }
 
     def read_values(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> FloatArray:
         """Return the predictions for the columns (rows, n) of each row, which have these keys."""
-        if self.drift is not None:
-            return self._predict(rows, columns)
-        return self.predictor.readout.values(self.predictor.scores_of_keys(rows, keys))
-
-    def _predict(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        if not self.has_values:
+            return self._read_presence(rows, columns, keys, np.zeros(1))
+        if self.rank_by == "value" and self.drift is None:
+            return self.predictor.readout.values(self.predictor.scores_of_keys(rows, keys))
         pairs = np.repeat(rows, columns.shape[1]), columns.ravel()
         values = self.predictor.predict(*pairs)
         return (values if self.drift is None else self.drift.move_pairs(values, *pairs)).reshape(columns.shape)
 
-    @property
-    def known_chances(self) -> dict[str, bool]:
-        """Whether the model has the probabilities of `Chances`, by name."""
-        has_relevance = self.relevance is not None
-        return {
-            "presence": has_relevance,
-            "liked": has_relevance,
-            "distribution": self.predictor.readout.gives_distribution,
-        }
-
     def read_chances(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> Chances:
         """Return the probabilities of the columns (rows, n) of each row, which have these keys."""
-        relevance, shape = self.relevance, columns.shape
+        if not self.has_values:
+            return Chances(self.read_values(rows, columns, keys), None, None)
+        relevance, shape, readout = self.relevance, columns.shape, self.predictor.readout
         distribution = predicted = None
         pairs = np.repeat(rows, shape[1]), columns.ravel()
-        if self.predictor.readout.gives_distribution:
+        if readout.gives_distribution:
             predicted = self.predictor.distribution(*pairs)
             if self.drift is not None:
                 predicted = self.drift.shift(predicted, self.predictor.predict(*pairs), *pairs)
@@ -149,9 +149,9 @@ class Ranker:
         presence = self._read_presence(rows, columns, keys, log_liked)
         if self.drift is None or self.drift.drift is None:
             return Chances(presence, np.exp(log_liked), distribution)
-        ends = self.predictor.readout.as_chosen.lower_ends(relevance.encode_rows(rows).thresholds)[lines]
+        ends = readout.as_chosen.lower_ends(relevance.encode_rows(rows).thresholds)[lines]
         if predicted is None:
-            values = self.predictor.readout.as_chosen.units(self.predictor.score_pairs(*pairs))
+            values = readout.as_chosen.units(self.predictor.score_pairs(*pairs))
             liked = ndtr((self.drift.move_pairs(values, *pairs, clips=False) - ends) / relevance.presence.spread)
         else:
             liked = predicted.exceed(ends)
@@ -161,8 +161,9 @@ class Ranker:
         self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any], log_liked: FloatArray
     ) -> FloatArray:
         """Return the probabilities that entries exist in the columns (rows, n) of each row."""
-        assert self.relevance is not None
-        return self.relevance.read_presence(rows, columns)
+        relevance = self.learned or self.relevance
+        assert relevance is not None
+        return relevance.read_presence(rows, columns)
 
 
 class RelevanceRanker(Ranker):
@@ -175,11 +176,6 @@ class RelevanceRanker(Ranker):
 
     rank_by: ClassVar[RankBy] = "relevance"
 
-    @property
-    def ranks_by_products(self) -> bool:
-        """Whether keys are products of latents; always False."""
-        return False
-
     def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return the logarithms (rows, columns) of relevance."""
         relevance, presence = self.relevance, self.relevance.presence
@@ -188,49 +184,28 @@ class RelevanceRanker(Ranker):
             keys = keys + presence.liking_weight * relevance.log_liked_block(rows, columns)
         return keys
 
-    def rank_best(
-        self, rows: IndexArray, columns: Positions, n: int, omit: Omit, floor: FloatArray | None
-    ) -> npt.NDArray[Any]:
+    def rank_best(self, rows: IndexArray, columns: Positions, n: int, omit: Omit) -> npt.NDArray[Any]:
         """Return the logarithms of relevance, minus infinity for omitted columns and for most that cannot be best.
 
         Relevance is at most the probability that an entry exists, so columns with too small a score are skipped.
         """
-        scores = self.relevance.score_block(rows, columns)
+        scores, n_likely = self.relevance.score_block(rows, columns), n + _SPARE
         omit(scores)
-        width, n_likely = scores.shape[1], n + _SPARE
-        if n_likely >= _FEW * width:
-            return super().rank_best(rows, columns, n, omit, floor)
+        if n_likely >= _FEW * scores.shape[1]:
+            return super().rank_best(rows, columns, n, omit)
         lines = np.repeat(np.arange(rows.size), n_likely)
-        likely = found = None
-        if floor is None:
-            likely = np.argpartition(scores, width - n_likely, axis=1)[:, width - n_likely :].copy()
-            found = self._rank_pairs(scores, rows, columns, lines, likely.ravel())
-            floor = np.partition(found.reshape(likely.shape), _SPARE, axis=1)[:, _SPARE]
+        likely = np.argpartition(-scores, n_likely - 1, axis=1)[:, :n_likely]
+        found = self._rank_pairs(scores, rows, columns, lines, likely.ravel()).reshape(likely.shape)
+        floor = np.partition(found, _SPARE, axis=1)[:, _SPARE]
         # A little below the floor: single precision must not skip a column that reaches it.
         least = self.relevance.presence.score_of(np.minimum(floor * (1 + 1e-4) - 1e-4, -1e-6)).astype(scores.dtype)
-        if likely is not None and np.all(np.take_along_axis(scores, likely[:, :1], axis=1)[:, 0] <= least):
-            places = likely.ravel()  # no other column is likely enough
-        else:
-            above = scores > least[:, None]
-            if np.count_nonzero(above) > _FEW * above.size:
-                return super().rank_best(rows, columns, n, omit, floor)
-            lines, places = np.nonzero(above)
-            found = self._rank_pairs(scores, rows, columns, lines, places)
+        above = scores > least[:, None]
+        if np.count_nonzero(above) > _FEW * above.size:
+            return super().rank_best(rows, columns, n, omit)
+        lines, places = np.nonzero(above)
         keys = np.full(scores.shape, -np.inf)
-        keys[lines, places] = found
+        keys[lines, places] = self._rank_pairs(scores, rows, columns, lines, places)
         return keys
-
-    def read_values(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> FloatArray:
-        """Return the predictions for the columns (rows, n) of each row."""
-        return self._predict(rows, columns)
-
-    def _read_presence(
-        self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any], log_liked: FloatArray
-    ) -> FloatArray:
-        """Return the probabilities that entries exist, which are parts of the keys unless the order is by others."""
-        if self.learned is not None:
-            return self.learned.read_presence(rows, columns)
-        return np.exp(keys - self.relevance.presence.liking_weight * log_liked)
 
     def _rank_pairs(
         self, scores: npt.NDArray[Any], rows: IndexArray, columns: Positions, lines: IndexArray, places: IndexArray
@@ -240,25 +215,9 @@ class RelevanceRanker(Ranker):
         with np.errstate(divide="ignore"):  # omitted columns have a score of minus infinity
             keys: npt.NDArray[Any] = presence.log_probabilities(scores[lines, places])
         if presence.liking_weight:
-            keys = keys + presence.liking_weight * relevance.log_liked_pairs(rows, lines, _take(columns, places))
+            liked = relevance.log_liked_pairs(rows, lines, list_positions(columns)[places])
+            keys = keys + presence.liking_weight * liked
         return keys
-
-
-class InteractionRanker(RelevanceRanker):
-    """Ranks columns by the probability that an interaction exists, which is also their value."""
-
-    def read_values(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> FloatArray:
-        """Return the probabilities of the columns (rows, n) of each row."""
-        return self._read_presence(rows, columns, keys.astype(np.float64), np.zeros(1))
-
-    @property
-    def known_chances(self) -> dict[str, bool]:
-        """Whether the model has the probabilities of `Chances`, by name."""
-        return {"presence": True, "liked": False, "distribution": False}
-
-    def read_chances(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> Chances:
-        """Return the probabilities of presence."""
-        return Chances(self.read_values(rows, columns, keys), None, None)
 
 
 class NextRanker(RelevanceRanker):
@@ -267,34 +226,35 @@ class NextRanker(RelevanceRanker):
     rank_by: ClassVar[RankBy] = "next"
 
     @property
+    def following(self) -> NextRidge:
+        """What scores the next columns of a row."""
+        assert self.relevance.following is not None
+        return self.relevance.following
+
+    @property
     def allows_repeats(self) -> bool:
         """Whether columns in which a row has an entry are recommended by default: where rows take columns again."""
-        return self.relevance.following is not None and self.relevance.following.allows_repeats
+        return self.following.allows_repeats
 
     def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return the logarithms (rows, columns) of both probabilities."""
-        following = self.relevance.following
         keys = self.relevance.log_next(rows)[:, columns]
-        if following is not None and following.liking_weight:
-            keys = keys + following.liking_weight * self.relevance.log_liked_block(rows, columns)
+        if self.following.liking_weight:
+            return keys + self.following.liking_weight * self.relevance.log_liked_block(rows, columns)
         return keys.copy() if isinstance(columns, slice) else keys
 
-    def rank_best(
-        self, rows: IndexArray, columns: Positions, n: int, omit: Omit, floor: FloatArray | None
-    ) -> npt.NDArray[Any]:
+    def rank_best(self, rows: IndexArray, columns: Positions, n: int, omit: Omit) -> npt.NDArray[Any]:
         """Return the keys of all columns, minus infinity for omitted ones."""
-        return Ranker.rank_best(self, rows, columns, n, omit, floor)
+        return Ranker.rank_best(self, rows, columns, n, omit)
 
     def _read_presence(
         self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any], log_liked: FloatArray
     ) -> FloatArray:
         """Return the probabilities that the columns (rows, n) of each row come next, which are parts of the keys."""
-        following = self.relevance.following
-        return np.exp(keys - (0.0 if following is None else following.liking_weight) * log_liked)
+        return np.exp(keys.astype(np.float64) - self.following.liking_weight * log_liked)
 
 
-class NextInteractionRanker(NextRanker, InteractionRanker):
-    """Ranks columns by the probability that they come next, which is also their value."""
+_RANKERS: dict[RankBy, type[Ranker]] = {each.rank_by: each for each in (Ranker, RelevanceRanker, NextRanker)}
 
 
 class Rankers:
@@ -368,9 +328,7 @@ class Rankers:
         relevance = Relevance(
             predictor, self.presence, observed, popularity, factors, find_recent, order.relevant, mean, self.following
         )
-        if are_interactions:
-            return (NextInteractionRanker if rank_by == "next" else InteractionRanker)(predictor, relevance)
-        return {"relevance": RelevanceRanker, "next": NextRanker, "value": Ranker}[rank_by](predictor, relevance, drift)
+        return _RANKERS[rank_by](predictor, relevance, drift)
 
     @cached_property
     def popularity(self) -> LatentArray:
@@ -411,10 +369,3 @@ def choose_order(train: ObservedMatrix) -> RankBy:
     if not train.has_values:
         return "relevance"
     return "relevance" if train.n_entries < MOST_DENSE * train.shape[0] * train.shape[1] else "value"
-
-
-def _take(columns: Positions, some: IndexArray) -> IndexArray:
-    if isinstance(columns, slice):
-        return np.asarray(some + columns.start)
-    taken: IndexArray = columns[some]
-    return taken

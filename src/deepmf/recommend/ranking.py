@@ -42,9 +42,6 @@ _ROWS_AT_A_TIME = 64
 # Columns scored at a time: after the first block, a comparison skips nearly all others.
 _COLUMNS_AT_A_TIME = 1 << 17
 
-# The first block is the only one that is searched in full: it is small, and the next ones are larger by this factor.
-_FIRST_COLUMNS, _GROWTH = 1 << 10, 4
-
 # Fields of frames beside the ids.
 FRAME_FIELDS = ("rank", "prediction", "cosine", "presence", "liked", "distribution")
 
@@ -65,7 +62,7 @@ class Ranking(_LabelsAndValues):
     distribution : the probability of each level, (n, levels) or (rows, n, levels), as of `predict_distribution`; None
         if the model predicts only values.
     names : the names of the labels, None for labels without one; None if the model has no names.
-    rows : the labels of the rows, (rows,), if there are several.
+    rows, row_names : the labels of the rows, (rows,), if there are several, and their names.
     fields : the names of rows, labels and values in frames.
     """
 
@@ -74,6 +71,7 @@ class Ranking(_LabelsAndValues):
     distribution: FloatArray | None
     names: npt.NDArray[np.object_] | None = None
     rows: npt.NDArray[Any] | None = None
+    row_names: npt.NDArray[np.object_] | None = None
     fields: tuple[str, str, str] = ("row", "column", "prediction")
 
     def __new__(
@@ -108,6 +106,7 @@ class Ranking(_LabelsAndValues):
         at = np.nonzero(~np.isnan(self.values))
         shown: dict[str, Any] = {} if self.rows is None else {row: self.rows[at[0]].tolist()}
         shown |= {"rank": at[-1] + 1, column: self.labels[at].tolist()}
+        shown |= {} if self.row_names is None else {f"{row}_name": self.row_names[at[0]].tolist()}
         shown |= {} if self.names is None else {f"{column}_name": self.names[at].tolist()}
         numbers = {value: self.values, "presence": self.presence, "liked": self.liked}
         shown |= {name: each[at] for name, each in numbers.items() if each is not None}
@@ -163,9 +162,14 @@ def rank_columns(search: Search, rows: IndexArray, labels: npt.NDArray[Any] | No
 
     A line with fewer columns than n is filled up with NaN.
     """
-    entries, best = search.entries, join_ranked(rank_batches(search, rows))
+    return label_ranked(search.entries, join_ranked(rank_batches(search, rows)), labels)
+
+
+def label_ranked(entries: EntryStore, best: RankedRows, labels: npt.NDArray[Any] | None) -> Ranking:
+    """Return the labels and names of the best columns of some rows, which have these labels, or of one row (None)."""
     found = entries.columns[best.columns.ravel()].reshape(best.columns.shape)  # one by one: not all may be in memory
     ranking = Ranking(found, best.values, best.presence, best.liked, best.distribution)
+    ranking.row_names = None if labels is None or entries.row_names is None else entries.row_names.find_array(labels)
     fields = (*entries.train.form.name_ids_beside(FRAME_FIELDS), "prediction")
     return (ranking.first() if labels is None else ranking).describe(entries.column_names, fields, labels)
 
@@ -237,7 +241,7 @@ def _rank_rows(search: Search, rows: IndexArray, on_device: DeviceColumns | None
     n_best = min(search.count_candidates(n), choice.size)
     omitted = choice.omit(rows, search.observed)
     if on_device is None or n_best == 0:
-        best = _find_best(ranker, rows, choice, n_best, omitted.sort())
+        best = find_best(ranker, rows, choice, n_best, omitted)
     else:
         best = on_device.find_best(ranker, rows, n_best, *omitted)
     columns = choice.columns(best.places)
@@ -267,18 +271,13 @@ def _make_reader(ranker: Ranker, rows: IndexArray, columns: IndexArray, best: Be
     return ranker.with_known(products, best.scores)
 
 
-def _find_best(ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, omitted: Omitted) -> BestColumns:
+def find_best(ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, omitted: Omitted) -> BestColumns:
     """Return the n largest keys of each row and their places, a block of columns at a time."""
     best = BestSoFar(rows.size, n)
-    widest = max(min(CELLS_AT_A_TIME // max(rows.size, 1), _COLUMNS_AT_A_TIME), 1)
-    width = widest if choice.n_places <= _GROWTH * _FIRST_COLUMNS else min(_FIRST_COLUMNS, widest)
-    start = 0
-    while start < choice.n_places and best.keys.size:
-        floor = best.keys[:, -1] if start else None
-        stop = min(start + width, choice.n_places)
-        omit = functools.partial(omitted.mark, start=start)
-        best.add(ranker.rank_best(rows, choice.block(start, stop), n, omit, floor), start)
-        start, width = stop, min(_GROWTH * width, widest)
+    width = max(min(CELLS_AT_A_TIME // max(rows.size, 1), _COLUMNS_AT_A_TIME), 1)
+    for start in range(0, choice.n_places if n else 0, width):
+        block = choice.block(start, min(start + width, choice.n_places))
+        best.add(ranker.rank_best(rows, block, n, functools.partial(omitted.mark, start=start)), start)
     return BestColumns(best.keys, best.places)
 
 
@@ -294,9 +293,9 @@ def rank_cosines(cosines: FloatArray, labels: Labels, position: int, n: int, *, 
     """Return the n labels with the largest cosines, without the one at a position and the barred ones."""
     check_count("n", n)
     cosines[position] = cosines[barred] = -np.inf
-    best, values = best_positions(cosines[None], n)
-    others = values[0] > -np.inf
-    return Ranking(labels[best[0][others]], np.clip(values[0][others], -1.0, 1.0))
+    best = best_positions(cosines[None], n)
+    found = best.keys[0] > -np.inf
+    return Ranking(labels[best.places[0][found]], np.clip(best.keys[0][found], -1.0, 1.0))
 
 
 def is_label(rows: Any, labels: Labels) -> bool:

@@ -13,9 +13,8 @@ import torch
 from deepmf.files import import_polars
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.names import Names
 from deepmf.recommend.ranker import Ranker
-from deepmf.recommend.ranking import RankedRows, Search, join_ranked, rank_batches
+from deepmf.recommend.ranking import FRAME_FIELDS, RankedRows, Search, join_ranked, label_ranked, rank_batches
 from deepmf.recommend.request import Request
 
 _MOST_THREADS = 16  # that rank rows for a file; with more, they would wait for Python's lock
@@ -52,27 +51,16 @@ class Recommendations:
         """The column types of the frames, from the types of all labels."""
         from deepmf.data.frame_file import find_label_type
 
-        polars = import_polars()
-        form = self.entries.train.form
-        chances = [name for name, is_known in self.search.ranker.known_chances.items() if is_known]
-        types = {"distribution": polars.List(polars.Float64)}
-        named = [field for field, names in self._names.items() if names is not None]
-        row, column = form.name_ids_beside(("rank", "prediction", *chances, *named))
-        return (
-            {
-                row: find_label_type(self.entries.rows[:1], form.row_type),
-                "rank": polars.Int64,
-                column: find_label_type(self.entries.columns[:1], form.column_type),
-                "prediction": polars.Float64,
-            }
-            | {name: types.get(name, polars.Float64) for name in chances}
-            | dict.fromkeys(named, polars.String)
-        )
-
-    @property
-    def _names(self) -> dict[str, Names | None]:
-        """The names of rows and of columns, by the field of the frames that shows them."""
-        return {"row_name": self.entries.row_names, "column_name": self.entries.column_names}
+        polars, entries = import_polars(), self.entries
+        form = entries.train.form
+        row, column = form.name_ids_beside(FRAME_FIELDS)
+        types = {row: find_label_type(entries.rows[:1], form.row_type), "rank": polars.Int64}
+        types |= {column: find_label_type(entries.columns[:1], form.column_type), "prediction": polars.Float64}
+        known = self.search.ranker.known_chances
+        types |= {name: polars.Float64 for name in ("presence", "liked") if known[name]}
+        types |= {"distribution": polars.List(polars.Float64)} if known["distribution"] else {}
+        named = {row: entries.row_names, column: entries.column_names}
+        return types | {f"{field}_name": polars.String for field, names in named.items() if names is not None}
 
     def frames(self) -> Iterator[Any]:
         """Yield polars frames with a line for each row and rank (from 1), the column, and what is known of it.
@@ -91,23 +79,9 @@ class Recommendations:
             yield self._build_frame(waiting)
 
     def _build_frame(self, parts: list[RankedRows]) -> Any:
-        polars, schema, entries = import_polars(), self.schema, self.entries
-        best = join_ranked(parts)
-        line_of, place = np.nonzero(~np.isnan(best.values))
-        rows = polars.Series(entries.rows[best.rows].tolist(), dtype=next(iter(schema.values()))).gather(line_of)
-        columns = entries.columns[best.columns[line_of, place]].tolist()
-        found = (
-            rows,
-            place + 1,
-            columns,
-            *(each[line_of, place] for each in best[2:] if each is not None),
-            *(
-                names.find(labels)
-                for names, labels in zip(self._names.values(), (rows.to_list(), columns), strict=True)
-                if names is not None
-            ),
-        )
-        return polars.DataFrame(dict(zip(schema, found, strict=True)), schema=schema)
+        best, schema = join_ranked(parts), self.schema
+        frame = label_ranked(self.entries, best, self.entries.rows[best.rows]).to_frame()
+        return frame.select(list(schema)).cast(schema)
 
     def write(self, path: str | Path) -> int:
         """Write the frames to a file, completely or not at all; return the number of lines."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import check_count
-from deepmf.matrix.arrays import FloatArray, IndexArray
+from deepmf.matrix.arrays import IndexArray
 
 # If more than this share of a block is above the n-th best so far, the block is partitioned, which costs less than
 # merging that many keys.
@@ -61,17 +61,9 @@ class BestSoFar:
         self.keys, self.places = every_key[kept], every_place[kept]
 
 
-def best_positions(scores: FloatArray, n: int) -> tuple[IndexArray, FloatArray]:
-    """Return the places and the values of the n largest scores of each line, largest first; ties go by place."""
+def best_positions(scores: npt.NDArray[Any], n: int) -> BestSoFar:
+    """Return the places and the keys of the n largest scores of each line; keys of -inf have no place."""
     check_count("n", n)
-    n = min(int(n), scores.shape[1])
-    if n < scores.shape[1]:
-        # All scores above the n-th largest of the line are chosen, then ties with it by place.
-        threshold = -np.partition(-scores, n - 1, axis=1)[:, n - 1 : n]
-        rank = np.where(scores > threshold, 0, np.where(scores == threshold, 1, 2))
-        chosen = np.sort(np.argsort(rank, axis=1, kind="stable")[:, :n], axis=1)
-    else:
-        chosen = np.broadcast_to(np.arange(n), scores.shape)
-    taken = np.take_along_axis(scores, chosen, axis=1)
-    order = np.argsort(-taken, axis=1, kind="stable")
-    return np.take_along_axis(chosen, order, axis=1), np.take_along_axis(taken, order, axis=1)
+    best = BestSoFar(len(scores), min(int(n), scores.shape[1]))
+    best.add(scores, 0)
+    return best

@@ -164,16 +164,11 @@ def _build_ranking_section(comparison: Comparison) -> Section | LeftOut:
         lines.append(["popularity", *(_format_values(comparison.popularity(metric, area)) for metric in shown)])
         caption = "Rankings" if len(areas) == 1 else f"Rankings, {_name_area(area)}"
         tables.append(Table(caption, ["model", *(plan.title_of(metric) for metric in shown)], lines))
-    among = (
-        "all columns without an entry"
-        if plan.ranking.candidates is None
-        else (f"its relevant columns and {plan.ranking.candidates:,} others drawn at random")
-    )
     level = plan.ranking.relevant
     what = "all test entries" if level is None else f"test entries of {level:g} or more"
     return Section(
         title="Ranking",
-        how=f"Further right is better. For each row, {among} are ranked; {what} are "
+        how=f"Further right is better. For each row, all columns without an entry are ranked; {what} are "
         f"relevant, and the first {plan.ranking.n} columns count. Popularity ranks columns by their number of "
         "entries.",
         template="comparison.html",

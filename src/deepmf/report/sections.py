@@ -526,7 +526,7 @@ _OF_LISTS = ("gini", "tail_share", "mean_popularity", "list_similarity", "miscal
 
 
 def _describe_lists(rankings: tuple[RankingScores, ...]) -> list[list[str]]:
-    """Return the lines on the columns of all lists; none for sampled candidates."""
+    """Return the lines on the columns of all lists; none where all lists are empty."""
     if any(each.n_distinct is None for each in rankings):
         return []
     return [
@@ -604,9 +604,6 @@ def _describe_ranking(ranked: RankingEvaluation) -> str:
         sentence += (
             f" The model had never seen these rows: it was given {format_quantity(ranked.n_given, 'entry')} of them."
         )
-    if ranked.candidates is not None:
-        others = f"{format_count(ranked.candidates)} others"
-        sentence += f" Relevant columns were ranked among {others}, drawn at random for each row."
     if ranked.min_entries:
         sentence += f" Columns with fewer than {format_count(ranked.min_entries)} entries are not ranked."
     return (
