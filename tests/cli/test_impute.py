@@ -97,9 +97,9 @@ def test_many_tables_come_in_one_file(run: Any, plants: Path, tmp_path: Path) ->
     assert tables.filter(pl.col("id") == 8)["leaves"].n_unique() == 1
 
 
-def test_excluded_and_feature_columns_keep_their_gaps(run: Any, plants: Path, tmp_path: Path) -> None:
+def test_excluded_columns_keep_their_gaps(run: Any, plants: Path, tmp_path: Path) -> None:
     output = tmp_path / "completed.csv"
-    options = ["--exclude-columns", "light", "--feature-columns", "height", "--model", "means"]
+    options = ["--exclude-columns", "light, height", "--model", "means"]
     assert run("impute", plants, "-o", output, *options).code == 0
     before, after = pl.read_csv(plants), pl.read_csv(output)
     assert after["light"].equals(before["light"]) and after["height"].equals(before["height"])

@@ -23,19 +23,14 @@ def by_model() -> ByModel:
 
 def test_a_model_predicts_for_rows_that_are_folded_in() -> None:
     completer = by_model()
-    found = completer.predict(TableEntries.of(np.array([[5.0, np.nan]])), np.array([0]), np.array([1]), None)
+    found = completer.predict(TableEntries.of(np.array([[5.0, np.nan]])), np.array([0]), np.array([1]))
     np.testing.assert_array_equal(found, completer.model.fold_in([0], [5.0]).predict([1]))
-    assert (completer.name, completer.gives_distribution, completer.features_of(np.array([0]))) == (
-        "Means",
-        False,
-        None,
-    )
 
 
 @pytest.mark.parametrize("highest", [9.0, 1.5])
 def test_a_stack_is_the_weighted_mean_of_its_parts_each_in_the_range_of_the_column(highest: float) -> None:
     completer, entries = by_model(), TableEntries.of(TABLE[:2])
-    asked = entries, np.array([0, 1]), np.array([1, 1]), None
+    asked = entries, np.array([0, 1]), np.array([1, 1])
     units = ColumnUnits.from_shared_scale(entries, Scale(low=-9.0, high=highest))
     stacked = Stacked((completer, ByMeans(np.zeros(2))), np.array([[1.0, 0.25], [0.0, 0.75]]), units)
     expected = 0.25 * completer.predict(*asked).clip(None, highest) + 0.75 * np.array([2.0, 0.0]).clip(None, highest)
@@ -123,11 +118,11 @@ def test_expected_cells_without_weights_are_the_same() -> None:
 
 @pytest.mark.parametrize(("n_observed", "n_columns"), [(2, 12), (10, 12), (2, 5)])
 def test_draws_have_the_joint_conditional_distribution(n_observed: int, n_columns: int) -> None:
-    """Whichever of the observed and the missing cells are fewer, and where columns are few."""
+    """Whichever of the observed and the missing cells are fewer."""
     gaussian = known_gaussian(n_columns)
     rows = np.full((40_000, n_columns), np.nan)
     rows[:, :n_observed] = np.linspace(-1.0, 1.0, n_observed)
-    drawn = gaussian.draw(rows, np.random.default_rng(0), gaps=Gaps(rows, cells_at_a_time=1 << 22))[:, n_observed:]
+    drawn = gaussian.draw(rows, np.random.default_rng(0))[:, n_observed:]
     one_row = gaussian.expect(rows[:1], np.ones(1))
     spreads = np.sqrt(one_row.covariance.diagonal()[n_observed:])
     np.testing.assert_allclose(drawn.mean(axis=0) / spreads, one_row.cells[0, n_observed:] / spreads, atol=0.03)

@@ -7,7 +7,7 @@ import pytest
 
 from deepmf import plots
 from deepmf.errors import BadEntries
-from deepmf.sklearn import category_shares, imputed_values, missing_patterns
+from deepmf.sklearn import imputed_values, missing_patterns
 
 TABLE = {"age": [20.0, None, None, 50.0, 60.0], "kind": ["a", None, None, "b", None], "full": [1, 2, 3, 4, 5]}
 
@@ -33,15 +33,6 @@ def test_observed_and_imputed_values_are_told_apart(make: type) -> None:
     before, after = make(TABLE), make(TABLE | {"kind": ["a", "a", "b", "b", "b"]})
     values = imputed_values(before, after, "kind")
     assert (values.observed.tolist(), values.imputed.tolist()) == (["a", "b"], ["a", "b", "b"])
-    shares = category_shares(before, after, "kind")
-    assert shares.categories == ("a", "b")
-    np.testing.assert_allclose(shares.imputed, [1 / 3, 2 / 3])
-    np.testing.assert_allclose(shares.completed, [0.4, 0.6])
-
-
-def test_levels_are_ordered_as_numbers() -> None:
-    table = np.array([[10.0], [9.0], [np.nan]])
-    assert category_shares(table, np.array([[10.0], [9.0], [9.0]]), "x0").categories == (9.0, 10.0)
 
 
 def test_an_unknown_column_is_named() -> None:

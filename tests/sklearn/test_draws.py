@@ -8,9 +8,10 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from deepmf.errors import BadSetting, DeepMFWarning
+from deepmf.errors import BadSetting
 from deepmf.models.gibbs.prediction import SampleEncoder
 from deepmf.sklearn import DMFImputer, mask_entries, pool
+from deepmf.sklearn.blend import MOST_COLUMNS
 from deepmf.sklearn.completers import Gaussian
 from deepmf.sklearn.draws import FactorDraws, draw_gaussian
 
@@ -121,13 +122,12 @@ def test_noise_of_factors_is_that_of_the_residuals_and_none_for_shares() -> None
 
 
 @pytest.mark.slow
-def test_draws_of_factors_read_features_and_give_legal_levels_and_categories() -> None:
+def test_draws_of_factors_give_legal_levels_and_categories() -> None:
     frame = pd.DataFrame(draw_table(60), columns=list("abc")).assign(kind=["x", "y"] * 30)
-    known = frame["kind"].mask(np.arange(60) < 20)
-    for given, parameters in ((frame, {"feature_columns": ["kind"]}), (frame.assign(kind=known), {})):
-        completed = next(draw_from_factors(**parameters).fit(given).impute_many(given, 1))
-        assert not completed.isna().any(axis=None)
-        assert set(completed["kind"]) == {"x", "y"}
+    given = frame.assign(kind=frame["kind"].mask(np.arange(60) < 20))
+    completed = next(draw_from_factors().fit(given).impute_many(given, 1))
+    assert not completed.isna().any(axis=None)
+    assert set(completed["kind"]) == {"x", "y"}
     stars = np.random.default_rng(0).integers(1, 6, size=(60, 6)).astype(float)
     hidden = np.asarray(mask_entries(stars, "mcar", 0.3).table)
     completed = next(draw_from_factors(scale="shared").fit(hidden).impute_many(hidden, 1))
@@ -185,12 +185,13 @@ def test_shared_levels_stay_legal() -> None:
     assert set(next(imputer.impute_many(hidden, 1)).ravel()) == {1, 2, 3, 4, 5}
 
 
-def test_draws_that_are_not_joint_are_told() -> None:
-    table = pd.DataFrame(draw_table(60), columns=list("abc")).assign(kind=["x", "y"] * 30)
-    imputer = DMFImputer("means", feature_columns=["kind"], sample=True, random_state=0).fit(table)
-    with pytest.warns(DeepMFWarning, match="feature"):
-        completed = next(imputer.impute_many(table, 1))
-    assert not completed.isna().any(axis=None)
+@pytest.mark.slow
+def test_what_cannot_be_drawn_together_is_refused() -> None:
+    table = np.random.default_rng(0).normal(size=(30, MOST_COLUMNS + 1))
+    table[:5, 0] = np.nan
+    imputer = DMFImputer("means", random_state=0).fit(table)
+    with pytest.raises(BadSetting, match="model='bayesian'"):
+        next(imputer.impute_many(table, 1))
 
 
 @pytest.mark.parametrize("m", [0, 1.5, True])
@@ -198,35 +199,6 @@ def test_a_wrong_number_of_tables_is_refused_at_once(m: Any) -> None:
     imputer = DMFImputer("gaussian", random_state=0).fit(draw_table(30))
     with pytest.raises(BadSetting, match="^m "):
         imputer.impute_many(draw_table(30), m)
-
-
-@pytest.mark.parametrize("mechanism", ["mcar", "mar", "mnar"])
-def test_masks_hide_the_share_by_the_mechanism(mechanism: str) -> None:
-    cells = np.random.default_rng(0).normal(size=(4000, 3))
-    cells[:, 2] += cells[:, 1]
-    masked = mask_entries(cells, mechanism, 0.3, seed=1)
-    np.testing.assert_array_equal(np.isnan(masked.table), masked.hidden)
-    shares = masked.hidden.mean(axis=0)
-    np.testing.assert_allclose(shares, [0.0 if mechanism == "mar" else 0.3, 0.3, 0.3], atol=0.03)
-    by_driver = [cells[masked.hidden[:, at], driver].mean() for at, driver in ((1, 0), (2, 2))]
-    expected = {"mcar": (False, False), "mar": (True, True), "mnar": (False, True)}[mechanism]
-    assert tuple(mean > 0.2 for mean in by_driver) == expected
-
-
-@pytest.mark.parametrize(("arguments", "word"), [(("x",), "'x'"), (("mcar", 1.5), "1.5")])
-def test_bad_masks_are_refused(arguments: Any, word: str) -> None:
-    with pytest.raises(BadSetting, match=word):
-        mask_entries(np.ones((4, 4)), *arguments)
-
-
-def test_masks_at_random_have_reasons_that_are_visible() -> None:
-    """Where the driver is hidden, it has no influence: its values are as large in rows with and without a gap."""
-    cells = np.random.default_rng(0).normal(size=(20_000, 3))
-    hidden = mask_entries(cells, "mar", 0.3, slope=2.0, seed=1).hidden
-    unseen = hidden[:, 1]
-    gap = cells[unseen & hidden[:, 2], 1].mean() - cells[unseen & ~hidden[:, 2], 1].mean()
-    assert abs(gap) < 0.1
-    assert cells[~unseen & hidden[:, 2], 1].mean() - cells[~unseen & ~hidden[:, 2], 1].mean() > 0.5
 
 
 @pytest.mark.slow

@@ -11,12 +11,12 @@ import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.model_selection import KFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from deepmf.errors import BadEntries, BadSetting
-from deepmf.sklearn import genotype_scores
 from deepmf.sklearn.imputer import DMFImputer
-from deepmf.sklearn.scores import hidden_entries_score, imputation_scores
-from deepmf.sklearn.splitters import AreaSplitter, EntrySplitter
+from deepmf.sklearn.scores import hidden_entries_score, imputation_scores, mask_entries
 
 RANDOM = np.random.default_rng(0)
 FULL = RANDOM.normal(size=(60, 4)) @ RANDOM.normal(size=(4, 4)) * [1, 10, 100, 1000]
@@ -58,46 +58,43 @@ def whole() -> npt.NDArray[Any]:
     return np.column_stack([np.arange(60.0), FULL])
 
 
-@pytest.mark.parametrize("cv", [EntrySplitter(n_splits=2, hidden=0.1), AreaSplitter(n_splits=2, hidden=0.1)])
-def test_the_truth_scores_one(cv: Any, whole: npt.NDArray[Any]) -> None:
-    assert imputation_scores(Spy(whole), whole, cv=cv).tolist() == [1, 1]
-    assert np.all(imputation_scores(Spy(whole, error=0.5), whole, cv=cv) < 0.9)
+@pytest.mark.parametrize("new_rows", [0.0, 0.2])
+def test_the_truth_scores_one(new_rows: float, whole: npt.NDArray[Any]) -> None:
+    options: Any = {"new_rows": new_rows, "hidden": 0.1, "n_splits": 2}
+    assert imputation_scores(Spy(whole), whole, **options).tolist() == [1, 1]
+    assert np.all(imputation_scores(Spy(whole, error=0.5), whole, **options) < 0.9)
 
 
 def test_what_is_hidden_is_not_shown(whole: npt.NDArray[Any]) -> None:
-    imputation_scores(Spy(whole), whole, cv=EntrySplitter(n_splits=1, hidden=0.1))
+    imputation_scores(Spy(whole), whole, hidden=0.1, n_splits=1)
     fitted, shown = SHOWN.pop()
-    assert np.isnan(fitted).sum() == np.isnan(shown).sum() == 30
-    imputation_scores(Spy(whole), whole, cv=AreaSplitter(n_splits=1, new_rows=0.25, hidden=0.1))
+    np.testing.assert_array_equal(fitted, shown)
+    assert np.isnan(fitted).mean() == pytest.approx(0.1, abs=0.05)
+    imputation_scores(Spy(whole), whole, new_rows=0.25, hidden=0.1, n_splits=1)
     fitted, shown = SHOWN.pop()
-    assert fitted.shape == (45, 5)
-    assert not np.isnan(fitted).any()
-    assert np.isnan(shown).sum() == 7  # a tenth of 15 x 5
+    assert (fitted.shape, shown.shape) == ((45, 5), (15, 5))
+    assert not np.isnan(fitted).any() and np.isnan(shown).any()
     assert not set(shown[:, 0]) & set(fitted[:, 0])
 
 
 def test_the_formula() -> None:
-    fold = next(EntrySplitter(n_splits=1, hidden=0.3, seed=7).split(TABLE))
-    imputer = SimpleImputer(strategy="median").fit(TABLE)
-    errors = deviations = 0.0
-    for column in range(4):
-        values = TABLE[:, column]
-        scale = np.nanstd(values)
-        shown = np.where(fold.shown[:, column], values, np.nan)
-        answers = np.where(np.isnan(shown), imputer.statistics_[column], shown)
-        hidden = fold.hidden[:, column]
-        errors += (((answers - values)[hidden] / scale) ** 2).sum()
-        deviations += (((np.nanmean(values) - values)[hidden] / scale) ** 2).sum()
-    expected = pytest.approx(1 - errors / deviations, rel=1e-12)
-    assert hidden_entries_score(imputer, TABLE, hidden=0.3, seed=7) == expected
+    imputer, shown = SimpleImputer(strategy="median").fit(TABLE), list[npt.NDArray[Any]]()
+    recorder = make_pipeline(FunctionTransformer(lambda given: shown.append(given) or given), imputer)
+    score = hidden_entries_score(recorder, TABLE, hidden=0.3, seed=7)
+    hidden = np.isnan(shown[0]) & ~np.isnan(TABLE)
+    assert hidden.sum() == pytest.approx(0.3 * np.count_nonzero(~np.isnan(TABLE)), rel=0.3)
+    spreads, off = np.nanstd(TABLE, axis=0), np.square(imputer.statistics_ - TABLE)
+    errors, deviations = off / spreads**2, np.square((np.nanmean(TABLE, axis=0) - TABLE) / spreads)
+    expected = pytest.approx(1 - errors[hidden].sum() / deviations[hidden].sum(), rel=1e-12)
+    assert score == expected
     assert hidden_entries_score(imputer, TABLE, hidden=0.3, seed=8) != expected
 
 
 def test_every_kind_of_table_scores_the_same() -> None:
-    expected = imputation_scores(SimpleImputer(), TABLE, cv=AreaSplitter(n_splits=2))
+    expected = imputation_scores(SimpleImputer(), TABLE, new_rows=0.2, n_splits=2)
     frame = pd.DataFrame(TABLE, columns=list("abcd"), index=RANDOM.permutation(60))
     for table in (frame, pl.from_pandas(frame), frame.set_axis([3, 1, 2, 0], axis=1)):
-        np.testing.assert_allclose(imputation_scores(SimpleImputer(), table, cv=AreaSplitter(n_splits=2)), expected)
+        np.testing.assert_allclose(imputation_scores(SimpleImputer(), table, new_rows=0.2, n_splits=2), expected)
         imputer = SimpleImputer().fit(table)
         np.testing.assert_allclose(
             hidden_entries_score(imputer, table), hidden_entries_score(SimpleImputer().fit(TABLE), TABLE)
@@ -106,8 +103,6 @@ def test_every_kind_of_table_scores_the_same() -> None:
 
 @pytest.mark.slow
 def test_sparse_tables() -> None:
-    from deepmf.sklearn.imputer import DMFImputer
-
     rows, columns = np.nonzero(~np.isnan(TABLE))
     stored = scipy.sparse.csr_array((TABLE[rows, columns], (rows, columns)), shape=TABLE.shape)
     imputer = DMFImputer(model="means")
@@ -123,8 +118,8 @@ def test_as_a_scorer_of_new_rows() -> None:
 
 
 def test_what_cannot_be_scored() -> None:
-    with pytest.raises(BadSetting, match="^cv"):
-        imputation_scores(SimpleImputer(), TABLE, cv=5)  # type: ignore[arg-type]
+    with pytest.raises(BadSetting, match="^new_rows"):
+        imputation_scores(SimpleImputer(), TABLE, new_rows=1)
     with pytest.raises(BadEntries, match="differ"):
         hidden_entries_score(SimpleImputer().fit(TABLE), np.ones((5, 4)))
     lost = np.column_stack([TABLE, np.full(60, np.nan)])
@@ -151,47 +146,35 @@ def test_the_imputer_scores_itself_on_hidden_cells() -> None:
     assert DMFImputer("gaussian", random_state=0).fit(table).score_ is None
 
 
-def test_scores_of_one_variant_are_those_of_the_formulas() -> None:
-    truth = np.repeat([0, 0, 1, 1, 2], [50, 5, 10, 25, 10])
-    called = np.repeat([0, 1, 0, 1, 2], [50, 5, 10, 25, 10])
-    scores = genotype_scores(truth[:, None], called[:, None], edges=(0, 0.5))
-    chance = (55 * 60 + 35 * 30 + 10 * 10) / 100**2
-    assert scores.concordance == pytest.approx([0.85])
-    assert scores.iqs == pytest.approx([(0.85 - chance) / (1 - chance)])
-    assert scores.r2 == pytest.approx([np.corrcoef(truth, called)[0, 1] ** 2])
-    assert scores.n_variants.tolist() == [1] and scores.n_cells.tolist() == [100]
+@pytest.mark.parametrize("mechanism", ["mcar", "mar", "mnar"])
+def test_masks_hide_the_share_by_the_mechanism(mechanism: str) -> None:
+    cells = np.random.default_rng(0).normal(size=(4000, 3))
+    cells[:, 2] += cells[:, 1]
+    masked = mask_entries(cells, mechanism, 0.3, seed=1)
+    np.testing.assert_array_equal(np.isnan(masked.table), masked.hidden)
+    shares = masked.hidden.mean(axis=0)
+    np.testing.assert_allclose(shares, [0.0 if mechanism == "mar" else 0.3, 0.3, 0.3], atol=0.03)
+    by_driver = [cells[masked.hidden[:, at], driver].mean() for at, driver in ((1, 0), (2, 2))]
+    expected = {"mcar": (False, False), "mar": (True, True), "mnar": (False, True)}[mechanism]
+    assert tuple(mean > 0.2 for mean in by_driver) == expected
 
 
-def test_a_guess_of_the_common_genotype_agrees_but_has_no_quality() -> None:
-    truth = np.zeros((200, 1))
-    truth[:4] = 1.0
-    scores = genotype_scores(truth, np.zeros((200, 1)), edges=(0, 0.05, 0.5))
-    assert scores.concordance[0] == pytest.approx(0.98)
-    assert scores.iqs[0] == pytest.approx(0.0)
-    assert np.isnan(scores.r2[0])  # a constant has no correlation
-    assert np.isnan(scores.concordance[1]) and scores.n_variants.tolist() == [1, 0]
+@pytest.mark.parametrize(("arguments", "word"), [(("x",), "'x'"), (("mcar", 1.5), "1.5")])
+def test_bad_masks_are_refused(arguments: Any, word: str) -> None:
+    with pytest.raises(BadSetting, match=word):
+        mask_entries(np.ones((4, 4)), *arguments)
 
 
-def test_variants_are_binned_by_the_rarer_allele_and_scored_on_hidden_cells_alone() -> None:
-    random = np.random.default_rng(0)
-    truth = np.column_stack([random.binomial(2, share, 400) for share in (0.02, 0.5, 0.97)]).astype(float)
-    hidden = random.random(truth.shape) < 0.3
-    dosages = np.where(hidden, truth, 2.0 - truth)  # right where it counts
-    scores = genotype_scores(truth, dosages, hidden, edges=(0, 0.1, 0.5))
-    assert scores.n_variants.tolist() == [2, 1]
-    assert scores.n_cells.sum() == hidden.sum()
-    np.testing.assert_allclose([scores.concordance, scores.r2, scores.iqs], 1.0)
+def test_masks_at_random_have_reasons_that_are_visible() -> None:
+    """Where the driver is hidden, it has no influence: its values are as large in rows with and without a gap."""
+    cells = np.random.default_rng(0).normal(size=(20_000, 3))
+    hidden = mask_entries(cells, "mar", 0.3, slope=2.0, seed=1).hidden
+    unseen = hidden[:, 1]
+    gap = cells[unseen & hidden[:, 2], 1].mean() - cells[unseen & ~hidden[:, 2], 1].mean()
+    assert abs(gap) < 0.1
+    assert cells[~unseen & hidden[:, 2], 1].mean() - cells[~unseen & ~hidden[:, 2], 1].mean() > 0.5
 
 
-@pytest.mark.parametrize(
-    ("truth", "dosages", "word"),
-    [([[3.0]], [[1.0]], "0, 1 or 2"), ([[1.0]], [[2.5]], "between"), ([[1.0]], [[1.0, 2.0]], "shape")],
-)
-def test_what_is_no_genotype_is_refused(truth: Any, dosages: Any, word: str) -> None:
-    with pytest.raises(BadEntries, match=word):
-        genotype_scores(truth, dosages)
-
-
-def test_bins_cover_all_frequencies() -> None:
-    with pytest.raises(BadSetting, match="edges"):
-        genotype_scores([[1.0]], [[1.0]], edges=(0.1, 0.5))
+def test_cells_are_hidden_also_where_the_same_seed_drew_the_gaps() -> None:
+    gappy = np.where(np.random.default_rng(3).random(FULL.shape) < 0.2, np.nan, FULL)
+    assert abs(hidden_entries_score(SimpleImputer().fit(gappy), gappy, hidden=0.2, seed=3)) < 0.2

@@ -37,13 +37,6 @@ def impute(
     exclude_columns: Annotated[
         str | None, option("--exclude-columns NAME,NAME", "Columns to leave as they are, such as ids.")
     ] = None,
-    feature_columns: Annotated[
-        str | None,
-        option(
-            "--feature-columns NAME,NAME",
-            "Columns that help to predict others and are not filled in: numbers, categories, lists, dates.",
-        ),
-    ] = None,
     missing_values: Annotated[
         str | None,
         option(
@@ -96,15 +89,8 @@ def impute(
         raise BadEntries(
             f"{name_file(table)}: --m writes a column {_NUMBER_OF_TABLE!r}, and the table has one; rename it"
         )
-    features = _split_names(frame, feature_columns, "--feature-columns")
-    given = _GappyTable.of(frame, table, _split_names(frame, exclude_columns, "--exclude-columns"), features)
-    imputer = DMFImputer(
-        model,
-        feature_columns=features or None,
-        answers="levels" if levels else "values",
-        random_state=seed or 0,
-        verbose=None,
-    )
+    given = _GappyTable.of(frame, table, [] if exclude_columns is None else exclude_columns.split(","))
+    imputer = DMFImputer(model, answers="levels" if levels else "values", random_state=seed or 0, verbose=None)
     with locate_errors(table):
         imputer.fit(given.inputs)
     with show_share("completing") as show:
@@ -124,23 +110,27 @@ def impute(
 
 @dataclass(frozen=True)
 class _GappyTable:
-    """A table, the names of the columns that the imputer reads, and of those among them that it fills in."""
+    """A table, and the names of the columns that the imputer reads and fills in."""
 
     frame: pl.DataFrame
-    used: list[str]
     completed: list[str]
 
     @classmethod
-    def of(cls, frame: pl.DataFrame, path: Path, excluded: list[str], features: list[str]) -> _GappyTable:
+    def of(cls, frame: pl.DataFrame, path: Path, excluded: list[str]) -> _GappyTable:
         """Leave out the excluded columns, and columns without gaps that no imputer can learn from, such as ids."""
-        used = []
+        from deepmf.errors import suggest_name
+
+        completed, excluded = [], [name.strip() for name in excluded]
+        for name in excluded:
+            if name not in frame.columns:
+                hint = suggest_name(name, frame.columns)
+                raise BadSetting(f"--exclude-columns has {name!r}, which is no column; {hint}")
         for series in frame.get_columns():
-            name = series.name
-            reason = None if name in features else _explain_unfit(series)
+            name, reason = series.name, _explain_unfit(series)
             if name in excluded or series.null_count() == series.len():
                 continue
             if reason is None:
-                used.append(name)
+                completed.append(name)
             elif series.null_count() == 0 or series.dtype.is_temporal():
                 say(f"deepmf: {name_file(path)}: column {name!r} {reason} and stays as it is", err=True)
             else:
@@ -148,15 +138,14 @@ class _GappyTable:
                     f"{name_file(path)}: column {name!r} {reason}, so its gaps cannot be filled in",
                     hint=Hint("leave the column out", _EXCLUDE_HINT.format(name)),
                 )
-        completed = [name for name in used if name not in features]
         if not completed:
             raise BadEntries(f"{name_file(path)}: no column is left to fill in")
-        return cls(frame, used, completed)
+        return cls(frame, completed)
 
     @property
     def inputs(self) -> pl.DataFrame:
         """The columns that the imputer reads."""
-        return self.frame.select(self.used)
+        return self.frame.select(self.completed)
 
     def restore(self, completed: Any) -> pl.DataFrame:
         """Return the whole table with the gaps of these columns filled in, in the types that it has."""
@@ -210,16 +199,6 @@ def _explain_unfit(series: pl.Series) -> str | None:
         return f"holds {n_distinct:,} different texts" if n_distinct > MOST_LEVELS else None
     is_id = series.name.strip().lower().rsplit("_", 1)[-1] in ("id", "ids", "index", "") and series.dtype.is_integer()
     return "holds ids" if is_id and n_distinct == series.len() else None
-
-
-def _split_names(frame: pl.DataFrame, text: str | None, option: str) -> list[str]:
-    from deepmf.errors import suggest_name
-
-    names = [] if text is None else [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in frame.columns:
-            raise BadSetting(f"{option} has {name!r}, which is no column; {suggest_name(name, frame.columns)}")
-    return names
 
 
 def _complete(inputs: pl.DataFrame, imputer: DMFImputer, show: Progress) -> pl.DataFrame:

@@ -7,10 +7,8 @@ from deepmf.lazy import export_names
 
 if TYPE_CHECKING:
     from deepmf.sklearn.diagnostics import (
-        CategoryShares as CategoryShares,
         ImputedValues as ImputedValues,
         MissingPatterns as MissingPatterns,
-        category_shares as category_shares,
         imputed_values as imputed_values,
         missing_patterns as missing_patterns,
     )
@@ -21,16 +19,10 @@ if TYPE_CHECKING:
         with_imputed as with_imputed,
     )
     from deepmf.sklearn.scores import (
-        GenotypeScores as GenotypeScores,
         HiddenScore as HiddenScore,
-        genotype_scores as genotype_scores,
+        MaskedTable as MaskedTable,
         hidden_entries_score as hidden_entries_score,
         imputation_scores as imputation_scores,
-    )
-    from deepmf.sklearn.splitters import (
-        AreaSplitter as AreaSplitter,
-        EntrySplitter as EntrySplitter,
-        MaskedTable as MaskedTable,
         mask_entries as mask_entries,
     )
 

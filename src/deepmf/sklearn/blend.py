@@ -7,7 +7,7 @@ where rows are few; a tree predicts the rows that it was not grown from.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.optimize
@@ -66,18 +66,11 @@ class Residuals(NamedTuple):
     def quantiles(self, columns: IndexArray, share: float) -> FloatArray:
         """Return a quantile of the residuals of each column, (cells,)."""
         # Ranks over n + 1: right on average, however few residuals there are.
-        return self._take_by_column(columns, lambda own, _: np.quantile(own, share, method="weibull"))
-
-    def draw(self, columns: IndexArray, random: np.random.Generator) -> FloatArray:
-        """Draw residuals at random for each column, (cells,)."""
-        return self._take_by_column(columns, lambda own, count: random.choice(own, count))
-
-    def _take_by_column(self, columns: IndexArray, take: Callable[[FloatArray, int], Any]) -> FloatArray:
         found = np.empty(columns.size)
         for column in np.unique(columns):
             own = self.values[self.columns == column]
-            asked = columns == column
-            found[asked] = take(own if own.size >= _OWN_RESIDUALS else self.values, int(asked.sum()))
+            some = own if own.size >= _OWN_RESIDUALS else self.values
+            found[columns == column] = np.quantile(some, share, method="weibull")
         return found
 
 

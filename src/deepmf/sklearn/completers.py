@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.models.base import Model
 from deepmf.models.fold_in import FoldedRows, fold_in_matrix
 from deepmf.sklearn.table import ColumnUnits, MaskArray, TableEntries
@@ -22,24 +21,8 @@ class Completer(ABC):
     """Predicts missing cells of rows, each row from its own entries."""
 
     @abstractmethod
-    def predict(
-        self, entries: TableEntries, rows: IndexArray, columns: IndexArray, features: FeatureVectors | None
-    ) -> FloatArray:
-        """Return predictions (cells,) for cells of rows with these entries and features, in their units."""
-
-    def features_of(self, rows: IndexArray) -> FeatureVectors | None:
-        """Return the features of some rows of the fit; None if the completer uses none."""
-        return None
-
-    @property
-    def name(self) -> str:
-        """The name in messages."""
-        return type(self).__name__
-
-    @property
-    def gives_distribution(self) -> bool:
-        """Whether it predicts a distribution."""
-        return False
+    def predict(self, entries: TableEntries, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return predictions (cells,) for cells of rows with these entries, in their units."""
 
 
 class WholeRows(Completer):
@@ -49,9 +32,7 @@ class WholeRows(Completer):
     def complete(self, table: FloatArray) -> FloatArray:
         """Return rows (rows, columns) with predictions where they have NaN."""
 
-    def predict(
-        self, entries: TableEntries, rows: IndexArray, columns: IndexArray, features: FeatureVectors | None
-    ) -> FloatArray:
+    def predict(self, entries: TableEntries, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return some cells of the completed rows."""
         return self.complete(entries.to_array())[rows, columns]
 
@@ -62,31 +43,14 @@ class ByModel(Completer):
 
     model: Model
 
-    def predict(
-        self, entries: TableEntries, rows: IndexArray, columns: IndexArray, features: FeatureVectors | None
-    ) -> FloatArray:
+    def predict(self, entries: TableEntries, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the model's predictions."""
-        return self.fold_in(entries, features).predict_at(rows, self.model.column_labels_[columns])
+        return self.fold_in(entries).predict_at(rows, self.model.column_labels_[columns])
 
-    def fold_in(self, entries: TableEntries, features: FeatureVectors | None) -> FoldedRows:
+    def fold_in(self, entries: TableEntries) -> FoldedRows:
         """Fold rows into the model."""
         matrix = entries.matrix(self.model.scale_, column_labels=self.model.column_labels_)
-        return fold_in_matrix(self.model.rankers_, self.model.predictor_, matrix, features)
-
-    def features_of(self, rows: IndexArray) -> FeatureVectors | None:
-        """Return the features of some rows of the fit."""
-        known = self.model.entries_.row_features
-        return None if known is None else known.take(rows)
-
-    @property
-    def name(self) -> str:
-        """The class of the model."""
-        return type(self.model).__name__
-
-    @property
-    def gives_distribution(self) -> bool:
-        """Whether the model gives a distribution."""
-        return self.model.gives_distribution
+        return fold_in_matrix(self.model.rankers_, self.model.predictor_, matrix, None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,19 +75,15 @@ class Stacked(Completer):
     weights: FloatArray
     units: ColumnUnits
 
-    def predict(
-        self, entries: TableEntries, rows: IndexArray, columns: IndexArray, features: FeatureVectors | None
-    ) -> FloatArray:
+    def predict(self, entries: TableEntries, rows: IndexArray, columns: IndexArray) -> FloatArray:
         """Return the weighted mean of all predictions."""
         found = np.zeros(columns.size)
         for part, weights in zip(self.parts, self.weights, strict=True):
             own = weights[columns]
             if own.any():
-                found += own * self.units.clip(part.predict(entries, rows, columns, features), columns)
+                found += own * self.units.clip(part.predict(entries, rows, columns), columns)
         return found
 
-
-PASSES = 30  # at most
 
 _STILL = 5e-3  # expected cells that move less, in standard deviations, have arrived
 
@@ -137,10 +97,8 @@ _MOST_WORK = 2e9  # multiplications of a pass: a few seconds. Rows of wide table
 
 _ROWS_OF_A_COLUMN = 4  # for each column
 
-# Groups of rows, at most on either side: with more, each takes longer to handle than its smaller blocks save.
-_GROUPS = 4
-
-_FEW_COLUMNS = 10  # in which many rows have the same gaps
+# Groups of rows, at most on either side, and the columns of each at least: smaller groups take longer to handle.
+_GROUPS, _COLUMNS_OF_A_GROUP = 4, 10
 
 _CELLS_AT_A_TIME = 1 << 20  # of the inverses of some rows: 8 MB
 
@@ -173,7 +131,7 @@ class Gaussian(WholeRows):
         weights: FloatArray | None = None,
         shrinkage: float,
         seed: int = 0,
-        passes: int = PASSES,
+        passes: int = 30,
         still: float = _STILL,
         most_rows: int = _MOST_ROWS,
         most_work: float = _MOST_WORK,
@@ -205,210 +163,110 @@ class Gaussian(WholeRows):
         """Return rows with expected values in place of NaN."""
         return self.expect(table).cells
 
+    def draw(self, table: FloatArray, random: np.random.Generator) -> FloatArray:
+        """Return rows with NaN completed by a draw; the missing cells of a row are drawn together."""
+        return self.expect(table, random=random).cells
+
     @cached_property
     def precision(self) -> FloatArray:
         """The inverse of the covariance."""
-        return _Factors.of(self.covariance).invert()
+        root = _invert_roots(self.covariance)
+        return np.asarray(root.T @ root)
 
-    def expect(self, table: FloatArray, weights: FloatArray | None = None, *, gaps: Gaps | None = None) -> Expected:
-        """Return the expected cells of rows with NaN.
+    def expect(
+        self,
+        table: FloatArray,
+        weights: FloatArray | None = None,
+        *,
+        gaps: Gaps | None = None,
+        random: np.random.Generator | None = None,
+    ) -> Expected:
+        """Return the expected cells of rows with NaN, or drawn ones.
 
         `weights` (rows,) weight the covariances of rows; None: these stay 0. `gaps` are those of the table, if known.
+        A row is solved for its missing cells with their precision or, where these are more, for its observed cells with
+        their covariance. There, a whole row is drawn first: its deviation from what its own observed cells let expect
+        has the conditional distribution of the missing cells (Matheron's rule).
         """
         gaps = gaps or Gaps(table)
         deviations = np.where(gaps.observed, table - self.means, 0.0)
-        if gaps.patterns is not None:
-            found = self._solve_patterns(deviations, gaps, weights)
-            return found._replace(cells=self.means + found.cells)
         covariance = np.zeros_like(self.covariance)
         for rows, few_observed in gaps.groups:
-            solve = self._solve_observed if few_observed else self._solve_missing
-            some = solve(deviations[rows], gaps.observed[rows], None if weights is None else weights[rows])
-            deviations[rows] = some.cells
-            covariance += some.covariance
-        return Expected(self.means + deviations, covariance)
-
-    def draw(self, table: FloatArray, random: np.random.Generator, *, gaps: Gaps | None = None) -> FloatArray:
-        """Return rows with NaN completed by a draw; the missing cells of a row are drawn together."""
-        gaps = gaps or Gaps(table)
-        deviations = np.where(gaps.observed, table - self.means, 0.0)
-        if gaps.patterns is not None:
-            noise = self._draw_rows(len(deviations), random)
-            known = np.where(gaps.observed, deviations - noise, 0.0)
-            deviations = self._solve_patterns(known, gaps, None).cells + noise
-        for rows, few_observed in gaps.groups:
-            some, observed = deviations[rows], gaps.observed[rows]
+            own, observed = deviations[rows], gaps.observed[rows]
+            blocks = _Blocks(observed if few_observed else ~observed)
+            roots = _invert_roots(blocks.take(self.covariance if few_observed else self.precision))
+            noise = None if random is None else random.standard_normal(own.shape)
             if few_observed:
-                noise = self._draw_rows(len(some), random)
-                deviations[rows] = self._solve_observed(np.where(observed, some - noise, 0.0), observed, None).cells
-                deviations[rows] += noise
+                whole = 0.0 if noise is None else noise @ np.linalg.cholesky(self.covariance).T
+                solved = whole + blocks.solve(roots, own - whole) @ self.covariance
+                deviations[rows] = np.where(observed, own, solved)
             else:
-                deviations[rows] = self._draw_missing(some, observed, random)
-        return np.where(gaps.observed, table, self.means + deviations)
-
-    def _solve_patterns(self, deviations: FloatArray, gaps: Gaps, weights: FloatArray | None) -> Expected:
-        assert gaps.patterns is not None
-        known, of_rows = gaps.patterns
-        both = known[:, :, None] & known[:, None, :]
-        inverses = _Factors.of(np.where(both, self.covariance, np.eye(self.means.size))).invert() * both
-        solved = np.einsum("rij,rj->ri", inverses[of_rows], deviations)
-        covariance = np.zeros_like(self.covariance)
-        if weights is not None:
-            added = np.tensordot(np.bincount(of_rows, weights, minlength=len(known)), inverses, axes=1)
-            covariance = weights.sum() * self.covariance - self.covariance @ added @ self.covariance
-        return Expected(np.where(gaps.observed, deviations, solved @ self.covariance), covariance)
-
-    def _solve_observed(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray | None) -> Expected:
-        blocks = _Blocks(observed)
-        factors, own = _Factors.of(blocks.take(self.covariance)), blocks.cells(deviations)
-        covariance = np.zeros_like(self.covariance)
-        if weights is None:
-            solved = factors.solve(own)
-        else:
-            inverses = factors.invert()
-            solved = (inverses @ own[:, :, None])[:, :, 0]
-            explained = self.covariance @ blocks.add_up(inverses, weights) @ self.covariance
-            covariance = weights.sum() * self.covariance - explained
-        return Expected(np.where(observed, deviations, blocks.spread(solved) @ self.covariance), covariance)
-
-    def _solve_missing(self, deviations: FloatArray, observed: MaskArray, weights: FloatArray | None) -> Expected:
-        """Solve with the precision of the missing cells of each row, which is faster where they are few."""
-        blocks = _Blocks(~observed)
-        pulls = deviations @ self.precision
-        factors, own = _Factors.of(blocks.take(self.precision)), blocks.cells(pulls)
-        covariance = np.zeros_like(self.covariance)
-        if weights is None:
-            solved = -factors.solve(own)
-        else:
-            inverses = factors.invert()
-            solved = -(inverses @ own[:, :, None])[:, :, 0]
-            covariance = blocks.add_up(inverses, weights)
-        return Expected(deviations + blocks.spread(solved), covariance)
-
-    def _draw_rows(self, n_rows: int, random: np.random.Generator) -> FloatArray:
-        """Draw deviations of whole rows, to be corrected by what their errors in the observed cells let expect.
-
-        The deviation of a drawn row from its own expected cells has the conditional distribution of the missing cells
-        (Matheron's rule).
-        """
-        drawn: FloatArray = random.standard_normal((n_rows, self.means.size)) @ np.linalg.cholesky(self.covariance).T
-        return drawn
-
-    def _draw_missing(self, deviations: FloatArray, observed: MaskArray, random: np.random.Generator) -> FloatArray:
-        blocks = _Blocks(~observed)
-        factors = _Factors.of(blocks.take(self.precision))
-        own = blocks.cells(deviations @ self.precision)
-        noise = blocks.own_cells(random.standard_normal(own.shape))
-        return deviations + blocks.spread(factors.draw(own, noise))
-
-
-class Patterns(NamedTuple):
-    """The different patterns of observed cells (patterns, columns), and the pattern of each row (rows,)."""
-
-    observed: MaskArray
-    of_rows: IndexArray
-
-    @classmethod
-    def of(cls, observed: MaskArray) -> Patterns:
-        """Find the patterns of rows (rows, columns) of few columns."""
-        codes = observed @ (1 << np.arange(observed.shape[1]))
-        _, first, of_rows = np.unique(codes, return_index=True, return_inverse=True)
-        return cls(observed[first], of_rows)
+                deviations[rows] = own - blocks.solve(roots, own @ self.precision, noise)
+            if weights is not None:
+                inverses = roots.mT @ (roots * weights[rows, None, None])
+                sums = blocks.add_up(inverses, covariance)
+                explained = self.covariance @ sums @ self.covariance
+                covariance += weights[rows].sum() * self.covariance - explained if few_observed else sums
+        return Expected(self.means + deviations, covariance)
 
 
 class Gaps:
     """The missing cells of rows, and which rows are solved for together.
 
-    observed: (rows, columns). patterns: those of a table of few columns.
-    groups: of other tables, rows with about equally many cells to solve for, and whether few are observed.
+    observed: (rows, columns). groups: rows with about equally many cells to solve for, and whether few are observed.
     """
 
     def __init__(self, table: FloatArray, *, cells_at_a_time: int = _CELLS_AT_A_TIME) -> None:
         self.observed: MaskArray = ~np.isnan(table)
-        narrow = table.shape[1] <= _FEW_COLUMNS
-        self.patterns = Patterns.of(self.observed) if narrow else None
-        self.groups = [] if narrow else list(_groups(self.observed, cells_at_a_time))
+        self.groups = list(_groups(self.observed, cells_at_a_time))
 
 
 class _Blocks:
     """The masked cells of rows, and the blocks of a matrix that they span, as large as those of the fullest row.
 
-    Rows with fewer masked cells have blocks that end in an identity, so that inverses and determinants are right.
+    Rows with fewer masked cells have blocks that end in an identity, so that inverses are right.
     """
 
     def __init__(self, mask: MaskArray) -> None:
-        self._shape = mask.shape
         counts = np.count_nonzero(mask, axis=1)
         width = int(counts.max())
         self._columns = np.argsort(~mask, axis=1, kind="stable")[:, :width]  # masked ones first, in their order
         self._places = self._columns[:, :, None] * mask.shape[1] + self._columns[:, None, :]
-        self._own = None if counts.min() == width else np.arange(width) < counts[:, None]
+        self._own = np.arange(width) < counts[:, None]
+        self._both = self._own[:, :, None] & self._own[:, None, :]
 
     def take(self, whole: FloatArray) -> FloatArray:
         """Return the block (rows, cells, cells) of each row."""
-        blocks: FloatArray = whole.ravel()[self._places]
-        return blocks if self._own is None else np.where(self._both, blocks, np.eye(blocks.shape[1]))
+        return np.where(self._both, whole.ravel()[self._places], np.eye(self._own.shape[1]))
 
-    def add_up(self, blocks: FloatArray, weights: FloatArray) -> FloatArray:
-        """Return the weighted sum (columns, columns) of blocks."""
-        width = self._shape[1]
-        weighted = blocks * weights[:, None, None]
-        if self._own is not None:
-            weighted = np.where(self._both, weighted, 0.0)
-        sums = np.bincount(self._places.ravel(), weighted.ravel(), minlength=width * width).astype(np.float64)
-        return sums.reshape(width, width)
+    def add_up(self, inverses: FloatArray, whole: FloatArray) -> FloatArray:
+        """Return the sum of blocks (rows, cells, cells) as a matrix of the shape of `whole`."""
+        blocks = np.where(self._both, inverses, 0.0)
+        sums = np.bincount(self._places.ravel(), blocks.ravel(), minlength=whole.size).astype(np.float64)
+        return sums.reshape(whole.shape)
 
-    def cells(self, table: FloatArray) -> FloatArray:
-        """Return the cells of each row."""
-        return self.own_cells(np.take_along_axis(table, self._columns, axis=1))
+    def solve(self, roots: FloatArray, table: FloatArray, noise: FloatArray | None = None) -> FloatArray:
+        """Return the inverses times the masked cells of a table (rows, columns), 0 elsewhere, given inverted roots.
 
-    def own_cells(self, cells: FloatArray) -> FloatArray:
-        """Return cells (rows, cells) with 0 beyond those that a row has."""
-        return cells if self._own is None else np.where(self._own, cells, 0.0)
-
-    def spread(self, cells: FloatArray) -> FloatArray:
-        """Return a table (rows, columns) of these cells, 0 elsewhere."""
-        table = np.zeros(self._shape)
-        np.put_along_axis(table, self._columns, cells, axis=1)
-        return table
-
-    @property
-    def _both(self) -> MaskArray:
-        """Whether both cells of a pair (rows, cells, cells) are masked."""
-        assert self._own is not None
-        both: MaskArray = self._own[:, :, None] & self._own[:, None, :]
-        return both
-
-
-@dataclass(frozen=True, eq=False)
-class _Factors:
-    """The Cholesky factors (..., cells, cells) of positive definite matrices."""
-
-    lower: torch.Tensor
-
-    @classmethod
-    def of(cls, matrices: FloatArray) -> _Factors:
-        return cls(torch.linalg.cholesky_ex(torch.from_numpy(np.ascontiguousarray(matrices))).L)
-
-    def invert(self) -> FloatArray:
-        """Return the inverses of the matrices."""
-        inverses: FloatArray = torch.cholesky_inverse(self.lower).numpy()
-        return inverses
-
-    def solve(self, cells: FloatArray) -> FloatArray:
-        """Return the inverses times cells (rows, cells)."""
-        solved: FloatArray = torch.cholesky_solve(torch.from_numpy(cells)[:, :, None], self.lower)[:, :, 0].numpy()
+        noise: standard normal numbers (rows, columns), which become noise with the inverses as covariances.
+        """
+        cells = np.einsum("rij,rj->ri", roots, self._take_cells(table))
+        if noise is not None:
+            cells -= self._take_cells(noise)
+        solved = np.zeros_like(table)
+        np.put_along_axis(solved, self._columns, np.einsum("rji,rj->ri", roots, cells), axis=1)
         return solved
 
-    def draw(self, pulls: FloatArray, noise: FloatArray) -> FloatArray:
-        """Return draws (rows, cells) of Gaussians with these precisions and the means that pulls (rows, cells) lead to.
+    def _take_cells(self, table: FloatArray) -> FloatArray:
+        return np.where(self._own, np.take_along_axis(table, self._columns, axis=1), 0.0)
 
-        noise: standard normal numbers (rows, cells).
-        """
-        half = torch.linalg.solve_triangular(self.lower, torch.from_numpy(pulls)[:, :, None], upper=False)
-        shifted = torch.from_numpy(noise)[:, :, None] - half
-        drawn: FloatArray = torch.linalg.solve_triangular(self.lower.mT, shifted, upper=True)[:, :, 0].numpy()
-        return drawn
+
+def _invert_roots(matrices: FloatArray) -> FloatArray:
+    """Return the inverses (..., cells, cells) of the Cholesky factors of positive definite matrices."""
+    lower = torch.linalg.cholesky_ex(torch.from_numpy(np.ascontiguousarray(matrices))).L
+    unit = torch.eye(lower.shape[-1], dtype=lower.dtype).expand_as(lower)
+    inverted: FloatArray = torch.linalg.solve_triangular(lower, unit, upper=False).numpy()
+    return inverted
 
 
 def _shrink(covariance: FloatArray, n_rows: float, shrinkage: float) -> FloatArray:
@@ -450,7 +308,7 @@ def _groups(observed: MaskArray, cells_at_a_time: int) -> Iterator[tuple[IndexAr
     counts = np.count_nonzero(observed, axis=1)
     few_observed = 2 * counts < n_columns
     widths = np.where(few_observed, counts, n_columns - counts)
-    steps = np.maximum(np.ceil(widths / max(_FEW_COLUMNS, n_columns / _GROUPS)), 1.0)
+    steps = np.maximum(np.ceil(widths / max(_COLUMNS_OF_A_GROUP, n_columns / _GROUPS)), 1.0)
     for step, few in sorted(set(zip(steps.tolist(), few_observed.tolist(), strict=True))):
         rows = np.flatnonzero((steps == step) & (few_observed == few))
         width = max(1, int(widths[rows].max()))

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, suggest_name
-from deepmf.matrix.arrays import FloatArray
 from deepmf.sklearn.table import MaskArray, is_missing
 
 
@@ -83,38 +82,6 @@ def imputed_values(table: Any, completed: Any, column: Any, *, missing_values: A
         raise BadEntries(f"the table has {len(values[0])} rows, the completed table {len(values[1])}")
     gaps = _find_missing(values[0], missing_values)
     return ImputedValues(values[1][~gaps], values[1][gaps])
-
-
-class CategoryShares(NamedTuple):
-    """The shares of each category of a column among observed, imputed and all values; the arrays are (categories,)."""
-
-    categories: tuple[Any, ...]
-    observed: FloatArray
-    imputed: FloatArray
-    completed: FloatArray
-
-
-def category_shares(table: Any, completed: Any, column: Any, *, missing_values: Any = np.nan) -> CategoryShares:
-    """Return the shares of the categories of a column before and after imputation.
-
-    Shares that differ need not be wrong: gaps are often more frequent in one group. A difference that the other columns
-    do not explain is a reason to look.
-
-    >>> table = np.array([["a"], ["b"], [None], ["a"]], dtype=object)
-    >>> shares = category_shares(table, np.array([["a"], ["b"], ["b"], ["a"]], dtype=object), "x0")
-    >>> shares.categories, shares.observed.round(2), shares.imputed, shares.completed
-    (('a', 'b'), array([0.67, 0.33]), array([0., 1.]), array([0.5, 0.5]))
-    """
-    values = imputed_values(table, completed, column, missing_values=missing_values)
-    together = np.concatenate(values)
-    categories, codes = np.unique(together.astype(str), return_inverse=True)
-    first = [together[np.argmax(codes == code)] for code in range(categories.size)]
-    order = sorted(range(categories.size), key=lambda code: (isinstance(first[code], str), first[code]))
-    counts = [
-        np.bincount(own, minlength=categories.size)[order] / max(own.size, 1)
-        for own in (codes[: values.observed.size], codes[values.observed.size :], codes)
-    ]
-    return CategoryShares(tuple(first[code] for code in order), *counts)
 
 
 def _read_columns(table: Any) -> tuple[tuple[str, ...], list[npt.NDArray[Any]]]:

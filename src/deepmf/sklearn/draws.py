@@ -8,7 +8,6 @@ much as the parameters and the missing values are uncertain, and estimates from 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -20,7 +19,6 @@ import scipy.special
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
-from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.models.bayesian import BayesianMF
 from deepmf.models.gibbs.prediction import NOTHING_NEW, SampleEncoder, SampleReadout
 from deepmf.sklearn.blend import SHRINKAGES
@@ -57,23 +55,8 @@ _HIDDEN, _COMPARED, _TOLERANCE, _LEAST_GAIN = 0.2, 4, 1.1, 0.9
 _NOISE_ENTRIES = 5
 
 
-class Draws(ABC):
-    """Draws the missing cells of rows, those of a row together."""
-
-    @abstractmethod
-    def draw(
-        self, table: FloatArray, random: np.random.Generator, *, number: int, features: FeatureVectors | None
-    ) -> FloatArray:
-        """Return rows (rows, columns) in their own units with all cells that are NaN drawn.
-
-        Drawn numbers may lie beyond the range of their column: cut off there, they would bias estimates.
-
-        number: of the table among several. features: of the rows, where the model was fitted with any.
-        """
-
-
 @dataclass(frozen=True, eq=False)
-class JointDraws(Draws):
+class JointDraws:
     """Draws the missing cells of rows from Gaussians whose parameters are drawn anew each time.
 
     Parameters
@@ -131,10 +114,12 @@ class JointDraws(Draws):
         ending: dict[str, Any] = {"passes": _PASSES, "still": _STILL}
         return Gaussian.fit(table, weights=weights, shrinkage=self.shrinkage, seed=self.seed, **ending)
 
-    def draw(
-        self, table: FloatArray, random: np.random.Generator, *, number: int, features: FeatureVectors | None
-    ) -> FloatArray:
-        """Return rows completed by Gaussians, whose parameters are drawn first, or by regressions that start there."""
+    def draw(self, table: FloatArray, random: np.random.Generator, *, number: int = 0) -> FloatArray:
+        """Return rows (rows, columns) in their own units with all cells that are NaN drawn, those of a row together.
+
+        They are drawn by Gaussians, whose parameters are drawn first, or by regressions that start there. Drawn numbers
+        may lie beyond the range of their column: cut off there, they would bias estimates.
+        """
         drawn = self.draw_parameters(random)
         completed = self._draw_by_gaussians(drawn, table, random)
         return completed if self.turns is None else self._draw_in_turn(drawn, table, completed, self.turns, random)
@@ -331,7 +316,7 @@ class JointDraws(Draws):
 
 
 @dataclass(frozen=True, eq=False)
-class FactorDraws(Draws):
+class FactorDraws:
     """Draws the missing cells of rows from a fitted BayesianMF.
 
     A table takes the columns of one kept sample, draws the factors of each row given its entries, and then the cells.
@@ -357,10 +342,11 @@ class FactorDraws(Draws):
         assert isinstance(self.model.predictor_.encoder, SampleEncoder)
         return self.model.predictor_.encoder
 
-    def draw(
-        self, table: FloatArray, random: np.random.Generator, *, number: int, features: FeatureVectors | None
-    ) -> FloatArray:
-        """Return rows completed by a sample; different tables take different samples as far as there are enough."""
+    def draw(self, table: FloatArray, random: np.random.Generator, *, number: int = 0) -> FloatArray:
+        """Return rows completed by a sample, as `JointDraws.draw` does.
+
+        Tables of different numbers take different samples as far as there are enough.
+        """
         n_samples = self.encoder.samples.n_samples
         # Neighbours in the chain are alike, so that the first tables of few would differ too little.
         sample = int(np.random.default_rng(0).permutation(n_samples)[number % n_samples])
@@ -369,10 +355,9 @@ class FactorDraws(Draws):
         completed = np.array(table, dtype=np.float64)
         for start in range(0, len(table), _ROWS_AT_A_TIME):
             some = completed[start : start + _ROWS_AT_A_TIME]
-            own = None if features is None else features.take(np.arange(start, start + len(some)))
             entries = self.units.standardise(TableEntries.of(some))
             starts = np.searchsorted(entries.rows, np.arange(len(some) + 1))
-            known = AxisEntries(starts, entries.columns, entries.values, own)
+            known = AxisEntries(starts, entries.columns, entries.values)
             row_factors = self.encoder.draw_rows(known, NOTHING_NEW, [sample], generator)[0].numpy()
             rows, columns = np.nonzero(np.isnan(some))
             cells = self._multiply(row_factors, column_factors)[rows, columns]

@@ -1,20 +1,100 @@
-"""Scores of an imputer on masked entries, and of imputed genotypes by minor-allele frequency."""
+"""Hide entries of a table, and score an imputer by how well it fills them in."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy.optimize
+from scipy.special import expit
 from sklearn.base import clone
-from sklearn.utils import check_array
 
 from deepmf.errors import BadEntries, BadSetting
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.sklearn.blend import Residuals
-from deepmf.sklearn.splitters import EntrySplitter, Splitter
-from deepmf.sklearn.table import CHECKS, MaskArray, dense_copy, hide_entries, measure_columns
+from deepmf.sklearn.table import MaskArray, check_numbers, hide_entries, measure_columns
+
+MECHANISMS = ("mcar", "mar", "mnar")
+
+# How much more often a cell is hidden for one standard deviation of the driving value, on the logistic scale.
+_SLOPE = 1.0
+
+
+class MaskedTable(NamedTuple):
+    """A table of the kind that was given, without the cells that the mask (rows, columns) marks."""
+
+    table: Any
+    hidden: MaskArray
+
+
+def mask_entries(
+    X: Any,  # noqa: N803
+    mechanism: str = "mcar",
+    share: float = 0.2,
+    *,
+    slope: float = _SLOPE,
+    seed: int = 0,
+) -> MaskedTable:
+    """Hide a share of the observed cells of a table, to see how well any imputer fills them in.
+
+    Parameters
+    ----------
+    X
+        An array, a frame or a sparse matrix of numbers; what is missing already stays so.
+    mechanism
+        "mcar" hides cells completely at random. "mar" hides more cells of a column in rows where the column before it
+        is large and visible (the first column stays as it is). "mnar" hides more cells that are large themselves.
+    share
+        Share of the observed cells of each column that is hidden, on average.
+    slope
+        Increase of the log odds of being hidden for one standard deviation of the driving value; negative slopes hide
+        small values.
+    seed
+        The same seed hides the same cells.
+
+    >>> table = np.random.default_rng(0).normal(size=(1000, 2))
+    >>> hidden = mask_entries(table, "mnar", 0.3).hidden
+    >>> bool(table[hidden].mean() > table[~hidden].mean())
+    True
+    """
+    if mechanism not in MECHANISMS:
+        raise BadSetting(f"mechanism must be {', '.join(map(repr, MECHANISMS))}; got {mechanism!r}")
+    if not 0 < share < 1:
+        raise BadSetting(f"share must be between 0 and 1; got {share!r}")
+    checked = check_numbers(X)
+    observed = ~np.isnan(checked)
+    random = np.random.default_rng(seed)
+    chosen = random.random(checked.shape)
+    drivers = slope * _standardise(checked)
+    hidden = np.zeros(checked.shape, dtype=bool)
+    for column in range(1 if mechanism == "mar" else 0, checked.shape[1]):
+        if mechanism == "mcar":
+            log_odds = np.zeros(len(checked))
+        elif mechanism == "mnar":
+            log_odds = drivers[:, column]
+        else:  # a driver that is hidden itself has no influence, so the reason is always visible to an imputer
+            log_odds = np.where(hidden[:, column - 1], 0.0, drivers[:, column - 1])
+        hidden[:, column] = observed[:, column] & (
+            chosen[:, column] < _match_share(log_odds, observed[:, column], share)
+        )
+    return MaskedTable(hide_entries(X, ~hidden), hidden)
+
+
+def _standardise(table: npt.NDArray[Any]) -> FloatArray:
+    """Return columns with mean 0 and standard deviation 1; missing cells are 0."""
+    means, spreads = measure_columns(table)
+    return np.nan_to_num((table - means) / np.where(spreads > 0, spreads, 1.0))
+
+
+def _match_share(log_odds: FloatArray, observed: MaskArray, share: float) -> FloatArray:
+    """Return probabilities with these log odds, shifted so that their mean over observed cells is the share."""
+    own = log_odds[observed]
+    if own.size == 0:
+        return np.zeros(log_odds.size)
+    shift = scipy.optimize.brentq(lambda by: float(expit(own + by).mean()) - share, -60.0, 60.0)
+    chances: FloatArray = expit(log_odds + shift)
+    return chances
 
 
 def hidden_entries_score(
@@ -25,7 +105,7 @@ def hidden_entries_score(
     hidden: float = 0.2,
     seed: int = 0,
 ) -> float:
-    """Mask a share of the entries of a table, let a fitted imputer fill them in, and return its score.
+    """Hide a share of the entries of a table, let a fitted imputer fill them in, and return its score.
 
     A scorer for `GridSearchCV` and `cross_val_score`, with any `cv` over rows: the rows that they hold out are new to
     the imputer (area II). It works with every imputer, and with a pipeline whose steps keep the columns' units. The
@@ -37,47 +117,67 @@ def hidden_entries_score(
     >>> abs(round(hidden_entries_score(SimpleImputer().fit(table), table), 2))
     0.0
     """
-    fold = next(EntrySplitter(n_splits=1, hidden=hidden, seed=seed).split(X))
-    checked = check_array(X, **CHECKS)
-    return _score(imputer.transform(hide_entries(X, checked, fold.shown)), dense_copy(checked), fold.hidden)
+    masked = _hide(X, hidden, seed)
+    return _score(imputer.transform(masked.table), check_numbers(X), masked.hidden, np.arange(len(masked.hidden)))
 
 
-def imputation_scores(imputer: Any, X: Any, *, cv: Splitter | None = None) -> FloatArray:  # noqa: N803
-    """Return the score of an imputer in every fold of a splitter, (folds,), fitted anew in each.
+def imputation_scores(
+    imputer: Any,
+    X: Any,  # noqa: N803
+    *,
+    new_rows: float = 0.0,
+    hidden: float = 0.2,
+    n_splits: int = 5,
+    seed: int = 0,
+) -> FloatArray:
+    """Return the scores of an imputer on hidden entries, (splits,), fitted anew for each.
 
-    `EntrySplitter()`, the default, asks for entries of rows that it was fitted on (area I), `AreaSplitter()` for
-    entries of new rows (area II). The score is that of `hidden_entries_score`.
+    Parameters
+    ----------
+    imputer
+        Any imputer.
+    X
+        An array, a frame or a sparse matrix of numbers.
+    new_rows
+        Share of the rows that the fit does not see, and of which entries are hidden (area II); 0 hides entries of the
+        rows of the fit (area I).
+    hidden
+        Share of the entries of these rows that is hidden.
+    n_splits
+        Number of splits, from the seeds `seed`, `seed` + 1, ...
+
+    Returns
+    -------
+    Scores as in `hidden_entries_score`.
 
     >>> from sklearn.impute import SimpleImputer
     >>> table = np.random.RandomState(0).normal(size=(200, 3))
-    >>> imputation_scores(SimpleImputer(), table, cv=EntrySplitter(n_splits=3)).round(1) + 0.0
+    >>> imputation_scores(SimpleImputer(), table, n_splits=3).round(1) + 0.0
     array([0., 0., 0.])
     """
-    splitter = EntrySplitter() if cv is None else cv
-    if not isinstance(splitter, Splitter):
-        raise BadSetting(
-            f"cv must be an EntrySplitter or an AreaSplitter; got {cv!r} (splits of rows go to scikit-learn's "
-            "cross_val_score with scoring=hidden_entries_score)"
-        )
-    checked = check_array(X, **CHECKS)
-    truth = dense_copy(checked)
-    scores = []
-    for fold in splitter.split(X):
-        known_rows = np.flatnonzero(fold.fitted.any(axis=1))
-        fitted = clone(imputer).fit(hide_entries(X, checked, fold.fitted, rows=known_rows))
-        asked_rows = np.flatnonzero(fold.hidden.any(axis=1))
-        completed = fitted.transform(hide_entries(X, checked, fold.shown, rows=asked_rows))
-        scores.append(_score(completed, truth, fold.hidden, rows=asked_rows))
+    truth, scores = check_numbers(X), []
+    n_new = round(new_rows * len(truth))
+    if not 0 <= n_new < len(truth):
+        raise BadSetting(f"new_rows must be a share of at least 0 and below 1; got {new_rows!r}")
+    for own_seed in range(seed, seed + n_splits):
+        mask = _hide(X, hidden, own_seed).hidden
+        order = np.random.default_rng(own_seed).permutation(len(truth))
+        asked = np.sort(order[:n_new]) if n_new else np.arange(len(truth))
+        known = np.sort(order[n_new:])
+        fitted = clone(imputer).fit(hide_entries(X, ~mask | bool(n_new), rows=known))
+        scores.append(_score(fitted.transform(hide_entries(X, ~mask, rows=asked)), truth, mask, asked))
     return np.array(scores)
 
 
-def _score(
-    completed: Any, truth: npt.NDArray[Any], hidden: MaskArray, *, rows: npt.NDArray[np.intp] | None = None
-) -> float:
-    """Compare the masked entries of a completed table (its rows, or some of them) with the truth."""
+def _hide(X: Any, share: float, seed: int) -> MaskedTable:  # noqa: N803
+    # By a stream of its own: numbers of the seed itself may have made the gaps that the table has already.
+    return mask_entries(X, "mcar", share, seed=int(np.random.SeedSequence(seed).generate_state(1)[0]))
+
+
+def _score(completed: Any, truth: npt.NDArray[Any], hidden: MaskArray, rows: IndexArray) -> float:
+    """Compare the hidden entries of a completed table with some rows of the truth."""
     means, spreads = measure_columns(truth)
-    if rows is not None:
-        truth, hidden = truth[rows], hidden[rows]
+    truth, hidden = truth[rows], hidden[rows]
     filled = np.asarray(completed)
     if filled.shape != truth.shape:
         raise BadEntries(
@@ -138,113 +238,3 @@ def _score_cells(errors: FloatArray, deviations: FloatArray) -> tuple[float, flo
         return np.nan, np.nan
     ratio = errors.mean() / mean
     return float(1.0 - ratio), float((errors - ratio * deviations).std(ddof=1) / (np.sqrt(errors.size) * mean))
-
-
-_EDGES = (0.0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
-_N_GENOTYPES = 3
-
-
-class GenotypeScores(NamedTuple):
-    """Scores of the variants in each bin of minor-allele frequency; every array has the shape (bins,).
-
-    lower, upper: ends of the bins; a frequency at the upper end belongs to the bin. n_variants, n_cells: variants with
-    scored cells, and the scored cells. concordance, r2, iqs: means over variants, NaN where none has the score.
-    """
-
-    lower: FloatArray
-    upper: FloatArray
-    n_variants: npt.NDArray[np.int64]
-    n_cells: npt.NDArray[np.int64]
-    concordance: FloatArray
-    r2: FloatArray
-    iqs: FloatArray
-
-
-def genotype_scores(truth: Any, dosages: Any, hidden: Any = None, *, edges: Sequence[float] = _EDGES) -> GenotypeScores:
-    """Compare imputed genotypes with the truth, by the minor-allele frequency of the variants.
-
-    Rare variants are easy to guess: a wrong imputation that always says 0 agrees with most cells. So concordance is
-    reported beside r2 and beside the imputation quality score, which subtracts the agreement by chance.
-
-    Parameters
-    ----------
-    truth
-        Genotypes (samples, variants) 0, 1 or 2, NaN where unknown. The allele frequencies are those of all known cells.
-    dosages
-        Imputed dosages from 0 to 2; rounded, they are genotypes.
-    hidden
-        Mask of the cells to score; None: all cells of known truth.
-    edges
-        Ends of the bins of minor-allele frequency, rising from 0 to 0.5.
-
-    Returns
-    -------
-    Concordance: share of equal genotypes. r2: squared correlation of dosage and genotype, undefined if either is
-    constant. IQS: (agreement - chance) / (1 - chance), where chance is the agreement of independent genotypes with the
-    same shares (Lin et al., A new statistic to evaluate imputation reliability, PLoS ONE 5, 2010).
-
-    >>> truth = np.array([[0, 0], [0, 1], [0, 2], [1, 1]])
-    >>> scores = genotype_scores(truth, np.array([[0, 0], [0, 1], [0, 1], [0, 1]]), edges=(0, 0.2, 0.5))
-    >>> scores.concordance, scores.iqs
-    (array([0.75, 0.75]), array([0.        , 0.55555556]))
-    """
-    known, called, mask = _read(truth, dosages, hidden)
-    ends = np.asarray(edges, dtype=np.float64)
-    if ends.ndim != 1 or ends.size < 2 or ends[0] != 0 or ends[-1] != 0.5 or np.any(np.diff(ends) <= 0):
-        raise BadSetting(f"edges must rise from 0 to 0.5; got {list(edges)!r}")
-    n_columns = known.shape[1]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        frequency = np.nansum(known, axis=0) / (2.0 * np.count_nonzero(~np.isnan(known), axis=0))
-    bins = np.searchsorted(ends[1:], np.minimum(frequency, 1.0 - frequency) - 1e-12)
-    rows, columns = np.nonzero(mask)
-    x, y = known[rows, columns], called[rows, columns]
-    scores = _score_variants(x, y, columns, n_columns)
-    counts = np.bincount(columns, minlength=n_columns)
-    inside = [np.flatnonzero((bins == place) & (counts > 0)) for place in range(ends.size - 1)]
-    means = [[_mean(score[own]) for own in inside] for score in scores]
-    n_variants = np.array([own.size for own in inside])
-    n_cells = np.array([int(counts[own].sum()) for own in inside])
-    return GenotypeScores(ends[:-1], ends[1:], n_variants, n_cells, *map(np.array, means))
-
-
-def _read(truth: Any, dosages: Any, hidden: Any) -> tuple[FloatArray, FloatArray, npt.NDArray[np.bool_]]:
-    known, called = (np.asarray(table, dtype=np.float64) for table in (truth, dosages))
-    if known.ndim != 2 or known.shape != called.shape:
-        raise BadEntries(f"truth and dosages must be tables of one shape; got {known.shape} and {called.shape}")
-    mask = ~np.isnan(known) if hidden is None else np.asarray(hidden, dtype=bool) & ~np.isnan(known)
-    if not np.all(np.isin(known[~np.isnan(known)], (0.0, 1.0, 2.0))):
-        raise BadEntries("genotypes must be 0, 1 or 2, the number of copies of an allele")
-    if not mask.any():
-        raise BadEntries("no cell of known truth is hidden, so there is nothing to score")
-    if not np.all((called[mask] >= 0) & (called[mask] <= 2)):
-        raise BadEntries("dosages of hidden cells must lie between 0 and 2")
-    return known, called, mask
-
-
-def _score_variants(
-    truth: FloatArray, dosages: FloatArray, columns: npt.NDArray[np.intp], n_columns: int
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return concordance, r2 and IQS of each variant, (variants,), from its cells."""
-    cells = _N_GENOTYPES * truth.astype(np.int64) + np.rint(dosages).astype(np.int64)
-    width = _N_GENOTYPES * _N_GENOTYPES
-    table = np.bincount(columns * width + cells, minlength=n_columns * width).astype(np.float64)
-    table = table.reshape(n_columns, _N_GENOTYPES, _N_GENOTYPES)
-    n = table.sum(axis=(1, 2))
-
-    def add_up(values: FloatArray) -> FloatArray:
-        return np.bincount(columns, values, minlength=n_columns).astype(np.float64)
-
-    with np.errstate(invalid="ignore", divide="ignore"):
-        agreement = np.trace(table, axis1=1, axis2=2) / n
-        chance = (table.sum(axis=1) * table.sum(axis=2)).sum(axis=1) / np.square(n)
-        means = add_up(truth) / n, add_up(dosages) / n
-        own, other = truth - means[0][columns], dosages - means[1][columns]
-        spreads = add_up(own * own) * add_up(other * other)
-        r2 = np.where(spreads > 1e-12, np.square(add_up(own * other)) / spreads, np.nan)
-        iqs = np.where(chance < 1.0 - 1e-12, (agreement - chance) / (1.0 - chance), np.nan)
-    return agreement, r2, iqs
-
-
-def _mean(scores: FloatArray) -> float:
-    defined = scores[~np.isnan(scores)]
-    return float(defined.mean()) if defined.size else float("nan")
