@@ -9,7 +9,6 @@ import pytest
 
 from deepmf.data.delimited import (
     DelimitedFile,
-    are_canonical,
     check_decimal,
     check_separator,
     is_missing,
@@ -71,16 +70,6 @@ def test_each_id_by_itself() -> None:
     largest = "9223372036854775807"
     ids = pl.Series([*WHOLE, largest, *OTHERS, "9223372036854775808"])
     assert parse_whole_numbers(ids).to_list() == [*map(int, WHOLE), int(largest), *[None] * (len(OTHERS) + 1)]
-
-
-def test_texts_that_ints_would_not_keep() -> None:
-    edges = [str(sign * (10**power + more)) for power in range(18) for more in (-1, 0, 1) for sign in (1, -1)]
-    kept = [*WHOLE, *dict.fromkeys(edges), None]
-    assert are_canonical(pl.Series(kept).cast(int), sum(len(text) for text in kept if text))
-    assert are_canonical(pl.Series([None], dtype=pl.Int64), 0)
-    for other in ("-0", "007", "+7", "00", "-07"):  # what else polars reads as an int
-        assert not are_canonical(pl.Series(["12345", other, "-6"]).cast(int), 7 + len(other))
-    assert not are_canonical(pl.Series([10**18]), 19)
 
 
 def test_gaps_are_null() -> None:

@@ -246,7 +246,7 @@ def test_a_name_that_is_not_utf_8(tmp_path: Path) -> None:
         assert read_matrix(path) == EXPECTED
 
 
-@pytest.mark.parametrize("late", ["+7", "007", "-0", "1234567890123456789", "1٣"])
+@pytest.mark.parametrize("late", ["+7", "007", "-0", "12345678901234567890", "1٣"])
 def test_types_are_decided_by_all_lines(tmp_path: Path, late: str) -> None:
     lines = "".join(f"{k},{k},{k % 5}\n" for k in range(300))
     for content in (f"{lines}{late},1,1\n", f"{late},1,1\n{lines}"):

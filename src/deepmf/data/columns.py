@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from deepmf.data.delimited import (
     SAMPLE_LINES,
-    are_canonical,
     drop_blank_end,
-    is_number,
-    is_whole,
     parse_ids,
     parse_numbers,
     parse_time_texts,
@@ -21,11 +16,9 @@ from deepmf.data.delimited import (
 from deepmf.data.excel import read_excel
 from deepmf.data.layout import (
     EITHER,
-    FILLER,
     INTERACTIONS,
     ColumnOptions,
     LineKind,
-    TextLayout,
     look_at,
     recognise_layout,
     refuse_wide,
@@ -149,10 +142,34 @@ class ColumnScan(NamedTuple):
     are_typed: for each column, whether the file decides the type of its ids. In text, unquoted digits may be numbers.
     """
 
+    path: Path
     lazy: pl.LazyFrame
     choice: ColumnRoles
     is_text: bool
     are_typed: tuple[bool, ...]
+
+    def convert_numbers(self, frame: pl.DataFrame, decimal: str, *, n_before: int = 0) -> pl.DataFrame:
+        """Turn texts of values, counts, weights and times into numbers; the first that is none is an error.
+
+        n_before: the number of lines before those of the frame.
+        """
+        columns = frame.get_columns() if self.is_text else []
+        for at, role in enumerate(self.choice.roles[: len(columns)]):
+            try:
+                if role in ("value", "count", "weight"):
+                    columns[at] = parse_numbers(columns[at], decimal=decimal)
+                elif role == "time":
+                    columns[at] = parse_time_texts(columns[at])
+            except BadEntries as error:
+                assert error.position is not None
+                place = f"{self.choice.locate(n_before + error.position)}, column {self.choice.names[at]!r}"
+                raise error.locate(f"{self.path}, {place}") from error
+        return import_polars().DataFrame(columns) if columns else frame
+
+    def convert_ids(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Turn the texts of rows and columns into ints where all of them are whole numbers."""
+        ids = zip(frame.get_columns()[:2], self.are_typed[:2], strict=True)
+        return frame.with_columns(each if is_typed else parse_ids(each) for each, is_typed in ids)
 
 
 def read_columns(path: str | Path, kind: LineKind, options: ColumnOptions) -> ReadColumns:
@@ -160,21 +177,16 @@ def read_columns(path: str | Path, kind: LineKind, options: ColumnOptions) -> Re
 
     Those that are not asked for are recognised by usual names, and where there are none the first columns are taken.
     """
-    path = check_path(path)
-    if is_typed_file(path):
-        with translate_polars_errors(path, name_format(path)):
-            scan = _scan_typed_columns(path, kind, options)
-            read = ReadColumns(scan.lazy.collect(), scan.choice)
-    else:
-        layout = recognise_layout(path, kind, options)
-        choice = _choose_from_text(layout, kind, options)
-        chosen = [layout.names[place] for place in choice.places]
-        roles = dict(zip(choice.roles, chosen, strict=True))
-        frame = _read_entries(layout, roles, options.decimal) if kind.defines_ids else _read_texts(layout, chosen)
-        read = ReadColumns(frame.rename(dict(zip(chosen, choice.names, strict=True))), choice)
-    if read.frame.height == 0:
+    scan = scan_columns(check_path(path), kind, options)
+    with translate_polars_errors(scan.path, name_format(scan.path)):
+        frame = scan.lazy.collect()
+    if scan.is_text and kind.defines_ids:
+        frame = scan.convert_ids(scan.convert_numbers(drop_blank_end(frame), options.decimal))
+    elif scan.is_text:
+        frame = frame.filter(~import_polars().all_horizontal(import_polars().all().is_null()))
+    if frame.height == 0:
         raise UnreadableFile(f"{path} holds no {kind.content}")
-    return read
+    return ReadColumns(frame, scan.choice)
 
 
 def scan_columns(path: Path, kind: LineKind, options: ColumnOptions) -> ColumnScan:
@@ -183,10 +195,14 @@ def scan_columns(path: Path, kind: LineKind, options: ColumnOptions) -> ColumnSc
         with translate_polars_errors(path, name_format(path)):
             return _scan_typed_columns(path, kind, options)
     layout = recognise_layout(path, kind, options)
-    choice = _choose_from_text(layout, kind, options)
+    if _may_be_wide(kind, options):
+        refuse_wide(path, layout.names if layout.has_header else layout.sample[0], layout.sample)
+    content = look_at(layout.names, layout.sample, has_names=layout.has_header, decimal=options.decimal)
+    choice = _choose(path, kind, layout.names, options, content, first_line=layout.first_line)
     chosen = [layout.names[place] for place in choice.places]
-    lazy = layout.scan().select(chosen).rename(dict(zip(chosen, choice.names, strict=True)))
-    return ColumnScan(lazy, choice, is_text=True, are_typed=tuple(name in layout.quoted for name in chosen))
+    lazy = layout.scan(ignore_more=not kind.defines_ids).select(chosen)
+    lazy = lazy.rename(dict(zip(chosen, choice.names, strict=True)))
+    return ColumnScan(path, lazy, choice, is_text=True, are_typed=tuple(name in layout.quoted for name in chosen))
 
 
 def is_typed_file(path: Path) -> bool:
@@ -195,9 +211,9 @@ def is_typed_file(path: Path) -> bool:
 
 
 def name_format(path: Path) -> str:
-    """Return the name of a typed file's format."""
-    ending = path.suffix.lower()
-    return "JSON lines" if ending in _JSON_LINES else "Excel" if ending in _EXCEL else "Parquet"
+    """Return the name of a file's format, for messages."""
+    formats = {"Parquet": _PARQUET, "JSON lines": _JSON_LINES, "Excel": _EXCEL}
+    return next((name for name, endings in formats.items() if path.suffix.lower() in endings), "text")
 
 
 def read_typed_file(path: Path) -> pl.DataFrame:
@@ -219,7 +235,7 @@ def _scan_typed_columns(path: Path, kind: LineKind, options: ColumnOptions) -> C
         refuse_wide(path, names, sample)
     choice = _choose(path, kind, names, options, look_at(names, sample, has_names=True), first_line=None)
     _check_n_lines(path, lazy, len(choice.names))
-    return ColumnScan(lazy.select(choice.names), choice, is_text=False, are_typed=(True,) * len(choice.names))
+    return ColumnScan(path, lazy.select(choice.names), choice, is_text=False, are_typed=(True,) * len(choice.names))
 
 
 def _scan_typed_file(path: Path) -> pl.LazyFrame:
@@ -251,14 +267,6 @@ def _check_n_lines(path: Path, lazy: pl.LazyFrame, n_columns: int) -> None:
     # Runs of one value take no room in the file: a few bytes may stand for 10^12 lines.
     n_lines = lazy.select(import_polars().len()).collect().item()
     check_expansion(path, n_lines * n_columns * _CELL_BYTES)
-
-
-def _choose_from_text(layout: TextLayout, kind: LineKind, options: ColumnOptions) -> ColumnRoles:
-    path = layout.file.path
-    if _may_be_wide(kind, options):
-        refuse_wide(path, layout.names if layout.has_header else layout.sample[0], layout.sample)
-    content = look_at(layout.names, layout.sample, has_names=layout.has_header, decimal=options.decimal)
-    return _choose(path, kind, layout.names, options, content, first_line=layout.first_line)
 
 
 def _may_be_wide(kind: LineKind, options: ColumnOptions) -> bool:
@@ -312,73 +320,3 @@ def _choose(
         is_time_detected=bool(detected),
         first_line=first_line,
     )
-
-
-def _read_texts(layout: TextLayout, chosen: Sequence[str]) -> pl.DataFrame:
-    """Read columns as text, without blank lines."""
-    polars = import_polars()
-    file, n_skipped = layout.file, layout.first_line - 1
-    if layout.separator == "::":
-        frame = layout.split_colons(ignore_more=True).select(chosen)
-    else:
-        with translate_polars_errors(file.path, "text"):
-            lazy = file.scan(layout.names, layout.separator, n_skipped=n_skipped, ignore_more=True)
-            frame = lazy.select(chosen).collect()
-    return frame.filter(~polars.all_horizontal(polars.all().is_null()))
-
-
-def _read_entries(layout: TextLayout, roles: Mapping[str, str], decimal: str) -> pl.DataFrame:
-    """Read the columns of some roles with types that suit all lines; a missing field is null."""
-    chosen, ids = list(roles.values()), [roles["row"], roles["column"]]
-    numbers = [name for role, name in roles.items() if role in ("value", "count", "weight")]
-    polars = import_polars()
-    with translate_polars_errors(layout.file.path, "text"):
-        if decimal == "." and not any(_look_float(layout, name) for name in ids):
-            # Where a field breaks the promise of the first lines, text is read below, to find out which.
-            with suppress(polars.exceptions.PolarsError):
-                whole = [name for name in ids if _looks_whole(layout, name)]
-                # The lengths of ids reveal texts such as 007, which an int would not keep.
-                lengths = {name: f"{FILLER}{name}" for name in whole}
-                typed = layout.scan(dict.fromkeys(numbers, polars.Float64)).select(
-                    *(polars.col(name).cast(polars.Int64) if name in whole else polars.col(name) for name in chosen),
-                    *(polars.col(name).str.len_bytes().sum().alias(length) for name, length in lengths.items()),
-                )
-                frame = typed.collect()
-                if frame.height == 0 or all(are_canonical(frame[name], frame[lengths[name]][0]) for name in whole):
-                    return _parse_time_column(drop_blank_end(frame.select(chosen)), roles)
-        texts = drop_blank_end(layout.scan().select(chosen).collect())
-    return _convert_entries(layout, texts, roles, decimal)
-
-
-def _parse_time_column(frame: pl.DataFrame, roles: Mapping[str, str]) -> pl.DataFrame:
-    return frame.with_columns(parse_time_texts(frame[roles["time"]])) if "time" in roles else frame
-
-
-def _look_float(layout: TextLayout, name: str) -> bool:
-    """Whether ids are whole numbers that were written as floats, such as 17850.0."""
-    at = layout.names.index(name)
-    filled = [fields[at] for fields in layout.sample if at < len(fields) and fields[at]]
-    return bool(filled) and all(is_number(text) and text.endswith(".0") for text in filled)
-
-
-def _looks_whole(layout: TextLayout, name: str) -> bool:
-    at = layout.names.index(name)
-    if name in layout.quoted:
-        return False
-    return all(is_whole(fields[at]) for fields in layout.sample if at < len(fields))
-
-
-def _convert_entries(layout: TextLayout, texts: pl.DataFrame, roles: Mapping[str, str], decimal: str) -> pl.DataFrame:
-    """Turn text columns into ids and numbers; the first value that is not a number is an error."""
-    columns = []
-    for role, name in roles.items():
-        try:
-            if role in ("value", "count", "weight"):
-                columns.append(parse_numbers(texts[name], decimal=decimal))
-            else:
-                columns.append(texts[name] if role == "time" or name in layout.quoted else parse_ids(texts[name]))
-        except BadEntries as error:
-            assert error.position is not None
-            place = f"line {error.position + layout.first_line}, column {name!r}"
-            raise error.locate(f"{layout.file.path}, {place}") from error
-    return _parse_time_column(import_polars().DataFrame(columns), roles)

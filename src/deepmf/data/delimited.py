@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import mmap
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from deepmf.data.source import ZSTD, check_path, prepare_text, translate_polars_errors
 from deepmf.errors import BadEntries, BadSetting, Hint, UnreadableFile, warn
@@ -32,7 +32,6 @@ DECIMAL_HINT = Hint("decimal=',' reads decimal commas", "--decimal , reads decim
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*|\s*[+-]?(inf|infinity|nan)\s*", re.I)
 _NUMBER_WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
-_TOO_LARGE = 10**18  # lengths of larger numbers are not compared
 
 _UNESCAPES = {escaped: plain for plain, escaped in ESCAPES.items()}
 _ESCAPE = re.compile("|".join(map(re.escape, _UNESCAPES)))
@@ -93,27 +92,26 @@ class DelimitedFile:
         except csv.Error as error:  # such as a field of more than 131,072 characters
             raise UnreadableFile(f"{self.path} cannot be read as text split at {separator!r} ({error})") from error
 
-    def scan(
-        self,
-        names: Sequence[str],
-        separator: str,
-        *,
-        n_skipped: int,
-        types: Mapping[str, Any] | None = None,
-        ignore_more: bool = False,
-    ) -> pl.LazyFrame:
-        """Scan all fields lazily, as text unless `types` says otherwise; `ignore_more` drops surplus fields."""
+    def scan(self, names: Sequence[str], separator: str, *, n_skipped: int, ignore_more: bool = False) -> pl.LazyFrame:
+        """Scan all fields lazily, as text; a missing field is null, and `ignore_more` drops surplus fields."""
         polars = import_polars()
+        is_plain = separator != "::"
         lazy: pl.LazyFrame = polars.scan_csv(
             self._source,
             glob=False,
-            separator=separator[0],
+            separator=separator if is_plain else WHOLE_LINE,
             has_header=False,
             skip_rows=n_skipped,
-            schema={name: (types or {}).get(name, polars.String) for name in names},
+            schema=dict.fromkeys(names if is_plain else names[:1], polars.String),
             quote_char=None if separator in _UNQUOTED else '"',
             truncate_ragged_lines=ignore_more,
         )
+        if not is_plain:  # polars splits at one byte, and a title may contain one
+            line = polars.col(names[0]).str.strip_suffix("\r")
+            parts = line.str.split_exact("::", len(names)) if ignore_more else line.str.splitn("::", len(names))
+            lazy = lazy.select(
+                parts.struct.field(f"field_{at}").replace("", None).alias(name) for at, name in enumerate(names)
+            )
         if separator == "\t" and self._may_have_escapes:
             texts = polars.col(polars.String)
             lazy = lazy.with_columns(texts.str.replace_many(list(ESCAPES.values()), list(ESCAPES)))
@@ -182,12 +180,16 @@ def is_whole(text: str) -> bool:
 def parse_numbers(texts: pl.Series, *, decimal: str = ".") -> pl.Series:
     """Return texts as floats, null where a value is missing; any other text is an error."""
     polars = import_polars()
+    if decimal == ".":  # a plain cast where it suffices
+        numbers: pl.Series = texts.cast(polars.Float64, strict=False)
+        if numbers.null_count() == texts.null_count() and not numbers.is_nan().any():
+            return numbers
     plain = texts.str.strip_chars()
     is_gap = plain.str.to_lowercase().is_in(MISSING_WORDS).fill_null(True)
     if decimal == ",":
         # A point might separate thousands; it is refused rather than guessed.
         plain = plain.set(plain.str.contains(".", literal=True), None).str.replace(",", ".", literal=True)
-    numbers: pl.Series = plain.cast(polars.Float64, strict=False).set(is_gap, None).fill_nan(None)
+    numbers = plain.cast(polars.Float64, strict=False).set(is_gap, None).fill_nan(None)
     wrong = (numbers.is_null() & ~is_gap).arg_true()
     if wrong.len():
         text = texts[wrong[0]]
@@ -213,11 +215,12 @@ def parse_ids(ids: pl.Series) -> pl.Series:
 
     Ids that all end in .0 are whole numbers that were floats once, because of a gap; a warning says so.
     """
+    polars = import_polars()
     known = ids.drop_nulls()
     are_floats = known.len() > 0 and bool(known.str.ends_with(".0").all())
     texts = ids.str.strip_suffix(".0") if are_floats else ids
-    numbers = texts.cast(import_polars().Int64, strict=False)
-    if numbers.null_count() > ids.null_count() or not are_canonical(numbers, int(texts.str.len_bytes().sum())):
+    numbers = texts.cast(polars.Int64, strict=False)
+    if numbers.null_count() > ids.null_count() or (numbers.cast(polars.String) != texts).any():
         return ids
     if are_floats:
         warn(f"ids such as {known[0]!r} in {ids.name or 'a file'!r} are read as whole numbers")
@@ -230,26 +233,6 @@ def parse_whole_numbers(ids: pl.Series) -> pl.Series:
     ids = ids.str.strip_suffix(".0")
     numbers = ids.cast(polars.Int64, strict=False)
     return numbers.set(numbers.cast(polars.String) != ids, None)
-
-
-def are_canonical(numbers: pl.Series, n_characters: int) -> bool:
-    """Whether ints were read from texts in canonical form, which have `n_characters` in all.
-
-    Any other form (007, +7, -0) is longer. Adding up lengths takes a fraction of the time of comparing texts.
-    """
-    low, high = numbers.min(), numbers.max()
-    if low is None:
-        return True
-    assert isinstance(low, int) and isinstance(high, int)
-    if low <= -_TOO_LARGE or high >= _TOO_LARGE:
-        return False
-    n_canonical, sizes = len(numbers) - numbers.null_count(), numbers
-    if low < 0:
-        n_canonical += int((numbers < 0).sum())
-        sizes = numbers.abs()
-    for power in range(1, len(str(max(-low, high)))):
-        n_canonical += int((sizes >= 10**power).sum())
-    return n_canonical == n_characters
 
 
 def _unescape(field: str, separator: str) -> str:

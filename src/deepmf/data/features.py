@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from deepmf.data.columns import is_typed_file, read_typed_file
 from deepmf.data.delimited import MISSING_WORDS, check_decimal, drop_blank_end, parse_ids
-from deepmf.data.layout import FEATURES, ColumnOptions, NameOrPosition, TextLayout, recognise_layout
+from deepmf.data.layout import FEATURES, ColumnOptions, NameOrPosition, recognise_layout
 from deepmf.data.source import check_path, translate_polars_errors
 from deepmf.errors import BadEntries, BadFeatures, UnreadableFile
 from deepmf.files import import_polars
@@ -95,16 +95,9 @@ def read_mixed_table(
     """
     path = check_path(path)
     check_decimal(decimal)
-    if is_typed_file(path):
-        frame = read_typed_file(path)
-    else:
-        layout = recognise_layout(
-            path, FEATURES, ColumnOptions(separator=separator, decimal=decimal, encoding=encoding)
-        )
-        texts = read_texts(layout)
-        if not layout.has_header:
-            texts = texts.rename({name: f"field {name}" for name in layout.names})
-        frame = texts.select(infer_type(series, decimal, missing_values) for series in texts.get_columns())
+    frame, first_line = _read_table(path, ColumnOptions(separator=separator, decimal=decimal, encoding=encoding))
+    if first_line is not None:
+        frame = frame.select(infer_type(series, decimal, missing_values) for series in frame.get_columns())
     frame = frame.select(_remove_marks(series, missing_values) for series in frame.get_columns())
     if frame.height == 0 or frame.width == 0:
         raise UnreadableFile(f"{path} holds no rows")
@@ -138,14 +131,8 @@ def read_feature_file(
     known_as: names of the label column in other files, which are looked for before the usual ones.
     """
     path = check_path(path)
-    if is_typed_file(path):
-        frame, first_line = read_typed_file(path), None
-    else:
-        options = ColumnOptions(asked={"label": label}, separator=separator, header=header, encoding=encoding)
-        layout = recognise_layout(path, FEATURES, options)
-        frame, first_line = read_texts(layout), layout.first_line
-        if not layout.has_header:
-            frame = frame.rename({name: f"field {name}" for name in layout.names})
+    options = ColumnOptions(asked={"label": label}, separator=separator, header=header, encoding=encoding)
+    frame, first_line = _read_table(path, options)
     if frame.height == 0:
         raise UnreadableFile(f"{path} holds no {FEATURES.content}")
     try:
@@ -161,12 +148,18 @@ def read_feature_file(
     return FeatureFile(features, chosen, label is None and chosen not in known_as)
 
 
-def read_texts(layout: TextLayout) -> pl.DataFrame:
-    """Read all columns as text."""
-    if layout.separator != "::":
-        with translate_polars_errors(layout.file.path, "text"):
-            return drop_blank_end(layout.scan().select(layout.names).collect())
-    return drop_blank_end(layout.split_colons(ignore_more=False))
+def _read_table(path: Path, options: ColumnOptions) -> tuple[pl.DataFrame, int | None]:
+    """Read all columns, those of delimited text as text; also return the number of its first line."""
+    if is_typed_file(path):
+        return read_typed_file(path), None
+    layout = recognise_layout(path, FEATURES, options)
+    with translate_polars_errors(path, "text"):
+        frame = drop_blank_end(layout.scan().collect())
+    if layout.separator == "::" and frame[layout.names[-1]].str.contains("::", literal=True).any():
+        raise UnreadableFile(f"{path} has lines with more columns than line 1")
+    if not layout.has_header:
+        frame = frame.rename({name: f"field {name}" for name in layout.names})
+    return frame, layout.first_line
 
 
 def _check_labels(labels: pl.Series, first_line: int | None) -> None:

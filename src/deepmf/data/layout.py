@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from deepmf.data.delimited import (
     is_whole,
 )
 from deepmf.errors import BadEntries, Hint, UnreadableFile
-from deepmf.files import import_polars
 from deepmf.matrix.column_roles import (
     DETECT,
     Content,
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 NameOrPosition = str | int | None  # of a column that the user asks for; None: it is recognised
 Fields = Sequence[str]
 IsKnown = Callable[[str], bool]
-
-FILLER = "\x1f"  # begins the name of a column that no file has
 
 WIDE_HINT = Hint(
     "wide=True reads it; if each line is one entry, name its fields with column= and value=",
@@ -107,28 +104,9 @@ class TextLayout:
         """The number of the first line after the header, counted from 1."""
         return self.n_blank + (2 if self.has_header else 1)
 
-    def split_colons(self, *, ignore_more: bool) -> pl.DataFrame:
-        """Read all fields of lines that `::` separates as text: polars splits at one byte, and a title may contain one.
-
-        A missing field is null; `ignore_more` drops fields beyond those of the first line.
-        """
-        lines = self.file.split_lines(self.file.read_lines()[self.first_line - 1 :], "::")
-        if not ignore_more and max(map(len, lines), default=0) > len(self.names):
-            raise UnreadableFile(f"{self.file.path} has lines with more columns than line 1")
-        columns = {
-            name: [line[at] if at < len(line) and line[at] else None for line in lines]
-            for at, name in enumerate(self.names)
-        }
-        polars = import_polars()
-        frame: pl.DataFrame = polars.DataFrame(columns, schema=dict.fromkeys(self.names, polars.String))
-        return frame
-
-    def scan(self, types: Mapping[str, Any] | None = None) -> pl.LazyFrame:
-        """Scan the lines after the header lazily, as text unless `types` says otherwise."""
-        names = self.names
-        if self.separator == "::":  # polars splits at one byte: an empty field lies between the colons
-            names = [part for name in names for part in (name, f"{FILLER}{name}")][:-1]
-        return self.file.scan(names, self.separator, n_skipped=self.first_line - 1, types=types)
+    def scan(self, *, ignore_more: bool = False) -> pl.LazyFrame:
+        """Scan the lines after the header lazily, as text; `ignore_more` drops surplus fields."""
+        return self.file.scan(self.names, self.separator, n_skipped=self.first_line - 1, ignore_more=ignore_more)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.data.columns import name_format, scan_columns
-from deepmf.data.delimited import drop_blank_end, parse_ids, parse_numbers, parse_time_texts
+from deepmf.data.delimited import drop_blank_end, parse_ids
 from deepmf.data.layout import EITHER
 from deepmf.data.read import ReadOptions, keep_complete_lines, read_entry_file, read_matrix
 from deepmf.data.source import check_path, is_folder, translate_polars_errors
@@ -320,7 +320,7 @@ class EntryReader:
         """Yield the lines of the file, without blank lines at its end."""
         polars = import_polars()
         blank: pl.DataFrame | None = None  # blank lines: the end of the file, unless others follow
-        with translate_polars_errors(self._path, "text" if self._scan.is_text else name_format(self._path)):
+        with translate_polars_errors(self._path, name_format(self._path)):
             for read in self._scan.lazy.collect_batches(chunk_size=BATCH_LINES, maintain_order=True):
                 frame = read if blank is None else polars.concat([blank, read])
                 filled = drop_blank_end(frame) if self._scan.is_text else frame
@@ -330,11 +330,8 @@ class EntryReader:
 
     def _convert(self, frame: pl.DataFrame, n_before: int) -> EntryBatch:
         n_needed = self._scan.choice.n_needed
+        frame = self._scan.convert_numbers(frame, self._options.decimal, n_before=n_before)
         try:
-            if self._scan.is_text:
-                frame = frame.with_columns(
-                    _parse_values(texts, self._options.decimal) for texts in frame.get_columns()[2:n_needed]
-                )
             lines = keep_complete_lines(frame, n_needed, self._options.missing, is_part=True)
             rows, columns, *values = lines.frame.get_columns()[:n_needed]
             numbers = _to_floats(values[0]) if values else np.ones(rows.len())
@@ -356,15 +353,14 @@ class EntryReader:
 
     def _read_extras(self, frame: pl.DataFrame) -> Extras:
         """Return the times and weights of some lines."""
-        choice, is_text, columns = self._scan.choice, self._scan.is_text, frame.get_columns()
+        choice, columns = self._scan.choice, frame.get_columns()
         times = weights = None
         if (at := choice.find("time")) is not None:
-            texts = parse_time_texts(columns[at]) if is_text else columns[at]
-            parsed = read_times(texts)
+            parsed = read_times(columns[at])
             times = parsed.seconds
             self.form = self.form._replace(time_type=parsed.type)
         if (at := choice.find("weight")) is not None:
-            numbers = _parse_values(columns[at], self._options.decimal) if is_text else columns[at]
+            numbers = columns[at]
             if numbers.null_count():
                 raise BadEntries("the weight is missing", position=int(numbers.is_null().arg_true()[0]))
             weights = check_weights(_to_floats(numbers), numbers.len())
@@ -378,12 +374,3 @@ def _to_floats(values: pl.Series) -> FloatArray:
     if not (values.dtype.is_numeric() or str(values.dtype) == "Boolean"):
         raise BadEntries(f"column {values.name!r} holds values of type {values.dtype}; numbers are needed")
     return to_numbers(values.cast(import_polars().Float64).to_numpy())
-
-
-def _parse_values(texts: pl.Series, decimal: str) -> pl.Series:
-    """Return texts as numbers, null where a value is missing; a plain cast where it suffices."""
-    if decimal == ".":
-        numbers = texts.cast(import_polars().Float64, strict=False)
-        if numbers.null_count() == texts.null_count() and not numbers.is_nan().any():
-            return numbers
-    return parse_numbers(texts, decimal=decimal)

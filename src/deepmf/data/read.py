@@ -427,7 +427,7 @@ def _read_wide_text(path: Path, options: ReadOptions) -> tuple[pl.DataFrame, str
     row = _choose_row(path, layout.names, options.row)
     excluded = _check_excluded(path, layout.names, options.exclude)
     with translate_polars_errors(path, "text"):
-        texts = drop_blank_end(layout.scan().select(layout.names).drop(excluded).collect())
+        texts = drop_blank_end(layout.scan().drop(excluded).collect())
     if texts[row].null_count():
         line = int(texts[row].is_null().arg_true()[0]) + layout.first_line
         hint = None if options.row is not None else _hint_at_ids(row)
