@@ -125,42 +125,9 @@ def test_sequence_manners() -> None:
         labels.array[0] = "q"
 
 
-def test_numbered_labels_are_those_of_a_range() -> None:
-    numbered, given = Labels.from_range(5, axis="row"), Labels(range(5), axis="row")
-    assert numbered == given
-    assert given == numbered
-    assert numbered != Labels.from_range(6, axis="row")
-    for position in (
-        2,
-        -1,
-        slice(1, 4),
-        slice(None, None, 2),
-        np.array([3, 0, -2]),
-        np.array([True, False] * 2 + [True]),
-    ):
-        np.testing.assert_array_equal(numbered[position], given[position])
-    assert numbered.find([0, 4, 5, -1]).tolist() == given.find([0, 4, 5, -1]).tolist() == [0, 4, -1, -1]
-    assert numbered.find(["0"]).tolist() == [-1]
-    assert numbered.take(np.array([4, 1])).array.tolist() == [4, 1]
-    assert list(numbered) == [0, 1, 2, 3, 4]
-    assert repr(numbered) == "Labels(5 rows: 0, 1, 2, ...)"
-    assert numbered.join(Labels.from_range(7, axis="row")) == Labels.from_range(7, axis="row")
-    assert numbered.join(Labels([3, 9], axis="row")).array.tolist() == [0, 1, 2, 3, 4, 9]
-    assert not numbered.array.flags.writeable
-    with pytest.raises(IndexError):
-        numbered[5]
-
-
-def test_numbered_labels_take_no_memory() -> None:
-    many = Labels.from_range(10**15, axis="row")
-    assert (len(many), many.nbytes, many[10**14]) == (10**15, 0, 10**14)
-    assert many.positions([10**15 - 1]).tolist() == [10**15 - 1]
-    assert 10**15 not in many
-
-
 @pytest.mark.parametrize("first, rest", [(["b", "a", "d"], ["c", "e"]), ([5, 1, 9], [7, 3]), (range(4), [10, 8])])
 def test_joined_labels_are_those_of_one_list(first: Any, rest: Any) -> None:
-    start = Labels.from_range(len(first), axis="row") if isinstance(first, range) else Labels(first, axis="row")
+    start = Labels(first, axis="row")
     joined, whole = start.join(Labels(rest, axis="row")), Labels([*first, *rest], axis="row")
     assert joined == whole and len(joined) == len(whole) and joined.array.tolist() == [*first, *rest]
     assert joined.find([*rest, *first]).tolist() == whole.find([*rest, *first]).tolist()

@@ -214,14 +214,14 @@ def _read_store_facts(folder: Path, *, verified: bool) -> dict[str, Any]:
     from deepmf.matrix.description import scale_to_json
     from deepmf.matrix.labels import find_stored_kind
     from deepmf.matrix.matrix import ObservedMatrix
-    from deepmf.matrix.packed import NUMBERED, open_store, verify_store
+    from deepmf.matrix.packed import open_store, verify_store
     from deepmf.storage.model_file import FORMAT
 
     matrix = ObservedMatrix.from_parts(open_store(folder))
     if verified:
         verify_store(folder)
     files = {file.name: file.stat().st_size for file in folder.iterdir()}
-    kinds = {f"{axis.axis}s": NUMBERED if axis.is_numbered else find_stored_kind(axis) for axis in matrix.parts[:2]}
+    kinds = {f"{axis.axis}s": find_stored_kind(axis) for axis in matrix.parts[:2]}
     return {
         "file": str(folder),
         "bytes": sum(files.values()),

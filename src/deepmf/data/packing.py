@@ -18,14 +18,14 @@ from deepmf.errors import BadEntries, BadSetting, GuessedColumns, UnreadableFile
 from deepmf.files import Progress, check_absent, import_polars
 from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
 from deepmf.matrix.extras import Extras, check_weights
-from deepmf.matrix.frames import read_times
+from deepmf.matrix.frames import encode_texts, read_times
 from deepmf.matrix.labels import AS_TEXT, Labelled, Labels, build_label_array, find_stored_kind
 from deepmf.matrix.matrix import NAME_COLUMNS, ObservedMatrix, choose_scale
 from deepmf.matrix.packed import write_store
 from deepmf.matrix.scale import LARGEST, Scale
 from deepmf.matrix.sorting import check_duplicates, check_finite, check_on_scale, compact, to_numbers
 from deepmf.matrix.table_form import PLAIN, TableForm
-from deepmf.matrix.text_labels import TextLabels, encode_texts
+from deepmf.matrix.text_labels import TextLabels
 
 if TYPE_CHECKING:
     import polars as pl
@@ -248,8 +248,8 @@ class AxisIds:
         found = parse_ids(ids) if kind == "str" and not self._is_typed else ids
         if kind == "str" and not found.dtype.is_integer():
             texts = polars.concat([self._known[name]["id"].cast(polars.String) for name in (*others, kind)])
-            codes = encode_texts(texts)
-            gathered = Labelled(_build_text_labels(codes.distinct, axis=axis), codes.positions)
+            distinct, positions = encode_texts(texts)
+            gathered = Labelled(_build_text_labels(distinct, axis=axis), positions)
         else:
             items: Any = found.to_numpy()
             if found.dtype == polars.String:

@@ -43,7 +43,6 @@ from deepmf.matrix.extras import (
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.table_form import PLAIN, WHOLE_TYPES, TableForm
-from deepmf.matrix.text_labels import encode_texts
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -537,3 +536,10 @@ def _gather_texts(series: nw.Series[Any], *, axis: str) -> Labelled:
     """Gather polars strings without a Python string for each entry."""
     distinct, positions = encode_texts(series.to_native())
     return Labelled(Labels(distinct.to_list(), axis=axis), positions)
+
+
+def encode_texts(texts: pl.Series) -> tuple[pl.Series, IndexArray]:
+    """Return the distinct texts, sorted, and the position of each text among them; there are no nulls."""
+    distinct = texts.unique().sort()
+    codes = texts.cast(import_polars().Enum(distinct)).to_physical()
+    return distinct, codes.to_numpy().astype(np.int32 if texts.len() < 2**31 else np.int64)

@@ -17,13 +17,11 @@ import numpy.typing as npt
 from deepmf.errors import BadEntries, BadSetting, UnknownLabel
 from deepmf.matrix.arrays import IndexArray
 
-# Integer labels are looked up in a table unless their range is more than this many times their number.
+# Integers are numbered by a table unless their range is more than this many times their number.
 _TABLE_SPREAD = 8
 
 # When labels are joined repeatedly, each part is at least this many times as long as the next.
 _PART_GROWTH = 8
-
-ENCODING = ("utf-8", "surrogatepass")  # lone surrogates come from odd file names and are kept
 
 
 class Labelled(NamedTuple):
@@ -36,8 +34,7 @@ class Labelled(NamedTuple):
 class Labels(Sequence[Any]):
     """Distinct labels of one kind (all ints, all strings, all of one other hashable type), in a fixed order.
 
-    `array` is int64 for ints, otherwise an array of Python objects. Labels 0, 1, 2, ... take no memory until `array` is
-    used.
+    `array` holds all labels in order, read-only: int64 for ints, otherwise Python objects.
 
     >>> movies = Labels(["Alien", "Big", "Cube"], axis="column")
     >>> movies.positions(["Cube", "Alien"])
@@ -46,6 +43,8 @@ class Labels(Sequence[Any]):
     ('Big', 3, True)
     """
 
+    array: npt.NDArray[Any]
+
     def __init__(self, labels: Iterable[Any], *, axis: str) -> None:
         array = build_label_array(labels, axis=axis)
         self._set(array.copy() if array is labels else array, axis)
@@ -53,20 +52,9 @@ class Labels(Sequence[Any]):
         if n_distinct < array.size:
             raise BadEntries(f"{axis} labels must differ; {array.size - n_distinct} of {array.size} are repeats")
 
-    def _set(self, labels: npt.NDArray[Any] | range, axis: str) -> None:
-        if isinstance(labels, np.ndarray):
-            labels.flags.writeable = False
-        self._labels = labels
-        self.axis = axis
-
-    @cached_property
-    def array(self) -> npt.NDArray[Any]:
-        """All labels in order, read-only."""
-        if isinstance(self._labels, np.ndarray):
-            return self._labels
-        numbers = np.arange(len(self._labels), dtype=np.int64)
-        numbers.flags.writeable = False
-        return numbers
+    def _set(self, array: npt.NDArray[Any], axis: str) -> None:
+        array.flags.writeable = False
+        self.array, self.axis = array, axis
 
     @classmethod
     def gather(cls, items: Iterable[Any], *, axis: str) -> Labelled:
@@ -79,22 +67,18 @@ class Labels(Sequence[Any]):
             distinct, positions = gather_integers(array)
         else:
             distinct, positions = gather_objects(array)
-        labels = cls.__new__(cls)
-        labels._set(distinct, axis)
-        return Labelled(labels, positions)
+        return Labelled(Labels.from_distinct(distinct, axis=axis), positions)
 
     @classmethod
     def from_range(cls, count: int, *, axis: str) -> Labels:
-        """Return the labels 0, 1, 2, ..., without an array."""
-        labels = cls.__new__(cls)
-        labels._set(range(count), axis)
-        return labels
+        """Return the labels 0, 1, 2, ..."""
+        return Labels.from_distinct(np.arange(count), axis=axis)
 
     @classmethod
     def from_distinct(cls, array: npt.NDArray[Any], *, axis: str) -> Labels:
-        """Return labels from distinct ints or floats, without a check; an array of ints is not copied."""
+        """Return labels from distinct ints or objects, without a check; an array of ints is not copied."""
         labels = Labels.__new__(Labels)
-        labels._set(array if array.dtype.kind == "i" else array.astype(object), axis)
+        labels._set(array if array.dtype.kind == "i" else array.astype(object, copy=False), axis)
         return labels
 
     def positions(self, items: Iterable[Any]) -> IndexArray:
@@ -128,35 +112,24 @@ class Labels(Sequence[Any]):
     def find(self, items: Iterable[Any]) -> IndexArray:
         """Return the position of each item, -1 if it is unknown."""
         array = build_label_array(items, axis=self.axis)
-        if len(self) == 0 or array.size == 0 or array.dtype != self._dtype:
+        if len(self) == 0 or array.size == 0 or array.dtype != self.array.dtype:
             return np.full(array.size, -1, dtype=np.int64)
-        if array.dtype.kind == "i":
-            return self._find_integers(array)
-        return np.fromiter(map(self._index.get, array, repeat(-1)), dtype=np.int64, count=array.size)
-
-    def _find_integers(self, array: npt.NDArray[np.int64]) -> IndexArray:
-        if isinstance(self._labels, range):
-            return np.where((array >= 0) & (array < len(self)), array, -1)
-        return self._integers.find(array)
+        if array.dtype.kind != "i":
+            return np.fromiter(map(self._index.get, array, repeat(-1)), dtype=np.int64, count=array.size)
+        near = np.searchsorted(self.array, array, sorter=self._order)
+        found = self._order[np.minimum(near, len(self) - 1)]
+        return np.where(self.array[found] == array, found, -1)
 
     def take(self, positions: npt.NDArray[np.integer[Any]]) -> Labels:
         """Return the labels at some positions."""
-        labels = Labels.__new__(Labels)
-        labels._set(self[positions], self.axis)
-        return labels
+        return Labels.from_distinct(self[positions], axis=self.axis)
 
     def join(self, other: Labels) -> Labels:
         """Return these labels followed by the labels of `other` that are not among them."""
-        if self.is_numbered and other.is_numbered:
-            return max(self, other, key=len)
         fresh = other.array[self.find(other.array) < 0]
         if fresh.size == 0:
             return self
-        if len(self) and _name_kind(fresh) != _name_kind(self[:1]):
-            raise BadEntries(
-                f"{self.axis} labels are of one kind; got {_name_kind(fresh)} beside {_name_kind(self[:1])}, "
-                f"such as {fresh.tolist()[0]!r}"
-            )
+        self.check_kind(fresh)
         return self._append(fresh)
 
     def extend_to(self, longer: Labels) -> Labels:
@@ -165,27 +138,13 @@ class Labels(Sequence[Any]):
 
     def _append(self, fresh: npt.NDArray[Any]) -> Labels:
         """Return these labels followed by new ones, without copying these."""
-        rest = Labels.__new__(Labels)
-        rest._set(fresh, self.axis)
+        rest = Labels.from_distinct(fresh, axis=self.axis)
         return JoinedLabels(self, rest) if len(self) else rest
 
-    @property
-    def is_numbered(self) -> bool:
-        """Whether the labels are 0, 1, 2, ... without an array."""
-        return isinstance(vars(self).get("_labels"), range)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the array, without the objects that it points to."""
-        return int(self.array.nbytes) if "array" in vars(self) or isinstance(self._labels, np.ndarray) else 0
-
-    @property
-    def _dtype(self) -> np.dtype[Any]:
-        return np.dtype(np.int64) if isinstance(self._labels, range) else self._labels.dtype
-
     @cached_property
-    def _integers(self) -> IntegerIndex:
-        return IntegerIndex(self.array)
+    def _order(self) -> IndexArray:
+        """The places of integer labels, by increasing label."""
+        return np.argsort(self.array, kind="stable")
 
     @cached_property
     def _index(self) -> dict[Any, int]:
@@ -196,12 +155,10 @@ class Labels(Sequence[Any]):
         return f"{len(self)} {self.axis}s: {shown}{', ...' if len(self) > 3 else ''}"
 
     def __len__(self) -> int:
-        return len(self._labels)
+        return len(self.array)
 
     def __getitem__(self, position: Any) -> Any:
-        if isinstance(self._labels, range):
-            return _take_numbers(self._labels, position)
-        return self._labels[position]
+        return self.array[position]
 
     def __contains__(self, item: object) -> bool:
         return bool(self.find([item])[0] >= 0)
@@ -209,9 +166,7 @@ class Labels(Sequence[Any]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Labels):
             return NotImplemented
-        if self.is_numbered and other.is_numbered:
-            return len(self) == len(other)
-        return self is other or (self._dtype == other._dtype and np.array_equal(self.array, other.array))
+        return self is other or (self.array.dtype == other.array.dtype and np.array_equal(self.array, other.array))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -227,7 +182,7 @@ class JoinedLabels(Labels):
         self.axis = first.axis
 
     @cached_property
-    def array(self) -> npt.NDArray[Any]:
+    def array(self) -> npt.NDArray[Any]:  # type: ignore[override]
         """All labels in order, read-only."""
         array = np.concatenate([self._first.array, self._rest.array])
         array.flags.writeable = False
@@ -249,45 +204,20 @@ class JoinedLabels(Labels):
         while isinstance(first, JoinedLabels) and len(first._rest) < _PART_GROWTH * fresh.size:
             fresh = np.concatenate([first._rest.array, fresh])
             first = first._first
-        rest = Labels.__new__(Labels)
-        rest._set(fresh, self.axis)
-        return JoinedLabels(first, rest)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        own = int(self.array.nbytes) if "array" in vars(self) else 0
-        return own + self._first.nbytes + self._rest.nbytes
-
-    @property
-    def _labels(self) -> npt.NDArray[Any]:  # type: ignore[override]
-        return self.array
-
-    @property
-    def _dtype(self) -> np.dtype[Any]:
-        return self._rest._dtype
+        return JoinedLabels(first, Labels.from_distinct(fresh, axis=self.axis))
 
     def __len__(self) -> int:
         return len(self._first) + len(self._rest)
 
     def __getitem__(self, position: Any) -> Any:
         n_first = len(self._first)
-        if isinstance(position, slice):
-            start, stop, step = position.indices(len(self))
-            if step == 1 and stop <= n_first:
-                return self._first[start:stop]
+        positions = np.arange(*position.indices(len(self))) if isinstance(position, slice) else np.asarray(position)
+        if positions.dtype == bool or np.any(positions < 0):
             return self.array[position]
-        positions = np.asarray(position)
-        if positions.dtype == bool or positions.size == 0 or positions.min() < 0:
-            return self.array[position]
-        if positions.max() < n_first:
-            return self._first[position]
-        if positions.min() >= n_first:
-            return self._rest[position - n_first]
-        taken = np.empty(positions.shape, dtype=self._dtype)
         inside = positions < n_first
+        taken = np.empty(positions.shape, dtype=self._rest.array.dtype)
         taken[inside], taken[~inside] = self._first[positions[inside]], self._rest[positions[~inside] - n_first]
-        return taken
+        return taken[()]
 
 
 # Arrays of labels
@@ -362,57 +292,7 @@ def _name_kind(array: npt.NDArray[Any]) -> str:
     return "ints" if array.dtype.kind == "i" else f"{type(array[0]).__name__}s"
 
 
-def _take_numbers(numbers: range, position: Any) -> Any:
-    """Index a range like an array: by a position, a slice, an array of positions or a mask."""
-    if isinstance(position, slice):
-        part = numbers[position]
-        return np.arange(part.start, part.stop, part.step, dtype=np.int64)
-    positions = np.asarray(position)
-    if positions.dtype == bool:
-        positions = np.flatnonzero(positions)
-    if positions.size and not -len(numbers) <= positions.min() <= positions.max() < len(numbers):
-        raise IndexError(f"there are {len(numbers)} labels; got a position from {positions.min()} to {positions.max()}")
-    return np.where(positions < 0, positions + len(numbers), positions).astype(np.int64)[()]
-
-
-# Looking up and numbering
-
-
-class IntegerIndex:
-    """Finds integers among distinct ones, by a table or, if their range is large, by binary search.
-
-    >>> IntegerIndex(np.array([4, 2, 9])).find(np.array([9, 3, 4]))
-    array([ 2, -1,  0])
-    """
-
-    def __init__(self, labels: IndexArray) -> None:
-        self._labels = labels
-        self._low, self._high = int(labels.min()), int(labels.max())
-
-    def find(self, items: IndexArray) -> IndexArray:
-        """Return the position of each item, -1 if it is unknown."""
-        if _is_spread(self._low, self._high, self._labels.size):
-            near = np.minimum(np.searchsorted(self._sorted_labels, items), self._labels.size - 1)
-            positions = self._order[near]
-            return np.where(self._labels[positions] == items, positions, -1)
-        inside = (items >= self._low) & (items <= self._high)
-        return np.where(inside, self._table[np.where(inside, items - self._low, 0)], -1)
-
-    @cached_property
-    def _table(self) -> IndexArray:
-        """Position of each integer from the lowest label to the highest, -1 if it is no label."""
-        table = np.full(self._high - self._low + 1, -1, dtype=np.int64)
-        table[self._labels - self._low] = np.arange(self._labels.size)
-        return table
-
-    @cached_property
-    def _order(self) -> IndexArray:
-        return np.argsort(self._labels, kind="stable")
-
-    @cached_property
-    def _sorted_labels(self) -> IndexArray:
-        ordered: IndexArray = self._labels[self._order]
-        return ordered
+# Numbering
 
 
 def gather_integers(array: IndexArray) -> tuple[IndexArray, IndexArray]:
@@ -420,7 +300,7 @@ def gather_integers(array: IndexArray) -> tuple[IndexArray, IndexArray]:
     if array.size == 0:
         return array.copy(), array.copy()
     low, high = int(array.min()), int(array.max())
-    if _is_spread(low, high, array.size):
+    if high - low > _TABLE_SPREAD * array.size + 1024:
         distinct, positions = np.unique(array, return_inverse=True)
         return distinct, positions
     offsets = array - low if low else array
@@ -442,11 +322,6 @@ def gather_objects(array: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], IndexArra
     index = dict(zip(distinct, range(len(distinct)), strict=True))
     labels = np.fromiter(distinct, dtype=object, count=len(distinct))
     return labels, np.fromiter(map(index.__getitem__, items), dtype=np.int64, count=len(items))
-
-
-def _is_spread(low: int, high: int, count: int) -> bool:
-    """Whether a table from the lowest to the highest integer would be much longer than their number."""
-    return high - low > _TABLE_SPREAD * count + 1024
 
 
 # Labels in files

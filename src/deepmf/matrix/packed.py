@@ -23,7 +23,6 @@ from deepmf.storage.parts import (
     Check,
     Form,
     Part,
-    between,
     ends_of,
     not_falling,
     not_negative,
@@ -49,9 +48,7 @@ class MatrixParts(NamedTuple):
 
 # Labels
 
-NUMBERED = "numbered"  # kind of labels that are 0, 1, 2, ... and take no space
-
-KINDS = (NUMBERED, "int", "float", *AS_TEXT)
+KINDS = ("int", "float", *AS_TEXT)
 
 # The bytes of all texts, and the first byte of each.
 TEXTS = Form(
@@ -62,7 +59,6 @@ TEXTS = Form(
 _KIND = Part("kind", "text", (), one_of(*KINDS))
 
 _LABELS = {
-    NUMBERED: Form(_KIND, Part("count", "whole", (), between(0, 2**40))),
     "int": Form(_KIND, Part("labels", "int64", ("labels",))),
     "float": Form(_KIND, Part("labels", "float64", ("labels",), is_finite=False)),
 } | dict.fromkeys(AS_TEXT, Form(_KIND, Part("is_sorted", "flag"), *TEXTS.parts))
@@ -79,11 +75,9 @@ def pack_labels(labels: Labels, prefix: str) -> Packed:
     """
     from deepmf.matrix.text_labels import TextLabels
 
-    kind = NUMBERED if labels.is_numbered else find_stored_kind(labels)
+    kind = find_stored_kind(labels)
     if kind in AS_TEXT:
         return _LABELS[kind].pack(TextLabels.of(labels, kind), prefix=prefix)
-    if kind == NUMBERED:
-        return _LABELS[kind].pack(kind=kind, count=len(labels), prefix=prefix)
     return _LABELS[kind].pack(kind=kind, labels=labels.array, prefix=prefix)
 
 
@@ -93,8 +87,6 @@ def unpack_labels(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> 
 
     kind = Form(_KIND, prefix=prefix).read(content)["kind"]
     found = _LABELS[kind].read(content, tensors, prefix=prefix)
-    if kind == NUMBERED:
-        return Labels.from_range(found["count"], axis=axis)
     with refuse_stored(f"{axis} labels"):
         if kind not in AS_TEXT:
             return (Labels if has_values_to_check(tensors) else Labels.from_distinct)(found["labels"], axis=axis)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from deepmf.errors import BadModelFile, BadSetting
+from deepmf.errors import BadModelFile
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import (
     LARGEST_WEIGHT,
@@ -23,11 +23,11 @@ from deepmf.matrix.feature_encoding import (
     VectorEncoding,
 )
 from deepmf.matrix.features import AxisFeatures
-from deepmf.matrix.labels import Labels, find_stored_kind
+from deepmf.matrix.labels import AS_TEXT, Labels, find_stored_kind
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.names import Names
 from deepmf.matrix.packed import TEXTS, pack_labels, unpack_labels, unpack_parts
-from deepmf.matrix.text_labels import TextLabels, has_lone_surrogates
+from deepmf.matrix.text_labels import TextLabels
 from deepmf.matrix.words import Words
 from deepmf.storage.model_file import Packed, Tensors, refuse_stored
 from deepmf.storage.parts import Check, Form, Part, between, distinct, one_of, positions_of, positive, rising
@@ -35,8 +35,8 @@ from deepmf.storage.parts import Check, Form, Part, between, distinct, one_of, p
 
 def check_storable(labels: Labels) -> None:
     """Refuse labels that cannot be stored, before training."""
-    if find_stored_kind(labels) == "str" and has_lone_surrogates(labels):
-        raise BadSetting(f"some {labels.axis} labels hold half of a surrogate pair, which no text file can hold")
+    if (kind := find_stored_kind(labels)) in AS_TEXT:
+        TextLabels.of(labels, kind)
 
 
 def unpack_matrix(prefix: str, content: Any, tensors: Tensors) -> ObservedMatrix:
