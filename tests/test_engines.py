@@ -1,6 +1,5 @@
 """The scripts of the page of engines run on local clusters, and a worker that dies loses and repeats nothing."""
 
-import json
 import os
 import re
 import sys
@@ -14,7 +13,6 @@ import pytest
 
 from deepmf import load
 from deepmf.batch import Scorer
-from deepmf.cli.app import main
 from deepmf.datasets import generate
 from deepmf.models.als import ALS
 from deepmf.models.base import Model
@@ -68,20 +66,6 @@ def ray() -> Iterator[Any]:
 def test_ray_recommends_to_all_rows(ray: Any, model: Model, tmp_path: Path) -> None:
     ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
     exec(read_script("Ray Data"), {"__name__": "__main__"})
-    check_results(model, tmp_path / "top")
-
-
-def test_ray_recommends_by_a_command(
-    ray: Any, model: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False)
-    command = ["recommend", "ratings.model", "--engine", "ray", "--all", "-o", "top", "--json"]
-    for code in (None, 2):  # the folder is there when the command runs again
-        with pytest.raises(SystemExit) as ending:
-            main(command)
-        assert (ending.value.code or None) == code
-        if code is None:
-            assert json.loads(capsys.readouterr().out)["rows"] == N_ROWS
     check_results(model, tmp_path / "top")
 
 

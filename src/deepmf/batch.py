@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, MissingDependency, check_count
-from deepmf.files import write_folder_atomically
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.labels import Labels
@@ -28,15 +27,13 @@ from deepmf.training.runtime import use_threads
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Scorer", "score_on_ray"]
+__all__ = ["Scorer"]
 
 Task = Literal["recommend", "predict", "complete"]
 Batch = TypeVar("Batch")
 Columns = dict[str, npt.NDArray[Any]]  # of a batch, by name
 
 HISTORY = ("history_columns", "history_values")
-
-_RAY_BATCH = 4096  # rows
 
 
 class Scorer:
@@ -263,66 +260,6 @@ class Scorer:
                 predicted = drift.shift(predicted, rows.predictor.predict(*pairs), *pairs)
             found["distribution"] = predicted.probabilities
         return found
-
-
-def score_on_ray(scorer: Scorer, rows: npt.NDArray[Any], folder: str | Path) -> int:
-    """Score rows on a Ray cluster, or on the cores of this machine, and write parquet files to a new folder.
-
-    The folder appears when all rows are scored. Workers that die are started again by Ray.
-
-    Parameters
-    ----------
-    scorer : its model must lie where all workers see it.
-    rows : the labels of the rows.
-    folder : a folder that does not exist; on several machines, one that all of them see.
-
-    Returns
-    -------
-    The number of lines.
-    """
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        raise MissingDependency("this needs ray: pip install 'deepmf[ray]'") from error
-    arrow = _import_arrow()
-    if not ray.is_initialized():
-        ray.init(log_to_driver=False, logging_level="warning")
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    # Reading and writing take cores too: with as many actors as cores, nothing would be read.
-    n_workers = max(int(ray.cluster_resources().get("CPU", 1)) - 1, 1)
-    table = arrow.table({"row": arrow.array(rows.tolist())})
-    found = (
-        ray.data.from_arrow(table)
-        .repartition(min(4 * n_workers, max(rows.size, 1)))
-        .map_batches(
-            _CopiedScorer,
-            fn_constructor_args=[scorer],
-            concurrency=n_workers,
-            batch_size=_RAY_BATCH,
-            batch_format="pyarrow",
-        )
-    )
-    n_lines = 0
-
-    def write(new: Path) -> None:
-        from pyarrow.parquet import read_metadata
-
-        nonlocal n_lines
-        found.write_parquet(str(new))
-        n_lines = sum(read_metadata(file).num_rows for file in new.glob("*.parquet"))
-
-    write_folder_atomically(folder, write)
-    return n_lines
-
-
-class _CopiedScorer:
-    """An actor of Ray around a scorer, which is pickled with it."""
-
-    def __init__(self, scorer: Scorer) -> None:
-        self._scorer = scorer
-
-    def __call__(self, batch: Any) -> Any:
-        return self._scorer(batch)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,8 @@ _FINGERPRINT = "made for"
 _DIVERGED = "diverged"
 
 _FIRST_BYTES = b'{"op_code":0,'  # of optuna's journals
+
+_OF_FEATURES: Space = {"feature_penalty": LogRange(0.3, 300.0)}
 
 
 @dataclass(frozen=True)
@@ -116,8 +119,13 @@ class Study:
         self.fixed = dict(settings or {})
         self.defaults = self._model_class(**self.fixed).settings_for(train).to_dict()
         own = search_space(model, with_features=bool(self.features)) if space is None else space
-        free = _drop_fixed(own, self.defaults, self.fixed, model)
-        self.space = _include_values(free, self.defaults) if space is None else free
+        self.space: Space = _drop_fixed(own, self.defaults, self.fixed, model)
+        if space is None:  # settings that were chosen for a matrix may lie outside
+            default = self.defaults
+            self.space = {
+                name: each if default[name] is None else each.include(default[name])
+                for name, each in self.space.items()
+            }
         self._distributions = {name: self._make_distribution(name, each) for name, each in self.space.items()}
         self._file = None if file is None else Path(file)
         self._study = _open_study(self._file, self._make_fingerprint(model))
@@ -129,9 +137,6 @@ class Study:
         and another `run` continues to the same result as without the pause.
         """
         try:
-            if self._file is not None:
-                with self._file.open("r+b") as file:  # without a line that a killed process left incomplete
-                    file.truncate(file.read().rfind(b"\n") + 1)
             for number in range(len(self.trials), n_trials):
                 self._run_trial(number, callbacks)
         except OSError as error:
@@ -152,11 +157,10 @@ class Study:
     @property
     def best(self) -> Trial:
         """The completed trial with the smallest error, the first of several."""
-        trials = self.trials
-        completed = [(trial.error, number) for number, trial in enumerate(trials) if trial.error is not None]
+        completed = [trial for trial in self.trials if trial.error is not None]
         if not completed:
-            raise TrainingDiverged(f"none of {len(trials)} trials was completed, so none is the best")
-        return trials[min(completed)[1]]
+            raise TrainingDiverged(f"none of {len(self.trials)} trials was completed, so none is the best")
+        return min(completed, key=lambda trial: trial.error or 0.0)
 
     def importances(self) -> dict[str, float]:
         """Return the importance of each setting for a trial to be in the best tenth (PED-ANOVA), as shares of 1.
@@ -198,17 +202,17 @@ class Study:
         # Stops a trial whose best error is above the median of five or more others at that epoch.
         self._study.pruner = MedianPruner(n_startup_trials=5, n_warmup_steps=self.defaults.get("epochs", 1) // 5)
         if number == 0 and not self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
+            given = {name: self.defaults[name] for name in self.space if self.defaults[name] is not None}
             inside = {
-                name: self.defaults[name] for name in self.space if self.space[name].contains(self.defaults[name])
+                name: value for name, value in given.items() if self.space[name].include(value) == self.space[name]
             }
             self._study.enqueue_trial({name: self.space[name].encode(value) for name, value in inside.items()})
         trial = self._study.ask(self._distributions)
         try:
             error = self._fit_trial(trial, callbacks)
-        except TrialPruned:
-            self._study.tell(trial, state=TrialState.PRUNED)
-        except TrainingDiverged:
-            trial.set_user_attr(_DIVERGED, True)
+        except (TrialPruned, TrainingDiverged) as ended:
+            if isinstance(ended, TrainingDiverged):
+                trial.set_user_attr(_DIVERGED, True)
             self._study.tell(trial, state=TrialState.PRUNED)
         except BaseException:
             self._study.tell(trial, state=TrialState.FAIL)  # ignored by this class and by the sampler
@@ -251,23 +255,20 @@ class Study:
 
     def _make_fingerprint(self, model: str) -> dict[str, Any]:
         """Return the properties that tell this search from others; the device is not one of them."""
-        given = {name: value for name, value in self.defaults.items() if name != "device"}
+        digests = {}
+        for name, features in self.features.items():
+            check_features(features, name)
+            labels = self.train.rows if name == "row_features" else self.train.columns
+            digests[name.replace("_", " ")] = AxisFeatures.of(labels, features).digest()
         return {
             "model": model,
-            **given,
+            **{name: value for name, value in self.defaults.items() if name != "device"},
             "search space": {name: repr(dimension) for name, dimension in self.space.items()},
             "training entries": digest(self.train),
             "validation entries": digest(self.validation),
             **({"metric": self.metric} | self._ranking if self._ranking else {}),
-            **{name.replace("_", " "): self._digest_features(name) for name in self.features},
+            **digests,
         }
-
-    def _digest_features(self, name: str) -> str:
-        check_features(self.features[name], name)
-        train, features = self.train, self.features[name]
-        if name == "row_features":
-            return AxisFeatures.of(train.rows, features, train.row_counts).digest()
-        return AxisFeatures.of(train.columns, features, train.column_counts).digest()
 
 
 def _check_metric(metric: str, train: ObservedMatrix, n: int, order: OrderOptions) -> dict[str, Any]:
@@ -307,17 +308,6 @@ def search_space(model: str, *, with_features: bool = False) -> Space:
     return space
 
 
-def _include_values(space: Space, values: Mapping[str, Any]) -> Space:
-    """Widen a space to include some values: settings that were chosen for a matrix may lie outside."""
-    return {
-        name: each if values[name] is None or each.contains(values[name]) else each.include(values[name])
-        for name, each in space.items()
-    }
-
-
-_OF_FEATURES: Space = {"feature_penalty": LogRange(0.3, 300.0)}
-
-
 def _open_study(path: Path | None, fingerprint: dict[str, Any]) -> optuna.Study:
     try:
         import optuna
@@ -332,6 +322,8 @@ def _open_study(path: Path | None, fingerprint: dict[str, Any]) -> optuna.Study:
             raise ValueError("a journal begins with the creation of its study")
         storage: Any = None
         if path is not None:
+            if content:  # without a line that a killed process left incomplete
+                os.truncate(path, content.rfind(b"\n") + 1)
             storage = optuna.storages.JournalStorage(JournalFileBackend(str(path), JournalFileOpenLock(str(path))))
         open_study = optuna.load_study if content else optuna.create_study
         study = open_study(study_name="deepmf", storage=storage)

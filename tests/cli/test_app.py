@@ -63,7 +63,7 @@ def test_help_fits_a_terminal_and_has_groups(run: Any, monkeypatch: pytest.Monke
 def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys\nfrom deepmf.cli.app import main\n"
-        "for words in (['--help'], ['fit', '--help'], ['datasets', '--help']):\n"
+        "for words in (['--help'], ['fit', '--help'], ['datasets', '--help'], ['settings', '--json']):\n"
         "    try:\n        main(words)\n    except SystemExit as ending:\n        assert ending.code == 0\n"
         "sys.exit(repr({'torch', 'numpy', 'scipy', 'polars'} & set(sys.modules)))"
     )

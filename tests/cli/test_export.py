@@ -134,7 +134,7 @@ def test_features_that_came_are_written_as_they_were_given(
     run: Run, described: Path, tmp_path: Path, ending: str
 ) -> None:
     files = ["--new-row-features", tmp_path / f"people.{ending}", "--new-column-features", tmp_path / f"no.{ending}"]
-    code, out, _ = run("export-entries", described, "-o", tmp_path / "all.csv", *files, "--safe-csv")
+    code, out, _ = run("export-entries", described, "-o", tmp_path / "all.csv", *files)
     assert code == 0
     assert f"features of 2 rows in {tmp_path / f'people.{ending}'}" in out
     assert re.search(f"no column features .*{tmp_path / f'no.{ending}'}", out)

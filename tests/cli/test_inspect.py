@@ -207,12 +207,3 @@ def test_a_store(run: Any, store: Path) -> None:
     assert lines[5].startswith("files       00001.safetensors (")
     assert "only lengths are checked" in run("inspect", store).out
     assert "the checksums match" in run("inspect", store, "--verify").out
-
-
-def test_a_file_of_entries(run: Any, tmp_path: Path) -> None:
-    (tmp_path / "train.txt").write_text("0 7 3 5 4 1\n1 3\n2 5 7\n")
-    code, out, err = run("inspect", tmp_path / "train.txt")
-    assert (code, "8 entries in 3 rows x 5 columns" in out, "--form" in err) == (0, True, True)
-    (tmp_path / "names.txt").write_text("ann Alien Big\nbob Big\n")
-    assert json.loads(run("inspect", tmp_path / "names.txt", "--form", "lists", "--json").out)["n_entries"] == 3
-    assert run("inspect", tmp_path / "names.txt", "--form", "rows").code == 2

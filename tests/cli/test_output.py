@@ -138,25 +138,6 @@ def test_standard_output_is_utf_8(capfdbinary: pytest.CaptureFixture[bytes], as_
 IDS = polars.DataFrame({"row": ["=1+1", "+a", "-a", "@a", "a=1", "'"], "prediction": [-1.0] * 6}, schema=SCHEMA)
 
 
-@pytest.mark.parametrize("ending", ["csv", "tsv"])
-def test_formulas_become_text_where_asked_for(tmp_path: Path, ending: str) -> None:
-    path = tmp_path / f"p.{ending}"
-    write_frames([IDS], SCHEMA, str(path))
-    assert READERS[ending](path).equals(IDS)
-    write_frames([IDS], SCHEMA, str(path), safe_csv=True)
-    assert READERS[ending](path)["row"].to_list() == ["'=1+1", "'+a", "'-a", "'@a", "a=1", "'"]
-    assert READERS[ending](path)["prediction"].to_list() == [-1.0] * 6
-
-
-def test_only_spreadsheets_have_formulas(tmp_path: Path) -> None:
-    check_frame_target("-", inputs=(), safe_csv=True)
-    check_frame_target(str(tmp_path / "p.TSV"), inputs=(), safe_csv=True)
-    with pytest.raises(BadSetting, match="--safe-csv"):
-        check_frame_target(str(tmp_path / "p.parquet"), inputs=(), safe_csv=True)
-    with pytest.raises(BadSetting, match="--safe-csv"):
-        check_frame_target("-", inputs=(), safe_csv=True, as_json=True)
-
-
 def test_ids_steer_no_terminal(capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     frame = polars.DataFrame({"row": ["a\x1b[2J"], "prediction": [1.0]}, schema=SCHEMA)
     write_frames([frame], SCHEMA, "-")

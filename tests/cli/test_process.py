@@ -1,4 +1,4 @@
-"""The process of a command: truncated files, and processes that torchrun started."""
+"""Processes that torchrun started: one speaks and writes."""
 
 from __future__ import annotations
 
@@ -25,44 +25,6 @@ from deepmf.models.loading import load
 from deepmf.storage.model_file import read_file
 from deepmf.training.loop import Epoch
 from deepmf.training.trainer import Trainer
-
-CUT = """
-import sys, threading
-import numpy as np
-from deepmf.cli.process import report_truncated_files
-path, where = sys.argv[1:]
-np.zeros(1 << 22, dtype=np.float32).tofile(path)
-array = np.memmap(path, dtype=np.float32, mode="r")
-with report_truncated_files():
-    open(path, "r+b").truncate(4096)
-    if where == "torch":
-        import torch, warnings
-        warnings.simplefilter("ignore")
-        torch.set_num_threads(4)
-        print(torch.from_numpy(np.asarray(array)).sum())
-    elif where == "thread":
-        thread = threading.Thread(target=lambda: print(array.sum()))
-        thread.start()
-        thread.join()
-    else:
-        print(array.sum())
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no such signal")
-@pytest.mark.parametrize("where", ["main", "thread", "torch"])
-def test_a_file_that_is_cut_off_while_it_is_read(tmp_path: Path, where: str) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", CUT, str(tmp_path / "array"), where],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=os.environ | {"PYTHONPATH": str(Path(deepmf.__file__).parents[1])},
-    )
-    assert ended.returncode == 2, ended
-    assert ended.stderr.startswith("deepmf: ") and "truncated" in ended.stderr and ended.stderr.count("\n") == 1
-
 
 SETTINGS = [
     *("hidden_sizes=16,", "latent_size=4", "dropout=0.2", "validate_every=9", "epochs=27", "patience=27", "views=2"),
@@ -209,7 +171,7 @@ def second(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_process_alone_speaks() -> None:
     assert process.is_first() and process.may_complain()
-    assert not process.is_one_of_several() and not process.is_restarted()
+    assert not process.is_one_of_several()
     process.check_command("predict")
 
 
@@ -218,9 +180,6 @@ def test_a_process_alone_speaks() -> None:
 def test_the_second_of_two_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert process.is_one_of_several() and not process.is_first()
     assert not process.may_complain(seconds_to_connect=0.1)
-    assert not process.is_restarted()
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
-    assert process.is_restarted()
     monkeypatch.setenv("RANK", "0")
     assert process.is_first() and process.may_complain(seconds_to_connect=0.1)
     monkeypatch.setenv("WORLD_SIZE", "1")
@@ -232,14 +191,3 @@ def test_other_commands_are_refused() -> None:
     process.check_command("fit")
     with pytest.raises(BadSetting, match="fit"):
         process.check_command("predict")
-
-
-@pytest.mark.usefixtures("second")
-def test_restarts_on_several_machines_need_stores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("GROUP_WORLD_SIZE", "2"), ("TORCHELASTIC_MAX_RESTARTS", "1")):
-        monkeypatch.setenv(name, value)
-    with (
-        pytest.raises(BadSetting, match="TORCH_DISABLE_SHARE"),
-        process.join_processes(),
-    ):
-        pass

@@ -279,8 +279,8 @@ def test_bad_input_about_many_rows_is_one_line(run: Any, folder: Path, tmp_path:
         ([], "give one of --row ID"),
         (["--all", "--row", row], "give one of --row ID"),
         (["--rows", tmp_path / "rows.txt", "--all"], "give one of --row ID"),
-        (["--all"], "--all needs -o FILE"),
-        (["--rows", tmp_path / "rows.txt"], "--rows needs -o FILE"),
+        (["--all"], "--all need -o FILE"),
+        (["--rows", tmp_path / "rows.txt"], "--rows and --all need -o FILE"),
         (["--rows", tmp_path / "rows.txt", "-o", top], "rows.txt: row 'Nobody'"),
         (["--history", tmp_path / "rows.txt", "-o", top], "-o is for known rows"),
         (["--all", "-o", tmp_path / "top.xlsx"], "must end in .csv, .tsv, .jsonl, .parquet"),
@@ -338,25 +338,6 @@ def test_bad_input_of_similar_is_one_line(run: Any, model: Path, folder: Path) -
         ([folder / "means.safetensors", "--row", known], "this model has no latents"),
     ):
         assert said in run.fails("similar", *arguments)
-
-
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["--all", "--engine", "spark", "-o", "top"], "spark"),
-        (["--row", "x", "--engine", "ray", "-o", "top"], "--row"),
-        (["--all", "--engine", "ray", "-o", "top.csv"], "top.csv"),
-        (["--all", "--engine", "ray", "-o", "top", "--extend", "new.csv"], "new.csv"),
-        (["--row", "x", "--device", "cpu"], "--device"),
-    ],
-    ids=["unknown", "row", "file", "extend", "device"],
-)
-def test_options_that_an_engine_cannot_follow_are_refused(
-    run: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], said: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert said in run.fails("recommend", folder / "means.safetensors", *more)
-    assert not list(tmp_path.iterdir())
 
 
 def test_files_of_ids_are_read_in_an_encoding(run: Any, tmp_path: Path) -> None:

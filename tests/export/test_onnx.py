@@ -19,23 +19,13 @@ from tests.export.conftest import OWN, SMALL, ordinal_support, values_of
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, CannotSave, DeepMFWarning, MissingDependency, NotBetterThanMeans, NotFitted
 from deepmf.export import onnx
-from deepmf.export.onnx import (
-    check_weights,
-    describe_model,
-    export_onnx,
-    make_modules,
-    make_relevance,
-    read_latents,
-    replace_export,
-    solve,
-)
+from deepmf.export.onnx import describe_model, export_onnx, make_modules, read_latents, solve
 from deepmf.export.onnx_solver import conjugate_gradients, list_translations
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
 from deepmf.models.dmf import DMF
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.recommend.request import Request
 
 REFINED = ["dmf-o, refined", "dmf-o, rows refined", "dmf-o, columns refined"]
 
@@ -67,59 +57,6 @@ def test_they_make_what_the_model_makes(models: dict[str, Any], name: str) -> No
     for answer, right in zip(answers, wanted.values(), strict=True):
         assert answer.shape == right.shape
         assert np.abs(answer.numpy() - right).max() < 5e-5
-
-
-def relevance_of(model: Any) -> dict[str, Any]:
-    """Return both probabilities and their product for all rows and columns, as the model ranks."""
-    rows, n_columns = np.arange(len(model.row_labels_)), len(model.column_labels_)
-    relevance = model.make_ranker(Request(rank_by="relevance")).relevance
-    columns = np.tile(np.arange(n_columns), (rows.size, 1))
-    keys = model.make_ranker(Request(rank_by="relevance")).rank_block(rows, np.arange(n_columns))
-    return {
-        "presence": relevance.read_presence(rows, columns),
-        "liked": np.exp(relevance.log_liked_block(rows, np.arange(n_columns))),
-        "relevance": np.exp(keys),
-    }
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "dmf",
-        "dmf, interval",
-        "dmf-d",
-        "dmf-o",
-        "dmf-o, interval",
-        pytest.param("dmf-o, sampled", marks=pytest.mark.slow),
-    ],
-)
-def test_relevance_is_that_of_the_model(models: dict[str, Any], name: str) -> None:
-    model = models[name]
-    module = make_relevance(model, make_modules(model).outputs)
-    assert module is not None
-    scored = torch.from_numpy(ordinal_support(model)[module.inputs[1]]).float()
-    with torch.no_grad():
-        found = module(torch.from_numpy(values_of(model, "row")), scored)
-        nothing = module(torch.full((1, model.entries_.train.shape[1]), float("nan")), scored[:1])
-    # Thresholds of liking are the means of entries in trained columns: compare rows without others.
-    trained = np.diff(model.entries_.seen_columns(np.arange(len(model.row_labels_))).starts) == (
-        ~np.isnan(values_of(model, "row"))
-    ).sum(axis=1)
-    assert trained.sum() >= 3
-    for answer, right in zip(found, relevance_of(model).values(), strict=True):
-        np.testing.assert_allclose(answer.numpy()[trained], right[trained], atol=2e-4)
-    order = np.argsort(-model.rankers_.popularity, kind="stable")
-    assert np.all(np.diff(nothing[0][0].numpy()[order]) <= 1e-6)  # a row without entries takes popular columns
-
-
-def test_a_presence_part_that_cannot_be_exported_is_left_out() -> None:
-    matrix = generate(24, 18, density=0.5, seed=0).matrix
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotBetterThanMeans)
-        model, without = (DMF(**SMALL | {"epochs": 1, "presence": kind}).fit(matrix) for kind in ("nearest", None))
-    with pytest.warns(DeepMFWarning, match="too many columns"):
-        assert make_relevance(model, ["predictions"]) is None
-    assert make_relevance(without, ["predictions"]) is None
 
 
 @pytest.mark.slow
@@ -157,15 +94,7 @@ def test_what_is_exported_reads_entries_alone(name: str) -> None:
 
 TRAINED = {"trained_rows": 32, "trained_columns": 24}
 
-FILES = [
-    "rows.onnx",
-    "columns.onnx",
-    "head.onnx",
-    "relevance.onnx",
-    "row_latents.npy",
-    "column_latents.npy",
-    "model.json",
-]
+FILES = ["rows.onnx", "columns.onnx", "head.onnx", "row_latents.npy", "column_latents.npy", "model.json"]
 
 
 class Exported(NamedTuple):
@@ -178,7 +107,7 @@ class Exported(NamedTuple):
 
 @pytest.fixture(scope="module", params=["dmf-d", "dmf-o, sampled"])
 def exported(request: pytest.FixtureRequest, models: dict[str, Any], tmp_path_factory: Any) -> Exported:
-    folder = tmp_path_factory.mktemp(request.param) / "new" / "folder"
+    folder = tmp_path_factory.mktemp(request.param) / "exported"
     model = models[request.param]
     return Exported(model, folder, export_onnx(model, folder))
 
@@ -216,24 +145,6 @@ def test_the_head_makes_the_predictions(exported: Exported) -> None:
 
 
 @pytest.mark.slow
-def test_relevance_in_onnx(exported: Exported) -> None:
-    model = exported.model
-    session = onnxruntime.InferenceSession(exported.folder / "relevance.onnx")
-    values, wanted = values_of(model, "row"), ordinal_support(model)
-    inputs = [each.name for each in session.get_inputs()]
-    assert inputs[0] == "row_values" and [each.name for each in session.get_outputs()] == list(relevance_of(model))
-    module = make_relevance(model, list(wanted))
-    assert module is not None
-    for some in (slice(None), slice(1)):
-        scored = wanted[inputs[1]][some].astype(np.float32)
-        answers = session.run(None, {"row_values": values[some], inputs[1]: scored})
-        with torch.no_grad():
-            expected = module(torch.from_numpy(values[some]), torch.from_numpy(scored))
-        for answer, right in zip(answers, expected, strict=True):
-            np.testing.assert_allclose(answer, right.numpy(), atol=1e-5)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("axis", "other"), [("row", "column"), ("column", "row")])
 def test_names_and_open_sizes(exported: Exported, axis: str, other: str) -> None:
     n_inputs = TRAINED[f"trained_{other}s"]
@@ -264,38 +175,13 @@ def test_nothing_tells_where_the_source_lies(exported: Exported) -> None:
 
 
 def test_what_cannot_be_exported(models: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(BadSetting, match="2 GiB"):
-        check_weights(make_modules(models["dmf"]), most_bytes=100)
+    with monkeypatch.context() as patch, pytest.raises(BadSetting, match="2 GiB"):
+        patch.setattr(onnx, "_MOST_BYTES", 100)
+        export_onnx(models["dmf"], tmp_path)
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(MissingDependency, match=r"deepmf\[onnx\]"):
         export_onnx(models["dmf"], tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_is_no_folder(models: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(CannotSave, match="exists"):
-        export_onnx(models["dmf"], tmp_path / "file")
-    assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_an_export_that_fails_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, first, second = tmp_path / "out", dict.fromkeys(onnx.FILES, b"first"), dict.fromkeys(onnx.FILES, b"second")
-    assert replace_export(place, first) == [place / name for name in onnx.FILES]
-    write_bytes = Path.write_bytes
-
-    def fail_at_the_head(path: Path, content: bytes) -> int:
-        if path.name == "head.onnx":
-            raise OSError(28, "No space left on device")
-        return write_bytes(path, content)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", fail_at_the_head)
-        with pytest.raises(CannotSave, match="space"):
-            replace_export(place, second)
-    assert {file.name: file.read_bytes() for file in place.iterdir()} == first
-    replace_export(place, second)
-    assert (place / "rows.onnx").read_bytes() == b"second"
 
 
 def test_files_of_others_are_no_earlier_export(models: dict[str, Any], tmp_path: Path) -> None:
@@ -343,13 +229,3 @@ def test_systems_are_solved_to_rounding() -> None:
     (loop,) = (node for node in conjugate_gradients.to_function_proto().node if node.op_type == "Loop")
     assert len(loop.output) == 1  # of several, the order would be left to chance
     assert list(list_translations()) == [solve._opoverload]
-
-
-@pytest.mark.slow
-def test_the_loop_carries_one_tensor_and_reads_nothing_else() -> None:
-    graph = conjugate_gradients.to_model_proto().graph
-    (loop,) = (node for node in graph.node if node.op_type == "Loop")
-    (body,) = (attribute.g for attribute in loop.attribute if attribute.name == "body")
-    assert len(loop.output) == 1  # of several, the order hangs on the hashes of their names
-    own = {each.name for each in body.input} | {name for node in body.node for name in node.output}
-    assert {name for node in body.node for name in node.input if name} <= own

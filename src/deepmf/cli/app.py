@@ -34,7 +34,6 @@ from deepmf.cli.process import (
     is_one_of_several,
     join_processes,
     may_complain,
-    report_truncated_files,
 )
 from deepmf.cli.recommend import recommend, similar
 from deepmf.cli.reproduce import reproduce
@@ -121,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     once, and one of them reports the error.
     """
     signals = nullcontext(list[int]()) if is_one_of_several() else interrupt_on_signals()
-    with warnings.catch_warnings(), report_truncated_files(), signals as arrived:
+    with warnings.catch_warnings(), signals as arrived:
         warnings.simplefilter("always", DeepMFWarning)
         warnings.showwarning = _show_in_one_line(warnings.showwarning)
         code = _run(arguments)

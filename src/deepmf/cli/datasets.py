@@ -57,7 +57,7 @@ def list_all(as_json: options.Json = False) -> None:
 def fetch(
     name: Annotated[
         str,
-        argument("NAME", "Data set, as deepmf datasets list names it.", autocompletion=options.list_datasets),
+        argument("NAME", "Data set, as deepmf datasets list names it."),
     ],
     as_json: options.Json = False,
 ) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from deepmf.cli import options
 from deepmf.cli.model_file import load_model
@@ -20,7 +19,7 @@ from deepmf.cli.output import (
     write_frames,
 )
 from deepmf.cli.serve import Database, choose_database, require_serve
-from deepmf.errors import BadSetting, CannotSave
+from deepmf.errors import BadSetting
 
 if TYPE_CHECKING:
     from deepmf.matrix.features import Features
@@ -59,13 +58,12 @@ def export_entries(
     output: options.FrameFile,
     database: Database = None,
     row_features: Annotated[
-        str | None,
+        Path | None,
         option("--new-row-features FILE", "Also write the row features added since training: .csv, .tsv or .parquet."),
     ] = None,
     column_features: Annotated[
-        str | None, option("--new-column-features FILE", "Also write the column features added since training.")
+        Path | None, option("--new-column-features FILE", "Also write the column features added since training.")
     ] = None,
-    safe_csv: options.SafeCsv = False,
     as_json: options.FrameJson = False,
 ) -> None:
     """Export all entries of a service for the next training.
@@ -80,9 +78,15 @@ def export_entries(
 
     from deepmf.matrix.frames import build_extra_series, build_label_series
 
-    check_frame_target(output, inputs=[model], safe_csv=safe_csv, as_json=as_json)
-    targets = {"row": row_features, "column": column_features}
-    _check_feature_targets(targets, inputs=[model, Path(output)])
+    check_frame_target(output, inputs=[model])
+    taken = [model, Path(output)]
+    for axis, target in (("row", row_features), ("column", column_features)):
+        if target is not None:
+            if target.suffix.lower() not in _FEATURE_ENDINGS:
+                endings = ", ".join(_FEATURE_ENDINGS)
+                raise BadSetting(f"--new-{axis}-features needs a file that ends in {endings}; got '{target}'")
+            check_writable(target, inputs=taken)
+            taken.append(target)
     fitted = load_model(model)
     found = export_data(fitted, database or choose_database(model))
     rows, columns, values = found.entries
@@ -90,50 +94,29 @@ def export_entries(
     ids = build_label_series(rows, form.row_type), build_label_series(columns, form.column_type)
     frame = pl.DataFrame(dict(zip(form.names, (*ids, values), strict=True)))
     frame = frame.with_columns(build_extra_series(found.extras, form))
-    write_frames([frame], frame.schema, output, as_json=as_json, safe_csv=safe_csv)
-    n_written: dict[str, int] = {}
-    for axis, name, features in (("row", form.row, found.row_features), ("column", form.column, found.column_features)):
-        target = targets[axis]
+    write_frames([frame], frame.schema, output, as_json=as_json)
+    summary: dict[str, Any] = {"entries": len(frame), "file": output}
+    words = [f"{len(frame):,} entries in {output}"]
+    for axis, name, features, target in (
+        ("row", form.row, found.row_features, row_features),
+        ("column", form.column, found.column_features, column_features),
+    ):
         if target is not None:
-            try:
-                n_written[f"{axis}_features"] = _write_features(features, target, name, safe_csv=safe_csv)
-            except CannotSave as error:
-                raise CannotSave(f"{error} there; the entries are already in {output}") from error
-    if output == STANDARD:
-        return
-    if as_json:
-        show_json({"entries": len(frame), "file": output} | n_written)
-        return
-    say(f"{len(frame):,} entries in {output}")
-    for axis in ("row", "column"):
-        n_described = n_written.get(f"{axis}_features")
-        if n_described is not None:
-            if n_described:
-                say(f"features of {n_described:,} {axis}s in {targets[axis]}")
-            else:
-                say(f"no {axis} features were added since training; {targets[axis]} is not written")
+            summary[f"{axis}_features"] = n_described = _write_features(features, target, name)
+            shown = f"features of {n_described:,} {axis}s in {target}"
+            none = f"no {axis} features were added since training; {target} is not written"
+            words.append(shown if n_described else none)
+    if output != STANDARD:
+        show_json(summary) if as_json else say("\n".join(words))
 
 
-def _check_feature_targets(targets: Mapping[str, str | None], *, inputs: list[Path]) -> None:
-    """Refuse features files that `fit` cannot read, that cannot be written, or that are the same file."""
-    taken = list(inputs)
-    for axis, target in targets.items():
-        if target is None:
-            continue
-        if Path(target).suffix.lower() not in _FEATURE_ENDINGS:
-            endings = ", ".join(_FEATURE_ENDINGS)
-            raise BadSetting(f"--new-{axis}-features needs a file that ends in {endings}; got {target!r}")
-        check_writable(Path(target), inputs=taken)
-        taken.append(Path(target))
-
-
-def _write_features(features: Features | None, target: str, label: str, *, safe_csv: bool) -> int:
+def _write_features(features: Features | None, target: Path, label: str) -> int:
+    """Write features, and return the number of rows or columns that have some."""
     from deepmf.data.frame_file import join_lists, make_feature_frame
 
     if features is None:
         return 0
     frame = make_feature_frame(features, f"{label} id" if label in features.names else label)
-    is_text = Path(target).suffix.lower() != ".parquet"
-    frame = join_lists(frame) if is_text else frame
-    write_frames([frame], frame.schema, target, safe_csv=safe_csv and is_text)
+    frame = frame if target.suffix.lower() == ".parquet" else join_lists(frame)
+    write_frames([frame], frame.schema, str(target))
     return len(features)

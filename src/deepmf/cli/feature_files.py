@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
-from deepmf.cli import options
 from deepmf.cli.inputs import locate_errors, name_file, open_input
+from deepmf.cli.options import BESIDE, option
 from deepmf.cli.output import say
 from deepmf.errors import BadFeatures, BadSetting, warn
 from deepmf.models.registry import MODELS, model_class
@@ -41,9 +41,18 @@ class MatrixFeatures(NamedTuple):
 class FeatureFiles:
     """The options of a command about features; `feature_label` names the id columns."""
 
-    row_features: options.RowFeatures = None
-    column_features: options.ColumnFeatures = None
-    feature_label: options.FeatureLabels = None
+    panel: ClassVar[str] = BESIDE
+
+    row_features: Annotated[
+        Path | None, option("--row-features FILE", "Features of rows, with a line per row: csv, parquet, jsonl, xlsx.")
+    ] = None
+    column_features: Annotated[
+        Path | None, option("--column-features FILE", "Features of columns, with a line per column.")
+    ] = None
+    feature_label: Annotated[
+        list[str] | None,
+        option("--feature-label NAME", "Id column of the features file; default: detected; repeatable."),
+    ] = None
     feature_kinds: str | None = None
 
     def __post_init__(self) -> None:
@@ -149,7 +158,13 @@ class FeatureFiles:
 class TrainingFeatureFiles(FeatureFiles):
     """The options about features of a command that fits models, which may set the kinds of features."""
 
-    feature_kinds: options.FeatureKinds = None
+    feature_kinds: Annotated[
+        str | None,
+        option(
+            "--feature-kinds NAME=KIND,NAME=KIND",
+            "Kinds of features that are detected wrongly: number, category, list, date, vector or text.",
+        ),
+    ] = None
 
 
 def parse_named_values(option: str, text: str) -> dict[str, str]:
@@ -221,8 +236,14 @@ def convert_feature_labels(features: Features, labels: Labels, path: Path) -> Fe
 class NameFiles:
     """The options of a command about names."""
 
-    row_names: options.RowNames = None
-    column_names: options.ColumnNames = None
+    panel: ClassVar[str] = BESIDE
+
+    row_names: Annotated[
+        Path | None, option("--row-names FILE", "Names shown beside row ids: a table of ids and names.")
+    ] = None
+    column_names: Annotated[
+        Path | None, option("--column-names FILE", "Names shown beside column ids, such as titles.")
+    ] = None
 
     @property
     def paths(self) -> list[Path]:

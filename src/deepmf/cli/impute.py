@@ -28,6 +28,7 @@ _MOST_SHARED = 20  # levels of columns on the same scale, of which most columns 
 _EXCLUDE_HINT = "--exclude-columns {} leaves it as it is"
 
 
+@options.with_option_groups(reading=("separator", "decimal", "encoding"))
 def impute(
     table: Annotated[
         Path,
@@ -59,10 +60,8 @@ def impute(
         option("--page FILE.html", "Write a page on the gaps, the imputed values, and how sure each column is."),
     ] = None,
     seed: options.Seed = None,
-    separator: options.Separator = None,
-    decimal: options.DecimalMark = ".",
-    encoding: options.Encoding = None,
-    safe_csv: options.SafeCsv = False,
+    *,
+    reading: InputOptions,
     as_json: options.FrameJson = False,
 ) -> None:
     """Fill in the gaps of a table of numbers and text.
@@ -73,17 +72,21 @@ def impute(
 
     Example: deepmf impute survey.csv -o completed.csv --m 20 --page survey.html
     """
-    check_frame_target(output, inputs=[table], safe_csv=safe_csv, as_json=as_json)
+    check_frame_target(output, inputs=[table])
     if many is not None and many < 2:
         raise BadSetting(f"--m takes a whole number of at least 2; got {many}")
+    import polars
+
     from deepmf.data.features import read_mixed_table
     from deepmf.sklearn import DMFImputer
 
-    reading = InputOptions(separator=separator, decimal=decimal)
     with open_input(table) as file:
-        marks = [] if missing_values is None else missing_values.split(",")
         frame = read_mixed_table(
-            file, separator=reading.field_separator, decimal=decimal, encoding=encoding, missing_values=marks
+            file,
+            separator=reading.field_separator,
+            decimal=reading.decimal,
+            encoding=reading.encoding,
+            missing_values=[] if missing_values is None else missing_values.split(","),
         )
     if many is not None and _NUMBER_OF_TABLE in frame.columns:
         raise BadEntries(
@@ -98,8 +101,8 @@ def impute(
             frames, schema = iter([given.restore(_complete(given.inputs, imputer, show))]), dict(frame.schema)
         else:
             frames = _draw_frames(given, imputer, many, seed or 0, show)
-            schema = {_NUMBER_OF_TABLE: _whole_type(), **frame.schema}
-        write_frames(frames, schema, output, as_json=as_json, safe_csv=safe_csv, decimal=decimal)
+            schema = {_NUMBER_OF_TABLE: polars.Int64(), **frame.schema}
+        write_frames(frames, schema, output, as_json=as_json, decimal=reading.decimal)
     if page is not None:
         _write_page(given, imputer, page, seed or 0)
     if output != STANDARD:
@@ -218,15 +221,9 @@ def _draw_frames(
 
     show(0, many)
     for number, completed in enumerate(imputer.impute_many(given.inputs, many, seed=seed), start=1):
-        numbered = polars.lit(number, dtype=_whole_type()).alias(_NUMBER_OF_TABLE)
+        numbered = polars.lit(number, dtype=polars.Int64).alias(_NUMBER_OF_TABLE)
         yield given.restore(completed).select(numbered, polars.all())
         show(number, many)  # the frame is written by now
-
-
-def _whole_type() -> Any:
-    import polars
-
-    return polars.Int64
 
 
 def _report(given: _GappyTable, imputer: DMFImputer, output: str, many: int | None, *, as_json: bool) -> None:

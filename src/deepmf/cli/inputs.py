@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from tempfile import gettempdir
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, cast
 
-from deepmf.cli import options
+from deepmf.cli.options import READING, option
 from deepmf.cli.output import STANDARD, say
 from deepmf.errors import (
     BadEntries,
@@ -56,22 +56,52 @@ _EXTEND_HINT = Hint("extend adds new rows and columns", "--extend adds new rows 
 class InputOptions:
     """The options of a command about its files of entries; a field given as digits is a position."""
 
-    row: options.Row = None
-    column: options.Column = None
-    value: options.Value = None
-    no_values: options.NoValues = False
-    count: options.Count = None
-    time: options.Time = None
-    weight: options.Weight = None
-    separator: options.Separator = None
-    duplicates: options.Duplicates = "error"
-    missing: options.MissingValues = "error"
-    decimal: options.DecimalMark = "."
-    encoding: options.Encoding = None
-    form: options.Form = None
-    wide: options.Wide = False
-    exclude_columns: options.ExcludeColumns = None
-    beside: TableForm | None = None  # the table that this file belongs to: the same field names need no remark
+    panel: ClassVar[str] = READING
+
+    row: Annotated[
+        str | None, option("--row NAME", "Field of the row ids: name or position from 0; default: detected.")
+    ] = None
+    column: Annotated[
+        str | None, option("--column NAME", "Field of the column ids: name or position; default: detected.")
+    ] = None
+    value: Annotated[
+        str | None, option("--value NAME", "Field of the values: name or position; default: detected.")
+    ] = None
+    no_values: Annotated[
+        bool,
+        option("--no-values", "Read interactions without values, such as clicks; default for a file of two fields."),
+    ] = False
+    count: Annotated[
+        str | None, option("--count NAME", "Field that counts interactions, such as plays; implies --no-values.")
+    ] = None
+    time: Annotated[
+        str | None, option("--time NAME", "Field of the times: Unix times or ISO dates; default: detected.")
+    ] = None
+    weight: Annotated[
+        str | None, option("--weight NAME", "Field of the weights of entries, from 1e-6 to 1e6; default: all are 1.")
+    ] = None
+    separator: Annotated[str | None, option("--separator TEXT", "Field separator; default: detected.")] = None
+    duplicates: Annotated[
+        str, option("--duplicates error|first|last|latest|mean", "What to do with repeated (row, column) pairs.")
+    ] = "error"
+    missing: Annotated[str, option("--missing error|drop", "What to do with lines without a value.")] = "error"
+    decimal: Annotated[str, option("--decimal .|,", "Decimal mark of the values, read or written.")] = "."
+    encoding: Annotated[
+        str | None, option("--encoding NAME", "Encoding of text files, such as cp1250; default: detected.")
+    ] = None
+    form: Annotated[
+        str | None,
+        option(
+            "--form NAME", "What a line of text holds: entries, lists, sequences (in order), inter; default: detected."
+        ),
+    ] = None
+    wide: Annotated[
+        bool, option("--wide", "Read a wide table: a line per row, a field per column, gaps where unobserved.")
+    ] = False
+    exclude_columns: Annotated[
+        str | None, option("--exclude-columns NAME,NAME", "Columns of a wide table to leave out, such as age.")
+    ] = None
+    beside: Any = None  # the `TableForm` that this file belongs to: the same field names need no remark
 
     @property
     def fields(self) -> dict[str, str | int | None]:

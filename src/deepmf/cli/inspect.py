@@ -1,4 +1,4 @@
-"""`deepmf inspect`: show the content of a model file, a store or a file of entries."""
+"""`deepmf inspect`: show the content of a model file or a store."""
 
 from __future__ import annotations
 
@@ -8,36 +8,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deepmf.cli import options
-from deepmf.cli.inputs import InputOptions, open_input
+from deepmf.cli.inputs import open_input
 from deepmf.cli.options import argument, option
 from deepmf.cli.output import format_scale, say, show_json
 from deepmf.cli.settings import format_value
 from deepmf.errors import UnreadableFile
 
 if TYPE_CHECKING:
-    from deepmf.matrix.features import AxisFeatures
     from deepmf.models.base import Model
 
 
-# Settings chosen for the matrix and the machine, and values chosen on held-out entries.
-_CHOSEN = {"chosen": "chosen", "on entries": "chosen_on_entries"}
-
-
 def inspect(
-    file: Annotated[
-        Path, argument("FILE", "Model file or folder, store or file of entries; - for a model on standard input.")
-    ],
+    file: Annotated[Path, argument("FILE", "Model file or folder, or store; - for a model on standard input.")],
     verified: Annotated[
         bool,
         option("--verify", "Compare a model folder or store with its checksums; for model files this is always done."),
     ] = False,
-    form: options.Form = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show what a model, a store or a file of entries holds.
+    """Show what a model or a store holds.
 
     Of a model: its settings, the matrix, the training, and what was added since. Of a store: the matrix and the files.
-    Of a file of entries: what datasets describe shows.
 
     Example: deepmf inspect model.safetensors
 
@@ -45,10 +36,6 @@ def inspect(
     """
     from deepmf.storage.model_folder import is_folder_of
 
-    if _may_hold_entries(file):
-        description = InputOptions(form=form).read_matrix(file).describe()
-        show_json(description.to_dict()) if as_json else say(str(description))
-        return
     of_store = is_folder_of("matrix", file)
     facts = _read_store_facts(file, verified=verified) if of_store else _read_model_facts(file, verified=verified)
     if as_json:
@@ -58,36 +45,24 @@ def inspect(
         say(textwrap.fill(f"{name:<12}{shown}", 110, subsequent_indent=" " * 12, break_on_hyphens=False))
 
 
-def _may_hold_entries(path: Path) -> bool:
-    """Whether a path is a file without the beginning of a model file: eight bytes and JSON."""
-    if not path.is_file() or path.suffix == ".safetensors":
-        return False
-    with path.open("rb") as file:
-        return file.read(9)[8:] != b"{"
-
-
 def _read_model_facts(path: Path, *, verified: bool) -> dict[str, Any]:
     from deepmf.models.loading import load, verify
-    from deepmf.storage.model_folder import is_model_folder
+    from deepmf.storage.model_file import FORMAT
+    from deepmf.storage.model_folder import count_model_bytes, is_model_folder, read_model_version
 
     if path.is_dir() and not is_model_folder(path):
         raise UnreadableFile(
             f"{path} is a folder without model.json or matrix.json; a model file, a model folder or a store is needed"
         )
     with open_input(path) as file:
-        found = verify(file) if verified else load(file)
-        return _describe_file(file, name=str(path)) | {"verified": verified or file.is_file()} | _describe_model(found)
-
-
-def _describe_file(file: Path, *, name: str) -> dict[str, Any]:
-    from deepmf.storage.model_file import FORMAT
-    from deepmf.storage.model_folder import count_model_bytes, read_model_version
-
-    version = read_model_version(file)
-    return {"file": name, "bytes": count_model_bytes(file), "format": FORMAT, "version": version}
+        found, version = verify(file) if verified else load(file), read_model_version(file)
+        facts = {"file": str(path), "bytes": count_model_bytes(file), "format": FORMAT, "version": version}
+        return facts | {"verified": verified or file.is_file()} | _describe_model(found)
 
 
 def _describe_model(model: Model) -> dict[str, Any]:
+    import numpy as np
+
     from deepmf.matrix.description import scale_to_json
 
     seen, history = model.entries_, model.history_
@@ -99,19 +74,22 @@ def _describe_model(model: Model) -> dict[str, Any]:
         "predicts": list(model.predicts),
         "settings": model.settings.to_dict(),
         "chosen": model.chosen_,
-        "chosen_on_entries": model.chosen_on_entries_
-        if model.history_.stages
-        else {},  # with few entries, none are held out
+        # With few entries, none are held out.
+        "chosen_on_entries": model.chosen_on_entries_ if history.stages else {},
         "scale": scale_to_json(model.scale_),
         "rows": n_rows,
         "columns": n_columns,
         "entries": seen.train.n_entries,
         "dropped": int(seen.dropped.size),  # replaced or forgotten since training
         "features": {
-            axis: _describe_features(features, len(labels))
-            for axis, features, labels in (
-                ("rows", seen.row_features, seen.rows),
-                ("columns", seen.column_features, seen.columns),
+            axis: {
+                "kinds": features.encoding.kinds,
+                "inputs": features.n_inputs,
+                "known": int(features.take(np.arange(n_lines)).are_known.sum()),  # rows or columns that have any
+            }
+            for axis, features, n_lines in (
+                ("rows", seen.row_features, len(seen.rows)),
+                ("columns", seen.column_features, len(seen.columns)),
             )
             if features is not None
         },
@@ -136,29 +114,27 @@ def _describe_model(model: Model) -> dict[str, Any]:
     }
 
 
-def _describe_features(features: AxisFeatures, count: int) -> dict[str, Any]:
-    import numpy as np
-
-    return {
-        "kinds": features.encoding.kinds,
-        "inputs": features.n_inputs,
-        "known": int(np.count_nonzero(features.take(np.arange(count)).are_known)),  # rows or columns that have any
-    }
-
-
 def _format_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
     from deepmf.training.history import describe_stages
 
     given = {name: value for name, value in facts["settings"].items() if name not in facts["chosen"]}
     lines = [
         ("file", "{file}, {bytes:,} bytes, format {format}, written by deepmf {version}".format(**facts)),
-        *([] if facts["verified"] else [("", "only lengths and shapes are checked; --verify compares checksums")]),
+        ("", "" if facts["verified"] else "only lengths and shapes are checked; --verify compares checksums"),
         ("model", f"{facts['model']}, predicts in area {', '.join(facts['predicts'])}"),
         ("settings", _format_settings(given)),
-        *((title, text) for title, name in _CHOSEN.items() if (text := _format_settings(facts[name], digits=4))),
+        ("chosen", _format_settings(facts["chosen"], digits=4)),
+        ("on entries", _format_settings(facts["chosen_on_entries"], digits=4)),
         *facts["chosen"].get("parts", {}).items(),
         ("matrix", "{rows:,} rows x {columns:,} columns, {entries:,} entries".format(**facts)),
-        *((axis, _format_features(features)) for axis, features in facts["features"].items()),
+        *(
+            (
+                axis,
+                "{known:,} with features, {inputs:,} inputs: ".format(**features)
+                + ", ".join(f"{name} ({kind})" for name, kind in features["kinds"].items()),
+            )
+            for axis, features in facts["features"].items()
+        ),
         *((axis, f"{count:,} with names") for axis, count in facts["names"].items() if count),
         ("scale", format_scale(facts["scale"])),
         ("training", _format_training(facts["training"])),
@@ -168,9 +144,7 @@ def _format_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
     if facts["boundaries"] is not None:
         lines.append(("boundaries", " ".join(f"{boundary:.4f}" for boundary in facts["boundaries"])))
     if facts["dropped"]:
-        shown = (
-            "{dropped:,} of the {entries:,} training entries were replaced or forgotten; the file still contains them"
-        )
+        shown = "{dropped:,} of the {entries:,} training entries were replaced or forgotten, and are still in the file"
         lines.append(("dropped", shown.format(**facts)))
     added = facts["extension"]
     if added is not None:
@@ -179,12 +153,7 @@ def _format_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
         # Such as validation entries.
         known = "{entries:,} entries of known rows and columns, not trained on"
         lines.append(("extended by", (shown if is_new else known).format(**added)))
-    return lines
-
-
-def _format_features(features: dict[str, Any]) -> str:
-    named = ", ".join(f"{name} ({kind})" for name, kind in features["kinds"].items())
-    return f"{features['known']:,} with features, {features['inputs']:,} inputs: {named}"
+    return [line for line in lines if line[1]]
 
 
 def _format_settings(settings: dict[str, Any], *, digits: int = 17) -> str:

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import Field, fields, is_dataclass
 from functools import wraps
-from importlib.util import find_spec
 from inspect import Parameter, signature
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
-from deepmf.models.registry import MODELS, model_class
-
-DEFAULT_MODEL = "dmf-o"
 VALIDATION_SHARE = 0.05
 
 # The groups of options in the help of a command
@@ -98,78 +94,34 @@ def with_option_groups(**only: Sequence[str]) -> Callable[[Callable[..., None]],
 
 
 def _list_options(group: Any) -> dict[str, Parameter]:
-    """Return the options of a group by name: its fields whose types are options of this module, or that have a help."""
-    found = {}
+    """Return the options of a group by name: its annotated fields, and those with a help, as `Order` has them.
+
+    The group may name a `panel` of the help for its options.
+    """
+    found, types = {}, get_type_hints(group, include_extras=True)
     for field in fields(group):
-        declared = str(field.type).removeprefix("options.")
-        annotation = globals()[declared] if declared != field.type else _declare_option(group, field)
-        if annotation is not None:
+        declared = _declare_option(field, types[field.name]) if field.metadata else types[field.name]
+        if get_origin(declared) is Annotated:
+            declared.__metadata__[0].rich_help_panel = getattr(group, "panel", None)
             found[field.name] = Parameter(
-                field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation
+                field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=declared
             )
     return found
 
 
-def _declare_option(group: Any, field: Field[Any]) -> Any:
-    """Return the type of an option that is declared by the help of a field; None for a field without."""
-    if not field.metadata:
-        return None
-    declared = get_type_hints(group)[field.name]
-    words = [word for each in get_args(declared) for word in get_args(each)]  # of a literal
-    metavar = "|".join(words) or (
-        ""
-        if bool in (declared, *get_args(declared))
-        else "N"
-        if declared is int
-        else "NAME"
-        if str in get_args(declared)
-        else "NUMBER"
-    )
+def _declare_option(field: Field[Any], declared: Any) -> Any:
+    """Return the type of an option that is declared by the help of a field."""
+    parts = get_args(declared)
+    words = [word for part in parts for word in get_args(part)]  # of a literal
+    is_flag = bool in (declared, *parts)
+    word = "N" if declared is int else "NAME" if str in parts else "NUMBER"
     flag = field.name.replace("_", "-")
-    flag = f"{flag}/--no-{flag}" if bool in get_args(declared) else flag
-    offered = option(f"--{flag} {metavar}", field.metadata["help"])
-    return Annotated[str | None if words else declared, offered]
+    flag = f"{flag}/--no-{flag}" if bool in parts else flag
+    metavar = "|".join(words) or ("" if is_flag else word)
+    return Annotated[str | None if words else declared, option(f"--{flag} {metavar}", field.metadata["help"])]
 
 
-# Words that the shell completes after Tab
-
-
-def list_models() -> list[str]:
-    """Return the names that `--model` takes."""
-    return list(MODELS)
-
-
-def list_datasets() -> list[str]:
-    """Return the names of the public data sets."""
-    from deepmf.data.datasets import DATASETS
-
-    return list(DATASETS)
-
-
-def list_tables() -> list[str]:
-    """Return the names of the tables that can be reproduced, without importing `deepmf.experiments`."""
-    spec = find_spec("deepmf.experiments")
-    assert spec is not None
-    assert spec.submodule_search_locations is not None
-    recipes = Path(spec.submodule_search_locations[0], "recipes")
-    return sorted(folder.name for folder in recipes.iterdir() if folder.is_dir())
-
-
-def list_settings(model: str) -> list[str]:
-    """Return the names of a model's settings; none if there is no such model.
-
-    >>> list_settings("means")
-    ['seed', 'times', 'presence', 'rank_by', 'shrinkage', 'feature_penalty']
-    """
-    return [field.name for field in fields(model_class(model).settings_class)] if model in MODELS else []
-
-
-def list_assignments(context: typer.Context) -> list[str]:
-    """Return the settings of the model on the command line, as `--set` takes them."""
-    return [f"{name}=" for name in list_settings(context.params.get("model") or DEFAULT_MODEL)]
-
-
-# Entries and how to read them
+# Files of entries, and models
 
 Ratings = Annotated[
     Path,
@@ -183,101 +135,6 @@ ScaleText = Annotated[
     str | None,
     option("--scale SCALE", "Levels (1,2,3,4,5) or interval (0:100) of the values; default: as in the file.", READING),
 ]
-Row = Annotated[
-    str | None, option("--row NAME", "Field of the row ids: name or position from 0; default: detected.", READING)
-]
-Column = Annotated[
-    str | None, option("--column NAME", "Field of the column ids: name or position; default: detected.", READING)
-]
-Value = Annotated[
-    str | None, option("--value NAME", "Field of the values: name or position; default: detected.", READING)
-]
-NoValues = Annotated[
-    bool,
-    option(
-        "--no-values", "Read interactions without values, such as clicks; default for a file of two fields.", READING
-    ),
-]
-Count = Annotated[
-    str | None, option("--count NAME", "Field that counts interactions, such as plays; implies --no-values.", READING)
-]
-Time = Annotated[
-    str | None, option("--time NAME", "Field of the times: Unix times or ISO dates; default: detected.", READING)
-]
-Weight = Annotated[
-    str | None,
-    option("--weight NAME", "Field of the weights of entries, from 1e-6 to 1e6; default: all are 1.", READING),
-]
-At = Annotated[
-    str | None,
-    option("--at DATE", "Time to predict for, if the model was fitted with times; default: the latest entry's."),
-]
-Separator = Annotated[str | None, option("--separator TEXT", "Field separator; default: detected.", READING)]
-Duplicates = Annotated[
-    str, option("--duplicates error|first|last|latest|mean", "What to do with repeated (row, column) pairs.", READING)
-]
-MissingValues = Annotated[str, option("--missing error|drop", "What to do with lines without a value.", READING)]
-DecimalMark = Annotated[str, option("--decimal .|,", "Decimal mark of the values, read or written.", READING)]
-Encoding = Annotated[
-    str | None,
-    option(
-        "--encoding NAME",
-        "Encoding of text files, such as cp1250; default: UTF-8, UTF-16 or cp1252, detected.",
-        READING,
-    ),
-]
-Form = Annotated[
-    str | None,
-    option(
-        "--form NAME",
-        "What a line of text holds: entries, lists (row and columns), sequences (in order), inter; default: detected.",
-        READING,
-    ),
-]
-Wide = Annotated[
-    bool, option("--wide", "Read a wide table: a line per row, a field per column, gaps where unobserved.", READING)
-]
-ExcludeColumns = Annotated[
-    str | None, option("--exclude-columns NAME,NAME", "Columns of a wide table to leave out, such as age.", READING)
-]
-
-# Models and training
-
-ModelName = Annotated[
-    str, option("--model NAME", f"Model to fit: {', '.join(MODELS)}.", TRAINING, autocompletion=list_models)
-]
-Effort = Annotated[
-    str | None,
-    option(
-        "--effort quick|normal|best",
-        "Training time to spend on accuracy, for dmf-o and bayesian; default: normal.",
-        TRAINING,
-    ),
-]
-Assignments = Annotated[
-    list[str] | None,
-    option(
-        "--set NAME=VALUE",
-        "Setting of the model, such as dropout=0.5 or hidden_sizes=512,256; repeatable. deepmf settings MODEL "
-        "lists all.",
-        TRAINING,
-        autocompletion=list_assignments,
-    ),
-]
-Config = Annotated[Path | None, option("--config FILE", "TOML file of settings; --set overrides it.", TRAINING)]
-Validation = Annotated[
-    Path | None,
-    option("--validation FILE", "Validation entries, used only for early stopping and to compare settings.", TRAINING),
-]
-ValidationShare = Annotated[
-    float | None,
-    option(
-        "--validation-share SHARE",
-        f"Share of the entries held out for validation, 0 for none; default: {VALIDATION_SHARE:g}; in fit, "
-        "dmf-o chooses it.",
-        TRAINING,
-    ),
-]
 Seed = Annotated[int | None, option("--seed N", "Random seed; default: 0.", TRAINING)]
 Device = Annotated[
     str | None, option("--device auto|cpu|cuda", "Device to train on; auto uses a GPU if there is one.", TRAINING)
@@ -287,46 +144,11 @@ Extend = Annotated[
     list[Path] | None, option("--extend FILE", "Entries of new rows and columns to add without training; repeatable.")
 ]
 
-# Features of rows and columns
-
-RowFeatures = Annotated[
-    Path | None,
-    option("--row-features FILE", "Features of rows: csv, tsv, parquet, jsonl or xlsx with a line per row.", BESIDE),
-]
-ColumnFeatures = Annotated[
-    Path | None, option("--column-features FILE", "Features of columns, with a line per column.", BESIDE)
-]
-FeatureLabels = Annotated[
-    list[str] | None,
-    option("--feature-label NAME", "Id column of the features file; default: detected; repeatable.", BESIDE),
-]
-FeatureKinds = Annotated[
-    str | None,
-    option(
-        "--feature-kinds NAME=KIND,NAME=KIND",
-        "Kinds of features that are detected wrongly: number, category, list, date, vector or text.",
-        BESIDE,
-    ),
-]
-
-# Names of rows and columns
-
-RowNames = Annotated[
-    Path | None, option("--row-names FILE", "Names shown beside row ids: a table of ids and names.", BESIDE)
-]
-ColumnNames = Annotated[
-    Path | None,
-    option("--column-names FILE", "Names shown beside column ids, such as titles: a table of ids and names.", BESIDE),
-]
-
-# Splits into areas
+# Splits into areas, and ranking metrics
 
 Areas = Annotated[bool, option("--areas", "Make some rows and columns new, and treat areas I to IV separately.")]
 NewRows = Annotated[float, option("--new-rows SHARE", "Share of new rows, with --areas.")]
 NewColumns = Annotated[float, option("--new-columns SHARE", "Share of new columns, with --areas.")]
-
-# Ranking metrics
-
 ListLength = Annotated[int | None, option("-n N", "Number of ranked columns per row, for ranking; default: 10.")]
 
 # One row, known or new
@@ -334,24 +156,19 @@ ListLength = Annotated[int | None, option("-n N", "Number of ranked columns per 
 RowId = Annotated[str | None, option("--row ID", "Row that the model knows.")]
 History = Annotated[
     Path | None,
-    option(
-        "--history FILE", "New row instead of --row: a column and a value per line, not stored; - for standard input."
-    ),
+    option("--history FILE", "New row instead of --row: a column and a value per line, not stored; - for a pipe."),
 ]
-Rows = Annotated[
-    Path | None, option("--rows FILE", "Rows, one per line, instead of --row; needs -o; - for standard input.")
-]
-EveryRow = Annotated[bool, option("--all", "All rows that the model knows, instead of --row; needs -o.")]
 FeatureValues = Annotated[
     str | None,
-    option(
-        "--features NAME=VALUE,NAME=VALUE",
-        "Features of a new row, with or without --history; the model must know row features.",
-    ),
+    option("--features NAME=VALUE,NAME=VALUE", "Features of a new row, if the model knows row features."),
 ]
 
 # Results
 
+At = Annotated[
+    str | None,
+    option("--at DATE", "Time to predict for, if the model was fitted with times; default: the latest entry's."),
+]
 UnknownIds = Annotated[
     str,
     option(
@@ -365,20 +182,7 @@ FrameFile = Annotated[
 Digits = Annotated[
     int | None, option("--digits N", "Round numbers to N digits after the decimal mark.", OUTPUT, min=0, max=15)
 ]
-Recommended = Annotated[
-    str | None,
-    option(
-        "--output -o FILE",
-        "File to write: .csv, .tsv, .jsonl or .parquet; - for standard output. With --engine, a new folder.",
-        OUTPUT,
-    ),
-]
-Engine = Annotated[str | None, option("--engine ray", "Recommend on the cores or machines of a Ray cluster; needs -o.")]
-RankingDevice = Annotated[str | None, option("--device auto|cpu|cuda", "Rank with torch, on a GPU if set; needs -o.")]
 Levels = Annotated[bool, option("--levels", "Predict levels of the scale.")]
-SafeCsv = Annotated[
-    bool, option("--safe-csv", "Put an apostrophe before ids that a spreadsheet would run as formulas.", OUTPUT)
-]
 FrameJson = Annotated[
     bool, option("--json", "Print a summary as JSON; with -o -, write JSON lines instead of csv.", OUTPUT)
 ]

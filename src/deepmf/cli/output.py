@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 STANDARD = "-"  # standard input or output
 
 _TABLE_WIDTH = 120  # in a file or a pipe, which have no width of their own
-_SPREADSHEETS = (".csv", ".tsv")
-_FORMULA = r"^[=+\-@\t\r]"  # a field that begins so is a formula in a spreadsheet
 
 
 # Lines, tables, JSON
@@ -168,13 +166,8 @@ def check_distinct(path: Path, inputs: Iterable[Path | None]) -> None:
             raise BadSetting(f"{path} would overwrite {given}, which this command uses too; write to another file")
 
 
-def check_frame_target(
-    target: str, *, inputs: Iterable[Path | None], safe_csv: bool = False, as_json: bool = False
-) -> None:
+def check_frame_target(target: str, *, inputs: Iterable[Path | None]) -> None:
     """Refuse a file of an unknown format, a file that cannot be written, and one of the inputs."""
-    ending = (".jsonl" if as_json else ".csv") if target == STANDARD else Path(target).suffix.lower()
-    if safe_csv and ending not in _SPREADSHEETS:
-        raise BadSetting(f"--safe-csv is for csv and tsv; got {'--json' if target == STANDARD else repr(target)}")
     if target == STANDARD:
         return
     from deepmf.data.frame_file import check_ending
@@ -214,7 +207,6 @@ def write_frames(
     target: str,
     *,
     as_json: bool = False,
-    safe_csv: bool = False,
     digits: int | None = None,
     decimal: str = ".",
 ) -> None:
@@ -226,7 +218,6 @@ def write_frames(
     Parameters
     ----------
     as_json : write JSON lines instead of csv to standard output.
-    safe_csv : put an apostrophe before a text that a spreadsheet would run as a formula.
     digits : the number of digits after the decimal mark to which numbers are rounded; None: all.
     decimal : the decimal mark of csv and tsv; a comma puts semicolons between the fields of csv.
     """
@@ -234,8 +225,7 @@ def write_frames(
 
     stopped = Event()
     with ThreadPoolExecutor(1) as threads:
-        safe = map(_escape_formulas, frames) if safe_csv else frames
-        rounded = safe if digits is None else (_round_numbers(frame, digits) for frame in safe)
+        rounded = frames if digits is None else (_round_numbers(frame, digits) for frame in frames)
         shown = _iterate_until(stopped, rounded)
         standard_format = ".jsonl" if as_json else ".csv"
         writing = threads.submit(_write, shown, schema, target, standard_format, decimal_comma=decimal == ",")
@@ -293,9 +283,3 @@ def _round_numbers(frame: pl.DataFrame, digits: int) -> pl.DataFrame:
     import polars
 
     return frame.with_columns(polars.col(polars.Float64).round(digits))
-
-
-def _escape_formulas(frame: pl.DataFrame) -> pl.DataFrame:
-    import polars
-
-    return frame.with_columns(polars.col(polars.String).str.replace(_FORMULA, "'${0}"))

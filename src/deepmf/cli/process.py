@@ -5,7 +5,6 @@ Processes that torchrun started join; only the first of them prints and writes.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -21,41 +20,8 @@ from deepmf.errors import BadSetting
 # Requests to end; Windows has no SIGHUP.
 _ENDING_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP")
 
-_TRUNCATED = (
-    b"deepmf: a file that was open was truncated, or its disk can no longer be read; "
-    b"nothing was saved: restore the file, then run the command again\n"
-)
-
 # The variables that torchrun sets in every process that it starts.
 _TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-
-
-@contextmanager
-def report_truncated_files() -> Iterator[None]:
-    """Print a message and exit with 2 when a memory-mapped file is truncated; otherwise the process dies silently.
-
-    SIGBUS arrives in the middle of compiled code, which can neither continue nor return to Python. The handler is
-    therefore one of the C library, and never returns. Nothing is cleaned up; the next command removes the leftovers.
-    """
-    if not hasattr(signal, "SIGBUS") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    kind = ctypes.CFUNCTYPE(None, ctypes.c_int)
-    set_handler = ctypes.CDLL(None).signal
-    set_handler.argtypes, set_handler.restype = [ctypes.c_int, ctypes.c_void_p], ctypes.c_void_p
-    first = threading.Lock()
-
-    def exit_once(_: int) -> None:
-        first.acquire()  # never released: one thread prints, the others wait
-        os.write(2, _TRUNCATED)
-        os._exit(2)
-
-    handler = kind(exit_once)
-    before = set_handler(signal.SIGBUS, ctypes.cast(handler, ctypes.c_void_p))
-    try:
-        yield
-    finally:
-        set_handler(signal.SIGBUS, before)
 
 
 @contextmanager
@@ -74,7 +40,9 @@ def interrupt_on_signals() -> Iterator[list[int]]:
             os._exit(128 + number)
         arrived.append(number)
         if signal.Signals(number).name == "SIGHUP":
-            _write_to_nowhere(terminals)
+            for handle in terminals:  # closed: writing there would fail before the model is saved
+                with suppress(OSError):
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), handle)
         raise KeyboardInterrupt
 
     in_main = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
@@ -98,13 +66,6 @@ def _imports_torch(frame: FrameType | None) -> bool:
     return False
 
 
-def _write_to_nowhere(terminals: list[int]) -> None:
-    """Discard further output: the terminal was closed, and writing to it would fail before the model is saved."""
-    for handle in terminals:
-        with suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), handle)
-
-
 def is_one_of_several() -> bool:
     """Whether this process was started together with others."""
     return all(os.environ.get(name) for name in _TORCHRUN_VARIABLES) and int(os.environ["WORLD_SIZE"]) > 1
@@ -113,11 +74,6 @@ def is_one_of_several() -> bool:
 def is_first() -> bool:
     """Whether this process prints and writes: it is alone, or the first of several."""
     return not is_one_of_several() or int(os.environ["RANK"]) == 0
-
-
-def is_restarted() -> bool:
-    """Whether torchrun started this process again, after one was lost."""
-    return is_one_of_several() and _count_restarts() > 0
 
 
 def check_command(name: str | None) -> None:
@@ -132,7 +88,6 @@ def join_processes() -> Iterator[None]:
     if not is_one_of_several():
         yield
         return
-    _check_restarts()
     import torch
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
@@ -143,7 +98,8 @@ def join_processes() -> Iterator[None]:
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 (open as long as the process runs)
     with report_lost_ranks():
         store, rank, size = next(rendezvous("env://"))
-        if _shares_store():  # it outlives restarts, and with it the addresses of processes that are gone
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            # All attempts share torchrun's own store, and with it the addresses of processes that are gone.
             store = dist.PrefixStore(f"deepmf/{_count_restarts()}", store)  # type: ignore[attr-defined]
         # Objects and checkpoints are exchanged by CPUs, also where GPUs train.
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
@@ -168,20 +124,3 @@ def may_complain(*, seconds_to_connect: float = 10.0) -> bool:
 
 def _count_restarts() -> int:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0)
-
-
-def _shares_store() -> bool:
-    """Whether processes meet at torchrun's own store, which all attempts share."""
-    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-
-
-def _check_restarts() -> None:
-    """Refuse restarts that would fail: each machine counts its own, so the counts do not tell attempts apart."""
-    n_machines, n_restarts = (
-        int(os.environ.get(name) or 0) for name in ("GROUP_WORLD_SIZE", "TORCHELASTIC_MAX_RESTARTS")
-    )
-    if _shares_store() and n_machines > 1 and n_restarts > 0:
-        raise BadSetting(
-            f"torchrun --max-restarts on {n_machines} machines needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 "
-            "in the environment of torchrun on each machine"
-        )

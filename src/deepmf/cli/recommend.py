@@ -18,7 +18,7 @@ from deepmf.cli.inputs import (
     read_list,
 )
 from deepmf.cli.model_file import load_model
-from deepmf.cli.options import option
+from deepmf.cli.options import OUTPUT, option
 from deepmf.cli.output import (
     STANDARD,
     check_frame_target,
@@ -50,11 +50,13 @@ class WhichRows:
     row: options.RowId = None
     history: options.History = None
     features: options.FeatureValues = None
-    rows: options.Rows = None
-    every: options.EveryRow = False
+    rows: Annotated[
+        Path | None, option("--rows FILE", "Rows, one per line, instead of --row; needs -o; - for standard input.")
+    ] = None
+    every: Annotated[bool, option("--all", "All rows that the model knows, instead of --row; needs -o.")] = False
 
     def check(self, output: str | None) -> None:
-        """Require exactly one of the ways to name rows, and a file for many rows."""
+        """Require exactly one of the ways to name rows, and a file for many rows alone."""
         is_new, are_many = self.history is not None or self.features is not None, self.rows is not None or self.every
         if sum([self.row is not None, is_new, self.rows is not None, self.every]) != 1:
             raise BadSetting(
@@ -62,13 +64,9 @@ class WhichRows:
                 "many, or --all"
             )
         if output is None and are_many:
-            name = "--all" if self.every else "--rows"
-            raise BadSetting(f"{name} needs -o FILE, such as -o top.csv (- for standard output)")
+            raise BadSetting("--rows and --all need -o FILE, such as -o top.csv (- for standard output)")
         if output is not None and is_new:
-            by = "--features" if self.history is None else "--history"
-            raise BadSetting(
-                f"-o is for known rows; the recommendations for a new row ({by}) are printed (use --json for machines)"
-            )
+            raise BadSetting("-o is for known rows; the recommendations for a new row are printed, with --json as JSON")
 
     def list_labels(self, model: Model, reading: InputOptions) -> list[Any] | None:
         """Return the labels of known rows; None for all."""
@@ -77,42 +75,15 @@ class WhichRows:
         return None if self.rows is None else list(read_list(self.rows, model.entries_.rows, reading))
 
 
-@dataclass(frozen=True)
-class Target:
-    """The options about the file of the recommendations."""
-
-    output: options.Recommended = None
-    digits: options.Digits = None
-    engine: options.Engine = None
-    device: options.RankingDevice = None
-    safe_csv: options.SafeCsv = False
-    as_json: options.FrameJson = False
-
-    def check(self, row: str | None, inputs: list[Path | None], changes: list[Path]) -> None:
-        """Refuse options of files without a file, and options that workers of an engine could not follow."""
-        of_text = {"--safe-csv": self.safe_csv or None, "--digits": self.digits}
-        if self.output is None:
-            for name, given in (of_text | {"--device": self.device, "--engine": self.engine}).items():
-                if given is not None:
-                    raise BadSetting(f"{name} needs -o FILE")
-        elif self.engine is None:
-            files = [*inputs, *changes]
-            check_frame_target(self.output, inputs=files, safe_csv=self.safe_csv, as_json=self.as_json)
-        elif self.engine != "ray":
-            raise BadSetting(f"--engine must be ray; got {self.engine!r}")
-        elif unfit := [name for name, given in ({"--row": row} | of_text).items() if given is not None]:
-            raise BadSetting(f"--engine is for many rows, in parquet files; leave out {unfit[0]}")
-        elif changes:
-            raise BadSetting(f"--engine reads the model file as it is; save a model with {changes[0]} first")
-        elif self.output == STANDARD or Path(self.output).suffix:
-            raise BadSetting(f"with --engine, -o is a new folder of parquet files, such as -o top; got {self.output!r}")
-
-
 @options.with_option_groups(reading=("encoding",))
 def recommend(
     model: options.ModelFile,
     *,
     which: WhichRows,
+    output: Annotated[
+        str | None,
+        option("--output -o FILE", "File to write: .csv, .tsv, .jsonl or .parquet; - for standard output.", OUTPUT),
+    ] = None,
     n: Annotated[int, option("-n N", "Number of columns.")] = 10,
     extend: options.Extend = None,
     among: Annotated[
@@ -130,10 +101,14 @@ def recommend(
     ] = None,
     request: Request,
     at: options.At = None,
+    device: Annotated[
+        str | None, option("--device auto|cpu|cuda", "Rank with torch, on a GPU if set; needs -o.")
+    ] = None,
+    digits: options.Digits = None,
     files: FeatureFiles,
     names: NameFiles,
     reading: InputOptions,
-    target: Target,
+    as_json: options.FrameJson = False,
 ) -> None:
     """Recommend columns for a row or for many rows.
 
@@ -143,9 +118,13 @@ def recommend(
 
     Example: deepmf recommend model.safetensors --all -n 10 --min-entries 20 -o top.parquet
     """
-    which.check(target.output)
+    which.check(output)
     known = None if which.features is None else parse_named_values("--features", which.features)
-    target.check(which.row, [model, which.rows, among, exclude], [*(extend or ()), *files.paths, *names.paths])
+    if output is not None:
+        inputs = [model, which.rows, among, exclude, *(extend or ()), *files.paths, *names.paths]
+        check_frame_target(output, inputs=inputs)
+    elif device is not None or digits is not None:
+        raise BadSetting(f"{'--digits' if device is None else '--device'} needs -o FILE")
     fitted = load_model(model, extensions=extend, features=files, names=names, reading=reading)
     with hint_at_extension():
         request = replace(
@@ -155,19 +134,16 @@ def recommend(
             among=None if among is None else read_list(among, fitted.entries_.columns, reading),
             exclude=None if exclude is None else read_list(exclude, fitted.entries_.columns, reading),
             where=None if where is None else parse_conditions(where, fitted.entries_.column_features),
-            device=target.device,
+            device=device,
         )
         labels = which.list_labels(fitted, reading)
-        if target.engine is not None:
-            _recommend_on_ray(model, fitted, labels, request, target)
-        elif target.output is not None:
-            _write_recommendations(fitted, labels, request, target)
-        elif which.row is None:
+        if output is not None:
+            _write_recommendations(fitted, labels, request, output, digits=digits, as_json=as_json)
+        elif labels is None:
             folded = fold_in_row(fitted, which.history, known, reading)
-            _show_best(folded.answer(request), fitted, None, as_json=target.as_json)
+            _show_best(folded.answer(request), fitted, None, as_json=as_json)
         else:
-            assert labels is not None
-            _show_best(fitted.answer(labels[0], request), fitted, labels[0], as_json=target.as_json)
+            _show_best(fitted.answer(labels[0], request), fitted, labels[0], as_json=as_json)
 
 
 @options.with_option_groups(reading=("encoding",))
@@ -213,19 +189,10 @@ def similar(
     show_named_table([ids[0] if axis == "row" else ids[1], "name", "cosine"], lines)
 
 
-def _recommend_on_ray(path: Path, model: Model, rows: list[Any] | None, request: Request, target: Target) -> None:
-    from deepmf.batch import Scorer, score_on_ray
-
-    found, folder = model.entries_.rows, str(target.output)
-    wanted = found.array if rows is None else found[found.find_distinct(rows)]
-    n_lines = score_on_ray(Scorer(path.absolute(), **vars(request)), wanted, folder)
-    _show_counts(wanted.size, n_lines, target)
-
-
 def _show_best(best: Ranking, model: Model, row: Any, *, as_json: bool) -> None:
     numbers = {"prediction": best.values, "presence": best.presence, "liked": best.liked}
     known: dict[str, list[Any]] = {name: each.tolist() for name, each in numbers.items() if each is not None}
-    features = _read_features(model, best)
+    labels, names, features = best.labels.tolist(), list_names(best), _read_features(model, best)
     if as_json:
         if best.distribution is not None:
             levels = model.support_.tolist()
@@ -233,12 +200,10 @@ def _show_best(best: Ranking, model: Model, row: Any, *, as_json: bool) -> None:
                 [{"level": level, "probability": chance} for level, chance in zip(levels, line, strict=True)]
                 for line in best.distribution.tolist()
             ]
+        known |= {"features": features} if any(features) else {}
         shown = [
             {"column": column, **give_name("column", name), **dict(zip(known, rest, strict=True))}
-            | ({"features": own} if own else {})
-            for column, name, own, *rest in zip(
-                best.labels.tolist(), list_names(best), features, *known.values(), strict=True
-            )
+            for column, name, *rest in zip(labels, names, *known.values(), strict=True)
         ]
         show_json({"row": row, **give_name("row", model.row_names_.get(row)), "best": shown})
         return
@@ -247,7 +212,7 @@ def _show_best(best: Ranking, model: Model, row: Any, *, as_json: bool) -> None:
     facts = list(dict.fromkeys(name for own in features for name in own))[:_MOST_FEATURES]
     cells = [[_format_feature(own.get(name)) for own in features] for name in facts]
     _, heading = model.entries_.train.form.name_ids_beside(["name", *known, *facts])
-    lines = zip(best.labels.tolist(), list_names(best), *known.values(), *cells, strict=True)
+    lines = zip(labels, names, *known.values(), *cells, strict=True)
     show_named_table([heading, "name", *known, *facts], lines)
 
 
@@ -264,12 +229,15 @@ def _format_feature(value: Any) -> str:
     return ", ".join(value) if isinstance(value, list) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _write_recommendations(model: Model, rows: list[Any] | None, request: Request, target: Target) -> None:
+def _write_recommendations(
+    model: Model, rows: list[Any] | None, request: Request, output: str, *, digits: int | None, as_json: bool
+) -> None:
     """Write the recommendations for many rows in batches; print their number, except on standard output."""
+    from deepmf.formatting import format_quantity
     from deepmf.recommend.recommendations import Recommendations
 
-    found, output = Recommendations.of(model.entries_, model.make_ranker(request), rows, request), str(target.output)
-    n_lines = 0
+    found = Recommendations.of(model.entries_, model.make_ranker(request), rows, request)
+    n_lines, n_rows = 0, int(found.rows.size)
 
     def count_lines(show: Progress) -> Iterator[pl.DataFrame]:
         nonlocal n_lines
@@ -279,14 +247,10 @@ def _write_recommendations(model: Model, rows: list[Any] | None, request: Reques
             yield frame
 
     with show_share("recommending") as show:
-        as_text: dict[str, Any] = {"safe_csv": target.safe_csv, "digits": target.digits}
-        write_frames(count_lines(show), found.schema, output, as_json=target.as_json, **as_text)
-    if output != STANDARD:
-        _show_counts(int(found.rows.size), n_lines, target)
-
-
-def _show_counts(n_rows: int, n_lines: int, target: Target) -> None:
-    if target.as_json:
-        show_json({"rows": n_rows, "recommendations": n_lines, "file": target.output})
+        write_frames(count_lines(show), found.schema, output, as_json=as_json, digits=digits)
+    if output == STANDARD:
+        return
+    if as_json:
+        show_json({"rows": n_rows, "recommendations": n_lines, "file": output})
     else:
-        say(f"{n_lines:,} recommendations for {n_rows:,} row{'s' * (n_rows != 1)} in {target.output}")
+        say(f"{n_lines:,} recommendations for {format_quantity(n_rows, 'row')} in {output}")

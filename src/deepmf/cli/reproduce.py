@@ -17,9 +17,7 @@ QUICK = "A QUICK RUN on generated data, to check that everything works: these ar
 
 
 def reproduce(
-    table: Annotated[
-        str, argument("TABLE", "Table to run, such as table1 or table2.", autocompletion=options.list_tables)
-    ],
+    table: Annotated[str, argument("TABLE", "Table to run, such as table1 or table2.")],
     out: Annotated[Path | None, option("--out -o FOLDER", "Folder of the results; default: reproduced.")] = None,
     only: Annotated[
         list[str] | None, option("--only ROW", "Run only this row of the table, such as dmf; repeatable.")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from deepmf.cli import options
-from deepmf.cli.inputs import open_input
 from deepmf.cli.options import argument
 from deepmf.cli.output import say, show_json, show_table
 from deepmf.errors import BadSetting, UnreadableFile
@@ -33,7 +31,6 @@ def settings(
             "MODEL",
             "Model, as --model takes it; all models are listed if not given.",
             show_default=False,
-            autocompletion=options.list_models,
         ),
     ] = None,
     as_json: options.Json = False,
@@ -96,26 +93,6 @@ def _setting_to_json(setting: Setting) -> dict[str, Any]:
         **setting.to_dict(),
         "meaning": setting.description,
     }
-
-
-def gather_settings(config: Path | None, assignments: Iterable[str] | None, **others: Any) -> dict[str, Any]:
-    """Return settings by name: from a TOML file, from `name=value` texts and from other options; later ones win.
-
-    An option that is None was not given.
-    """
-    settings: dict[str, Any] = {}
-    if config is not None:
-        with open_input(config) as file:
-            settings |= read_config(file)
-    settings |= dict(map(parse_assignment, assignments or ()))
-    return settings | {name: given for name, given in others.items() if given is not None}
-
-
-def check_effort(effort: str, model: str) -> None:
-    """Refuse an effort for a model without this setting."""
-    able = [name for name in MODELS if "effort" in options.list_settings(name)]
-    if model_class(model) not in map(model_class, able):
-        raise BadSetting(f"--effort {effort} is for {', '.join(able)}; configure {model!r} with --set NAME=VALUE")
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:

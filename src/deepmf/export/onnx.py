@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import io
 import itertools
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepmf.errors import BadSetting, CannotSave, Hint, MissingDependency, warn
+from deepmf.errors import BadSetting, Hint, MissingDependency, warn
 from deepmf.files import check_parts, write_parts
 from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.labels import AS_TEXT, Labels, find_stored_kind
@@ -37,10 +36,7 @@ from deepmf.models.ordinal.refinement import PaddedEntries, Refinement, solve_ch
 from deepmf.models.registry import MODELS
 from deepmf.nn.branch import Branch, normalise_latents
 from deepmf.nn.inputs import make_channels
-from deepmf.recommend.presence import Presence, make_positive
-from deepmf.recommend.request import Request
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.predictor import LEAST_PROBABILITY
 
 
 class ExportModules(nn.Module):
@@ -139,26 +135,21 @@ class LinearBranch(nn.Module):
 
     def __init__(self, refined: RefinedBranch, solution: nn.Module, part: LinearPart, *, fields: slice) -> None:
         super().__init__()
-        self.refined, self.solution, self._blend, self._fields = refined, solution, part.blend, fields
-
-    def forward(self, values: Tensor) -> Tensor:
-        """Map values (vectors, inputs) to latents (vectors, latent)."""
-        latents = self.refined(values)
-        factors, effects = self.solution(values)
-        linear = self._place(factors, effects, torch.ones_like(effects), latents[:, -1:])
-        return torch.cat([latents[:, : self._fields.start], linear, latents[:, self._fields.stop :]], dim=1)
-
-    def _place(self, factors: Tensor, effects: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
-        raise NotImplementedError
+        self.refined, self.solution, self.blend, self.fields = refined, solution, part.blend, fields
 
 
 class LinearRows(LinearBranch):
     """Rows, whose linear part is weighted."""
 
-    def _place(self, factors: Tensor, effects: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
-        nothing = 0.0 * ones  # neither a mean nor deviations, which draws alone use
-        weight = self._blend.weight * (-log_slopes).exp()
-        return torch.cat([factors, effects, ones, nothing, nothing, nothing], dim=1) * weight
+    def forward(self, values: Tensor) -> Tensor:
+        """Map values (vectors, inputs) to latents (vectors, latent)."""
+        latents = self.refined(values)
+        factors, effects = self.solution(values)
+        ones, nothing = torch.ones_like(effects), torch.zeros_like(effects)
+        # Neither a mean nor deviations, which draws alone use.
+        linear = torch.cat([factors, effects, ones, nothing, nothing, nothing], dim=1)
+        linear = linear * (self.blend.weight * (-latents[:, -1:]).exp())
+        return torch.cat([latents[:, : self.fields.start], linear, latents[:, self.fields.stop :]], dim=1)
 
 
 class LinearColumns(LinearBranch):
@@ -166,18 +157,18 @@ class LinearColumns(LinearBranch):
 
     def forward(self, values: Tensor) -> Tensor:
         """Map values (vectors, inputs) to latents (vectors, latent)."""
-        latents, fields = super().forward(values), self._fields
-        share, few_count = self._blend.share, self._blend.few_count
+        latents = self.refined(values)
+        factors, effects = self.solution(values)
+        ones, nothing = torch.ones_like(effects), torch.zeros_like(effects)
+        linear = torch.cat([factors, ones, effects, ones, nothing, nothing], dim=1)
+        before, after = latents[:, : self.fields.start], latents[:, self.fields.stop :]
+        share, few_count = self.blend.share, self.blend.few_count
         if few_count == 0.0:
-            return latents
+            return torch.cat([before, linear, after], dim=1)
         counts = (~torch.isnan(values)).sum(1, keepdim=True).float()
         shares = share * (1.0 - 0.5 / (1.0 + (counts / few_count).square()))
-        balanced = latents * ((1.0 - shares) / (1.0 - share))
-        linear = latents[:, fields] * (shares / share)
-        return torch.cat([balanced[:, : fields.start], linear, balanced[:, fields.stop :]], dim=1)
-
-    def _place(self, factors: Tensor, effects: Tensor, ones: Tensor, log_slopes: Tensor) -> Tensor:
-        return torch.cat([factors, ones, effects, ones, 0.0 * ones, 0.0 * ones], dim=1)
+        rest = (1.0 - shares) / (1.0 - share)
+        return torch.cat([before * rest, linear * (shares / share), after * rest], dim=1)
 
 
 class SampledSolution(nn.Module):
@@ -390,7 +381,6 @@ FILES = (
     "rows.onnx",
     "columns.onnx",
     "head.onnx",
-    "relevance.onnx",
     "row_latents.npy",
     "column_latents.npy",
     "model.json",
@@ -412,129 +402,69 @@ def export_onnx(model: Model, folder: str | Path) -> list[Path]:
     columns.onnx                            column_values (columns, trained rows), NaN where missing -> column_latents
     head.onnx                               row_latents, column_latents -> predictions (rows, columns); DMFD adds
                                             scores (rows, columns), OrdinalDMF probabilities (rows, columns, values)
-    relevance.onnx                          row_values and an output of the head (see its inputs) -> presence, liked and
-                                            relevance (rows, columns); if the model has a presence part by EASE
     row_latents.npy, column_latents.npy     latents of all rows and columns, in single precision
     model.json                              their labels in the same order, the scale, the support of distributions,
                                             and the number of trained rows and columns
     ======================================  ==========================================================================
     """
     parts, place = make_modules(model), Path(folder)
-    check_weights(parts)
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CannotSave(f"{place} cannot be a folder ({error.strerror}); nothing was changed") from error
-    check_parts(place, is_part=is_part)
+    n_bytes = sum(parameter.nbytes for parameter in parts.parameters())
+    if n_bytes > _MOST_BYTES:
+        raise BadSetting(
+            f"the branches have {n_bytes / 2**30:.1f} GiB of weights; an ONNX file holds 2 GiB, "
+            "so smaller hidden_sizes could be exported"
+        )
+    check_parts(place, is_part=_is_part)
     if model.entries_.row_features is not None or model.entries_.column_features is not None:
         warn(
             "rows.onnx and columns.onnx read entries alone: what features say is in the latents of known rows and "
             "columns"
         )
     latents = {"row_latents": model.predictor_.rows, "column_latents": model.predictor_.columns}
-    whole = _build_graph(parts, *model.entries_.train.shape)
+    graph = _build_graph(parts, *model.entries_.train.shape)
     contents = {
-        "rows.onnx": _extract_part(whole, ["row_values"], ["row_latents"]),
-        "columns.onnx": _extract_part(whole, ["column_values"], ["column_latents"]),
-        "head.onnx": _extract_part(whole, list(latents), parts.outputs),
-        **_build_relevance(model, parts.outputs),
+        "rows.onnx": _extract_part(graph, ["row_values"], ["row_latents"]),
+        "columns.onnx": _extract_part(graph, ["column_values"], ["column_latents"]),
+        "head.onnx": _extract_part(graph, list(latents), parts.outputs),
+        "model.json": json.dumps(describe_model(model), ensure_ascii=False).encode(),
     }
-    for name, table in latents.items():
-        stream = io.BytesIO()
-        np.save(stream, read_latents(model, table), allow_pickle=False)
-        contents[f"{name}.npy"] = stream.getvalue()
-    contents["model.json"] = json.dumps(describe_model(model), ensure_ascii=False).encode()
-    return replace_export(place, contents)
-
-
-def replace_export(place: Path, contents: Mapping[str, bytes]) -> list[Path]:
-    """Write the files of an export to a folder, all or none; those of an earlier export go."""
-    assert set(contents) <= set(FILES)
 
     def write(whole: Path) -> None:
         for name, content in contents.items():
             (whole / name).write_bytes(content)
+        for name, table in latents.items():
+            np.save(whole / f"{name}.npy", read_latents(model, table), allow_pickle=False)
 
-    write_parts(place, write, is_part=is_part)
-    return [place / name for name in contents]
-
-
-def check_weights(parts: ExportModules, *, most_bytes: int = _MOST_BYTES) -> None:
-    """Refuse weights that no ONNX file holds."""
-    n_bytes = sum(parameter.nbytes for parameter in parts.parameters())
-    if n_bytes > most_bytes:
-        raise BadSetting(
-            f"the branches have {n_bytes / 2**30:.1f} GiB of weights; an ONNX file holds 2 GiB, "
-            "so smaller hidden_sizes could be exported"
-        )
+    write_parts(place, write, is_part=_is_part)
+    return [place / name for name in FILES]
 
 
-def make_relevance(model: Model, outputs: Sequence[str]) -> RelevanceModule | None:
-    """Return the module of relevance, or None with a warning if the model has no presence part that can be exported.
-
-    outputs: the outputs of the head.
-    """
-    presence = model.rankers_.presence
-    if presence is None or (model.gives_distribution and model.support_.size == 1):
-        return None
-    if presence.kind != "full":
-        warn("relevance.onnx is left out: there are too many columns to regress each on all others")
-        return None
-    scored = next(name for name in ("probabilities", "scores", "predictions") if name in outputs)
-    return RelevanceModule(model, presence, scored).eval()
-
-
-def _build_relevance(model: Model, outputs: Sequence[str]) -> dict[str, bytes]:
-    module = make_relevance(model, outputs)
-    if module is None:
-        return {}
-    of_values = (model.support_.size,) if model.gives_distribution else ()
-    scored = torch.zeros((2, len(model.entries_.columns), *of_values))
-    given = torch.zeros(2, model.entries_.train.shape[1]), scored
-    graph = _export_graph(module, given, ["rows", "rows"], module.inputs, RELEVANCE_OUTPUTS)
-    content: bytes = graph.SerializeToString()
-    return {"relevance.onnx": content}
-
-
-def is_part(file: Path) -> bool:
-    """Return whether a file may belong to an earlier export."""
+def _is_part(file: Path) -> bool:
     return file.is_file() and file.name in FILES
 
 
 def _build_graph(parts: ExportModules, n_rows: int, n_columns: int) -> Any:
-    given = torch.zeros(2, n_columns, dtype=torch.float32), torch.zeros(3, n_rows, dtype=torch.float32)
-    outputs = ["row_latents", "column_latents", *parts.outputs]
-    whole = _export_graph(parts, given, ["rows", "columns"], ["row_values", "column_values"], outputs)
+    """Return the ONNX graph of all modules; the numbers of rows and columns in its inputs stay open."""
     with _silence_exporter():
-        from deepmf.export.onnx_solver import enclose_constants
-
-        enclose_constants(whole.graph)
-    return whole
-
-
-def _export_graph(
-    module: nn.Module, given: tuple[Tensor, ...], sizes: Sequence[str], inputs: Sequence[str], outputs: Sequence[str]
-) -> Any:
-    """Return the ONNX graph of a module; `sizes` name the first axes of its inputs, which stay open."""
-    dimensions = {name: torch.export.Dim(name) for name in sizes}
-    with _silence_exporter():
-        from deepmf.export.onnx_solver import list_translations
+        from deepmf.export.onnx_solver import enclose_constants, list_translations
 
         program = torch.onnx.export(
-            module,
-            given,
+            parts,
+            (torch.zeros(2, n_columns), torch.zeros(3, n_rows)),
             dynamo=True,
             verbose=False,
             opset_version=_OPSET,
             custom_translation_table=list_translations(),
-            input_names=list(inputs),
-            output_names=list(outputs),
-            dynamic_shapes=[{0: dimensions[name]} for name in sizes],
+            input_names=["row_values", "column_values"],
+            output_names=["row_latents", "column_latents", *parts.outputs],
+            dynamic_shapes=[{0: torch.export.Dim("rows")}, {0: torch.export.Dim("columns")}],
         )
-    assert program is not None
-    for node in program.model.graph:
-        node.metadata_props.clear()  # they hold paths of the source on this computer
-    return program.model_proto
+        assert program is not None
+        for node in program.model.graph:
+            node.metadata_props.clear()  # they hold paths of the source on this computer
+        graph = program.model_proto
+        enclose_constants(graph.graph)
+    return graph
 
 
 def _extract_part(whole: Any, inputs: Sequence[str], outputs: Sequence[str]) -> bytes:
@@ -588,81 +518,6 @@ def _silence_exporter() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
             warnings.simplefilter("ignore", DeprecationWarning)
-            warnings.filterwarnings("ignore", "# The axis name", UserWarning)  # two inputs have as many rows
             yield
     finally:
         log.setLevel(level)
-
-
-RELEVANCE_OUTPUTS = ("presence", "liked", "relevance")
-
-
-class RelevanceModule(nn.Module):
-    """Both probabilities of relevance and their product, for rows with some entries and all columns of a model.
-
-    inputs: the names of its inputs: "row_values" (rows, trained columns), NaN where nothing is observed, and the output
-        of the head that liking is read from.
-    """
-
-    weights: Tensor
-    popularity: Tensor
-    raised: Tensor
-    empty_scores: Tensor
-    levels: Tensor | None
-    lower_ends: Tensor
-    edges: Tensor | None
-
-    def __init__(self, model: Model, presence: Presence, scored: str) -> None:
-        super().__init__()
-        readout = model.predictor_.readout
-        popularity = model.rankers_.popularity
-        self.inputs = ("row_values", scored)
-        self._presence, self._mean = presence, model.rankers_.entries.train.mean
-        levels = model.scale_.levels
-        first = np.zeros(1, dtype=np.int64)
-        edges = model.predictor_.distribution(first, first).edges if readout.gives_distribution else None
-        self.register_buffer("weights", torch.tensor(presence.model.take_weights(np.arange(popularity.size))))
-        self.register_buffer("popularity", torch.tensor(popularity))
-        self.register_buffer("raised", torch.tensor(model.rankers_.factors))
-        relevance = model.make_ranker(Request(rank_by="relevance")).relevance
-        assert relevance is not None
-        self.register_buffer("empty_scores", torch.tensor(relevance.empty_scores))
-        self.register_buffer("levels", None if levels is None else torch.tensor(levels, dtype=torch.float32))
-        ends = np.empty(0) if levels is None else np.maximum(readout.lower_ends(levels), -1e30)  # the first is infinite
-        self.register_buffer("lower_ends", torch.tensor(ends, dtype=torch.float32))
-        self.register_buffer("edges", None if edges is None else torch.tensor(edges, dtype=torch.float32))
-
-    def forward(self, row_values: Tensor, scored: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return presence, liked and relevance, each (rows, columns)."""
-        taken = (~row_values.isnan()).float()
-        presence = self._find_presence(taken)
-        liked = self._find_liked(scored, self._find_thresholds(row_values.nan_to_num(0.0), taken))
-        liked = liked.clamp(min=LEAST_PROBABILITY)
-        return presence, liked, presence * liked**self._presence.liking_weight
-
-    def _find_presence(self, taken: Tensor) -> Tensor:
-        """Return the probabilities that entries exist, as `Presence.log_probabilities` does."""
-        scores = taken @ self.weights
-        scores = scores + self._presence.popularity_share * self.popularity
-        if self._presence.popularity_power:
-            scores = scores * self.raised
-        scores = torch.where(taken.sum(dim=1, keepdim=True) > 0, scores, self.empty_scores)
-        return torch.sigmoid(self._presence.intercept + self._presence.score_power * make_positive(scores).log())
-
-    def _find_thresholds(self, values: Tensor, taken: Tensor) -> Tensor:
-        """Return from which values on each row likes a column, (rows, 1): its mean, rounded up to a level."""
-        counts = taken.sum(dim=1, keepdim=True)
-        means = torch.where(counts > 0, values.sum(dim=1, keepdim=True) / counts.clamp(min=1.0), self._mean)
-        if self.levels is None:
-            return means
-        close = 1e-5 * (self.levels[-1] - self.levels[0])  # single precision may exceed a level
-        above = (self.levels < means - close).sum(dim=1).clamp(max=len(self.levels) - 1)
-        return self.lower_ends[above][:, None]
-
-    def _find_liked(self, scored: Tensor, thresholds: Tensor) -> Tensor:
-        """Return the probabilities that values reach the thresholds, from distributions or from predictions."""
-        if self.edges is None:
-            return 0.5 * torch.erfc((thresholds - scored) / (self._presence.spread * 2**0.5))
-        low, widths = self.edges[:-1], (self.edges[1:] - self.edges[:-1]).clamp(min=1e-30)
-        above = 1.0 - ((thresholds[:, :, None] - low) / widths).clamp(0.0, 1.0)  # the part of each bin
-        return (scored * above).sum(dim=2)

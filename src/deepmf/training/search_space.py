@@ -19,10 +19,6 @@ class Range:
         """Whether the range holds whole numbers only."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
-    def contains(self, value: Any) -> bool:
-        """Return whether a value lies in the range."""
-        return isinstance(value, int if self.is_whole else int | float) and self.low <= value <= self.high
-
     def include(self, value: Any) -> Self:
         """Return the range, widened to include a value."""
         return replace(self, low=min(self.low, value), high=max(self.high, value))
@@ -47,13 +43,9 @@ class Choice:
 
     options: tuple[Any, ...]
 
-    def contains(self, value: Any) -> bool:
-        """Return whether a value is one of the options."""
-        return value in self.options
-
     def include(self, value: Any) -> Self:
-        """Return the choice with one more option."""
-        return replace(self, options=(*self.options, value))
+        """Return the choice, with one more option if it lacks the value."""
+        return self if value in self.options else replace(self, options=(*self.options, value))
 
     def encode(self, value: Any) -> str:
         """Return a value as optuna stores it, which stores no tuples."""

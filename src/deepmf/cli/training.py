@@ -1,0 +1,116 @@
+"""What `fit` and `tune` share: the options about training, and the entries held out for validation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from deepmf.cli.inputs import InputOptions, convert_held_out, locate_errors, open_input
+from deepmf.cli.options import TRAINING, VALIDATION_SHARE, option
+from deepmf.cli.settings import parse_assignment, read_config
+from deepmf.errors import BadSetting
+from deepmf.models.registry import MODELS, model_class
+
+if TYPE_CHECKING:
+    from deepmf.matrix.matrix import ObservedMatrix
+    from deepmf.models.base import Model
+
+DEFAULT_MODEL = "dmf-o"
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """The options of a command about the model, its settings and its validation entries."""
+
+    panel: ClassVar[str] = TRAINING
+
+    model: Annotated[
+        str | None, option("--model NAME", f"Model to fit: {', '.join(MODELS)}; default: {DEFAULT_MODEL}.")
+    ] = None
+    effort: Annotated[
+        str | None,
+        option(
+            "--effort quick|normal|best", "Training time to spend on accuracy, for dmf-o and bayesian; default: normal."
+        ),
+    ] = None
+    assignments: Annotated[
+        list[str] | None,
+        option("--set NAME=VALUE", "Setting of the model, such as dropout=0.5; repeatable (see deepmf settings)."),
+    ] = None
+    config: Annotated[Path | None, option("--config FILE", "TOML file of settings; --set overrides it.")] = None
+    validation: Annotated[
+        Path | None,
+        option("--validation FILE", "Validation entries, used only for early stopping and to compare settings."),
+    ] = None
+    validation_share: Annotated[
+        float | None,
+        option(
+            "--validation-share SHARE",
+            f"Share of the entries held out for validation; default: {VALIDATION_SHARE:g}; in fit, dmf-o chooses it.",
+        ),
+    ] = None
+    seed: Annotated[int | None, option("--seed N", "Random seed; default: 0.")] = None
+    device: Annotated[
+        str | None, option("--device auto|cpu|cuda", "Device to train on; auto uses a GPU if there is one.")
+    ] = None
+
+    @property
+    def model_name(self) -> str:
+        """The name of the model, by default that of OrdinalDMF."""
+        return self.model or DEFAULT_MODEL
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings by name: from the TOML file, from `--set` and from other options; later ones win."""
+        others = {"effort": self.effort, "seed": self.seed, "device": self.device}
+        return gather_settings(self.config, self.assignments) | {
+            name: given for name, given in others.items() if given is not None
+        }
+
+    def make_model(self) -> Model:
+        """Return a new model with the settings."""
+        return model_class(self.model_name)(**self.settings)
+
+    def hold_out(
+        self,
+        entries: ObservedMatrix,
+        reading: InputOptions,
+        *,
+        seed: int,
+        by: str = "entries",
+    ) -> tuple[ObservedMatrix, ObservedMatrix | None]:
+        """Return the entries to train on, and the validation entries: of a file, or a random or the latest share."""
+        if by not in ("entries", "time", "last"):
+            raise BadSetting(f"--by must be entries, time or last; got {by!r}")
+        if self.validation is not None:
+            if self.validation_share is not None or by != "entries":
+                raise BadSetting("give --validation, or --validation-share and --by, not both")
+            from deepmf.models.fitting import keep_known
+
+            with locate_errors(self.validation):
+                return entries, keep_known(entries, read_like(self.validation, entries, reading))
+        from deepmf.data.splits import split_entries, split_last, split_time
+
+        share = VALIDATION_SHARE if self.validation_share is None else self.validation_share
+        if by != "entries" and share > 0:
+            later = split_time(entries, validation=0.0, test=share) if by == "time" else split_last(entries)
+            return later.train, later.test
+        split = split_entries(entries, train=1.0 - share, validation=share, test=0.0, seed=seed)
+        return split.train, split.validation if split.validation.n_entries else None
+
+
+def gather_settings(config: Path | None, assignments: Iterable[str] | None) -> dict[str, Any]:
+    """Return settings by name: from a TOML file and from `name=value` texts; later ones win."""
+    settings: dict[str, Any] = {}
+    if config is not None:
+        with open_input(config) as file:
+            settings |= read_config(file)
+    return settings | dict(map(parse_assignment, assignments or ()))
+
+
+def read_like(path: Path, train: ObservedMatrix, reading: InputOptions) -> ObservedMatrix:
+    """Read more entries with the scale, the column names and the types of labels of the training entries."""
+    read = reading.adapt_to(train.form).read_held_out(path, train.scale)
+    return convert_held_out(read, train.row_labels, train.column_labels, path, unknown="fallback")
