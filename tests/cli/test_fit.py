@@ -213,7 +213,7 @@ def test_names_separator_duplicates_and_scale(run: Any, tmp_path: Path) -> None:
         (["--validation", "nowhere.csv"], "there is no file nowhere.csv"),
         (["--validation-share", "2"], "must be a share between 0 and 1"),
         (["--validation-share", "0.1", "--validation", "v.csv"], "--validation-share"),
-        (["--seed", "-1"], "at least 0; got -1"),
+        (["--seed", "-1"], "0 or more; got -1"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(

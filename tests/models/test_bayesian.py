@@ -19,7 +19,6 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.models.bayesian import BayesianMF, choose_settings, choose_start_lambda
-from deepmf.models.gibbs.level_intervals import CalibratedDistribution, choose_targets, load_calibrated
 from deepmf.models.gibbs.prediction import (
     N_BESIDE,
     NOTHING_NEW,
@@ -28,9 +27,10 @@ from deepmf.models.gibbs.prediction import (
     SamplePredictor,
     SampleReadout,
     calibrate,
+    load_readout,
 )
 from deepmf.models.loading import load
-from deepmf.scoring.distribution import PredictiveDistribution
+from deepmf.scoring.distribution import CalibratedDistribution, PredictiveDistribution, choose_targets
 from deepmf.scoring.predictor import Readout
 from deepmf.testing import ModelContract
 from deepmf.training.settings import EFFORTS
@@ -320,13 +320,13 @@ def test_intervals_of_levels_hold_what_they_state() -> None:
 def test_targets_of_intervals_are_stored_and_checked(ratings: Any, model: BayesianMF) -> None:
     tensors = dict(model.predictor_.pack().tensors)
     rows, columns = ratings.test.entries()[:2]
-    loaded = replace(model.predictor_, readout=load_calibrated(model.scale_, tensors))
+    loaded = replace(model.predictor_, readout=load_readout(model.scale_, tensors))
     at = model.entries_.rows.find(rows), model.entries_.columns.find(columns)
     expected = np.stack(model.predict_interval(rows, columns, coverage=0.8), axis=1)
     np.testing.assert_array_equal(loaded.distribution(*at).ends(0.8, model.scale_), expected)
     for wrong in (np.linspace(1, 0, 21), np.linspace(-0.1, 1, 21), np.linspace(0, 1.1, 21), np.linspace(0, 1, 20)):
-        with pytest.raises(BadModelFile, match="targets"):
-            load_calibrated(model.scale_, tensors | {"readout.targets": wrong})
+        with pytest.raises(BadModelFile, match="coverages"):
+            load_readout(model.scale_, tensors | {"readout.coverages": wrong})
 
 
 def test_diagnostics_name_the_chain_and_are_stored(model: BayesianMF, tmp_path: Path) -> None:

@@ -150,20 +150,15 @@ def test_good_values_are_stored(name: str, given: Any, stored: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "bad", "right"),
     [
-        ("ovens", 1, "a whole number of at least 2"),
-        ("ovens", 10, "a whole number of at least 2 and at most 9"),
-        *(("ovens", bad, "a whole number of at least 2") for bad in (2.0, "3", True, NAN, [3])),
-        *(("heat", bad, "a number above 0") for bad in (NAN, INFINITY, "0.1", True)),
-        ("seed", 2**128, f"a whole number of at least 0 and at most {2**128 - 1}"),
-        ("layers", (True,), "whole numbers of at least 1, such as (2048,)"),
-        ("turn_every", (1.0,), "increasing epochs from 1 on, such as (24, 36)"),
-        ("heat", 0.0, "a number above 0"),
-        ("heat", 1e39, "a number above 0 and at most 1e+38"),
-        ("rye", 0.6, "a number at least 0 and at most 0.5"),
-        ("flour", "spelt", "'rye' or 'wheat'"),
-        ("layers", (), "whole numbers of at least 1, such as (2048,)"),
-        ("turn_every", 0, "a whole number of at least 1"),
-        ("turn_every", (3, 3), "increasing epochs from 1 on, such as (24, 36)"),
+        *(("ovens", bad, "whole, 2 to 9, or none") for bad in (1, 10, 2.0, "3", True, NAN, [3])),
+        *(("heat", bad, "above 0") for bad in (NAN, "0.1", True, 0.0)),
+        *(("heat", bad, "above 0, at most 1e+38") for bad in (1e39, INFINITY)),
+        ("seed", 2**128, "whole, 0 or more, at most 3.40282e+38"),
+        ("guests", 10**10, "whole, 1 or more, at most 1e+09"),
+        *(("layers", bad, "whole numbers, 1 to 1000000") for bad in ((True,), (), (0,), (1,) * 101)),
+        *(("turn_every", bad, "whole, 1 or more, or increasing epochs") for bad in (0, (1.0,), (0, 1), (3, 3))),
+        ("rye", 0.6, "0 to 0.5"),
+        ("flour", "spelt", "one of rye, wheat"),
     ],
 )
 def test_bad_values_are_refused(name: str, bad: Any, right: str) -> None:
@@ -181,7 +176,7 @@ def test_a_default_may_change_alone() -> None:
 
 def test_the_nearest_declaration_holds() -> None:
     assert Rolls(flour="spelt").flour == "spelt"
-    with pytest.raises(BadSetting, match="'spelt'"):
+    with pytest.raises(BadSetting, match="spelt"):
         Rolls(flour="rye")
     assert Bread(flour="rye", folds=[1]).folds == (1,)  # type: ignore[arg-type]
 

@@ -29,7 +29,6 @@ from deepmf.models.gibbs.chain import (
     compute_effective_size,
     compute_r_hat,
 )
-from deepmf.models.gibbs.level_intervals import calibrate_intervals, load_calibrated
 from deepmf.models.gibbs.prediction import (
     N_BESIDE,
     HeldOutPredictions,
@@ -39,6 +38,7 @@ from deepmf.models.gibbs.prediction import (
     calibrate,
     encode_all,
     load_encoder,
+    load_readout,
     predict_held_out,
 )
 from deepmf.models.gibbs.prior import Prior
@@ -456,14 +456,13 @@ class BayesianMF(Recommends, UsesTimes, Model):
         plain = predictor.readout
         assert isinstance(plain, SampleReadout)
         readout = calibrate(entries.scale, plain.support, plain.unit_boundaries, plain.noise, held_out)
-        readout = calibrate_intervals(readout, held_out)
         return SamplePredictor(predictor.rows, predictor.columns, predictor.encoder, readout, N_BESIDE)
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
         size = min(self.settings.latent_size, *entries.train.shape)
         encoder = load_encoder(content, tensors, entries, size=size)
         latents = unpack_latents(tensors, entries, width=encoder.n_factors + N_BESIDE)
-        return SamplePredictor(*latents, encoder, load_calibrated(entries.scale, tensors), N_BESIDE)
+        return SamplePredictor(*latents, encoder, load_readout(entries.scale, tensors), N_BESIDE)
 
 
 # The least memory of a fit: positions and values by row and by column; in half precision draws and weights of the ring

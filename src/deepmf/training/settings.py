@@ -110,13 +110,23 @@ class Setting:
     @property
     def values(self) -> str:
         """The allowed values in a few words."""
-        return f"{self._describe_values()}, or none" if self.is_optional else self._describe_values()
+        is_bounded = self.high < _HIGHEST[self.kind]
+        match self.kind:
+            case "choice":
+                words = ", ".join(self.choices)
+            case "sizes":
+                words = f"whole numbers, 1 to {self.high}"
+            case "number" if self.above > -math.inf:
+                words = f"above {self.above:g}" + (f", at most {self.high:g}" if is_bounded else "")
+            case kind:
+                words = f"{self.low:.15g} to {self.high:.15g}" if is_bounded else f"{self.low:g} or more"
+                words = words if kind == "number" else f"whole, {words}"
+                words += ", or increasing epochs" if kind == "epochs" else ""
+        return f"{words}, or none" if self.is_optional else words
 
     def to_dict(self) -> dict[str, Any]:
         """Return the allowed values as bounds or choices."""
         match self.kind:
-            case "choice" if not self.choices:
-                return {"choices": [], "example": "180d"}
             case "choice":
                 return {"choices": list(self.choices)}
             case "number":
@@ -131,71 +141,30 @@ class Setting:
         """Return a value as it is stored; raise `BadSetting` unless it is allowed."""
         if value is None and self.is_optional:
             return None
+        stored = tuple(value) if isinstance(value, list) else value
+        if self.kind == "sizes" and not isinstance(stored, tuple):
+            stored = (stored,)
+        if not self._allows(stored):
+            is_too_large = isinstance(value, int | float) and value > self.high
+            most = f", at most {self.high:g}" if is_too_large and f"{self.high:g}" not in self.values else ""
+            words = f"one of {self.values}" if self.choices else f"{self.values}{most}"
+            raise BadSetting(f"{self.name} must be {words}; got {value!r}")
+        return stored
+
+    def _allows(self, value: Any) -> bool:
         match self.kind:
             case "choice":
-                self._require(value in self.choices, " or ".join(map(repr, self.choices)), value)
-                return value
+                return value in self.choices
             case "number":
-                return self._check_number(value)
+                is_number = isinstance(value, int | float) and not isinstance(value, bool)
+                return is_number and self.low <= value <= self.high and value > self.above
             case "sizes":
-                return self._check_sizes(value)
-            case "epochs" if isinstance(value, list | tuple):
-                return self._check_epochs(tuple(value))
+                are_sizes = all(_is_whole(size) and 1 <= size <= self.high for size in value)
+                return are_sizes and self.fewest <= len(value) <= MOST_LAYERS
+            case "epochs" if isinstance(value, tuple):
+                return all(map(_is_whole, value)) and all(early < late for early, late in pairwise((0, *value)))
             case _:
-                return self._check_whole(value)
-
-    def _check_whole(self, value: Any) -> int:
-        most = f" and at most {self.high}" if _is_whole(value) and value > self.high else ""
-        is_allowed = _is_whole(value) and self.low <= value <= self.high
-        self._require(is_allowed, f"a whole number of at least {self.low}{most}", value)
-        return cast("int", value)
-
-    def _check_number(self, value: Any) -> float:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        bounds = [f"above {self.above:g}"] if self.above > -math.inf else []
-        bounds += [f"at least {self.low:g}"] if self.low > -math.inf else []
-        is_too_large = is_number and self.high < value < math.inf
-        bounds += [f"at most {self.high:g}"] if self.high < LARGEST or is_too_large else []
-        is_allowed = is_number and self.low <= value <= self.high and value > self.above
-        self._require(is_allowed, f"a number {' and '.join(bounds)}", value)
-        return cast("float", value)
-
-    def _check_sizes(self, value: Any) -> tuple[int, ...]:
-        sizes = tuple(value) if isinstance(value, list | tuple) else (value,)
-        are_positive = all(_is_whole(size) and size >= 1 for size in sizes)
-        are_too_large = are_positive and any(size > self.high for size in sizes)
-        most = f" and at most {self.high}" if are_too_large else ""
-        is_allowed = are_positive and not are_too_large and len(sizes) >= self.fewest
-        self._require(is_allowed, f"whole numbers of at least 1{most}, such as (2048,)", value)
-        self._require(len(sizes) <= MOST_LAYERS, f"at most {MOST_LAYERS} numbers", len(sizes))
-        return sizes
-
-    def _check_epochs(self, epochs: tuple[Any, ...]) -> tuple[int, ...]:
-        are_positive = all(_is_whole(epoch) and epoch >= 1 for epoch in epochs)
-        is_allowed = are_positive and all(early < late for early, late in pairwise(epochs))
-        self._require(is_allowed, "increasing epochs from 1 on, such as (24, 36)", epochs)
-        return epochs
-
-    def _require(self, is_allowed: bool, right: str, value: Any) -> None:
-        if not is_allowed:
-            raise BadSetting(f"{self.name} must be {right}; got {value!r}")
-
-    def _describe_values(self) -> str:
-        match self.kind:
-            case "choice":
-                return ", ".join(self.choices)
-            case "number" if self.above > -math.inf:
-                return f"above {self.above:g}" + (f", at most {self.high:g}" if self.high < LARGEST else "")
-            case "number":
-                return f"{self.low:g} or more" if self.high >= LARGEST else f"{self.low:g} to {self.high:g}"
-            case "sizes":
-                return f"whole numbers, 1 to {self.high}"
-            case "epochs":
-                return f"whole, {self.low} or more, or increasing epochs"
-            case _:
-                return (
-                    f"whole, {self.low} or more" if self.high >= LARGEST_COUNT else f"whole, {self.low} to {self.high}"
-                )
+                return _is_whole(value) and self.low <= value <= self.high
 
 
 def list_settings(settings_class: type[Any]) -> tuple[Setting, ...]:

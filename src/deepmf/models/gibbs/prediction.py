@@ -31,11 +31,17 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.gibbs.chain import AxisSamples, Samples, Units
 from deepmf.models.gibbs.prior import Inputs
 from deepmf.scoring.arrivals import TrainedRows
-from deepmf.scoring.distribution import PredictiveDistribution, find_support
+from deepmf.scoring.distribution import (
+    COVERAGES,
+    CalibratedDistribution,
+    PredictiveDistribution,
+    choose_targets,
+    find_support,
+)
 from deepmf.scoring.latents import Latents, multiply_each
 from deepmf.scoring.predictor import Predictor, Readout, SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
-from deepmf.storage.parts import Check, Form, Part, not_falling, positive
+from deepmf.storage.parts import Check, Form, Part, between, not_falling, positive
 from deepmf.training.holdout import HeldOut, choose, draw_some
 
 # Scales of the predictive spread that are compared on held-out entries, and how closely cutpoints are placed.
@@ -322,7 +328,8 @@ class SampleReadout(Readout):
         them.
     noise : standard deviation of the usual noise.
     spread : factor on the standard deviation of predictions, chosen on held-out entries.
-    coverages : calibration of intervals on a scale without levels, see `PredictiveDistribution.calibrate`.
+    coverages : calibration of intervals, as in `OrdinalReadout`; default: intervals are not calibrated. A few levels
+        cannot add up to a coverage exactly, and tails of real entries are not quite normal.
     """
 
     row_fields = _ROW_SPREADS
@@ -340,12 +347,16 @@ class SampleReadout(Readout):
     ) -> None:
         super().__init__(scale, support, unit_boundaries)
         self.cutpoints, self.noise, self.spread, self.coverages = cutpoints, noise, spread, coverages
+        if coverages is None and scale.levels is not None:
+            self.coverages = COVERAGES
 
     def distribution(self, products: npt.NDArray[Any], row_fields: npt.NDArray[Any]) -> PredictiveDistribution:
         """Return the distribution of each product, with spreads of its row, or of its row and column, (pairs, 2)."""
         deviations = self.spread * combine_spreads(self.noise, row_fields)[:, None]
         exceedance = scipy.special.ndtr((products[:, None].astype(np.float64) - self.cutpoints) / deviations)
         boundaries = self.scale.from_unit(self.unit_boundaries)
+        if self.scale.levels is not None and self.coverages is not None:
+            return CalibratedDistribution(self.support, boundaries, exceedance, self.coverages)
         found = PredictiveDistribution(self.support, boundaries, exceedance)
         return found if self.coverages is None else found.calibrate(self.coverages)
 
@@ -353,7 +364,7 @@ class SampleReadout(Readout):
         self, products: npt.NDArray[Any], row_fields: npt.NDArray[Any], thresholds: FloatArray
     ) -> npt.NDArray[Any]:
         """Return the logarithms of P(value >= threshold) for products (rows, columns), by one cutpoint a row."""
-        if self.scale.levels is None or self.coverages is not None:
+        if self.scale.levels is None:
             return super().log_exceedance(products, row_fields, thresholds)
         deviations = self.spread * combine_spreads(self.noise, row_fields)[:, None]
         ends = np.concatenate([[-np.inf], self.cutpoints, [np.inf]])
@@ -437,7 +448,7 @@ def calibrate(
     """Return the readout whose distributions fit held-out entries best; without any, the model's own readout.
 
     On levels, cutpoints are placed so that each level is predicted as often as it occurs, for the spread under which
-    the held-out entries are most probable. On other scales, cutpoints are the boundaries, and coverages are calibrated.
+    the held-out entries are most probable. On other scales, cutpoints are the boundaries.
     """
     boundaries = scale.from_unit(unit_boundaries)
     readout = SampleReadout(scale, support, unit_boundaries, cutpoints=boundaries, noise=noise)
@@ -459,9 +470,9 @@ def calibrate(
         return float(-np.log(np.maximum(own, 1e-12)).mean())
 
     best = choose(list(map(place, _SPREADS)), surprise).candidate
-    if scale.levels is None:
-        found = best.distribution(held_out.means, held_out.spreads)
-        best.coverages = found.measure_coverages(held_out.values, seed=0)
+    found, values = best.distribution(held_out.means, held_out.spreads), held_out.values
+    of_levels = scale.levels is not None
+    best.coverages = choose_targets(found, values) if of_levels else found.measure_coverages(values, seed=0)
     return best
 
 
@@ -545,7 +556,7 @@ _READOUT = Form(
     Part("unit_boundaries", "float32", ("support - 1",), not_falling),
     Part("cutpoints", "float64", ("support - 1",), not_falling),
     Part("spread", "float64", (2,), positive),
-    Part("coverages", "float64", ("coverages",), not_falling, optional=True),
+    Part("coverages", "float64", COVERAGES.shape, between(0.0, 1.0), not_falling, optional=True),
     prefix="readout",
 )
 
