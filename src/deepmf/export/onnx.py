@@ -124,7 +124,8 @@ class RefinedBranch(nn.Module):
         outputs = side.branch(make_channels(seen, values.shape[1])).reshape(values.shape[0], len(side.views), -1)
         real = ~torch.isnan(values)
         every = torch.arange(values.shape[1])[None]
-        return self._refinement.refine_outputs(outputs, PaddedEntries(every, torch.where(real, units, 0.0), real))
+        padded = PaddedEntries(every, torch.where(real, units, 0.0), real)
+        return self._refinement.refine_outputs(outputs, padded, [self._refinement.penalty])[0]
 
 
 class LinearBranch(nn.Module):

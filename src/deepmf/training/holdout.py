@@ -120,14 +120,7 @@ class HeldOut(NamedTuple):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()[:16]
 
-    def to(self, device: torch.device) -> HeldOutTensors:
+    def to(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
         """Return the entries on a device."""
-        return HeldOutTensors(*(torch.from_numpy(array).to(device) for array in self))
-
-
-class HeldOutTensors(NamedTuple):
-    """Held-out entries on a device."""
-
-    rows: Tensor
-    columns: Tensor
-    values: Tensor
+        rows, columns, values = (torch.from_numpy(array).to(device) for array in self)
+        return rows, columns, values

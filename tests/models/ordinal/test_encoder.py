@@ -28,7 +28,8 @@ from deepmf.models.ordinal import encoder as encoder_module
 from deepmf.models.ordinal.encoder import OrdinalEncoder
 from deepmf.models.ordinal.linear_part import LinearPart
 from deepmf.models.ordinal.model import OrdinalDMF, OrdinalTrainer
-from deepmf.models.ordinal.refinement import Refinement, split_by_entries
+from deepmf.models.ordinal.network import split_by_entries
+from deepmf.models.ordinal.refinement import Refinement
 from deepmf.nn.inputs import SparseVectors
 from deepmf.scoring.latents import Latents
 from deepmf.testing import additive

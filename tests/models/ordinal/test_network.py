@@ -17,7 +17,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.ordinal.head import OrdinalHead
 from deepmf.models.ordinal.model import OrdinalDMF
-from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective, split_by_memory
+from deepmf.models.ordinal.network import OrdinalNetwork, OrdinalObjective, split_by_entries
 from deepmf.nn.branch import Branch, use_generator
 from deepmf.nn.inputs import N_SUMMARY_FEATURES, DenseVectors, SparseVectors, Vectors, make_channels
 from deepmf.nn.masking import Masking, draw_views
@@ -136,16 +136,15 @@ def test_vectors_in_parts_are_many_at_once(axis: str) -> None:
     torch.testing.assert_close(ask(vectors, many).detach(), viewed(two, axis, vectors)[many], rtol=0, atol=1e-6)
 
 
-@every_axis
-def test_a_part_has_few_vectors_and_few_entries(axis: str) -> None:
-    vectors = sparse(AXES[axis])
-    ids, longest = torch.arange(len(vectors)), int(vectors.counts.max())
-    for most_vectors, most_entries in ((3, 1000), (1000, 8), (2, 8)):
-        parts = split_by_memory(vectors, ids, most_vectors=most_vectors, most_entries=most_entries)
-        torch.testing.assert_close(torch.cat(parts), ids)
-        assert len(parts) > 1 and max(part.numel() for part in parts) <= most_vectors
-        assert max(int(vectors.counts[part].sum()) for part in parts) <= most_entries + longest
-    assert len(split_by_memory(vectors, ids)) == 1
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_parts_hold_every_position_once_and_few_entries(dtype: type) -> None:
+    counts = np.random.default_rng(0).integers(0, 30, 500).astype(dtype)
+    counts[7] = 1000  # more than a part may hold
+    parts = split_by_entries(counts, most_entries=100)
+    assert np.array_equal(np.concatenate(parts), np.arange(500))
+    sums = np.array([counts[part].sum() for part in parts])
+    assert sorted(sums)[-2] <= 100 + 30 and np.median(sums) > 50
+    assert max(part.size for part in split_by_entries(counts, most_vectors=7)) == 7
 
 
 def test_some_vectors_are_as_among_all() -> None:

@@ -39,7 +39,6 @@ from deepmf.models.ordinal.refinement import (
     encode_views_without_each,
     row_side,
     solve_cholesky,
-    split_by_entries,
     split_by_length,
 )
 from deepmf.nn.branch import Branch
@@ -261,27 +260,6 @@ def test_new_rows_are_predicted_better() -> None:
     assert errors[3.0] < 0.98 * errors[1e9]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("axis", ["row", "column"])
-def test_a_long_vector_is_refined_some_entries_at_a_time(axis: str) -> None:
-    sizes = SMALL | {"landmarks": 3, "latent_size": 2, "epochs": 2}
-    model = OrdinalDMF(**sizes).fit(generate(90, 90, density=0.6, seed=0).matrix)
-    encoder, vectors = encoder_of(model), sides(model)[axis].vectors
-    refinement = encoder.row_refinement() if axis == "row" else encoder.column_refinement(model.predictor_.rows.base)
-    lengths: list[int] = []
-
-    def watch(latents: Tensor, viewed: Tensor) -> Tensor:
-        lengths.append(viewed.shape[0] * viewed.shape[1])
-        return refinement.find_response(latents, viewed)
-
-    with torch.no_grad():
-        whole = refinement.refine(vectors)
-        in_parts = replace(refinement, find_response=watch, most_entries=1).refine(vectors)
-    np.testing.assert_allclose(in_parts, whole, atol=1e-4)
-    most = 2 * (refinement.others.shape[1] + 1)
-    assert len(lengths) > len(vectors) and most // 2 <= max(lengths) <= most
-
-
 def test_parts_hold_every_vector_once_and_fit() -> None:
     counts = torch.randint(0, 3000, (500,), generator=torch.Generator().manual_seed(0))
     order = torch.argsort(counts, stable=True)
@@ -456,16 +434,6 @@ def test_some_vectors_are_enough_and_always_the_same(encoder: OrdinalEncoder) ->
     few = held_out.rows < 20
     of_few = HeldOut(*(each[few] for each in held_out))
     np.testing.assert_array_equal(compute_errors(of_few, seed=9, most_vectors=20), compute_errors(of_few, seed=0))
-
-
-@pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_parts_hold_every_position_once_and_few_entries(dtype: type) -> None:
-    counts = np.random.default_rng(0).integers(0, 30, 500).astype(dtype)
-    counts[7] = 1000  # more than a part may hold
-    parts = split_by_entries(counts, most_entries=100)
-    assert np.array_equal(np.concatenate(parts), np.arange(500))
-    sums = np.array([counts[part].sum() for part in parts])
-    assert sorted(sums)[-2] <= 100 + 30 and np.median(sums) > 50
 
 
 N_INPUTS = 9

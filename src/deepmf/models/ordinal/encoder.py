@@ -39,7 +39,7 @@ from deepmf.models.ordinal.linear_part import (
     fit_samples,
     load_linear_part,
 )
-from deepmf.models.ordinal.network import OrdinalNetwork
+from deepmf.models.ordinal.network import OrdinalNetwork, split_by_entries
 from deepmf.models.ordinal.refinement import (
     Landmarks,
     Penalties,
@@ -48,7 +48,6 @@ from deepmf.models.ordinal.refinement import (
     choose_penalty,
     column_side,
     row_side,
-    split_by_entries,
 )
 from deepmf.models.ordinal.settings import OrdinalDMFSettings
 from deepmf.nn.inputs import SparseVectors

@@ -31,7 +31,7 @@ from deepmf.models.gibbs.chain import (
     run_chain,
 )
 from deepmf.models.gibbs.prediction import MOST_FACTORS, N_BESIDE, NOTHING_NEW, SampleEncoder, load_encoder
-from deepmf.models.ordinal.refinement import split_by_entries
+from deepmf.models.ordinal.network import split_by_entries
 from deepmf.scoring.distribution import OrdinalSupport
 from deepmf.scoring.latents import Latents, pair_products
 from deepmf.storage.model_file import Packed, Tensors

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from deepmf.matrix.arrays import IndexArray
 from deepmf.models.ordinal.head import LatentLayout, OrdinalHead
 from deepmf.nn.branch import Branch, compute_inner_products
 from deepmf.nn.inputs import (
@@ -24,7 +27,7 @@ from deepmf.nn.masking import Masking, locate_inputs
 from deepmf.training.blocks import Block, BlockEntries, MatrixBlocks
 from deepmf.training.trainer import Objective
 
-# Vectors, and entries, that are encoded at a time: some 300 MB.
+# Vectors, and entries, that are encoded at a time: some 300 MB in views, a gigabyte where an encoder reads entries.
 _VECTORS_AT_A_TIME = 1024
 _ENTRIES_AT_A_TIME = 1 << 22
 
@@ -104,23 +107,29 @@ def _average_views(
 ) -> Tensor:
     """Return the mean latents of vectors over views (views, inputs), a part of the vectors at a time."""
     ids = torch.arange(len(vectors), device=views.device) if ids is None else ids
-    parts = []
-    for some in split_by_memory(vectors, ids):
+    latents = []
+    counts = torch.zeros_like(ids) if isinstance(vectors, DenseVectors) else vectors.counts[ids]
+    parts = split_by_entries(counts.cpu().numpy(), most_vectors=_VECTORS_AT_A_TIME)
+    for some in ids.split([part.size for part in parts]):  # type: ignore[no-untyped-call]
         batch, features = vectors.take(some), take_features(vectors, some)
-        latents = [encode(apply_mask(batch, _find_visible(view, batch)), features) for view in views]
-        parts.append(torch.stack(latents).mean(0))
-    return torch.cat(parts)
+        of_views = [encode(apply_mask(batch, _find_visible(view, batch)), features) for view in views]
+        latents.append(torch.stack(of_views).mean(0))
+    return torch.cat(latents)
 
 
-def split_by_memory(
-    vectors: Vectors, ids: Tensor, *, most_vectors: int = _VECTORS_AT_A_TIME, most_entries: int = _ENTRIES_AT_A_TIME
-) -> tuple[Tensor, ...]:
-    """Return positions of vectors in parts whose vectors fit into memory together."""
-    part_of = torch.arange(ids.numel(), device=ids.device) // most_vectors
-    if not isinstance(vectors, DenseVectors):
-        part_of += vectors.counts[ids].cumsum(0) // most_entries
-    ends = (part_of.diff().nonzero().squeeze(1) + 1).tolist()
-    return ids.tensor_split(ends)
+def split_by_entries(
+    counts: IndexArray, *, most_entries: int = _ENTRIES_AT_A_TIME, most_vectors: int = sys.maxsize
+) -> list[IndexArray]:
+    """Return the positions of vectors with these entry counts, in order, in parts that fit into memory.
+
+    A part has about `most_entries` entries, and at most `most_vectors` vectors.
+
+    >>> [part.size for part in split_by_entries(np.full(10, 1 << 20))]
+    [3, 4, 3]
+    """
+    places = np.arange(counts.size)
+    part_of = np.cumsum(counts, dtype=np.int64) // most_entries + places // most_vectors
+    return np.split(places, np.flatnonzero(np.diff(part_of)) + 1)
 
 
 def _find_visible(view: Tensor, batch: Batch) -> Tensor:

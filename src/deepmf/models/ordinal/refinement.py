@@ -13,7 +13,7 @@ refinement regresses these errors on features of the columns, with a ridge penal
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -59,9 +59,6 @@ _MORE_ON_GPU = 16
 
 # Entries whose first-layer weights are gathered at a time: 64 MB at 2048 hidden units.
 _GATHERED_AT_A_TIME = 8192
-
-# Entries that an encoder reads at a time: at some 200 bytes each they stay below a gigabyte.
-_READ_AT_A_TIME = 1 << 22
 
 # From a step that trusts the entries of a vector almost alone to no step at all.
 PENALTY_CANDIDATES = (0.75, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0, 100.0, 200.0, 400.0, math.inf)
@@ -158,14 +155,6 @@ class PaddedEntries(NamedTuple):
         """Return the entries as if those from an index on were padding."""
         real = self.real & (self.indices < index)
         return self._replace(indices=self.indices * real, units=self.units * real, real=real)
-
-    def split(self, most: int) -> Iterator[PaddedEntries]:
-        """Yield parts with at most `most` entries of each vector, all about as long."""
-        n_parts = -(-self.indices.shape[1] // most)
-        present = [each for each in self if each is not None]  # roots, the last, may be absent
-        return (
-            PaddedEntries(*part) for part in zip(*(each.tensor_split(n_parts, dim=1) for each in present), strict=True)
-        )
 
 
 def encode_views(
@@ -391,12 +380,11 @@ class Refinement:
         refined = torch.empty(shape, dtype=torch.float32, device=self.others.device)
         more = _MORE_ON_GPU if self.others.is_cuda else 1
         most_entries, most_vectors = more * self.most_entries, max(1, more * _VIEWS_AT_A_TIME // len(self.side.views))
-        longest = max(most_entries, 2 * (self.others.shape[1] + 1))  # half of it exceeds the number of features
         for ids in split_by_length(order, counts, most_vectors=most_vectors, most_entries=most_entries):
             entries = PaddedEntries.from_vectors(vectors, ids)
             seen = entries if self.new is None else entries.below(len(self.others))
             outputs = encode_views(self.side.branch, self.side.views, seen, take_features(vectors, ids))
-            refined[:, ids] = self._refine_outputs(outputs, entries, penalties, longest=longest)
+            refined[:, ids] = self.refine_outputs(outputs, entries, penalties)
         return refined
 
     def refine_without_each(self, vectors: SparseVectors, left_out: Tensor) -> Tensor:
@@ -409,30 +397,24 @@ class Refinement:
         # The vectors share their entries, which are gathered once: four times as many fit.
         step = max(1, 4 * self.most_entries // max(1, real.shape[1]))
         parts = [
-            self.refine_outputs(outputs[start : start + step], entries._replace(real=real[start : start + step]))
+            self.refine_outputs(
+                outputs[start : start + step], entries._replace(real=real[start : start + step]), [self.penalty]
+            )[0]
             for start in range(0, left_out.numel(), step)
         ]
         return torch.cat(parts)
 
-    def refine_outputs(self, outputs: Tensor, entries: PaddedEntries) -> Tensor:
-        """Return the refined latents of vectors from the branch's outputs for each view (vectors, views, outputs).
+    def refine_outputs(self, outputs: Tensor, entries: PaddedEntries, penalties: Sequence[float]) -> Tensor:
+        """Return the refined latents of vectors for each of some penalties, (penalties, vectors, latent).
 
-        Where `entries.indices` is of a single vector, all vectors have these entries, less those that are not real.
+        `outputs` of the branch are those for each view, (vectors, views, outputs). Where `entries.indices` is of a
+        single vector, all vectors have these entries, less those that are not real.
         """
-        return self._refine_outputs(outputs, entries, [self.penalty])[0]
-
-    def _refine_outputs(
-        self, outputs: Tensor, entries: PaddedEntries, penalties: Sequence[float], *, longest: int | None = None
-    ) -> Tensor:
-        """Return the refined latents for each of some penalties; `longest` entries of a vector are computed at once."""
         by_view = self.side.make_latents(outputs.flatten(0, 1)).reshape(*outputs.shape[:2], -1)
         latents = self.side.add_landmarks(by_view.mean(1), entries.real.sum(1))
         if not entries.indices.numel() or not any(map(math.isfinite, penalties)):
             return latents.expand(len(penalties), -1, -1)
-        if longest is None or entries.indices.shape[1] <= longest:
-            step = self._newton_step(by_view, latents, entries)
-        else:
-            step = NewtonStep.add_up(self._newton_step(by_view, latents, part) for part in entries.split(longest))
+        step = self._newton_step(by_view, latents, entries)
         refined = [
             self.side.apply_step(latents, step.take(penalty, self.solve)) if math.isfinite(penalty) else latents
             for penalty in penalties
@@ -527,16 +509,6 @@ class NewtonStep(NamedTuple):
         weighted = features * root_weights[..., None]
         return cls(features, root_weights, weighted.mT @ right, weighted.mT @ weighted)
 
-    @classmethod
-    def add_up(cls, steps: Iterable[NewtonStep]) -> NewtonStep:
-        """Return the step on all entries of vectors from steps on parts, each with more entries than features."""
-        remaining = iter(steps)
-        total = next(remaining)
-        for step in remaining:
-            total.right.add_(step.right)
-            total.gram.add_(step.gram)
-        return total
-
     def take(self, penalty: float, solve: Solve) -> Tensor:
         """Return the steps (vectors, features) with a ridge penalty."""
         unit = torch.eye(self.gram.shape[-1], dtype=self.gram.dtype, device=self.gram.device)
@@ -564,16 +536,6 @@ def split_by_length(order: Tensor, counts: Tensor, *, most_vectors: int, most_en
         parts.append(order[start:end])
         start = end
     return parts
-
-
-def split_by_entries(counts: IndexArray, *, most_entries: int = _READ_AT_A_TIME) -> list[IndexArray]:
-    """Return the positions of vectors with these entry counts, in order, in parts of about `most_entries` entries.
-
-    >>> [part.size for part in split_by_entries(np.full(10, 1 << 20))]
-    [3, 4, 3]
-    """
-    part_of = np.cumsum(counts, dtype=np.int64) // most_entries
-    return np.split(np.arange(counts.size), np.flatnonzero(np.diff(part_of)) + 1)
 
 
 ReadVectors = Callable[[IndexArray], SparseVectors]  # from the positions of some vectors to these
