@@ -120,28 +120,6 @@ def test_groups_are_branches_of_their_own(sizes: tuple[int, ...]) -> None:
 
 
 @every_depth
-def test_dropout_stands_between_layers_only(sizes: tuple[int, ...]) -> None:
-    branch, table = learned_branch(sizes, dropout=0.6).train(), vectors()
-    use_generator(branch, torch.Generator().manual_seed(5))
-    same_draws = torch.Generator().manual_seed(5)
-    masks = [(torch.rand(6, size, generator=same_draws) >= 0.6).double().numpy() / 0.4 for size in sizes[:-1]]
-    expected = restated(table.numpy(), arrays(branch), masks=masks, own=True)
-    np.testing.assert_allclose(branch(table).detach(), expected, rtol=0, atol=1e-10)
-    dropout = branch.dropout.generator
-    assert dropout is not None and torch.equal(dropout.get_state(), same_draws.get_state())  # and nowhere else
-
-
-@every_depth
-def test_batch_norm_ends_the_branch(sizes: tuple[int, ...]) -> None:
-    branch = new_branch(sizes).double().train()
-    latents = branch(vectors(40)).detach()
-    assert len(branch.norms) == len(sizes)
-    torch.testing.assert_close(latents.mean(0), torch.zeros_like(latents[0]), rtol=0, atol=1e-9)
-    torch.testing.assert_close(latents.var(0, correction=0), torch.ones_like(latents[0]), rtol=0, atol=1e-2)
-    assert bool((latents < 0).any())
-
-
-@every_depth
 @pytest.mark.parametrize("mode", ["train", "eval"])
 def test_sparse_and_dense_vectors_agree(sizes: tuple[int, ...], mode: str) -> None:
     table = vectors()
@@ -192,16 +170,6 @@ def test_the_generator_alone_decides_the_weights() -> None:
     assert not any(tensor.isnan().any() for tensor in one.values())
 
 
-def test_layers_do_not_share_their_draws() -> None:
-    first, *others = (weight.flatten()[:9] / weight.abs().max() for weight in new_branch((11, 11, 11)).list_weights())
-    assert all(not torch.allclose(first, other) for other in others)
-
-
-def test_every_branch_has_one_dropout_of_its_fraction() -> None:
-    dropouts = [module for module in new_branch((8, 6, 5), dropout=0.7).modules() if isinstance(module, Dropout)]
-    assert [dropout.fraction for dropout in dropouts] == [0.7]
-
-
 @every_depth
 def test_summary_features_join_the_first_layer_before_its_batch_norm(sizes: tuple[int, ...]) -> None:
     branch = (
@@ -221,13 +189,6 @@ def test_summary_features_join_the_first_layer_before_its_batch_norm(sizes: tupl
     # Weights that the penalty of equation 1 holds down are those of layers.
     shapes = [(N_INPUTS, sizes[0]), *((outputs, inputs) for inputs, outputs in pairwise(sizes))]
     assert [tuple(weight.shape) for weight in branch.list_weights()] == shapes
-
-
-def test_a_branch_without_summary_features_has_no_weights_for_them() -> None:
-    assert not [name for name in new_branch((8, 5)).state_dict() if name.startswith("summary_features")]
-    table = vectors()
-    branch = learned_branch((8, 5)).eval()
-    assert torch.equal(branch(Channels(table, vectors(n_inputs=2))), branch(table))
 
 
 @pytest.mark.parametrize("n_vectors", [3, 64, 65])
@@ -276,14 +237,6 @@ def test_off_in_evaluation() -> None:
     assert not torch.equal(dropout.train()(inputs), inputs)
 
 
-def test_a_fraction_of_nothing_changes_nothing_and_rolls_no_dice() -> None:
-    dropout, inputs = training(0.0), torch.ones(5, 5)
-    assert dropout.generator is not None
-    before = dropout.generator.get_state()
-    assert torch.equal(dropout(inputs), inputs)
-    assert torch.equal(dropout.generator.get_state(), before)
-
-
 def test_draws_from_its_own_generator_alone() -> None:
     inputs, before = torch.ones(30, 30), torch.get_rng_state()
     dropout = training(0.5, seed=7)
@@ -293,14 +246,6 @@ def test_draws_from_its_own_generator_alone() -> None:
     assert torch.equal(again(inputs), first) and torch.equal(again(inputs), second)
     assert not torch.equal(training(0.5, seed=8)(inputs), first)
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_every_dropout_of_a_network_gets_the_generator() -> None:
-    network = nn.Sequential(Dropout(0.1), nn.Sequential(nn.ReLU(), Dropout(0.2)))
-    generator = torch.Generator()
-    use_generator(network, generator)
-    found = [module.generator for module in network.modules() if isinstance(module, Dropout)]
-    assert len(found) == 2 and all(each is generator for each in found)
 
 
 def test_everything_that_draws_gets_the_generator_and_nothing_else() -> None:

@@ -9,11 +9,9 @@ import torch
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from deepmf.nn.branch import Branch
 from deepmf.nn.inputs import (
     N_SUMMARY_FEATURES,
     Batch,
-    DenseVectors,
     SparseBatch,
     SparseVectors,
     apply_mask,
@@ -114,22 +112,6 @@ def test_an_empty_vector_is_nothing_and_an_entry_of_value_0_is_something(kind: s
     torch.testing.assert_close(places[3, N_INPUTS:], expected)
 
 
-@every_kind
-def test_nothing_but_empty_vectors(kind: str) -> None:
-    found = make_channels(batch_of(torch.full((3, N_INPUTS), float("nan")), kind), N_INPUTS)
-    assert torch.equal(table_of(found.places, 2 * N_INPUTS), torch.zeros(3, 2 * N_INPUTS))
-    assert found.summary_features.tolist() == [[0.0, -1.0]] * 3
-
-
-def test_a_batch_is_read_not_written() -> None:
-    table, batch = vectors(), sparse(vectors())
-    before = [part.clone() for part in batch]
-    make_channels(table, N_INPUTS)
-    make_channels(batch, N_INPUTS)
-    torch.testing.assert_close(table, vectors(), equal_nan=True, rtol=0, atol=0)
-    assert all(torch.equal(part, old) for part, old in zip(batch, before, strict=True))
-
-
 def test_the_sum_over_random_entries_keeps_its_size() -> None:
     generator = torch.Generator().manual_seed(0)
     layer = SparseLinear(2 * 4000, 200, generator=generator)
@@ -155,17 +137,6 @@ def test_dense_and_sparse_vectors_make_the_same_product_and_gradient() -> None:
     places, _ = restated(vectors())
     expected = places @ layer.weight.detach().double().numpy()
     np.testing.assert_allclose(products[0], expected, rtol=0, atol=1e-6)
-
-
-@pytest.mark.parametrize("mode", ["train", "eval"])
-def test_a_branch_answers_the_same_for_both(mode: str) -> None:
-    answers = []
-    for kind in ("dense", "sparse"):
-        generator = torch.Generator().manual_seed(1)
-        branch = Branch(2 * N_INPUTS, (7, 4), dropout=0.0, generator=generator, n_summary_features=N_SUMMARY_FEATURES)
-        answers.append(branch.train(mode == "train")(make_channels(batch_of(vectors(), kind), N_INPUTS)).detach())
-    torch.testing.assert_close(*answers, rtol=0, atol=2e-5)
-    assert answers[0].std() > 0.1
 
 
 def test_half_precision_is_for_dense_places_never_for_summary_features() -> None:
@@ -196,17 +167,6 @@ def test_what_is_hidden_is_as_if_it_were_not_there(kind: str) -> None:
     assert torch.equal(table_of(found.places, 2 * N_INPUTS), table_of(expected.places, 2 * N_INPUTS))
 
 
-@every_kind
-def test_showing_everything_changes_nothing(kind: str) -> None:
-    table = vectors()
-    batch = batch_of(table, kind)
-    everything = torch.ones(table.shape if isinstance(batch, Tensor) else batch.indices.shape, dtype=torch.bool)
-    shown = apply_mask(batch, everything)
-    parts = zip((shown,), (batch,), strict=True) if isinstance(batch, Tensor) else zip(shown, batch, strict=True)
-    for part, before in parts:
-        torch.testing.assert_close(part, before, equal_nan=True, rtol=0, atol=0)
-
-
 # A table of which some cells are observed; None is not, and an observed 0 is an entry.
 Table = list[list[float | None]]
 
@@ -225,10 +185,6 @@ def sparse_of(table: Table, index_type: torch.dtype = torch.int32) -> SparseVect
     return SparseVectors(starts, indices, torch.tensor([cell for _, cell in entries]))
 
 
-def dense_of(table: Table) -> Tensor:
-    return torch.tensor([[cell or 0.0 for cell in row] for row in table])
-
-
 def table_of_vectors(batch: SparseBatch, width: int) -> Tensor:
     """Write a batch's entries into a table, one by one."""
     table = torch.zeros(batch.starts.numel() - 1, width)
@@ -236,20 +192,6 @@ def table_of_vectors(batch: SparseBatch, width: int) -> Tensor:
         for entry in range(start, end):
             table[row, int(batch.indices[entry])] += batch.weights[entry]
     return table
-
-
-EXAMPLE: Table = [[None, 2.0, None], [None, None, None], [0.5, 0.0, -1.0], [None, None, 3.0]]
-
-
-@pytest.mark.parametrize("index_type", [torch.int32, torch.int64])
-@pytest.mark.parametrize("ids", [[0, 1, 2, 3], [3, 0], [2, 2, 1, 2], [1], [1, 1], [], [3, 2, 1, 0, 3]], ids=str)
-def test_taken_vectors_are_rows_of_the_table(ids: list[int], index_type: torch.dtype) -> None:
-    wanted, table = torch.tensor(ids, dtype=torch.int64), dense_of(EXAMPLE)
-    batch = sparse_of(EXAMPLE, index_type).take(wanted)
-    assert torch.equal(table_of_vectors(batch, 3), table[wanted])
-    assert torch.equal(DenseVectors(table).take(wanted), table[wanted])
-    assert batch.starts.tolist()[0] == 0 and batch.starts.tolist()[-1] == batch.indices.numel()
-    assert batch.starts.diff().tolist() == [[1, 0, 3, 1][i] for i in ids]
 
 
 @given(tables, st.data())
@@ -268,10 +210,6 @@ def test_entry_places_point_into_the_arrays() -> None:
     places, starts = locate_entries(torch.tensor([0, 2, 2, 5]), torch.tensor([2, 0, 1, 2]))
     assert places.tolist() == [2, 3, 4, 0, 1, 2, 3, 4]
     assert starts.tolist() == [0, 3, 5, 5, 8]
-
-
-def test_lengths() -> None:
-    assert len(sparse_of(EXAMPLE)) == len(DenseVectors(dense_of(EXAMPLE))) == 4
 
 
 def test_a_part_of_vectors_knows_how_many_entries_there_are() -> None:

@@ -98,22 +98,6 @@ def test_every_epoch_is_shuffled_anew_rows_and_columns_apart() -> None:
     assert len(firsts) == 20 and all(50 < count < 150 for count in firsts.values())
 
 
-def test_the_generators_state_decides_the_epoch() -> None:
-    generator = torch.Generator().manual_seed(1)
-    sampler = BlockSampler([SampledAxis(torch.arange(9), 4), SampledAxis(torch.arange(8), 3)], generator=generator)
-    epoch(sampler)
-    state = generator.get_state()
-    expected = [epoch(sampler), epoch(sampler)]
-    # Neither the epochs before nor an epoch broken off leave a trace.
-    epoch(sampler, n_steps=1)
-    generator.set_state(state)
-    assert [epoch(sampler), epoch(sampler)] == expected
-    fresh_generator = torch.Generator()
-    fresh = BlockSampler([SampledAxis(torch.arange(9), 4), SampledAxis(torch.arange(8), 3)], generator=fresh_generator)
-    fresh_generator.set_state(state)
-    assert [epoch(fresh), epoch(fresh)] == expected
-
-
 Array = npt.NDArray[np.float64]
 
 
@@ -262,16 +246,6 @@ def test_in_dense_vectors_something_stands_for_what_is_missing(missing: float, h
     assert isinstance(sparse.rows, SparseVectors) and sparse.rows.weights.tolist() == [0.0, -1.0, 1.0, 0.5]
     for source in (dense, sparse):
         np.testing.assert_array_equal(targets_of(source, [0, 1], [0, 1, 2]), (array - 3) / 2)
-
-
-def test_the_matrix_stays_as_it_is() -> None:
-    matrix = ObservedMatrix.from_array([[1, 2], [3, np.nan]], STARS)
-    for dense in (True, False):
-        source = MatrixBlocks(matrix, ENCODINGS["raw"], block_rows=2, block_columns=2, force_dense=dense)
-        vectors = prepared(source).rows
-        (vectors.table if isinstance(vectors, DenseVectors) else vectors.weights).zero_()
-        targets_of(source, [0, 1], [0, 1]).zero_()
-    np.testing.assert_array_equal(matrix.to_array(), [[1, 2], [3, np.nan]])
 
 
 @pytest.mark.parametrize("by_rule", [True, False])
@@ -445,22 +419,6 @@ def test_all_at_once_come_in_their_own_order_and_without_a_copy(axis: AxisName, 
         assert (block.n_vectors, block.share) == (3, 1.0)
         again = source.block(ids)
         assert block.targets.data_ptr() == again.targets.data_ptr()
-
-
-def test_the_rule_for_blocks_chooses() -> None:
-    array = np.full((10, 10), np.nan)
-    array[0] = 1.0
-    sparse = prepared_vectors(unprepared_vectors(array, axis="row", dense=None))
-    assert isinstance(sparse.vectors, SparseVectors) and not sparse.dense
-    array[1] = 2.0
-    dense = prepared_vectors(unprepared_vectors(array, axis="row", dense=None))
-    assert isinstance(dense.vectors, DenseVectors) and dense.dense
-
-
-def test_without_a_size_all_vectors_with_entries_make_the_only_block() -> None:
-    source = prepared_vectors(unprepared_vectors(HOLED, axis="row", dense=True))
-    source.begin_epoch()
-    assert (source.n_steps, source.next_block().n_vectors) == (1, 3)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -127,18 +127,6 @@ def test_a_killed_training_continues_to_the_same_result(tmp_path: Path, uninterr
     assert not path.exists()
 
 
-@pytest.mark.slow
-def test_killed_twice_and_without_validation(tmp_path: Path) -> None:
-    path, epochs = tmp_path / "run.checkpoint", []
-    settings = {"validation": False, "hidden_sizes": (12, 10)}
-    for epoch in (3, 6):
-        with pytest.raises(ZeroDivisionError):
-            fitted(checkpoint=path, callback=stopping_in(epoch, ZeroDivisionError), **settings)
-    model = fitted(checkpoint=path, callback=counted(epochs), **settings)
-    assert epochs == [6, 7, 8]
-    assert_same(saved(model, tmp_path), saved(fitted(**settings), tmp_path))
-
-
 def test_a_checkpoint_changes_nothing_and_goes_at_the_end(tmp_path: Path, uninterrupted: StoredFile) -> None:
     path, there = tmp_path / "run.checkpoint", []
     model = fitted(checkpoint=path, callback=lambda *_: there.append(path.exists()))
@@ -202,16 +190,6 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         assert state.tensors[name].shape == tensor.shape
         state.tensors[name].zero_()  # and may be written to
     assert [file.name for file in tmp_path.iterdir()] == ["run.checkpoint"]
-
-
-@pytest.mark.parametrize("settings", [{}, {"patience": 1, "validate_every": 1, "learning_rate": 0.3}])
-def test_from_the_checkpoint_of_the_end_nothing_is_trained_again(tmp_path: Path, settings: dict[str, Any]) -> None:
-    path, epochs = tmp_path / "run.checkpoint", []
-    first = DMF(**SETTINGS | settings).fit(SPLIT.train, SPLIT.validation, checkpoint=path, keep_checkpoint=True)
-    assert first.history_.stopped == ("patience" if settings else "epochs")
-    again = fitted(checkpoint=path, callback=counted(epochs), **settings)
-    assert epochs == [] and not path.exists()
-    assert_same(saved(again, tmp_path), saved(first, tmp_path))
 
 
 def test_a_fit_that_diverges_leaves_no_file(tmp_path: Path) -> None:

@@ -307,11 +307,3 @@ def test_free_memory_is_what_linux_gives_and_the_container_leaves(tmp_path: Path
         (tmp_path / "memory.max").write_text(f"{limit}\n")
         assert count_free_bytes(CPU, meminfo=meminfo, group=tmp_path) == left
     assert count_free_bytes(CPU, meminfo=tmp_path / "absent", group=tmp_path / "absent") != 0  # all, or not known
-
-
-def test_a_gpu_tells_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (7, 9))
-    assert count_free_bytes(torch.device("cuda")) == 7
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 5)  # of which torch would hand out 3 again
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 2)
-    assert count_free_bytes(torch.device("cuda")) == 10

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from deepmf.data import split_entries
-from deepmf.datasets import checkerboard, generate
+from deepmf.datasets import generate
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS
@@ -49,8 +48,6 @@ SMALL = {"hidden_sizes": (6,), "latent_size": 4, "block_rows": 10, "block_column
 SPLIT = split_entries(generate(30, 20, n_entries=300, seed=0).matrix, train=0.8, validation=0.1, test=0.1, seed=0)
 
 SPARSE_SPLIT = split_entries(generate(30, 20, n_entries=75, seed=1).matrix, train=0.8, validation=0.1, test=0.1)
-
-BOARD = checkerboard(20, 20, observed=0.6, seed=0).matrix
 
 
 Weights = dict[str, Tensor]
@@ -171,19 +168,6 @@ def test_an_epoch_is_one_pass_and_its_loss_the_mean_of_its_steps() -> None:
     assert trainer.objective.modes == {("loss", True), ("validation", False)}
 
 
-def test_what_the_history_holds() -> None:
-    settings = replace(SETTINGS, epochs=7, validate_every=3)
-    history = new_loop(Watched(settings, errors=[0.5, 0.25, 0.75])).run()
-    assert [record.epoch for record in history.records] == list(range(7))
-    # The last epoch is always looked at.
-    assert [record.validation_error for record in history.records] == [None, None, 0.5, None, None, 0.25, 0.75]
-    assert [record.notes for record in history.records] == [{"steps": 3}] * 7
-    assert all(math.isfinite(record.loss) and record.seconds > 0 for record in history.records)
-    assert history.seconds == sum(record.seconds for record in history.records)
-    assert (history.best_epoch, history.best_error, history.stopped) == (5, 0.25, "epochs")
-    assert History.from_dict(json.loads(json.dumps(history.to_dict()))) == history
-
-
 def test_the_true_validation_error_is_the_root_mean_squared_one() -> None:
     trainer = Watched(validation=SPLIT.validation)
     history = new_loop(trainer).run()
@@ -198,27 +182,12 @@ def test_the_true_validation_error_is_the_root_mean_squared_one() -> None:
     assert history.best_error == pytest.approx(np.sqrt(np.nanmean((3 + 2 * cosines - truth) ** 2)), rel=1e-5)
 
 
-def test_of_very_many_validation_entries_some_are_compared_on() -> None:
-    aligned = HeldOut.of(SPLIT.train, SPLIT.validation)
-    assert aligned is not None
-    many = HeldOut(*(np.tile(part, 1 + 70_000 // part.size) for part in aligned))
-    some = many.sample(seed=SETTINGS.seed)
-    assert some.values.size < many.values.size
-    assert Watched(validation=many).validation_error() == Watched(validation=some).validation_error()
-
-
 def test_patience() -> None:
     settings = replace(SETTINGS, epochs=20, patience=3)
     trainer = Watched(settings, errors=[5, 4, 3, 3.5, 2.5, 2.6, 2.5, 2.7, 1, 1])
     history = new_loop(trainer).run()
     assert (history.stopped, history.best_epoch, len(history)) == ("patience", 4, 8)
     assert same(trainer.get_learned(), trainer.looks[4])
-
-
-def test_patience_waits_for_the_next_look() -> None:
-    settings = replace(SETTINGS, epochs=20, validate_every=5, patience=2)
-    history = new_loop(Watched(settings, errors=[3, 2, 2, 1])).run()
-    assert (history.stopped, history.best_epoch, len(history)) == ("patience", 9, 15)
 
 
 def test_without_validation_the_error_is_none_and_nan_where_nothing_is_predicted() -> None:
@@ -230,18 +199,6 @@ def test_without_validation_the_error_is_none_and_nan_where_nothing_is_predicted
     error = trainer.validation_error()
     assert error is not None and math.isnan(error)
     assert trainer.objective.modes == set()  # none of these is a step, or predicts pairs
-
-
-def test_without_validation_there_is_nothing_to_wait_for() -> None:
-    settings = replace(SETTINGS, patience=1)
-    assert new_loop(Watched(settings)).run().stopped == "epochs"
-
-
-def test_the_learning_rate_falls_in_steps() -> None:
-    settings = replace(SETTINGS, epochs=7, learning_rate=0.02, decay=0.5, decay_every=3)
-    history = new_loop(Watched(settings)).run()
-    rates = [record.learning_rate for record in history.records]
-    assert rates == pytest.approx([0.02] * 3 + [0.01] * 3 + [0.005])
 
 
 def test_the_learning_rate_is_the_one_that_is_used() -> None:
@@ -267,14 +224,6 @@ def test_callbacks_are_called_in_turn_after_every_epoch() -> None:
 
     new_loop(Watched(), callbacks=[callback("a"), callback("b")]).run()
     assert calls == [(name, epoch, epoch + 1) for epoch in range(5) for name in ("a", "b")]
-
-
-def interrupting_at(epoch: int, error: type[BaseException] = KeyboardInterrupt) -> Callback:
-    def callback(record: EpochRecord, _: History) -> None:
-        if record.epoch == epoch:
-            raise error
-
-    return callback
 
 
 def test_an_interrupt_in_the_middle_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -521,19 +470,6 @@ def test_steps_of_sgd_are_torchs_own() -> None:
         theirs.grad = torch.arange(7.0) - step
         reference.step()
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-7)
-
-
-@BOTH
-def test_a_restored_state_goes_on_the_same(optimiser_class: type[Optimiser]) -> None:
-    one, other = (torch.ones(3, requires_grad=True) for _ in range(2))
-    first, second = optimiser_class([one], 0.1), optimiser_class([other], 0.1)
-    first.step(leaving(one, torch.tensor([1.0, 2.0, 3.0])))
-    with torch.no_grad():
-        other.copy_(one)
-    second.restore({name: slot.clone() for name, slot in first.state().items()})
-    for optimiser, weight in ((first, one), (second, other)):
-        optimiser.step(leaving(weight, torch.tensor([-1.0, 0.5, 0.0])))
-    assert torch.equal(one, other)
 
 
 @BOTH

@@ -448,17 +448,6 @@ def test_on_real_values_of_low_rank_it_is_as_good_as_als_with_a_penalty_that_was
     np.testing.assert_array_equal(load(tmp_path / "model").complete(), model.complete())
 
 
-@pytest.mark.slow
-def test_without_a_linear_part() -> None:
-    model = OrdinalDMF(**WITH_LINEAR | {"linear_size": 0}).fit(LARGER)
-    encoder = encoder_of(model)
-    assert encoder.linear is None and encoder.layout.n_linear == 0 and encoder.linear_share == 0
-    assert list(model.history_.stages) == ["branches", "refined"]
-    few = OrdinalDMF(**WITH_LINEAR).fit(additive(12, 10))  # too few entries for a choice
-    assert encoder_of(few).linear is None and few.history_.stages == {} and few.history_.best_error is None
-    assert tuple(encoder_of(few).penalties) == (3.0, 40.0)
-
-
 def test_more_latents_than_the_matrix_has_columns() -> None:
     model = OrdinalDMF(**WITH_LINEAR | {"linear_size": 1000}).fit(LARGER)
     part = encoder_of(model).linear

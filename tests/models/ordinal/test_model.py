@@ -11,11 +11,10 @@ import torch
 
 from deepmf.data import Split, split_areas, split_entries
 from deepmf.datasets import generate
-from deepmf.errors import BadEntries, BadSetting, ConstantValues, NotFitted, UnknownLabel
-from deepmf.matrix.entries import EntryStore
+from deepmf.errors import BadSetting, ConstantValues
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.metrics import calibration_error, interval_coverage_score, level_accuracy_score, rmse_error
+from deepmf.metrics import calibration_error, interval_coverage_score, rmse_error
 from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.models.ordinal.encoder import OrdinalEncoder
@@ -157,13 +156,6 @@ def test_levels_by_metric_are_read_off_the_distribution(stars: HeldOut) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bad", ["rms", "", None, "RMSE"])
-def test_bad_metrics(stars: HeldOut, bad: Any) -> None:
-    with pytest.raises(BadSetting, match="metric"):
-        stars.model.predict_levels(*stars.pairs, metric=bad)
-
-
-@pytest.mark.slow
 def test_intervals_of_levels(stars: HeldOut) -> None:
     model = stars.model
     table, widths = model.predict_distribution(*stars.pairs), []
@@ -185,66 +177,6 @@ def test_intervals_hold_about_the_share_they_should(stars: HeldOut, real: HeldOu
     for held_out in (stars, real):
         ends = held_out.model.predict_interval(*held_out.pairs, coverage=coverage)
         assert interval_coverage_score(*ends, held_out.values) == pytest.approx(coverage, abs=0.1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("bad", [0, 1, -0.5, 1.5, float("nan")])
-def test_bad_coverages(stars: HeldOut, bad: float) -> None:
-    with pytest.raises(BadSetting, match="coverage"):
-        stars.model.predict_interval(*stars.pairs, coverage=bad)
-
-
-@pytest.mark.slow
-def test_no_pairs_and_unknown_ones(stars: HeldOut, real: HeldOut) -> None:
-    for held_out, n_answers in ((stars, 5), (real, 12)):
-        model = held_out.model
-        assert model.predict_distribution([], []).shape == (0, n_answers)
-        assert [end.size for end in model.predict_interval([], [])] == [0, 0]
-        for ask in (model.predict_distribution, model.predict_interval):
-            with pytest.raises(UnknownLabel, match="nobody"):
-                ask(["nobody"], model.column_labels_[:1])
-            with pytest.raises(BadEntries, match="length"):
-                ask(model.row_labels_[:2], model.column_labels_[:1])
-
-
-def test_asking_for_distributions_before_fitting() -> None:
-    model = OrdinalDMF(**QUICK)
-    for ask in (
-        lambda: model.support_,
-        lambda: model.predict_distribution([1], [1]),
-        lambda: model.predict_interval([1], [1]),
-        lambda: model.predict_levels([1], [1], metric="mae"),
-    ):
-        with pytest.raises(NotFitted, match="fitted"):
-            ask()
-
-
-@pytest.mark.slow
-def test_what_is_saved_answers_to_the_bit(stars: HeldOut, real: HeldOut, tmp_path: Path) -> None:
-    for held_out in (stars, real):
-        held_out.model.save(tmp_path / "model.safetensors")
-        again = load(tmp_path / "model.safetensors")
-        assert isinstance(again, OrdinalDMF)
-        np.testing.assert_array_equal(again.support_, held_out.model.support_)
-        for ask in ("predict_distribution", "predict_interval"):
-            found, kept = getattr(again, ask)(*held_out.pairs), getattr(held_out.model, ask)(*held_out.pairs)
-            np.testing.assert_array_equal(found, kept)
-
-
-@pytest.mark.slow
-def test_rankings_and_blocks_agree_with_pairs(stars: HeldOut, real: HeldOut) -> None:
-    for held_out in (stars, real):
-        model, columns = held_out.model, held_out.model.column_labels_
-        for row in held_out.rows[:3]:
-            expected = model.predict([row] * columns.size, columns)
-            ranking = model.recommend(row, n=columns.size, include_observed=True, rank_by="value")
-            np.testing.assert_allclose(np.sort(expected)[::-1], ranking.values, atol=1e-5)
-            order = {label: place for place, label in enumerate(ranking.labels)}
-            best = columns[expected.argmax()]
-            assert expected.max() - expected[columns == ranking.labels[0]][0] < 1e-5 and order[best] < 3
-        missing = np.isnan(held_out.split.train.to_array())
-        rows, others = (labels[at] for labels, at in zip((model.row_labels_, columns), missing.nonzero(), strict=True))
-        np.testing.assert_allclose(model.complete()[missing], model.predict(rows, others), atol=1e-5)
 
 
 def encoder_of(model: OrdinalDMF) -> OrdinalEncoder:
@@ -364,32 +296,6 @@ def test_one_level() -> None:
 
 
 @pytest.mark.slow
-def test_a_level_nobody_used_is_unlikely() -> None:
-    matrix = additive()
-    spread = with_values(matrix, matrix.values + (matrix.values > 2), Scale([1, 2, 3, 4, 5, 6]))  # no 3
-    model = OrdinalDMF(**QUICK, linear_size=0).fit(spread)
-    rows, columns, values = spread.entries()
-    table = model.predict_distribution(rows, columns)
-    assert table[:, 2].mean() < 0.02
-    assert 3 not in model.predict_levels(rows, columns, metric="accuracy")
-    assert level_accuracy_score(model.predict_levels(rows, columns, metric="accuracy"), values) > 0.8
-
-
-@pytest.mark.slow
-def test_half_stars_are_answers() -> None:
-    matrix = additive()
-    halves = with_values(matrix, matrix.values / 2, Scale(np.arange(1, 11) / 2))
-    model = OrdinalDMF(**QUICK).fit(halves)
-    rows, columns, values = halves.entries()
-    np.testing.assert_array_equal(model.support_, np.arange(1, 11) / 2)
-    for metric in ("rmse", "mae", "accuracy"):
-        levels = model.predict_levels(rows, columns, metric=metric)
-        assert np.all(halves.scale.holds(levels))
-        assert level_accuracy_score(levels, values) > 0.7
-    assert np.all(model.predict_distribution(rows, columns)[:, 5:].sum(1) < 0.2)  # nobody gave 3 or more
-
-
-@pytest.mark.slow
 def test_one_view_is_a_look_at_everything() -> None:
     matrix = additive()
     model = OrdinalDMF(**QUICK | PLAIN | {"views": 1}).fit(matrix)
@@ -399,15 +305,6 @@ def test_one_view_is_a_look_at_everything() -> None:
     rows, landmarks = model.predictor_.rows.whole(), encoder_of(model).layout.landmarks
     np.testing.assert_allclose(np.delete(rows, landmarks, axis=1), expected, atol=1e-5)
     np.testing.assert_allclose(rows[:, landmarks], 0, atol=1e-9)
-
-
-def test_views_are_those_of_the_seed_and_of_no_step() -> None:
-    matrix = additive()
-    one, same, other = (OrdinalDMF(**QUICK, seed=seed)._new_network(EntryStore.of(matrix)) for seed in (1, 1, 2))
-    assert torch.equal(one.row_views, same.row_views) and not torch.equal(one.row_views, other.row_views)
-    assert one.row_views.shape == (8, 25) and one.column_views.shape == (8, 30)
-    assert set(one.row_views.sum(0).tolist()) == {6}  # .7 of 8 views, of every column
-    assert one.masking.mask_rate == 0.3  # as much as a step hides
 
 
 @pytest.mark.slow

@@ -112,23 +112,6 @@ def test_latents_are_means_over_views(axis: str, kind: str, n_views: int | None)
 
 
 @every_axis
-def test_views_of_a_vector_differ_so_its_mean_is_another(axis: str) -> None:
-    two, values = network(), AXES[axis]
-    assert not torch.allclose(restated(two, axis, values, 1), restated(two, axis, values, N_VIEWS), atol=1e-2)
-    # Directions have length 1 and disagree: their mean is shorter, and so are scores.
-    proper = restated(two, axis, values, N_VIEWS)[:, :4].norm(dim=1) / (two.head.scale.item() if axis == "rows" else 1)
-    assert bool((proper < 1 + 1e-6).all()) and float(proper.min()) < 0.99
-
-
-def test_equal_vectors_have_equal_latents_wherever_they_stand() -> None:
-    two, values = network(), AXES["rows"]
-    latents = viewed(two, "rows", sparse(values))
-    torch.testing.assert_close(latents[5], latents[2], rtol=0, atol=1e-6)
-    order = [6, 2, 0, 7]
-    torch.testing.assert_close(viewed(two, "rows", sparse(values[order])), latents[order], rtol=0, atol=1e-6)
-
-
-@every_axis
 def test_vectors_in_parts_are_many_at_once(axis: str) -> None:
     two, vectors = network(), sparse(AXES[axis])
     many = torch.arange(3000) % len(vectors)  # three parts
@@ -147,14 +130,6 @@ def test_parts_hold_every_position_once_and_few_entries(dtype: type) -> None:
     assert max(part.size for part in split_by_entries(counts, most_vectors=7)) == 7
 
 
-def test_some_vectors_are_as_among_all() -> None:
-    two, vectors = network(), sparse(AXES["rows"])
-    some = torch.tensor([6, 2, 2])
-    torch.testing.assert_close(
-        two.encode_row_views(vectors, some).detach(), viewed(two, "rows", vectors)[some], rtol=0, atol=1e-6
-    )
-
-
 @every_axis
 def test_one_view_is_a_look_at_all_of_it(axis: str) -> None:
     two, values = network(n_views=1), AXES[axis]
@@ -169,16 +144,6 @@ def test_a_vector_without_entries_has_the_latent_of_nothing() -> None:
         latents = viewed(two, "rows", vectors)
         assert bool(latents.isfinite().all())
         torch.testing.assert_close(latents, expected.expand(3, -1), rtol=0, atol=1e-6)
-
-
-def test_views_go_into_the_file() -> None:
-    state = network().state_dict()
-    assert {"row_views", "column_views"} < set(state)
-    assert state["row_views"].shape == (N_VIEWS, N_COLUMNS) and state["column_views"].shape == (N_VIEWS, N_ROWS)
-    other = network()
-    other.row_views.logical_not_()
-    other.load_state_dict(state)
-    np.testing.assert_array_equal(other.row_views, state["row_views"])
 
 
 Array = npt.NDArray[np.float64]

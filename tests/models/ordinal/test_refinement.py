@@ -228,18 +228,6 @@ def test_an_infinite_penalty_is_no_step_and_a_heavy_one_almost_none(model: Ordin
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("axis", ["row", "column"])
-def test_a_vector_is_refined_alone_as_among_others(model: OrdinalDMF, axis: str) -> None:
-    encoder, (_, vectors, _) = encoder_of(model), sides(model)[axis]
-    refinement = encoder.row_refinement() if axis == "row" else encoder.column_refinement(model.predictor_.rows.base)
-    together, some = refinement.refine(vectors), torch.tensor([2])
-    batch = vectors.take(some)
-    alone = refinement.refine(SparseVectors(batch.starts, batch.indices, batch.weights))
-    assert batch.indices.numel() < len(refinement.others) < vectors.indices.numel()
-    np.testing.assert_allclose(alone[0], together[2], atol=1e-5)
-
-
-@torch.no_grad()
 def test_penalties_together_are_each_alone(model: OrdinalDMF) -> None:
     refinement, vectors = encoder_of(model).row_refinement(), sides(model)["row"].vectors
     together = refinement.refine_by_penalty(vectors, [1.0, math.inf, 30.0])
@@ -325,12 +313,6 @@ def test_few_landmarks_explain_most() -> None:
     assert features.shape == (500, 40) and missed.abs().max() < 0.3
     at_random = Landmarks(known[:40]).features(known)
     assert missed.diag().mean() < 0.7 * (1.0 - at_random.square().sum(1)).mean()
-
-
-def test_what_is_the_same_needs_one_landmark() -> None:
-    known = directions(4, 6).repeat(25, 1)
-    chosen = choose_landmarks(known, 50)
-    assert len(chosen) == 4 and len({int(position) % 4 for position in chosen}) == 4
 
 
 def test_of_very_many_some_are_candidates() -> None:
@@ -485,12 +467,3 @@ def test_without_an_entry_it_is_what_the_branch_makes_of_the_others(branch: Bran
         branch, VIEWS, PaddedEntries.from_vectors(VECTORS, torch.tensor([2])), torch.tensor([0])
     )
     torch.testing.assert_close(alone, one_by_one(branch, VECTORS, 1), atol=1e-5, rtol=1e-5)  # nothing is left
-
-
-def test_padding(branch: Branch) -> None:
-    entries = PaddedEntries.from_vectors(VECTORS, torch.tensor([2, 0, 1]))
-    assert entries.indices.tolist() == [[2, 0, 0, 0], [0, 3, 5, 8], [0, 0, 0, 0]]
-    assert entries.real.sum(1).tolist() == [1, 4, 0]
-    alone = PaddedEntries.from_vectors(VECTORS, torch.tensor([0]))
-    assert all(torch.equal(one[0], many[1]) for one, many in zip(alone[:3], entries[:3], strict=True))
-    assert alone.roots is entries.roots is None

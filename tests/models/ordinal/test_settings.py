@@ -8,22 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deepmf.errors import BadSetting
 from deepmf.models.loading import load
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.settings import Facts, OrdinalDMFSettings, choose_settings
 from deepmf.testing import additive
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.settings import EFFORTS
-
-
-@pytest.mark.parametrize("name", ["row_penalty", "column_penalty"])
-def test_a_penalty_may_be_left_to_be_chosen(name: str) -> None:
-    assert getattr(OrdinalDMFSettings(**{name: None}), name) is None
-    for bad in (0.0, 1e13, True):
-        with pytest.raises(BadSetting, match=name):
-            OrdinalDMFSettings(**{name: bad})
-
 
 SHAPES = [(30, 25), (1, 40), (40, 1), (2, 100_000), (943, 1682), (6040, 3706), (22_000, 296_000), (10**6, 10**6)]
 
@@ -142,16 +132,6 @@ def test_what_is_given_is_never_overridden() -> None:
     assert {name: model.chosen_[name] for name in left} == left
     # What is given as it is by default is given all the same.
     assert OrdinalDMF(**TINY, views=16).fit(matrix).settings.views == 16
-
-
-@pytest.mark.slow
-def test_each_fit_chooses_for_its_matrix() -> None:
-    small, large = additive(12, 10), additive(40, 30)
-    model = OrdinalDMF(**TINY)
-    assert model.chosen_ == {}
-    first, second = (dict(model.fit(matrix).chosen_) for matrix in (small, large))
-    assert first["block_rows"] == 12 and second["block_rows"] == 40 and model.settings.block_rows == 40
-    assert OrdinalDMF(**TINY, effort="quick").fit(large).chosen_["views"] < second["views"]
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ _LARGEST_LOG_SLOPE = 80.0
 # Seconds of one idle core: of an iteration of the sampler for each entry, for each row and column, and beside these; of
 # a network for each entry that a step reads and hidden unit, and for each entry and view afterwards; of the presence
 # part for each column. Those of a GPU: beside the sampler, and of an iteration, without and for each entry.
-_SAMPLER_SECONDS, _NETWORK_SECONDS, _PRESENCE_SECONDS = (4e-7, 3e-5, 5e-3), (4e-9, 5e-6), 4e-3
+_SAMPLER_SECONDS, _NETWORK_SECONDS, _PRESENCE_SECONDS = (3.2e-7, 5e-6, 1.05e-2), (4e-9, 5e-6), 4e-3
 _GPU_SECONDS = 3.0, 0.02, 1.8e-8
 
 
