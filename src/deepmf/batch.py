@@ -226,9 +226,7 @@ class Scorer:
         of = np.arange(rows.lines.size)
         if rows.source is not model or self.unknown == "error":
             columns = model.entries_.columns.positions(given)
-            predicted, drift = rows.predictor.predict(rows.at, columns), rows.source.drift_at()
-            predicted = predicted if drift is None else drift.move_pairs(predicted, rows.at, columns)
-            return self._build(rows, of, columns, predicted)
+            return self._build(rows, of, columns, rows.predictor.predict(rows.at, columns))
         pairs = rows.labels.tolist(), given.tolist()
         found = {
             "line": rows.lines,
@@ -243,7 +241,7 @@ class Scorer:
     def _complete(self, rows: _Rows) -> Columns:
         entries, parts = self.model.entries_, []
         start = 0
-        for part in complete_rows(entries, rows.predictor, rows.at, rows.observed, drift=rows.source.drift_at()):
+        for part in complete_rows(entries, rows.predictor, rows.at, rows.observed):
             of, columns = np.nonzero(~part.observed)
             parts.append(self._build(rows, start + of, columns, part.values[of, columns]))
             start += part.rows.size
@@ -254,11 +252,8 @@ class Scorer:
         found: Columns = {"line": rows.lines[of], "row": rows.labels[of], **more}
         found |= {"column": self.model.entries_.columns[columns], "prediction": values}
         if self.distribution:
-            pairs, drift = (rows.at[of], columns), rows.source.drift_at(self.request.at)
-            predicted = rows.predictor.distribution(*pairs)
-            if drift is not None:
-                predicted = drift.shift(predicted, rows.predictor.predict(*pairs), *pairs)
-            found["distribution"] = predicted.probabilities
+            predictor = rows.source.predictor_at(self.request.at)
+            found["distribution"] = predictor.distribution(rows.at[of], columns).probabilities
         return found
 
 

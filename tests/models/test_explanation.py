@@ -11,7 +11,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.models.als import ALS
 from deepmf.models.explanation import explain_targets
 from deepmf.models.means import Means
-from deepmf.scoring.pairs import Axis
+from deepmf.scoring.predictor import Axis
 
 
 def wide(n_columns: int) -> ObservedMatrix:

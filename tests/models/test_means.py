@@ -21,7 +21,7 @@ from deepmf.models.means import (
     compute_prior,
     load_feature_weights,
 )
-from deepmf.scoring.pairs import SHRINKAGE
+from deepmf.scoring.effects import SHRINKAGE
 from deepmf.testing import ModelContract, additive
 
 

@@ -20,14 +20,13 @@ from deepmf.recommend.recency import Recency
 from deepmf.recommend.request import Request
 from deepmf.scoring.drift import (
     Component,
+    DatedResiduals,
     Drift,
     Kind,
-    _find_later_shares,
-    build_component,
     fade_by_age,
     find_shares,
-    learn_drift,
 )
+from deepmf.scoring.drift_fit import _find_later_shares, learn_drift
 
 DAY = 86400
 SCALE = Scale(low=-10, high=10)
@@ -52,7 +51,7 @@ def split(matrix: ObservedMatrix) -> tuple[ObservedMatrix, ObservedMatrix]:
 def test_a_component_is_the_shrunk_mean_near_a_time() -> None:
     rows, columns = np.array([0, 0, 1]), np.array([0, 1, 0])
     times, residuals = np.array([0, 10, 10]), np.array([1.0, 3.0, -5.0])
-    component, keys = build_component("row", 10.0, rows, columns, times, residuals, None)
+    component, keys = DatedResiduals(rows, columns, times, residuals, None).build(Kind("row", 10.0))
     component = component._replace(shrinkage=2.0)
     found = component.evaluate(np.array([0, 0, 1, 0, 2, 0]), np.zeros(6, int), np.array([0, 10, 10, 1000, 0, NO_TIME]))
     expected = [(1 + 3 / 2) / (1.5 + 2), (3 + 1 / 2) / (1.5 + 2), -5 / 3, 0.0, 0.0, 0.0]
@@ -62,7 +61,9 @@ def test_a_component_is_the_shrunk_mean_near_a_time() -> None:
 
 def test_weights_count_in_a_component() -> None:
     rows = columns = np.array([0, 0])
-    component, _ = build_component("row", 10.0, rows, columns, np.array([0, 1]), np.array([1.0, 4.0]), np.array([1, 2]))
+    component, _ = DatedResiduals(rows, columns, np.array([0, 1]), np.array([1.0, 4.0]), np.array([1, 2])).build(
+        Kind("row", 10.0)
+    )
     at = np.array([0])
     assert component._replace(shrinkage=1.0).evaluate(at, at, at)[0] == pytest.approx(9 / 4)
 
@@ -73,7 +74,7 @@ def test_shares_are_least_squares_between_0_and_1(seed: int) -> None:
     rows, columns, times = np.arange(40) % 8, np.arange(40) % 5, 100 * np.arange(40)
     kinds: Any = [("row", 400.0), ("row", 1600.0), ("column", 1600.0), ("column", 400.0), ("row", 1601.0)]
     components = [
-        build_component(*kind, rows, columns, times, rng.normal(size=40), None)[0]._replace(shrinkage=1.0)
+        DatedResiduals(rows, columns, times, rng.normal(size=40), None).build(Kind(*kind))[0]._replace(shrinkage=1.0)
         for kind in kinds
     ]
     parts = np.column_stack([each.evaluate(rows, columns, times) for each in components])
@@ -85,12 +86,10 @@ def test_shares_are_least_squares_between_0_and_1(seed: int) -> None:
     assert np.all((np.abs(slopes) < 1e-6) | ((shares == 0) & (slopes > 0)) | ((shares == 1) & (slopes < 0)))
 
 
-def make_drift(group: Any, halvings: float, shares: tuple[float, float, float], **more: Any) -> Drift:
+def make_drift(group: Any, halvings: float, shares: tuple[float, float, float]) -> Drift:
     """Return a drift whose single component is 3 in a very wide bin of row 0, or of column 0, ending at 10 DAY."""
     component = Component(group, 1e12, -(10**11), 1, np.array([0]), np.array([6.0]), np.ones(1), 1.0, halvings)
-    each = {"shares": shares[:1], "after_shares": shares[1:2], "later_shares": shares[2:]}
-    arrays = {name: np.array(share) for name, share in each.items()}
-    return Drift((component,), **arrays, latest=10 * DAY, ends=np.array([10 * DAY]), column_means=np.zeros(1), **more)
+    return Drift((component,), np.array(shares)[:, None], 10 * DAY, ends=np.array([10 * DAY]), column_means=np.zeros(1))
 
 
 @pytest.mark.parametrize(
@@ -98,8 +97,7 @@ def make_drift(group: Any, halvings: float, shares: tuple[float, float, float], 
     [
         ("row", 0.0, (0.9, 0.5, 0.2), [0.9, 0.5, 0.5, 0.2]),
         ("column", 0.0, (0.9, 0.5, 0.2), [0.9, 0.2, 0.2, 0.2]),  # columns know no day after a row's entries
-        ("row", 0.0, (0.3, 0.5, 0.8), [0.3, 0.3, 0.3, 0.3]),  # at most the share between entries,
-        ("row", 3.0, (0.0, 0.5, 0.8), [0.0, 0.5, 0.5, 0.8]),  # unless a component fades
+        ("row", 3.0, (0.0, 0.5, 0.8), [0.0, 0.5, 0.5, 0.8]),
     ],
 )
 def test_shares_depend_on_the_last_entries(group: Any, halvings: float, shares: Any, expected: list[float]) -> None:
@@ -119,8 +117,13 @@ def test_the_fading_share_is_shrunk_to_that_of_the_means(size: float) -> None:
     fading = np.where(after, 3 * 0.5, 0.0)
     squares = np.sum(fading**2)
     kept = (fading @ residuals + 100 * squares / 20) / (squares + 100 * squares / 20)
-    assert joined.after_shares[0] == pytest.approx(0.5 * np.clip(kept, 0, 1))
-    assert joined.later_shares[0] == pytest.approx(0.8 * np.clip(kept, 0, 1))
+    assert joined.shares[:, 0].tolist() == pytest.approx([0.0, 0.5 * np.clip(kept, 0, 1), 0.8 * np.clip(kept, 0, 1)])
+
+
+def test_after_known_entries_a_steady_component_has_at_most_its_share_between_them() -> None:
+    times, nothing = 10 * DAY + np.arange(-20, 0), np.zeros(20, dtype=int)
+    joined = make_drift("row", 0.0, (1.0, 0.5, 0.1)).join(np.full(20, 3 * 0.3), nothing, nothing, times)
+    assert joined.shares[:, 0].tolist() == pytest.approx([0.3, 0.3, 0.1])
 
 
 def test_later_shares_leave_out_the_day_after_the_entries_of_a_row() -> None:
@@ -379,8 +382,7 @@ def test_recent_entries_of_a_row_say_how_it_goes_on(with_validation: bool) -> No
     validation = parts.validation if with_validation else None
     moving, static = (Means(times=times).fit(parts.train, validation) for times in ("auto", None))
     assert evaluate(moving, parts.test)[-1].rmse < 0.9 * evaluate(static, parts.test)[-1].rmse
-    assert moving._fitted is not None
-    drift = moving._fitted.drift
+    drift = moving.predictor_.drift
     assert drift is not None
     later = drift.ends[:2] + 100 * DAY
     assert np.allclose(moving.predict([0, 1], [0, 0], at=later), static.predict([0, 1], [0, 0]), atol=0.2)

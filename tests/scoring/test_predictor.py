@@ -81,10 +81,10 @@ def test_levels_are_those_of_scores_where_there_is_no_distribution() -> None:
     low = replace(predictor(), readout=Readout(STARS))
     pairs = np.array([0, 1, 0]), np.array([0, 0, 2])
     for metric in ("rmse", "mae", "accuracy"):
-        assert low.levels(*pairs, metric=metric).tolist() == [1, 3, 5]
+        assert low.predict_levels(*pairs, metric=metric).tolist() == [1, 3, 5]
     assert not low.readout.gives_distribution
     with pytest.raises(BadSetting, match="metric"):
-        low.levels(*pairs, metric="best")
+        low.predict_levels(*pairs, metric="best")
     for ask in (lambda: low.distribution(*pairs), lambda: low.readout.support, lambda: low.readout.unit_boundaries):
         with pytest.raises(BadSetting, match="distribution"):
             ask()
@@ -100,7 +100,11 @@ def test_columns_are_encoded_before_the_rows_that_are_encoded_by_them() -> None:
     np.testing.assert_array_equal(more.rows.whole(), [ROWS[0], [14, 2, 10], [3, 0, 10]])
     assert more.rows.base is one.rows.base and len(one.rows) == 2 and len(one.columns) == 3
     assert one.extend(entries, rows[:0], columns[:0]) is one
-    back = more.without(np.array([2]), np.array([3])).extend(ENTRIES, np.array([1]), np.array([0]))
+    back = (
+        more.without("row", np.array([2]))
+        .without("column", np.array([3]))
+        .extend(ENTRIES, np.array([1]), np.array([0]))
+    )
     np.testing.assert_array_equal(back.rows.whole(), ROWS)  # described as in training: as training made them
     assert back.columns.whole() is one.columns.whole()
 
@@ -108,21 +112,21 @@ def test_columns_are_encoded_before_the_rows_that_are_encoded_by_them() -> None:
 def test_rows_and_columns_that_are_stored_nowhere() -> None:
     some = AxisEntries(np.array([0, 2, 2]), np.array([0, 2]), np.array([4.0, 5.0]))
     one = predictor()
-    rows, columns = one.with_rows(some), one.with_columns(some)
+    rows, columns = one.with_only("row", some), one.with_only("column", some)
     np.testing.assert_array_equal(rows.rows.whole(), [[9, 2, 10], [0, 0, 10]])
     np.testing.assert_array_equal(columns.columns.whole(), [[2, 1, 0], [0, 1, 0]])
     assert rows.columns is one.columns and columns.rows is one.rows and len(one.rows) == 2
     endless = AxisEntries(np.array([0, 1]), np.array([0]), np.array([np.inf]))
     with pytest.raises(TrainingDiverged, match="finite"):
-        one.with_rows(endless)
+        one.with_only("row", endless)
 
 
 def test_factors_alone_encode_nothing() -> None:
     some = AxisEntries(np.array([0, 1]), np.array([0]), np.array([4.0]))
     with pytest.raises(CannotExtend, match="latent"):
-        predictor(NoEncoder()).with_rows(some)
+        predictor(NoEncoder()).with_only("row", some)
     with pytest.raises(CannotExtend, match="latent"):
-        predictor(NoEncoder()).with_columns(some)
+        predictor(NoEncoder()).with_only("column", some)
     assert NoEncoder().pack() == ({}, {})
 
 
@@ -157,21 +161,20 @@ def test_the_plain_readout_clips() -> None:
     assert readout.scores(SCORES, NOTHING) is SCORES
     for read in (readout.units, readout.values):
         assert read(SCORES).tolist() == [1, 1.4, 2.5, 4.6, 5]
-    assert readout.levels(SCORES).tolist() == STARS.nearest_level(np.array([1, 1.4, 2.5, 4.6, 5])).tolist()
     assert not readout.predicts_levels and readout.pack() == {}
 
 
 def test_levels_are_predictions_and_units_are_scores() -> None:
     readout = LevelReadout(Scale([0, 1, 10]))
     assert readout.predicts_levels
-    assert readout.values(SCORES).tolist() == readout.levels(SCORES).tolist() == [0, 1, 1, 1, 10]
+    assert readout.values(SCORES).tolist() == [0, 1, 1, 1, 10]
     assert readout.units(SCORES).tolist() == [0, 1.4, 2.5, 4.6, 9]
 
 
 def test_boundaries_tell_levels_apart() -> None:
     readout = BoundaryReadout(Scale([0, 1, 10]), np.array([-0.5, 4.6]))
     assert readout.predicts_levels
-    assert readout.values(SCORES).tolist() == readout.levels(SCORES).tolist() == [0, 1, 1, 10, 10]
+    assert readout.values(SCORES).tolist() == [0, 1, 1, 10, 10]
     assert readout.units(SCORES).tolist() == [0, 1.4, 2.5, 4.6, 9]
     assert readout.pack()["boundaries"].tolist() == [-0.5, 4.6]
 

@@ -16,7 +16,7 @@ from deepmf.errors import BadSetting
 if TYPE_CHECKING:
     from deepmf.models.base import Model
     from deepmf.models.explanation import Explanation
-    from deepmf.scoring.pairs import Axis
+    from deepmf.scoring.predictor import Axis
 
 
 @options.with_option_groups(reading=("encoding",))

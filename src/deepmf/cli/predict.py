@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from deepmf.files import Progress
     from deepmf.models.base import Model
-    from deepmf.scoring.drift import DriftAt
     from deepmf.scoring.pairs import Unknown
+    from deepmf.scoring.predictor import Predictor
 
 
 @options.with_option_groups(reading=("row", "column", "value", "separator", "missing", "decimal", "encoding"))
@@ -145,8 +145,8 @@ def complete(
     schema = _build_schema(fitted, levels=levels, is_wide=is_wide)
     counts: Counter[str] = Counter()
     with show_share("completing") as show:
-        drift = fitted.drift_at(parse_moment(at))
-        frames = _iterate_frames(fitted, schema, counts, show, levels=levels, drift=drift, is_wide=is_wide)
+        predictor = fitted.predictor_at(parse_moment(at))
+        frames = _iterate_frames(fitted, schema, counts, show, predictor=predictor, levels=levels, is_wide=is_wide)
         write_frames(frames, schema, output, as_json=as_json, digits=digits, decimal=reading.decimal)
     _show_summary({area: n for area, n in counts.items() if n}, output, as_json=as_json)
     if choice := fitted.describe_choice():
@@ -159,8 +159,8 @@ def _iterate_frames(
     counts: Counter[str],
     show: Progress,
     *,
+    predictor: Predictor,
     levels: bool,
-    drift: DriftAt | None,
     is_wide: bool,
 ) -> Iterator[pl.DataFrame]:
     """Yield the predictions of some rows at a time: a line each, or rows of a table.
@@ -174,15 +174,12 @@ def _iterate_frames(
     from deepmf.matrix.matrix import AREAS, compute_area_codes
     from deepmf.models.completion import complete_rows
 
-    seen, form, readout = model.entries_, model.entries_.train.form, model.predictor_.readout
+    seen, form = model.entries_, model.entries_.train.form
     n_rows, n_columns = seen.train.shape
     rows = build_label_series(seen.rows.array, form.row_type)
     columns = build_label_series(seen.columns.array, form.column_type)
     areas = polars.Series(AREAS)
-    predict = readout.levels if levels and drift is None else readout.values
-    if drift is not None:
-        drift = drift._replace(rounds=levels or drift.rounds)
-    for part in complete_rows(seen, model.predictor_, predict=predict, drift=drift):
+    for part in complete_rows(seen, predictor, to_levels=levels):
         places, column_of = np.nonzero(~part.observed)
         row_of = part.rows[places]
         codes = compute_area_codes(row_of >= n_rows, column_of >= n_columns)

@@ -288,7 +288,7 @@ def _lie_between(model: Model, test: ObservedMatrix) -> bool:
 def _make_rankers(model: Model, ranker: Ranker, test: ObservedMatrix, request: Request) -> MakeRanker:
     """Return what makes the ranker of a block of rows: where test entries have dates, at the time of the first one."""
     rankers, latest = model.rankers_, model.entries_.train.times
-    if test.times is None or latest is None or (rankers.drift is None and rankers.recency is None):
+    if test.times is None or latest is None or not (model.has_drift or rankers.recency is not None):
         return lambda rows: ranker
     dated, never = np.flatnonzero(test.times != NO_TIME), np.iinfo(np.int64).max
     first = np.full(len(model.entries_.rows), never)

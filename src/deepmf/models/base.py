@@ -16,14 +16,14 @@ import numpy.typing as npt
 from deepmf.errors import BadEntries, BadModelFile, BadSetting, Hint
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.entries import Conflicts, Pairs, forget, plan_forget
-from deepmf.matrix.extras import parse_time, parse_times
+from deepmf.matrix.extras import TimeArray, parse_time, parse_times
 from deepmf.matrix.features import Features
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.estimator import Estimator
 from deepmf.models.fitted import Fitted, pack_entries, unpack_entries
 from deepmf.models.fitting import check_extension, check_weighted, read_choice, warn_of_nothing
-from deepmf.scoring.pairs import Axis, LabelPairs, Unknown, check_has_values, find_pairs
-from deepmf.scoring.predictor import NO_DISTRIBUTION, check_levels, unpack_arrived
+from deepmf.scoring.pairs import Unknown, check_has_values, find_pairs
+from deepmf.scoring.predictor import NO_DISTRIBUTION, Axis, PairPredictor, Predictor, check_levels, unpack_arrived
 from deepmf.storage.model_file import LARGEST_FILE, encode_json, make_header, refuse_stored, write_file
 from deepmf.storage.parts import Form, Part
 from deepmf.training.history import History
@@ -37,7 +37,6 @@ if TYPE_CHECKING:  # imported by the methods that use them: most models are neve
     from deepmf.recommend.ranking import Ranking
     from deepmf.recommend.request import Request, RequestOptions
     from deepmf.scoring.distribution import Interval, PredictiveDistribution
-    from deepmf.scoring.drift import DriftAt
 
 Missing = Literal["error", "ignore"]
 
@@ -94,8 +93,8 @@ class Model(Estimator):
             conflicts=conflicts,
         )
         seen, predictor = extended.entries, extended.predictor
-        warn_of_nothing(seen.rows, rows, predictor.select_row_inputs(seen.all_row_entries(rows)))
-        warn_of_nothing(seen.columns, columns, predictor.select_column_inputs(seen.all_column_entries(columns)))
+        warn_of_nothing(seen.rows, rows, predictor.select_inputs("row", seen.all_row_entries(rows)))
+        warn_of_nothing(seen.columns, columns, predictor.select_inputs("column", seen.all_column_entries(columns)))
         return self._with_state(extended)
 
     def forget(
@@ -125,14 +124,13 @@ class Model(Estimator):
         fitted = self._require_fitted()
         plan = plan_forget(fitted.entries, rows, columns, entries, row_features, column_features, missing=missing)
         found = forget(fitted.entries, plan)
-        predictor = fitted.predictor.without(found.gone_rows, found.gone_columns)
+        predictor = fitted.predictor.without("row", found.gone_rows).without("column", found.gone_columns)
         asked = None if fitted.asked is None else fitted.asked.forget_rows(plan.rows)
         left = replace(
             fitted,
             predictor=predictor if asked is None else asked.adapt(predictor),
             asked=asked,
             presence=None if fitted.presence is None else fitted.presence.without_columns(found.gone_columns),
-            drift=None if fitted.drift is None else fitted.drift.without_rows(found.gone_rows),
         )
         encoded = left.encode_again(found.store, found.rows, found.columns, self._areas, found.crossed)
         return self._with_state(encoded)
@@ -217,10 +215,7 @@ class Model(Estimator):
             "error" raises `UnknownLabel`, "nan" returns NaN, and "fallback" predicts as `Means` does: the overall mean,
             plus the effect of the row or the column that is known.
         """
-        pairs = self._find_value_pairs(rows, columns, unknown)
-        drift = self.drift_at(at, pairs.rows.size)
-        predicted = pairs.evaluate(self.predictor_.predict, self._predict_by_means)
-        return predicted if drift is None else drift.move_pairs(predicted, pairs.rows, pairs.columns)
+        return self._ask(rows, columns, at, unknown, lambda predictor, *pairs: predictor.predict(*pairs))
 
     def predict_levels(
         self,
@@ -237,23 +232,11 @@ class Model(Estimator):
         predict a distribution. With `unknown="fallback"`, the level is the one nearest to the fallback's mean. `at` is
         the time to predict for, as in `predict`.
         """
-        scale, predictor = self.scale_, self.predictor_
-        check_has_values(scale)
-        check_levels(scale, metric)
-
-        def fall_back(rows: IndexArray, columns: IndexArray) -> FloatArray:
-            if metric != "rmse" and self.gives_distribution:
-                return self._count_levels(rows, columns).best(metric)
-            return scale.nearest_level(self._predict_unknown(rows, columns))
-
-        pairs = find_pairs(self.entries_, rows, columns, unknown)
-        drift = self.drift_at(at, pairs.rows.size)
-        if drift is None:
-            return pairs.evaluate(lambda *pair: predictor.levels(*pair, metric=metric), fall_back)
-        if metric != "rmse" and self.gives_distribution:
-            return self._read_distributions(rows, columns, unknown, at, lambda found: found.best(metric))
-        predicted = pairs.evaluate(predictor.predict, self._predict_by_means)
-        return drift._replace(rounds=True).move_pairs(predicted, pairs.rows, pairs.columns)
+        check_has_values(self.scale_)
+        check_levels(self.scale_, metric)
+        return self._ask(
+            rows, columns, at, unknown, lambda predictor, *pairs: predictor.predict_levels(*pairs, metric=metric)
+        )
 
     def predict_distribution(
         self, rows: Iterable[Any], columns: Iterable[Any], *, at: Any = None, unknown: Unknown = "error"
@@ -295,14 +278,7 @@ class Model(Estimator):
         self, rows: Iterable[Any], columns: Iterable[Any], *, at: Any = None, unknown: Unknown = "error"
     ) -> FloatArray:
         """Return the real-valued score of each pair in the scale's units, even if `predict` returns levels."""
-        predictor = self.predictor_
-        pairs = self._find_value_pairs(rows, columns, unknown)
-        drift = self.drift_at(at, pairs.rows.size)
-        found = pairs.evaluate(
-            lambda *pair: predictor.readout.units(predictor.score_pairs(*pair)),
-            lambda *pair: self.scale_.clip(self._predict_unknown(*pair)),
-        )
-        return found if drift is None else drift._replace(rounds=False).move_pairs(found, pairs.rows, pairs.columns)
+        return self._ask(rows, columns, at, unknown, lambda predictor, *pairs: predictor.predict_units(*pairs))
 
     def areas(self, rows: Iterable[Any], columns: Iterable[Any], *, unknown: Unknown = "error") -> npt.NDArray[np.str_]:
         """Return the area of each pair: "I" both trained, "II" new row, "III" new column, "IV" both new.
@@ -365,9 +341,11 @@ class Model(Estimator):
         at = request.at
         n_times = at.size if isinstance(at, np.ndarray) else None
         fitted = self._require_fitted()
-        drift = None if fitted.drift is None and fitted.recency is not None else self.drift_at(at, n_times)
-        moment = None if at is None else parse_time(at) if n_times is None else parse_times(at, n_times).seconds
-        return fitted.rankers.make(fitted.predictor, fitted.entries.seen_columns, request, moment, drift)
+        if fitted.recency is None:
+            moment = self._read_times(at, n_times)
+        else:
+            moment = None if at is None else parse_time(at) if n_times is None else parse_times(at, n_times).seconds
+        return fitted.rankers.make(fitted.predictor, fitted.entries.seen_columns, request, moment)
 
     def recommend_to(
         self,
@@ -470,13 +448,13 @@ class Model(Estimator):
         """
         from deepmf.models.completion import complete_array
 
-        return complete_array(self.entries_, self.predictor_, self.drift_at(at))
+        return complete_array(self.entries_, self.predictor_at(at))
 
     def complete_frame(self, *, at: Any = None) -> Any:
         """Return every missing entry as a long polars frame with the column names of the training data."""
         from deepmf.models.completion import complete_frame
 
-        return complete_frame(self.entries_, self.predictor_, self.drift_at(at))
+        return complete_frame(self.entries_, self.predictor_at(at))
 
     def complete_to(self, path: str | Path, *, at: Any = None) -> int:
         """Write every missing entry to a file in bounded memory; return their number.
@@ -485,7 +463,7 @@ class Model(Estimator):
         """
         from deepmf.models.completion import complete_to
 
-        return complete_to(self.entries_, self.predictor_, path, self.drift_at(at))
+        return complete_to(self.entries_, self.predictor_at(at), path)
 
     def save(
         self,
@@ -550,7 +528,8 @@ class Model(Estimator):
                 else unpack_arrived(model._load_predictor(entries, described["learned"], tensors), tensors, entries)
             )
         presence = Presence.unpack(content["presence"], tensors, entries) if "presence" in content else None
-        drift = Drift.unpack(content["drift"], tensors) if "drift" in content else None
+        if "drift" in content:
+            predictor = replace(predictor, drift=Drift.unpack(content["drift"], tensors))
         recency = Recency.from_dict(content["recency"]) if "recency" in content else None
         has_asked, shape = "asked" in content, entries.train.shape
         asked = Calibration.unpack(content["asked"], tensors, predictor.readout, shape) if has_asked else None
@@ -558,26 +537,12 @@ class Model(Estimator):
         n_columns = entries.train.shape[1]
         following = NextRidge.unpack(content["next"], tensors, n_columns) if "next" in content else None
         rank_by = model._choose_rank_by(presence, following)
-        model._fitted = Fitted(entries, predictor, presence, rank_by, drift, recency, following, asked)
+        model._fitted = Fitted(entries, predictor, presence, rank_by, recency, following, asked)
         return model
 
-    def drift_at(self, at: Any = None, n_pairs: int | None = None) -> DriftAt | None:
-        """Return the drift at a time, or at one time for each of some pairs, and effects; None without any.
-
-        The default is the time of the latest training entry. A model that ignores times refuses one.
-        """
-        from deepmf.scoring.drift import DriftAt
-
-        drift, times = self._require_fitted().drift, None
-        if at is not None:
-            if not self._learns_times:
-                raise BadSetting(
-                    f"this {type(self).__name__} was fitted without times and cannot answer for at={reprlib.repr(at)}",
-                    hint=Hint("fit it with times='auto'", "fit it with --set times=auto"),
-                )
-            several = n_pairs is not None and isinstance(at, list | tuple | np.ndarray)
-            times = parse_times(at, n_pairs).seconds if several else parse_time(at)
-        return DriftAt.of(drift, times, self.predictor_.readout)
+    def predictor_at(self, at: Any = None) -> Predictor:
+        """Return the predictor for a time; the default is that of the latest training entry."""
+        return self.predictor_.at(self._read_times(at))
 
     @property
     def asked_(self) -> dict[str, float] | None:
@@ -591,7 +556,7 @@ class Model(Estimator):
     @property
     def has_drift(self) -> bool:
         """Whether predictions depend on the time they are for."""
-        return self._require_fitted().drift is not None
+        return self.predictor_.drift is not None
 
     @property
     def rankers_(self) -> Rankers:
@@ -690,35 +655,36 @@ class Model(Estimator):
         read: Callable[[PredictiveDistribution], FloatArray],
     ) -> FloatArray:
         """Return `read` of the predictive distributions of pairs of labels, at a time."""
-        predictor = self.predictor_
         check_has_values(self.scale_)
         if not self.gives_distribution:
             raise BadSetting(f"{type(self).__name__} {NO_DISTRIBUTION}")
-        pairs = find_pairs(self.entries_, rows, columns, unknown)
-        drift = self.drift_at(at, pairs.rows.size)
-        if drift is None:
-            return pairs.evaluate(
-                lambda *pair: read(predictor.distribution(*pair)), lambda *pair: read(self._count_levels(*pair))
-            )
-        static = pairs.evaluate(predictor.predict, self._predict_by_means)
-        amounts, known = drift.move_pairs(static, pairs.rows, pairs.columns) - static, pairs.are_known
-        return pairs.evaluate(
-            lambda *pair: read(predictor.distribution(*pair).shift(amounts[known])),
-            lambda *pair: read(self._count_levels(*pair).shift(amounts[~known])),
-        )
+        return self._ask(rows, columns, at, unknown, lambda predictor, *pairs: read(predictor.distribution(*pairs)))
 
-    def _find_value_pairs(self, rows: Iterable[Any], columns: Iterable[Any], unknown: Unknown) -> LabelPairs:
+    def _ask(
+        self,
+        rows: Iterable[Any],
+        columns: Iterable[Any],
+        at: Any,
+        unknown: Unknown,
+        question: Callable[[PairPredictor, IndexArray, IndexArray], FloatArray],
+    ) -> FloatArray:
+        """Return the answers (pairs, ...) of the predictor, or for unknown labels of the fallback, at a time."""
         check_has_values(self.scale_)
-        return find_pairs(self.entries_, rows, columns, unknown)
+        pairs = find_pairs(self.entries_, rows, columns, unknown)
+        times = self._read_times(at, pairs.rows.size)
+        return pairs.ask(self.predictor_, self._fallback, question, times)
 
-    def _count_levels(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
-        """Return the fallback's distribution for each pair of positions: the frequencies of the levels."""
-        fitted = self._require_fitted()
-        found = fitted.fallback.distribution(rows, columns, self.predictor_.readout)
-        if fitted.asked is None:
-            return found
-        means = found.probabilities @ found.support
-        return found.shift(fitted.asked.means.apply(means) - means)
+    def _read_times(self, at: Any, n: int | None = None) -> int | TimeArray | None:
+        """Return a time as Unix seconds, or n of them; a model that ignores times refuses one."""
+        if at is None:
+            return None
+        if not self._learns_times:
+            raise BadSetting(
+                f"this {type(self).__name__} was fitted without times and cannot answer for at={reprlib.repr(at)}",
+                hint=Hint("fit it with times='auto'", "fit it with --set times=auto"),
+            )
+        several = n is not None and isinstance(at, list | tuple | np.ndarray)
+        return parse_times(at, n).seconds if several else parse_time(at)
 
     @property
     def _view(self) -> ModelView:

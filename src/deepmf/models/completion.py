@@ -19,7 +19,6 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.ranking import batches
 from deepmf.recommend.request import Order
-from deepmf.scoring.drift import DriftAt
 from deepmf.scoring.predictor import Predictor
 from deepmf.training.runtime import count_free_bytes
 
@@ -87,30 +86,30 @@ def describe_choice(rankers: Rankers, predictor: Predictor) -> str | None:
     )
 
 
-def complete_array(entries: EntryStore, predictor: Predictor, drift: DriftAt | None = None) -> FloatArray:
+def complete_array(entries: EntryStore, predictor: Predictor) -> FloatArray:
     """Return the whole matrix, observed entries as they are."""
     shape = len(entries.rows), len(entries.columns)
     _check_memory(entries, shape[0] * shape[1] * _BYTES_A_VALUE)
     whole = np.empty(shape)
-    for part in complete_rows(entries, predictor, drift=drift):
+    for part in complete_rows(entries, predictor):
         whole[part.rows] = part.values
     return whole
 
 
-def complete_frame(entries: EntryStore, predictor: Predictor, drift: DriftAt | None = None) -> Any:
+def complete_frame(entries: EntryStore, predictor: Predictor) -> Any:
     """Return every missing entry as a long polars frame."""
     n_missing = len(entries.rows) * len(entries.columns) - entries.n_entries
     _check_memory(entries, n_missing * _BYTES_A_LINE)
-    return import_polars().concat(_iterate_missing(entries, predictor, drift))
+    return import_polars().concat(_iterate_missing(entries, predictor))
 
 
-def complete_to(entries: EntryStore, predictor: Predictor, path: str | Path, drift: DriftAt | None = None) -> int:
+def complete_to(entries: EntryStore, predictor: Predictor, path: str | Path) -> int:
     """Write every missing entry to a file in bounded memory, completely or not at all."""
     count = 0
 
     def count_lines() -> Iterator[Any]:
         nonlocal count
-        for frame in _iterate_missing(entries, predictor, drift):
+        for frame in _iterate_missing(entries, predictor):
             count += frame.height
             yield frame
 
@@ -123,20 +122,19 @@ def complete_rows(
     predictor: Predictor,
     chosen: IndexArray | None = None,
     observed_columns: Callable[[IndexArray], AxisEntries] | None = None,
-    predict: Callable[[npt.NDArray[Any]], FloatArray] | None = None,
-    drift: DriftAt | None = None,
+    *,
+    to_levels: bool = False,
 ) -> Iterator[CompletedRows]:
     """Complete some rows at a time: all, or the chosen positions of the predictor.
 
     observed_columns: maps positions of rows to their entries; default: those of the stored rows.
-    predict: maps scores to predictions; default: the values of the readout.
-    drift: moves predictions to a time.
+    to_levels: whether predictions become levels.
     """
     columns = np.arange(len(entries.columns))
     chosen = np.arange(len(entries.rows)) if chosen is None else chosen
     for rows in batches(chosen, width=columns.size):
-        values = (predict or predictor.readout.values)(predictor.score_block(rows, columns))
-        values = values if drift is None else drift.move_block(values, rows, columns)
+        values = predictor.predict_block(rows, columns)
+        values = predictor.readout.scale.nearest_level(values) if to_levels else values
         known = (observed_columns or entries.seen_columns)(rows)
         observed = np.zeros(values.shape, dtype=bool)
         places = np.repeat(np.arange(rows.size), np.diff(known.starts)), known.others
@@ -157,10 +155,10 @@ def _check_memory(entries: EntryStore, n_bytes: int) -> None:
         )
 
 
-def _iterate_missing(entries: EntryStore, predictor: Predictor, drift: DriftAt | None) -> Iterator[Any]:
+def _iterate_missing(entries: EntryStore, predictor: Predictor) -> Iterator[Any]:
     polars = import_polars()
     schema = _build_schema(entries)
-    for part in complete_rows(entries, predictor, drift=drift):
+    for part in complete_rows(entries, predictor):
         row_of, column_of = np.nonzero(~part.observed)
         found = (
             entries.rows.array[part.rows[row_of]],

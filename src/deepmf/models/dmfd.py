@@ -217,10 +217,6 @@ class QuantizedReadout(CosineReadout):
 
     def values(self, scores: npt.NDArray[Any]) -> FloatArray:
         """Return levels."""
-        return self.levels(scores)
-
-    def levels(self, scores: npt.NDArray[Any]) -> FloatArray:
-        """Return levels."""
         levels = self.scale.levels
         assert levels is not None
         units = torch.from_numpy(self.units(scores).astype(np.float32))

@@ -39,7 +39,7 @@ from deepmf.models.fitting import (
     to_matrix,
     warn_of_constant_times,
 )
-from deepmf.scoring.pairs import PairFunction, PredictedAreas
+from deepmf.scoring.pairs import FallbackPredictor, PairFunction, PredictedAreas
 from deepmf.scoring.predictor import Predictor
 from deepmf.storage.model_file import Tensors
 from deepmf.training.history import Callback, History
@@ -411,20 +411,21 @@ class Estimator(ABC):
         fitted = replace(fitted, predictor=found.adapt(fitted.predictor), asked=found)
         return fitted if kept is None else fitted.extend(kept, self._areas).fitted
 
-    def _predict_by_means(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return the fallback's prediction for each pair of positions: a level if the model predicts levels."""
-        means = self._predict_unknown(rows, columns)
-        return self.scale_.nearest_level(means) if self.predictor_.readout.predicts_levels else self.scale_.clip(means)
-
-    def _predict_unknown(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return the fallback's mean for each pair of positions, calibrated as predictions are."""
-        means, asked = self._predict_means(rows, columns), self._require_fitted().asked
-        return means if asked is None else asked.means.apply(means)
+    @property
+    def _fallback(self) -> FallbackPredictor:
+        """The predictor of pairs with an unknown row or column."""
+        fitted = self._require_fitted()
+        predictor, asked = fitted.predictor, fitted.asked
+        calibrate = (lambda means: means) if asked is None else asked.means.apply
+        counts = fitted.fallback
+        return FallbackPredictor(
+            predictor.readout, self._predict_means, counts, calibrate, predictor.drift, predictor.effects
+        )
 
     def _measure_means(self, validation: HeldOut) -> float:
         from deepmf.metrics import rmse_error
 
-        return rmse_error(self._predict_by_means(validation.rows, validation.columns), validation.values)
+        return rmse_error(self._fallback.predict(validation.rows, validation.columns), validation.values)
 
 
 def _refuse_for_interactions(**given: Any) -> None:

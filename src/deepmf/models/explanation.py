@@ -14,8 +14,7 @@ from deepmf.matrix.feature_encoding import FeatureEncoding
 from deepmf.matrix.labels import Labels
 from deepmf.matrix.names import Names
 from deepmf.recommend.ranker import Rankers
-from deepmf.scoring.pairs import Axis
-from deepmf.scoring.predictor import Predictor
+from deepmf.scoring.predictor import Axis, Predictor
 
 # The largest number of entries that are left out in turn.
 _MOST_CANDIDATES = 256
@@ -94,7 +93,7 @@ def explain_row(
     own: the position of the row in the predictor.
     """
     check_count("n", n)
-    entries, known = predictor.select_row_inputs(entries), entries.below(rankers.entries.train.shape[1])
+    entries, known = predictor.select_inputs("row", entries), entries.below(rankers.entries.train.shape[1])
     labels, features = rankers.entries.columns, rankers.entries.row_features
     if rankers.entries.scale.is_interactions:
         return [_explain_interaction(rankers, known, column, n) for column in columns.tolist()]
@@ -110,7 +109,7 @@ def explain_column(
     rankers: Rankers, predictor: Predictor, entries: AxisEntries, own: int, rows: IndexArray, n: int
 ) -> Explanation:
     """Return the effects of the entries of a column on its prediction for a row."""
-    entries = predictor.select_column_inputs(entries)
+    entries = predictor.select_inputs("column", entries)
     features = rankers.entries.column_features
     if rankers.entries.scale.is_interactions:
         raise BadSetting("interactions are explained by the entries of the row; leave out axis='column'")
@@ -265,7 +264,7 @@ def _choose_candidates(
 
 def _encode(predictor: Predictor, axis: Axis, entries: AxisEntries) -> Predictor:
     """Return a predictor of the row (or column) that all entries describe, encoded like those without one entry."""
-    return predictor.with_rows(entries) if axis == "row" else predictor.with_columns(entries)
+    return predictor.with_only(axis, entries)
 
 
 def _predict_without(
@@ -276,13 +275,12 @@ def _predict_without(
     parts = [np.empty((0, targets.size))]
     for start in range(0, left_out.size, step):
         some = left_out[start : start + step]
-        without = predictor.with_rows_without_each if axis == "row" else predictor.with_columns_without_each
-        parts.append(_predict(without(entries, some), axis, np.arange(some.size), targets))
+        without = predictor.with_only(axis, entries, without=some)
+        parts.append(_predict(without, axis, np.arange(some.size), targets))
     return np.concatenate(parts)
 
 
 def _predict(predictor: Predictor, axis: Axis, own: IndexArray, targets: IndexArray) -> FloatArray:
     """Return the predictions of some rows (or columns) for the targets, (own, targets)."""
     at = np.repeat(own, targets.size), np.tile(targets, own.size)
-    scores = predictor.score_pairs(*(at if axis == "row" else at[::-1]))
-    return predictor.readout.units(scores).reshape(own.size, targets.size)
+    return predictor.read_units(*(at if axis == "row" else at[::-1])).reshape(own.size, targets.size)

@@ -25,12 +25,11 @@ if TYPE_CHECKING:
     from deepmf.recommend.recency import Recency
     from deepmf.recommend.request import RankBy
     from deepmf.scoring.asked import Calibration
-    from deepmf.scoring.drift import Drift
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """The state of a fitted model: the entries it knows, its predictor, its presence part, drift and recency.
+    """The state of a fitted model: the entries it knows, its predictor, its presence part and recency.
 
     rank_by: the order in which it ranks columns by default.
     following: what a row takes next, by the order of its entries.
@@ -41,7 +40,6 @@ class Fitted:
     predictor: Predictor
     presence: Presence | None = None
     rank_by: RankBy = "value"
-    drift: Drift | None = None
     recency: Recency | None = None
     following: NextRidge | None = None
     asked: Calibration | None = None
@@ -51,7 +49,7 @@ class Fitted:
         """The rankers of columns."""
         from deepmf.recommend.ranker import Rankers
 
-        return Rankers(self.entries, self.presence, self.rank_by, self.recency, self.drift, self.following)
+        return Rankers(self.entries, self.presence, self.rank_by, self.recency, self.following)
 
     @cached_property
     def fallback(self) -> Fallback:
@@ -89,16 +87,15 @@ class Fitted:
         columns = columns if areas.covers_new("column") else columns[:0]
         presence = self.presence and self.presence.extend(entries, find_changed(entries, rows, columns, crossed))
         predictor = self.predictor.extend(entries, rows, columns, crossed)
-        drift = None if self.drift is None else self.drift.extend(entries, rows)
-        return replace(self, entries=entries, predictor=predictor, presence=presence, drift=drift)
+        return replace(self, entries=entries, predictor=predictor, presence=presence)
 
     def pack_learned(self) -> dict[str, Packed]:
         """Return everything but the entries as parts of a model file or folder, by name."""
         parts = {"learned": self.predictor.pack()}
         if self.presence is not None:
             parts["presence"] = self.presence.pack()
-        if self.drift is not None:
-            parts["drift"] = self.drift.pack()
+        if self.predictor.drift is not None:
+            parts["drift"] = self.predictor.drift.pack()
         if self.recency is not None:
             parts["recency"] = Packed(self.recency._asdict(), {})
         if self.asked is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Unpack
 
@@ -25,11 +25,9 @@ from deepmf.models.explanation import Explanation, explain_column, explain_row
 from deepmf.recommend.ranker import Ranker, Rankers
 from deepmf.recommend.ranking import Ranking, Search, rank_columns
 from deepmf.recommend.request import DEFAULT_REQUEST, Request, RequestOptions
-from deepmf.scoring.distribution import Interval, PredictiveDistribution, check_coverage
-from deepmf.scoring.drift import DriftAt
+from deepmf.scoring.distribution import Interval, check_coverage
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.pairs import Axis
-from deepmf.scoring.predictor import Predictor, check_levels
+from deepmf.scoring.predictor import Axis, Predictor
 
 # Labels, the values that a row (or column) has there, and optionally their times.
 History = tuple[Iterable[Any], Iterable[float]] | tuple[Iterable[Any], Iterable[float], Iterable[Any] | None]
@@ -64,50 +62,38 @@ class Folded(ABC):
 
     def predict(self, labels: Iterable[Any], /, *, at: Any = None) -> FloatArray:
         """Return the predictions for some labels of the other axis, at a time as in `Model.predict`."""
-        pairs, drift = self._list_pairs(labels), self.drift_at(at)
-        predicted = self.predictor.predict(*pairs)
-        return self._reshape(predicted if drift is None else drift.move_pairs(predicted, *pairs))
+        return self._ask(labels, at, lambda predictor, *pairs: predictor.predict(*pairs))
 
     def predict_levels(self, labels: Iterable[Any], /, *, at: Any = None, metric: str = "rmse") -> FloatArray:
         """Return the legal levels that are best by a metric."""
-        pairs, drift = self._list_pairs(labels), self.drift_at(at)
-        if drift is None:
-            return self._reshape(self.predictor.levels(*pairs, metric=metric))
-        check_levels(self.entries.scale, metric)
-        if metric != "rmse" and self.predictor.readout.gives_distribution:
-            return self._reshape(self._predict_distributions(*pairs, drift).best(metric))
-        return self._reshape(drift._replace(rounds=True).move_pairs(self.predictor.predict(*pairs), *pairs))
+        return self._ask(labels, at, lambda predictor, *pairs: predictor.predict_levels(*pairs, metric=metric))
 
     def predict_distribution(self, labels: Iterable[Any], /, *, at: Any = None) -> FloatArray:
         """Return the probability of each level."""
-        return self._reshape(self._predict_distributions(*self._list_pairs(labels), self.drift_at(at)).probabilities)
+        return self._ask(labels, at, lambda predictor, *pairs: predictor.distribution(*pairs).probabilities)
 
     def predict_interval(self, labels: Iterable[Any], /, *, at: Any = None, coverage: float = 0.9) -> Interval:
         """Return intervals that contain the true value with about this probability."""
         check_coverage(coverage)
-        found = self._predict_distributions(*self._list_pairs(labels), self.drift_at(at))
-        return Interval(*(self._reshape(end) for end in found.ends(coverage, self.entries.scale).T))
+        scale = self.entries.scale
+        ends = self._ask(labels, at, lambda predictor, *pairs: predictor.distribution(*pairs).ends(coverage, scale))
+        return Interval(ends[..., 0], ends[..., 1])
 
-    def drift_at(self, at: Any = None) -> DriftAt | None:
-        """Return the drift at a time, of all entries and of the other axis; of a row, also by its recent entries."""
-        drift, is_row = self.rankers.drift, self.axis == "row"
-        drift = drift.fold_in(self.observed) if is_row and drift is not None else drift
-        found = DriftAt.of(drift, self._read_time(at), self.predictor.readout, (True, is_row))
-        if found is None or found.effects is None or not is_row:
-            return found
-        return found._replace(effects=found.effects._replace(rows=np.empty(0)))
+    def predictor_at(self, at: Any = None) -> Predictor:
+        """Return the predictor for a time; the default is that of the latest training entry."""
+        return self.predictor.at(self._read_time(at))
 
-    def _predict_distributions(
-        self, rows: IndexArray, columns: IndexArray, drift: DriftAt | None
-    ) -> PredictiveDistribution:
-        found = self.predictor.distribution(rows, columns)
-        if drift is None:
-            return found
-        return drift.shift(found, self.predictor.predict(rows, columns), rows, columns)
+    def _ask(
+        self, labels: Iterable[Any], at: Any, question: Callable[[Predictor, IndexArray, IndexArray], FloatArray]
+    ) -> FloatArray:
+        positions = self._others.positions(labels)
+        pairs = self._order_axes(np.repeat(np.arange(len(self)), positions.size), np.tile(positions, len(self)))
+        answers = question(self.predictor_at(at), *pairs)
+        return answers if self.single else answers.reshape(len(self), -1, *answers.shape[1:])
 
     def _read_time(self, at: Any) -> int | None:
         """Return a time as Unix seconds; refuse a time that the model would ignore."""
-        if at is not None and self.rankers.drift is None and self.rankers.recency is None:
+        if at is not None and self.predictor.drift is None and self.rankers.recency is None:
             raise BadSetting(f"the model has learned nothing from times and cannot answer for at={at!r}")
         return None if at is None else parse_time(at)
 
@@ -122,15 +108,6 @@ class Folded(ABC):
 
     def __len__(self) -> int:
         return int(self.observed.starts.size) - 1
-
-    def _list_pairs(self, labels: Iterable[Any]) -> tuple[IndexArray, IndexArray]:
-        positions = self._others.positions(labels)
-        return self._order_axes(np.repeat(np.arange(len(self)), positions.size), np.tile(positions, len(self)))
-
-    def _reshape(self, predictions: FloatArray) -> FloatArray:
-        if self.single:
-            return predictions
-        return predictions.reshape(len(self), -1, *predictions.shape[1:])
 
 
 class FoldedRows(Folded):
@@ -157,7 +134,7 @@ class FoldedRows(Folded):
 
     def predict_levels_at(self, rows: IndexArray, columns: Iterable[Any], *, metric: str = "rmse") -> FloatArray:
         """Return a legal level for each pair of a row, numbered from 0, and a column."""
-        return self.predictor.levels(rows, self.entries.columns.positions(columns), metric=metric)
+        return self.predictor.predict_levels(rows, self.entries.columns.positions(columns), metric=metric)
 
     def recommend(self, n: int = 10, **options: Unpack[RequestOptions]) -> Ranking:
         """Return the n best columns; the arguments are those of `Model.recommend`."""
@@ -171,14 +148,13 @@ class FoldedRows(Folded):
 
     def make_ranker(self, request: Request = DEFAULT_REQUEST) -> Ranker:
         """Return the ranker of the rows, as `Model.make_ranker` does."""
-        moment, drift = self._read_time(request.at), self.drift_at(request.at)
         if not self.observed.extras.are_ordered and (request.rank_by or self.rankers.rank_by) == "next":
             if request.rank_by is not None:
                 raise BadSetting(
                     "the entries of this row have no order, so nothing comes next; give times=, or ordered=True"
                 )
             request = replace(request, rank_by="relevance")
-        return self.rankers.make(self.predictor, self.observed.take, request, moment, drift)
+        return self.rankers.make(self.predictor, self.observed.take, request, self._read_time(request.at))
 
 
 class FoldedColumns(Folded):
@@ -223,9 +199,9 @@ def fold_in_column(
     entries = rankers.entries
     encoded = _encode_features(entries.column_features, None if features is None else [features], 1, of="column")
     observed = _read_histories(entries, [history], encoded, of="column")
-    inputs = predictor.select_column_inputs(observed)
+    inputs = predictor.select_inputs("column", observed)
     _warn_of_nothing(inputs, "column", "rows")
-    return FoldedColumns(entries, predictor.with_columns(inputs), observed, single=True, rankers=rankers)
+    return FoldedColumns(entries, predictor.with_only("column", inputs), observed, single=True, rankers=rankers)
 
 
 def fold_in_matrix(
@@ -241,9 +217,9 @@ def fold_in_matrix(
 
 
 def _fold_in_rows(rankers: Rankers, predictor: Predictor, observed: AxisEntries, *, single: bool) -> FoldedRows:
-    inputs = predictor.select_row_inputs(observed)
+    inputs = predictor.select_inputs("row", observed)
     _warn_of_nothing(inputs, "row", "columns")
-    return FoldedRows(rankers.entries, predictor.with_rows(inputs), observed, single=single, rankers=rankers)
+    return FoldedRows(rankers.entries, predictor.with_only("row", inputs), observed, single=single, rankers=rankers)
 
 
 def _warn_of_nothing(inputs: AxisEntries, axis: str, others: str) -> None:

@@ -73,9 +73,6 @@ class _InteractionReadout(Readout):
     def values(self, scores: npt.NDArray[Any]) -> FloatArray:
         raise BadSetting(NO_VALUES)
 
-    def levels(self, scores: npt.NDArray[Any]) -> FloatArray:
-        raise BadSetting(NO_VALUES)
-
     def distribution(self, products: npt.NDArray[Any], row_fields: LatentArray) -> PredictiveDistribution:
         raise BadSetting(NO_VALUES)
 

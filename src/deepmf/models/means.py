@@ -17,8 +17,8 @@ from deepmf.models.estimator import check_products
 from deepmf.models.fitted import Fitted
 from deepmf.models.fitting import Fitting
 from deepmf.models.traits import Recommends, UsesTimes
+from deepmf.scoring.effects import SHRINKAGE, add_effects, compute_effects
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.pairs import SHRINKAGE, add_effects, compute_effects
 from deepmf.scoring.predictor import Predictor, Readout, SolvingEncoder, unpack_latents
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part

@@ -40,13 +40,13 @@ class UsesTimes(Estimator):
         fitted = super()._fit_parts(fitted, prepared)
         if not self._learns_times:
             return fitted
-        from deepmf.scoring.drift import fit_drift
+        from deepmf.scoring.drift_fit import fit_drift
 
         train, seed, held_out = fitted.entries.train, self.settings.seed, None
         if prepared.held_out is not None and prepared.validation is not None:
             held_out = PlacedEntries(*prepared.held_out, prepared.validation.extras)
         drift = fit_drift(train, fitted.predictor, held_out, seed=seed) if train.has_values else None
-        return replace(fitted, drift=drift)
+        return replace(fitted, predictor=replace(fitted.predictor, drift=drift))
 
 
 # Entries from which on a GPU, if there is one, fits the presence part of a model without a device of its own.

@@ -50,7 +50,7 @@ class DeviceColumns:
     def __init__(self, ranker: Ranker, columns: IndexArray, device: str) -> None:
         predictor, relevance = ranker.predictor, ranker.relevance
         has_values = ranker.has_values
-        if ranker.drift is not None:
+        if predictor.moves:
             raise BadSetting(
                 f"this model drifts with time or has effects of asked cells, which rankings on device={device!r} have "
                 "not; leave out device"

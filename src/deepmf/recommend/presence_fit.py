@@ -173,10 +173,12 @@ class HiddenRows:
             by_column = entries.column_entries(np.arange(train.shape[1])).select(is_kept[train.by_column.entries])
             # With next to no penalty, latents of fewer entries may grow beyond all bounds; then the old ones stay.
             with np.errstate(over="ignore", invalid="ignore"), contextlib.suppress(TrainingDiverged):
-                predictor = predictor.with_columns(by_column).with_rows(by_row).with_columns(by_column)
+                predictor = (
+                    predictor.with_only("column", by_column).with_only("row", by_row).with_only("column", by_column)
+                )
         return cls(
             train.take_entries(np.flatnonzero(is_kept)),
-            predictor.with_rows(visible),
+            predictor.with_only("row", visible),
             seen,
             HeldOut(lines[hidden], all_entries.others[hidden], all_entries.values[hidden]),
             all_entries.extras.take(hidden),

@@ -25,10 +25,9 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.recommend.next_ridge import NextRidge
 from deepmf.recommend.presence import Presence
 from deepmf.recommend.recency import Recency
-from deepmf.recommend.relevance import Observed, Relevance, list_positions
+from deepmf.recommend.relevance import Observed, Relevance
 from deepmf.recommend.request import Order, RankBy
-from deepmf.scoring.drift import Drift, DriftAt
-from deepmf.scoring.predictor import KnownProducts, Positions, Predictor
+from deepmf.scoring.predictor import KnownProducts, Positions, Predictor, list_positions
 
 Omit = Callable[[npt.NDArray[Any]], None]  # gives the columns that are left out the key minus infinity
 
@@ -59,23 +58,18 @@ class Chances(NamedTuple):
 class Ranker:
     """Ranks columns by expected value; with a `Relevance`, it also tells the probabilities of relevance.
 
-    drift: moves values and distributions to a time.
     learned: tells the probabilities that entries exist where the order is by others.
     """
 
     predictor: Predictor
     relevance: Relevance | None = None
-    drift: DriftAt | None = None
     learned: Relevance | None = None
 
     rank_by: ClassVar[RankBy] = "value"
 
     def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return keys (rows, columns) by which the columns of each row are ranked; larger is better."""
-        if self.drift is None:
-            return self.predictor.rank_block(rows, columns)
-        values = self.predictor.readout.units(self.predictor.score_block(rows, columns))
-        return self.drift.move_block(values, rows, list_positions(columns), clips=False)
+        return self.predictor.rank_block(rows, columns)
 
     def rank_best(self, rows: IndexArray, columns: Positions, n: int, omit: Omit) -> npt.NDArray[Any]:
         """Return keys (rows, columns), minus infinity for omitted columns; only the n best of each row matter."""
@@ -100,7 +94,7 @@ class Ranker:
     @property
     def ranks_by_products(self) -> bool:
         """Whether keys are products of latents."""
-        return self.rank_by == "value" and self.drift is None and self.predictor.keys_are_products
+        return self.rank_by == "value" and self.predictor.keys_are_products
 
     def with_known(self, products: npt.NDArray[Any], scores: npt.NDArray[Any] | None = None) -> Self:
         """Return a ranker that reads columns (rows, n) of each row whose products, and scores of presence, are known.
@@ -124,11 +118,7 @@ class Ranker:
         """Return the predictions for the columns (rows, n) of each row, which have these keys."""
         if not self.has_values:
             return self._read_presence(rows, columns, keys, np.zeros(1))
-        if self.rank_by == "value" and self.drift is None:
-            return self.predictor.readout.values(self.predictor.scores_of_keys(rows, keys))
-        pairs = np.repeat(rows, columns.shape[1]), columns.ravel()
-        values = self.predictor.predict(*pairs)
-        return (values if self.drift is None else self.drift.move_pairs(values, *pairs)).reshape(columns.shape)
+        return self.predictor.predict_lines(rows, columns, keys if self.rank_by == "value" else None)
 
     def read_chances(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any]) -> Chances:
         """Return the probabilities of the columns (rows, n) of each row, which have these keys."""
@@ -139,20 +129,18 @@ class Ranker:
         pairs = np.repeat(rows, shape[1]), columns.ravel()
         if readout.gives_distribution:
             predicted = self.predictor.distribution(*pairs)
-            if self.drift is not None:
-                predicted = self.drift.shift(predicted, self.predictor.predict(*pairs), *pairs)
             distribution = predicted.probabilities.reshape(*shape, predicted.support.size)
         if relevance is None:
             return Chances(None, None, distribution)
         lines = np.repeat(np.arange(rows.size), shape[1])
         log_liked = relevance.log_liked_pairs(rows, lines, columns.ravel()).reshape(shape).astype(np.float64)
         presence = self._read_presence(rows, columns, keys, log_liked)
-        if self.drift is None or self.drift.drift is None:
+        if self.predictor.drift is None:
             return Chances(presence, np.exp(log_liked), distribution)
         ends = readout.as_chosen.lower_ends(relevance.encode_rows(rows).thresholds)[lines]
         if predicted is None:
             values = readout.as_chosen.units(self.predictor.score_pairs(*pairs))
-            liked = ndtr((self.drift.move_pairs(values, *pairs, clips=False) - ends) / relevance.presence.spread)
+            liked = ndtr((self.predictor.move(values, *pairs) - ends) / relevance.presence.spread)
         else:
             liked = predicted.exceed(ends)
         return Chances(presence, liked.reshape(shape), distribution)
@@ -264,7 +252,6 @@ class Rankers:
     presence: its presence part; None if it has none.
     rank_by: the order in which it ranks columns by default.
     recency: how popularity depends on the ages of entries; None if it does not.
-    drift: how predictions depend on time; None if they do not.
     following: what a row takes next, by the order of its entries; None if these have none.
     """
 
@@ -274,11 +261,10 @@ class Rankers:
         presence: Presence | None,
         rank_by: RankBy,
         recency: Recency | None = None,
-        drift: Drift | None = None,
         following: NextRidge | None = None,
     ) -> None:
         self.entries, self.presence, self.rank_by = entries, presence, rank_by
-        self.recency, self.drift, self.following = recency, drift, following
+        self.recency, self.following = recency, following
 
     def make(
         self,
@@ -286,15 +272,13 @@ class Rankers:
         observed: Observed,
         order: Order,
         at: int | TimeArray | None = None,
-        drift: DriftAt | None = None,
     ) -> Ranker:
         """Return the ranker of a predictor's rows, whose entries `observed` returns.
 
-        at: the time whose popularity of columns is used; None: the time of the latest entry. An array has a time for
-        each row, and makes a ranker of one block of these rows.
-        drift: moves values to this time.
+        at: the time of predictions, and of the popularity of columns; None: that of the latest entry. An array has a
+        time for each row, and makes a ranker of one block of these rows.
         """
-        are_interactions = self.entries.scale.is_interactions
+        are_interactions, predictor = self.entries.scale.is_interactions, predictor.at(at)
         order.check_scale(self.entries.scale)
         rank_by = order.rank_by or self.rank_by
         rank_by = "relevance" if are_interactions and rank_by == "value" else rank_by
@@ -312,14 +296,14 @@ class Rankers:
                         "fit it with presence='auto', or rank_by='value'", "fit it again, or set --rank-by value"
                     ),
                 )
-            return Ranker(predictor, drift=drift)
+            return Ranker(predictor)
         if order.popularity != 1:
             plain = replace(order, popularity=1.0)
             usual = float(np.average(self.popularity, weights=self.popularity))  # of an entry's column
             presence = self.presence.scale_popularity(order.popularity, usual)
             scaled = Rankers(self.entries, presence, rank_by, self.recency, following=self.following)
-            learned = self.make(predictor, observed, plain, at, drift).relevance
-            return replace(scaled.make(predictor, observed, plain, at, drift), learned=learned)
+            learned = self.make(predictor, observed, plain, at).relevance
+            return replace(scaled.make(predictor, observed, plain, at), learned=learned)
         popularity, factors, mean = self.popularity, self.factors, self.entries.train.mean
         if at is not None and self.recency is not None and self.recency.blends:
             popularity = self.find_recent(at)
@@ -328,7 +312,7 @@ class Rankers:
         relevance = Relevance(
             predictor, self.presence, observed, popularity, factors, find_recent, order.relevant, mean, self.following
         )
-        return _RANKERS[rank_by](predictor, relevance, drift)
+        return _RANKERS[rank_by](predictor, relevance)
 
     @cached_property
     def popularity(self) -> LatentArray:

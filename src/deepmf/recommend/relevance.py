@@ -172,11 +172,6 @@ class EncodedRows:
         return self.model.encode_rows(self.said)
 
 
-def list_positions(columns: Positions) -> IndexArray:
-    """Return a range of positions as an array."""
-    return np.arange(columns.start, columns.stop) if isinstance(columns, slice) else columns
-
-
 def round_up(scale: Scale, values: FloatArray) -> FloatArray:
     """Return the lowest levels that are not below some values; values themselves on a scale without levels.
 

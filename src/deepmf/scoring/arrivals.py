@@ -22,21 +22,23 @@ class Arrived(NamedTuple):
     rows: npt.NDArray[Any] | None = None
     columns: npt.NDArray[Any] | None = None
 
-    def put(self, axis: Literal["rows", "columns"], at: IndexArray, factors: npt.NDArray[Any]) -> Arrived:
+    def put(self, axis: Literal["row", "column"], at: IndexArray, factors: npt.NDArray[Any]) -> Arrived:
         """Return other factors of some rows (or columns), counted from the first new one."""
         if at.size == 0:
             return self
-        known = self.rows if axis == "rows" else self.columns
+        known = self.rows if axis == "row" else self.columns
         held = np.empty((0, factors.shape[1]), factors.dtype) if known is None else known
         table = np.zeros((max(len(held), int(at[-1]) + 1), factors.shape[1]), held.dtype)
         table[: len(held)] = held
         table[at] = factors
-        return Arrived(table, self.columns) if axis == "rows" else Arrived(self.rows, table)
+        return Arrived(table, self.columns) if axis == "row" else Arrived(self.rows, table)
 
-    def without(self, rows: IndexArray, columns: IndexArray) -> Arrived | None:
-        """Return the factors without some rows and columns, counted from the first new one."""
-        left = Arrived(*(_drop(table, gone) for table, gone in zip(self, (rows, columns), strict=True)))
-        return None if left.rows is None and left.columns is None else left
+    def without(self, axis: Literal["row", "column"], gone: IndexArray) -> Arrived | None:
+        """Return the factors without some rows (or columns), counted from the first new one."""
+        table = self.rows if axis == "row" else self.columns
+        left = None if table is None or len(table) == gone.size else np.delete(table, gone, axis=0)
+        rows, columns = (left, self.columns) if axis == "row" else (self.rows, left)
+        return None if rows is None and columns is None else Arrived(rows, columns)
 
 
 class TrainedRows(NamedTuple):
@@ -51,11 +53,6 @@ def declare_arrived(kind: str) -> Form:
     """Return the form of stored factors of some type."""
     parts = (Part(axis, kind, (f"new_{axis}", "factors"), optional=True) for axis in ("rows", "columns"))
     return Form(*parts, prefix="arrived")
-
-
-def _drop(table: npt.NDArray[Any] | None, gone: IndexArray) -> npt.NDArray[Any] | None:
-    left = None if table is None else np.delete(table, gone, axis=0)
-    return left if left is not None and len(left) else None
 
 
 class Unsettled(NamedTuple):

@@ -31,8 +31,8 @@ from scipy.special import expit, logit
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import PlacedEntries
 from deepmf.scoring.distribution import COVERAGES, CalibratedDistribution, PredictiveDistribution, choose_targets
-from deepmf.scoring.effects import Effects, Shape
-from deepmf.scoring.pairs import SHRINKAGE, PairFunction
+from deepmf.scoring.effects import SHRINKAGE, Effects, Shape
+from deepmf.scoring.pairs import PairFunction
 from deepmf.scoring.predictor import Predictor, Readout
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Check, Form, Part, between, not_falling, not_negative
@@ -163,7 +163,7 @@ class Calibration:
     knots: of the curve that replaces the line, (2, knots); None where the line is all.
     odds: the change of distributions; None for a model that predicts values alone.
     errors: the root mean squared error of predictions for held-out asked cells as learned, calibrated, and by the mean.
-    effects: those of rows and columns, which `DriftAt` adds; None where held-out asked cells are against them.
+    effects: those of rows and columns, which the predictor adds; None where held-out asked cells are against them.
     """
 
     n_cells: int
@@ -194,7 +194,7 @@ class Calibration:
             pairs, readout = (cells.rows[held], cells.columns[held]), predictor.readout
             learned[held], by_means[held] = readout.units(predictor.score_pairs(*pairs)), predict_means(*pairs)
             if _has_several(readout):
-                found = predictor.distribution(*pairs)
+                found = predictor.read_distribution(*pairs)
                 exceedance = np.empty((values.size, found.boundaries.size)) if exceedance is None else exceedance
                 exceedance[held] = found.exceedance
         line, means = Line.fit(learned, values), Line.fit(by_means, values)
@@ -221,7 +221,7 @@ class Calibration:
 
     def adapt(self, predictor: Predictor) -> Predictor:
         """Return the predictor with predictions and distributions for any cell."""
-        return replace(predictor, readout=AskedReadout(predictor.readout.as_chosen, self))
+        return replace(predictor, readout=AskedReadout(predictor.readout.as_chosen, self), effects=self.effects)
 
     def forget_rows(self, rows: IndexArray) -> Calibration:
         """Return the calibration without the effects of some rows."""
@@ -291,7 +291,7 @@ class AskedReadout(Readout):
         super().__init__(learned.scale, learned._support, learned._unit_boundaries)
         self._learned, self.calibration = learned, calibration
         self.row_fields, self.predicts_levels = learned.row_fields, learned.predicts_levels
-        self.ranks_by_products, self.effects = learned.ranks_by_products, calibration.effects
+        self.ranks_by_products = learned.ranks_by_products
 
     @property
     def as_chosen(self) -> Readout:
@@ -308,11 +308,8 @@ class AskedReadout(Readout):
 
     def values(self, scores: npt.NDArray[Any]) -> FloatArray:
         """Return predictions for any cell."""
-        return self.levels(scores) if self.predicts_levels else self.units(scores)
-
-    def levels(self, scores: npt.NDArray[Any]) -> FloatArray:
-        """Return the legal levels nearest to predictions."""
-        return self.scale.nearest_level(self.units(scores))
+        units = self.units(scores)
+        return self.scale.nearest_level(units) if self.predicts_levels else units
 
     def distribution(self, products: npt.NDArray[Any], row_fields: LatentArray) -> PredictiveDistribution:
         """Return distributions for any cell."""

@@ -1,15 +1,18 @@
-"""Effects of rows and columns on asked cells, as far as held-out ones carry them."""
+"""Effects of rows and columns: shrunk means, and those on asked cells, as far as held-out ones carry them."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.axis_entries import PlacedEntries
+from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries
 from deepmf.training.holdout import choose
+
+# The number of entries at the overall mean (or frequencies) that are added to those of a row or a column.
+SHRINKAGE = 5.0
 
 Shape = tuple[int, int]  # the numbers of trained rows and columns
 
@@ -39,6 +42,10 @@ class Effects(NamedTuple):
         )
         total: FloatArray = of_rows + of_columns
         return total
+
+    def without(self, axis: Literal["row", "column"]) -> Effects:
+        """Return the effects of the other axis alone."""
+        return self._replace(rows=np.empty(0)) if axis == "row" else self._replace(columns=np.empty(0))
 
     @classmethod
     def of(cls, residuals: FloatArray, pairs: IndexArray, shrinkages: tuple[float, float], shape: Shape) -> Effects:
@@ -73,4 +80,27 @@ class Effects(NamedTuple):
 def _average(groups: IndexArray, residuals: FloatArray, n_groups: int, shrinkage: float) -> FloatArray:
     sums, counts = (np.bincount(groups, each, minlength=n_groups) for each in (residuals, np.ones(groups.size)))
     means: FloatArray = sums / (counts + shrinkage)
+    return means
+
+
+def compute_effects(entries: AxisEntries, deviations: FloatArray, shrinkage: float) -> FloatArray:
+    """Return the mean deviation of each group of entries by their weights, shrunk to 0.
+
+    The shrinkage is the total weight of entries with the deviation 0 that are added to each group.
+    """
+    counts, weights = np.diff(entries.starts), entries.extras.weights
+    which = np.repeat(np.arange(counts.size), counts)
+    weighted = deviations if weights is None else deviations * weights
+    sums = np.bincount(which, weights=weighted, minlength=counts.size)
+    effects: FloatArray = sums / np.maximum(entries.totals + shrinkage, 1e-9)
+    return effects
+
+
+def add_effects(
+    mean: float, row_effects: FloatArray, column_effects: FloatArray, rows: IndexArray, columns: IndexArray
+) -> FloatArray:
+    """Return mean + row effect + column effect for each pair of positions; -1 has no effect."""
+    # A position of -1 takes the last effect, which is 0.
+    by_row, by_column = np.append(row_effects, 0.0)[rows], np.append(column_effects, 0.0)[columns]
+    means: FloatArray = mean + by_row + by_column
     return means

@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, CannotExtend
 from deepmf.matrix.arrays import FloatArray, IndexArray
-from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.labels import Labels, build_label_array, count_distinct
 from deepmf.matrix.scale import Scale
-from deepmf.scoring.predictor import Readout
+from deepmf.scoring.effects import SHRINKAGE, Effects, add_effects, compute_effects
+from deepmf.scoring.predictor import Axis, PairPredictor, Readout
 
 if TYPE_CHECKING:
     from deepmf.scoring.distribution import PredictiveDistribution
-
-Axis = Literal["row", "column"]
+    from deepmf.scoring.drift import Drift
 
 # A pair with an unknown row or column: an error for all pairs, NaN, or the prediction of the fallback.
 Unknown = Literal["error", "nan", "fallback"]
 
 PairFunction = Callable[[IndexArray, IndexArray], npt.NDArray[Any]]
-
-# The number of entries at the overall mean (or frequencies) that are added to those of a row or a column.
-SHRINKAGE = 5.0
 
 # Added to the count of every level, so that a level that never occurs has a probability above 0.
 _PRIOR_COUNT = 0.5
@@ -102,19 +99,30 @@ class LabelPairs:
         known: npt.NDArray[np.bool_] = (self.rows >= 0) & (self.columns >= 0)
         return known
 
-    def evaluate(self, predict: PairFunction, fallback: PairFunction) -> FloatArray:
-        """Return `predict` of the known pairs, and NaN or (with `unknown="fallback"`) `fallback` of the others.
+    def ask(
+        self,
+        known: PairPredictor,
+        unknown: PairPredictor,
+        question: Callable[[PairPredictor, IndexArray, IndexArray], FloatArray],
+        times: int | TimeArray | None = None,
+    ) -> FloatArray:
+        """Return the answer of one predictor for the known pairs, and NaN or (for "fallback") another's for the others.
 
-        Both functions map positions (pairs,) to arrays (pairs, ...).
+        A question has arrays (pairs, ...) as answers. There is one time, or one for each pair.
         """
-        known = self.are_known
-        if np.all(known):
-            return predict(self.rows, self.columns)
-        some = predict(self.rows[known], self.columns[known])
-        values = np.full((known.size, *some.shape[1:]), np.nan)
-        values[known] = some
+
+        def ask_some(predictor: PairPredictor, some: npt.NDArray[np.bool_]) -> FloatArray:
+            own = times[some] if isinstance(times, np.ndarray) else times
+            return question(predictor.at(own), self.rows[some], self.columns[some])
+
+        are_known = self.are_known
+        answers = ask_some(known, are_known)
+        if np.all(are_known):
+            return answers
+        values = np.full((are_known.size, *answers.shape[1:]), np.nan)
+        values[are_known] = answers
         if self.unknown == "fallback":
-            values[~known] = fallback(self.rows[~known], self.columns[~known])
+            values[~are_known] = ask_some(unknown, ~are_known)
         return values
 
 
@@ -213,24 +221,37 @@ class Fallback:
         return of_columns, compute_effects(entries, entries.values - mean - of_columns[entries.others], SHRINKAGE)
 
 
-def compute_effects(entries: AxisEntries, deviations: FloatArray, shrinkage: float) -> FloatArray:
-    """Return the mean deviation of each group of entries by their weights, shrunk to 0.
+@dataclass(frozen=True)
+class FallbackPredictor(PairPredictor):
+    """Predicts pairs of which the row or the column is unknown, which has the position -1.
 
-    The shrinkage is the total weight of entries with the deviation 0 that are added to each group.
+    read_means: returns the means of pairs; counts: the entries whose levels are counted.
+    calibrate: maps means to those of any cell, where the model is calibrated on asked cells.
     """
-    counts, weights = np.diff(entries.starts), entries.extras.weights
-    which = np.repeat(np.arange(counts.size), counts)
-    weighted = deviations if weights is None else deviations * weights
-    sums = np.bincount(which, weights=weighted, minlength=counts.size)
-    effects: FloatArray = sums / np.maximum(entries.totals + shrinkage, 1e-9)
-    return effects
 
+    readout: Readout
+    read_means: PairFunction
+    counts: Fallback
+    calibrate: Callable[[FloatArray], FloatArray]
+    drift: Drift | None = None
+    effects: Effects | None = None
+    time: int | TimeArray | None = None
 
-def add_effects(
-    mean: float, row_effects: FloatArray, column_effects: FloatArray, rows: IndexArray, columns: IndexArray
-) -> FloatArray:
-    """Return mean + row effect + column effect for each pair of positions; -1 has no effect."""
-    # A position of -1 takes the last effect, which is 0.
-    by_row, by_column = np.append(row_effects, 0.0)[rows], np.append(column_effects, 0.0)[columns]
-    means: FloatArray = mean + by_row + by_column
-    return means
+    def at(self, time: int | TimeArray | None) -> Self:
+        """Return a predictor for a time, or for one for each pair; None: the latest."""
+        return replace(self, time=time)
+
+    def read_units(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return the means of pairs, within the scale."""
+        return self.readout.scale.clip(self.calibrate(self.read_means(rows, columns)))
+
+    def read_values(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return the means, or the levels nearest to them where the model predicts levels."""
+        units = self.read_units(rows, columns)
+        return self.readout.scale.nearest_level(units) if self.readout.predicts_levels else units
+
+    def read_distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
+        """Return the frequencies of the levels among the entries of the row or the column that is known."""
+        found = self.counts.distribution(rows, columns, self.readout)
+        means = found.probabilities @ found.support
+        return found.shift(self.calibrate(means) - means)

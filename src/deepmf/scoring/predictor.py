@@ -14,6 +14,7 @@ from deepmf.errors import BadModelFile, BadSetting, CannotExtend
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import NOTHING, AxisEntries
 from deepmf.matrix.entries import EntryStore
+from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.scale import Scale
 from deepmf.scoring.arrivals import Arrived, TrainedRows, Unsettled, declare_arrived, find_met, find_unsettled
 from deepmf.scoring.latents import Latents, check_finite, pair_products
@@ -22,6 +23,7 @@ from deepmf.storage.parts import Form, Part, positions_of, rising
 
 if TYPE_CHECKING:
     from deepmf.scoring.distribution import PredictiveDistribution
+    from deepmf.scoring.drift import Drift
     from deepmf.scoring.effects import Effects
 
 # The smallest probability of which a logarithm is taken.
@@ -42,13 +44,11 @@ class Readout:
     row_fields: the numbers of a row's latent that are parameters of the readout instead of factors.
     predicts_levels: whether predictions are levels.
     ranks_by_products: whether rankings use products, which order columns as scores do and are faster to compute.
-    effects: what is added to the predictions of rows and columns, beside what scores say.
     """
 
     row_fields: slice = slice(0, 0)
     predicts_levels: bool = False
     ranks_by_products: bool = False
-    effects: Effects | None = None
 
     def __init__(
         self,
@@ -70,10 +70,6 @@ class Readout:
     def values(self, scores: npt.NDArray[Any]) -> FloatArray:
         """Return predictions."""
         return self.units(scores)
-
-    def levels(self, scores: npt.NDArray[Any]) -> FloatArray:
-        """Return legal levels."""
-        return self.scale.nearest_level(self.values(scores))
 
     def pack(self) -> dict[str, npt.NDArray[Any]]:
         """Return the learned parameters as tensors by name."""
@@ -162,10 +158,6 @@ class BoundaryReadout(Readout):
 
     def values(self, scores: npt.NDArray[Any]) -> FloatArray:
         """Return levels."""
-        return self.levels(scores)
-
-    def levels(self, scores: npt.NDArray[Any]) -> FloatArray:
-        """Return levels."""
         return self.scale.level_of(scores, self.boundaries)
 
     def pack(self) -> dict[str, npt.NDArray[Any]]:
@@ -185,7 +177,16 @@ def check_levels(scale: Scale, metric: str) -> None:
         raise BadSetting(f"metric must be {' or '.join(map(repr, LEVEL_METRICS))}; got {metric!r}")
 
 
+Axis = Literal["row", "column"]
+
+OTHER_AXIS: dict[Axis, Axis] = {"row": "column", "column": "row"}
+
 Positions = slice | IndexArray  # a slice is a range of positions, from its start to its stop
+
+
+def list_positions(columns: Positions) -> IndexArray:
+    """Return a range of positions as an array."""
+    return np.arange(columns.start, columns.stop) if isinstance(columns, slice) else columns
 
 
 class Encoder(ABC):
@@ -199,13 +200,15 @@ class Encoder(ABC):
     def columns(self, entries: AxisEntries, rows: Latents) -> LatentArray:
         """Return the latents (columns, latent) of columns with these entries over the trained rows."""
 
-    def rows_without_each(self, entries: AxisEntries, left_out: IndexArray, columns: Latents) -> LatentArray:
-        """Return the latents (left out, latent) of a single row without each of some of its entries."""
-        return self.rows(entries.without_each(left_out), columns)
+    def encode(self, axis: Axis, entries: AxisEntries, others: Latents) -> LatentArray:
+        """Return the latents of rows (or columns) with these entries."""
+        return self.rows(entries, others) if axis == "row" else self.columns(entries, others)
 
-    def columns_without_each(self, entries: AxisEntries, left_out: IndexArray, rows: Latents) -> LatentArray:
-        """Return the latents (left out, latent) of a single column without each of some of its entries."""
-        return self.columns(entries.without_each(left_out), rows)
+    def encode_without_each(
+        self, axis: Axis, entries: AxisEntries, left_out: IndexArray, others: Latents
+    ) -> LatentArray:
+        """Return the latents (left out, latent) of a single row (or column) without each of some of its entries."""
+        return self.encode(axis, entries.without_each(left_out), others)
 
     def find_deviations(self, rows: LatentArray, columns: LatentArray) -> LatentArray:
         """Return the standard deviations (pairs,) of products of latents by a posterior, if the model has one."""
@@ -267,6 +270,14 @@ class SolvingEncoder(Encoder):
         """Return the latents (columns, latent) of columns with these entries."""
         return self.finish_columns(self.solve_columns(entries, rows))
 
+    def solve(self, axis: Axis, entries: AxisEntries, others: Latents) -> tuple[LatentArray, LatentArray]:
+        """Return the factors and the latents of rows (or columns) with these entries."""
+        if axis == "row":
+            factors = self.solve_rows(entries, others)
+            return factors, self.finish_rows(factors)
+        factors = self.solve_columns(entries, others)
+        return factors, self.finish_columns(factors)
+
 
 class NoEncoder(Encoder):
     """For factors that belong to the rows and columns they were learned with."""
@@ -280,13 +291,89 @@ class NoEncoder(Encoder):
         raise CannotExtend("this model has one latent for each column it was trained on, and cannot compute others")
 
 
+class PairPredictor(ABC):
+    """Predicts pairs of positions: what a readout says, moved by drift to a time, and by effects of rows and columns.
+
+    time: the time to predict for: one, or one for each pair (or for each row of a block); None: the latest.
+    """
+
+    readout: Readout
+    drift: Drift | None
+    effects: Effects | None
+    time: int | TimeArray | None
+
+    @abstractmethod
+    def at(self, time: int | TimeArray | None) -> Self:
+        """Return a predictor for a time, or for one for each pair (or for each row of a block); None: the latest."""
+
+    @abstractmethod
+    def read_units(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return real-valued predictions (pairs,) in the scale's units, as learned without times and asked cells."""
+
+    @abstractmethod
+    def read_values(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return predictions (pairs,) as learned, which are levels where the readout predicts levels."""
+
+    @abstractmethod
+    def read_distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
+        """Return the distributions of pairs as learned."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether anything is added to what the readout says."""
+        return self.drift is not None or self.effects is not None
+
+    def predict(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return the prediction for each pair of positions, in the scale's units."""
+        values = self.read_values(rows, columns)
+        return self._keep_on_scale(self.move(values, rows, columns)) if self.moves else values
+
+    def predict_units(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return the real-valued prediction for each pair, also where predictions are levels."""
+        units = self.read_units(rows, columns)
+        return self.readout.scale.clip(self.move(units, rows, columns)) if self.moves else units
+
+    def predict_levels(self, rows: IndexArray, columns: IndexArray, *, metric: str) -> FloatArray:
+        """Return the level of each pair of positions that is best by a metric, where there is a distribution."""
+        check_levels(self.readout.scale, metric)
+        if metric != "rmse" and self.readout.gives_distribution:
+            return self.distribution(rows, columns).best(metric)
+        return self.readout.scale.nearest_level(self.predict(rows, columns))
+
+    def distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
+        """Return the distribution over levels of each pair; its mean moves as far as the prediction."""
+        found = self.read_distribution(rows, columns)
+        if not self.moves:
+            return found
+        values = self.read_values(rows, columns)
+        return found.shift(self._keep_on_scale(self.move(values, rows, columns)) - values)
+
+    def move(self, values: FloatArray, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return predictions (pairs,) at the time and with effects, which may leave the scale; -1 is not known."""
+        if self.effects is not None:
+            values = values + self.effects.evaluate(rows, columns)
+        if self.drift is not None:
+            values = values + self.drift.evaluate(rows, columns, np.broadcast_to(self._moment, rows.shape))
+        return values
+
+    @property
+    def _moment(self) -> int | TimeArray:
+        assert self.drift is not None
+        return self.drift.latest if self.time is None else self.time
+
+    def _keep_on_scale(self, moved: FloatArray) -> FloatArray:
+        scale = self.readout.scale
+        return scale.nearest_level(scale.clip(moved)) if self.readout.predicts_levels else scale.clip(moved)
+
+
 @dataclass(frozen=True)
-class Predictor:
+class Predictor(PairPredictor):
     """The latents of all rows and of all columns, the encoder they come from, and the readout of their products.
 
     n_beside: how many of a latent's last numbers are means, effects, constants or parameters of the readout instead of
     factors.
     arrived: the factors of new rows and columns, where the encoder reads these.
+    drift: how predictions move with time. effects: what is added to those of rows and columns.
     """
 
     rows: Latents
@@ -295,10 +382,36 @@ class Predictor:
     readout: Readout
     n_beside: int = 0
     arrived: Arrived | None = None
+    drift: Drift | None = None
+    effects: Effects | None = None
+    time: int | TimeArray | None = None
 
-    def predict(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
-        """Return the prediction for each pair of positions, in the scale's units."""
+    def at(self, time: int | TimeArray | None) -> Self:
+        """Return a predictor for a time, or for one for each pair (or for each row of a block); None: the latest."""
+        return replace(self, time=time)
+
+    def read_units(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return real-valued predictions (pairs,) in the scale's units, as learned without times and asked cells."""
+        return self.readout.units(self.score_pairs(rows, columns))
+
+    def read_values(self, rows: IndexArray, columns: IndexArray) -> FloatArray:
+        """Return predictions (pairs,) as learned, which are levels where the readout predicts levels."""
         return self.readout.values(self.score_pairs(rows, columns))
+
+    def read_distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
+        """Return the distributions of pairs as learned."""
+        return self.readout.distribution(self._products(rows, columns), self._row_fields(rows))
+
+    def predict_block(self, rows: IndexArray, columns: Positions) -> FloatArray:
+        """Return the predictions (rows, columns) of all pairs of some positions."""
+        values = self.readout.values(self.score_block(rows, columns))
+        return self._keep_on_scale(self._move_block(values, rows, columns)) if self.moves else values
+
+    def _move_block(self, values: FloatArray, rows: IndexArray, columns: Positions) -> FloatArray:
+        at = list_positions(columns)
+        if self.effects is not None:
+            values = values + self.effects.evaluate(rows[:, None], at)
+        return values if self.drift is None else values + self.drift.evaluate_block(rows, at, self._moment)
 
     def score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         """Return a score for each pair of positions: larger is better."""
@@ -310,28 +423,29 @@ class Predictor:
 
     def rank_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return keys (rows, columns) by which the columns of each row are ranked: scores, or what orders them so."""
+        if self.moves:
+            return self._move_block(self.readout.units(self.score_block(rows, columns)), rows, columns)
         if self.readout.ranks_by_products:
             return self._block_products(rows, columns)
         return self.score_block(rows, columns)
 
-    def scores_of_keys(self, rows: IndexArray, keys: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the scores that keys (rows, ...) of rankings stand for."""
-        if self.readout.ranks_by_products:
-            return self.readout.scores(keys, self._row_fields(rows)[:, None])
-        return keys
+    def predict_lines(self, rows: IndexArray, columns: IndexArray, keys: npt.NDArray[Any] | None = None) -> FloatArray:
+        """Return the predictions for the columns (rows, n) of each row, from their keys of `rank_block` if given."""
+        if keys is None or self.moves:
+            return self.predict(np.repeat(rows, columns.shape[1]), columns.ravel()).reshape(columns.shape)
+        by_products = self.readout.ranks_by_products
+        scores = self.readout.scores(keys, self._row_fields(rows)[:, None]) if by_products else keys
+        return self.readout.values(scores)
 
     @property
     def keys_are_products(self) -> bool:
         """Whether `rank_block` returns products of latents."""
-        return self.readout.ranks_by_products or type(self.readout.as_chosen).scores is Readout.scores
+        as_scored = type(self.readout.as_chosen).scores is Readout.scores
+        return not self.moves and (self.readout.ranks_by_products or as_scored)
 
     def multiply_lines(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         """Return the products of latents for the columns (rows, n) of each row."""
         return self._products(np.repeat(rows, columns.shape[1]), columns.ravel()).reshape(columns.shape)
-
-    def distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
-        """Return the distribution over levels of each pair of positions."""
-        return self.readout.distribution(self._products(rows, columns), self._row_fields(rows))
 
     def draw_values(self, rows: IndexArray, columns: IndexArray, noise: FloatArray) -> FloatArray:
         """Return a draw from the posterior of the expected value of each pair, by standard normal noise (pairs,)."""
@@ -340,13 +454,6 @@ class Predictor:
             self._products(rows, columns) + deviations * noise, self._row_fields(rows)
         )
         return drawn
-
-    def levels(self, rows: IndexArray, columns: IndexArray, *, metric: str) -> FloatArray:
-        """Return the level of each pair of positions that is best by a metric, where there is a distribution."""
-        check_levels(self.readout.scale, metric)
-        if metric != "rmse" and self.readout.gives_distribution:
-            return self.distribution(rows, columns).best(metric)
-        return self.readout.levels(self.score_pairs(rows, columns))
 
     def log_exceed_block(
         self, rows: IndexArray, columns: Positions, thresholds: FloatArray, *, spread: float
@@ -390,33 +497,37 @@ class Predictor:
         their trained latents back. An encoder that solves then reads the entries of new rows in new columns, see
         `settle`. crossed: as in `ExtendedStore`.
         """
-        if not isinstance(self.encoder, SolvingEncoder):
-            return self._encode_by_trained(entries, rows, columns)
+        drift = None if self.drift is None else self.drift.extend(entries, rows)
+        moved, encoder = self if drift is self.drift else replace(self, drift=drift), self.encoder
+        if not isinstance(encoder, SolvingEncoder):
+            return moved._encode_by_trained("column", entries, columns)._encode_by_trained("row", entries, rows)
         unsettled = find_unsettled(entries, rows, columns, crossed)
-        changed = self._encode_by_trained(entries, rows, np.setdiff1d(columns, unsettled.columns))
-        return changed._settle(self.encoder, unsettled, entries, rows)
+        settled = np.setdiff1d(columns, unsettled.columns)
+        changed = moved._encode_by_trained("column", entries, settled)._encode_by_trained("row", entries, rows)
+        return changed._settle(encoder, unsettled, entries, rows)
 
-    def _encode_by_trained(self, entries: EntryStore, rows: IndexArray, columns: IndexArray) -> Self:
-        old_rows, old_columns = entries.are_rows_as_trained(rows), entries.are_columns_as_trained(columns)
-        changed = self.without(rows[old_rows], columns[old_columns])
-        rows, columns, encoder, arrived = rows[~old_rows], columns[~old_columns], self.encoder, changed.arrived
-        if columns.size:
-            own = entries.column_entries(columns)
-            if isinstance(encoder, SolvingEncoder):
-                factors = encoder.solve_columns(own, Latents(self.rows.base))
-                latents, arrived = encoder.finish_columns(factors), self._put("columns", arrived, columns, factors)
-            else:
-                latents = encoder.columns(own, changed.rows)
-            changed = replace(changed, columns=changed.columns.replace(columns, latents), arrived=arrived)
-        if rows.size:
-            own = entries.row_entries(rows)
-            if isinstance(encoder, SolvingEncoder):
-                factors = encoder.solve_rows(own, Latents(self.columns.base))
-                latents, arrived = encoder.finish_rows(factors), self._put("rows", arrived, rows, factors)
-            else:
-                latents = encoder.rows(own, changed.columns)
-            changed = replace(changed, rows=changed.rows.replace(rows, latents), arrived=arrived)
-        return changed
+    def _encode_by_trained(self, axis: Axis, entries: EntryStore, positions: IndexArray) -> Self:
+        are_old = entries.are_rows_as_trained if axis == "row" else entries.are_columns_as_trained
+        is_old = are_old(positions)
+        changed = self.without(axis, positions[is_old])
+        positions = positions[~is_old]
+        if positions.size == 0:
+            return changed
+        own = entries.row_entries(positions) if axis == "row" else entries.column_entries(positions)
+        others = self._get_latents(OTHER_AXIS[axis])
+        if not isinstance(self.encoder, SolvingEncoder):
+            return changed._replace_latents(axis, positions, self.encoder.encode(axis, own, others))
+        factors, latents = self.encoder.solve(axis, own, Latents(others.base))
+        return changed._put(axis, positions, factors)._replace_latents(axis, positions, latents)
+
+    def _get_latents(self, axis: Axis) -> Latents:
+        return self.rows if axis == "row" else self.columns
+
+    def _set_latents(self, axis: Axis, latents: Latents) -> Self:
+        return replace(self, rows=latents) if axis == "row" else replace(self, columns=latents)
+
+    def _replace_latents(self, axis: Axis, positions: IndexArray, latents: LatentArray) -> Self:
+        return self._set_latents(axis, self._get_latents(axis).replace(positions, latents))
 
     def _settle(self, encoder: SolvingEncoder, unsettled: Unsettled, entries: EntryStore, encoded: IndexArray) -> Self:
         """Solve again for what has entries of new rows in new columns: the columns now, rows when they are read.
@@ -429,12 +540,10 @@ class Predictor:
         """
         settled, columns = self, unsettled.columns
         if columns.size:
-            factors = encoder.solve_columns(entries.all_column_entries(columns), self.solve_by("rows"))
-            arrived = self._put("columns", self.arrived, columns, factors)
-            latents = encoder.finish_columns(factors)
-            settled = replace(settled, columns=settled.columns.replace(columns, latents), arrived=arrived)
-        others = settled.solve_by("columns")
-        settled = settled._encode_by_trained(entries, np.setdiff1d(unsettled.rows_left, encoded), NOTHING)
+            factors, latents = encoder.solve("column", entries.all_column_entries(columns), self.solve_by("row"))
+            settled = self._put("column", columns, factors)._replace_latents("column", columns, latents)
+        others = settled.solve_by("column")
+        settled = settled._encode_by_trained("row", entries, np.setdiff1d(unsettled.rows_left, encoded))
         if not unsettled.are_any:
             return settled
         base = self.rows.base
@@ -443,77 +552,64 @@ class Predictor:
         )
         return replace(settled, rows=rows)
 
-    def _put(self, axis: Literal["rows", "columns"], arrived: Arrived | None, at: IndexArray, factors: Any) -> Arrived:
-        """Return the factors of new rows and columns with other ones at some positions."""
-        encoder, base = self.encoder, (self.rows if axis == "rows" else self.columns).base
+    def _put(self, axis: Axis, at: IndexArray, factors: LatentArray) -> Self:
+        """Keep the factors of new rows (or columns) at some positions."""
+        encoder, base = self.encoder, self._get_latents(axis).base
         assert isinstance(encoder, SolvingEncoder)
         kept = factors[at >= len(base), : encoder.count_factors(base.shape[1])].astype(encoder.factor_type)
-        return (arrived or Arrived()).put(axis, at[at >= len(base)] - len(base), kept)
+        return replace(self, arrived=(self.arrived or Arrived()).put(axis, at[at >= len(base)] - len(base), kept))
 
-    def solve_by(self, axis: Literal["rows", "columns"]) -> Latents:
-        """Return the factors of trained rows (or columns) as they were trained, and of new ones."""
-        base = (self.rows if axis == "rows" else self.columns).base
-        found = None if self.arrived is None else getattr(self.arrived, axis)
+    def solve_by(self, axis: Axis) -> Latents:
+        """Return what the encoder solves the other axis by: factors of trained rows (or columns), and of new ones."""
+        if not isinstance(self.encoder, SolvingEncoder):
+            return self._get_latents(axis)
+        base, arrived = self._get_latents(axis).base, self.arrived or Arrived()
+        found = arrived.rows if axis == "row" else arrived.columns
         return Latents(base) if found is None else Latents(base, len(base) + np.arange(len(found)), found)
 
-    def _find_others(self, axis: Literal["rows", "columns"]) -> Latents:
-        """Return what the encoder reads of the rows (or columns) to encode unstored columns (or rows)."""
-        if isinstance(self.encoder, SolvingEncoder):
-            return self.solve_by(axis)
-        return self.rows if axis == "rows" else self.columns
-
-    def without(self, rows: IndexArray, columns: IndexArray) -> Self:
-        """Return a predictor without the latents computed since training for some rows and columns."""
-        if rows.size == columns.size == 0:
+    def without(self, axis: Axis, positions: IndexArray) -> Self:
+        """Return a predictor without the latents computed since training for some rows (or columns)."""
+        if positions.size == 0:
             return self
-        n_rows, n_columns = len(self.rows.base), len(self.columns.base)
-        arrived = self.arrived and self.arrived.without(
-            rows[rows >= n_rows] - n_rows, columns[columns >= n_columns] - n_columns
-        )
-        return replace(self, rows=self.rows.without(rows), columns=self.columns.without(columns), arrived=arrived)
+        latents = self._get_latents(axis)
+        new = positions[positions >= len(latents.base)]
+        changed = self._set_latents(axis, latents.without(positions))
+        if new.size == 0:
+            return changed
+        arrived = self.arrived and self.arrived.without(axis, new - len(latents.base))
+        drift = self.drift if self.drift is None or axis == "column" else self.drift.without_rows(new)
+        return replace(changed, arrived=arrived, drift=drift)
 
-    def read_rows(self, entries: EntryStore, rows: IndexArray) -> AxisEntries:
-        """Return the entries that the latents of some stored rows are made from."""
+    def read_entries(self, axis: Axis, entries: EntryStore, positions: IndexArray) -> AxisEntries:
+        """Return the entries that the latents of some stored rows (or columns) are made from."""
+        is_row = axis == "row"
         if not isinstance(self.encoder, SolvingEncoder):
-            return entries.row_entries(rows)
-        found = entries.all_row_entries(rows)
-        which, is_met = np.repeat(np.arange(rows.size), np.diff(found.starts)), find_met(entries)
-        counts_all = np.isin(np.arange(rows.size), which[is_met[found.others]])
-        return found.select(counts_all[which] | (found.others < entries.train.shape[1]))
+            return entries.row_entries(positions) if is_row else entries.column_entries(positions)
+        found = entries.all_row_entries(positions) if is_row else entries.all_column_entries(positions)
+        which, is_met = np.repeat(np.arange(positions.size), np.diff(found.starts)), find_met(entries)
+        counts_all = np.isin(np.arange(positions.size), which[is_met[found.others]]) if is_row else is_met[positions]
+        return found.select(counts_all[which] | (found.others < entries.train.shape[is_row]))
 
-    def read_columns(self, entries: EntryStore, columns: IndexArray) -> AxisEntries:
-        """Return the entries that the latents of some stored columns are made from."""
-        if not isinstance(self.encoder, SolvingEncoder):
-            return entries.column_entries(columns)
-        found = entries.all_column_entries(columns)
-        counts_all = np.repeat(find_met(entries)[columns], np.diff(found.starts))
-        return found.select(counts_all | (found.others < entries.train.shape[0]))
+    def select_inputs(self, axis: Axis, entries: AxisEntries) -> AxisEntries:
+        """Return the entries of rows (or columns) that the encoder reads: all, or those in trained columns (rows)."""
+        if isinstance(self.encoder, SolvingEncoder):
+            return entries
+        return entries.below(len(self._get_latents(OTHER_AXIS[axis]).base))
 
-    def select_row_inputs(self, entries: AxisEntries) -> AxisEntries:
-        """Return the entries of rows that the encoder reads: all of them, or those in trained columns."""
-        return entries if isinstance(self.encoder, SolvingEncoder) else entries.below(len(self.columns.base))
+    def with_only(self, axis: Axis, entries: AxisEntries, *, without: IndexArray | None = None) -> Self:
+        """Return a predictor whose only rows (or columns) have these entries.
 
-    def select_column_inputs(self, entries: AxisEntries) -> AxisEntries:
-        """Return the entries of columns that the encoder reads: all of them, or those in trained rows."""
-        return entries if isinstance(self.encoder, SolvingEncoder) else entries.below(len(self.rows.base))
-
-    def with_rows(self, entries: AxisEntries) -> Self:
-        """Return a predictor whose only rows have these entries."""
-        return replace(self, rows=Latents(check_finite(self.encoder.rows(entries, self._find_others("columns")))))
-
-    def with_columns(self, entries: AxisEntries) -> Self:
-        """Return a predictor whose only columns have these entries."""
-        return replace(self, columns=Latents(check_finite(self.encoder.columns(entries, self._find_others("rows")))))
-
-    def with_rows_without_each(self, entries: AxisEntries, left_out: IndexArray) -> Self:
-        """Return a predictor whose rows are a single one with these entries, without each of some of them."""
-        latents = self.encoder.rows_without_each(entries, left_out, self._find_others("columns"))
-        return replace(self, rows=Latents(check_finite(latents)))
-
-    def with_columns_without_each(self, entries: AxisEntries, left_out: IndexArray) -> Self:
-        """Return a predictor whose columns are a single one with these entries, without each of some of them."""
-        latents = self.encoder.columns_without_each(entries, left_out, self._find_others("rows"))
-        return replace(self, columns=Latents(check_finite(latents)))
+        without: there is a single row (or column) in them; the predictor has it without each of these entries.
+        """
+        others = self.solve_by(OTHER_AXIS[axis])
+        if without is None:
+            latents = self.encoder.encode(axis, entries, others)
+        else:
+            latents = self.encoder.encode_without_each(axis, entries, without, others)
+        effects, drift = self.effects and self.effects.without(axis), self.drift
+        if drift is not None:
+            drift = drift.fold_in(entries) if axis == "row" else drift.without_columns()
+        return replace(self._set_latents(axis, Latents(check_finite(latents))), effects=effects, drift=drift)
 
     def proper(self, latents: Latents) -> LatentArray:
         """Return latents without the numbers beside them, read-only."""

@@ -23,7 +23,6 @@ from deepmf.models.fold_in import FoldedRows
 from deepmf.recommend.column_choice import choose_columns
 from deepmf.recommend.ranking import Ranking
 from deepmf.recommend.request import Request, list_options
-from deepmf.scoring.drift import DriftAt
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import Unknown, check_has_values
 from deepmf.scoring.predictor import Predictor
@@ -55,8 +54,7 @@ def predict(request: s.PredictRequest, snapshot: Snapshot, new_row: FoldedRows |
         columns = convert([pair.column for pair in request.pairs or ()], entries.columns)
         if request.unknown == "error":
             at = entries.rows.positions(rows), entries.columns.positions(columns)
-            drift = snapshot.model.drift_at(moment)
-            values = PredictedPairs.at_positions(snapshot.model.predictor_, *at, entries.areas(*at), drift)
+            values = PredictedPairs.at_positions(snapshot.model.predictor_at(moment), *at, entries.areas(*at))
         else:
             values = PredictedPairs.at_labels(snapshot.model, rows, columns, request.unknown, moment)
     predictions = [
@@ -138,8 +136,7 @@ def _read_request(given: s.RecommendRequest, snapshot: Snapshot) -> Request:
 
 def find_moment(at: int | None, snapshot: Snapshot) -> int | None:
     """Return the time that a question is about: now unless one is given; None for a model that learned no times."""
-    rankers = snapshot.model.rankers_
-    if rankers.drift is None and rankers.recency is None:
+    if not snapshot.model.has_drift and snapshot.model.rankers_.recency is None:
         if at is not None:
             raise ApiError(409, "no_times", "the model has learned nothing from times and cannot answer for a time")
         return None
@@ -374,25 +371,16 @@ class PredictedPairs:
 
     @classmethod
     def at_positions(
-        cls,
-        predictor: Predictor,
-        rows: IndexArray,
-        columns: IndexArray,
-        areas: npt.NDArray[np.str_],
-        drift: DriftAt | None,
+        cls, predictor: Predictor, rows: IndexArray, columns: IndexArray, areas: npt.NDArray[np.str_]
     ) -> PredictedPairs:
-        """Predict pairs of positions, with a drift."""
-        scores, readout = predictor.score_pairs(rows, columns), predictor.readout
-        static = expected = readout.units(scores)
-        levels = None if readout.scale.levels is None else readout.levels(scores)
-        if drift is not None:
-            expected = drift._replace(rounds=False).move_pairs(static, rows, columns)
-            levels = None if levels is None else readout.scale.nearest_level(expected)
+        """Predict pairs of positions."""
+        readout, scale = predictor.readout, predictor.readout.scale
+        expected = predictor.predict_units(rows, columns)
+        levels = None if scale.levels is None else predictor.predict_levels(rows, columns, metric="rmse")
         if not readout.gives_distribution:
             return cls(expected, areas, levels, None, None, None)
-        found = predictor.distribution(rows, columns).shift(expected - static)
-        intervals = found.ends(COVERAGE, readout.scale)
-        return cls(expected, areas, levels, readout.support, found.probabilities, intervals)
+        found = predictor.distribution(rows, columns)
+        return cls(expected, areas, levels, readout.support, found.probabilities, found.ends(COVERAGE, scale))
 
     @classmethod
     def at_labels(
@@ -444,8 +432,7 @@ def _predict_known_row(snapshot: Snapshot, row: Any, columns: Sequence[Any], at:
     column_at = entries.columns.positions(columns)
     row_at = np.repeat(entries.rows.positions([row]), column_at.size)
     areas = entries.areas(row_at, column_at)
-    drift = snapshot.model.drift_at(at)
-    return PredictedPairs.at_positions(snapshot.model.predictor_, row_at, column_at, areas, drift)
+    return PredictedPairs.at_positions(snapshot.model.predictor_at(at), row_at, column_at, areas)
 
 
 def _predict_unknown_row(snapshot: Snapshot, best: Ranking, at: int | None) -> PredictedPairs:
@@ -458,7 +445,7 @@ def _predict_unknown_row(snapshot: Snapshot, best: Ranking, at: int | None) -> P
 def _predict_new_row(new_row: FoldedRows, columns: IndexArray, at: int | None) -> PredictedPairs:
     rows = np.zeros(columns.size, dtype=np.int64)
     areas = np.where(columns < new_row.entries.train.shape[1], "II", "IV")
-    return PredictedPairs.at_positions(new_row.predictor, rows, columns, areas, new_row.drift_at(at))
+    return PredictedPairs.at_positions(new_row.predictor_at(at), rows, columns, areas)
 
 
 def find_reasons(

@@ -622,10 +622,7 @@ def _measure_live_errors(pending: PendingChanges) -> dict[str, AreaError]:
     is_new = np.isnan(entries.values_at(rows, columns))
     rows, columns, values, times = rows[is_new], columns[is_new], values[is_new], times[is_new]
     areas = entries.areas(rows, columns)
-    predicted = model.predictor_.readout.units(model.predictor_.score_pairs(rows, columns))
-    if model.rankers_.drift is not None:
-        predicted = model.scale_.clip(predicted + model.rankers_.drift.evaluate(rows, columns, times))
-    errors = predicted - values
+    errors = model.predictor_.at(times).predict_units(rows, columns) - values
     return {
         area: AreaError(int(at.sum()), float(np.square(errors[at]).sum()), float(np.abs(errors[at]).sum()))
         for area in AREAS

@@ -273,11 +273,11 @@ def test_without_each_entry_it_is_the_refinement_of_the_others(
     row, column = entries.row_entries(np.array([3])), entries.column_entries(np.array([5]))
     for found, expected in (
         (
-            encoder.rows_without_each(row, left_out, predictor.columns),
+            encoder.encode_without_each("row", row, left_out, predictor.columns),
             encoder.rows(row.without_each(left_out), predictor.columns),
         ),
         (
-            encoder.columns_without_each(column, left_out, predictor.rows),
+            encoder.encode_without_each("column", column, left_out, predictor.rows),
             encoder.columns(column.without_each(left_out), predictor.rows),
         ),
     ):

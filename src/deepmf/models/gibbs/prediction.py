@@ -387,7 +387,7 @@ def combine_spreads(noise: float, spreads: npt.NDArray[Any]) -> FloatArray:
 class SamplePredictor(Predictor):
     """A predictor whose distributions are wider for rows and columns that are noisy, or of which little is known."""
 
-    def distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
+    def read_distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
         """Return the distribution over the support of each pair of positions."""
         return self.readout.distribution(self._products(rows, columns), self.find_spreads(rows, columns))
 

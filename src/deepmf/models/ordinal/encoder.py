@@ -53,7 +53,7 @@ from deepmf.models.ordinal.settings import OrdinalDMFSettings
 from deepmf.nn.inputs import SparseVectors
 from deepmf.scoring.distribution import PredictiveDistribution, choose_targets, find_support
 from deepmf.scoring.latents import Latents, pair_products
-from deepmf.scoring.predictor import SolvingEncoder
+from deepmf.scoring.predictor import Axis, SolvingEncoder
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Check, Form, Part, below, between, not_falling, positive
 from deepmf.training.blocks import MatrixBlocks
@@ -142,17 +142,16 @@ class OrdinalEncoder(NetworkEncoder, SolvingEncoder):
         return latents if self.linear is None else self.linear.balance_columns(latents, layout.linear, factors[:, -1])
 
     @torch.no_grad()
-    def rows_without_each(self, entries: AxisEntries, left_out: IndexArray, columns: Latents) -> LatentArray:
-        """Return the latents (left out, latent) of a single row without each of some of its entries."""
-        refined = self._refine_without_each(self.row_refinement(self._take_latents(columns)), entries, left_out)
-        return self.finish_rows(self._add_linear_rows(refined, entries.without_each(left_out), columns))
-
-    @torch.no_grad()
-    def columns_without_each(self, entries: AxisEntries, left_out: IndexArray, rows: Latents) -> LatentArray:
-        """Return the latents (left out, latent) of a single column without each of some of its entries."""
-        refinement = self.column_refinement(rows.base, self._take_latents(rows))
-        refined = self._refine_without_each(refinement, entries, left_out)
-        return self.finish_columns(self._add_linear_columns(refined, entries.without_each(left_out), rows))
+    def encode_without_each(
+        self, axis: Axis, entries: AxisEntries, left_out: IndexArray, others: Latents
+    ) -> LatentArray:
+        """Return the latents (left out, latent) of a single row (or column) without each of some of its entries."""
+        known, without = self._take_latents(others), entries.without_each(left_out)
+        if axis == "row":
+            refined = self._refine_without_each(self.row_refinement(known), entries, left_out)
+            return self.finish_rows(self._add_linear_rows(refined, without, others))
+        refined = self._refine_without_each(self.column_refinement(others.base, known), entries, left_out)
+        return self.finish_columns(self._add_linear_columns(refined, without, others))
 
     def find_deviations(self, rows: LatentArray, columns: LatentArray) -> LatentArray:
         """Return the standard deviations of products by the posterior of the linear part, if there is one."""

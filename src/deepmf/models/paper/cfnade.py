@@ -319,7 +319,7 @@ class NadePredictor(Predictor):
             block[some] = average_levels(self._network.level_scores(hidden, wanted), self._levels).numpy()
         return block if self._reads_rows else block.T
 
-    def distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
+    def read_distribution(self, rows: IndexArray, columns: IndexArray) -> PredictiveDistribution:
         """Return the distribution over levels of each pair of positions."""
         probabilities: FloatArray = self._level_scores(rows, columns).double().softmax(1).numpy()
         levels = self.readout.support
