@@ -44,14 +44,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "means": {},
     "als": {"latent_size": 2, "epochs": 10},
     "bayesian": {"latent_size": 2, "epochs": 40, "samples": 8, "device": "cpu"},
-    "dmf": _BRANCHES,
-    "dmf-d": _BRANCHES | {"sharpness": 1.0, "sharpness_growth": 1.05},
     "dmf-o": _BRANCHES | {"learning_rate": 0.03, "mask_rate": 0.3, "views": 4},
 }
 TAKERS = [name for name in MODELS if model_class(name).takes_features]
 every_taker = pytest.mark.parametrize("name", TAKERS)
 # What fits several times takes seconds for networks: one of them is quick enough.
-_SLOW = ("dmf-d", "dmf-o")
+_SLOW = ("dmf-o",)
 every_learner = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in _SLOW)) for name in TAKERS if name != "means"]
 )

@@ -21,15 +21,13 @@ from deepmf.linalg.ridge import lay_out, solve_residuals
 from deepmf.matrix.arrays import FloatArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import ENCODINGS, Scale
 from deepmf.models.fitting import Fitting
 from deepmf.models.network_model import NetworkEncoder, NetworkModel, sparse_vectors
 from deepmf.models.traits import Recommends, UsesTimes
 from deepmf.nn.branch import Branch, compute_inner_products, normalise_latents
-from deepmf.nn.inputs import Batch, FeatureBatch, SparseVectors, Vectors, apply_mask, take_features
-from deepmf.nn.masking import Masking, locate_inputs
+from deepmf.nn.inputs import Batch, SparseVectors, Vectors
 from deepmf.nn.ranks import SumOverRanks, find_ranks, keep_sums
 from deepmf.scoring.arrivals import TrainedRows
 from deepmf.scoring.latents import Latents, multiply_each
@@ -75,28 +73,16 @@ class DMFSettings(TwoBranchSettings, StepDecaySettings, RecommendationSettings):
 
 
 class DMFNetwork(nn.Module):
-    """F of the paper: R_ij = cos(h_X(X_i), h_Y(Y_j)), for every pair of a batch of rows and a batch of columns.
+    """F of the paper: R_ij = cos(h_X(X_i), h_Y(Y_j)), for every pair of a batch of rows and a batch of columns."""
 
-    masking: with features, masks some of these and all entries of some vectors in every step of training.
-    """
-
-    def __init__(self, rows: Branch, columns: Branch, masking: Masking | None = None) -> None:
+    def __init__(self, rows: Branch, columns: Branch) -> None:
         super().__init__()
         self.rows = rows
         self.columns = columns
-        self.masking = masking
 
-    def forward(
-        self,
-        rows: Batch,
-        columns: Batch,
-        row_features: FeatureBatch | None = None,
-        column_features: FeatureBatch | None = None,
-    ) -> Tensor:
+    def forward(self, rows: Batch, columns: Batch) -> Tensor:
         """Return the cosines (rows, columns), in [-1, 1]."""
-        return compute_inner_products(
-            normalise_latents(self.rows(rows, row_features)), normalise_latents(self.columns(columns, column_features))
-        )
+        return compute_inner_products(normalise_latents(self.rows(rows)), normalise_latents(self.columns(columns)))
 
     def sum_squared_weights(self) -> Tensor:
         """Return ||W_X||^2 + ||W_Y||^2 of equation 1."""
@@ -122,7 +108,7 @@ class DMFObjective(Objective):
 
     def loss(self, network: DMFNetwork, block: Block) -> Tensor:
         """Return the loss of a block."""
-        predicted, weights = _predict_block(network, block), block.weight_table
+        predicted, weights = network(block.rows, block.columns), block.weight_table
         loss = self.error(network, predicted, block.targets, block.sum_over_ranks, weights)
         return loss + self.gamma * network.sum_squared_weights() if self.gamma else loss
 
@@ -161,23 +147,6 @@ class DMFObjective(Objective):
         return self.scale.unit_map.from_unit(cosines)
 
 
-def _predict_block(network: DMFNetwork, block: Block) -> Tensor:
-    """Return the cosines of a block; with features, some features and all entries of some vectors are masked."""
-    if network.masking is None or not network.training:
-        cosines: Tensor = network(block.rows, block.columns, block.row_features, block.column_features)
-        return cosines
-    masking, drawn = network.masking, network.masking.draw_step_seed()
-    row_of, columns_of_row = locate_inputs(block.rows, block.row_ids)
-    column_of, rows_of_column = locate_inputs(block.columns, block.column_ids)
-    masked: Tensor = network(
-        apply_mask(block.rows, ~masking.is_masked(row_of, columns_of_row, drawn), missing=0.0),
-        apply_mask(block.columns, ~masking.is_masked(rows_of_column, column_of, drawn), missing=0.0),
-        masking.mask_features(block.row_features, block.row_ids, drawn),
-        masking.mask_features(block.column_features, block.column_ids, drawn),
-    )
-    return masked
-
-
 def encode_vectors(branch: Branch, vectors: Vectors, *, single_precision: bool = False) -> Tensor:
     """Return the latents (vectors, latent) of all vectors, of length 1, a part of the vectors at a time."""
     device = branch.first.weight.device
@@ -186,12 +155,8 @@ def encode_vectors(branch: Branch, vectors: Vectors, *, single_precision: bool =
         batch = vectors.take(ids)
         if single_precision and isinstance(batch, Tensor):
             batch = batch.float()
-        parts.append(normalise_latents(branch(batch, take_features(vectors, ids))))
+        parts.append(normalise_latents(branch(batch)))
     return torch.cat(parts)
-
-
-# Where there are features: the share of rows, or of columns, of which a step masks most or all entries.
-COLD_RATE = 0.125
 
 
 class CosineReadout(Readout):
@@ -297,7 +262,6 @@ class DMF(Recommends, UsesTimes, NetworkModel):
     settings_class: ClassVar[type[Settings]] = DMFSettings
     fits_on_ranks: ClassVar[bool] = True
     settings: DMFSettings
-    takes_features: ClassVar[bool] = True
     takes_weights: ClassVar[bool] = True
 
     @property
@@ -320,14 +284,11 @@ class DMF(Recommends, UsesTimes, NetworkModel):
 
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
         train, settings = entries.train, self.settings
-        row_features, column_features = entries.take_trained_features()
         source = MatrixBlocks(
             train,
             ENCODINGS[settings.inputs],
             block_rows=settings.block_rows,
             block_columns=settings.block_columns,
-            row_features=row_features,
-            column_features=column_features,
         )
         return Trainer(self._new_network(entries), self._make_objective(train), source, settings, validation=validation)
 
@@ -335,25 +296,16 @@ class DMF(Recommends, UsesTimes, NetworkModel):
         return DMFObjective(train.scale, root=self.settings.loss == "root", gamma=self.settings.gamma)
 
     def _new_network(self, entries: EntryStore) -> DMFNetwork:
-        return DMFNetwork(*self._make_branches(entries), self._make_masking(entries))
-
-    def _make_masking(self, entries: EntryStore) -> Masking | None:
-        """Return the masking of a model with features; None without features."""
-        rates = [0.0 if features is None else COLD_RATE for features in (entries.row_features, entries.column_features)]
-        return Masking(0.0, cold_row_rate=rates[0], cold_column_rate=rates[1]) if any(rates) else None
+        return DMFNetwork(*self._make_branches(entries))
 
     def _make_branches(self, entries: EntryStore) -> tuple[Branch, Branch]:
         """Return a row branch and a column branch with fresh weights."""
-        generator = make_generator(self.settings.seed, "weights")
-
-        def make_branch(n_inputs: int, features: AxisFeatures | None) -> Branch:
-            sizes, dropout = self.settings.layer_sizes, self.settings.dropout
-            n_features = 0 if features is None else features.n_inputs
-            return Branch(n_inputs, sizes, dropout=dropout, generator=generator, n_features=n_features)
-
-        n_rows, n_columns = entries.train.shape
-        rows = make_branch(n_columns, entries.row_features)
-        return rows, make_branch(n_rows, entries.column_features)
+        generator, settings = make_generator(self.settings.seed, "weights"), self.settings
+        rows, columns = (
+            Branch(n_inputs, settings.layer_sizes, dropout=settings.dropout, generator=generator)
+            for n_inputs in entries.train.shape[::-1]
+        )
+        return rows, columns
 
     def _wrap_network(self, trainer: Trainer, entries: EntryStore, fitting: Fitting) -> Predictor:
         network, source = trainer.network, trainer.source

@@ -18,7 +18,6 @@ from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.dmf import DMF, CosineReadout, DMFNetwork, DMFObjective, DMFSettings
 from deepmf.nn.branch import Branch
-from deepmf.nn.masking import Masking
 from deepmf.nn.ranks import SumOverRanks, keep_sums
 from deepmf.training.search_space import LogRange, Range, Space
 from deepmf.training.settings import Settings, setting, settings_dataclass
@@ -162,8 +161,8 @@ def find_sharpness(epoch: int, *, start: float = 0.1, growth: float = 1.015) -> 
 class DMFDNetwork(DMFNetwork):
     """Two branches, and the quantizer that is trained with them."""
 
-    def __init__(self, rows: Branch, columns: Branch, quantizer: Quantizer, masking: Masking | None = None) -> None:
-        super().__init__(rows, columns, masking)
+    def __init__(self, rows: Branch, columns: Branch, quantizer: Quantizer) -> None:
+        super().__init__(rows, columns)
         self.quantizer = quantizer
 
 
@@ -253,7 +252,7 @@ class DMFD(DMF):
         levels = entries.scale.require_levels("DMF-D").tolist()
         with torch.device("cpu"):  # also for a network on the meta device, because the levels are known
             quantizer = Quantizer(levels)
-        return DMFDNetwork(*self._make_branches(entries), quantizer, self._make_masking(entries))
+        return DMFDNetwork(*self._make_branches(entries), quantizer)
 
     def _make_readout(self, network: DMFDNetwork, scale: Scale) -> QuantizedReadout:
         return QuantizedReadout(scale, network.quantizer)
