@@ -11,7 +11,7 @@ from deepmf.datasets import generate
 from deepmf.errors import BadSetting, UnreadableFile
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.als import ALS
-from deepmf.serve.auth import ROLES, ApiKey, KeyRing, RateLimit, add_key, hash_key, read_keys
+from deepmf.serve.auth import ROLES, ApiKey, KeyRing, add_key, hash_key, read_keys
 from deepmf.serve.guard import HEADERS
 
 KEYS = KeyRing([ApiKey(role, role, hash_key(f"the {role} key")) for role in ROLES])
@@ -53,25 +53,6 @@ def test_without_a_known_key_nothing_is_said(start_client: StartClient, header: 
         assert answer.status_code == 401
         assert answer.headers["www-authenticate"] == "Bearer"
     assert client.get("/healthz").status_code == 200
-
-
-def test_a_key_that_asks_too_often_waits(start_client: StartClient) -> None:
-    client = start_client(keys=KEYS, rate=1)
-    statuses = [client.get("/v1/model", headers=bearer("the read key")).status_code for _ in range(4)]
-    assert statuses[:2] == [200, 200]
-    assert 429 in statuses
-    assert client.get("/v1/model", headers=bearer("the write key")).status_code == 200
-
-
-def test_less_than_one_request_a_second_is_one_now_and_then(start_client: StartClient) -> None:
-    times = iter((0.0, 0.1, 3.2, 3.4, 6.6, 6.8, 100.0, 100.1))
-    limit = RateLimit(0.3, clock=lambda: next(times))
-    allowed = [limit.take("ann") for _ in range(8)]
-    assert allowed == [True, False, False, True, False, True, True, False]
-    client = start_client(keys=KEYS, rate=0.3)
-    answers = [client.get("/v1/model", headers=bearer("the read key")) for _ in range(2)]
-    assert [answer.status_code for answer in answers] == [200, 429]
-    assert answers[1].headers["retry-after"] == "4"
 
 
 def test_without_keys_only_this_machine_is_answered(start_client: StartClient) -> None:

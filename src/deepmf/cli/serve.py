@@ -32,7 +32,6 @@ def serve(
         Path | None,
         option("--keys FILE", "File of API keys (deepmf api-key); required if others can reach the address."),
     ] = None,
-    rate: Annotated[float, option("--rate-limit N", "Requests per second of each API key and worker.")] = 1_000.0,
     workers: Annotated[int, option("--workers N", "Number of processes.")] = 1,
     kinds: Annotated[
         Path | None,
@@ -80,7 +79,6 @@ def serve(
                 host=host,
                 port=port,
                 keys=None if keys is None else str(keys),
-                rate=rate,
                 workers=workers,
                 kinds=None if kinds is None else str(kinds),
                 log_level=log_level,

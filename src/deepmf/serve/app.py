@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
-from deepmf.serve.auth import Access, KeyRing, RateLimit
+from deepmf.serve.auth import KeyRing
 from deepmf.serve.changes import read_features
 from deepmf.serve.errors import STATUS_MEANINGS, ApiError
 from deepmf.serve.guard import LOOPBACK_HOSTS, Guard
@@ -31,13 +31,12 @@ from deepmf.serve.service import Service
 PAGE = Path(__file__).parent / "page"
 
 
-def create_app(service: Service, *, keys: KeyRing | None = None, rate: float | None = None) -> FastAPI:
+def create_app(service: Service, *, keys: KeyRing | None = None) -> FastAPI:
     """Return the application of a service; it closes the service when it stops.
 
     Parameters
     ----------
     keys : the API keys; None lets everybody do everything, but only under the host names of this machine.
-    rate : requests per second for each key; None for no limit.
     """
 
     @asynccontextmanager
@@ -54,7 +53,7 @@ def create_app(service: Service, *, keys: KeyRing | None = None, rate: float | N
         lifespan=close_at_end,
     )
     app.state.service = service
-    app.state.access = Access(keys, None if rate is None else RateLimit(rate))
+    app.state.keys = keys
     app.router.routes.extend(router.routes)  # include_router would build all of them anew
     app.add_api_route("/", _get_index, include_in_schema=False)
     app.add_api_route("/docs", _get_docs, include_in_schema=False)
@@ -69,7 +68,7 @@ def create_app(service: Service, *, keys: KeyRing | None = None, rate: float | N
         app.openapi = _describe_without_keys(app, service)  # type: ignore[method-assign]
     app.add_middleware(
         Guard,
-        access=app.state.access,
+        keys=keys,
         metrics=service.metrics,
         limits=service.limits,
         hosts=LOOPBACK_HOSTS if keys is None else None,

@@ -1,13 +1,11 @@
-"""API keys: their file, their roles, their rate limit, and the dependency that checks them."""
+"""API keys: their file, their roles, and the dependency that checks them."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import math
 import re
 import secrets
-import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -110,64 +108,19 @@ def _parse_line(line: str, path: Path, number: int) -> ApiKey:
     return ApiKey(words[0], words[1], words[2].lower())
 
 
-class RateLimit:
-    """A token bucket for each key: a request takes a token, and tokens return at a steady rate.
-
-    >>> now = 0.0
-    >>> limit = RateLimit(per_second=1, clock=lambda: now)
-    >>> [limit.take("ann") for _ in range(3)]
-    [True, True, False]
-    >>> now = 1.0
-    >>> limit.take("ann")
-    True
-    """
-
-    def __init__(self, per_second: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._per_second = per_second
-        self._capacity = max(1.0, 2.0 * per_second)
-        self._clock = clock
-        self.retry_seconds = math.ceil(min(1 / per_second, 86_400))  # until the next token
-        self._buckets: dict[str, tuple[float, float]] = {}  # tokens, and when they were counted
-
-    def take(self, key: str) -> bool:
-        """Take a token; return whether there was one."""
-        now = self._clock()
-        tokens, counted = self._buckets.get(key, (self._capacity, now))
-        tokens = min(self._capacity, tokens + (now - counted) * self._per_second)
-        self._buckets[key] = (tokens - 1 if tokens >= 1 else tokens, now)
-        return tokens >= 1
-
-
 _BEARER = HTTPBearer(auto_error=False, description="An API key, made by deepmf api-key.")
 _ANYONE = ApiKey("anyone", "admin", "")  # without a key file, which is for this machine only
 
 
-class Access:
-    """The keys of a service and their rate limit; without keys, everybody may do everything."""
-
-    def __init__(self, keys: KeyRing | None, rate: RateLimit | None) -> None:
-        self.keys = keys
-        self._rate = rate
-
-    def identify(self, text: str | None) -> ApiKey:
-        """Return the key with a text; raise `ApiError` if it is unknown."""
-        if self.keys is None:
-            return _ANYONE
-        key = self.keys.find(text) if text else None
-        if key is None:
-            message = "this API key is not known" if text else "an API key is needed: Authorization: Bearer ..."
-            raise ApiError(401, "no_key", message)
-        return key
-
-    def check(self, text: str | None, role: KeyRole) -> ApiKey:
-        """Return the key of a request; raise `ApiError` if it is unknown, over its rate limit, or lacks the role."""
-        key = self.identify(text)
-        if key is not _ANYONE and self._rate is not None and not self._rate.take(key.name):
-            wait = self._rate.retry_seconds
-            message = f"too many requests with this API key; try again in {wait} second{'s' * (wait > 1)}"
-            raise ApiError(429, "too_often", message, retry_after=wait)
-        check_role(key, role)
-        return key
+def identify(keys: KeyRing | None, text: str | None) -> ApiKey:
+    """Return the key with a text, or, without keys, one that may do everything; raise `ApiError` if it is unknown."""
+    if keys is None:
+        return _ANYONE
+    key = keys.find(text) if text else None
+    if key is None:
+        message = "this API key is not known" if text else "an API key is needed: Authorization: Bearer ..."
+        raise ApiError(401, "no_key", message)
+    return key
 
 
 def read_bearer(header: str) -> str | None:
@@ -189,8 +142,8 @@ def require_role(role: KeyRole) -> Callable[..., Awaitable[ApiKey]]:
     async def check_request(
         request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Security(_BEARER)]
     ) -> ApiKey:
-        access: Access = request.app.state.access
-        key = access.check(None if credentials is None else credentials.credentials, role)
+        key = identify(request.app.state.keys, None if credentials is None else credentials.credentials)
+        check_role(key, role)
         request.scope["deepmf.key"] = key.name
         return key
 

@@ -17,7 +17,6 @@ STATUS_MEANINGS = {
     412: "The entries have changed since the ETag in If-Match.",
     413: "The body is too large.",
     422: "The body or a parameter is invalid.",
-    429: "Too many requests with this API key.",
     500: "The service failed; its log says more.",
     503: "The service is starting, stopping or too busy; try again.",
 }

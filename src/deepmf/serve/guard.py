@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deepmf.serve.auth import Access, read_bearer
+from deepmf.serve.auth import KeyRing, identify, read_bearer
 from deepmf.serve.errors import ApiError
 from deepmf.serve.metrics import ServiceMetrics
 from deepmf.serve.service import ServiceLimits
@@ -49,7 +49,7 @@ class Guard:
 
     Parameters
     ----------
-    access : the API keys.
+    keys : the API keys; None if everybody may do everything.
     hosts : host names that requests may use; None for any. This protects a service without API keys from web pages
         whose own host name resolves to this machine. Starlette's TrustedHostMiddleware responds with plain text and
         400, not with the JSON error of all other routes, and before Starlette 1.0 it did not know `[::1]`.
@@ -59,13 +59,13 @@ class Guard:
         self,
         app: ASGIApp,
         *,
-        access: Access,
+        keys: KeyRing | None,
         metrics: ServiceMetrics,
         limits: ServiceLimits,
         hosts: tuple[str, ...] | None = None,
     ) -> None:
         self._app = app
-        self._access = access
+        self._keys = keys
         self._metrics = metrics
         self._limits = limits
         self._hosts = hosts
@@ -112,7 +112,7 @@ class Guard:
         _decode_utf8(scope.get("query_string") or b"")
         if scope["method"] in _SAFE_METHODS:
             return 0
-        self._access.identify(read_bearer(headers.get(b"authorization", b"").decode("latin-1")))
+        identify(self._keys, read_bearer(headers.get(b"authorization", b"").decode("latin-1")))
         is_streamed = scope["path"] in STREAMED_PATHS
         max_bytes = self._limits.bulk_bytes if is_streamed else self._limits.body_bytes
         # Without these headers, HTTP/1.1 has no body; HTTP/2 may have one.

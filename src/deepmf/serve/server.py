@@ -6,7 +6,6 @@ import faulthandler
 import gc
 import json
 import logging
-import math
 import os
 import signal
 import socket
@@ -63,7 +62,6 @@ class ServeOptions:
     model : the file or folder of the model.
     database : a SQLite file, or a URL.
     keys : a file of API keys; None for a service that only this machine can reach.
-    rate : requests per second for each key.
     workers : number of processes.
     kinds : a TOML file of kinds of feedback; None for none.
     force : whether to serve a model that knows hardly any label in the database.
@@ -74,7 +72,6 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 8000
     keys: str | None = None
-    rate: float = 1_000.0
     workers: int = 1
     kinds: str | None = None
     log_level: str = "info"
@@ -86,8 +83,6 @@ class ServeOptions:
             raise BadSetting(f"--workers must be at least 1; got {self.workers}")
         if not 0 <= self.port <= 65535:
             raise BadSetting(f"--port must be between 0 and 65535; got {self.port}")
-        if not 0 < self.rate < math.inf:
-            raise BadSetting(f"--rate-limit must be a number of requests above 0; got {self.rate:g}")
         if self.log_level not in LOG_LEVELS:
             raise BadSetting(f"--log-level must be {', '.join(LOG_LEVELS)}; got {self.log_level!r}")
         if self.workers > 1 and sys.platform == "win32":
@@ -140,7 +135,7 @@ def build_app(options: ServeOptions) -> FastAPI:
     service = Service(
         model, open_database(options.database), source=path, digest=digest, kinds=kinds, copy=copy, force=options.force
     )
-    app = create_app(service, keys=keys, rate=options.rate)
+    app = create_app(service, keys=keys)
     gc.collect()
     gc.freeze()  # the model stays: scanning it in every collection would delay requests
     return app
@@ -229,7 +224,7 @@ class _Server(uvicorn.Server):
         state, part = self._application.state, "keys"
         try:
             if self._options.keys is not None:
-                state.access.keys = read_keys(Path(self._options.keys))
+                state.keys.keys = read_keys(Path(self._options.keys)).keys
             part = "model"
             version = state.service.reload().model_version
         except Exception as error:  # noqa: BLE001 (any error is one line of JSON in the log, without a traceback)
