@@ -431,7 +431,7 @@ class _Routes:
 
     @_route
     def get_statistics(self) -> Call[s.OperatorResponse]:
-        """Return requests, latencies, learned entries and live errors."""
+        """Return numbers of requests and learned entries, and live errors."""
         return Call("GET", "/v1/operator", s.OperatorResponse)
 
     @_route

@@ -308,7 +308,7 @@ def test_by_keyboard_in_every_look(browser: Any, live: Callable[..., Live], ordi
         for width in (1360, 900, 360):
             page.set_viewport_size({"width": width, "height": 800})
             assert page.evaluate("document.documentElement.scrollWidth") <= width, (view, width)
-    page.locator("#operator tbody tr").first.wait_for()
+    page.locator("#operator .facts").first.wait_for()
     assert "1, 2, 3, 4, 5" in page.locator("#operator .facts").inner_text()  # the levels
     shown = page.locator("#operator .tiles").inner_text()
     assert re.search(r"entries learned\s+1\b|1\s+entries learned", shown)
@@ -397,7 +397,7 @@ def test_markup_in_ids_titles_and_features_stays_text(
     titles = page.eval_on_selector_all("#map circle.column title", "found => found.map(one => one.textContent)")
     assert set(SCRIPTED) <= set(titles)
     page.click("#tab-operator")
-    page.locator("#operator tbody tr").first.wait_for()
+    page.locator("#operator .facts").first.wait_for()
     foreign = "document.querySelectorAll('main script, main img, main iframe, main animate, svg svg').length"
     assert page.evaluate(foreign) == 0
     assert (page.evaluate("violations"), visitor.said) == ([], [])
@@ -430,7 +430,7 @@ def test_names_and_the_words_of_the_table_are_shown(
     assert titles[best[0]] in ann.page.locator("#map").inner_html()
     ann.rate(0, 4)  # of a row that is known by now, so that it could be predicted
     ann.page.click("#tab-operator")
-    ann.page.locator("#operator tbody tr").first.wait_for()
+    ann.page.locator("#operator .facts").first.wait_for()
     shown = ann.page.locator("#operator .facts").inner_text()
     assert "people" in shown and "films" in shown
     assert not {"rows", "columns"} & set(shown.split())

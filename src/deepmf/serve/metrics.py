@@ -1,4 +1,4 @@
-"""Metrics: requests, latencies and learned entries, for Prometheus and for the operator's page."""
+"""Metrics: requests, latencies and learned entries, for Prometheus; their totals are on the operator's page."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
-
-from deepmf.serve.schemas import RouteStatistics
 
 if TYPE_CHECKING:
     from deepmf.serve.snapshot import Snapshot
@@ -42,7 +40,6 @@ class ServiceMetrics:
         self._data_version = Gauge(
             "deepmf_data_version", "The data version.", registry=self._registry, multiprocess_mode="livemin"
         )
-
         self._set_aside = Gauge(
             "deepmf_entries_set_aside",
             "Stored entries that the model cannot use.",
@@ -74,35 +71,17 @@ class ServiceMetrics:
         """Return all metrics in the text format of Prometheus."""
         return generate_latest(self._collect())
 
-    def read_n_learned(self) -> int:
-        """Return the number of entries learned since the start."""
-        return int(self._collect().get_sample_value("deepmf_entries_learned_total") or 0)
-
-    def list_routes(self) -> list[RouteStatistics]:
-        """Return the statistics of each route that had requests."""
-        counts: dict[str, dict[str, int]] = {}
-        buckets: dict[str, dict[float, float]] = {}
-        for family in self._collect().collect():
-            for sample in family.samples:
-                route = sample.labels.get("route", "")
-                if sample.name == "deepmf_requests_total":
-                    status = sample.labels["status"]
-                    counts.setdefault(route, {})[status] = int(sample.value)
-                elif sample.name == "deepmf_request_seconds_bucket":
-                    buckets.setdefault(route, {})[float(sample.labels["le"])] = sample.value
-        return [
-            RouteStatistics(
-                route=route,
-                n_requests=sum(by_status.values()),
-                n_refused=sum(count for status, count in by_status.items() if status.startswith("4")),
-                n_failed=sum(count for status, count in by_status.items() if status.startswith("5")),
-                seconds={
-                    name: compute_quantile(buckets.get(route, {}), share)
-                    for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
-                },
-            )
-            for route, by_status in sorted(counts.items())
-        ]
+    def read_totals(self) -> dict[str, int]:
+        """Return the numbers of requests, of those that failed, and of entries learned since the start."""
+        collected = self._collect()
+        samples = [sample for family in collected.collect() for sample in family.samples]
+        requests = [sample for sample in samples if sample.name == "deepmf_requests_total"]
+        failed = [sample for sample in requests if sample.labels["status"].startswith("5")]
+        return {
+            "n_requests": int(sum(sample.value for sample in requests)),
+            "n_failed": int(sum(sample.value for sample in failed)),
+            "n_learned": int(collected.get_sample_value("deepmf_entries_learned_total") or 0),
+        }
 
     def _collect(self) -> CollectorRegistry:
         folder = os.environ.get(SHARED_FOLDER)
@@ -121,21 +100,3 @@ def _drop_dead_workers(folder: Path) -> None:
             os.kill(int(number), 0)
         except ProcessLookupError:
             mark_process_dead(int(number), str(folder))  # type: ignore[no-untyped-call]
-
-
-def compute_quantile(buckets: dict[float, float], share: float) -> float:
-    """Return a quantile from the cumulative counts of a histogram, interpolated within a bucket.
-
-    >>> compute_quantile({0.01: 50, 0.02: 100, float("inf"): 100}, 0.75)
-    0.015
-    """
-    edges = sorted(buckets.items())
-    total = edges[-1][1] if edges else 0
-    low, below = 0.0, 0.0
-    for edge, count in edges:
-        if total and count >= share * total:
-            if edge == float("inf"):
-                return low
-            return low + (edge - low) * (share * total - below) / (count - below)
-        low, below = edge, count
-    return 0.0

@@ -432,16 +432,13 @@ async def get_metrics(service: TheService, _: Reader) -> Response:
 
 @router.get("/v1/operator", tags=["operate"])
 async def get_statistics(service: TheService, _: Reader) -> s.OperatorResponse:
-    """Return requests, latencies, learned entries, and errors of predictions made before entries arrived."""
+    """Return numbers of requests and learned entries, and errors of predictions made before entries arrived."""
     version = service.current.version
     errors = await service.read_database(lambda transaction: transaction.read_live_errors(version.model))
-    routes = await asyncio.to_thread(service.metrics.list_routes)
+    totals = await asyncio.to_thread(service.metrics.read_totals)
     return s.OperatorResponse(
         seconds_up=time.monotonic() - service.start_time,
-        n_requests=sum(route.n_requests for route in routes),
-        n_failed=sum(route.n_failed for route in routes),
-        n_learned=await asyncio.to_thread(service.metrics.read_n_learned),
-        routes=routes,
+        **totals,
         live_errors=[
             s.LiveError(
                 area=area,  # type: ignore[arg-type]

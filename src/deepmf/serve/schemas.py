@@ -740,22 +740,11 @@ class LiveError(BaseModel):
     mae: float
 
 
-class RouteStatistics(BaseModel):
-    """The requests to one route, and quantiles of their duration in seconds."""
-
-    route: str
-    n_requests: int
-    n_refused: int
-    n_failed: int
-    seconds: dict[str, float]
-
-
 class OperatorResponse(Answer):
-    """Requests, latencies, learned entries and live errors."""
+    """Numbers of requests and learned entries since the start, and live errors."""
 
     seconds_up: float
     n_requests: int
     n_failed: int
     n_learned: int
-    routes: list[RouteStatistics]
     live_errors: list[LiveError]

@@ -44,8 +44,6 @@ _HEAD_BYTES = 32 << 10  # of the path and all headers of a request
 _MAX_CONNECTIONS = 2_000  # of a worker; with more, requests are refused
 _GRACE_SECONDS = 30  # for requests to finish after SIGTERM
 _START_FAILED = 3  # the exit status of a worker that cannot start, as in uvicorn
-_MAX_DEATHS = 10  # of workers per minute
-_MAX_STARTS = 3  # failed starts in a row while no worker answers
 _DEATH_REASONS = {
     "SIGBUS": "a file of the model was shortened while it was in use, or its disk failed; save models under another "
     "name and rename them",
@@ -238,8 +236,7 @@ class _Server(uvicorn.Server):
 class _Workers(Multiprocess):
     """Worker processes on the same sockets, until SIGTERM or SIGINT.
 
-    A worker that dies is started again. If that fails, because the model's file is damaged, the others go on and the
-    start is tried again, later each time. If no worker is left, or workers die one after the other, the service ends.
+    A worker that dies is started again; if a worker cannot start, the service ends.
 
     Parameters
     ----------
@@ -253,9 +250,6 @@ class _Workers(Multiprocess):
         super().__init__(config, sockets)
         self._folder = folder
         self._on_ready: Callable[[], None] | None = on_ready
-        self._death_times: list[float] = []
-        self._n_failed_starts = 0  # in a row
-        self._due: dict[int, float] = {}  # when the worker of a place is started again
         self._end_reason = ""
 
     def run(self) -> None:
@@ -265,22 +259,24 @@ class _Workers(Multiprocess):
             raise UserError(self._end_reason)
 
     def keep_subprocess_alive(self) -> None:
-        """Check every worker, and start those that are due."""
+        """Check every worker, and start those again that died."""
         for place, worker in enumerate(self.processes):
             if self.should_exit.is_set():
                 return
-            if place in self._due:
-                if time.monotonic() >= self._due[place]:
-                    del self._due[place]
-                    self.processes[place] = Process(self.config, self.sockets)
-                    self.processes[place].start()
-            elif not self._check_alive(worker):
-                self._handle_death(place, worker)
-        if all(map(self._is_ready, self.processes)):
-            self._n_failed_starts = 0
-            if self._on_ready is not None:
-                self._on_ready()
-                self._on_ready = None
+            if self._check_alive(worker):
+                continue
+            failure = _name_failure_file(self._folder, worker.pid)
+            reason = failure.read_text(encoding="utf-8") if failure.exists() else ""
+            if not _name_ready_file(self._folder, worker.pid).exists():
+                self._end_reason = reason or "a worker could not be started; the log says why"
+                self.should_exit.set()
+                return
+            _log_death(worker)
+            self.processes[place] = Process(self.config, self.sockets)
+            self.processes[place].start()
+        if self._on_ready is not None and all(map(self._is_ready, self.processes)):
+            self._on_ready()
+            self._on_ready = None
 
     def _check_alive(self, worker: Process) -> bool:
         """Ping a worker, kill it if it hangs, and return whether it lives."""
@@ -298,29 +294,6 @@ class _Workers(Multiprocess):
     def _is_ready(self, worker: Process) -> bool:
         return worker.process.is_alive() and _name_ready_file(self._folder, worker.pid).exists()
 
-    def _handle_death(self, place: int, worker: Process) -> None:
-        now, ready = time.monotonic(), _name_ready_file(self._folder, worker.pid)
-        failure = _name_failure_file(self._folder, worker.pid)
-        reason = failure.read_text(encoding="utf-8") if failure.exists() else ""
-        if ready.exists():
-            ready.unlink()
-            self._death_times = [*(death for death in self._death_times if now - death < 60), now]
-            self._due[place] = now
-            if len(self._death_times) > _MAX_DEATHS:
-                self._end(f"{len(self._death_times)} workers died within a minute; the log says why")
-        else:
-            self._n_failed_starts += 1
-            self._due[place] = now + min(2.0**self._n_failed_starts, 60.0)
-            is_last = self._n_failed_starts >= _MAX_STARTS and not any(map(self._is_ready, self.processes))
-            if self._on_ready is not None or is_last:
-                self._end(reason or "a worker could not be started; the log says why")
-        if not self._end_reason:
-            _log_death(worker, reason)
-
-    def _end(self, reason: str) -> None:
-        self._end_reason = reason
-        self.should_exit.set()
-
 
 def _name_ready_file(folder: Path, process: int | None) -> Path:
     return folder / f"{process}.ready"
@@ -330,10 +303,10 @@ def _name_failure_file(folder: Path, process: int | None) -> Path:
     return folder / f"{process}.failure"
 
 
-def _log_death(worker: Process, reason: str) -> None:
+def _log_death(worker: Process) -> None:
     code = worker.exitcode or 0
     by = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-    fields = {"process": worker.pid, "by": by, "why": reason or _DEATH_REASONS.get(by, "")}
+    fields = {"process": worker.pid, "by": by, "why": _DEATH_REASONS.get(by, "")}
     logger.error("a worker died and is started again", extra={"fields": fields})
 
 

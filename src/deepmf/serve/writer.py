@@ -154,23 +154,11 @@ class PendingChanges:
             or any(pair[place] == label and pair not in self.entries for pair in self.snapshot.set_aside)
         )
 
-    def check_learnable(self, axis: Axis, label: Any, changes: Mapping[Any, Entry | None]) -> None:
-        """Raise `ApiError` for weights that the model ignores, and for new rows and columns that it cannot predict."""
-        model = self.snapshot.model
-        if not model.takes_weights and any(entry is not None and entry.weight != 1 for entry in changes.values()):
-            raise ApiError(409, "no_weights", f"{type(model).__name__} does not use weights of entries")
-        if model.predicts == ("I",) and changes:
-            raise ApiError(409, "cannot_extend", f"{type(model).__name__} cannot learn entries without training")
-        others = [other for other, entry in changes.items() if entry is not None]
-        if not others:
-            return
-        rows, columns = ([label], others) if axis == "row" else (others, [label])
-        required: tuple[tuple[str, Axis, list[Any]], ...] = (("II", "row", rows), ("III", "column", columns))
-        for area, kind, labels in required:
-            new = [] if area in model.predicts else [one for one in labels if not self.is_known(kind, one)]
-            if new:
-                message = f"{type(model).__name__} cannot predict for new {kind}s, such as {quote_id(new[0])}"
-                raise ApiError(409, "cannot_extend", message)
+    def check_extends(self) -> None:
+        """Raise `ApiError` for a model that cannot learn any entry."""
+        if self.snapshot.model.predicts == ("I",):
+            name = type(self.snapshot.model).__name__
+            raise ApiError(409, "cannot_extend", f"{name} cannot learn entries without training")
 
 
 class GivenEntry(NamedTuple):
@@ -255,13 +243,13 @@ class EntryWrite(_Write):
         dismissed = pending.read_dismissals(label) if self.axis == "row" else frozenset()
         if self.method == "delete" and not (dismissed or pending.is_known(self.axis, label)):
             raise unknown_id(self.id, self.axis)
-        given = self._check_entries(pending)
+        pending.check_extends()
+        given = self._check_entries(pending, label)
         now = pending.snapshot.now
         resolved = {other: entry.resolve(current.get(other), now) for other, entry in given.items()}
         changes = {other: entry for other, entry in resolved.items() if entry != current.get(other)}
         if self.method != "patch":
             changes |= dict.fromkeys(current.keys() - given.keys())
-        pending.check_learnable(self.axis, label, changes)
         for other, entry in changes.items():
             pending.entries[(label, other) if self.axis == "row" else (other, label)] = entry
         forgets_features = self.method == "delete" and pending.has_features(self.axis, label)
@@ -276,11 +264,10 @@ class EntryWrite(_Write):
         version = pending.snapshot.model_version
         return WriteReceipt(label, len(left), len(changes) - n_forgotten, n_forgotten, compute_etag(left), version)
 
-    def _check_entries(self, pending: PendingChanges) -> dict[Any, GivenEntry]:
-        """Return the entries by the label of the other axis; raise `ApiError` for duplicates and off-scale values."""
-        store = pending.snapshot.model.entries_
-        others = store.columns if self.axis == "row" else store.rows
-        given: dict[Any, GivenEntry] = {}
+    def _check_entries(self, pending: PendingChanges, label: Any) -> dict[Any, GivenEntry]:
+        """Return the entries by the label of the other axis; raise `ApiError` for one that cannot be written."""
+        model, given = pending.snapshot.model, dict[Any, GivenEntry]()
+        others = model.entries_.columns if self.axis == "row" else model.entries_.rows
         for other_id, *fields in self.entries:
             other, entry = convert_id(other_id, others), GivenEntry(*fields)
             if other in given:
@@ -288,6 +275,11 @@ class EntryWrite(_Write):
             if entry.value is not None:
                 check_value(pending.snapshot, entry.value)
             given[other] = entry
+        labels = [label] * len(given), list(given)
+        rows, columns = labels if self.axis == "row" else labels[::-1]
+        for code, message, fails in find_unfit(model, rows, columns, list(given.values())):
+            if fails.any():
+                raise ApiError(409, code, message)
         return given
 
 
@@ -424,6 +416,7 @@ class BulkWrite:
 
     def stage(self, pending: PendingChanges) -> WriteReceipt:
         """Check the lines and add their changes to the transaction."""
+        pending.check_extends()
         refusals = Refusals(self.refused)
         given = self._check_lines(pending, refusals)
         now, changes = pending.snapshot.now, {}
@@ -445,35 +438,40 @@ class BulkWrite:
 
     def _check_lines(self, pending: PendingChanges, refusals: Refusals) -> dict[Pair, GivenEntry]:
         """Return the last entry of each pair, without the lines that are refused."""
-        model = pending.snapshot.model
-        store, lines = model.entries_, np.asarray(self.lines, dtype=np.int64)
-        rows, row_fits = _convert_ids(self.rows, store.rows)
-        columns, column_fits = _convert_ids(self.columns, store.columns)
-        numbers = np.array([np.nan if one.value is None else one.value for one in self.entries], dtype=np.float64)
-        is_written = np.array([one.value is not None for one in self.entries], dtype=bool)
-        is_weighted = np.array([one.weight not in (None, 1.0) for one in self.entries], dtype=bool)
-        row_at, column_at = store.rows.find(rows), store.columns.find(columns)
-        is_new_row, is_new_column = is_written & (row_at < 0), is_written & (column_at < 0)
-        row_kind, column_kind = (
-            "integers" if are_numbers(labels) else "text" for labels in (store.rows, store.columns)
-        )
-        name, scale, areas = type(model).__name__, model.scale_, model.predicts
-        failing = (
-            ("bad_id", f"this row is not an id: rows are {row_kind} here", ~row_fits),
-            ("bad_id", f"this column is not an id: columns are {column_kind} here", ~column_fits),
-            ("off_scale", f"this value is not on the scale, which is {scale}", is_written & ~scale.holds(numbers)),
-            ("no_weights", f"{name} does not use weights of entries", is_weighted & (not model.takes_weights)),
-            ("cannot_extend", f"{name} cannot learn entries without training", np.full(lines.size, areas == ("I",))),
-            ("cannot_extend", f"{name} cannot predict for new rows", is_new_row & ("II" not in areas)),
-            ("cannot_extend", f"{name} cannot predict for new columns", is_new_column & ("III" not in areas)),
-        )
+        model, lines = pending.snapshot.model, np.asarray(self.lines, dtype=np.int64)
+        labels, failing = [], []
+        for ids, axis in ((self.rows, model.entries_.rows), (self.columns, model.entries_.columns)):
+            found, is_bad = _convert_ids(ids, axis)
+            labels.append(found)
+            kind = "integers" if are_numbers(axis) else "text"
+            failing.append(("bad_id", f"this {axis.axis} is not an id: {axis.axis}s are {kind} here", is_bad))
+        rows, columns = labels
         fits = np.ones(lines.size, dtype=bool)
-        for code, message, fails in failing:
+        for code, message, fails in [*failing, *find_unfit(model, rows, columns, self.entries)]:
             refusals.add(code, message, lines[fits & fails].tolist())
             fits &= ~fails
-        # In the order of the matrix, searches and the database go through memory once; equal pairs stay in line order.
-        order = np.lexsort((column_at, row_at))
-        return {(rows[at], columns[at]): self.entries[at] for at in order[fits[order]].tolist()}
+        return {(rows[at], columns[at]): self.entries[at] for at in np.flatnonzero(fits).tolist()}
+
+
+def find_unfit(
+    model: Model, rows: list[Any], columns: list[Any], entries: Sequence[GivenEntry]
+) -> list[tuple[str, str, npt.NDArray[np.bool_]]]:
+    """Return why a model cannot learn entries: a code, a message, and whether each of the entries fails by it."""
+    name, areas = type(model).__name__, model.predicts
+    values = np.array([np.nan if one.value is None else one.value for one in entries], dtype=np.float64)
+    weights = np.array([1.0 if one.weight is None else one.weight for one in entries], dtype=np.float64)
+    is_written = ~np.isnan(values)
+    is_new_row, is_new_column = model.entries_.rows.find(rows) < 0, model.entries_.columns.find(columns) < 0
+    return [
+        (
+            "off_scale",
+            f"this value is not on the scale, which is {model.scale_}",
+            is_written & ~model.scale_.holds(values),
+        ),
+        ("no_weights", f"{name} does not use weights of entries", (weights != 1) & (not model.takes_weights)),
+        ("cannot_extend", f"{name} cannot predict for new rows", is_written & is_new_row & ("II" not in areas)),
+        ("cannot_extend", f"{name} cannot predict for new columns", is_written & is_new_column & ("III" not in areas)),
+    ]
 
 
 class Refusals:
@@ -494,20 +492,17 @@ class Refusals:
 
 
 def _convert_ids(ids: Sequence[Id], labels: Labels) -> tuple[list[Any], npt.NDArray[np.bool_]]:
-    """Return the label of each id, and whether it is a valid id; invalid ids get an arbitrary label."""
+    """Return the label of each id, and whether it is no valid id; invalid ids get an arbitrary label."""
     kind: type = int if are_numbers(labels) else str
-    fits = np.ones(len(ids), dtype=bool)
+    is_bad = np.zeros(len(ids), dtype=bool)
     found: list[Any] = []
     for at, given in enumerate(ids):
-        if type(given) is kind:
-            found.append(given)
-            continue
         try:
-            found.append(convert_id(given, labels))
+            found.append(given if type(given) is kind else convert_id(given, labels))
         except ApiError:
-            fits[at] = False
+            is_bad[at] = True
             found.append(kind())
-    return found, fits
+    return found, is_bad
 
 
 Write = EntryWrite | FeatureWrite | StateWrite | DismissalWrite | BulkWrite

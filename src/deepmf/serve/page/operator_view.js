@@ -1,13 +1,12 @@
-// The operator's view: requests and their latency, entries learned, errors since training, the model.
+// The operator's view: requests, entries learned, errors since training, the model.
 
 import { byId, drawShape, element } from "/page/elements.js";
 import { ask } from "/page/service.js";
 import { failedState } from "/page/states.js";
-import { formatDuration, formatFixed, formatMilliseconds, formatShort, formatWhole, nounOf } from "/page/wording.js";
+import { formatDuration, formatFixed, formatShort, formatWhole, nounOf } from "/page/wording.js";
 
 const EVERY = 3000; // milliseconds
 const KEPT = 60; // of the rates that are drawn
-const QUANTILES = { p50: 5, p95: 20, p99: 100 }; // and the fewest requests that tell one
 const FEWEST_ERRORS = 10; // entries whose error is shown
 const AREAS = { I: ["known", "known"], II: ["new", "known"], III: ["known", "new"], IV: ["new", "new"] }; // row, column
 
@@ -17,7 +16,6 @@ export class OperatorView {
     this.rates = [];
     this.tiles = element("dl", { class: "tiles" });
     this.rate = element("div", { class: "panel" });
-    this.latency = element("div", { class: "panel wide" });
     this.errors = element("div", { class: "panel" });
     this.model = element("div", { class: "panel tall" });
     this.state = element("div");
@@ -25,7 +23,7 @@ export class OperatorView {
       element("div", { class: "lead" }, element("h1", {}, "How the service is doing"), element("p", {}, "Requests since the start, errors since the model was first served; updated every three seconds.")),
       this.state,
       this.tiles,
-      element("div", { class: "panels" }, this.errors, this.rate, this.model, this.latency),
+      element("div", { class: "panels" }, this.errors, this.rate, this.model),
     );
   }
 
@@ -48,7 +46,6 @@ export class OperatorView {
       this.tiles.replaceChildren(...tiles(figures));
       fill(this.errors, errorPanel(figures.live_errors));
       fill(this.rate, ratePanel(this.rates));
-      fill(this.latency, latencyPanel(figures.routes));
       fill(this.model, modelPanel(model));
     } catch (error) {
       this.stop();
@@ -116,20 +113,6 @@ function ratePanel(rates) {
   return [...parts, figure, element("p", { class: "hint" }, now)];
 }
 
-function latencyPanel(routes) {
-  const parts = [element("h2", {}, "Latency by route"), element("p", { class: "hint" }, "From the median to the 99th percentile, on a logarithmic axis from 1 ms to 10 s. A median needs 5 requests, p95 20, p99 and the bar 100.")];
-  const asked = routes.filter(({ route }) => route !== "(none)");
-  const rows = asked.map(({ route, n_requests: count, n_refused: refused, n_failed: failed, seconds }) => [
-    element("code", {}, route.replace(/:id\}/g, "}")),
-    count < QUANTILES.p99 ? "" : span(seconds),
-    ...Object.entries(QUANTILES).map(([name, fewest]) => (count < fewest ? "–" : formatMilliseconds(seconds[name]))),
-    formatWhole(count),
-    formatWhole(refused),
-    formatWhole(failed),
-  ]);
-  return [...parts, table(["route", "", ...Object.keys(QUANTILES), "requests", "refused", "failed"], rows)];
-}
-
 function modelPanel(model) {
   const { levels, low, high } = model.scale;
   const since = (count, trained) => (count > trained ? `${formatWhole(count)}, ${formatWhole(count - trained)} of them new` : formatWhole(count));
@@ -159,17 +142,4 @@ function table(head, rows) {
 
 function bar(share) {
   return drawShape("svg", { class: "bar", "aria-hidden": "true" }, drawShape("rect", { y: 3, width: `${100 * share}%`, height: 10, rx: 2 }));
-}
-
-function span(seconds) {
-  const place = (value) => `${Math.min(100, Math.max(0, 25 * Math.log10(Math.max(value, 0.001) / 0.001)))}%`;
-  const [low, middle, high] = Object.keys(QUANTILES).map((name) => place(seconds[name]));
-  return drawShape(
-    "svg",
-    { class: "bar span", "aria-hidden": "true" },
-    drawShape("line", { x1: 0, x2: "100%", y1: 8, y2: 8, class: "base" }),
-    drawShape("line", { x1: low, x2: high, y1: 8, y2: 8 }),
-    drawShape("circle", { cx: low, cy: 8, r: 4 }),
-    drawShape("circle", { cx: middle, cy: 8, r: 2.5, class: "inner" }),
-  );
 }

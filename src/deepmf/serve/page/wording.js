@@ -71,12 +71,6 @@ export function formatPercent(share) {
   return `${Math.round(100 * share)} %`;
 }
 
-/** Return a latency in milliseconds. */
-export function formatMilliseconds(seconds) {
-  const value = 1000 * seconds;
-  return `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
-}
-
 /** Return a duration in its two largest units. */
 export function formatDuration(seconds) {
   const parts = [
