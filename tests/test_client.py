@@ -175,7 +175,7 @@ def test_hidden_and_dismissed_columns_are_not_recommended(client: Client) -> Non
     assert (state.visible, state.shown, state.until) == (True, False, datetime(2001, 1, 1, tzinfo=UTC))
     assert client.get_dismissed("ann").columns == [second]
     client.delete_column_state(first)
-    assert client.delete_dismissed("ann").n_forgotten == 1
+    assert client.patch_dismissed("ann", remove=[second]).n_forgotten == 1
 
 
 def test_ids_of_any_characters_travel_in_paths(client: Client) -> None:

@@ -394,12 +394,6 @@ class _Routes:
         return Call("GET", _to_path("rows", row, "dismissed"), s.DismissedResponse)
 
     @_route
-    def put_dismissed(self, row: Id, columns: Sequence[Id], **given: Unpack[Conditions]) -> Written:
-        """Replace the columns that are never recommended to a row."""
-        body = {"columns": columns}
-        return _write("PUT", ("rows", row, "dismissed"), body, **given)
-
-    @_route
     def patch_dismissed(
         self,
         row: Id,
@@ -411,11 +405,6 @@ class _Routes:
         """Stop recommending some columns to a row, or recommend them again."""
         body = {"add": add, "remove": remove}
         return _write("PATCH", ("rows", row, "dismissed"), body, **given)
-
-    @_route
-    def delete_dismissed(self, row: Id, **given: Unpack[Conditions]) -> Written:
-        """Recommend all columns to a row again."""
-        return _write("DELETE", ("rows", row, "dismissed"), **given)
 
     # The model and the service
 

@@ -363,22 +363,10 @@ async def get_dismissed(row: PathId, service: TheService, response: Response, _:
     return _tag(response, await service.ask(partial(queries.list_dismissed, row)))
 
 
-@router.put("/v1/rows/{row:id}/dismissed", tags=["states"])
-async def put_dismissed(row: PathId, request: s.PutDismissedRequest, writing: Writing) -> s.WriteResponse:
-    """Replace the columns that are never recommended to a row."""
-    return await writing.run(DismissalWrite(row, tuple(request.columns), replaces=True, **writing.conditions))
-
-
 @router.patch("/v1/rows/{row:id}/dismissed", tags=["states"])
 async def patch_dismissed(row: PathId, request: s.PatchDismissedRequest, writing: Writing) -> s.WriteResponse:
     """Stop recommending some columns to a row, or recommend them again."""
     return await writing.run(DismissalWrite(row, tuple(request.add), tuple(request.remove), **writing.conditions))
-
-
-@router.delete("/v1/rows/{row:id}/dismissed", tags=["states"])
-async def delete_dismissed(row: PathId, writing: Writing) -> s.WriteResponse:
-    """Recommend all columns to a row again."""
-    return await writing.run(DismissalWrite(row, replaces=True, **writing.conditions))
 
 
 # The model

@@ -355,14 +355,6 @@ class StateResponse(TaggedAnswer):
 DismissedColumns = Annotated[list[RequestId], Field(max_length=MAX_ENTRIES)]
 
 
-class PutDismissedRequest(RequestModel):
-    """All columns that are never recommended to a row."""
-
-    model_config = _show_example({"columns": ["Alien"]})
-
-    columns: DismissedColumns
-
-
 class PatchDismissedRequest(RequestModel):
     """Columns that are no longer recommended to a row, and columns that are recommended again."""
 

@@ -341,18 +341,11 @@ def describe_state(state: ColumnState | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class DismissalWrite(_Write):
-    """A write of the columns that a row has dismissed.
-
-    Parameters
-    ----------
-    add, remove : columns to dismiss, and columns to take back.
-    replaces : whether `add` replaces the whole list.
-    """
+    """A write of columns that a row dismisses, and of columns that it takes back."""
 
     axis: Axis = field(default="row", init=False)
     add: tuple[Id, ...] = ()
     remove: tuple[Id, ...] = ()
-    replaces: bool = False
 
     @property
     def size(self) -> int:
@@ -365,7 +358,7 @@ class DismissalWrite(_Write):
         current = pending.read_dismissals(row)
         self.check_etag(dict.fromkeys(current, True), "dismissed columns")
         add = {self._find_column(column, pending) for column in self.add}
-        remove = current if self.replaces else {pending.find_label("column", column) for column in self.remove}
+        remove = {pending.find_label("column", column) for column in self.remove}
         left = frozenset((current - remove) | add)
         if len(left) > MAX_COLUMNS:
             raise ApiError(422, "too_many_columns", f"a row can dismiss at most {MAX_COLUMNS:,} columns")
