@@ -446,8 +446,7 @@ def make_database(folder: Path) -> Any:
             {("ann", column): Entry(float(model.scale_.low)) for column in columns[:4]},
             set(),
             {("row", "ann")},
-            features={("row", "ann"): {"age": 1}},
-            dismissals={"ann": frozenset(columns[5:7])},
+            contents={("row", "ann"): {"age": 1}, ("skips", "ann"): frozenset(columns[5:7])},
         )
     database.close()
     return model, folder / "entries.sqlite"

@@ -136,8 +136,8 @@ def test_call_is_as_the_description_says(name: str, description: dict[str, Any])
         whole = {**schema, "components": description["components"]}
         jsonschema_rs.validator_for(whole).validate(json.loads(call.encode_body() or b""))
     answer = operation["responses"]["200"]["content"]
-    if call.result is str:
-        assert {"text/plain", "application/x-ndjson"} & answer.keys()
+    if not answer.keys() & {"application/json"}:
+        assert answer.keys() & {"text/plain", "application/x-ndjson"}
     else:
         assert answer["application/json"]["schema"]["$ref"].rsplit("/", 1)[1] == call.result.__name__
 
@@ -346,9 +346,7 @@ def read_block(language: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("language", "command"), [("py", [sys.executable, "-c"]), ("bash", ["bash", "-ec"]), ("js", ["node", "-e"])]
-)
+@pytest.mark.parametrize(("language", "command"), [("py", [sys.executable, "-c"]), ("bash", ["bash", "-ec"])])
 def test_examples_of_the_page_run(url: str, language: str, command: list[str]) -> None:
     if shutil.which(command[0]) is None:
         pytest.skip(f"there is no {command[0]}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, Unpack, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -118,8 +118,8 @@ class Scorer:
 
     def __call__(self, batch: Batch) -> Batch:
         """Return the results for a batch, as a batch of the same kind."""
-        kind = _find_kind(batch)
-        return cast("Batch", kind.build(self._score(kind.read(batch)), self))
+        found = self._score(_read_batch(batch))
+        return cast("Batch", found if isinstance(batch, Mapping) else _build_alike(found, self.schema, batch))
 
     def iterate(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the results for each batch; this is the function that Spark's `mapInArrow` takes."""
@@ -204,9 +204,9 @@ class Scorer:
         return _Rows(lines, given[lines], np.arange(lines.size), folded.predictor, folded.observed.take, folded)
 
     def _score_rows(self, rows: _Rows, batch: Columns) -> Columns:
-        if self.task == "recommend":
-            return self._recommend(rows)
-        return self._predict(rows, batch) if self.task == "predict" else self._complete(rows)
+        if self.task == "predict":
+            return self._predict(rows, batch)
+        return self._recommend(rows) if self.task == "recommend" else self._complete(rows)
 
     def _recommend(self, rows: _Rows) -> Columns:
         if rows.lines.size == 0:
@@ -272,47 +272,36 @@ class _Rows:
     source: Any
 
 
-class _Kind(NamedTuple):
-    """A kind of batch: how it becomes columns, and how it is made of columns."""
-
-    read: Callable[[Any], Columns]
-    build: Callable[[Columns, Scorer], Any]
-
-
-def _find_kind(batch: Any) -> _Kind:
-    if isinstance(batch, Mapping):
-        return _Kind(lambda given: {name: np.asarray(values) for name, values in given.items()}, lambda found, _: found)
-    family = type(batch).__module__.partition(".")[0]
-    if family == "pyarrow":
-        is_table = type(batch).__name__ == "Table"
-        return _Kind(_read_arrow, lambda found, scorer: _build_arrow(found, scorer, is_table=is_table))
+def _read_batch(batch: Any) -> Columns:
+    family = "dict" if isinstance(batch, Mapping) else type(batch).__module__.partition(".")[0]
+    if family == "dict":
+        return {name: np.asarray(values) for name, values in batch.items()}
     if family == "pandas":
-        return _Kind(
-            lambda frame: {str(name): frame[name].to_numpy() for name in frame.columns},
-            lambda found, scorer: _build_arrow(found, scorer, is_table=True).to_pandas(),
+        return {str(name): batch[name].to_numpy() for name in batch.columns}
+    if family != "pyarrow":
+        raise BadEntries(
+            f"a batch is an Arrow table, a dict of numpy arrays or a pandas frame; got {type(batch).__name__}"
         )
-    raise BadEntries(f"a batch is an Arrow table, a dict of numpy arrays or a pandas frame; got {type(batch).__name__}")
-
-
-def _read_arrow(batch: Any) -> Columns:
     found = {}
     for name, values in zip(batch.schema.names, batch.columns, strict=True):
         if name in HISTORY:
-            column = np.empty(len(values), dtype=object)
-            column[:] = values.to_pylist()
-            found[name] = column
+            found[name] = np.empty(len(values), dtype=object)
+            found[name][:] = values.to_pylist()
         else:
             found[name] = values.to_numpy(zero_copy_only=False) if hasattr(values, "type") else np.asarray(values)
     return found
 
 
-def _build_arrow(found: Columns, scorer: Scorer, *, is_table: bool) -> Any:
-    arrow, schema = _import_arrow(), scorer.schema
+def _build_alike(found: Columns, schema: pa.Schema, batch: Any) -> Any:
+    """Return columns as an Arrow or pandas batch of the kind of another."""
+    arrow = _import_arrow()
     arrays = [
         arrow.array(found[field.name].tolist() if found[field.name].ndim > 1 else found[field.name], type=field.type)
         for field in schema
     ]
-    return (arrow.Table if is_table else arrow.RecordBatch).from_arrays(arrays, schema=schema)
+    build = arrow.RecordBatch if type(batch).__name__ == "RecordBatch" else arrow.Table
+    made = build.from_arrays(arrays, schema=schema)
+    return made if type(batch).__module__.startswith("pyarrow") else made.to_pandas()
 
 
 def _convert_labels(given: npt.NDArray[Any], labels: Labels) -> npt.NDArray[Any]:

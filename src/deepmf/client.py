@@ -35,7 +35,7 @@ __all__ = ["AsyncClient", "Client"]
 P = ParamSpec("P")
 Result = TypeVar("Result", bound=BaseModel | str)
 Item = TypeVar("Item")
-LineType = TypeVar("LineType", bound=BaseModel)
+Line = TypeVar("Line", bound=BaseModel)
 Now = TypeVar("Now")
 Later = TypeVar("Later")
 
@@ -105,16 +105,8 @@ class Listing(Generic[Item]):
         return replace(self.call, query={**self.call.query, "offset": offset, "limit": _PAGE})
 
 
-@dataclass(frozen=True)
-class Stream(Generic[LineType]):
-    """A call whose response is read line by line, and the type of the lines."""
-
-    call: Call[Any]
-    line: type[LineType]
-
-
 class Method(Generic[P, Now, Later]):
-    """A method of both clients, declared by the function that builds its call, listing or stream.
+    """A method of both clients, declared by the function that builds its call or listing.
 
     `client.method(...)` returns the result in `Client`, and a coroutine or an asynchronous iterator in `AsyncClient`.
     """
@@ -153,9 +145,9 @@ def _listing(build: Callable[Concatenate[Any, P], Listing[Item]]) -> Method[P, I
 
 
 def _stream(
-    build: Callable[Concatenate[Any, P], Stream[LineType]],
-) -> Method[P, Iterator[LineType], AsyncIterator[LineType]]:
-    """Declare a method that iterates over the lines of a response while they arrive."""
+    build: Callable[Concatenate[Any, P], Call[Result]],
+) -> Method[P, Iterator[Result], AsyncIterator[Result]]:
+    """Declare a method that iterates over the lines of a response, each a result, while they arrive."""
     return Method(build, "_stream")
 
 
@@ -329,9 +321,9 @@ class _Routes:
         return Call("POST", "/v1/entries/bulk", s.BulkResponse, content=body, headers={**headers, **more})
 
     @_stream
-    def export_entries(self) -> Stream[s.ListedEntry]:
+    def export_entries(self) -> Call[s.ListedEntry]:
         """Iterate over all entries of the service, ordered by row (role admin)."""
-        return Stream(Call("GET", "/v1/export", str), s.ListedEntry)
+        return Call("GET", "/v1/export", s.ListedEntry)
 
     @_route
     def get_row_features(self, row: Id) -> Call[s.FeaturesResponse]:
@@ -374,13 +366,12 @@ class _Routes:
         column: Id,
         *,
         visible: bool = True,
-        from_: datetime | None = None,
-        until: datetime | None = None,
+        from_: Time | None = None,
+        until: Time | None = None,
         **given: Unpack[Conditions],
     ) -> Written:
-        """Hide a column from recommendations, or show it from and until a time (with a time zone)."""
-        times = {"from": from_, "until": until}
-        body = {"visible": visible, **{name: at and at.isoformat() for name, at in times.items()}}
+        """Hide a column from recommendations, or show it from and until a time."""
+        body = {"visible": visible, "from": from_, "until": until}
         return _write("PUT", ("columns", column, "state"), body, **given)
 
     @_route
@@ -548,14 +539,14 @@ class Client(_Routes):
             time.sleep(judged)
             attempt += 1
 
-    def _stream(self, stream: Stream[LineType]) -> Iterator[LineType]:
+    def _stream(self, call: Call[Line]) -> Iterator[Line]:
         try:
-            with self._http.stream(**self._connection.describe(stream.call)) as response:
+            with self._http.stream(**self._connection.describe(call)) as response:
                 if not response.is_success:
                     response.read()
                     raise _read_error(response)
                 for line in response.iter_lines():
-                    yield stream.line.model_validate_json(line)
+                    yield call.result.model_validate_json(line)
         except httpx2.TransportError as error:
             raise self._connection.explain(error) from error
 
@@ -610,14 +601,14 @@ class AsyncClient(_Routes):
             await asyncio.sleep(judged)
             attempt += 1
 
-    async def _stream(self, stream: Stream[LineType]) -> AsyncIterator[LineType]:
+    async def _stream(self, call: Call[Line]) -> AsyncIterator[Line]:
         try:
-            async with self._http.stream(**self._connection.describe(stream.call)) as response:
+            async with self._http.stream(**self._connection.describe(call)) as response:
                 if not response.is_success:
                     await response.aread()
                     raise _read_error(response)
                 async for line in response.aiter_lines():
-                    yield stream.line.model_validate_json(line)
+                    yield call.result.model_validate_json(line)
         except httpx2.TransportError as error:
             raise self._connection.explain(error) from error
 

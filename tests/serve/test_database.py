@@ -103,7 +103,7 @@ def test_features_that_were_exported_stay_forgotten(database: EntryDatabase) -> 
     def put(label: str, given: dict[str, int] | None) -> None:
         with database.begin_write() as transaction:
             transaction.lock()
-            transaction.write_changes({}, set(), {("row", label)}, features={("row", label): given})
+            transaction.write_changes({}, set(), {("row", label)}, contents={("row", label): given})
 
     put("ann", {"age": 1})
     with database.begin_write() as transaction:
@@ -114,7 +114,7 @@ def test_features_that_were_exported_stay_forgotten(database: EntryDatabase) -> 
     for label in ("ann", "bob"):
         put(label, None)
     with database.begin_read() as transaction:
-        assert transaction.read_features() == {("row", "ann"): None}
+        assert transaction.read_contents("row", "column") == {("row", "ann"): None}
 
 
 def test_features_come_back_and_are_gone_unless_a_file_has_them(database: EntryDatabase) -> None:
@@ -122,20 +122,20 @@ def test_features_come_back_and_are_gone_unless_a_file_has_them(database: EntryD
         with database.begin_write() as transaction:
             transaction.lock()
             return transaction.write_changes(
-                {}, set(), set(features), features=features, features_in_file=in_file or set()
+                {}, set(), set(features), contents=features, contents_in_file=in_file or set()
             )
 
     given = {"likes": ["é\x00", 3], "age": 0.1 + 0.2, "member": True, "group": None}
     assert put({("row", "ann\x00"): given, ("column", "ann\x00"): {"year": 1}, ("row", 7): {"a": 1}}) == 1
     assert put({("row", 7): None, ("column", "ann\x00"): None, ("row", "bob"): None}, in_file={("row", "bob")}) == 2
     with database.begin_read() as transaction:
-        assert transaction.read_features() == {("row", "ann\x00"): given, ("row", "bob"): None}
-        assert transaction.read_features("row", ["bob"]) == {("row", "bob"): None}
-        assert transaction.read_features("column", ["ann\x00"]) == {}
+        assert transaction.read_contents("row", "column") == {("row", "ann\x00"): given, ("row", "bob"): None}
+        assert transaction.read_contents("row", labels=["bob"]) == {("row", "bob"): None}
+        assert transaction.read_contents("column", labels=["ann\x00"]) == {}
         assert len(transaction.read_changes_since(1) or ()) == 3
     assert put({("row", "bob"): {"age": 1}}) == 3
     with database.begin_read() as transaction:
-        assert transaction.read_features("row", ["bob"]) == {("row", "bob"): {"age": 1}}
+        assert transaction.read_contents("row", labels=["bob"]) == {("row", "bob"): {"age": 1}}
 
 
 def test_receipts_and_live_errors_add_up(database: EntryDatabase) -> None:

@@ -199,23 +199,6 @@ def test_nothing_of_them_stays_in_the_file(start_client: StartClient, featured: 
     assert b"very private" not in (tmp_path / "own.sqlite").read_bytes()
 
 
-def test_conditions_and_repetitions(client: TestClient) -> None:
-    path, header = "/v1/rows/Wilma/features", {"Idempotency-Key": "once"}
-    first = client.put(path, json={"features": ANN}, headers=header)
-    client.delete(path)
-    again = client.put(path, json={"features": ANN}, headers=header)
-    assert (first.json(), first.headers["etag"]) == (again.json(), again.headers["etag"])
-    assert again.headers["idempotency-replayed"] == "true" and client.get(path).status_code == 404
-    other = client.put(path, json={"features": {"age": 1}}, headers=header)
-    assert (other.status_code, other.json()["error"]["code"]) == (422, "key_reused")
-    tag = client.put(path, json={"features": ANN}).headers["etag"]
-    assert client.get(path).headers["etag"] == tag
-    assert client.put(path, json={"features": {"age": 40}}, headers={"If-Match": tag}).status_code == 200
-    late = client.put(path, json={"features": {"age": 50}}, headers={"If-Match": tag})
-    assert (late.status_code, late.json()["error"]["code"]) == (412, "changed_meanwhile")
-    assert "the features of row 'Wilma'" in late.json()["error"]["message"]
-
-
 @pytest.mark.parametrize(
     ("body", "code", "message"),
     [

@@ -517,34 +517,24 @@ def test_a_history_gets_what_its_fold_in_says(client: TestClient, als: ALS, rati
     assert client.get("/v1/model").json()["version"]["data"] == 0
 
 
-def test_choices_of_columns_are_kept(client: TestClient, ratings: ObservedMatrix) -> None:
-    row, films = ratings.row_labels[0], ratings.column_labels[:10].tolist()
-    asked = {"row": row, "n": 20, "among": films, "exclude": films[:2], "include_observed": True}
-    found = [one["column"] for one in client.post("/v1/recommend", json=asked).json()["best"]]
-    assert sorted(found) == sorted(films[2:])
-
-
 @pytest.mark.parametrize("known", [True, False])
-def test_columns_with_few_entries_are_left_out(
-    client: TestClient, als: ALS, ratings: ObservedMatrix, known: bool
-) -> None:
-    row, least = ratings.row_labels[0], int(np.median(ratings.column_counts))
-    history = [{"column": ratings.column_labels[0], "value": 5}]
-    asked = {"row": row} if known else {"history": history}
-    answer = client.post("/v1/recommend", json={**asked, "n": 20, "min_entries": least}).json()
-    model = als if known else als.fold_in([history[0]["column"]], [5])
-    given: list[Any] = [row] if known else []
-    expected = model.recommend(*given, n=20, min_entries=least).labels.tolist()  # type: ignore[call-overload]
-    assert [one["column"] for one in answer["best"]] == expected
-    wrong = client.post("/v1/recommend", json={"row": row, "min_entries": -1})
-    assert wrong.status_code == 422
-
-
-def test_where_nothing_is_left_nothing_is_best(client: TestClient, ratings: ObservedMatrix) -> None:
-    film = ratings.column_labels[0]
-    history = [{"column": film, "value": 5}]
-    for asked in ({"among": [film], "exclude": [film]}, {"among": [film]}):
-        assert client.post("/v1/recommend", json={"history": history, **asked}).json()["best"] == []
+def test_options_choose_the_columns(client: TestClient, als: ALS, ratings: ObservedMatrix, known: bool) -> None:
+    films = ratings.column_labels[:10].tolist()
+    row: dict[str, Any] = {"row": ratings.row_labels[0]} if known else {"history": [{"column": films[0], "value": 5}]}
+    least = int(np.median(ratings.column_counts))
+    for options in (
+        {"min_entries": least},
+        {"among": films, "exclude": films[:2], "include_observed": True},
+        {"among": films[:1], "exclude": films[:1]},  # nothing is left
+        {"rank_by": "value", "rerank": "mmr"},
+        {"popularity": 0.5, "rank_by": "relevance"},
+    ):
+        found = client.post("/v1/recommend", json={**row, "n": 20, **options}).json()["best"]
+        best = (
+            als.recommend(row["row"], 20, **options) if known else als.fold_in(films[:1], [5]).recommend(20, **options)
+        )
+        assert [one["column"] for one in found] == best.labels.tolist()
+    assert client.post("/v1/recommend", json={**row, "min_entries": -1}).status_code == 422
 
 
 def test_explanations_are_the_models(client: TestClient, als: ALS, ratings: ObservedMatrix) -> None:

@@ -4,12 +4,15 @@ import sqlite3
 from contextlib import closing
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from tests.serve.conftest import StartClient
 
 from deepmf.matrix.extras import NO_TIME
 from deepmf.models.als import ALS
+from deepmf.models.base import Model
 from deepmf.serve.changes import Entry, compute_etag
 from deepmf.serve.omissions import ColumnState
 from deepmf.serve.writer import DismissalWrite, EntryWrite, FeatureWrite, GivenEntry, StateWrite
@@ -42,10 +45,39 @@ def test_every_part_of_a_request_tells_it_from_others_with_the_same_key() -> Non
         *(EntryWrite(axis, "x", "delete", key="k") for axis in ("row", "column")),
         *(FeatureWrite(*parts, key="k") for parts in product(("row", "column"), "xy", ({"a": 1}, {"a": 2}, None))),
         *(StateWrite(*parts, key="k") for parts in product("xy", (None, ColumnState(), ColumnState(visible=False)))),
-        *(DismissalWrite(*parts, key="k") for parts in product("xy", columns, columns, (False, True))),
+        *(DismissalWrite(*parts, key="k") for parts in product("xy", columns, columns)),
         EntryWrite("row", "x", "put", entries[0], key="another"),
     ]
     assert len({write.digest() for write in writes}) == len(writes)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "other"),
+    [
+        ("PUT", "/v1/rows/Wilma/features", {"features": {"age": 30}}, {"features": {"age": 40}}),
+        ("PUT", "/v1/columns/{column}/state", {"visible": False}, {"visible": True}),
+        ("PATCH", "/v1/rows/{row}/dismissed", {"add": ["{column}"]}, {"remove": ["{column}"]}),
+    ],
+    ids=["features", "state", "dismissed"],
+)
+def test_a_write_of_any_kind_has_an_etag_and_is_done_once(
+    start_client: StartClient, featured: Model, method: str, path: str, body: Any, other: Any
+) -> None:
+    client, names = start_client(featured), {"row": featured.row_labels_[0], "column": featured.column_labels_[0]}
+    path = path.format(**names)
+    body, other = ({k: [names["column"]] if isinstance(v, list) else v for k, v in b.items()} for b in (body, other))
+    before = client.get(path).headers.get("etag")  # none for features of an unknown row
+    once = {"Idempotency-Key": "once"} | ({"If-Match": before} if before else {})
+    first = client.request(method, path, json=body, headers=once)
+    assert first.status_code == 200 and first.headers["etag"] == client.get(path).headers["etag"] != before
+    assert client.request(method, path, json=other).status_code == 200
+    again = client.request(method, path, json=body, headers=once)
+    assert (again.json(), again.headers["idempotency-replayed"]) == (first.json(), "true")
+    assert client.get(path).headers["etag"] != first.headers["etag"]
+    reused = client.request(method, path, json=other, headers=once)
+    assert (reused.status_code, reused.json()["error"]["code"]) == (422, "key_reused")
+    late = client.request(method, path, json=body, headers={"If-Match": first.headers["etag"]})
+    assert (late.status_code, late.json()["error"]["code"]) == (412, "changed_meanwhile")
 
 
 def test_a_receipt_does_not_tell_what_was_forgotten(client: TestClient, tmp_path: Path, als: ALS) -> None:

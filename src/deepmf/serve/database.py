@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager, suppress
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import sqlalchemy as sa
@@ -23,11 +23,14 @@ from deepmf.errors import BadModelFile, BadSetting, MissingDependency, Unreadabl
 from deepmf.matrix.extras import NO_TIME
 from deepmf.matrix.packed import unpack_scale
 from deepmf.matrix.scale import Scale
-from deepmf.serve.changes import Entry, EntryChanges, FeatureChanges, FeatureValues, Pair
-from deepmf.serve.omissions import ColumnState, DismissalChanges, StateChanges, Topic
+from deepmf.serve.changes import Entry, EntryChanges, Pair
+from deepmf.serve.omissions import OMISSIONS, ColumnState, ContentChanges, Topic
 from deepmf.serve.schemas import Axis
 
+SomeTopic = TypeVar("SomeTopic", bound=Topic)
+
 _VERSION = 1  # of the tables
+_NO_VERSION = 2**62  # later than all: no model can have learned it
 _EXPECTED = "give a file, or postgresql://user@host/name"
 _PATIENCE = 5.0  # seconds; less than the timeout of a request
 _STATEMENT_SECONDS = 60  # after which PostgreSQL ends a statement
@@ -100,23 +103,14 @@ ENTRIES = _declare(
     optional={"value": sa.Double, "time": sa.BigInteger, "weight": sa.Double},
     indexed="column_id",
 )
-# Features that differ from the model's file: JSON of values by name, as they were given; null means forgotten.
-# first_version: as for entries.
-FEATURES = _declare(
-    "features",
-    keys={"axis": sa.String(6), "label": IdBytes},
+# Features that differ from the model's file, as they were given; states of columns, and columns that rows dismissed.
+# content: JSON; null means forgotten. first_version: as for entries.
+CONTENTS = _declare(
+    "contents",
+    keys={"topic": sa.String(6), "label": IdBytes},
     needed={"version": sa.BigInteger, "first_version": sa.BigInteger},
     optional={"content": sa.LargeBinary},
 )
-# States of columns: hidden ones, and seconds since 1970 from and until which others are visible.
-COLUMN_STATES = _declare(
-    "column_states",
-    keys={"column_id": IdBytes},
-    needed={"visible": sa.Boolean},
-    optional={"start": sa.Double, "stop": sa.Double},
-)
-# Columns that a row does not want to see.
-DISMISSALS = _declare("dismissals", keys={"row_id": IdBytes, "column_id": IdBytes})
 # What each transaction changed, for other workers to read: entries and features of a row or column, the state of a
 # column, or the dismissals of a row. Old lines are removed.
 CHANGES = _declare("changes", keys={"version": sa.BigInteger, "axis": sa.String(6), "label": IdBytes})
@@ -253,17 +247,16 @@ class Transaction:
             for row, column, value, at, weight in self._select_of(asked, ids, labels)
         }
 
-    def read_features(
-        self, axis: Axis | None = None, labels: Sequence[Any] | None = None
-    ) -> dict[tuple[Axis, Any], FeatureValues | None]:
-        """Return the features, of all or of some rows or columns, that differ from the model's file.
+    def read_contents(
+        self, *topics: SomeTopic, labels: Sequence[Any] | None = None
+    ) -> dict[tuple[SomeTopic, Any], Any]:
+        """Return the contents of topics, of all or of some labels, that differ from the model's file.
 
         None stands for forgotten features.
         """
-        asked = sa.select(FEATURES.c.axis, FEATURES.c.label, FEATURES.c.content)
-        asked = asked if axis is None else asked.where(FEATURES.c.axis == axis)
-        found = self._select_of(asked, FEATURES.c.label, labels)
-        return {(kind, label): _parse_features(content) for kind, label, content in found}
+        asked = sa.select(CONTENTS.c.topic, CONTENTS.c.label, CONTENTS.c.content).where(CONTENTS.c.topic.in_(topics))
+        found = self._select_of(asked, CONTENTS.c.label, labels)
+        return {(topic, label): _parse_content(topic, content) for topic, label, content in found}
 
     def _select_of(self, asked: sa.Select[Any], ids: sa.Column[Any], labels: Sequence[Any] | None) -> Iterator[Any]:
         """Yield the lines of a query; with labels, of these, some at a time."""
@@ -273,18 +266,6 @@ class Transaction:
         for start in range(0, len(labels), _LABELS_AT_A_TIME):
             some = labels[start : start + _LABELS_AT_A_TIME]
             yield from self._connection.execute(asked.where(ids.in_(some)))
-
-    def read_states(self, columns: Sequence[Any] | None = None) -> dict[Any, ColumnState]:
-        """Return the states of all or of some columns that have one."""
-        found = self._select_of(sa.select(COLUMN_STATES), COLUMN_STATES.c.column_id, columns)
-        return {line.column_id: ColumnState(line.visible, line.start, line.stop) for line in found}
-
-    def read_dismissals(self, rows: Sequence[Any] | None = None) -> dict[Any, frozenset[Any]]:
-        """Return the columns that all or some rows have dismissed."""
-        found: dict[Any, set[Any]] = {}
-        for row, column in self._select_of(sa.select(DISMISSALS), DISMISSALS.c.row_id, rows):
-            found.setdefault(row, set()).add(column)
-        return {row: frozenset(columns) for row, columns in found.items()}
 
     def read_changes_since(self, version: int) -> list[tuple[Topic, Any]] | None:
         """Return what changed after a version; None if the list no longer reaches back so far."""
@@ -300,10 +281,8 @@ class Transaction:
         in_file: set[Pair],
         touched: Iterable[tuple[Topic, Any]],
         *,
-        features: FeatureChanges | None = None,
-        features_in_file: Set[tuple[Axis, Any]] = frozenset(),
-        states: StateChanges | None = None,
-        dismissals: DismissalChanges | None = None,
+        contents: ContentChanges | None = None,
+        contents_in_file: Set[tuple[Topic, Any]] = frozenset(),
     ) -> int:
         """Write changes and return the new data version.
 
@@ -313,19 +292,12 @@ class Transaction:
         Parameters
         ----------
         in_file : pairs that the model's file has.
-        touched : the rows, columns and states that changed, for other workers.
-        features_in_file : rows and columns whose features the model's file has.
+        touched : what changed, for other workers.
+        contents_in_file : rows and columns whose features the model's file has.
         """
         version = self.read_state().data_version + 1
         self._write_entries(changes, in_file, version)
-        self._write_features(features or {}, features_in_file, version)
-        if states:
-            shown = [{"column_id": column, **state._asdict()} for column, state in states.items() if state is not None]
-            self._replace(COLUMN_STATES, states, shown)
-        if dismissals:
-            pairs = [{"row_id": row, "column_id": column} for row, columns in dismissals.items() for column in columns]
-            if self._replace(DISMISSALS, dismissals, pairs):
-                self._mark_erasable(version)
+        self._write_contents(contents or {}, contents_in_file, version)
         lines = [{"version": version, "axis": topic, "label": label} for topic, label in touched]
         self._connection.execute(sa.insert(CHANGES), lines)
         self._connection.execute(sa.update(STATE).values(data_version=version))
@@ -353,25 +325,18 @@ class Transaction:
         lines.sort(key=itemgetter("row_id", "column_id"))  # as the index of the table is sorted, and its pages lie
         self._upsert(ENTRIES, lines, keys=("row_id", "column_id"), content=("value", "time", "weight"))
 
-    def _write_features(self, features: FeatureChanges, in_file: Set[tuple[Axis, Any]], version: int) -> None:
+    def _write_contents(self, contents: ContentChanges, in_file: Set[tuple[Topic, Any]], version: int) -> None:
         lines = [
             {
-                "axis": axis,
+                "topic": topic,
                 "label": encode_id(label),
-                "content": None if values is None else json.dumps(dict(values)).encode(),
+                "content": _pack_content(content),
                 "version": version,
-                "first_version": 0 if (axis, label) in in_file else version,
+                "first_version": _NO_VERSION if topic in OMISSIONS else 0 if (topic, label) in in_file else version,
             }
-            for (axis, label), values in features.items()
+            for (topic, label), content in contents.items()
         ]
-        self._upsert(FEATURES, lines, keys=("axis", "label"), content=("content",))
-
-    def _replace(self, table: sa.Table, keys: Iterable[Any], lines: list[dict[str, Any]]) -> int:
-        """Replace the lines with some values of the first column of a table; return the number of earlier ones."""
-        dropped = self._connection.execute(sa.delete(table).where(table.columns.values()[0].in_(list(keys))))
-        if lines:
-            self._connection.execute(sa.insert(table), lines)
-        return dropped.rowcount
+        self._upsert(CONTENTS, lines, keys=("topic", "label"), content=("content",))
 
     def _mark_erasable(self, version: int) -> None:
         """Note in a SQLite file the version at which lines were last removed, for `erase`."""
@@ -427,11 +392,10 @@ class Transaction:
 
     def write_receipts(self, receipts: Mapping[str, Receipt]) -> None:
         """Write receipts; they replace expired receipts of the same keys."""
-        now = time.time()
         if receipts:
-            self._replace(
-                RECEIPTS, receipts, [{"key": key, **one._asdict(), "time": now} for key, one in receipts.items()]
-            )
+            lines = [{"key": key, **one._asdict(), "time": time.time()} for key, one in receipts.items()]
+            self._connection.execute(sa.delete(RECEIPTS).where(RECEIPTS.c.key.in_(list(receipts))))
+            self._connection.execute(sa.insert(RECEIPTS), lines)
 
     def add_live_errors(self, model_version: int, errors: Mapping[str, AreaError]) -> None:
         """Add errors to the sums by area."""
@@ -481,14 +445,27 @@ class Transaction:
         self._connection.execute(sa.update(STATE).values(exported_version=STATE.c.data_version))
 
 
-def _parse_features(content: bytes | None) -> FeatureValues | None:
+def _pack_content(content: Any) -> bytes | None:
+    if not content and not isinstance(content, Mapping):  # none, or no dismissed column
+        return None
+    plain = dict(content) if isinstance(content, Mapping) else list(content)
+    return json.dumps(sorted(plain) if isinstance(content, frozenset) else plain).encode()
+
+
+def _parse_content(topic: Topic, content: bytes | None) -> Any:
     try:
-        values: dict[str, Any] | None = None if content is None else json.loads(bytes(content))
-    except (ValueError, RecursionError) as error:
-        raise _build_damage_error("some features are not JSON") from error
-    if not isinstance(values, dict | None):
-        raise _build_damage_error("some features have no names")
-    return values
+        found = None if content is None else json.loads(bytes(content))
+        if found is None or (topic in ("row", "column") and isinstance(found, dict)):
+            return found
+        if topic == "state":
+            visible, *times = found
+            if isinstance(visible, bool) and all(time is None or isinstance(time, int) for time in times):
+                return ColumnState(visible, *times)
+        if topic == "skips" and isinstance(found, list) and all(isinstance(one, str | int) for one in found):
+            return frozenset(found)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _build_damage_error("a content is not JSON of its topic") from error
+    raise _build_damage_error("a content is not that of its topic")
 
 
 def _build_damage_error(found: str) -> UnreadableFile:

@@ -15,49 +15,44 @@ from deepmf.matrix.labels import Labels
 
 # What a write changes: the entries and features of a row or column, the state of a column, or a row's dismissals.
 Topic = Literal["row", "column", "state", "skips"]
+OMISSIONS: tuple[Topic, ...] = ("state", "skips")
 
 
 class ColumnState(NamedTuple):
     """Whether a column may be recommended, and from and until when, in seconds since 1970."""
 
     visible: bool = True
-    start: float | None = None
-    stop: float | None = None
+    start: int | None = None
+    stop: int | None = None
 
     def is_shown(self, now: float) -> bool:
         """Whether the column may be recommended at a time."""
         return self.visible and (self.start is None or self.start <= now) and (self.stop is None or now < self.stop)
 
 
-StateChanges = Mapping[Any, ColumnState | None]  # by column; None returns to a column without a state
-DismissalChanges = Mapping[Any, frozenset[Any]]  # all dismissed columns, by row
+# By topic and label: features by name, a `ColumnState`, or all columns that a row dismissed; None for none.
+ContentChanges = Mapping[tuple[Topic, Any], Any]
 
 
 class Omissions:
     """The states of columns and the dismissals of rows; immutable, as a part of a snapshot.
 
     >>> from deepmf.matrix.labels import Labels
-    >>> omissions = Omissions({"Alien": ColumnState(visible=False), "Big": ColumnState(stop=5.0)})
+    >>> omissions = Omissions({("state", "Alien"): ColumnState(visible=False), ("state", "Big"): ColumnState(stop=5)})
     >>> omissions.find_hidden(Labels(["Alien", "Big", "Cube"], axis="column"), now=9.0).tolist()
     [0, 1]
     """
 
-    def __init__(
-        self,
-        states: Mapping[Any, ColumnState] | None = None,
-        dismissals: Mapping[Any, frozenset[Any]] | None = None,
-    ) -> None:
-        self.states: Mapping[Any, ColumnState] = states or {}
-        self.dismissals: Mapping[Any, frozenset[Any]] = dismissals or {}
+    def __init__(self, contents: ContentChanges | None = None) -> None:
+        self._contents = {key: one for key, one in (contents or {}).items() if key[0] in OMISSIONS and one}
+        found = self._contents.items()
+        self.states: dict[Any, ColumnState] = {label: one for (topic, label), one in found if topic == "state"}
+        self.dismissals: dict[Any, frozenset[Any]] = {label: one for (topic, label), one in found if topic == "skips"}
         self._found: tuple[Labels, IndexArray] | None = None
 
-    def change(self, states: StateChanges, dismissals: DismissalChanges) -> Omissions:
+    def change(self, contents: ContentChanges) -> Omissions:
         """Return the omissions with changes; the same object if there are none."""
-        if not states and not dismissals:
-            return self
-        new_states = {column: state for column, state in {**self.states, **states}.items() if state is not None}
-        new_dismissals = {**self.dismissals, **dismissals} if dismissals else self.dismissals
-        return Omissions(new_states, {row: columns for row, columns in new_dismissals.items() if columns})
+        return Omissions({**self._contents, **contents}) if any(key[0] in OMISSIONS for key in contents) else self
 
     def find_hidden(self, columns: Labels, now: float | None = None) -> IndexArray:
         """Return the positions of the columns that are hidden at a time; now by default."""

@@ -297,7 +297,7 @@ def get_state(given: s.Id, snapshot: Snapshot, _: object = None) -> s.StateRespo
     )
 
 
-def _to_datetime(seconds: float | None) -> datetime | None:
+def _to_datetime(seconds: int | None) -> datetime | None:
     return None if seconds is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)
 
 

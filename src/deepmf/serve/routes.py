@@ -347,8 +347,8 @@ async def get_column_state(column: PathId, service: TheService, response: Respon
 @router.put("/v1/columns/{column:id}/state", tags=["states"])
 async def put_column_state(column: PathId, request: s.PutStateRequest, writing: Writing) -> s.WriteResponse:
     """Hide a column from recommendations, or show it from and until a time; its entries and predictions stay."""
-    times = (None if given is None else given.timestamp() for given in (request.from_, request.until))
-    return await writing.run(StateWrite(column, ColumnState(request.visible, *times), **writing.conditions))
+    state = ColumnState(request.visible, request.from_, request.until)
+    return await writing.run(StateWrite(column, state, **writing.conditions))
 
 
 @router.delete("/v1/columns/{column:id}/state", tags=["states"])

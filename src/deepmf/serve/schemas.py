@@ -6,8 +6,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args, get_type_hints
 
 from pydantic import (
-    AfterValidator,
-    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -309,30 +307,14 @@ class FeaturesResponse(TaggedAnswer):
 # States of columns and columns that rows dismissed
 
 
-def _check_time(given: object) -> object:
-    """Refuse numbers, also as text, which could be seconds or milliseconds."""
-    if not isinstance(given, str) or "T" not in given.upper():
-        raise ValueError("a time is a text such as 2026-05-01T12:00:00Z")
-    return given
-
-
-def _check_years(given: datetime) -> datetime:
-    if not 1970 <= given.year < 9999:
-        raise ValueError("a time lies in the years 1970 to 9998")
-    return given
-
-
-Time = Annotated[AwareDatetime, BeforeValidator(_check_time), AfterValidator(_check_years)]
-
-
 class PutStateRequest(RequestModel):
-    """Whether a column may be recommended, and from and until when; times have a time zone."""
+    """Whether a column may be recommended, and from and until when."""
 
     model_config = _show_example({"visible": True, "from": "2026-05-01T00:00:00Z", "until": None})
 
     visible: Annotated[bool, Field(strict=True)] = True
-    from_: Time | None = Field(default=None, alias="from")
-    until: Time | None = None
+    from_: GivenTime = Field(default=None, alias="from")
+    until: GivenTime = None
 
     @model_validator(mode="after")
     def check_order(self) -> PutStateRequest:

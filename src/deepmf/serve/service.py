@@ -267,8 +267,6 @@ class Service:
         while not self._is_stopping.wait(self.limits.staleness):
             try:
                 state = self._database.read_state()
-                if state.data_version < self.current.data_version or state.model_version < self.current.model_version:
-                    self._start_over()
                 self._follow_model(state.model_version)
                 if state.data_version != self.current.data_version:
                     with self._write_lock, self._database.begin_read() as transaction:
@@ -283,13 +281,6 @@ class Service:
             pruner.prune_all(self.current.data_version)
         except SQLAlchemyError as error:
             logger.error("cannot prune the database", extra={"fields": {"error": type(error).__name__}})
-
-    def _start_over(self) -> None:
-        """Replay a database that was restored to an earlier state, and register the model in it."""
-        logger.warning("the database is at an earlier state than before and is replayed")
-        with self._load_lock, self._write_lock:
-            base = replace(self.current, model=self.current.base, model_version=1, data_version=0)
-            self._publish(self._start(base, self._digest, force=True))
 
     def _follow_model(self, version: int) -> None:
         """Load the file that another worker was told to load: once, and again when the file changes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,7 +40,7 @@ from deepmf.serve.database import Transaction, open_database
 from deepmf.serve.errors import ApiError
 from deepmf.serve.ids import are_numbers, check_servable
 from deepmf.serve.kinds import Kinds
-from deepmf.serve.omissions import DismissalChanges, Omissions, StateChanges
+from deepmf.serve.omissions import OMISSIONS, Omissions
 from deepmf.serve.schemas import Axis, ModelResponse, ScaleSummary, Version
 
 logger = logging.getLogger("deepmf.serve")
@@ -131,8 +132,8 @@ def replay(base: Snapshot, transaction: Transaction) -> Snapshot:
     """Return the snapshot of a model's file with everything in the database."""
     state, entries = transaction.read_state(), transaction.read_entries()
     check_entries_fit(base.base, entries)
-    features = _select_readable(base.base, transaction.read_features())
-    omissions = Omissions(transaction.read_states(), transaction.read_dismissals())
+    features = _select_readable(base.base, transaction.read_contents(*_AXES))
+    omissions = Omissions(transaction.read_contents(*OMISSIONS))
     _check_ids(base.base, "row", omissions.dismissals)
     _check_ids(base.base, "column", omissions.states)
     model, unusable = apply_usable(base.base, entries, features)
@@ -191,14 +192,13 @@ def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
         return replay(replace(snapshot, model=snapshot.base), transaction)
     entries: dict[Pair, Entry | None] = {}
     features: dict[tuple[Axis, Any], FeatureValues | None] = {}
-    shown, skipping = ([label for topic, label in touched if topic == wanted] for wanted in ("state", "skips"))
-    states: StateChanges = dict.fromkeys(shown) | transaction.read_states(shown)
-    dismissals: DismissalChanges = dict.fromkeys(skipping, frozenset()) | transaction.read_dismissals(skipping)
+    changed = [key for key in touched if key[0] in OMISSIONS]
+    omitted = dict.fromkeys(changed) | transaction.read_contents(*OMISSIONS, labels=[label for _, label in changed])
     for axis in _AXES:
         labels = [label for topic, label in touched if topic == axis]
         entries |= _compare_entries(snapshot, axis, labels, transaction.read_entries(axis, labels))
         if get_axis_features(snapshot.model, axis) is not None:
-            features |= _compare_features(snapshot, axis, labels, transaction.read_features(axis, labels))
+            features |= _compare_features(snapshot, axis, labels, transaction.read_contents(axis, labels=labels))
     try:
         model = apply_changes(snapshot.model, entries, features)
     except UNUSABLE:
@@ -207,7 +207,7 @@ def catch_up(snapshot: Snapshot, transaction: Transaction) -> Snapshot:
         snapshot,
         model=model,
         data_version=version,
-        omissions=snapshot.omissions.change(states, dismissals),
+        omissions=snapshot.omissions.change(omitted),
         set_aside={
             (row, column): entry
             for (row, column), entry in snapshot.set_aside.items()
@@ -321,7 +321,7 @@ def export_data(model: Model, url: str) -> ExportedData:
                 marking.mark_exported()
                 transaction.read_state()  # the reading transaction starts here, at the state that was marked
             snapshot = replay(Snapshot.from_model(model), transaction)
-            features = transaction.read_features()
+            features = transaction.read_contents(*_AXES)
     finally:
         database.close()
     return ExportedData(
@@ -352,15 +352,9 @@ def _export_features(model: Model, stored: FeatureChanges, axis: Axis) -> Featur
     features, known = collect_features(stored, axis), get_axis_features(model, axis)
     if features is None or known is None:
         return features
-    kinds = known.encoding.kinds
-    return features.with_kinds({name: kinds[name] for name in features.names if _has_kind(features, name, kinds)})
-
-
-def _has_kind(features: Features, name: str, kinds: Mapping[str, str]) -> bool:
-    if name not in kinds:
-        return False
-    try:
-        features.with_kinds({name: kinds[name]}).values(name)
-    except BadFeatures:
-        return False
-    return True
+    for name in features.names:
+        with suppress(KeyError, BadFeatures):
+            typed = features.with_kinds({name: known.encoding.kinds[name]})
+            typed.values(name)
+            features = typed
+    return features

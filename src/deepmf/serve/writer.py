@@ -80,15 +80,23 @@ class PendingChanges:
 
     snapshot: Snapshot
     entries: dict[Pair, Entry | None] = field(default_factory=dict)
-    features: dict[tuple[Axis, Any], FeatureValues | None] = field(default_factory=dict)
-    states: dict[Any, ColumnState | None] = field(default_factory=dict)
-    dismissals: dict[Any, frozenset[Any]] = field(default_factory=dict)
+    contents: dict[tuple[Topic, Any], Any] = field(default_factory=dict)  # features, states and dismissals
     touched: set[tuple[Topic, Any]] = field(default_factory=set)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing changes."""
-        return not (self.entries or self.features or self.states or self.dismissals)
+        return not (self.entries or self.contents)
+
+    @property
+    def features(self) -> dict[tuple[Axis, Any], FeatureValues | None]:
+        """The features among the contents."""
+        return {(topic, label): one for (topic, label), one in self.contents.items() if topic in ("row", "column")}
+
+    def put(self, topic: Topic, label: Any, content: Any) -> None:
+        """Replace a content."""
+        self.contents[topic, label] = content
+        self.touched.add((topic, label))
 
     def find_label(self, axis: Axis, given: Id) -> Any:
         """Return the label that an id stands for, known or new."""
@@ -114,9 +122,9 @@ class PendingChanges:
 
     def read_features(self, axis: Axis, label: Any) -> dict[str, Any]:
         """Return the features of a row or column as the model encodes them, pending changes included."""
-        if (axis, label) not in self.features:
+        if (axis, label) not in self.contents:
             return read_features(self.snapshot.model, axis, label)
-        values = self.features[axis, label]
+        values = self.contents[axis, label]
         if values is None:
             return {}
         known = check_features(self.snapshot.model, axis, values)
@@ -124,24 +132,19 @@ class PendingChanges:
 
     def has_features(self, axis: Axis, label: Any) -> bool:
         """Whether a row or column has features, pending changes included."""
-        if (axis, label) in self.features:
-            return self.features[axis, label] is not None
+        if (axis, label) in self.contents:
+            return self.contents[axis, label] is not None
         return has_features(self.snapshot.model, axis, label)
 
     def read_state(self, column: Any) -> ColumnState | None:
         """Return the state of a column, pending changes included."""
-        return self.states[column] if column in self.states else self.snapshot.omissions.states.get(column)
+        found: ColumnState | None = self.contents.get(("state", column), self.snapshot.omissions.states.get(column))
+        return found
 
     def read_dismissals(self, row: Any) -> frozenset[Any]:
         """Return the columns that a row has dismissed, pending changes included."""
-        found = self.dismissals.get(row)
-        return self.snapshot.omissions.dismissals.get(row, frozenset()) if found is None else found
-
-    def dismiss(self, row: Any, columns: frozenset[Any]) -> None:
-        """Set the columns that a row has dismissed."""
-        if columns != self.read_dismissals(row):
-            self.dismissals[row] = columns
-            self.touched.add(("skips", row))
+        found = self.contents.get(("skips", row), self.snapshot.omissions.dismissals.get(row))
+        return found or frozenset()
 
     def is_known(self, axis: Axis, label: Any) -> bool:
         """Whether a row or column exists, pending changes included."""
@@ -149,7 +152,7 @@ class PendingChanges:
         labels, place = (store.rows, 0) if axis == "row" else (store.columns, 1)
         return (
             label in labels
-            or self.features.get((axis, label)) is not None
+            or self.contents.get((axis, label)) is not None
             or any(pair[place] == label and entry is not None for pair, entry in self.entries.items())
             or any(pair[place] == label and pair not in self.entries for pair in self.snapshot.set_aside)
         )
@@ -254,10 +257,10 @@ class EntryWrite(_Write):
             pending.entries[(label, other) if self.axis == "row" else (other, label)] = entry
         forgets_features = self.method == "delete" and pending.has_features(self.axis, label)
         if forgets_features:
-            pending.features[self.axis, label] = None
+            pending.put(self.axis, label, None)
         if self.method == "delete" and dismissed:
-            pending.dismiss(label, frozenset())
-        if changes or forgets_features:
+            pending.put("skips", label, None)
+        if changes:
             pending.touched.add((self.axis, label))
         left = {other: entry for other, entry in {**current, **changes}.items() if entry is not None}
         n_forgotten = sum(entry is None for entry in changes.values())
@@ -304,8 +307,7 @@ class FeatureWrite(_Write):
         current = pending.read_features(self.axis, label)
         self.check_etag(current, "features")
         if self.features is not None or pending.has_features(self.axis, label):
-            pending.features[self.axis, label] = self.features
-            pending.touched.add((self.axis, label))
+            pending.put(self.axis, label, self.features)
         left = pending.read_features(self.axis, label)
         n_forgotten = len(current) if self.features is None else 0
         version = pending.snapshot.model_version
@@ -328,8 +330,7 @@ class StateWrite(_Write):
         if self.state is None and current is None and not pending.is_known(self.axis, column):
             raise unknown_id(self.id, self.axis)
         if self.state != current:
-            pending.states[column] = self.state
-            pending.touched.add(("state", column))
+            pending.put("state", column, self.state)
         etag = compute_etag(describe_state(self.state))
         return WriteReceipt(column, 0, int(self.state != current), 0, etag, pending.snapshot.model_version)
 
@@ -362,7 +363,8 @@ class DismissalWrite(_Write):
         left = frozenset((current - remove) | add)
         if len(left) > MAX_COLUMNS:
             raise ApiError(422, "too_many_columns", f"a row can dismiss at most {MAX_COLUMNS:,} columns")
-        pending.dismiss(row, left)
+        if left != current:
+            pending.put("skips", row, left)
         n_forgotten, etag = len(current - left), compute_etag(dict.fromkeys(left, True))
         version = pending.snapshot.model_version
         return WriteReceipt(row, len(left), len(left - current), n_forgotten, etag, version)
@@ -529,13 +531,11 @@ def commit_writes(database: EntryDatabase, current: Snapshot, writes: Sequence[W
                 pending.entries,
                 {pair for pair, old in zip(pending.entries, in_base, strict=True) if not (is_newest and old is None)},
                 pending.touched,
-                features=pending.features,
-                features_in_file={key for key in pending.features if not is_newest or has_features(before.base, *key)},
-                states=pending.states,
-                dismissals=pending.dismissals,
+                contents=pending.contents,
+                contents_in_file={key for key in pending.features if not is_newest or has_features(before.base, *key)},
             )
             transaction.add_live_errors(before.model_version, _measure_live_errors(pending))
-            omissions = before.omissions.change(pending.states, pending.dismissals)
+            omissions = before.omissions.change(pending.contents)
             if model is None:
                 after = replace(replay(replace(before, model=before.base), transaction), data_version=version)
             else:
