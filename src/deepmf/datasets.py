@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         load_split as load_split,
         names as names,
     )
-    from deepmf.data.ground_truth import Truth as Truth, draw_truth as draw_truth
+    from deepmf.data.ground_truth import Truth as Truth
     from deepmf.data.synthetic import (
         Generated as Generated,
         checkerboard as checkerboard,

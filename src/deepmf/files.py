@@ -59,6 +59,8 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[Path], objec
             if mode is not None:
                 temporary.chmod(mode)
             temporary.replace(target)
+    except UserError:  # some are OSErrors too, about other files
+        raise
     except OSError as error:
         raise _build_error(path, _find_reason(error)) from error
     flush_folder(target.parent)

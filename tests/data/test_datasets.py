@@ -166,7 +166,7 @@ def test_a_member_with_other_bytes_leaves_an_older_target_alone(tmp_path: Path) 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     archive = _archive(tmp_path / "a.zip", {"set/ratings.dat": b"1"})
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(DatasetUnavailable, match="unpacked"):
+    with pytest.raises(DatasetUnavailable, match="cannot be made"):
         extract(archive, "set/ratings.dat", tmp_path / "file" / "ratings.dat")
 
 

@@ -35,15 +35,6 @@ def test_the_first_sheet_is_read(tmp_path: Path) -> None:
         assert read_matrix(tmp_path / "x.xlsx").entries().values.tolist() == [5, 2]
 
 
-def test_a_table_on_the_sheet_is_read_without_its_totals(tmp_path: Path) -> None:
-    book = make_book(line=3, column=2)
-    book.active["A1"], book.active["D6"] = "All ratings", 7
-    table = openpyxl.worksheet.table.Table(displayName="ratings", ref="B3:D6", totalsRowCount=1)
-    book.active.add_table(table)
-    book.save(tmp_path / "x.xlsx")
-    assert read_matrix(tmp_path / "x.xlsx").entries().values.tolist() == [5, 2]
-
-
 @pytest.mark.parametrize(
     ("old", "new", "is_read"),
     [

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from deepmf.data.synthetic import invent_film_titles, invent_person_names
-from deepmf.datasets import Generated, Truth, checkerboard, draw_truth, generate
+from deepmf.datasets import Generated, Truth, checkerboard, generate
 from deepmf.errors import BadSetting, UnknownLabel
-from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import Entries
 from deepmf.matrix.scale import Scale
 from deepmf.metrics import mae_error, rmse_error
@@ -54,10 +53,10 @@ class TestDeterminism:
         first, second = columns.reshape(2, -1)  # as many rows, as many entries
         assert np.mean(first == second) < 0.01
 
-    def test_draw_truth_is_the_truth_of_generate(self) -> None:
-        rows, columns, values = draw(400, 300, n_entries=9000, noise=0.0, seed=2)
-        truth = draw_truth(Labels.from_range(400, axis="row"), Labels.from_range(300, axis="column"), noise=0.0, seed=2)
-        assert np.array_equal(truth.median(rows, columns), values)
+    def test_without_noise_entries_are_the_truth(self) -> None:
+        generated = generate(400, 300, n_entries=9000, noise=0.0, named=False, seed=2)
+        rows, columns, values = generated.matrix.entries()
+        assert np.array_equal(generated.truth.median(rows, columns), values)
 
 
 class TestWhichEntries:

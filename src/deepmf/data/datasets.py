@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ import scipy.sparse
 from deepmf.data.download import Checksum, download, extract
 from deepmf.data.read import TextForm, read_matrix, read_npz
 from deepmf.data.splits import Split, split_from_masks
-from deepmf.errors import BadSetting, BadSplit, DatasetUnavailable, UnknownLabel, UnreadableFile
+from deepmf.errors import BadSetting, BadSplit, DatasetUnavailable, UnknownLabel, UnreadableFile, suggest_name
 from deepmf.files import Progress, read_toml
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
@@ -95,8 +94,7 @@ def info(name: str) -> Dataset:
     1000209
     """
     if name not in DATASETS:
-        nearest = difflib.get_close_matches(str(name).lower(), DATASETS, n=1, cutoff=0.0)[0]
-        raise BadSetting(f"there is no data set {name!r}; the nearest name is {nearest!r} (all: {', '.join(DATASETS)})")
+        raise BadSetting(f"there is no data set {name!r}; {suggest_name(name, DATASETS)}")
     return DATASETS[name]
 
 
@@ -203,10 +201,10 @@ def _list_places(dataset: Dataset, member: str) -> Iterator[Path]:
 
 
 def _find_archive(dataset: Dataset) -> Path | None:
-    return _find_first(iter([folder() / dataset.archive, folder() / dataset.name / dataset.archive]))
+    return _find_first([folder() / dataset.archive, folder() / dataset.name / dataset.archive])
 
 
-def _find_first(paths: Iterator[Path]) -> Path | None:
+def _find_first(paths: Iterable[Path]) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
@@ -240,18 +238,8 @@ def _read_entries(dataset: Dataset, path: Path) -> ObservedMatrix:
         # Ids count from 1; columns without an entry are not in the publisher's file, so not here either.
         rows, columns = entries.row + dataset.first_id, entries.col + dataset.first_id
         return ObservedMatrix.from_entries(rows, columns, entries.data, dataset.scale)
-    ratings = dataset.ratings
-    return read_matrix(
-        path,
-        row=ratings.row,
-        column=ratings.column,
-        value=ratings.value,
-        time=ratings.time,
-        separator=ratings.separator,
-        form=ratings.form,
-        scale=dataset.scale,
-        duplicates=ratings.duplicates,
-    )
+    options = {name: value for name, value in vars(dataset.ratings).items() if name not in ("member", "checksum")}
+    return read_matrix(path, scale=dataset.scale, **options)
 
 
 def _fetch_split_file(dataset: Dataset, address: str, member: str, progress: Progress | None) -> Path:
@@ -275,28 +263,22 @@ def _read_mask(dataset: Dataset, matrix: ObservedMatrix, path: Path | None) -> s
     """Return a mask of the matrix's shape that is true at the entries of a file."""
     if path is None:
         return scipy.sparse.coo_array(matrix.shape, dtype=bool)
-    pairs = _read_pairs(dataset, path)
+    rows, columns = _read_pairs(dataset, path)
     try:
-        places = matrix.rows.positions(pairs.rows), matrix.columns.positions(pairs.columns)
+        places = matrix.rows.positions(rows), matrix.columns.positions(columns)
     except UnknownLabel as error:
         raise BadSplit(f"{path} does not belong to this matrix: {error}") from error
-    return scipy.sparse.coo_array((np.ones(pairs.rows.size, dtype=bool), places), shape=matrix.shape)
+    return scipy.sparse.coo_array((np.ones(rows.size, dtype=bool), places), shape=matrix.shape)
 
 
-class _Pairs(NamedTuple):
-    """The row and column labels of some entries."""
-
-    rows: npt.NDArray[Any]
-    columns: npt.NDArray[Any]
-
-
-def _read_pairs(dataset: Dataset, path: Path) -> _Pairs:
+def _read_pairs(dataset: Dataset, path: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the row and column labels of the entries of a file."""
     if path.suffix != ".npz":
         entries = _read_entries(dataset, path).entries()
-        return _Pairs(entries.rows, entries.columns)
+        return entries.rows, entries.columns
     mask = read_npz(path).tocoo()
     named = mask.data.astype(bool)
-    return _Pairs(mask.row[named] + dataset.first_id, mask.col[named] + dataset.first_id)
+    return mask.row[named] + dataset.first_id, mask.col[named] + dataset.first_id
 
 
 def _read_registry() -> dict[str, Dataset]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import urllib.request
 import zipfile
 import zlib
-from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 
 from deepmf.errors import DatasetUnavailable, UnreadableFile
-from deepmf.files import Progress
+from deepmf.files import Progress, write_atomically
 
 _PIECE = 1 << 18  # bytes copied at a time
 _NOT_AN_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, UnicodeDecodeError)
@@ -42,25 +40,23 @@ def download(
 
     `timeout` is in seconds without a response.
     """
-    part = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _receive(address, part, progress=progress, timeout=timeout)
-        wrong = _compare_digest(part, checksum)
-        if wrong is None:
-            part.replace(target)
-            return
-    except (OSError, HTTPException) as error:
-        raise DatasetUnavailable(
-            f"{address} could not be downloaded ({_explain(error)}); download it by other means and put it at {target}"
-        ) from error
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-    raise DatasetUnavailable(
-        f"{address} gave other bytes than expected ({wrong}) and they were deleted; "
-        f"try again later, or put a copy that you trust at {target}"
-    )
+
+    def receive(part: Path) -> None:
+        try:
+            _receive(address, part, progress=progress, timeout=timeout)
+        except (OSError, HTTPException) as error:
+            raise DatasetUnavailable(
+                f"{address} could not be downloaded ({_explain(error)}); download it by other means and put it at "
+                f"{target}"
+            ) from error
+        if (wrong := _compare_digest(part, checksum)) is not None:
+            raise DatasetUnavailable(
+                f"{address} gave other bytes than expected ({wrong}) and they were deleted; "
+                f"try again later, or put a copy that you trust at {target}"
+            )
+
+    _make_folder(target.parent)
+    write_atomically(target, receive)
 
 
 def extract(archive: Path, member: str, target: Path, *, checksum: Checksum | None = None) -> None:
@@ -68,21 +64,21 @@ def extract(archive: Path, member: str, target: Path, *, checksum: Checksum | No
 
     Names inside the archive never become paths on this machine.
     """
-    part = target.with_name(f"{target.name}.{os.getpid()}.part")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+
+    def copy(part: Path) -> None:
         _copy_member(archive, member, part)
-        wrong = _compare_digest(part, checksum)
-        if wrong is not None:
+        if (wrong := _compare_digest(part, checksum)) is not None:
             raise UnreadableFile(f"{member} in {archive} has other bytes than expected ({wrong})")
-        part.replace(target)
+
+    _make_folder(target.parent)
+    write_atomically(target, copy)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise DatasetUnavailable(
-            f"{member} of {archive} could not be unpacked to {target} ({_explain(error)})"
-        ) from error
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
+        raise DatasetUnavailable(f"the folder {folder} for data sets cannot be made ({_explain(error)})") from error
 
 
 def _copy_member(archive: Path, member: str, part: Path) -> None:

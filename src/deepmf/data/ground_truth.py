@@ -108,23 +108,15 @@ def draw_truth(
     rows: Labels,
     columns: Labels,
     *,
-    rank: int = 5,
-    levels: Iterable[float] | None = (1, 2, 3, 4, 5),
-    noise: float = 1.3,
-    row_effect: float = 0.9,
-    column_effect: float = 0.9,
-    explained: float = 0.0,
-    seed: int = 0,
+    rank: int,
+    levels: Iterable[float] | None,
+    noise: float,
+    row_effect: float,
+    column_effect: float,
+    explained: float,
+    seed: int,
 ) -> Truth:
-    """Draw the truth that `generate` draws with the same settings.
-
-    `noise`, `row_effect` and `column_effect` are standard deviations; the low-rank part has 1. `explained` is the
-    share of the variance of factors and effects that features explain.
-
-    >>> people, films = Labels(["Ada", "Bela"], axis="row"), Labels.from_range(3, axis="column")
-    >>> draw_truth(people, films, rank=2, seed=0)
-    Truth(2 rows x 3 columns, rank 2, noise 1.3)
-    """
+    """Draw the truth of some rows and columns; the settings are those of `generate`."""
     rank = check_whole_number("rank", rank, low=1)
     noise = check_number("noise", noise, low=0, high=100)
     row_effect = check_number("row_effect", row_effect, low=0, high=100)
@@ -202,11 +194,7 @@ def _standardise(numbers: IndexArray) -> FloatArray:
 
 
 def check_whole_number(name: str, given: SupportsIndex, *, low: int, high: int | None = None) -> int:
-    """Return a setting as an int; refuse any but a whole number from `low` to `high`.
-
-    >>> check_whole_number("rank", 5, low=1)
-    5
-    """
+    """Return a setting as an int; refuse any but a whole number from `low` to `high`."""
     try:
         value = operator.index(given)
     except TypeError:
@@ -218,11 +206,7 @@ def check_whole_number(name: str, given: SupportsIndex, *, low: int, high: int |
 
 
 def check_number(name: str, given: float, *, low: float, high: float) -> float:
-    """Return a setting as a float; refuse any but a number from `low` to `high`.
-
-    >>> check_number("density", 1, low=0, high=1)
-    1.0
-    """
+    """Return a setting as a float; refuse any but a number from `low` to `high`."""
     try:
         value = float(given)
     except (TypeError, ValueError):

@@ -96,7 +96,7 @@ def split_entries(
     """
     shares = _check_shares(train, validation, test)
     part_of = deal(matrix.n_entries, shares, lambda: open_stream(seed, "entries"))
-    return Split(*_share_scale([matrix.take_entries(part_of == part) for part in range(len(shares))]))
+    return _take_parts(matrix, part_of)
 
 
 def split_folds(matrix: ObservedMatrix, folds: int = 5, *, validation: float = 0.05, seed: int = 0) -> list[Split]:
@@ -114,7 +114,7 @@ def split_folds(matrix: ObservedMatrix, folds: int = 5, *, validation: float = 0
 
 def iterate_folds(matrix: ObservedMatrix, folds: int, *, validation: float, seed: int) -> Iterator[Split]:
     """Yield the splits of `split_folds` one after another, so that only one is in memory."""
-    if isinstance(folds, bool) or not isinstance(folds, int | np.integer) or not 2 <= folds <= matrix.n_entries:
+    if not _is_whole(folds) or not 2 <= folds <= matrix.n_entries:
         raise BadSplit(f"folds must be a whole number from 2 to the {matrix.n_entries} entries; got {folds!r}")
     if not 0 <= validation < 1 - 1 / folds:
         raise BadSplit(
@@ -152,10 +152,9 @@ def split_areas(
     ((40, 32), ['I', 'II', 'III', 'IV'])
     """
     shares = _check_shares(train, validation, test)
-    n_rows, n_columns = matrix.shape
-    is_new_row = _choose(n_rows, _count_new(new_rows, n_rows, "new_rows", "rows"), open_stream(seed, "rows"))
-    is_new_column = _choose(
-        n_columns, _count_new(new_columns, n_columns, "new_columns", "columns"), open_stream(seed, "columns")
+    is_new_row, is_new_column = (
+        _choose(count, _count_new(share, count, f"new_{axis}", axis), open_stream(seed, axis))
+        for axis, count, share in zip(("rows", "columns"), matrix.shape, (new_rows, new_columns), strict=True)
     )
     area_of = compute_area_codes(is_new_row[matrix.entry_rows], is_new_column[matrix.by_row.columns])
     order = draw_order(matrix.n_entries, open_stream(seed, "entries"))
@@ -179,12 +178,9 @@ class ArrivalSplit:
 
     Attributes
     ----------
-    train, validation
-        Entries of area I, with the labels of the rows and columns that are there.
-    given
-        Entries of rows and columns that arrive later, in areas II to IV.
-    test
-        The entries to predict, by area.
+    train, validation : entries of area I, with the labels of the rows and columns that are there.
+    given : entries of rows and columns that arrive later, in areas II to IV.
+    test : the entries to predict, by area.
     """
 
     train: ObservedMatrix
@@ -211,20 +207,14 @@ def split_arrivals(
 
     Parameters
     ----------
-    matrix
-        The entries to split.
-    new_rows, new_columns
-        The shares (a float up to 1) or counts (an int) of rows and columns that arrive later.
-    given
-        The share of the entries of each new row, and of each new column in the other rows, that is given: the first
+    matrix : the entries to split.
+    new_rows, new_columns : the shares (a float up to 1) or counts (an int) of rows and columns that arrive later.
+    given : the share of the entries of each new row, and of each new column in the other rows, that is given: the first
         by date, at random without dates; at least one is given, and at least one of several is left to predict.
-    validation, test
-        The shares of the entries of area I that are held out.
-    row_dates, column_dates
-        When each row or column came: numbers or ISO dates, the largest are new. Default: the date of its first entry;
-        without dates, rows and columns are chosen at random.
-    seed
-        The same seed gives the same split on every platform.
+    validation, test : the shares of the entries of area I that are held out.
+    row_dates, column_dates : when each row or column came: numbers or ISO dates, the largest are new. Default: the date
+        of its first entry; without dates, rows and columns are chosen at random.
+    seed : the same seed gives the same split on every platform.
 
     >>> from deepmf.datasets import generate
     >>> ratings = generate(50, 40, n_entries=1000, seed=0).matrix
@@ -391,7 +381,7 @@ def split_time(
         if not np.any(part_of == part):
             first, last = (format_time(end) for end in (times[times != NO_TIME].min(), times.max()))
             raise BadSplit(f"there are no {name} entries: the entries are from {first} to {last}")
-    return Split(*_share_scale([matrix.take_entries(part_of == part) for part in range(3)]))
+    return _take_parts(matrix, part_of)
 
 
 def _find_time_ends(times: TimeArray, validation: float, test: float) -> tuple[int, int]:
@@ -420,7 +410,7 @@ def split_last(matrix: ObservedMatrix, *, n: int = 1, validation: int = 0) -> Sp
     [1]
     """
     for name, count, least in (("n", n, 1), ("validation", validation, 0)):
-        if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < least:
+        if not _is_whole(count) or count < least:
             raise BadSplit(f"{name} must be a whole number of at least {least}; got {count!r}")
     if matrix.extras.places is None:
         _check_times(matrix)
@@ -433,7 +423,7 @@ def split_last(matrix: ObservedMatrix, *, n: int = 1, validation: int = 0) -> Sp
     part_of = np.where(from_end < n_test, 2, np.where(from_end < n_test + n_validation, 1, 0))
     if not np.any(part_of == 2):
         raise BadSplit("no row has two entries, so that none could be held out")
-    return Split(*_share_scale([matrix.take_entries(part_of == part) for part in range(3)]))
+    return _take_parts(matrix, part_of)
 
 
 def _check_times(matrix: ObservedMatrix) -> TimeArray:
@@ -460,7 +450,12 @@ def split_from_masks(matrix: ObservedMatrix, train_mask: Any, validation_mask: A
         owner[positions] = code
     if not np.all(owner):
         raise BadSplit(f"{np.count_nonzero(owner == 0)} of {matrix.n_entries} entries are in none of the masks")
-    return Split(*_share_scale([matrix.take_entries(owner == code) for code in (1, 2, 3)]))
+    return _take_parts(matrix, owner - 1)
+
+
+def _take_parts(matrix: ObservedMatrix, part_of: npt.NDArray[Any]) -> Split:
+    """Return the entries of the parts 0, 1 and 2."""
+    return Split(*_share_scale(matrix.take_entries(part_of == part) for part in range(3)))
 
 
 def _share_scale(parts: Iterable[ObservedMatrix]) -> Iterator[ObservedMatrix]:
@@ -483,8 +478,12 @@ def _check_shares(train: float, validation: float, test: float) -> tuple[float, 
     return shares
 
 
+def _is_whole(given: object) -> bool:
+    return isinstance(given, int | np.integer) and not isinstance(given, bool)
+
+
 def _count_new(size: float, available: int, name: str, axis: str) -> int:
-    if isinstance(size, int | np.integer) and not isinstance(size, bool):
+    if _is_whole(size):
         count = int(size)
     elif 0 <= size <= 1:
         count = round(size * available)
