@@ -26,31 +26,17 @@ from deepmf.models.paper.cfnade import (
     UCFNADE,
     CFNADEObjective,
     Nade,
-    NadeBlocks,
     Subset,
     compute_ordinal_costs,
+    number_levels,
 )
-from deepmf.nn.inputs import Batch, SparseBatch
+from deepmf.nn.inputs import SparseBatch
 from deepmf.testing import CoreContract, additive
+from deepmf.training.blocks import VectorBlocks
 from deepmf.training.history import EpochRecord, History
 from deepmf.training.runtime import make_generator
 
 N_PLACES, N_LEVELS, N_HIDDEN = 6, 4, 3
-
-
-def sparse(vectors: list[dict[int, int]]) -> SparseBatch:
-    starts = torch.tensor([0, *(len(vector) for vector in vectors)]).cumsum(0)
-    indices = torch.tensor([place for vector in vectors for place in vector], dtype=torch.int32)
-    numbers = [number for vector in vectors for number in vector.values()]
-    return SparseBatch(indices, starts, torch.tensor(numbers, dtype=torch.float64))
-
-
-def dense(vectors: list[dict[int, int]]) -> Tensor:
-    table = torch.zeros(len(vectors), N_PLACES, dtype=torch.float64)
-    for row, vector in enumerate(vectors):
-        for place, number in vector.items():
-            table[row, place] = number
-    return table
 
 
 def network(normalise: str = "none", *, seed: int = 0) -> Nade:
@@ -125,18 +111,11 @@ def chances_of_three() -> dict[frozenset[int], float]:
     }
 
 
-@pytest.mark.parametrize("kind", ["entries", "table"])
-def test_every_choice_is_as_likely_as_it_should_be(kind: str) -> None:
+def test_every_choice_is_as_likely_as_it_should_be() -> None:
     n_draws = 20_000
     subset = Subset()
     subset.generator = torch.Generator().manual_seed(0)
-    if kind == "entries":
-        shown = subset.of_entries(torch.arange(0, 3 * n_draws + 1, 3)).view(n_draws, 3)
-    else:
-        observed = torch.tensor([False, True, False, True, True]).expand(n_draws, 5)
-        shown = subset.of_table(observed)
-        assert not shown[:, [0, 2]].any()
-        shown = shown[:, [1, 3, 4]]
+    shown = subset.of_entries(torch.arange(0, 3 * n_draws + 1, 3)).view(n_draws, 3)
     drawn = Counter(frozenset(np.flatnonzero(line).tolist()) for line in shown.numpy())
     expected = chances_of_three()
     assert drawn.keys() == expected.keys()
@@ -149,7 +128,6 @@ def test_one_entry_is_never_shown_and_no_entry_does_no_harm() -> None:
     subset.generator = torch.Generator().manual_seed(0)
     for _ in range(20):
         assert not subset.of_entries(torch.tensor([0, 0, 1, 2, 2])).any()
-        assert not subset.of_table(torch.eye(4, dtype=torch.bool)[:, :3]).any()
 
 
 QUICK: dict[str, Any] = {
@@ -162,8 +140,6 @@ QUICK: dict[str, Any] = {
     "gamma": 0.02,
     "device": "cpu",
 }
-
-CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 both = pytest.mark.parametrize("model_class", [ICFNADE, UCFNADE])
 
@@ -263,19 +239,21 @@ class Parts(NamedTuple):
 
     network: Nade
     objective: CFNADEObjective
-    source: NadeBlocks
+    source: VectorBlocks
 
-    def inputs(self, ids: Tensor) -> Batch:
-        return self.source.block(ids).inputs
+    def inputs(self, ids: Tensor) -> SparseBatch:
+        batch = self.source.block(ids).inputs
+        assert isinstance(batch, SparseBatch)
+        return batch
 
     def loss(self, ids: Tensor) -> Tensor:
         return self.objective.loss(self.network, self.source.block(ids))
 
-    def cost(self, batch: Batch, shown: Tensor) -> Tensor:
+    def cost(self, batch: SparseBatch, shown: Tensor) -> Tensor:
         return self.objective.cost(self.network, batch, shown)
 
 
-def new_parts(model: CFNADE, train: ObservedMatrix, *, dense: bool = False) -> Parts:
+def new_parts(model: CFNADE, train: ObservedMatrix) -> Parts:
     """The parts of a model's trainer; the network has random biases too and draws from a generator of its own."""
     network = model._new_network(EntryStore.of(train))
     with torch.no_grad():
@@ -283,31 +261,10 @@ def new_parts(model: CFNADE, train: ObservedMatrix, *, dense: bool = False) -> P
             bias.add_(torch.randn(bias.shape, generator=make_generator(0, "biases")))
     network.subset.generator = make_generator(0, "draws")
     objective = CFNADEObjective(train.scale.require_levels("CF-NADE"), axis=model.axis, gamma=model.settings.gamma)
-    source = NadeBlocks(train, axis=model.axis, batch_size=model.settings.batch_size, force_dense=dense)
-    source.prepare(CPU, half=False, generator=make_generator(0, "sampling"))
+    numbers = number_levels(train.scale, train.values)
+    source = VectorBlocks(train, numbers, axis=model.axis, batch_size=model.settings.batch_size, force_dense=False)
+    source.prepare(torch.device("cpu"), half=False, generator=make_generator(0, "sampling"))
     return Parts(network, objective, source)
-
-
-@both
-def test_sparse_is_dense_for_the_same_entries_shown(model_class: type[CFNADE]) -> None:
-    matrix = additive()
-    model = model_class(**QUICK)
-    results = []
-    sparse, dense = (new_parts(model, matrix, dense=dense) for dense in (False, True))
-    ids = torch.tensor([3, 0, 17, 21])
-    batch, table = sparse.inputs(ids), dense.inputs(ids)
-    assert isinstance(batch, SparseBatch) and isinstance(table, Tensor)
-    assert dense.source.dense and not sparse.source.dense
-    shown = dense.network.subset.of_table(table > 0)
-    assert 0 < shown.sum() < (table > 0).sum()
-    # Entries of a vector lie in the order of their places.
-    for parts, some, of in ((sparse, batch, shown[table > 0]), (dense, table, shown)):
-        cost = parts.cost(some, of)
-        cost.backward()  # type: ignore[no-untyped-call]
-        results.append([cost.detach(), *(parameter.grad for parameter in parts.network.parameters())])
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-        assert one.abs().sum() > 0
 
 
 def test_the_cost_of_a_draw_stands_for_that_of_all_orders() -> None:
@@ -325,7 +282,6 @@ def test_the_cost_of_a_draw_stands_for_that_of_all_orders() -> None:
 
     in_order = [sum(costs_given(order[:known])[order[known]] for known in range(3)) for order in permutations(places)]
     batch = parts.inputs(torch.tensor([0]))
-    assert isinstance(batch, SparseBatch)
     mean = 0.0
     for size in range(3):
         for shown in combinations(range(3), size):
@@ -336,16 +292,12 @@ def test_the_cost_of_a_draw_stands_for_that_of_all_orders() -> None:
     assert mean == pytest.approx(np.mean(in_order), rel=1e-5)
 
 
-@pytest.mark.parametrize("dense", [False, True])
-def test_the_slope_of_the_cost(dense: bool) -> None:
+def test_the_slope_of_the_cost() -> None:
     matrix = ObservedMatrix.from_array([[2, np.nan, 5], [1, 4, 3], [3, np.nan, np.nan]], Scale([1, 2, 3, 4, 5]))
-    parts = new_parts(UCFNADE(**QUICK | {"hidden_size": 3}), matrix, dense=dense)
+    parts = new_parts(UCFNADE(**QUICK | {"hidden_size": 3}), matrix)
     parts.network.double()
     batch = parts.inputs(torch.arange(3))
-    if isinstance(batch, SparseBatch):
-        batch, shown = batch._replace(weights=batch.weights.double()), torch.tensor([1, 0, 0, 1, 0, 0]) == 1
-    else:
-        batch, shown = batch.double(), torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 0]]) == 1
+    batch, shown = batch._replace(weights=batch.weights.double()), torch.tensor([1, 0, 0, 1, 0, 0]) == 1
     parts.cost(batch, shown).backward()  # type: ignore[no-untyped-call]
     for name, parameter in parts.network.named_parameters():
         flat, gradient = parameter.detach().view(-1), parameter.grad

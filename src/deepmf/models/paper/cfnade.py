@@ -14,7 +14,6 @@ from torch.nn import functional
 from deepmf.errors import BadModelFile
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
-from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.models.fitting import Fitting
 from deepmf.models.network_model import NetworkModel
@@ -27,13 +26,13 @@ from deepmf.models.paper.autorec import (
     encode_hidden,
 )
 from deepmf.nn.branch import Dropout
-from deepmf.nn.inputs import Batch, SparseBatch
+from deepmf.nn.inputs import SparseBatch
 from deepmf.nn.sparse_linear import SampledLinear, SparseLinear
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import Positions, Predictor, Readout, unpack_latents
 from deepmf.storage.model_file import Tensors
-from deepmf.training.blocks import AxisName, VectorBlock, VectorBlocks, find_dense_budget
+from deepmf.training.blocks import AxisName, VectorBlock, VectorBlocks
 from deepmf.training.holdout import HeldOut
 from deepmf.training.runtime import make_generator
 from deepmf.training.search_space import Choice, LogRange, Space
@@ -88,7 +87,7 @@ _USUAL_COUNT = 100.0
 class Nade(nn.Module):
     """One tanh layer on thermometer-encoded levels, and a score for each level of each output.
 
-    Levels are numbered from 1; 0 means missing in a table (batch, places). Parameters are shared between levels
+    Levels are numbered from 1. Parameters are shared between levels
     (Zheng et al. 2016): the input of level k is the sum of W^1 to W^k, and the score of level k is the sum of
     b^1 + V^1 h to b^k + V^k h. Weights are stored level by level. The biases are initialised such that the network
     predicts `frequencies` (levels,).
@@ -107,14 +106,9 @@ class Nade(nn.Module):
         self.subset = Subset()
         self._power = NORMALISATIONS[normalise]
 
-    def hidden(self, batch: Batch) -> Tensor:
+    def hidden(self, batch: SparseBatch) -> Tensor:
         """Return the hidden activations of a batch of vectors, (batch, hidden)."""
-        if isinstance(batch, SparseBatch):
-            counts, sums = batch.starts.diff(), self.first(make_thermometers(batch, self.n_places))
-        else:
-            numbers = torch.arange(1, self.n_levels + 1, device=batch.device)
-            switched = (batch[:, None] >= numbers[:, None]).flatten(1)
-            counts, sums = (batch > 0).sum(1), self.first(switched.to(torch.bfloat16))  # 0 and 1 are exact in it
+        counts, sums = batch.starts.diff(), self.first(make_thermometers(batch, self.n_places))
         usual = (_USUAL_COUNT / counts.clamp(min=1).to(self.first_bias.dtype)) ** self._power
         return torch.tanh(sums.to(self.first_bias.dtype) * usual[:, None] + self.first_bias)
 
@@ -151,15 +145,6 @@ class Subset(Dropout):
 
     def __init__(self) -> None:
         super().__init__(0.0)
-
-    def of_table(self, observed: Tensor) -> Tensor:
-        """Return which observed places are inputs, (batch, places)."""
-        keys, lots = (
-            torch.rand(observed.shape, generator=self.generator, device=observed.device, dtype=torch.float32)
-            for _ in range(2)
-        )
-        chosen = torch.where(observed, lots, -1.0).argmax(1, keepdim=True)
-        return observed & (keys < keys.gather(1, chosen))
 
     def of_entries(self, starts: Tensor) -> Tensor:
         """Return which entries are inputs, (entries,); the entries of vector k are starts[k]:starts[k + 1]."""
@@ -217,13 +202,6 @@ _PAIRS_AT_A_TIME = 1 << 14
 _SCORES_AT_A_TIME = 1 << 22  # 32 MB in double precision
 
 
-# Approximate number of floats that a dense step keeps for each level of each place of its batch.
-_NUMBERS_A_SCORE = 12
-
-# Half precision represents whole numbers exactly up to this one.
-_MOST_DENSE_LEVELS = 256
-
-
 class CFNADEObjective(Objective):
     """The ordinal cost of the entries of a vector that are not inputs.
 
@@ -239,52 +217,25 @@ class CFNADEObjective(Objective):
 
     def loss(self, network: Nade, block: VectorBlock) -> Tensor:
         """Return the loss of a batch of vectors; random entries of each are inputs."""
-        batch, subset = block.inputs, network.subset
-        shown = subset.of_entries(batch.starts) if isinstance(batch, SparseBatch) else subset.of_table(batch > 0)
-        loss = self.cost(network, batch, shown) / block.n_vectors
+        assert isinstance(block.inputs, SparseBatch)
+        shown = network.subset.of_entries(block.inputs.starts)
+        loss = self.cost(network, block.inputs, shown) / block.n_vectors
         return loss + self._gamma / 2 * network.sum_squared_weights() if self._gamma else loss
 
-    def cost(self, network: Nade, batch: Batch, shown: Tensor) -> Tensor:
-        """Return the sum of the costs of all vectors; `shown` marks the inputs, (entries,) or (batch, places)."""
-        if isinstance(batch, SparseBatch):
-            inputs, targets = select_entries(batch, shown), select_entries(batch, ~shown)
-            scores = network.level_scores_at(network.hidden(inputs), targets.indices, targets.starts)
-            n_targets = targets.starts.diff()
-            weights = batch.starts.diff() / n_targets.clamp(min=1)
-            costs = compute_ordinal_costs(scores, targets.weights)
-            return costs @ torch.repeat_interleave(weights, n_targets).to(costs.dtype)
-        hidden = network.hidden(torch.where(shown, batch, 0.0))
-        missing = (batch > 0) & ~shown
-        weights = (batch > 0).sum(1) / missing.sum(1).clamp(min=1)
-        costs = compute_ordinal_costs(network.level_scores(hidden), batch)
-        return torch.where(missing, costs, 0.0).sum(1) @ weights.to(costs.dtype)
+    def cost(self, network: Nade, batch: SparseBatch, shown: Tensor) -> Tensor:
+        """Return the sum of the costs of all vectors; `shown` marks the inputs, (entries,)."""
+        inputs, targets = select_entries(batch, shown), select_entries(batch, ~shown)
+        scores = network.level_scores_at(network.hidden(inputs), targets.indices, targets.starts)
+        n_targets = targets.starts.diff()
+        weights = batch.starts.diff() / n_targets.clamp(min=1)
+        costs = compute_ordinal_costs(scores, targets.weights)
+        return costs @ torch.repeat_interleave(weights, n_targets).to(costs.dtype)
 
     def predictions(self, network: Nade, source: VectorBlocks, rows: Tensor, columns: Tensor) -> Tensor:
         """Return the expected values of pairs of positions, in the scale's units."""
         vectors, outputs = (rows, columns) if self._axis == "row" else (columns, rows)
         scores = score_levels_of_pairs(network, encode_hidden(network, source.vectors), vectors, outputs)
         return average_levels(scores, self.levels)
-
-
-class NadeBlocks(VectorBlocks):
-    """The vectors of CF-NADE as level numbers.
-
-    Dense tables are used only on a GPU, if they and the tables of a step fit into its memory.
-    """
-
-    def __init__(
-        self, train: ObservedMatrix, *, axis: AxisName, batch_size: int | None, force_dense: bool | None = None
-    ) -> None:
-        numbers = number_levels(train.scale, train.values)
-        super().__init__(train, numbers, axis=axis, batch_size=batch_size, force_dense=force_dense)
-        n_levels = train.scale.require_levels("CF-NADE").size
-        n_places = count_outputs(train, axis)
-        self._step_bytes = 4 * _NUMBERS_A_SCORE * (batch_size or sum(train.shape) - n_places) * n_places * n_levels
-        self._has_few_levels = n_levels <= _MOST_DENSE_LEVELS
-
-    def _prefers_dense(self, device: torch.device, *, half: bool) -> bool:
-        fits = device.type == "cuda" and self._has_few_levels and self._step_bytes <= find_dense_budget(device)
-        return fits and super()._prefers_dense(device, half=half)
 
 
 def _make_readout(scale: Scale) -> Readout:
@@ -377,7 +328,8 @@ class CFNADE(NetworkModel):
     def _make_task(self, entries: EntryStore, validation: HeldOut | None) -> Trainer:
         network, train = self._new_network(entries), entries.train
         objective = CFNADEObjective(train.scale.require_levels("CF-NADE"), axis=self.axis, gamma=self.settings.gamma)
-        source = NadeBlocks(train, axis=self.axis, batch_size=self.settings.batch_size)
+        numbers = number_levels(train.scale, train.values)
+        source = VectorBlocks(train, numbers, axis=self.axis, batch_size=self.settings.batch_size, force_dense=False)
         return Trainer(network, objective, source, self.settings, validation=validation)
 
     def _new_network(self, entries: EntryStore) -> Nade:
