@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from deepmf.data.datasets import DATASETS
 from deepmf.datasets import generate
-from deepmf.errors import BadSetting, UnreadableFile
+from deepmf.errors import BadSetting
 from deepmf.evaluation.comparison import Problem
 from deepmf.experiments.recipe import (
     GENERATED,
@@ -16,12 +17,11 @@ from deepmf.experiments.recipe import (
     list_tables,
     make_quick,
     read_layout,
-    read_recipe,
     read_table,
 )
 from deepmf.experiments.run import list_trials, run_trial
 from deepmf.experiments.tables import list_lines, list_remarks
-from deepmf.matrix.matrix import ObservedMatrix
+from deepmf.matrix.matrix import AREAS, ObservedMatrix
 from deepmf.models.registry import MODELS, model_class
 
 SHIPPED = [recipe for table in list_tables() for recipe in read_table(table)]
@@ -30,6 +30,12 @@ SHIPPED = [recipe for table in list_tables() for recipe in read_table(table)]
 def test_every_shipped_recipe_is_sound() -> None:
     for recipe in SHIPPED:
         assert recipe.title and recipe.model in MODELS, recipe.name
+        assert recipe.protocol in PROTOCOLS and recipe.data in DATASETS, recipe.name
+        assert recipe.seeds and all(0 <= share < 1 for share in recipe.new_shares), recipe.name
+        assert not (recipe.joined and recipe.refit), recipe.name
+        for area, figures in recipe.published.items():
+            assert area in (*AREAS, "all") and figures.keys() <= set(METRICS), recipe.name
+        model_class(recipe.model)(**make_quick(recipe).settings)
         if recipe.published:
             assert "Matrix Factorization via Deep Learning" in recipe.source, recipe.name
         used = model_class(recipe.model)(**recipe.settings).settings.to_dict()
@@ -102,54 +108,6 @@ def test_a_quick_recipe_is_another(recipes: Path) -> None:
     _, dmfd = read_table("small")
     fast = make_quick(dmfd)
     assert (fast.settings["epochs"], fast.settings["latent_size"], fast.data) == (2, 4, "generated")
-
-
-@pytest.mark.parametrize(
-    "line, message",
-    [
-        ('titel = "x"', "did you mean 'title'"),
-        ('protocol = "area"', "did you mean 'areas'"),
-        ('model = "dfm"', "did you mean 'dmf'"),
-        ('data = "ml-2m"', "did you mean 'ml-"),
-        ("seeds = []", "seeds must be"),
-        ("new_shares = [1.0]", "new_shares must be"),
-        ("new_shares = []", "new_shares must be"),
-        ("[settings]\nepoch = 3", "did you mean 'epochs'"),
-        ("[settings]\nepochs = 0", "epochs must be"),
-        ("[quick]\nepochs = 0", "epochs must be"),
-        ("[search]\nepochs = [1, 0]", "epochs must be"),
-        ("[published]\nV = { rmse = 1 }", "did you mean 'IV'"),
-        ("[published]\nI = { rsme = 1 }", "did you mean 'rmse'"),
-        ("joined = true\nrefit = true", "joined and"),
-        ("[published]\nI = { rmse = 1 }", "need their source"),
-    ],
-)
-def test_a_typo_is_named(tmp_path: Path, line: str, message: str) -> None:
-    keys = {"title": '"t"', "model": '"dmf"', "protocol": '"areas"'}
-    keys.pop(line.split(" ")[0], None)
-    path = tmp_path / "table" / "1-row.toml"
-    path.parent.mkdir()
-    path.write_text("".join(f"{key} = {value}\n" for key, value in keys.items()) + line + "\n")
-    with pytest.raises(BadSetting) as caught:
-        read_recipe(path)
-    assert str(caught.value).startswith(f"the recipe {path}: ")
-    assert message in str(caught.value)
-
-
-def test_a_key_that_lacks(tmp_path: Path) -> None:
-    path = tmp_path / "x.toml"
-    path.write_text('title = "t"\nmodel = "dmf"\n')
-    with pytest.raises(BadSetting, match="'protocol'"):
-        read_recipe(path)
-
-
-def test_files_that_are_no_recipes(tmp_path: Path) -> None:
-    path = tmp_path / "x.toml"
-    path.write_text("title = ")
-    with pytest.raises(UnreadableFile, match="TOML"):
-        read_recipe(path)
-    with pytest.raises(UnreadableFile, match="nowhere.toml"):
-        read_recipe(tmp_path / "nowhere.toml")
 
 
 def test_unknown_tables_and_rows(recipes: Path) -> None:

@@ -126,15 +126,6 @@ def test_a_killed_fit_does_not_hang_the_rest(recipes: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_split_that_is_there_twice_is_not_averaged(recipes: Path, tmp_path: Path) -> None:
-    results = Results(tmp_path)
-    records = run_once(all_trials()[0])
-    results.add(records)
-    results.add(records[:1])
-    with pytest.raises(UnreadableFile, match="1 and 5"):
-        results.records(read_table("small"))
-
-
 @pytest.mark.slow
 def test_results_of_another_commit_are_not_mixed(
     recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

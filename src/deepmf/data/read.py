@@ -37,13 +37,13 @@ from deepmf.data.source import (
 )
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns, Hint, OffScale, UnreadableFile, suggest_name, warn
 from deepmf.files import import_polars
-from deepmf.matrix.arrays import iterate_pieces
 from deepmf.matrix.column_roles import DETECT, ValueColumn, assign_roles, check_roles
 from deepmf.matrix.frames import MISSING_HINT, check_excluded
+from deepmf.matrix.labels import Labelled
 from deepmf.matrix.matrix import NAME_COLUMNS, NPZ_CONTENT, Missing, ObservedMatrix, choose_scale
 from deepmf.matrix.packed import STORE, MatrixParts, open_store, unpack_parts
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.sorting import Duplicates, check_duplicates
+from deepmf.matrix.sorting import Duplicates, check_duplicates, check_on_scale
 
 if TYPE_CHECKING:
     import polars as pl
@@ -381,21 +381,12 @@ def _read_store(folder: Path, options: ReadOptions) -> ObservedMatrix:
     if matrix.n_entries == 0:
         raise UnreadableFile(f"{folder} holds no entries")
     if scale is not None:
-        _check_store_on_scale(folder, matrix, scale)
+        rows, columns = Labelled(matrix.rows, matrix.entry_rows), Labelled(matrix.columns, matrix.by_row.columns)
+        try:
+            check_on_scale(rows, columns, matrix.values, scale)
+        except OffScale as error:
+            raise error.locate(str(folder)) from error
     return matrix
-
-
-def _check_store_on_scale(folder: Path, matrix: ObservedMatrix, scale: Scale) -> None:
-    start = 0
-    for piece in iterate_pieces(matrix.values):
-        off_scale = np.flatnonzero(~scale.holds(piece))
-        if off_scale.size:
-            at = np.array([start + off_scale[0]])
-            row = matrix.rows[matrix.find_rows(at)].tolist()[0]
-            column = matrix.columns[matrix.by_row.columns[at]].tolist()[0]
-            value = piece[off_scale[0]]
-            raise OffScale(f"{folder}: row {row!r}, column {column!r} has value {value:g}; the scale is {scale}")
-        start += piece.size
 
 
 def _read_wide(path: Path, options: ReadOptions) -> EntryFile:
@@ -501,13 +492,6 @@ def _read_npy(path: Path, options: ReadOptions) -> EntryFile:
 
 def _read_npz(path: Path, options: ReadOptions) -> EntryFile:
     matrix = read_npz(path)
-    n_dropped = 0
-    if options.missing == "drop" and matrix.dtype.kind == "f":
-        entries = matrix.tocoo()
-        is_kept = ~np.isnan(entries.data)
-        n_dropped = int(is_kept.size - np.count_nonzero(is_kept))
-        places = tuple(axis[is_kept] for axis in entries.coords)
-        matrix = scipy.sparse.coo_array((entries.data[is_kept], places), shape=entries.shape)
     if matrix.nnz == 0:
         raise UnreadableFile(f"{path} holds no entries")
     own = _read_own_parts(path, matrix)
@@ -520,7 +504,7 @@ def _read_npz(path: Path, options: ReadOptions) -> EntryFile:
         read = ObservedMatrix.from_sparse(matrix, scale=scale, duplicates=options.duplicates, **labels)
     if own is not None:
         read = read.with_extras(own.extras).with_form(own.form)
-    return EntryFile(read, n_dropped=n_dropped)
+    return EntryFile(read)
 
 
 def _read_own_parts(path: Path, matrix: Any) -> MatrixParts | None:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from deepmf.data.datasets import DATASETS, load, load_sequences, load_split
+from deepmf.data.datasets import load, load_sequences, load_split
 from deepmf.data.splits import Split, split_areas, split_entries, split_last
 from deepmf.data.synthetic import generate
-from deepmf.errors import BadSetting, UnreadableFile, suggest_name
+from deepmf.errors import BadSetting, suggest_name
 from deepmf.evaluation.comparison import Problem
+from deepmf.files import read_toml
 from deepmf.matrix.extras import Extras
-from deepmf.matrix.matrix import AREAS, ObservedMatrix
+from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.registry import model_class
 
 FOLDER = Path(__file__).parent / "recipes"
@@ -147,9 +147,7 @@ def read_layout(table: str) -> TableLayout:
     """Return the layout of a table, from its `table.toml`."""
     if table not in list_tables():
         raise BadSetting(f"there is no table {table!r}; {suggest_name(table, list_tables())}")
-    content = tomllib.loads((FOLDER / table / "table.toml").read_text(encoding="utf-8"))
-    _check_keys(content, TableLayout)
-    return TableLayout(**{key: _freeze(value) for key, value in content.items()})
+    return TableLayout(**_freeze(read_toml(FOLDER / table / "table.toml")))
 
 
 def read_table(table: str, *, only: Sequence[str] = ()) -> list[Recipe]:
@@ -165,20 +163,8 @@ def read_table(table: str, *, only: Sequence[str] = ()) -> list[Recipe]:
 
 def read_recipe(path: Path) -> Recipe:
     """Read a recipe from a TOML file."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UnreadableFile(f"{path} is not TOML ({error})") from error
-    except OSError as error:
-        raise UnreadableFile(f"{path} cannot be read ({error.strerror})") from error
     name = f"{path.parent.name}/{path.stem.lstrip('0123456789').lstrip('-')}"  # the number gives the order
-    try:
-        _check_keys(content, Recipe)
-        recipe = Recipe(name=name, **{key: _freeze(value) for key, value in content.items()})
-        _check(recipe)
-    except (BadSetting, TypeError) as error:
-        raise BadSetting(f"the recipe {path}: {error}") from error
-    return recipe
+    return Recipe(name=name, **_freeze(read_toml(path)))
 
 
 def split_by_areas(data: str, *, seed: int, new_share: float) -> Problem:
@@ -252,50 +238,8 @@ PROTOCOLS: dict[str, Callable[..., Problem]] = {
 }
 
 
-def _check(recipe: Recipe) -> None:
-    _check_choice("protocol", recipe.protocol, list(PROTOCOLS))
-    _check_choice("data set", recipe.data, [*DATASETS, GENERATED])
-    if not recipe.seeds or not all(isinstance(seed, int) and seed >= 0 for seed in recipe.seeds):
-        raise BadSetting(f"seeds must be whole numbers that are not negative, at least one; got {recipe.seeds!r}")
-    if not recipe.new_shares or not all(_is_share(share) for share in recipe.new_shares):
-        raise BadSetting(f"new_shares must be numbers from 0 to less than 1, at least one; got {recipe.new_shares!r}")
-    for settings in (recipe.settings, dict(recipe.settings) | dict(recipe.quick)):
-        model_class(recipe.model)(**settings)
-    for name, values in recipe.search.items():
-        for value in values:
-            model_class(recipe.model)(**dict(recipe.settings) | {name: value})
-    for area, figures in recipe.published.items():
-        _check_choice("area", area, [*AREAS, "all"])
-        for metric in figures:
-            _check_choice("metric", metric, list(METRICS))
-    if recipe.joined and recipe.refit:
-        raise BadSetting(
-            "validation entries are either joined to the inputs or fitted again; joined and refit are true"
-        )
-    if recipe.published and not recipe.source:
-        raise BadSetting("published figures need their source")
-
-
-def _is_share(share: Any) -> bool:
-    return isinstance(share, int | float) and not isinstance(share, bool) and 0 <= share < 1
-
-
-def _check_keys(content: Mapping[str, Any], kind: type[Recipe] | type[TableLayout]) -> None:
-    keys = {each.name: each for each in fields(kind) if each.name != "name"}  # a recipe is named by its file
-    for key in content:
-        if key not in keys:
-            raise BadSetting(f"there is no key {key!r}; {suggest_name(key, list(keys))}")
-    for key, each in keys.items():
-        if key not in content and each.default is MISSING and each.default_factory is MISSING:
-            raise BadSetting(f"the key {key!r} is missing")
-
-
-def _check_choice(what: str, given: str, choices: list[str]) -> None:
-    if given not in choices:
-        raise BadSetting(f"there is no {what} {given!r}; {suggest_name(given, choices)}")
-
-
 def _freeze(value: Any) -> Any:
+    """Return content of TOML with tuples in place of lists."""
     if isinstance(value, list):
         return tuple(_freeze(item) for item in value)
     return {key: _freeze(item) for key, item in value.items()} if isinstance(value, dict) else value

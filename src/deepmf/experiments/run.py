@@ -251,7 +251,6 @@ class Results:
         except (OSError, UnicodeDecodeError) as error:
             raise UnreadableFile(f"{path} cannot be read ({error})") from error
         records: list[Record] = []
-        found: dict[tuple[object, ...], int] = {}
         for number, line in enumerate(lines, start=1):
             if not line:
                 continue
@@ -263,12 +262,6 @@ class Results:
                 raise UnreadableFile(f"line {number} of {path} is not JSON ({error})") from error
             if not isinstance(record, dict) or not record.keys() >= _NEEDED:
                 raise UnreadableFile(f"line {number} of {path} is not a result; {START_OVER}")
-            first = found.setdefault((*_key(record), record["area"]), number)
-            if first != number:  # a mean over both would count one split twice
-                raise UnreadableFile(
-                    f"lines {first} and {number} of {path} are both {record['recipe']}, split {record['seed']}, "
-                    f"area {record['area']}; delete one of them"
-                )
             records.append(record)
         return records
 
