@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from deepmf.errors import CannotSave, FileAbsent, MissingDependency, UnreadableFile, UserError
+from deepmf.errors import BadEntries, CannotSave, FileAbsent, MissingDependency, UnreadableFile, UserError
 
 if sys.platform != "win32":
     import fcntl
@@ -33,9 +33,6 @@ _FILE, _FOLDER = ".part", ".folder"
 _WORKING_FOLDER, _EXCHANGE = -100, 2
 
 _UNSUPPORTED = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
-
-# Characters that a field of a .tsv file cannot hold, and their escapes, as in databases.
-ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 _INTEGER = r"^(0|-?[1-9][0-9]*)(\.0)?$"
 
@@ -394,14 +391,13 @@ def write_csv(
 
 
 def write_tsv(frame: Any, file: Any, *, header: bool = True, decimal_comma: bool = False) -> None:
-    """Write a frame as .tsv, where quotation marks have no special meaning."""
+    """Write a frame as .tsv, where quotation marks have no special meaning; tabs and line ends in texts are refused."""
     polars = import_polars()
-    old, new = list(ESCAPES), list(ESCAPES.values())
-    names = polars.Series(frame.columns, dtype=polars.String).str.replace_many(old, new)
-    escaped = frame.with_columns(polars.col(polars.String).str.replace_many(old, new))
-    escaped.rename(dict(zip(frame.columns, names, strict=True))).write_csv(
-        file, include_header=header, separator="\t", quote_style="never", decimal_comma=decimal_comma
-    )
+    for series in (polars.Series(frame.columns, dtype=polars.String), *frame.select(polars.col(polars.String))):
+        wrong = series.filter(series.str.contains(r"[\t\r\n]"))
+        if wrong.len():
+            raise BadEntries(f"{wrong[0]!r} has a tab or a line end, which no .tsv file can hold; write .csv")
+    frame.write_csv(file, include_header=header, separator="\t", quote_style="never", decimal_comma=decimal_comma)
 
 
 def holds_number_texts(frame: Any) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 from deepmf.data import read_features
 from deepmf.data.frame_file import find_label_type, join_lists, make_feature_frame, write_frame_file
-from deepmf.errors import BadSetting, CannotSave
+from deepmf.errors import BadEntries, BadSetting, CannotSave
 from deepmf.matrix.features import Features
 
 SCHEMA = {"row": polars.Int64, "value": polars.Float64}
@@ -65,8 +65,9 @@ def test_texts_of_digits_and_tabs_can_be_told_when_they_are_read(tmp_path: Path)
     write_frame_file(frames, frames[0].schema, tmp_path / "f.csv")
     assert (tmp_path / "f.csv").read_text() == 'user,stars\n"1",1.5\n"2",2.0\n"x",3.0\n'
     tabs = polars.DataFrame({"user": ["a\tb"], "stars": [1.5]})
-    write_frame_file([tabs], tabs.schema, tmp_path / "f.tsv")
-    assert (tmp_path / "f.tsv").read_text() == "user\tstars\na\\tb\t1.5\n"
+    with pytest.raises(BadEntries, match="tab"):
+        write_frame_file([tabs], tabs.schema, tmp_path / "f.tsv")
+    assert not (tmp_path / "f.tsv").exists()
 
 
 FEATURES = Features.from_columns(

@@ -14,7 +14,6 @@ import numpy as np
 import polars as pl
 import pytest
 import scipy.sparse
-from tests.data.conftest import compress_zstd
 
 from deepmf.data import read_matrix
 from deepmf.data.read import ReadOptions, read_entry_file
@@ -56,8 +55,6 @@ def test_text_in_many_forms(tmp_path: Path, name: str, content: str) -> None:
     assert read_matrix(tmp_path / name) == EXPECTED
     (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content.encode()))
     assert read_matrix(tmp_path / f"{name}.gz") == EXPECTED
-    (tmp_path / f"{name}.zst").write_bytes(compress_zstd(content.encode()))
-    assert read_matrix(str(tmp_path / f"{name}.zst")) == EXPECTED
 
 
 def write(folder: Path, content: str | bytes, name: str = "ratings.csv") -> Path:
@@ -221,7 +218,6 @@ HEADER = "user,item,rating\n"
             UnreadableFile,
             "g.csv.gz",
         ),
-        ("z.csv.zst", compress_zstd(HEADER.encode() + b"1,2,3\n2,3,4\n")[:-8], UnreadableFile, "z.csv.zst"),
         ("p.parquet", "not parquet at all", UnreadableFile, "Parquet"),
         ("q.npz", "not a zip", UnreadableFile, ".npz"),
         ("array.json", '[{"user": 1, "item": 2, "rating": 3}]', UnreadableFile, "JSON lines"),

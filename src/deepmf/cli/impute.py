@@ -32,7 +32,7 @@ _EXCLUDE_HINT = "--exclude-columns {} leaves it as it is"
 def impute(
     table: Annotated[
         Path,
-        argument("TABLE", "Table with gaps: csv, tsv, parquet, jsonl, xlsx, also .gz and .zst; - for standard input."),
+        argument("TABLE", "Table with gaps: csv, tsv, parquet, jsonl, xlsx, also .gz; - for standard input."),
     ],
     output: options.FrameFile = STANDARD,
     exclude_columns: Annotated[

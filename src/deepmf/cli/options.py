@@ -128,7 +128,7 @@ Ratings = Annotated[
     argument(
         "RATINGS",
         "Entries: csv, tsv, parquet, jsonl (a JSON object in each line), xlsx, MovieLens .dat, .npz, .npy, "
-        "also .gz and .zst; a store of pack; - for csv on standard input.",
+        "also .gz; a store of pack; - for csv on standard input.",
     ),
 ]
 ScaleText = Annotated[

@@ -223,7 +223,7 @@ def pack(
         argument(
             "RATINGS...",
             "Files of entries that form one matrix: csv, tsv, parquet, jsonl, MovieLens .dat, .npz or stores, "
-            "also .gz and .zst; - for csv on standard input.",
+            "also .gz; - for csv on standard input.",
         ),
     ],
     output: Annotated[Path, option("--output -o STORE", "Store to write: a new folder.")],

@@ -196,7 +196,7 @@ def _list_places(dataset: Dataset, member: str) -> Iterator[Path]:
     # A member at the top of its archive has no folder of its own: `ratings.csv` could be anyone's.
     layouts = inside if path.parent == PurePosixPath(".") else [path, *inside]
     for layout in layouts:
-        for ending in ("",) if path.suffix == ".npz" else ("", ".gz", ".zst"):
+        for ending in ("",) if path.suffix == ".npz" else ("", ".gz"):
             yield folder() / f"{layout}{ending}"
 
 

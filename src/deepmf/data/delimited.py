@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import csv
-import mmap
 import re
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from deepmf.data.source import ZSTD, check_path, prepare_text, translate_polars_errors
+from deepmf.data.source import check_path, prepare_text, translate_polars_errors
 from deepmf.errors import BadEntries, BadSetting, Hint, UnreadableFile, warn
-from deepmf.files import ESCAPES, import_polars
+from deepmf.files import import_polars
 
 if TYPE_CHECKING:
     import polars as pl
@@ -32,9 +30,6 @@ DECIMAL_HINT = Hint("decimal=',' reads decimal commas", "--decimal , reads decim
 _NUMBER = re.compile(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*|\s*[+-]?(inf|infinity|nan)\s*", re.I)
 _NUMBER_WITH_COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+\s*")
 _WHOLE_NUMBER = re.compile(r"0|-?[1-9][0-9]*")
-
-_UNESCAPES = {escaped: plain for plain, escaped in ESCAPES.items()}
-_ESCAPE = re.compile("|".join(map(re.escape, _UNESCAPES)))
 
 
 class Head(NamedTuple):
@@ -86,7 +81,7 @@ class DelimitedFile:
     def split_lines(self, lines: Sequence[str], separator: str) -> list[list[str]]:
         """Split lines into fields and remove their quotation marks."""
         if separator in _UNQUOTED:
-            return [[_unescape(field, separator) for field in line.split(separator)] for line in lines]
+            return [line.split(separator) for line in lines]
         try:
             return list(csv.reader(lines, delimiter=separator))
         except csv.Error as error:  # such as a field of more than 131,072 characters
@@ -112,18 +107,7 @@ class DelimitedFile:
             lazy = lazy.select(
                 parts.struct.field(f"field_{at}").replace("", None).alias(name) for at, name in enumerate(names)
             )
-        if separator == "\t" and self._may_have_escapes:
-            texts = polars.col(polars.String)
-            lazy = lazy.with_columns(texts.str.replace_many(list(ESCAPES.values()), list(ESCAPES)))
         return lazy
-
-    @cached_property
-    def _may_have_escapes(self) -> bool:
-        """Whether the file contains a backslash; assumed where polars decompresses the file."""
-        if isinstance(self._source, bytes):
-            return b"\\" in self._source
-        with self._source.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            return content[:4] == ZSTD or content.find(b"\\") >= 0
 
 
 def check_separator(separator: str) -> None:
@@ -233,9 +217,3 @@ def parse_whole_numbers(ids: pl.Series) -> pl.Series:
     ids = ids.str.strip_suffix(".0")
     numbers = ids.cast(polars.Int64, strict=False)
     return numbers.set(numbers.cast(polars.String) != ids, None)
-
-
-def _unescape(field: str, separator: str) -> str:
-    if separator != "\t" or "\\" not in field:
-        return field
-    return _ESCAPE.sub(lambda found: _UNESCAPES[found[0]], field)

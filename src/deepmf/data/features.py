@@ -36,7 +36,7 @@ def read_features(
     header: bool | None = None,
     encoding: str | None = None,
 ) -> Features:
-    """Read features from a file with a line per label: delimited text (also `.gz`, `.zst`), Parquet, JSON lines.
+    """Read features from a file with a line per label: delimited text (also `.gz`), Parquet, JSON lines.
 
     A text column that holds only numbers becomes a column of numbers; numbers with leading zeros are codes. NA, null
     and the like are missing; among texts, "none" and "nil" are not. Fields of a file without a header are called
@@ -71,7 +71,7 @@ def read_mixed_table(
     encoding: str | None = None,
     missing_values: Sequence[str] = (),
 ) -> pl.DataFrame:
-    """Read a table from delimited text (also `.gz`, `.zst`), Parquet or JSON lines, with null for gaps.
+    """Read a table from delimited text (also `.gz`), Parquet or JSON lines, with null for gaps.
 
     A text column that holds only numbers becomes a column of numbers, of whole numbers if it has no decimals; numbers
     with leading zeros are text. NA, null and the like are gaps in every column; among texts, "none" and "nil" are not.

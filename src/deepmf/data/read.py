@@ -1,4 +1,4 @@
-"""Reading a matrix: text with a line per entry or per row (plain, gz, zst), Parquet, JSON lines, arrays, stores."""
+"""Reading a matrix: text with a line per entry or per row (plain, gz), Parquet, JSON lines, arrays, stores."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ def read_matrix(
 ) -> ObservedMatrix:
     """Read a matrix from a file with a line per entry, from lists, a wide table, a sparse `.npz` or a store.
 
-    Text may be CSV, TSV, MovieLens `.dat` (`::`) or `u.data`, with or without a header, plain or compressed (`.gz`,
-    `.zst`). Parquet, JSON lines (`.jsonl`), the first sheet of an Excel file (`.xlsx`) and arrays (`.npy`, NaN is
+    Text may be CSV, TSV, MovieLens `.dat` (`::`) or `u.data`, with or without a header, plain or `.gz`.
+    Parquet, JSON lines (`.jsonl`), the first sheet of an Excel file (`.xlsx`) and arrays (`.npy`, NaN is
     missing) are read too. Ids of a text column become ints if all of them are whole numbers in canonical form (neither
     007 nor +7) or such numbers with .0, otherwise they stay strings. A store is opened, not read: its entries are
     memory-mapped.

@@ -18,12 +18,10 @@ from deepmf.files import import_polars
 MOST_EXPANSION = 250  # times the size of the file; ratings as text compress 3 to 30 times
 ALWAYS_ALLOWED = 64 << 20  # bytes
 
-ZSTD = b"\x28\xb5\x2f\xfd"
-_ZSTD_SKIPPED = b"\x2a\x4d\x18"  # ends the first bytes of a frame to be skipped
-_ZSTD_BLOCK = 128 << 10  # the most bytes that a block expands to
+_ZSTD = b"\x28\xb5\x2f\xfd"
 _GZIP = b"\x1f\x8b"
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # byte order marks, as Excel writes them
-_ZLIB = (b"x\x01", b"x\x9c", b"x\xda")  # polars would decompress it without a bound
+_ZLIB = (b"x\x01", b"x\x9c", b"x\xda")
 
 _PIECE = 1 << 20  # bytes decompressed at a time
 
@@ -80,13 +78,11 @@ def prepare_text(path: Path, encoding: str | None = None) -> Path | bytes:
         file.seek(0)
         if beginning.startswith(_GZIP):
             return _decompress_gzip(path, file)
-        if beginning.startswith(_ZLIB):
-            raise UnreadableFile(f"{path} is compressed by zlib; text is read plain, or compressed by gzip or zstd")
+        if beginning == _ZSTD or beginning.startswith(_ZLIB):
+            raise UnreadableFile(f"{path} is compressed by zstd or zlib; text is read plain, or compressed by gzip")
         if beginning.startswith(_UTF_16):
             return _decode(path, "utf-16")
-        if beginning == ZSTD:
-            check_expansion(path, _bound_zstd(path, file))
-        elif beginning[1:] != _ZSTD_SKIPPED and not _is_utf_8(file):
+        if not _is_utf_8(file):
             return _decode_windows_1252(path)
     return prepare_path(path)
 
@@ -164,11 +160,9 @@ def _decode(path: Path, encoding: str) -> bytes:
     """Return a text, plain or compressed by gzip, as UTF-8 without a byte order mark."""
     check_encoding(encoding)
     with path.open("rb") as file:
-        beginning = file.read(4)
-        if beginning == ZSTD:
-            raise UnreadableFile(f"{path} is compressed by zstd; decompress it first to read it as {encoding}")
+        is_gzip = file.read(2) == _GZIP
         file.seek(0)
-        content = _decompress_gzip(path, file) if beginning.startswith(_GZIP) else file.read()
+        content = _decompress_gzip(path, file) if is_gzip else file.read()
     try:
         return content.decode(encoding).removeprefix("\ufeff").encode()
     except UnicodeError as error:
@@ -186,40 +180,3 @@ def _decompress_gzip(path: Path, file: BinaryIO) -> bytes:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UnreadableFile(f"{path} is damaged or cut off: it cannot be decompressed ({error})") from error
     return bytes(content)
-
-
-def _bound_zstd(path: Path, file: BinaryIO) -> int:
-    """Return the most bytes that a zst file can expand to, from its block headers (RFC 8878, section 3.1.1)."""
-    bound = 0
-    while magic := file.read(4):
-        if len(magic) == 4 and magic[1:] == _ZSTD_SKIPPED and magic[0] >> 4 == 5:  # a frame to be skipped
-            file.seek(int.from_bytes(_read_exactly(path, file, 4), "little"), 1)
-            continue
-        if magic != ZSTD:
-            raise _build_zstd_error(path)
-        descriptor = _read_exactly(path, file, 1)[0]
-        single = descriptor >> 5 & 1
-        size_bytes = (single, 2, 4, 8)[descriptor >> 6]
-        _read_exactly(path, file, (1 - single) + (0, 1, 2, 4)[descriptor & 3] + size_bytes)
-        is_last = False
-        while not is_last:
-            header = int.from_bytes(_read_exactly(path, file, 3), "little")
-            is_last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
-            if kind == 3 or size > _ZSTD_BLOCK:
-                raise _build_zstd_error(path)
-            bound += size if kind < 2 else _ZSTD_BLOCK
-            check_expansion(path, bound)
-            _read_exactly(path, file, 1 if kind == 1 else size)
-        _read_exactly(path, file, 4 * (descriptor >> 2 & 1))
-    return bound
-
-
-def _read_exactly(path: Path, file: BinaryIO, n_bytes: int) -> bytes:
-    content = file.read(n_bytes)
-    if len(content) < n_bytes:
-        raise UnreadableFile(f"{path} is damaged or cut off: it cannot be decompressed (it has no end)")
-    return content
-
-
-def _build_zstd_error(path: Path) -> UnreadableFile:
-    return UnreadableFile(f"{path} is damaged or cut off: it cannot be decompressed (no frame or block of zstd)")
