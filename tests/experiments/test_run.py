@@ -15,7 +15,7 @@ import pytest
 from deepmf.data import split_entries
 from deepmf.datasets import generate
 from deepmf.errors import BadSetting, CannotSave, TrainingDiverged, UnreadableFile
-from deepmf.evaluation.areas import KNOWN_COUNTS, evaluate
+from deepmf.evaluation.areas import evaluate
 from deepmf.evaluation.calibration import evaluate_calibration
 from deepmf.experiments.recipe import GENERATED, PROTOCOLS, Recipe, read_table
 from deepmf.experiments.run import (
@@ -250,19 +250,6 @@ def means() -> list[Record]:
 
 
 @pytest.mark.slow
-def test_new_rows_are_let_in_entry_by_entry(ordinal: list[Record], means: list[Record]) -> None:
-    for records in (ordinal, means):
-        assert [record["area"] for record in records] == ["I", "II", "III", "IV"]
-        assert ["cold_start_curve" in record for record in records] == [False, True, False, False]
-        points = records[1]["cold_start_curve"]
-        assert [n_known for n_known, _ in points] == list(KNOWN_COUNTS)
-        assert all(0 < error < 4 for _, error in points)
-    # Means know a row better the more of it they know; with all of it, they are as good as in the record.
-    errors = [error for _, error in means[1]["cold_start_curve"]]
-    assert errors[0] > errors[-1] >= means[1]["rmse"] - 0.02
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("recipe", [MEANS, ORDINAL], ids=lambda recipe: recipe.model)
 def test_with_nothing_new_only_area_one_is_measured(recipe: Recipe) -> None:
     nothing_new = Trial(recipe, seed=0, new_share=0.0)
@@ -308,7 +295,7 @@ def test_distributions_are_measured_where_a_model_has_them(ordinal: list[Record]
 @pytest.mark.slow
 def test_calibration_is_that_of_the_test_entries() -> None:
     records = run_trial(trial(ORDINAL, protocol="random"))
-    assert [record["area"] for record in records] == ["I"] and "cold_start_curve" not in records[0]
+    assert [record["area"] for record in records] == ["I"]
     problem = PROTOCOLS["random"](GENERATED, seed=0, new_share=0.2)
     model = OrdinalDMF(seed=0, **SMALL).fit(problem.train, problem.validation)
     found = evaluate_calibration(model, problem.test["I"], coverage=0.9)

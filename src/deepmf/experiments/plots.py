@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,6 @@ from deepmf.plots import (
     add_title,
     make_axes,
     plot_boundaries,
-    plot_cold_start,
     plot_comparison,
     plot_lines,
     save_svg,
@@ -29,8 +27,6 @@ from deepmf.plots import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-_SPREADS = "bars: standard deviation over splits"
 
 _LEAST = 30  # test entries of a group of rows; the error of smaller groups is too uncertain to plot
 
@@ -114,56 +110,10 @@ def plot_by_entries(table: str, records: Sequence[Record]) -> Drawn | None:
     return ax, f"Error by the number of observed entries of a row, {len(curves)} methods: {read_layout(table).title}"
 
 
-def plot_cold_start_curve(table: str, records: Sequence[Record]) -> Drawn | None:
-    """Plot the error on fixed test entries of new rows by the number of their known entries."""
-    shown = _group_by_recipe(table, [record for record in records if "cold_start_curve" in record])
-    if not shown:
-        return None
-    known = [str(n_known) for n_known, _ in shown[0][1][0]["cold_start_curve"]]
-    errors, margins = {}, {}
-    for recipe, own in shown:
-        each = [[error for _, error in record["cold_start_curve"]] + [record["rmse"]] for record in own]
-        columns = list(zip(*each, strict=True))
-        errors[recipe.title] = [statistics.mean(column) for column in columns]
-        if len(own) > 1:
-            margins[recipe.title] = [statistics.stdev(column) for column in columns]
-    ax = plot_cold_start(
-        [*known, "all"],
-        errors,
-        _make_wide(len(errors)),
-        margins=margins,
-        x_label="known entries of each new row, at most",
-        y_label="RMSE in area II",
-    )
-    add_legend(ax, note=_SPREADS if margins else "")
-    title = read_layout(table).title
-    return ax, f"Error for new rows as more of their entries are known, {len(errors)} methods: {title}"
-
-
-def plot_new_shares(table: str, records: Sequence[Record]) -> Drawn | None:
-    """Plot the error in each area by the share of new rows and columns, if at least three shares were run."""
-    of_areas = (cell for cell in compute_cells(table, records) if cell.metric == "rmse" and cell.mean is not None)
-    shown = [cell for cell in of_areas if cell.new_share is not None]
-    if len({cell.new_share for cell in shown}) < 3:
-        return None
-    titles = list(dict.fromkeys(cell.recipe.title for cell in shown))
-    areas = [area for area in AREAS if any(cell.area == area for cell in shown)]
-    axes = _make_grid(len(areas), 2, width=380.0, height=275.0, sharey=True)
-    spread = any(cell.spread for cell in shown)
-    for ax, area in zip(axes, areas, strict=False):
-        curves, margins = _list_shares([cell for cell in shown if cell.area == area], titles)
-        plot_lines(curves, ax, margins=margins if spread else None, x_label="new rows and columns, %", y_label="RMSE")
-        add_title(ax, f"area {area}")
-    add_legend(axes[0], note=_SPREADS if spread else "")
-    return axes[0], f"RMSE by the share of new rows and columns, {len(titles)} methods: {read_layout(table).title}"
-
-
 PICTURES: dict[str, Callable[[str, Sequence[Record]], Drawn | None]] = {
     "areas": plot_areas,
     "quantizer": plot_quantizer,
     "cold-start": plot_by_entries,
-    "cold-start-curve": plot_cold_start_curve,
-    "new-shares": plot_new_shares,
 }
 
 
@@ -179,22 +129,6 @@ def _make_grid(n_axes: int, n_columns: int, *, width: float, height: float, **op
     for ax in axes[n_axes:]:
         ax.set_visible(False)
     return axes
-
-
-def _list_shares(
-    shown: Sequence[Cell], titles: Sequence[str]
-) -> tuple[Mapping[str, tuple[list[float], list[float]]], Mapping[str, list[float | None]]]:
-    """Return the errors and spreads of each method by increasing share of new rows and columns."""
-    curves, margins = {}, {}
-    for title in titles:
-        points = sorted(
-            (100 * cell.new_share, cell.mean, cell.spread)
-            for cell in shown
-            if cell.recipe.title == title and cell.new_share is not None and cell.mean is not None
-        )
-        curves[title] = ([share for share, _, _ in points], [mean for _, mean, _ in points])
-        margins[title] = [spread for _, _, spread in points]
-    return curves, margins
 
 
 def _pool(groups: Sequence[Sequence[Any]]) -> tuple[list[float], list[float], list[float]]:

@@ -24,8 +24,6 @@ from deepmf.evaluation.areas import (
     confusion_matrix,
     evaluate,
     evaluate_cold_start,
-    evaluate_new_rows,
-    ignore_empty_lines,
 )
 from deepmf.evaluation.calibration import evaluate_calibration
 from deepmf.evaluation.comparison import Problem, extend_model
@@ -89,9 +87,6 @@ def run_trial(trial: Trial) -> list[Record]:
         for area, test in problem.test.items()
         if area in model.predicts
     ]
-    for record in records:
-        if record["area"] == "II":
-            record |= _measure_new_rows(model, problem, problem.test["II"])
     records[0] |= {"curve": _list_curve(chosen)} | _describe_quantizer(
         extended, problem.test["I"]
     )  # once for each trial
@@ -138,16 +133,6 @@ def _measure_errors(model: Model, test: ObservedMatrix) -> Record:
             found = evaluate_calibration(model, test, coverage=0.9)
             errors |= {"calibration_error": found.error, "coverage": found.coverage}
     return errors
-
-
-def _measure_new_rows(model: Model, problem: Problem, test: ObservedMatrix) -> Record:
-    assert problem.extension is not None
-    extension, train = problem.extension, problem.train
-    new_rows = np.flatnonzero(train.rows.find(extension.row_labels) < 0)
-    known_columns = np.flatnonzero(train.columns.find(extension.column_labels) >= 0)
-    with ignore_empty_lines():
-        curve = evaluate_new_rows(model, extension.take(new_rows, known_columns), test)
-    return {"cold_start_curve": [list(astuple(point)) for point in curve]}
 
 
 def _describe_quantizer(model: Model, test: ObservedMatrix) -> Record:
