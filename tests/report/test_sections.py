@@ -224,7 +224,7 @@ def test_calibration_in_words_and_numbers(entries: ObservedMatrix, discrete: Mod
     held = Calibration(10, (ReliabilityBin(30, 0.1, 0.2), ReliabilityBin(20, 0.8, 0.65)), 0.0123, 0.9, 0.945, 1.75)
     section = html_of(make_calibration_section(replace(find(discrete, entries), calibration=held)))
     for number in (percent("1.23"), percent("94.5"), "1.750"):
-        assert f"<strong>{number}</strong>" in section
+        assert f"<dt>{number}</dt>" in section
     assert lines_of(section, "Forecasts by probability")[1:] == [
         [percent("10.0"), percent("20.0"), "30"],
         [percent("80.0"), percent("65.0"), "20"],
@@ -246,7 +246,9 @@ def test_intervals_of_real_values(probable: Model) -> None:
     for line, held in zip(lines[1:], found.intervals, strict=True):
         assert line[1].startswith(f"{100 * held.coverage:.1f}\N{NO-BREAK SPACE}% ± ")
         assert line[2:] == ["900", f"{held.width:.3f}"]
-    (drawn,) = make_calibration_section(found).content["coverage"].plot.containers  # type: ignore[union-attr, attr-defined]
+    shown = make_calibration_section(found)
+    assert isinstance(shown, Section)
+    (drawn,) = shown.figures[0].plot.containers
     assert len(drawn[2][0].get_segments()) == 4  # error bars
 
 

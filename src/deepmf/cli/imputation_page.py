@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from deepmf.files import write_atomically
 from deepmf.formatting import format_quantity
 from deepmf.plots import plot_imputed, plot_missing_patterns
-from deepmf.report.content import Figure, LeftOut, Section, Table, render_template, shorten
+from deepmf.report.content import Figure, LeftOut, Section, Table, render_page, shorten, write_page
 
 if TYPE_CHECKING:
     from deepmf.sklearn import DMFImputer
@@ -24,8 +23,7 @@ _MIXED = 1.1  # the largest ratio of variances of chains that agree (Gelman and 
 
 def write_imputation(table: Any, completed: Any, columns: list[str], imputer: DMFImputer, path: Path) -> None:
     """Write an HTML page on a drawn table beside the given one; `columns` are those with gaps that were filled in."""
-    page = render_imputation(table, completed, columns, imputer)
-    write_atomically(path, lambda temporary: temporary.write_bytes(page.encode("utf-8", errors="replace")))
+    write_page(render_imputation(table, completed, columns, imputer), path)
 
 
 def render_imputation(table: Any, completed: Any, columns: list[str], imputer: DMFImputer) -> str:
@@ -48,30 +46,21 @@ def render_imputation(table: Any, completed: Any, columns: list[str], imputer: D
         plot_missing_patterns(patterns.columns, patterns.missing, patterns.counts.tolist()),
         "Which columns are missing together",
     )
-    sections: list[Section | LeftOut] = [
-        _make_section("Gaps", "A line for each pattern of missing columns, the most frequent first.", [gaps]),
-        _make_section(
-            "Imputed values",
-            "One drawn table. Densities that differ need not be wrong; a difference that the other columns do not "
-            "explain is a reason to look.",
-            figures,
-        ),
-        _build_chain_section(imputer, shown),
-    ]
-    return render_template(
-        "page.html",
-        title=f"{format_quantity(sum(n_gaps.values()), 'imputed value')}",
-        summary=f"{format_quantity(len(columns), 'column')} of {len(table.columns)} had gaps.",
-        cautions=[*_list_doubtful(imputer, columns)],
-        tiles=[(name, f"{weight:.0%}") for name, weight in imputer.weights_.items()],
-        sections=[part for part in sections if isinstance(part, Section)],
-        left_out=[part for part in sections if isinstance(part, LeftOut)],
+    how = (
+        "One drawn table. Densities that differ need not be wrong; a difference that the other columns do not explain "
+        "is a reason to look."
     )
-
-
-def _make_section(title: str, how: str, figures: list[Figure], tables: tuple[Table, ...] = ()) -> Section:
-    content = {"figures": figures, "sentences": [], "tables": tables}
-    return Section(title, how, "comparison.html", content)
+    return render_page(
+        f"{format_quantity(sum(n_gaps.values()), 'imputed value')}",
+        f"{format_quantity(len(columns), 'column')} of {len(table.columns)} had gaps.",
+        [
+            Section("Gaps", "A line for each pattern of missing columns, the most frequent first.", [gaps]),
+            Section("Imputed values", how, figures),
+            _build_chain_section(imputer, shown),
+        ],
+        cautions=_list_doubtful(imputer, columns),
+        tiles=[(name, f"{weight:.0%}") for name, weight in imputer.weights_.items()],
+    )
 
 
 def _list_doubtful(imputer: DMFImputer, columns: list[str]) -> list[str]:
@@ -91,14 +80,10 @@ def _build_chain_section(imputer: DMFImputer, columns: list[str]) -> Section | L
     traces = imputer.trace_means()
     if traces is None:
         return LeftOut("Convergence", "values are not drawn by a chain")
-    lines = []
-    for name in columns:
-        if name in traces:
-            ratio = compare_chains(traces[name])
-            lines.append([shorten(name), f"{ratio:.2f}", "yes" if ratio < _MIXED else "no"])
+    ratios = {name: compare_chains(traces[name]) for name in columns if name in traces}
+    lines = [[shorten(name), f"{ratio:.2f}", "yes" if ratio < _MIXED else "no"] for name, ratio in ratios.items()]
     how = "Four chains of the column's mean; the ratio of their variance together to that of each is 1 when they agree."
-    table = Table("Chains", ["column", "ratio", "agree"], lines)
-    return _make_section("Convergence", how, [], (table,))
+    return Section("Convergence", how, tables=[Table("Chains", ["column", "ratio", "agree"], lines)])
 
 
 def compare_chains(chains: Any) -> float:

@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from deepmf.evaluation.comparison import ALL, ComparedModel, Comparison, ListChange
 from deepmf.evaluation.ranking import TITLES
-from deepmf.files import write_atomically
 from deepmf.formatting import format_amount, format_percent, format_quantity
 from deepmf.matrix.arrays import FloatArray
 from deepmf.plots import plot_bars, plot_comparison
-from deepmf.report.content import Figure, LeftOut, Section, Table, render_template, shorten
+from deepmf.report.content import Figure, LeftOut, Section, Table, render_page, shorten, write_page
 from deepmf.report.sections import MEANINGS
 
 _METRICS = {"rmse": "RMSE", "mae": "MAE", "level_rmse": "RMSE of levels", "level_mae": "MAE of levels"}
@@ -54,9 +53,7 @@ def write_comparison(
     >>> path.read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    page = render_comparison(comparison, title=title, person=person)
-    # A label may hold half of a surrogate pair, which UTF-8 cannot encode.
-    write_atomically(path, lambda temporary: temporary.write_bytes(page.encode("utf-8", errors="replace")))
+    write_page(render_comparison(comparison, title=title, person=person), path)
 
 
 def render_comparison(comparison: Comparison, *, title: str | None = None, person: PersonChange | None = None) -> str:
@@ -69,40 +66,29 @@ def render_comparison(comparison: Comparison, *, title: str | None = None, perso
         made.insert(0, _build_ranking_section(comparison))
     if person is not None:
         made.insert(0, _build_person_section(person))
-    failed = [f"{model.label} could not be fitted: {model.failure}." for model in comparison.models if model.failure]
-    return render_template(
-        "page.html",
-        title=title or f"{format_quantity(len(comparison.models), 'model')} on {n_entries}",
-        summary=f"{_to_sentence(comparison.verdict)} Measured on {n_entries} of {shape}.",
-        cautions=failed,
+    return render_page(
+        title or f"{format_quantity(len(comparison.models), 'model')} on {n_entries}",
+        f"{_to_sentence(comparison.verdict)} Measured on {n_entries} of {shape}.",
+        made,
+        cautions=[
+            f"{model.label} could not be fitted: {model.failure}." for model in comparison.models if model.failure
+        ],
         tiles=_list_tiles(comparison),
-        sections=[part for part in made if isinstance(part, Section)],
-        left_out=[part for part in made if isinstance(part, LeftOut)],
     )
 
 
 def _list_tiles(comparison: Comparison) -> list[tuple[str, str]]:
-    ranked = comparison.rank()
+    ranked, plan = comparison.rank(), comparison.plan
     if not ranked:
         return []
-    best = ranked[0]
-    metric = comparison.plan.metric
-    ranking = (
-        [(f"its {comparison.plan.metric_title}", _format_error(best, metric, ALL))] if metric not in _METRICS else []
-    )
-    return [
-        ("best", _shorten_label(best.label)),
-        *ranking,
-        *(
-            (f"its {metric.upper()}", _format_error(best, metric, ALL))
-            for metric in _TILES
-            if best.mean(metric) is not None
-        ),
-    ]
+    metrics = {} if plan.metric in _METRICS else {plan.metric: plan.metric_title}
+    metrics |= {metric: metric.upper() for metric in _TILES if ranked[0].mean(metric) is not None}
+    numbers = [(f"its {title}", _format_error(ranked[0], metric, ALL)) for metric, title in metrics.items()]
+    return [("best", _shorten_label(ranked[0].label)), *numbers]
 
 
 def _build_error_section(comparison: Comparison) -> Section | LeftOut:
-    areas = comparison.areas
+    areas, part = comparison.areas, comparison.plan.part
     if not areas:
         return LeftOut("Errors", "no model could be fitted")
     if all(model.mean("rmse", area) is None for model in comparison.models for area in areas):
@@ -110,27 +96,32 @@ def _build_error_section(comparison: Comparison) -> Section | LeftOut:
     fitted = comparison.rank(areas[0])
     shown = [metric for metric in _METRICS if any(model.mean(metric, areas[0]) is not None for model in fitted)]
     wanted = [("rmse", area) for area in areas] + [("mae", area) for area in areas if len(areas) == 1]
-    figures = [_plot_errors(comparison, metric, area) for metric, area in wanted]
-    tables = [
-        Table(
-            "Errors" if len(areas) == 1 else f"Errors, {_name_area(area)}",
-            ["model", *(_METRICS[metric] for metric in shown)],
-            [
-                [shorten(model.label), *(_format_error(model, metric, area) for metric in shown)]
-                for model in comparison.models
-            ],
-        )
-        for area in sorted(areas, key=lambda area: area != ALL)
-    ]
     return Section(
         title="Errors",
         how="Further left is better, and the best model is on top. A point is the mean over all "
-        f"{comparison.plan.part}s and its bar the standard deviation over them: what another choice of test entries "
-        f"would change. All models saw the same {comparison.plan.part}s, so a small difference that each of them shows "
-        "may be real where the bars overlap.",
-        template="comparison.html",
-        content={"figures": figures, "tables": tables, "sentences": _describe_areas(comparison)},
+        f"{part}s and its bar the standard deviation over them: what another choice of test entries would change. All "
+        f"models saw the same {part}s, so a small difference that each of them shows may be real where the bars "
+        "overlap.",
+        figures=[_plot_errors(comparison, metric, area) for metric, area in wanted],
+        tables=_tabulate(comparison, "Errors", areas, {metric: _METRICS[metric] for metric in shown}),
+        sentences=_describe_areas(comparison),
     )
+
+
+def _tabulate(comparison: Comparison, caption: str, areas: list[str], metrics: dict[str, str]) -> list[Table]:
+    """Return a table of metrics for each area, all areas first; popularity has a line where it was ranked by."""
+    tables = []
+    for area in sorted(areas, key=lambda area: area != ALL):
+        lines = [
+            [shorten(model.label), *(_format_error(model, metric, area) for metric in metrics)]
+            for model in comparison.models
+        ]
+        popular = [comparison.popularity(metric, area) for metric in metrics]
+        if all(values.size for values in popular):
+            lines.append(["popularity", *map(_format_values, popular)])
+        name = caption if len(areas) == 1 else f"{caption}, {_name_area(area)}"
+        tables.append(Table(name, ["model", *metrics.values()], lines))
+    return tables
 
 
 def _build_person_section(person: PersonChange) -> Section:
@@ -139,13 +130,8 @@ def _build_person_section(person: PersonChange) -> Section:
     return Section(
         title=person.title,
         how="Both models know all entries. A column that would leave the list is gone, and one that would join it is "
-        "new; a number says how many places others would rise (+) or fall (-).",
-        template="comparison.html",
-        content={
-            "figures": [],
-            "tables": [Table("Side by side", ["place", *map(_shorten_label, person.models)], lines)],
-            "sentences": [_to_sentence(person.describe())],
-        },
+        "new; a number says how many places others would rise (+) or fall (-). " + _to_sentence(person.describe()),
+        tables=[Table("Side by side", ["place", *map(_shorten_label, person.models)], lines, in_words=True)],
     )
 
 
@@ -154,16 +140,7 @@ def _build_ranking_section(comparison: Comparison) -> Section | LeftOut:
     plan, areas = comparison.plan, [area for area in comparison.areas if comparison.popularity("ndcg", area).size]
     if plan.ranking is None or not areas:
         return LeftOut("Ranking", "no test entry is relevant, or no model could be fitted")
-    shown = [metric for metric in TITLES if comparison.popularity(metric, areas[0]).size]
-    tables = []
-    for area in sorted(areas, key=lambda area: area != ALL):
-        lines = [
-            [shorten(model.label), *(_format_error(model, metric, area) for metric in shown)]
-            for model in comparison.models
-        ]
-        lines.append(["popularity", *(_format_values(comparison.popularity(metric, area)) for metric in shown)])
-        caption = "Rankings" if len(areas) == 1 else f"Rankings, {_name_area(area)}"
-        tables.append(Table(caption, ["model", *(plan.title_of(metric) for metric in shown)], lines))
+    shown = {metric: plan.title_of(metric) for metric in TITLES if comparison.popularity(metric, areas[0]).size}
     level = plan.ranking.relevant
     what = "all test entries" if level is None else f"test entries of {level:g} or more"
     return Section(
@@ -171,12 +148,8 @@ def _build_ranking_section(comparison: Comparison) -> Section | LeftOut:
         how=f"Further right is better. For each row, all columns without an entry are ranked; {what} are "
         f"relevant, and the first {plan.ranking.n} columns count. Popularity ranks columns by their number of "
         "entries.",
-        template="comparison.html",
-        content={
-            "figures": [_plot_errors(comparison, plan.metric, area) for area in areas],
-            "tables": tables,
-            "sentences": [],
-        },
+        figures=[_plot_errors(comparison, plan.metric, area) for area in areas],
+        tables=_tabulate(comparison, "Rankings", areas, shown),
     )
 
 
@@ -214,17 +187,13 @@ def _build_time_section(comparison: Comparison) -> Section | LeftOut:
     if not seconds:
         return LeftOut("Time", "no model could be fitted")
     plot = plot_bars(list(seconds), {"seconds": list(seconds.values())}, x_label="model", y_label="seconds")
-    text = "; ".join(f"{name} {format_amount(value)}" for name, value in seconds.items())
     lines = [[name, format_amount(value)] for name, value in seconds.items()]
+    text = "; ".join(map(" ".join, lines))
     return Section(
         title="Time",
         how="The mean seconds of one fit, early stopping included.",
-        template="comparison.html",
-        content={
-            "figures": [Figure("Seconds of a fit", plot, f"Seconds of a fit: {text}")],
-            "tables": [Table("Time", ["model", "seconds"], lines)],
-            "sentences": [],
-        },
+        figures=[Figure("Seconds of a fit", plot, f"Seconds of a fit: {text}")],
+        tables=[Table("Time", ["model", "seconds"], lines)],
     )
 
 
@@ -237,18 +206,11 @@ def _build_measurement_section(comparison: Comparison) -> Section:
     return Section(
         title="How it was measured",
         how=f"{_to_sentence(str(plan))} {format_percent(plan.validation)} of the entries, taken from what is left for "
-        "training, choose the best epoch; test entries are looked at once, at the end.",
-        template="comparison.html",
-        content={
-            "figures": [],
-            "tables": [Table("Settings", ["model", "class", "settings"], lines)],
-            "sentences": [
-                f"The matrix has {format_quantity(data.n_entries, 'entry')} in "
-                f"{format_quantity(data.n_rows, 'row')} and {format_quantity(data.n_columns, 'column')} "
-                f"({format_percent(data.density)} observed), on the scale {data.scale}.",
-                f"Run on {platform.machine()} with Python {platform.python_version()}.",
-            ],
-        },
+        "training, choose the best epoch; test entries are looked at once, at the end. The matrix has "
+        f"{format_quantity(data.n_entries, 'entry')} in {format_quantity(data.n_rows, 'row')} and "
+        f"{format_quantity(data.n_columns, 'column')} ({format_percent(data.density)} observed), on the scale "
+        f"{data.scale}. Run on {platform.machine()} with Python {platform.python_version()}.",
+        tables=[Table("Settings", ["model", "class", "settings"], lines, in_words=True)],
     )
 
 

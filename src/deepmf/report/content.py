@@ -1,14 +1,16 @@
-"""The content of a page: sections, figures and tables, and the templates that lay them out."""
+"""The content of a page: sections, figures and tables, laid out by the templates."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from deepmf.files import write_atomically
 from deepmf.plots import colour_rules, render_svg
 
 if TYPE_CHECKING:
@@ -17,11 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of text; the first cell of a line is its name, the others are numbers."""
+    """A table of text; the first cell of a line is its name, the others are numbers, or words if it is in words."""
 
     caption: str
     names: Sequence[str]
     lines: Sequence[Sequence[str]]
+    in_words: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,15 +44,17 @@ class Figure:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page with a title and a sentence on how to read it.
+    """A part of the page: a title, a sentence on how to read it, figures, words beside the first one, and tables.
 
-    `template` is the file in templates/ that lays out `content`.
+    meanings: words and what they mean.
     """
 
     title: str
     how: str
-    template: str
-    content: Mapping[str, object]
+    figures: Sequence[Figure] = ()
+    tables: Sequence[Table] = ()
+    sentences: Sequence[str] = ()
+    meanings: Sequence[tuple[str, str]] = ()
 
     @property
     def anchor(self) -> str:
@@ -73,6 +78,32 @@ def shorten(text: object, longest: int = 80) -> str:
     """
     whole = str(text)
     return whole if len(whole) <= longest else f"{whole[: longest - 1]}…"
+
+
+def render_page(
+    title: str,
+    summary: str,
+    parts: Sequence[Section | LeftOut],
+    *,
+    cautions: Sequence[str] = (),
+    tiles: Sequence[tuple[str, str]] = (),
+) -> str:
+    """Return the HTML of a page; `tiles` are its main numbers with their names."""
+    return render_template(
+        "page.html",
+        title=title,
+        summary=summary,
+        cautions=cautions,
+        tiles=tiles,
+        sections=[part for part in parts if isinstance(part, Section)],
+        left_out=[part for part in parts if isinstance(part, LeftOut)],
+    )
+
+
+def write_page(page: str, path: str | os.PathLike[str]) -> None:
+    """Write a page to a file, which is replaced only when complete."""
+    # A label may hold half of a surrogate pair, which UTF-8 cannot encode.
+    write_atomically(path, lambda temporary: temporary.write_bytes(page.encode("utf-8", errors="replace")))
 
 
 def render_template(template: str, **content: object) -> str:

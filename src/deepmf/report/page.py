@@ -6,11 +6,10 @@ from pathlib import Path
 
 from deepmf.evaluation.areas import UNKNOWN
 from deepmf.evaluation.ranking import RankingEvaluation
-from deepmf.files import write_atomically
 from deepmf.formatting import format_amount, format_count, format_difference, format_percent, format_quantity
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models.base import Model
-from deepmf.report.content import LeftOut, Section, render_template
+from deepmf.report.content import render_page, write_page
 from deepmf.report.findings import Findings, find
 from deepmf.report.sections import (
     compute_hit_shares,
@@ -72,23 +71,18 @@ def write_report(
     >>> path.read_text(encoding="utf-8")[:15]
     '<!doctype html>'
     """
-    page = render_page(find(model, test, unknown=unknown, ranking=ranking), title=title)
-    # A label may hold half of a surrogate pair, which UTF-8 cannot encode.
-    write_atomically(path, lambda temporary: temporary.write_bytes(page.encode("utf-8", errors="replace")))
+    found = find(model, test, unknown=unknown, ranking=ranking)
+    write_page(render_report(found, title=title), path)
 
 
-def render_page(found: Findings, *, title: str | None = None) -> str:
+def render_report(found: Findings, *, title: str | None = None) -> str:
     """Return the HTML of the page."""
-    title = title or f"{found.measured.name} on {format_quantity(found.measured.overall.n_entries, 'test entry')}"
-    made = [section(found) for section in SECTIONS]
-    return render_template(
-        "page.html",
-        title=title,
-        summary=_summarise(found),
+    return render_page(
+        title or f"{found.measured.name} on {format_quantity(found.measured.overall.n_entries, 'test entry')}",
+        _summarise(found),
+        [section(found) for section in SECTIONS],
         cautions=_list_cautions(found),
         tiles=_list_tiles(found),
-        sections=[part for part in made if isinstance(part, Section)],
-        left_out=[part for part in made if isinstance(part, LeftOut)],
     )
 
 
@@ -110,32 +104,30 @@ def _summarise(found: Findings) -> str:
 
 
 def _list_cautions(found: Findings) -> list[str]:
-    cautions, n_entries = [], found.test.n_entries + found.n_unknown
+    n_entries = found.test.n_entries + found.n_unknown
+    shown, unknown = format_count(n_entries), {part.area: part for part in found.measured.areas}.get(UNKNOWN)
+    cautions = []
     if found.n_unknown:
-        cautions.append(_describe_unknown(found))
+        outcome = "this page leaves them out"
+        if unknown is not None:
+            outcome = (
+                f"means predict them with an RMSE of {format_amount(unknown.rmse)}, they count in RMSE and MAE and are "
+                "an area of their own, and the other sections leave them out"
+            )
+        n_unknown = format_count(found.n_unknown)
+        cautions.append(
+            f"Of {shown} test entries, {n_unknown} have a row or column that the model does not know; {outcome}."
+        )
     if found.n_seen:
         cautions.append(
-            f"The model has seen {format_count(found.n_seen)} of the {format_count(n_entries)} test entries in "
-            "training or when it was extended, so the errors on this page are too small."
+            f"The model has seen {format_count(found.n_seen)} of the {shown} test entries in training or when it was "
+            "extended, so the errors on this page are too small."
         )
     if n_entries < FEW:
         cautions.append(
             f"With only {format_quantity(n_entries, 'test entry')}, the numbers on this page are very uncertain."
         )
     return cautions
-
-
-def _describe_unknown(found: Findings) -> str:
-    n_entries = format_count(found.test.n_entries + found.n_unknown)
-    n_unknown = format_count(found.n_unknown)
-    unknown = f"Of {n_entries} test entries, {n_unknown} have a row or column that the model does not know"
-    by_area = {part.area: part for part in found.measured.areas}
-    if UNKNOWN not in by_area:
-        return f"{unknown}; this page leaves them out."
-    return (
-        f"{unknown}. Means predict them with an RMSE of {format_amount(by_area[UNKNOWN].rmse)}; "
-        "they count in RMSE and MAE and are an area of their own; the other sections leave them out."
-    )
 
 
 def _list_tiles(found: Findings) -> list[tuple[str, str]]:

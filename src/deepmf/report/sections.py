@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from deepmf.evaluation.areas import STARTS, UNKNOWN, AreaErrors, ColumnErrors
+from deepmf.evaluation.areas import STARTS, UNKNOWN
 from deepmf.evaluation.calibration import IntervalCoverage
-from deepmf.evaluation.ranking import ROW_METRICS, TITLES, AreaRanking, RankingEvaluation, RankingScores
+from deepmf.evaluation.ranking import ROW_METRICS, TITLES, RankingEvaluation
 from deepmf.formatting import (
     format_amount,
     format_count,
@@ -25,7 +25,6 @@ from deepmf.formatting import (
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.names import format_label
-from deepmf.matrix.scale import Scale
 from deepmf.plots import (
     MOST_WRITTEN,
     list_points,
@@ -45,98 +44,81 @@ from deepmf.training.runtime import Runtime
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-_BINS = 20  # of values on a scale without levels
-
-_FACTS = ("entries", "rows", "columns", "density", "mean", "standard deviation")
-
-
 MEANINGS = {
     "I": "known row, known column",
     "II": "new row, known column",
     "III": "known row, new column",
     "IV": "new row, new column",
     UNKNOWN: "row or column unknown to the model: predicted by means",
-    "all": "all areas together",
 }
 
 # The least number of test entries for an error bar and of a column that is compared.
 ENOUGH = 20
 
+_BINS = 20  # of values on a scale without levels
 _LISTED = 10  # columns from either end
-
 _BARS = f"Error bars are standard errors; they need {ENOUGH} test entries."
 
 
 def make_data_section(found: Findings) -> Section:
     """Return the section on the training entries and the test entries."""
-    train = found.seen.train
+    train, scale, n_dropped = found.seen.train, found.seen.scale, found.seen.dropped.size
+    parts = {"training": train, "extension": found.seen.extension, "test": found.test}
+    sizes = {name: _list_facts(part) for name, part in parts.items() if part is not None}
+    choice = found.model.describe_choice()  # of cells that nobody chose
+    levels = f"on {0 if scale.levels is None else scale.levels.size} levels from {scale.low:g} to {scale.high:g}"
+    dropped = f" {format_count(n_dropped)} training entries were replaced or forgotten later." if n_dropped else ""
     return Section(
         title="The data",
         how="The model was trained on the training entries and predicts the test entries. Expect the same errors on "
-        f"future entries if they are distributed like the test entries.{_describe_choice(found)}",
-        template="data.html",
-        content={
-            "sizes": _make_size_table(found),
-            "scale": _describe_scale(found.seen.scale),
-            "dropped": _describe_dropped(found.seen.dropped.size),
-            "figures": [
-                _plot_values(train, found.test),
-                _plot_counts("row", train.row_counts),
-                _plot_counts("column", train.column_counts),
-            ],
-        },
+        f"future entries if they are distributed like the test entries. Values are "
+        f"{levels if scale.levels is not None and len(str(scale)) > 60 else scale}. Density is the share of the pairs "
+        f"of rows and columns with entries that have one.{dropped}" + (f" Beware: {choice}." if choice else ""),
+        figures=[
+            _plot_values(train, found.test),
+            _plot_counts("row", train.row_counts),
+            _plot_counts("column", train.column_counts),
+        ],
+        tables=[
+            Table("Size", ["", *sizes], [[fact, *(own[fact] for own in sizes.values())] for fact in sizes["training"]])
+        ],
     )
 
 
-def _describe_choice(found: Findings) -> str:
-    """Return a sentence on cells that nobody chose, if there is something to say."""
-    choice = found.model.describe_choice()
-    return "" if choice is None else f" Beware: {choice}."
-
-
-def _make_size_table(found: Findings) -> Table:
-    parts = {"training": found.seen.train, "extension": found.seen.extension, "test": found.test}
-    there = {name: part for name, part in parts.items() if part is not None}
-    lines = [list(line) for line in zip(_FACTS, *(_list_facts(part) for part in there.values()), strict=True)]
-    return Table("Size", ["", *there], lines)
-
-
-def _describe_dropped(number: int) -> str:
-    """Return a sentence on training entries that were replaced or forgotten; an empty text if there are none."""
-    return f"{format_count(number)} training entries were replaced or forgotten later." if number else ""
-
-
-def _describe_scale(scale: Scale) -> str:
-    if scale.levels is None or len(str(scale)) <= 60:
-        return str(scale)
-    return f"on {scale.levels.size} levels from {scale.low:g} to {scale.high:g}"
-
-
-def _list_facts(part: ObservedMatrix) -> list[str]:
-    """Return the column of the size table for some entries, in the order of `_FACTS`."""
+def _list_facts(part: ObservedMatrix) -> dict[str, str]:
     shown = part.describe()
     n_rows, n_columns = shown.n_rows - shown.n_empty_rows, shown.n_columns - shown.n_empty_columns
-    return [
-        format_count(shown.n_entries),
-        format_count(n_rows),
-        format_count(n_columns),
-        format_percent(shown.n_entries / max(n_rows * n_columns, 1), digits=2),
-        format_amount(shown.mean),
-        format_amount(shown.standard_deviation),
-    ]
+    return {
+        "entries": format_count(shown.n_entries),
+        "rows": format_count(n_rows),
+        "columns": format_count(n_columns),
+        "density": format_percent(shown.n_entries / max(n_rows * n_columns, 1), digits=2),
+        "mean": format_amount(shown.mean),
+        "standard deviation": format_amount(shown.standard_deviation),
+    }
 
 
 def _plot_values(train: ObservedMatrix, test: ObservedMatrix) -> Figure:
-    names, edges = _name_groups(train.scale, test)
-    shares = {name: _compute_shares(train.scale, part, edges) for name, part in (("training", train), ("test", test))}
+    """Plot the shares of the levels, or of bins, among training and test entries."""
+    levels = train.scale.levels
+    if levels is None:
+        low, high = min(train.scale.low, float(test.values.min())), max(train.scale.high, float(test.values.max()))
+        edges = np.linspace(low, high, _BINS + 1)
+        names = [format_short(float(f"{middle:.3g}")) for middle in (edges[:-1] + edges[1:]) / 2]
+    else:
+        edges = np.array([-np.inf, *(levels[:-1] + levels[1:]) / 2, np.inf])
+        names = [format_short(level) for level in levels]
+    shares: dict[str, FloatArray] = {
+        name: np.histogram(part.values, edges)[0] / max(part.n_entries, 1)
+        for name, part in (("training", train), ("test", test))
+    }
     lines = [[name, *(format_percent(share[at]) for share in shares.values())] for at, name in enumerate(names)]
     return Figure(
         "Distribution of values",
         plot_bars(
             names,
             {name: share.tolist() for name, share in shares.items()},
-            x_label="level" if edges is None else "value",
+            x_label="value" if levels is None else "level",
             y_label="share of entries",
             percent=True,
         ),
@@ -146,42 +128,26 @@ def _plot_values(train: ObservedMatrix, test: ObservedMatrix) -> Figure:
     )
 
 
-def _name_groups(scale: Scale, test: ObservedMatrix) -> tuple[list[str], FloatArray | None]:
-    """Return the names of the groups of values: the levels, or the middles of bins with their edges."""
-    if scale.levels is not None:
-        return [format_short(level) for level in scale.levels], None
-    low, high = min(scale.low, float(test.values.min())), max(scale.high, float(test.values.max()))
-    edges = np.linspace(low, high, _BINS + 1)
-    return [format_short(float(f"{middle:.3g}")) for middle in (edges[:-1] + edges[1:]) / 2], edges
-
-
-def _compute_shares(scale: Scale, part: ObservedMatrix, edges: FloatArray | None) -> FloatArray:
-    if edges is not None:
-        counts, _ = np.histogram(part.values, edges)
-    else:
-        counts = np.bincount(
-            scale.level_positions(part.values), minlength=0 if scale.levels is None else scale.levels.size
-        )
-    shares: FloatArray = counts / max(part.n_entries, 1)
-    return shares
-
-
 def _plot_counts(axis: str, counts: npt.NDArray[np.integer]) -> Figure:
     """Plot a histogram of the number of training entries per row (or column)."""
     which = np.searchsorted(STARTS, counts, side="right") - 1
-    numbers = np.bincount(which, minlength=len(STARTS))
-    used = range(int(which.min()), int(which.max()) + 1)
-    names = [name_group(STARTS[at], STARTS[at + 1] - 1 if at + 1 < len(STARTS) else None) for at in used]
-    shown = [int(numbers[at]) for at in used]
+    numbers = np.bincount(which, minlength=len(STARTS)).tolist()
+    ends = [*(start - 1 for start in STARTS[1:]), None]
+    shown = {name_group(STARTS[at], ends[at]): int(numbers[at]) for at in range(int(which.min()), int(which.max()) + 1)}
     median = float(np.median(counts))
     return Figure(
         f"Training entries per {axis}",
-        plot_bars(names, {f"{axis}s": shown}, x_label=f"entries of a {axis} (median {median:g})", y_label=f"{axis}s"),
+        plot_bars(
+            list(shown),
+            {f"{axis}s": list(shown.values())},
+            x_label=f"entries of a {axis} (median {median:g})",
+            y_label=f"{axis}s",
+        ),
         f"Number of {axis}s by number of training entries; the median is {median:g}",
         numbers=Table(
             f"Training entries per {axis}",
             ["entries", f"{axis}s"],
-            [[name, format_count(n)] for name, n in zip(names, shown, strict=True)],
+            [[name, format_count(n)] for name, n in shown.items()],
         ),
     )
 
@@ -200,126 +166,104 @@ def name_group(first: int, last: int | None) -> str:
 
 def make_area_section(found: Findings) -> Section:
     """Return the section on the errors of the model and of the means in each area."""
-    areas = _select_areas(found.measured.areas)
-    return Section(
-        title="Error by area",
-        how="Lower is better. RMSE is the typical error in the units of the values; it weighs large errors more than "
-        f"small ones, MAE weighs them equally. {_BARS}",
-        template="areas.html",
-        content={
-            "errors": _plot_area_errors(found, areas),
-            "meanings": [
-                (part.area if part.area == UNKNOWN else f"Area {part.area}", MEANINGS[part.area])
-                for part in found.measured.areas
-                if part.area != "all"
-            ],
-            "baseline": None if found.baseline is None else found.baseline.name,
-            "numbers": _make_area_table(found, areas),
-        },
-    )
-
-
-def _select_areas(errors: list[AreaErrors]) -> list[AreaErrors]:
-    """Return the areas to show; `all` is left out if there is only one area."""
-    return errors if len(errors) > 2 else errors[:1]
-
-
-def _plot_area_errors(found: Findings, areas: list[AreaErrors]) -> Figure:
-    shown = {each.name: each.areas[: len(areas)] for each in found.measurements}
+    # Of one area, the errors of all areas say the same.
+    parts = {each.name: each.areas if len(each.areas) > 2 else each.areas[:1] for each in found.measurements}
+    areas = parts[found.measured.name]
     errors = "; ".join(f"{part.area} {format_amount(part.rmse)}" for part in areas)
-    return Figure(
+    figure = Figure(
         "RMSE on the test entries",
         plot_areas(
             [part.area for part in areas],
-            {name: [part.rmse for part in parts] for name, parts in shown.items()},
-            margins={
-                name: [keep_margin(part.margin, part.n_entries) for part in parts] for name, parts in shown.items()
-            },
+            {name: [part.rmse for part in own] for name, own in parts.items()},
+            margins={name: [keep_margin(part.margin, part.n_entries) for part in own] for name, own in parts.items()},
             counts=[part.n_entries for part in areas],
         ),
         f"RMSE of {found.measured.name} by area: {errors}",
     )
+    of_means = "the overall mean plus an effect of the row and an effect of the column, computed from the same entries"
+    return Section(
+        title="Error by area",
+        how="Lower is better. RMSE is the typical error in the units of the values; it weighs large errors more than "
+        f"small ones, MAE weighs them equally. {_BARS}",
+        figures=[figure],
+        meanings=[
+            (part.area if part.area == UNKNOWN else f"Area {part.area}", MEANINGS[part.area])
+            for part in found.measured.areas
+            if part.area in MEANINGS
+        ],
+        sentences=[
+            "Known rows and columns were there in training; new ones were added later, without training.",
+            "This model is the baseline itself."
+            if found.baseline is None
+            else f"The {found.baseline.name} are the baseline: {of_means}.",
+        ],
+        tables=[_tabulate_areas(found, list(parts.values()))],
+    )
 
 
-def _make_area_table(found: Findings, areas: list[AreaErrors]) -> Table:
-    has_levels = areas[0].level_rmse is not None and not found.measured.answers_levels
-    names = ["area", "entries", "RMSE", "MAE"]
-    has_medians = areas[0].median_rmse is not None
-    names += ["RMSE of levels", "MAE of levels"] * has_levels
-    names += ["RMSE of median levels", "MAE of median levels"] * has_medians
-    names += [f"RMSE, {each.name}" for each in found.measurements[1:]]
-    names += ["difference"] * (found.baseline is not None)
-    lines = []
-    for number, part in enumerate(areas):
-        line = [part.area, format_count(part.n_entries), format_amount(part.rmse), format_amount(part.mae)]
-        line += [format_amount(part.level_rmse), format_amount(part.level_mae)] * has_levels
-        line += [format_amount(part.median_rmse), format_amount(part.median_mae)] * has_medians
-        if found.baseline is not None:
-            means = found.baseline.areas[number].rmse
-            line += [format_amount(means), format_difference(part.rmse, means)]
-        lines.append(line)
+def _tabulate_areas(found: Findings, parts: list[list[Any]]) -> Table:
+    shown = {"RMSE": "rmse", "MAE": "mae"}
+    if not found.measured.answers_levels:
+        shown |= {"RMSE of levels": "level_rmse", "MAE of levels": "level_mae"}
+    shown |= {"RMSE of median levels": "median_rmse", "MAE of median levels": "median_mae"}
+    shown = {title: name for title, name in shown.items() if getattr(parts[0][0], name) is not None}
+    names, lines = ["area", "entries", *shown], []
+    if found.baseline is not None:
+        names += [f"RMSE, {found.baseline.name}", "difference"]
+    for part, *means in zip(*parts, strict=True):
+        line = [part.area, format_count(part.n_entries)]
+        line += [format_amount(getattr(part, name)) for name in shown.values()]
+        lines.append(
+            line + [text for own in means for text in (format_amount(own.rmse), format_difference(part.rmse, own.rmse))]
+        )
     return Table("Errors by area", names, lines)
 
 
 def make_confusion_section(found: Findings) -> Section | LeftOut:
     """Return the section on predicted and true levels."""
-    title = "Confusion of levels"
-    if found.confusion is None or found.model.scale_.levels is None:
-        return LeftOut(title, f"the scale {found.model.scale_} has no levels")
-    counts, levels = found.confusion, [format_short(level) for level in found.model.scale_.levels]
-    totals = counts.sum(axis=1)
+    title, counts, scale = "Confusion of levels", found.confusion, found.model.scale_
+    if counts is None or scale.levels is None:
+        return LeftOut(title, f"the scale {scale} has no levels")
+    levels, totals, n_entries = [format_short(level) for level in scale.levels], counts.sum(axis=1), counts.sum()
     shares: FloatArray = counts / np.maximum(totals, 1)[:, None]
+    few = len(levels) <= MOST_WRITTEN
     lines = [
         [level, format_count(totals[at]), *(format_percent(share, digits=0) for share in shares[at])]
         for at, level in enumerate(levels)
     ]
-    few = len(levels) <= MOST_WRITTEN
-    numbers = (
-        Table("Predicted levels (across) for each true level (down)", ["true level", "entries", *levels], lines)
-        if few
-        else None
+    exact, near = map(format_percent, compute_hit_shares(found))
+    hits = f"The predicted level is exactly right for {exact} of the test entries and at most one level off for {near}."
+    ends = "; ".join(
+        f"{scale.levels[at]:g} is {format_percent(counts[:, at].sum() / n_entries)} of the predictions and "
+        f"{format_percent(totals[at] / n_entries)} of the test entries"
+        for at in sorted({0, len(levels) - 1})
     )
-    hits = _describe_hits(found)
     shown = Figure(
         "Predicted levels for each true level, " + ("in per cent" if few else f"up to {format_percent(shares.max())}"),
         plot_confusion(shares, levels),
         f"Map of predicted levels for each true level. {hits}",
-        numbers=numbers,
+        Table("Predicted levels (across) for each true level (down)", ["true level", "entries", *levels], lines)
+        if few
+        else None,
     )
     return Section(
         title=title,
         how="Each row of the map shows the predictions for one true level. A perfect model has all predictions on the "
         "diagonal.",
-        template="confusion.html",
-        content={"map": shown, "hits": hits, "ends": _describe_ends(found)},
+        figures=[shown],
+        sentences=[
+            hits,
+            f"At the ends of the scale, {ends}. Models that minimise the error predict the ends too rarely.",
+        ],
     )
-
-
-def _describe_hits(found: Findings) -> str:
-    exact, near = map(format_percent, compute_hit_shares(found))
-    return f"The predicted level is exactly right for {exact} of the test entries and at most one level off for {near}."
 
 
 def compute_hit_shares(found: Findings) -> tuple[float, float]:
     """Return the share of test entries whose level is exactly right, and at most one level off."""
     assert found.confusion is not None
-    counts = found.confusion
-    n_levels = counts.shape[0]
+    counts, n_levels = found.confusion, found.confusion.shape[0]
     off = np.abs(np.arange(n_levels)[:, None] - np.arange(n_levels))
     return float(counts[off == 0].sum() / counts.sum()), float(counts[off <= 1].sum() / counts.sum())
-
-
-def _describe_ends(found: Findings) -> str:
-    """Compare how often the lowest and the highest level are predicted with how often they occur."""
-    assert found.confusion is not None
-    assert found.model.scale_.levels is not None
-    counts, levels = found.confusion, found.model.scale_.levels
-    n_entries = counts.sum()
-    return "; ".join(
-        f"{levels[at]:g} is {format_percent(counts[:, at].sum() / n_entries)} of the predictions and "
-        f"{format_percent(counts[at].sum() / n_entries)} of the test entries"
-        for at in sorted({0, levels.size - 1})
-    )
 
 
 def make_calibration_section(found: Findings) -> Section | LeftOut:
@@ -333,6 +277,7 @@ def make_calibration_section(found: Findings) -> Section | LeftOut:
         [format_percent(each.forecast), format_percent(each.observed), format_count(each.n_forecasts)]
         for each in held.bins
     ]
+    error, wanted = format_percent(held.error, digits=2), format_percent(held.wanted_coverage, digits=0)
     shown = Figure(
         "Reliability diagram",
         plot_calibration(
@@ -341,58 +286,61 @@ def make_calibration_section(found: Findings) -> Section | LeftOut:
             [each.n_forecasts for each in held.bins],
             margins=[keep_margin(each.margin, each.n_forecasts) for each in held.bins],
         ),
-        f"The expected calibration error is {format_percent(held.error, digits=2)}",
-        numbers=Table("Forecasts by probability", ["forecast", "observed", "forecasts"], lines),
+        f"The expected calibration error is {error}",
+        Table("Forecasts by probability", ["forecast", "observed", "forecasts"], lines),
     )
     return Section(
         title=title,
         how="On the diagonal, probabilities are calibrated: of ten forecasts of 30\N{NO-BREAK SPACE}%, three come "
         "true. Above it, events are more frequent than forecast; below it, less frequent. "
         + _BARS.replace("test entries", "forecasts"),
-        template="calibration.html",
-        content={
-            "reliability": shown,
-            "error": format_percent(held.error, digits=2),
-            "wanted_coverage": format_percent(held.wanted_coverage, digits=0),
-            "coverage": format_percent(held.coverage),
-            "width": format_amount(held.width),
-        },
+        figures=[shown],
+        meanings=[
+            (error, "Expected calibration error: mean difference between forecast and observed frequency; 0 is best"),
+            (
+                format_percent(held.coverage),
+                f"Coverage of the {wanted} interval: share of values inside; it differs from {wanted} because "
+                "intervals end at levels",
+            ),
+            (
+                format_amount(held.width),
+                "Mean width of that interval in the units of the values; at equal coverage, narrower is better",
+            ),
+        ],
     )
 
 
 def _make_interval_section(title: str, held: Sequence[IntervalCoverage]) -> Section:
     """Return the section on the share of real values inside prediction intervals."""
-    listed = "; ".join(f"{format_percent(each.wanted, digits=0)}: {format_percent(each.coverage)}" for each in held)
+    margins = [keep_margin(each.margin, each.n_entries) for each in held]
+    lines = [
+        [
+            format_percent(each.wanted, digits=0),
+            f"{format_percent(each.coverage)} ± {format_percent(margin)}",
+            format_count(each.n_entries),
+            format_amount(each.width),
+        ]
+        for each, margin in zip(held, margins, strict=True)
+    ]
     shown = Figure(
         "Coverage of prediction intervals",
         plot_calibration(
             [each.wanted for each in held],
             [each.coverage for each in held],
             [each.n_entries for each in held],
-            margins=[keep_margin(each.margin, each.n_entries) for each in held],
+            margins=margins,
             x_label="nominal coverage",
             y_label="share of values inside",
         ),
-        f"Share of test values inside intervals, by nominal coverage: {listed}",
+        "Share of test values inside intervals, by nominal coverage: "
+        + "; ".join(": ".join(line[:2]) for line in lines),
     )
-    lines = [
-        [
-            format_percent(each.wanted, digits=0),
-            f"{format_percent(each.coverage)} ± {format_percent(keep_margin(each.margin, each.n_entries))}",
-            format_count(each.n_entries),
-            format_amount(each.width),
-        ]
-        for each in held
-    ]
     return Section(
         title=title,
         how="On the diagonal, intervals contain as many values as they should. Below it they are too narrow, above it "
-        "too wide. Of two calibrated models, the one with narrower intervals is better.",
-        template="intervals.html",
-        content={
-            "coverage": shown,
-            "numbers": Table("Intervals by nominal coverage", ["nominal", "values inside", "of", "mean width"], lines),
-        },
+        "too wide. Of two calibrated models, the one with narrower intervals (in the units of the values) is better.",
+        figures=[shown],
+        tables=[Table("Intervals by nominal coverage", ["nominal", "values inside", "of", "mean width"], lines)],
     )
 
 
@@ -400,31 +348,27 @@ def make_cold_start_section(found: Findings) -> Section:
     """Return the section on the error by the number of known entries of the row."""
     groups = found.measured.cold_start
     names = [name_group(group.first, group.last) for group in groups]
-    errors = {each.name: [group.rmse for group in each.cold_start] for each in found.measurements}
-    margins = {
-        each.name: [keep_margin(group.margin, group.n_entries) for group in each.cold_start]
-        for each in found.measurements
-    }
+    own = {each.name: each.cold_start for each in found.measurements}
     lines = [
-        [name, format_count(group.n_entries), *(format_amount(own[at]) for own in errors.values())]
+        [name, format_count(group.n_entries), *(format_amount(parts[at].rmse) for parts in own.values())]
         for at, (name, group) in enumerate(zip(names, groups, strict=True))
     ]
     shown = Figure(
         "RMSE by number of known entries",
-        plot_cold_start(names, errors, margins=margins, counts=[group.n_entries for group in groups]),
-        "RMSE from rows with few entries to rows with many: "
-        + "; ".join(f"{name} {format_amount(group.rmse)}" for name, group in zip(names, groups, strict=True)),
+        plot_cold_start(
+            names,
+            {name: [group.rmse for group in parts] for name, parts in own.items()},
+            margins={name: [keep_margin(each.margin, each.n_entries) for each in parts] for name, parts in own.items()},
+            counts=[group.n_entries for group in groups],
+        ),
+        "RMSE from rows with few entries to rows with many: " + "; ".join(f"{line[0]} {line[2]}" for line in lines),
     )
-    numbers = Table(
-        "RMSE by entries of the row",
-        ["entries of the row", "test entries", *(f"RMSE, {name}" for name in errors)],
-        lines,
-    )
+    heads = ["entries of the row", "test entries", *(f"RMSE, {name}" for name in own)]
     return Section(
         title="Cold start",
         how=f"A falling curve means that more known entries of a row make its predictions better. {_BARS}",
-        template="cold_start.html",
-        content={"errors": shown, "numbers": numbers},
+        figures=[shown],
+        tables=[Table("RMSE by entries of the row", heads, lines)],
     )
 
 
@@ -437,39 +381,27 @@ def make_column_section(found: Findings) -> Section | LeftOut:
         return LeftOut(title, f"{few} at least {ENOUGH} test entries, the least for a meaningful error")
     by_error = enough[np.argsort(-errors.rmse[enough], kind="stable")]
     n_listed = min(_LISTED, enough.size // 2)
+    names = ["column", "entries", "RMSE", *(f"RMSE, {each.name}" for each in found.measurements[1:])]
+
+    def describe(at: int) -> list[str]:
+        others = [] if found.baseline is None else [format_amount(float(found.baseline.columns.rmse[at]))]
+        return [
+            shorten(format_label(errors.labels[at : at + 1].tolist()[0], found.model.column_names_)),
+            format_count(errors.n_entries[at]),
+            f"{format_amount(float(errors.rmse[at]))} ± {format_amount(float(errors.uncertainty[at]))}",
+            *others,
+        ]
+
     return Section(
         title=title,
         how="Columns with a high error may have divided opinions or wrong values. The number after ± is the standard "
-        "error.",
-        template="columns.html",
-        content={
-            "sentence": f"Of {format_quantity(errors.labels.size, 'column')} with test entries, "
-            f"{format_count(enough.size)} have at least {ENOUGH}; the median of their RMSE is "
-            f"{format_amount(float(np.median(errors.rmse[enough])))}.",
-            "worst": _make_column_table("Highest error", found, by_error[:n_listed]),
-            "best": _make_column_table("Lowest error", found, by_error[::-1][:n_listed]),
-        },
+        f"error. Of {format_quantity(errors.labels.size, 'column')} with test entries, {format_count(enough.size)} "
+        f"have at least {ENOUGH}; the median of their RMSE is {format_amount(float(np.median(errors.rmse[enough])))}.",
+        tables=[
+            Table("Highest error", names, list(map(describe, by_error[:n_listed].tolist()))),
+            Table("Lowest error", names, list(map(describe, by_error[::-1][:n_listed].tolist()))),
+        ],
     )
-
-
-def _make_column_table(caption: str, found: Findings, which: npt.NDArray[np.intp]) -> Table:
-    errors = found.measured.columns
-    names = ["column", "entries", "RMSE", *(f"RMSE, {each.name}" for each in found.measurements[1:])]
-    lines = []
-    for at in which.tolist():
-        line = [
-            shorten(format_label(errors.labels[at : at + 1].tolist()[0], found.model.column_names_)),
-            format_count(errors.n_entries[at]),
-            _format_margin(errors, at),
-        ]
-        if found.baseline is not None:
-            line.append(format_amount(float(found.baseline.columns.rmse[at])))
-        lines.append(line)
-    return Table(caption, names, lines)
-
-
-def _format_margin(errors: ColumnErrors, at: int) -> str:
-    return f"{format_amount(float(errors.rmse[at]))} ± {format_amount(float(errors.uncertainty[at]))}"
 
 
 def make_ranking_section(found: Findings) -> Section | LeftOut:
@@ -481,113 +413,75 @@ def make_ranking_section(found: Findings) -> Section | LeftOut:
     scores = {each.name: [getattr(each, metric) for metric in ROW_METRICS] for each in both}
     margins = {each.name: [keep_margin(each.margins[metric], ranked.n_rows) for metric in ROW_METRICS] for each in both}
     names = [TITLES[metric] for metric in ROW_METRICS]
-    listed = "; ".join(
-        f"{name} {format_amount(score)}" for name, score in zip(names, scores[ranked.model.name], strict=True)
-    )
+    lines = [
+        [name, *(f"{scores[own][at]:.3f} ± {format_amount(margins[own][at])}" for own in scores)]
+        for at, name in enumerate(names)
+    ]
+    if ranked.model.n_distinct is not None:
+        lines.append(["distinct columns", *(format_count(each.n_distinct or 0) for each in both)])
+        lines += [
+            [text, *(f"{getattr(each, metric):.3f}" for each in both)]
+            for metric, text in TITLES.items()
+            if metric not in ROW_METRICS and all(getattr(each, metric) is not None for each in both)
+        ]
+    listed = "; ".join(f"{line[0]} {line[1]}" for line in lines[: len(names)])
     shown = Figure(
         f"The first {ranked.n} columns of each row",
         plot_bars(names, scores, margins=margins, y_label="score"),
         f"Scores of the first {ranked.n} columns of each row, ranked by {ranked.model.name}: {listed}",
     )
-    lines = [
-        [name, *(_format_score(scores[model][at], margins[model][at]) for model in scores)]
-        for at, name in enumerate(names)
-    ]
-    lines += _describe_lists(both)
     return Section(
         title=title,
         how="Higher is better. For each row, the columns without an entry are ranked; the scores tell how many of its "
         f"relevant test entries are among the first {ranked.n}. {_BARS.replace('test entries', 'rows')}",
-        template="ranking.html",
-        content={
-            "scores": shown,
-            "meanings": _explain_scores(ranked),
-            "sentence": _describe_ranking(ranked),
-            "steered": _plot_steered(found, ranked.n),
-            "tables": [Table(f"Scores at {ranked.n}", ["", *scores], lines), *_tabulate_areas(ranked)],
-        },
+        figures=[shown, *_plot_steered(found, ranked.n)],
+        meanings=_SCORES,
+        sentences=[_describe_ranking(ranked)],
+        tables=[Table(f"Scores at {ranked.n}", ["", *scores], lines), *_tabulate_ranked_areas(ranked)],
     )
 
 
-def _plot_steered(found: Findings, n: int) -> Figure | None:
-    """Return the figure on accuracy against popularity; None where lists cannot be steered."""
+def _plot_steered(found: Findings, n: int) -> list[Figure]:
+    """Return the figure on accuracy against popularity; none where lists cannot be steered."""
     if not found.steered:
-        return None
+        return []
     ndcg, popularity = ([getattr(each, name) for each in found.steered] for name in ("ndcg", "mean_popularity"))
     axes = plot_lines({"lists": (popularity, ndcg)}, x_label="mean popularity of listed columns", y_label="NDCG")
     for each in found.steered:
         axes.annotate(f"{each.popularity:g}", (each.mean_popularity, each.ndcg), (4, 5), textcoords="offset points")
     listed = "; ".join(f"{each.popularity:g}: {each.ndcg:.3f} at {each.mean_popularity:.3f}" for each in found.steered)
     title = f"Accuracy against popularity, by the option popularity (0 removes it, 1 as learned), first {n} columns"
-    return Figure(title, axes, f"NDCG and mean popularity of the lists by the option popularity: {listed}")
+    return [Figure(title, axes, f"NDCG and mean popularity of the lists by the option popularity: {listed}")]
 
 
-_OF_LISTS = ("gini", "tail_share", "mean_popularity", "list_similarity", "miscalibration")
-
-
-def _describe_lists(rankings: tuple[RankingScores, ...]) -> list[list[str]]:
-    """Return the lines on the columns of all lists; none where all lists are empty."""
-    if any(each.n_distinct is None for each in rankings):
-        return []
-    return [
-        ["distinct columns", *(format_count(each.n_distinct or 0) for each in rankings)],
-        ["coverage", *(format_percent(each.coverage or 0.0) for each in rankings)],
-        ["novelty", *(f"{each.novelty or 0.0:.2f} bits" for each in rankings)],
-        *(
-            [TITLES[metric], *(f"{getattr(each, metric):.3f}" for each in rankings)]
-            for metric in _OF_LISTS
-            if getattr(rankings[0], metric) is not None
-        ),
-    ]
-
-
-def _tabulate_areas(ranked: RankingEvaluation) -> list[Table]:
+def _tabulate_ranked_areas(ranked: RankingEvaluation) -> list[Table]:
     """Return a table of NDCG and recall in each area; none if there is only one area."""
     if len(ranked.areas) < 2:
         return []
-    metrics = ("ndcg", "recall")
-    names = [
-        "area",
-        "rows",
-        *(f"{TITLES[metric]}, {each}" for metric in metrics for each in (ranked.model.name, "popularity")),
+    model = ranked.model.name
+    names = ["area", "rows", f"NDCG, {model}", "NDCG, popularity", f"recall, {model}", "recall, popularity"]
+    lines = [
+        [own.area, format_count(own.n_rows)]
+        + [f"{getattr(each, metric):.3f}" for metric in ("ndcg", "recall") for each in (own.model, own.popularity)]
+        for own in ranked.areas.values()
     ]
-
-    def line(own: AreaRanking) -> list[str]:
-        scores = [getattr(each, metric) for metric in metrics for each in (own.model, own.popularity)]
-        return [own.area, format_count(own.n_rows), *(f"{score:.3f}" for score in scores)]
-
-    caption = f"Scores at {ranked.n} by area, among its own columns"
-    return [Table(caption, names, [line(own) for own in ranked.areas.values()])]
+    return [Table(f"Scores at {ranked.n} by area, among its own columns", names, lines)]
 
 
-def _format_score(score: float, margin: float | None) -> str:
-    return f"{score:.3f} ± {'–' if margin is None else f'{margin:.3f}'}"
-
-
-def _explain_scores(ranked: RankingEvaluation) -> list[tuple[str, str]]:
-    return [
-        (
-            "NDCG",
-            f"relevant entries among the first {ranked.n}, the first places with more weight; 1 is the best order",
-        ),
-        (
-            "recall",
-            f"the share of a row\N{RIGHT SINGLE QUOTATION MARK}s relevant entries that is among the first {ranked.n}",
-        ),
-        (
-            "precision",
-            f"the share of the first {ranked.n} that is relevant; columns without a test entry count as not relevant",
-        ),
-        ("MRR", "one divided by the place of the first relevant entry"),
-        ("MAP", "the mean precision at the places of all relevant entries"),
-        ("hit rate", f"the share of rows with a relevant entry among the first {ranked.n}"),
-        ("coverage", "the share of all columns that is in the list of at least one row"),
-        ("Gini", "how unequally the columns share the places of all lists: 0 alike, 1 one column has all"),
-        ("share of tail", "the places of the least popular columns, which have a fifth of the entries"),
-        ("mean popularity", "the share of the rows that have an entry in a listed column"),
-        ("list similarity", "the mean cosine of two columns of a list"),
-        ("novelty", "how rare the columns of the lists are: 1 bit if half of the rows have an entry there"),
-    ]
+_SCORES = [
+    ("NDCG", "relevant entries in the list, the first places with more weight; 1 is the best order"),
+    ("recall", "share of a row\N{RIGHT SINGLE QUOTATION MARK}s relevant entries that is in the list"),
+    ("precision", "share of the list that is relevant; columns without a test entry count as not relevant"),
+    ("MRR", "one divided by the place of the first relevant entry"),
+    ("MAP", "mean precision at the places of all relevant entries"),
+    ("hit rate", "share of rows with a relevant entry in the list"),
+    ("coverage", "share of all columns that is in the list of at least one row"),
+    ("novelty", "how rare the listed columns are: 1 bit if half of the rows have an entry there"),
+    ("Gini", "how unequally the columns share the places of all lists: 0 alike, 1 one column has all"),
+    ("share of tail", "places of the least popular columns, which have a fifth of the entries"),
+    ("mean popularity", "share of the rows that have an entry in a listed column"),
+    ("list similarity", "mean cosine of two columns of a list"),
+]
 
 
 def _describe_ranking(ranked: RankingEvaluation) -> str:
@@ -601,9 +495,8 @@ def _describe_ranking(ranked: RankingEvaluation) -> str:
         share = format_percent(ranked.n_rows / (ranked.n_rows + ranked.n_not_drawn))
         sentence += f" These rows are a random sample: {share} of all rows with relevant entries."
     if ranked.n_given is not None:
-        sentence += (
-            f" The model had never seen these rows: it was given {format_quantity(ranked.n_given, 'entry')} of them."
-        )
+        given = format_quantity(ranked.n_given, "entry")
+        sentence += f" The model had never seen these rows: it was given {given} of them."
     if ranked.min_entries:
         sentence += f" Columns with fewer than {format_count(ranked.min_entries)} entries are not ranked."
     return (
@@ -618,11 +511,11 @@ def make_learning_section(found: Findings) -> Section | LeftOut:
     errors = dict(list_points(history, "validation_error"))
     if not list_points(history, "loss"):
         return LeftOut(title, f"{found.measured.name} is not trained in epochs")
-    curves = [_plot_curve(history, name, plot()) for name, plot in list_curves(history).items()]
     how = "The curve should fall and level off. Without validation entries it does not show overfitting."
     if errors:
         how = "Both curves should fall and level off. A validation error that rises while the loss falls shows overfit."
-    return Section(title, how, "learning.html", {"sentence": _describe_history(history, errors), "curves": curves})
+    curves = [_plot_curve(history, name, plot()) for name, plot in list_curves(history).items()]
+    return Section(title, f"{how} {_describe_history(history, errors)}", curves)
 
 
 def _plot_curve(history: History, name: str, plot: Axes) -> Figure:
@@ -665,11 +558,10 @@ def make_settings_section(found: Findings) -> Section:
         title="Settings and environment",
         how="These settings and the same entries give the same model again; settings marked as chosen were chosen at "
         "fit. The second table describes the machine that wrote this page.",
-        template="settings.html",
-        content={
-            "settings": Table(f"Settings of {type(model).__name__}", ["setting", "value"], settings),
-            "runtime": Table("Environment of this page", ["part", "version"], runtime),
-        },
+        tables=[
+            Table(f"Settings of {type(model).__name__}", ["setting", "value"], settings, in_words=True),
+            Table("Environment of this page", ["part", "version"], runtime, in_words=True),
+        ],
     )
 
 
