@@ -110,13 +110,13 @@ def test_trees_predict_leaves_and_draw_from_them() -> None:
     random = np.random.default_rng(0)
     inputs, asked = random.integers(0, 5, (500, 1)).astype(float), np.arange(5.0)[:, None]
     noise = random.exponential(size=(500, 1))
-    forest = Forest(inputs, 10.0 * inputs + noise, None, seed=0).grow(10)
+    forest = Forest(inputs, 10.0 * inputs + noise, np.ones(500), seed=0).grow(10)
     for medians, centre in ((0.0, 1.0), (1.0, np.log(2.0)), (0.5, 0.5 + 0.5 * np.log(2.0))):
         np.testing.assert_allclose(forest.predict(asked, medians=medians) - 10.0 * asked, centre, atol=0.25)
     drawn = draw_by_tree(inputs, 10.0 * inputs + noise, np.ones(500), np.repeat(asked, 200, axis=0), random)
     np.testing.assert_allclose(drawn.reshape(5, 200).std(axis=1), 1, atol=0.4)
     unrelated = (
-        Forest(inputs, noise, None, seed=0).grow(10).predict_own(medians=0.0)
+        Forest(inputs, noise, np.ones(500), seed=0).grow(10).predict_own(medians=0.0)
     )  # by trees that did not see the row
     kept = ~np.isnan(unrelated)
     assert abs(np.corrcoef(unrelated[kept], noise[kept])[0, 1]) < 0.1

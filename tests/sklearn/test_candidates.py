@@ -24,7 +24,9 @@ def test_no_name_is_also_that_of_a_model() -> None:
 
 UNITS = Scale(low=-4, high=4)
 
-QUICK: dict[str, dict[str, Any]] = {"dmf-o": {"epochs": 1, "hidden_sizes": (4,), "latent_size": 2, "views": 1, "linear_size": 0}}
+QUICK: dict[str, dict[str, Any]] = {
+    "dmf-o": {"epochs": 1, "hidden_sizes": (4,), "latent_size": 2, "views": 1, "linear_size": 0}
+}
 
 
 def fit(name: str, entries: TableEntries) -> Completer:

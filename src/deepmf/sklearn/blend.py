@@ -7,6 +7,7 @@ where rows are few; a tree predicts the rows that it was not grown from.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +15,8 @@ import scipy.optimize
 
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.sklearn.completers import ByMeans, Completer, Gaussian, Stacked, WholeRows, sample_rows
-from deepmf.sklearn.table import ColumnUnits, MaskArray, TableEntries
-from deepmf.sklearn.trees import CellForest, Trees, compare_errors, start_forest
+from deepmf.sklearn.table import ColumnUnits, TableEntries
+from deepmf.sklearn.trees import CellForest, Trees, start_forest
 
 # What completes whole rows of standardised columns.
 WHOLE_ROWS = ("gaussian", "trees", "column-means")
@@ -89,9 +90,75 @@ class FittedBlend(NamedTuple):
     residuals: Residuals | None
 
 
-def fit_gaussian(
-    table: FloatArray, *, weights: FloatArray | None = None, seed: int, shrinkage: float = SHRINKAGES[0]
-) -> Gaussian:
+@dataclass(frozen=True, eq=False)
+class _LeftOut:
+    """Cells of rows, each left out once, and what the candidates, in the order of `WHOLE_ROWS`, predict for them.
+
+    table: the rows, (rows, columns). counted: how much each row counts, (rows,). predictions: by whether the error is
+    absolute, (candidates, rows, columns); NaN where a candidate has none.
+    """
+
+    table: FloatArray
+    counted: FloatArray
+    cells: list[IndexArray]
+    predictions: dict[bool, FloatArray]
+
+    def take(self, absolute: bool, columns: IndexArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return predictions (cells, candidates) that no candidate lacks, the values, and their weights (cells,)."""
+        found, values = np.moveaxis(self.predictions[absolute][:, :, columns], 0, -1), self.table[:, columns]
+        kept = ~np.isnan(found).any(axis=-1) & ~np.isnan(values)
+        shares = np.repeat(self.counted[:, None] / columns.size, columns.size, axis=1)
+        return found[kept], values[kept], shares[kept]
+
+    def gain_by_trees(self, columns: IndexArray) -> bool:
+        """Return whether trees lower an error of the cell of some columns."""
+        for way in self.predictions:
+            found, values, shares = self.take(way, columns)
+            absolute = way and columns.size == 1
+            errors = []
+            for some in (found[:, [0, 2]], found) if values.size else ():
+                weights = _solve(some, values, shares, absolute=absolute)
+                errors.append(_compare(some @ weights, values, shares, absolute=absolute))
+            if errors and errors[1] < (1.0 - _LEAST_GAIN) * errors[0]:
+                return True
+        return False
+
+    def weigh(self, absolute: bool) -> FloatArray:
+        """Return weights (candidates, columns); where a column has no trees, the Gaussian stands in for them."""
+        gaussian, trees, means = self.predictions[absolute]
+        has_trees = ~np.all(np.isnan(trees), axis=0)
+        whole = replace(self, predictions={absolute: np.stack([gaussian, np.where(has_trees, trees, gaussian), means])})
+        found = [whole.take(absolute, columns) for columns in self.cells]
+        solved = np.zeros((len(WHOLE_ROWS), self.table.shape[1]))
+        solved[0] = 1.0
+        every = [np.concatenate(parts) for parts in zip(*found, strict=True)]
+        if every[1].size == 0:
+            return solved
+        together = _solve(*(each[:: max(1, len(each) // _MOST_CELLS)] for each in every), absolute=absolute)
+        for columns, (predictions, values, shares) in zip(self.cells, found, strict=True):
+            if values.size:
+                own = _solve(predictions, values, shares, absolute=absolute and columns.size == 1)
+                share = values.size / (values.size + _CELLS_OF_ALL * columns.size)
+                own = share * own + (1 - share) * together
+                if not has_trees[columns[0]]:
+                    own[:2] = own[0] + own[1], 0.0
+                own[own < _LEAST_WEIGHT] = 0.0
+                solved[:, columns] = (own / own.sum())[:, None]
+        return solved
+
+    def measure(self) -> dict[str, float]:
+        """Return the root mean squared error of each candidate; the columns of a category count as one cell."""
+        widths = {column: columns.size for columns in self.cells for column in columns}
+        counted = self.counted[:, None] / [widths[column] for column in range(len(widths))]
+        found = {}
+        for name, each in zip(WHOLE_ROWS, next(iter(self.predictions.values())), strict=True):
+            errors = np.square(each - self.table)
+            if not np.isnan(errors).all():
+                found[name] = float(np.sqrt(np.average(errors[~np.isnan(errors)], weights=counted[~np.isnan(errors)])))
+        return found
+
+
+def fit_gaussian(table: FloatArray, *, weights: FloatArray, seed: int, shrinkage: float = SHRINKAGES[0]) -> Gaussian:
     """Fit a Gaussian to rows with NaN; `shrinkage` is by how many rows for each column its columns are drawn apart."""
     passes = _PASSES if table.shape[1] <= _WIDE else _PASSES_OF_WIDE
     return Gaussian.fit(table, weights=weights, shrinkage=shrinkage * table.shape[1], seed=seed, passes=passes)
@@ -101,7 +168,7 @@ def fit_whole_rows(
     name: str, entries: TableEntries, sources: IndexArray, *, seed: int, metric: str = "both", effort: str = "normal"
 ) -> WholeRows:
     """Fit one of `WHOLE_ROWS` to standardised entries; columns of the same source are one cell together."""
-    table, weights, medians = entries.to_array(), entries.row_weights, np.mean(METRICS[metric])
+    table, weights, medians = entries.to_array(), entries.counted, np.mean(METRICS[metric])
     if name == "column-means":
         return ByMeans(_find_medians(table, sources) * (metric == "mae"))
     gaussian = fit_gaussian(table, weights=weights, seed=seed)
@@ -146,62 +213,56 @@ def fit_blend(
     """
     table, ways, cells = entries.to_array(), METRICS[metric], _list_cells(sources)
     rows = sample_rows(table, seed=seed, most_rows=_MOST_ROWS)
-    some, weights = table[rows], None if entries.row_weights is None else entries.row_weights[rows]
+    some, counted = table[rows], entries.counted[rows]
     show("gaussian", 0, len(cells))
-    gaussian, found = _fit_left_out(table, entries.row_weights, some, weights, cells, units, seed=seed)
-    medians = _find_medians(table, sources)
-    held = {
-        absolute: {
-            "gaussian": found,
-            "trees": np.full(some.shape, np.nan),
-            "column-means": np.tile(medians * absolute, (len(some), 1)),
-        }
-        for absolute in ways
-    }
-    counted = np.ones(len(some)) if weights is None else weights
-    forests: list[CellForest] = []
-    n_grown = np.clip(_ROWS_OF_A_FOREST / max(len(some), 1), 0.5, 1.0)  # fewer trees of many rows are as good
-    first_trees, n_trees = EFFORTS[effort][0], round(EFFORTS[effort][1] * n_grown)
-    sizes = (min(first_trees, n_trees), n_trees) if len(some) > _FEW_ROWS else (n_trees,)
-    for place, columns in enumerate(cells if some.shape[1] <= MOST_COLUMNS_OF_TREES else []):
-        show("trees", place, len(cells))
-        completed = gaussian.complete(_leave_out(some, columns))
-        started = start_forest(some, completed, columns, weights=weights, seed=seed + place)
-        if started is None:
-            continue
-        forest, own = started
-        for size in sizes:
-            forest.forest.grow(size)
-            gain = False
-            for absolute, each in held.items():
-                each["trees"][np.ix_(own, columns)] = forest.forest.predict_own(medians=float(absolute))
-                gain |= _gains(each, some, counted, columns, absolute=absolute and columns.size == 1)
-            if not gain:
-                for each in held.values():
-                    each["trees"][:, columns] = np.nan
-                break
-        else:
-            forests.append(forest._replace(forest=forest.forest.drop_inputs()))
-    weighed = {absolute: _weigh(each, some, counted, cells, absolute=absolute) for absolute, each in held.items()}
+    gaussian, found = _fit_left_out(table, entries.counted, some, counted, cells, units, seed=seed)
+    medians, nothing = _find_medians(table, sources), np.full(some.shape, np.nan)
+    predictions = {way: np.stack([found, nothing, np.tile(medians * way, (len(some), 1))]) for way in ways}
+    left_out = _LeftOut(some, counted, cells, predictions)
+    forests = _grow_forests(gaussian, left_out, seed=seed, effort=effort, show=show)
     # Both ways count the same; columns of two values, whose medians are either, are predicted by means.
     halves = np.full(some.shape[1], np.mean(ways))
     if len(ways) > 1:
         halves[[np.unique(column[~np.isnan(column)]).size <= 2 for column in some.T]] = 0.0
-    shares = {False: 1.0 - halves, True: halves}
-    solved = sum((shares[way] * weighed[way] for way in ways), np.zeros((len(WHOLE_ROWS), halves.size)))
-    by_medians = halves * weighed[ways[-1]]
-    shares_of_medians = by_medians / np.maximum(solved, 1e-12)
-    residuals = _find_residuals([(shares[way] * weighed[way], held[way]) for way in ways], some)
-    forests = [each for each in forests if solved[1, each.columns[0]] > 0]
-    trees = Trees(gaussian, tuple(forests), shares_of_medians[1])
-    parts = (gaussian, trees, ByMeans(medians * shares_of_medians[2]))
-    widths = np.concatenate([np.full(columns.size, 1.0 / columns.size) for columns in cells])
-    mean_weights = dict(zip(WHOLE_ROWS, np.average(solved, axis=1, weights=widths).tolist(), strict=True))
-    named = {name: share for name, share in sorted(mean_weights.items(), key=lambda each: -each[1]) if share > 0}
-    errors = {name: _measure(each, some, counted, sources) for name, each in held[ways[0]].items()}
+    parts_of_ways = {way: (halves if way else 1.0 - halves) * left_out.weigh(way) for way in ways}
+    solved: FloatArray = np.sum(list(parts_of_ways.values()), axis=0)
+    by_medians = parts_of_ways.get(True, 0.0 * solved) / np.maximum(solved, 1e-12)
+    trees = Trees(gaussian, tuple(each for each in forests if solved[1, each.columns[0]] > 0), by_medians[1])
+    widths = np.bincount(sources)[sources]
+    mean_weights = zip(WHOLE_ROWS, np.average(solved, axis=1, weights=1.0 / widths).tolist(), strict=True)
     return FittedBlend(
-        Stacked(parts, solved, units), named, {name: one for name, one in errors.items() if one == one}, residuals
+        Stacked((gaussian, trees, ByMeans(medians * by_medians[2])), solved, units),
+        {name: share for name, share in sorted(mean_weights, key=lambda each: -each[1]) if share > 0},
+        left_out.measure(),
+        _find_residuals(left_out, parts_of_ways),
     )
+
+
+def _grow_forests(gaussian: Gaussian, left_out: _LeftOut, *, seed: int, effort: str, show: Show) -> list[CellForest]:
+    """Return the forests that lower the errors of left-out cells, and write down their predictions of these."""
+    table, cells, every = left_out.table, left_out.cells, left_out.predictions.items()
+    n_grown = np.clip(_ROWS_OF_A_FOREST / max(len(table), 1), 0.5, 1.0)  # fewer trees of many rows are as good
+    first_trees, n_trees = EFFORTS[effort][0], round(EFFORTS[effort][1] * n_grown)
+    sizes = (min(first_trees, n_trees), n_trees) if len(table) > _FEW_ROWS else (n_trees,)
+    forests = []
+    for place, columns in enumerate(cells if table.shape[1] <= MOST_COLUMNS_OF_TREES else []):
+        show("trees", place, len(cells))
+        completed = gaussian.complete(_leave_out(table, columns))
+        started = start_forest(table, completed, columns, weights=left_out.counted, seed=seed + place)
+        if started is None:
+            continue
+        forest, rows = started
+        for size in sizes:
+            forest.forest.grow(size)
+            for way, predictions in every:
+                predictions[1][np.ix_(rows, columns)] = forest.forest.predict_own(medians=float(way))
+            if not left_out.gain_by_trees(columns):
+                for _, predictions in every:
+                    predictions[1][:, columns] = np.nan
+                break
+        else:
+            forests.append(forest._replace(forest=forest.forest.drop_inputs()))
+    return forests
 
 
 def _list_cells(sources: IndexArray) -> list[IndexArray]:
@@ -223,9 +284,9 @@ def _find_medians(table: FloatArray, sources: IndexArray) -> FloatArray:
 
 def _fit_left_out(
     table: FloatArray,
-    table_weights: FloatArray | None,
+    table_weights: FloatArray,
     some: FloatArray,
-    weights: FloatArray | None,
+    weights: FloatArray,
     cells: list[IndexArray],
     units: ColumnUnits,
     *,
@@ -244,7 +305,7 @@ def _fit_left_out(
 
 
 def _predict_by_others(
-    table: FloatArray, weights: FloatArray | None, cells: list[IndexArray], shrinkage: float, *, seed: int
+    table: FloatArray, weights: FloatArray, cells: list[IndexArray], shrinkage: float, *, seed: int
 ) -> FloatArray:
     """Return predictions (rows, columns) of cells by a Gaussian of other rows; NaN for cells that were not left out.
 
@@ -262,8 +323,7 @@ def _predict_by_others(
     for fold in np.unique(fold_of):
         own, rest = fold_of == fold, fold_of != fold
         if np.count_nonzero(rest) > 1:
-            heavy = None if weights is None else weights[rest]
-            apart = fit_gaussian(table[rest], weights=heavy, seed=seed, shrinkage=shrinkage)
+            apart = fit_gaussian(table[rest], weights=weights[rest], seed=seed, shrinkage=shrinkage)
             found[own] = _predict_left_out(apart, table[own], cells)
     return found
 
@@ -273,65 +333,14 @@ def _predict_left_out(gaussian: Gaussian, table: FloatArray, cells: list[IndexAr
     return np.hstack([gaussian.complete(_leave_out(table, columns))[:, columns] for columns in cells])
 
 
-def _gains(
-    held: dict[str, FloatArray], table: FloatArray, counted: FloatArray, columns: IndexArray, *, absolute: bool
-) -> bool:
-    """Return whether trees lower the error of the left-out cells of some columns."""
-    predictions, values, shares = _take(held, table, counted, columns)
-    if values.size == 0:
-        return False
-    without, trees = predictions[:, [0, 2]], predictions[:, [0, 1, 2]]
-    before, after = (
-        compare_errors(each @ _solve(each, values, shares, absolute=absolute), values, shares, absolute=absolute)
-        for each in (without, trees)
-    )
-    return after < (1.0 - _LEAST_GAIN) * before
-
-
-def _take(
-    held: dict[str, FloatArray], table: FloatArray, counted: FloatArray, columns: IndexArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return predictions (cells, candidates) that no candidate lacks, the values, and their weights (cells,)."""
-    predictions = np.stack([each[:, columns] for each in held.values()], axis=-1)
-    values = table[:, columns]
-    kept = ~np.isnan(predictions).any(axis=-1) & ~np.isnan(values)
-    shares = np.repeat(counted[:, None] / columns.size, columns.size, axis=1)
-    return predictions[kept], values[kept], shares[kept]
-
-
-def _weigh(
-    held: dict[str, FloatArray], table: FloatArray, counted: FloatArray, cells: list[IndexArray], *, absolute: bool
-) -> FloatArray:
-    """Return weights (candidates, columns); where a column has no trees, the Gaussian stands in for them."""
-    has_trees: MaskArray = ~np.all(np.isnan(held["trees"]), axis=0)
-    named = held | {"trees": np.where(has_trees, held["trees"], held["gaussian"])}
-    found = [_take(named, table, counted, columns) for columns in cells]
-    solved = np.zeros((len(held), table.shape[1]))
-    solved[0] = 1.0
-    every = [np.concatenate(parts) for parts in zip(*found, strict=True)]
-    if every[1].size == 0:
-        return solved
-    together = _solve(*(each[:: max(1, len(each) // _MOST_CELLS)] for each in every), absolute=absolute)
-    for columns, (predictions, values, shares) in zip(cells, found, strict=True):
-        if values.size:
-            own = _solve(predictions, values, shares, absolute=absolute and columns.size == 1)
-            share = values.size / (values.size + _CELLS_OF_ALL * columns.size)
-            own = share * own + (1 - share) * together
-            if not has_trees[columns[0]]:
-                own[:2] = own[0] + own[1], 0.0
-            own[own < _LEAST_WEIGHT] = 0.0
-            solved[:, columns] = (own / own.sum())[:, None]
-    return solved
-
-
-def _find_residuals(blends: list[tuple[FloatArray, dict[str, FloatArray]]], table: FloatArray) -> Residuals | None:
-    """Return the residuals of the sum of blends, each weights (candidates, columns) and predictions by candidate."""
-    blended: FloatArray = np.zeros(table.shape)
-    for solved, held in blends:
-        for weights, each in zip(solved, held.values(), strict=True):
-            blended += np.where(weights > 0, weights * each, 0.0)
-    rows, columns = np.nonzero(~np.isnan(blended) & ~np.isnan(table))
-    truths = table[rows, columns]
+def _find_residuals(left_out: _LeftOut, weights: dict[bool, FloatArray]) -> Residuals | None:
+    """Return the residuals of the sum of predictions with these weights (candidates, columns) by way."""
+    blended: FloatArray = np.zeros(left_out.table.shape)
+    for way, solved in weights.items():
+        for own, each in zip(solved, left_out.predictions[way], strict=True):
+            blended += np.where(own > 0, own * each, 0.0)
+    rows, columns = np.nonzero(~np.isnan(blended) & ~np.isnan(left_out.table))
+    truths = left_out.table[rows, columns]
     return Residuals(columns, truths - blended[rows, columns], truths) if rows.size else None
 
 
@@ -349,26 +358,22 @@ def _solve(predictions: FloatArray, values: FloatArray, shares: FloatArray, *, a
     return normalised
 
 
+def _compare(predictions: FloatArray, values: FloatArray, shares: FloatArray, *, absolute: bool) -> float:
+    """Return the mean absolute or squared error of predictions, weighted by shares."""
+    errors = np.abs(predictions - values) if absolute else np.square(predictions - values)
+    return float(np.average(errors, weights=shares))
+
+
 def _solve_absolute(predictions: FloatArray, values: FloatArray, shares: FloatArray) -> FloatArray:
     """Return the weights of least absolute error: start at the best candidate, and step to others while that helps."""
     corners: FloatArray = np.eye(predictions.shape[1])
-    measured = [compare_errors(predictions @ corner, values, shares, absolute=True) for corner in corners]
+    measured = [_compare(predictions @ corner, values, shares, absolute=True) for corner in corners]
     weights: FloatArray = corners[int(np.argmin(measured))]
     least = min(measured)
     for step in (0.3, 0.1, 0.05):
         for corner in np.tile(corners, (5, 1)):
             tried = (1.0 - step) * weights + step * corner
-            error = compare_errors(predictions @ tried, values, shares, absolute=True)
+            error = _compare(predictions @ tried, values, shares, absolute=True)
             if error < least:
                 weights, least = tried, error
     return weights
-
-
-def _measure(predictions: FloatArray, table: FloatArray, counted: FloatArray, sources: IndexArray) -> float:
-    """Return the root mean squared error of left-out cells; the columns of a category count as one cell."""
-    errors = np.square(predictions - table)
-    known = ~np.isnan(errors)
-    if not known.any():
-        return float("nan")
-    shares = (counted[:, None] / np.bincount(sources)[sources])[known]
-    return float(np.sqrt(np.average(errors[known], weights=shares)))

@@ -103,9 +103,9 @@ class JointDraws:
     @cached_property
     def rows(self) -> tuple[FloatArray, FloatArray]:
         """Rows of the fit in these units, (rows, columns), with NaN, as many as Gaussians learn from; their weights."""
-        table, weights = self.units.standardise(self.entries).to_array(), self.entries.row_weights
+        table = self.units.standardise(self.entries).to_array()
         some = sample_rows(table, seed=self.seed)
-        return table[some], np.ones(some.size) if weights is None else weights[some]
+        return table[some], self.entries.counted[some]
 
     @cached_property
     def most_likely(self) -> Gaussian:

@@ -63,6 +63,11 @@ class TableEntries(NamedTuple):
         """The weight of each entry; None where all are 1."""
         return None if self.row_weights is None else self.row_weights[self.rows]
 
+    @property
+    def counted(self) -> FloatArray:
+        """How much each row of the table counts, (rows of the table,)."""
+        return np.ones(self.shape[0]) if self.row_weights is None else self.row_weights
+
     @classmethod
     def of(cls, table: npt.NDArray[Any]) -> TableEntries:
         """Take the entries out of an array; NaN is none.

@@ -40,7 +40,7 @@ class Forest:
     values: (rows, columns) of the cell that is predicted, several for a category.
     """
 
-    def __init__(self, inputs: FloatArray, values: FloatArray, weights: FloatArray | None, *, seed: int) -> None:
+    def __init__(self, inputs: FloatArray, values: FloatArray, weights: FloatArray, *, seed: int) -> None:
         self._inputs, self._values, self._weights = inputs.astype(np.float32), values, weights
         self._random = np.random.default_rng(seed)
         self._trees: list[tuple[Any, FloatArray]] = []  # and the means and medians at their nodes, (2, nodes, columns)
@@ -55,10 +55,11 @@ class Forest:
         for _ in range(len(self._trees), n_trees):
             rows = np.sort(self._random.permutation(n_rows)[:n_grown])
             tree = ExtraTreeRegressor(max_features=n_tried, random_state=int(self._random.integers(1 << 31)))
-            weights = None if self._weights is None else self._weights[rows]
             # As scikit-learn's forests grow them: checks take as long as a small tree does.
             unchecked: dict[str, Any] = {"check_input": False, "missing_values_in_feature_mask": gappy}
-            grown = tree._fit(self._inputs[rows], self._values[rows], sample_weight=weights, **unchecked).tree_
+            grown = tree._fit(
+                self._inputs[rows], self._values[rows], sample_weight=self._weights[rows], **unchecked
+            ).tree_
             leaves, answers = grown.apply(self._inputs), np.tile(grown.value[:, :, 0], (2, 1, 1))
             if self._values.shape[1] == 1:  # the medians of shares would not be shares
                 order = np.lexsort((self._values[rows, 0], leaves[rows]))
@@ -71,7 +72,7 @@ class Forest:
 
     def drop_inputs(self) -> Forest:
         """Forget what is needed to grow alone."""
-        self._inputs, self._values, self._weights, self._unseen = np.empty((0, 0), np.float32), np.empty(0), None, []
+        self._inputs, self._values, self._weights, self._unseen = np.empty((0, 0), np.float32), *np.empty((2, 0)), []
         return self
 
     def predict(self, inputs: FloatArray, *, medians: float) -> FloatArray:
@@ -134,7 +135,7 @@ def start_forest(
     completed: FloatArray,
     columns: IndexArray,
     *,
-    weights: FloatArray | None,
+    weights: FloatArray,
     seed: int,
 ) -> tuple[CellForest, IndexArray] | None:
     """Return a forest without trees for the cell of these columns, and the rows (rows,) that it learns from.
@@ -147,9 +148,8 @@ def start_forest(
     if rows.size < LEAST_ROWS or others.size == 0:
         return None
     inputs = Inputs(others, others[np.isnan(table[:, others]).any(axis=0)])
-    own = None if weights is None else weights[rows]
     read, values = inputs.read(completed[rows], table[rows]), table[np.ix_(rows, columns)]
-    forest = Forest(read, values, own, seed=seed)
+    forest = Forest(read, values, weights[rows], seed=seed)
     return CellForest(forest, inputs, columns), rows
 
 
@@ -169,9 +169,3 @@ def draw_by_tree(
     starts, ends = (np.searchsorted(own[order], leaves, side) for side in ("left", "right"))
     drawn: FloatArray = values[rows[order[starts + np.floor(random.random(len(asked)) * (ends - starts)).astype(int)]]]
     return drawn
-
-
-def compare_errors(predictions: Any, values: FloatArray, shares: FloatArray, *, absolute: bool) -> float:
-    """Return the mean absolute or squared error of predictions, weighted by shares."""
-    errors = np.abs(predictions - values) if absolute else np.square(predictions - values)
-    return float(np.average(errors, weights=shares))
