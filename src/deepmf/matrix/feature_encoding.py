@@ -38,15 +38,15 @@ class FeatureVectors:
         cls, count: int, n_inputs: int, parts: Sequence[tuple[IndexArray, IndexArray, npt.NDArray[Any]]]
     ) -> FeatureVectors:
         """Build vectors from parts, each a tuple (vector, input, weight) of arrays."""
-        known = [_sort_part(*part) for part in parts]
-        part_counts = [np.bincount(which, minlength=count) for which, _, _ in known]
-        filled = np.zeros(count, dtype=np.int64)
-        shape = count, int(np.sum(part_counts, axis=0, initial=0).max(initial=0)) if known else 0
+        nothing = np.empty(0, dtype=np.int64)
+        which, inputs, weights = map(np.concatenate, zip((nothing, nothing, nothing), *parts, strict=True))
+        kept = np.flatnonzero(weights)
+        kept = kept[np.argsort(which[kept], kind="stable")]
+        which, counts = which[kept], np.bincount(which[kept], minlength=count)
+        slots = np.arange(kept.size) - np.repeat(np.cumsum(counts) - counts, counts)
+        shape = count, int(counts.max(initial=0))
         vectors = cls(np.zeros(shape, dtype=np.int32), np.zeros(shape, dtype=np.float32), n_inputs)
-        for (which, inputs, weights), counts in zip(known, part_counts, strict=True):
-            slots = np.arange(which.size) + (filled - (np.cumsum(counts) - counts))[which]
-            vectors.inputs[which, slots], vectors.weights[which, slots] = inputs, weights
-            filled += counts
+        vectors.inputs[which, slots], vectors.weights[which, slots] = inputs[kept], weights[kept]
         return vectors
 
     @classmethod
@@ -62,13 +62,7 @@ class FeatureVectors:
         inside = positions < len(self)
         if inside.all():
             return FeatureVectors(self.inputs[positions], self.weights[positions], self.n_inputs)
-        taken = FeatureVectors(
-            np.zeros((positions.size, self.inputs.shape[1]), dtype=np.int32),
-            np.zeros((positions.size, self.inputs.shape[1]), dtype=np.float32),
-            self.n_inputs,
-        )
-        taken.inputs[inside], taken.weights[inside] = self.inputs[positions[inside]], self.weights[positions[inside]]
-        return taken
+        return self.join(FeatureVectors.empty(1, self.n_inputs)).take(np.minimum(positions, len(self)))
 
     def pad(self, n_slots: int) -> FeatureVectors:
         """Return the same vectors with at least this many slots."""
@@ -97,10 +91,6 @@ class FeatureVectors:
 
     def read_input(self, at: int) -> npt.NDArray[np.float32]:
         """Return the weight of each vector at one input; 0 if it has none."""
-        found: npt.NDArray[np.float32]
-        if len(self) < _MANY_VECTORS:
-            found = np.where(self.inputs == at, self.weights, 0).sum(axis=1, dtype=np.float32)
-            return found
         own = slice(*self._by_input.indptr[at : at + 2])
         found = np.zeros(len(self), dtype=np.float32)
         found[self._by_input.indices[own]] = self._by_input.data[own]
@@ -127,22 +117,8 @@ class FeatureVectors:
         return known
 
 
-def _sort_part(which: IndexArray, inputs: IndexArray, weights: npt.NDArray[Any]) -> tuple[Any, Any, Any]:
-    """Return a part sorted by vector, without weights of 0."""
-    there = np.flatnonzero(weights)
-    if there.size < weights.size:
-        which, inputs, weights = which[there], inputs[there], weights[there]
-    if np.all(which[1:] >= which[:-1]):
-        return which, inputs, weights
-    order = np.argsort(which, kind="stable")
-    return which[order], inputs[order], weights[order]
-
-
 Part = tuple[IndexArray, IndexArray, npt.NDArray[Any]]  # vector, input and weight of each non-zero
 
-
-# From this many vectors on, they are kept by input, too, once conditions on features are asked for.
-_MANY_VECTORS = 1000
 
 # A feature has at most this many categories of its own; the others share one input.
 MOST_CATEGORIES = 1000
@@ -156,11 +132,11 @@ LARGEST_WEIGHT = 4.0
 # Numbers are constant, up to rounding, if their spread is below this share of their magnitude.
 _LEAST_SPREAD = 1e-12
 
+# In years; weights are rounded to 32 bits, so years are told apart with a margin.
+_PART_OF_DAY = 1e-3
+
 # Number of quantiles for piecewise linear interpolation, which lets a linear model follow a curve.
 _N_KNOTS = 9
-
-
-_MONTHS = tuple(f"{month:02d}" for month in range(1, 13))
 
 
 class FeatureItem(NamedTuple):
@@ -244,8 +220,11 @@ class NumberEncoding(ColumnEncoding):
     def items(self, found: Mapping[int, float]) -> list[FeatureItem]:
         if 1 in found or not found:
             return []
-        number = self.mean + self.spread * found.get(0, 0.0)
-        return [FeatureItem(self.name, f"{number:.6g}", tuple(range(self.n_inputs)))]
+        text = self._format(self.mean + self.spread * found.get(0, 0.0))
+        return [FeatureItem(self.name, text, tuple(range(self.n_inputs)))]
+
+    def _format(self, number: float) -> str:
+        return f"{number:.6g}"
 
     def match(self, condition: Any, weights: WeightsOf) -> npt.NDArray[np.bool_]:
         low, high = _read_limits(self.name, condition)
@@ -344,76 +323,43 @@ class ListEncoding(CategoryEncoding):
         return [(np.repeat(np.arange(counts.size), counts), inputs, weights)]
 
 
-@dataclass(frozen=True)
-class DateEncoding(ColumnEncoding):
-    """A date: its year, its age at the latest date of training, and its month."""
+class DateEncoding(NumberEncoding):
+    """A date: its year, with the part of the year that has passed, as a number."""
 
     kind: ClassVar[str] = "date"
-    name: str
-    latest: str
-    year: NumberEncoding
-    age: NumberEncoding
 
     @classmethod
-    def learn(cls, name: str, values: npt.NDArray[Any]) -> DateEncoding:
+    def learn(cls, name: str, values: npt.NDArray[Any]) -> NumberEncoding:
         """Learn the encoding from values, some of which may be missing."""
-        known = values[~np.isnat(values)]
-        latest = str(known.max()) if known.size else "1970-01-01"
-        return cls(
-            name,
-            latest,
-            NumberEncoding.learn("year", _compute_years(values)),
-            NumberEncoding.learn("age", _compute_ages(values, latest)),
-        )
-
-    @property
-    def n_inputs(self) -> int:
-        return self.year.n_inputs + self.age.n_inputs + self._month.n_inputs
-
-    @property
-    def _month(self) -> CategoryEncoding:
-        return CategoryEncoding("month", _MONTHS)
+        return super().learn(name, _compute_years(values))
 
     def parts(self, values: npt.NDArray[Any]) -> list[Part]:
-        months = values.astype("datetime64[M]").astype(np.int64) % 12
-        texts = np.array([None, *_MONTHS], dtype=object)[np.where(np.isnat(values), 0, months + 1)]
-        encoded = (
-            self.year.parts(_compute_years(values)),
-            self.age.parts(_compute_ages(values, self.latest)),
-            self._month.parts(texts),
-        )
-        first = np.cumsum([0, self.year.n_inputs, self.age.n_inputs])
-        return [
-            (which, inputs + start, weights)
-            for start, parts in zip(first, encoded, strict=True)
-            for which, inputs, weights in parts
-        ]
+        return super().parts(_compute_years(values))
 
-    def items(self, found: Mapping[int, float]) -> list[FeatureItem]:
-        year = self.year.items({at: weight for at, weight in found.items() if at < self.year.n_inputs})
-        return [FeatureItem(self.name, year[0].text, tuple(range(self.n_inputs)))] if year else []
+    def _format(self, number: float) -> str:
+        return str(int(number + _PART_OF_DAY))
 
     def match(self, condition: Any, weights: WeightsOf) -> npt.NDArray[np.bool_]:
         limits = dict(condition) if isinstance(condition, Mapping) else {"min": condition, "max": condition}
         _check_words(self.name, limits, ("min", "max"))
-        found = np.ones(weights(0).size, dtype=bool)
-        for word, limit in limits.items():
-            is_year = isinstance(limit, NUMBERS)
-            number = float(limit) if is_year else self._compute_age(limit)
-            # A later date has a smaller age; half a day is the precision of ages.
-            is_low = (word == "min") == is_year
-            slack = 0.0 if is_year else 0.5 / 365.25
-            ends = (number - slack, np.inf) if is_low else (-np.inf, number + slack)
-            first, encoding = (0, self.year) if is_year else (self.year.n_inputs, self.age)
-            found &= encoding.match_limits(*ends, lambda at, first=first: weights(first + at))  # type: ignore[misc]
-        return found
+        low = self._find_limit(limits.get("min", "0001"), "01-01")
+        high = self._find_limit(limits.get("max", "9999"), "12-31")
+        return self.match_limits(low - _PART_OF_DAY, high + _PART_OF_DAY, weights)
 
-    def _compute_age(self, limit: Any) -> float:
+    def _find_limit(self, limit: Any, day: str) -> float:
+        """Return the year of a limit, which is a date, or a year of which a day is meant."""
+        text = f"{int(limit):04}" if isinstance(limit, NUMBERS) else str(limit)
         try:
-            date = np.array([str(limit)], dtype="datetime64[D]")
+            date = np.array([f"{text}-{day}" if text.isdigit() else text], dtype="datetime64[D]")
         except ValueError:
             raise BadSetting(f"{limit!r} is no limit of the date {self.name}; give a year or a date") from None
-        return float(_compute_ages(date, self.latest)[0])
+        return float(_compute_years(date)[0])
+
+
+def _compute_years(dates: npt.NDArray[Any]) -> FloatArray:
+    years = dates.astype("datetime64[Y]")
+    passed = (dates.astype("datetime64[D]") - years.astype("datetime64[D]")).astype(np.float64) / 366
+    return np.where(np.isnat(dates), np.nan, years.astype(np.float64) + 1970.0 + passed)
 
 
 @dataclass(frozen=True)
@@ -519,16 +465,6 @@ def _check_words(name: str, condition: Mapping[str, Any], known: tuple[str, ...]
     if wrong or not condition:
         given = repr(wrong[0]) if wrong else "nothing"
         raise BadSetting(f"a condition of {name} has {', '.join(known)}; got {given}")
-
-
-def _compute_years(dates: npt.NDArray[Any]) -> FloatArray:
-    years = dates.astype("datetime64[Y]").astype(np.float64) + 1970.0
-    return np.where(np.isnat(dates), np.nan, years)
-
-
-def _compute_ages(dates: npt.NDArray[Any], latest: str) -> FloatArray:
-    days = (np.datetime64(latest, "D") - dates.astype("datetime64[D]")).astype(np.float64)
-    return np.where(np.isnat(dates), np.nan, days / 365.25)
 
 
 ENCODINGS_OF_KINDS: dict[str, Any] = {

@@ -60,10 +60,14 @@ def read_values(values: Iterable[Any]) -> npt.NDArray[Any]:
             return values
     elif isinstance(values, str | bytes):
         raise TypeError(f"give one value for each label; got {values!r}")
-    items = convert_each(values.tolist() if isinstance(values, np.ndarray) else list(values), _clear_missing)
+    given = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    items = convert_each(given, lambda item: None if _is_missing(item) else item)
     types = _find_types(items)
     if types and all(issubclass(kind, NUMBERS) and kind is not bool for kind in types):
-        return _to_number_array(items, are_whole=all(issubclass(kind, int | np.integer) for kind in types))
+        are_whole = None not in items and all(issubclass(kind, int | np.integer) for kind in types)
+        if are_whole and max(map(abs, items)) < 2**62:
+            return np.array(items, dtype=np.int64)
+        return np.array([np.nan if item is None else float(item) for item in items])
     return _to_objects(items)
 
 
@@ -112,10 +116,8 @@ def convert_values(kind: str, values: Iterable[Any], name: str) -> npt.NDArray[A
             return _to_dates(array)
         if kind == "vector":
             return _to_objects(convert_each(array.tolist(), _to_vector))
-        array = (
-            array.astype("datetime64[D]") if array.dtype.kind == "M" else array
-        )  # datetimes of a finer unit would become ints
-        return _to_objects(convert_each(array.tolist(), _to_categories if kind == "list" else _to_category))
+        items = _to_dates(array).tolist() if array.dtype.kind == "M" else array.tolist()
+        return _to_objects(convert_each(items, _to_categories if kind == "list" else _to_category))
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, BadFeatures):
             raise
@@ -149,12 +151,6 @@ def _find_types(items: list[Any]) -> set[type]:
 
 def _to_objects(items: list[Any]) -> npt.NDArray[Any]:
     return np.fromiter(items, dtype=object, count=len(items))
-
-
-def _to_number_array(items: list[Any], *, are_whole: bool) -> npt.NDArray[Any]:
-    if are_whole and None not in items and max(map(abs, items)) < 2**62:
-        return np.array(items, dtype=np.int64)
-    return np.array([np.nan if item is None else float(item) for item in items])
 
 
 def _to_numbers(array: npt.NDArray[Any], name: str) -> npt.NDArray[np.float64]:
@@ -198,17 +194,12 @@ def _to_date(item: Any) -> Any:
 def _to_categories(item: Any) -> tuple[str, ...] | None:
     if _is_missing(item):
         return None
-    if isinstance(item, str):
-        return tuple(filter(None, dict.fromkeys(map(str.strip, item.split(SEPARATOR)))))
-    if isinstance(item, list | tuple) and all(type(part) is str for part in item):
-        return tuple(filter(None, dict.fromkeys(map(str.strip, item))))
-    if isinstance(item, LISTS):
-        known = [part for part in item if not _is_missing(part)]
-        if any(isinstance(part, float | np.floating) and not part.is_integer() for part in known):
-            raise TypeError(f"{known[0]!r} is not a category; give each number a column of its own")
-        texts = sorted(map(to_text, known)) if isinstance(item, set | frozenset) else map(to_text, known)
-        return tuple(dict.fromkeys(texts))
-    return (to_text(item),)
+    parts = item.split(SEPARATOR) if isinstance(item, str) else item if isinstance(item, LISTS) else [item]
+    known = [part for part in parts if not _is_missing(part)]
+    if isinstance(item, LISTS) and any(isinstance(part, float | np.floating) and part % 1 for part in known):
+        raise TypeError(f"{known[0]!r} is not a category; give each number a column of its own")
+    texts = map(to_text, known)
+    return tuple(dict.fromkeys(sorted(texts) if isinstance(item, set | frozenset) else texts))
 
 
 def _to_vector(item: Any) -> tuple[float, ...] | None:
@@ -231,10 +222,6 @@ def to_text(item: Any) -> str:
     if isinstance(item, (*LISTS, dict)):
         raise TypeError(f"{item!r} is not one category")
     return str(item).strip()
-
-
-def _clear_missing(item: Any) -> Any:
-    return None if _is_missing(item) else item
 
 
 def _is_missing(item: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import reprlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -259,8 +259,8 @@ class AxisFeatures:
 
     encoding: FeatureEncoding
     base: FeatureVectors
-    positions: IndexArray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    extra: FeatureVectors | None = None
+    positions: IndexArray
+    extra: FeatureVectors
 
     @classmethod
     def of(cls, labels: Labels, features: Features, counts: IndexArray | None = None) -> AxisFeatures:
@@ -276,7 +276,8 @@ class AxisFeatures:
         vectors = features.encode(encoding)
         own = np.full(len(labels), len(features))  # past the last vector: no features
         own[at[at >= 0]] = np.flatnonzero(at >= 0)
-        return cls(encoding, vectors.take(own))
+        nothing = FeatureVectors.empty(0, encoding.n_inputs)
+        return cls(encoding, vectors.take(own), np.empty(0, dtype=np.int64), nothing)
 
     @property
     def n_inputs(self) -> int:
@@ -285,15 +286,14 @@ class AxisFeatures:
 
     def take(self, positions: npt.NDArray[Any]) -> FeatureVectors:
         """Return the features at some positions."""
-        if self.extra is None:
+        if not self.positions.size:
             return self.base.take(positions)
         places = np.minimum(np.searchsorted(self.positions, positions), self.positions.size - 1)
         newer = self.positions[places] == positions
-        taken, extra = self.base.pad(0).take(positions), self.extra.take(places[newer])
-        n_slots = max(taken.inputs.shape[1], extra.inputs.shape[1])
-        taken, extra = taken.pad(n_slots), extra.pad(n_slots)
-        taken.inputs[newer], taken.weights[newer] = extra.inputs, extra.weights
-        return taken
+        taken = self.base.take(positions).join(self.extra.take(places[newer]))
+        order = np.arange(positions.size)
+        order[newer] = np.arange(positions.size, len(taken))
+        return taken.take(order)
 
     def replace(self, positions: IndexArray, vectors: FeatureVectors) -> AxisFeatures:
         """Return features with other vectors at some positions."""
@@ -301,22 +301,17 @@ class AxisFeatures:
             return self
         order = np.argsort(positions)
         positions, vectors = positions[order], vectors.take(order)
-        if self.extra is None:
-            return AxisFeatures(self.encoding, self.base, positions, vectors)
         kept = np.flatnonzero(~np.isin(self.positions, positions))
         together = np.concatenate([self.positions[kept], positions])
         order = np.argsort(together)
-        return AxisFeatures(self.encoding, self.base, together[order], self.extra.take(kept).join(vectors).take(order))
+        return replace(self, positions=together[order], extra=self.extra.take(kept).join(vectors).take(order))
 
     def clear(self, positions: IndexArray) -> AxisFeatures:
         """Return features with nothing at some positions."""
         if not positions.size:
             return self
-        left = self
-        if self.extra is not None:
-            kept = np.flatnonzero(~np.isin(self.positions, positions))
-            extra = self.extra.take(kept) if kept.size else None
-            left = AxisFeatures(self.encoding, self.base, self.positions[kept], extra)
+        kept = np.flatnonzero(~np.isin(self.positions, positions))
+        left = replace(self, positions=self.positions[kept], extra=self.extra.take(kept))
         trained = positions[positions < len(self.base)]
         trained = trained[self.base.take(trained).are_known]
         return left.replace(trained, FeatureVectors.empty(trained.size, self.n_inputs)) if trained.size else left
@@ -327,7 +322,7 @@ class AxisFeatures:
         if not gone.size:
             return cleared
         moved = cleared.positions - np.searchsorted(gone, cleared.positions)
-        return AxisFeatures(self.encoding, self.base, moved, cleared.extra)
+        return replace(cleared, positions=moved)
 
     def match(self, where: Mapping[str, Any], count: int) -> npt.NDArray[np.bool_]:
         """Return which of the first `count` positions meet all conditions, by name (see `FeatureEncoding.match`)."""
@@ -335,8 +330,7 @@ class AxisFeatures:
         found = np.zeros(count, dtype=bool)
         known = self.encoding.match(where, self.base)[:count]
         found[: known.size] = known
-        if self.extra is not None:
-            found[self.positions] = self.encoding.match(where, self.extra)
+        found[self.positions] = self.encoding.match(where, self.extra)
         return found
 
     def check_conditions(self, where: Mapping[str, Any]) -> None:

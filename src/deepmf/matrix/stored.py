@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +10,11 @@ import numpy as np
 from deepmf.errors import BadModelFile
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.feature_encoding import (
+    ENCODINGS_OF_KINDS,
     LARGEST_WEIGHT,
-    CategoryEncoding,
     ColumnEncoding,
-    DateEncoding,
     FeatureEncoding,
     FeatureVectors,
-    ListEncoding,
-    NumberEncoding,
     TextEncoding,
     VectorEncoding,
 )
@@ -67,14 +63,6 @@ def unpack_names(prefix: str, content: Any, tensors: Tensors, *, axis: str) -> N
     return Names(dict(zip(labels.array.tolist(), texts, strict=True)), axis=axis)
 
 
-def _is_date(text: str) -> bool:
-    try:
-        np.datetime64(text, "D")
-    except ValueError:
-        return False
-    return bool(re.fullmatch("[0-9]{4}-[0-9]{2}-[0-9]{2}", text))
-
-
 _NAME = Part("name", "text")
 
 _NUMBER = Form(
@@ -85,13 +73,6 @@ _NUMBER = Form(
 )
 
 _CATEGORIES = Form(_NAME, Part("categories", "text", ("categories",), distinct))
-
-_DATE = Form(
-    _NAME,
-    Part("latest", "text", (), Check("be a date such as 2001-12-31", lambda found, _: _is_date(found))),
-    Part("year", _NUMBER),
-    Part("age", _NUMBER),
-)
 
 _VECTOR = Form(_NAME, Part("means", "number", ("numbers",)), Part("spread", "number", (), positive))
 
@@ -106,7 +87,7 @@ _ENCODINGS = {
     "number": _NUMBER,
     "category": _CATEGORIES,
     "list": _CATEGORIES,
-    "date": _DATE,
+    "date": _NUMBER,
     "vector": _VECTOR,
     "text": _TEXT,
 }
@@ -123,9 +104,8 @@ _VECTORS = Form(
 
 def pack_features(features: AxisFeatures, prefix: str) -> Packed:
     """Return the features of an axis: their encoding, and the vectors of training and of extensions."""
-    extra = features.extra or FeatureVectors.empty(0, features.n_inputs)
     tensors = Form(_POSITIONS).pack(features, prefix=prefix).tensors
-    for name, vectors in (("base", features.base), ("extra", extra)):
+    for name, vectors in (("base", features.base), ("extra", features.extra)):
         tensors |= _VECTORS.pack(vectors, prefix=f"{prefix}.{name}").tensors
     columns = []
     for number, each in enumerate(features.encoding.columns):
@@ -162,24 +142,20 @@ def _unpack_axis(prefix: str, content: Any, tensors: Tensors, n_trained: int, co
         )
         for name, n_vectors in (("base", n_trained), ("extra", positions.size))
     )
-    return AxisFeatures(encoding, base, positions, extra if positions.size else None)
+    return AxisFeatures(encoding, base, positions, extra)
 
 
 def _unpack_column(content: Any, tensors: Tensors, prefix: str) -> ColumnEncoding:
     kind = _COLUMN.read(content)["kind"]
     found = _ENCODINGS[kind].read(content, tensors, prefix=prefix)
-    if kind == "number":
-        return _make_number(found)
-    if kind == "date":
-        return DateEncoding(found["name"], found["latest"], _make_number(found["year"]), _make_number(found["age"]))
-    if kind in ("vector", "text"):
-        vector = VectorEncoding(found["name"], tuple(found["means"].tolist()), found["spread"])
-        if kind == "vector":
-            return vector
-        words = Words(tuple(found["vocabulary"]), found["importance"], found["directions"])
-        return TextEncoding(found["name"], words, vector)
-    return (CategoryEncoding if kind == "category" else ListEncoding)(found["name"], tuple(found["categories"]))
-
-
-def _make_number(found: dict[str, Any]) -> NumberEncoding:
-    return NumberEncoding(**found | {"knots": tuple(found["knots"].tolist())})
+    fields: dict[str, Any] = {
+        name: tuple(each.tolist()) if isinstance(each, np.ndarray) else each for name, each in found.items()
+    }
+    if kind != "text":
+        fields = {name: tuple(each) if isinstance(each, list) else each for name, each in fields.items()}
+        encoding: ColumnEncoding = ENCODINGS_OF_KINDS[kind](**fields)
+        return encoding
+    vector = VectorEncoding(fields["name"], fields["means"], fields["spread"])
+    return TextEncoding(
+        vector.name, Words(tuple(found["vocabulary"]), found["importance"], found["directions"]), vector
+    )
