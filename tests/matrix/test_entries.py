@@ -10,12 +10,11 @@ import pytest
 from deepmf.data import read_matrix
 from deepmf.datasets import generate
 from deepmf.errors import BadEntries, OffScale
-from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries
 from deepmf.matrix.entries import (
-    AddedEntries,
+    ChangedStore,
     EntryStore,
     GroupedEntries,
-    ReducedStore,
     forget,
     plan_forget,
     take_column_entries_within,
@@ -72,7 +71,7 @@ def shown(entries: AxisEntries) -> list[dict[int, float]]:
 
 def test_descriptions_after_an_extension() -> None:
     new = ObservedMatrix.from_entries(["c", "c", "a", "b", "c"], ["x", "z", "z", "x", "w"], [5, 4, 3, 2, 1], STARS)
-    seen, rows, columns, _ = EntryStore.of(TRAIN).extend(new)
+    seen, rows, columns, *_ = EntryStore.of(TRAIN).extend(new)
     assert seen.rows.array.tolist() == ["a", "b", "c"]
     assert seen.columns.array.tolist() == ["x", "y", "w", "z"]
     assert rows.tolist() == [1, 2]  # b has a new entry over x, c is new; a's new entry is over a new column
@@ -86,7 +85,7 @@ def test_descriptions_after_an_extension() -> None:
 
 def test_known_entries_are_not_taken_twice() -> None:
     again = ObservedMatrix.from_entries(["a", "b"], ["x", "x"], [1, 4], STARS)
-    seen, rows, columns, _ = EntryStore.of(TRAIN).extend(again)
+    seen, rows, columns, *_ = EntryStore.of(TRAIN).extend(again)
     assert seen.extension is not None and seen.extension.n_entries == 1
     assert (rows.tolist(), columns.tolist()) == ([1], [0])
     with pytest.raises(BadEntries, match="'x'"):
@@ -97,8 +96,8 @@ def test_known_entries_are_not_taken_twice() -> None:
 
 @pytest.mark.parametrize("first, later", [((0, 2), (1, 0)), ((1, 0), (0, 5)), ((2, 3), (2, 1))])
 def test_entries_that_come_later_are_put_in_row_order(first: tuple[int, int], later: tuple[int, int]) -> None:
-    held = AddedEntries(*(np.array([at]) for at in first), np.array([1.0]))
-    together = held.join(*(np.array([at]) for at in later), np.array([2.0]))
+    held = PlacedEntries(*(np.array([at]) for at in first), np.array([1.0]))
+    together = held.insert(PlacedEntries(*(np.array([at]) for at in later), np.array([2.0])))
     expected = sorted([(*first, 1.0), (*later, 2.0)])
     assert list(zip(together.rows, together.columns, together.values, strict=True)) == expected
 
@@ -112,14 +111,14 @@ def test_values_are_judged_not_their_declared_scale() -> None:
 
 def test_declared_rows_without_entries_are_new() -> None:
     empty = ObservedMatrix.from_entries(["a"], ["x"], [1], STARS, row_labels=["a", "new"])
-    seen, rows, columns, _ = EntryStore.of(TRAIN).extend(empty)
+    seen, rows, columns, *_ = EntryStore.of(TRAIN).extend(empty)
     assert (rows.tolist(), columns.tolist()) == ([2], [])
     assert shown(seen.row_entries(rows)) == [{}]
 
 
 def test_replacing_drops_the_trained_entry_and_going_back_restores_it() -> None:
     seen = EntryStore.of(TRAIN)
-    replaced, rows, columns, _ = seen.extend(
+    replaced, rows, columns, *_ = seen.extend(
         ObservedMatrix.from_entries(["a", "b", "b"], ["y", "x", "y"], [5, 4, 3], STARS), conflicts="replace"
     )
     assert replaced.dropped.tolist() == [1] and (rows.tolist(), columns.tolist()) == ([0, 1], [0, 1])
@@ -155,7 +154,7 @@ def test_entries_of_each_column_are_counted_as_they_come_and_go() -> None:
     assert more.column_counts.tolist() == [3, 1, 1]
     replaced = more.extend(ObservedMatrix.from_entries([0], ["a"], [3], store.scale), conflicts="replace").entries
     assert replaced.column_counts.tolist() == [3, 1, 1]
-    gone = forget(replaced, plan_forget(replaced, [0], None, None, missing="error")).store
+    gone = forget(replaced, plan_forget(replaced, [0], None, None, missing="error")).entries
     assert gone.column_counts.tolist() == [2, 0, 1]
 
 
@@ -193,7 +192,7 @@ def test_entries_that_come_one_by_one_are_those_of_one_extension() -> None:
 NEW = ObservedMatrix.from_entries(["c", "c", "d", "d", "b"], ["x", "z", "y", "w", "w"], [5, 4, 3, 2, 1], STARS)
 
 
-def forgotten(**asked: object) -> ReducedStore:
+def forgotten(**asked: object) -> ChangedStore:
     store, *_ = EntryStore.of(TRAIN).extend(NEW)
     given = {"rows": None, "columns": None, "entries": None} | asked
     return forget(store, plan_forget(store, **given, missing="error"))  # type: ignore[arg-type]
@@ -201,7 +200,7 @@ def forgotten(**asked: object) -> ReducedStore:
 
 def test_added_rows_and_columns_go_and_later_ones_move_up() -> None:
     found = forgotten(rows=["c"], columns=["w"])
-    store = found.store
+    store = found.entries
     assert store.rows.array.tolist() == ["a", "b", "d"] and store.columns.array.tolist() == ["x", "y", "z"]
     assert (found.gone_rows.tolist(), found.gone_columns.tolist()) == ([2], [2])
     assert shown(store.seen_columns(np.arange(3))) == [{0: 1, 1: 2}, {1: 3}, {1: 3}]
@@ -213,14 +212,14 @@ def test_added_rows_and_columns_go_and_later_ones_move_up() -> None:
 
 
 def test_nothing_is_left_of_an_extension() -> None:
-    store = forgotten(rows=["c", "d"], columns=["w", "z"]).store
+    store = forgotten(rows=["c", "d"], columns=["w", "z"]).entries
     assert (store.rows.array.tolist(), store.columns.array.tolist()) == (["a", "b"], ["x", "y"])
     assert store.train is TRAIN and store.extension is None and store.dropped.size == 0
 
 
 def test_trained_ones_stay_without_entries() -> None:
     found = forgotten(rows=["b"], columns=["x"])
-    store = found.store
+    store = found.entries
     assert store.rows.array.tolist() == ["a", "b", "c", "d"] and len(store.columns) == 4
     assert store.dropped.tolist() == [0, 2]
     assert found.rows.tolist() == [0, 1, 2] and found.columns.tolist() == [0, 1, 2]
@@ -230,7 +229,7 @@ def test_trained_ones_stay_without_entries() -> None:
 def test_single_entries() -> None:
     for entries in ((["a", "d"], ["x", "y"]), ObservedMatrix.from_entries(["a", "d"], ["x", "y"], [5, 5], STARS)):
         found = forgotten(entries=entries)
-        assert shown(found.store.seen_columns(np.arange(4))) == [{1: 2}, {1: 3, 2: 1}, {0: 5, 3: 4}, {2: 2}]
+        assert shown(found.entries.seen_columns(np.arange(4))) == [{1: 2}, {1: 3, 2: 1}, {0: 5, 3: 4}, {2: 2}]
         assert (found.rows.tolist(), found.columns.tolist()) == ([0, 3], [0])  # d is new, and describes no column
 
 
@@ -239,8 +238,8 @@ def test_numbered_rows_and_columns() -> None:
     new = ObservedMatrix.from_array([[np.nan, 2, 4], [5, np.nan, np.nan], [1, 1, 1], [2, 2, 2], [3, 3, 3]], STARS)
     store, *_ = EntryStore.of(train).extend(new, conflicts="replace")
     found = forget(store, plan_forget(store, [2, 4], None, None, missing="error"))
-    assert found.store.rows.array.tolist() == [0, 1, 3] and found.store.rows.positions([3]).tolist() == [2]
-    assert shown(found.store.seen_columns(np.arange(3))) == [{0: 1, 1: 2, 2: 4}, {0: 5, 1: 3}, {0: 2, 1: 2, 2: 2}]
-    none = forget(found.store, plan_forget(found.store, [3, 7], [2, 9], ([1, 1], [0, 8]), missing="ignore"))
-    assert none.store.train is train and none.store.added is None and none.store.dropped.size == 0
-    assert (none.store.rows, none.store.columns) == (train.rows, train.columns)
+    assert found.entries.rows.array.tolist() == [0, 1, 3] and found.entries.rows.positions([3]).tolist() == [2]
+    assert shown(found.entries.seen_columns(np.arange(3))) == [{0: 1, 1: 2, 2: 4}, {0: 5, 1: 3}, {0: 2, 1: 2, 2: 2}]
+    none = forget(found.entries, plan_forget(found.entries, [3, 7], [2, 9], ([1, 1], [0, 8]), missing="ignore"))
+    assert none.entries.train is train and none.entries.extension is None and none.entries.dropped.size == 0
+    assert (none.entries.rows, none.entries.columns) == (train.rows, train.columns)

@@ -265,7 +265,7 @@ def test_an_index_of_a_store_carries_times_and_weights() -> None:
     of_column = grown.column_entries(np.array([0]))
     assert of_column.extras.times is not None
     assert of_column.extras.times.tolist() == [5 * DAY, NO_TIME]
-    left = forget(grown, plan_forget(grown, [4], None, None, missing="error")).store
+    left = forget(grown, plan_forget(grown, [4], None, None, missing="error")).entries
     assert left.extension is not None
     assert list_entries(left.extension) == {(1, 30): (2.0, 20 * DAY, 4.0)}
 
@@ -278,7 +278,7 @@ def test_an_entry_with_the_same_value_and_a_new_time_is_new() -> None:
     assert later.extras_at(np.array([0]), np.array([0])).times.tolist() == [8 * DAY]  # type: ignore[union-attr]
     assert later.n_entries == store.n_entries
     back = later.extend(ObservedMatrix.from_entries([1], [10], [5], SCALE, times=[5 * DAY])).entries
-    assert back.added is None
+    assert back.extension is None
     assert back.dropped.size == 0
 
 

@@ -92,7 +92,7 @@ def test_levels_are_those_of_scores_where_there_is_no_distribution() -> None:
 
 def test_columns_are_encoded_before_the_rows_that_are_encoded_by_them() -> None:
     new = ObservedMatrix.from_entries([5, 1, 0], [1, 0, 7], [3, 5, 2], STARS)
-    entries, rows, columns, _ = ENTRIES.extend(new)
+    entries, rows, columns, *_ = ENTRIES.extend(new)
     one = predictor()
     more = one.extend(entries, rows, columns)
     # Row 1 now has 5 + 4 + 5, row 5 has 3; column 0 has two entries, column 7 one, over trained rows.
@@ -139,7 +139,7 @@ def test_directions_are_of_length_1_and_leave_out_what_is_beside() -> None:
 
 def test_what_is_packed_comes_back() -> None:
     new = ObservedMatrix.from_entries([5, 1], [1, 0], [3, 5], STARS)
-    entries, rows, columns, _ = ENTRIES.extend(new)
+    entries, rows, columns, *_ = ENTRIES.extend(new)
     more = predictor().extend(entries, rows, columns)
     tensors = more.pack().tensors
     assert set(tensors) == {f"latents.{axis}.{part}" for axis in ("rows", "columns") for part in PARTS}

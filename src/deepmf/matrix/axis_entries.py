@@ -97,14 +97,54 @@ class PlacedEntries(NamedTuple):
     values: FloatArray
     extras: Extras = PLAIN_EXTRAS
 
+    @classmethod
+    def join(cls, *parts: PlacedEntries) -> PlacedEntries:
+        """Return the entries of several parts, one after another."""
+        rows, columns, values = (np.concatenate(each) for each in zip(*(part[:3] for part in parts), strict=True))
+        return cls(rows, columns, values, Extras.join([(part.rows.size, part.extras) for part in parts]))
+
+    def take(self, which: Any) -> PlacedEntries:
+        """Return some of the entries, by places or a mask."""
+        return PlacedEntries(self.rows[which], self.columns[which], self.values[which], self.extras.take(which))
+
+    def insert(self, others: PlacedEntries) -> PlacedEntries:
+        """Return these entries, which are in row order, and others, which alone are sorted."""
+        later = others.take(np.lexsort((others.columns, others.rows)))
+        width = 1 + max(int(part.columns.max(initial=0)) for part in (self, later))
+        at = np.searchsorted(self.rows * width + self.columns, later.rows * width + later.columns)
+        order = np.insert(np.arange(self.rows.size), at, self.rows.size + np.arange(later.rows.size))
+        return PlacedEntries.join(self, later).take(order)
+
+    def of_rows(self, positions: IndexArray, *, below: int | None = None) -> PlacedEntries:
+        """Return the entries of some rows as `gather` does, optionally only those with a column below a limit."""
+        first, last = (np.searchsorted(self.rows, positions, side=side) for side in ("left", "right"))
+        places, which = _list_spans(first, last - first)
+        if below is not None:
+            kept = self.columns[places] < below
+            places, which = places[kept], which[kept]
+        return self.take(places)._replace(rows=which)
+
+    def of_columns(self, positions: IndexArray, *, below: int | None = None) -> PlacedEntries:
+        """Return the entries of some columns, by the other axis, optionally only those with a row below a limit."""
+        some = np.flatnonzero(np.isin(self.columns, positions)) if positions.size else NOTHING
+        some = some[np.argsort(self.columns[some], kind="stable")]
+        turned = PlacedEntries(self.columns, self.rows, self.values, self.extras)
+        return turned.take(some).of_rows(positions, below=below)
+
+
+NO_ENTRIES = PlacedEntries(NOTHING, NOTHING, np.empty(0))
+
 
 def find_spans(positions: IndexArray, starts: IndexArray) -> tuple[IndexArray, IndexArray]:
     """Return the places of all entries of some rows (or columns), and the index into `positions` of each."""
     first = starts[positions].astype(np.int64)
-    counts = starts[positions + 1] - first
-    ends = np.cumsum(counts)
-    places = np.repeat(first - (ends - counts), counts) + np.arange(ends[-1] if ends.size else 0)
-    return places, np.repeat(np.arange(positions.size), counts)
+    return _list_spans(first, starts[positions + 1] - first)
+
+
+def _list_spans(first: IndexArray, counts: IndexArray) -> tuple[IndexArray, IndexArray]:
+    """Return all places of some spans, and the number of the span of each."""
+    which = np.repeat(np.arange(counts.size), counts)
+    return (first - (np.cumsum(counts) - counts))[which] + np.arange(which.size), which
 
 
 def locate(keys: IndexArray, wanted: IndexArray) -> tuple[IndexArray, npt.NDArray[np.bool_]]:
@@ -146,27 +186,11 @@ def gather(
     return PlacedEntries(which, others[places], values[entries].astype(np.float64), extras.take(entries))
 
 
-def look_up(positions: IndexArray, entries: PlacedEntries, *, below: int | None) -> PlacedEntries:
-    """Collect entries as `gather` does, from entries that are sorted by row."""
-    first, last = (np.searchsorted(entries.rows, positions, side=side) for side in ("left", "right"))
-    ends = np.cumsum(last - first)
-    places = np.repeat(first - (ends - (last - first)), last - first) + np.arange(ends[-1] if ends.size else 0)
-    which = np.repeat(np.arange(positions.size), last - first)
-    if below is not None:
-        kept = entries.columns[places] < below
-        places, which = places[kept], which[kept]
-    return PlacedEntries(which, entries.columns[places], entries.values[places], entries.extras.take(places))
-
-
 def group(count: int, *parts: PlacedEntries) -> AxisEntries:
     """Group entries by their row, which is an index below `count`."""
-    which = np.concatenate([part.rows for part in parts])
-    order = np.argsort(which, kind="stable") if len(parts) > 1 else slice(None)
+    together = PlacedEntries.join(NO_ENTRIES, *parts)
+    if len(parts) > 1:
+        together = together.take(np.argsort(together.rows, kind="stable"))
     starts = np.zeros(count + 1, dtype=np.int64)
-    np.cumsum(np.bincount(which, minlength=count), out=starts[1:])
-    return AxisEntries(
-        starts,
-        np.concatenate([part.columns for part in parts])[order],
-        np.concatenate([part.values for part in parts])[order],
-        extras=Extras.join([(part.rows.size, part.extras) for part in parts]).take(order),
-    )
+    np.cumsum(np.bincount(together.rows, minlength=count), out=starts[1:])
+    return AxisEntries(starts, together.columns, together.values, extras=together.extras)

@@ -14,6 +14,7 @@ import scipy.sparse
 from deepmf.errors import BadEntries, BadFeatures, BadModelFile, BadSetting, Hint, OffScale
 from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
 from deepmf.matrix.axis_entries import (
+    NO_ENTRIES,
     NOTHING,
     AxisEntries,
     PlacedEntries,
@@ -22,9 +23,8 @@ from deepmf.matrix.axis_entries import (
     gather,
     group,
     locate,
-    look_up,
 )
-from deepmf.matrix.extras import NO_TIME, PLAIN_EXTRAS, Extras
+from deepmf.matrix.extras import NO_TIME, Extras
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.features import AxisFeatures, Features
 from deepmf.matrix.labels import Labelled, Labels
@@ -72,67 +72,6 @@ def _regroup(starts: IndexArray, others: IndexArray, values: ValueArray, first: 
     return GroupedEntries(by_other.indptr, by_other.indices + np.array(first, others.dtype), by_other.data)
 
 
-class AddedEntries:
-    """Entries added after training, in row order; rows, columns: positions, (entries,)."""
-
-    def __init__(
-        self, rows: IndexArray, columns: IndexArray, values: FloatArray, extras: Extras = PLAIN_EXTRAS
-    ) -> None:
-        order = np.lexsort((columns, rows))
-        self.rows, self.columns, self.values = rows[order], columns[order], values[order]
-        self.extras = extras.take(order)
-
-    @classmethod
-    def of(cls, extension: ObservedMatrix) -> AddedEntries:
-        """Return the entries of a matrix."""
-        rows, columns = extension.entry_rows.astype(np.int64), extension.by_row.columns.astype(np.int64)
-        return cls._in_order(rows, columns, extension.values.astype(np.float64), extension.extras)
-
-    @classmethod
-    def _in_order(cls, rows: IndexArray, columns: IndexArray, values: FloatArray, extras: Extras) -> AddedEntries:
-        added = cls.__new__(cls)
-        added.rows, added.columns, added.values, added.extras = rows, columns, values, extras
-        return added
-
-    def join(
-        self, rows: IndexArray, columns: IndexArray, values: FloatArray, extras: Extras = PLAIN_EXTRAS
-    ) -> AddedEntries:
-        """Return these entries and others, which alone are sorted."""
-        later = AddedEntries(rows, columns, values, extras)
-        width = 1 + max(int(part.max(initial=0)) for part in (self.columns, later.columns))
-        at = np.searchsorted(self.rows * width + self.columns, later.rows * width + later.columns)
-        order = np.insert(np.arange(self.rows.size), at, self.rows.size + np.arange(later.rows.size))
-        return AddedEntries._in_order(
-            np.insert(self.rows, at, later.rows),
-            np.insert(self.columns, at, later.columns),
-            np.insert(self.values, at, later.values),
-            Extras.join([(self.rows.size, self.extras), (later.rows.size, later.extras)]).take(order),
-        )
-
-    def keep(self, which: npt.NDArray[np.bool_]) -> AddedEntries:
-        """Return the entries of a mask."""
-        if which.all():
-            return self
-        return AddedEntries._in_order(
-            self.rows[which], self.columns[which], self.values[which], self.extras.take(which)
-        )
-
-    def move_to(self, rows: IndexArray, columns: IndexArray) -> AddedEntries:
-        """Return the entries at other positions that are in the same order."""
-        return AddedEntries._in_order(rows, columns, self.values, self.extras)
-
-    def of_rows(self, positions: IndexArray, *, below: int | None = None) -> PlacedEntries:
-        """Return the entries of some rows, optionally only those with a column below a limit."""
-        return look_up(positions, PlacedEntries(self.rows, self.columns, self.values, self.extras), below=below)
-
-    def of_columns(self, positions: IndexArray, *, below: int | None = None) -> PlacedEntries:
-        """Return the entries of some columns, optionally only those with a row below a limit."""
-        some = np.flatnonzero(np.isin(self.columns, positions)) if positions.size else NOTHING
-        some = some[np.argsort(self.columns[some], kind="stable")]
-        by_column = PlacedEntries(self.columns[some], self.rows[some], self.values[some], self.extras.take(some))
-        return look_up(positions, by_column, below=below)
-
-
 @dataclass(frozen=True)
 class EntryStore:
     """The entries that a model knows: the training matrix without dropped entries, and entries added since.
@@ -145,7 +84,7 @@ class EntryStore:
     ----------
     train : the training matrix.
     rows, columns : labels of all rows and columns.
-    added : entries added since training.
+    added : entries added since training, in row order.
     dropped : increasing places in row order of training entries that were replaced or forgotten. A replaced entry is
         dropped, and added with its new value.
     row_features, column_features : features of both axes.
@@ -155,7 +94,7 @@ class EntryStore:
     train: ObservedMatrix
     rows: Labels
     columns: Labels
-    added: AddedEntries | None = None
+    added: PlacedEntries = NO_ENTRIES  # in row order
     dropped: IndexArray = field(default_factory=lambda: NOTHING)
     row_features: AxisFeatures | None = None
     column_features: AxisFeatures | None = None
@@ -190,7 +129,9 @@ class EntryStore:
         if not are_trusted:
             _check_extension(train, extension, dropped)
         rows, columns = train.rows.extend_to(extension.rows), train.columns.extend_to(extension.columns)
-        return cls(train, rows, columns, AddedEntries.of(extension), dropped)
+        positions = extension.entry_rows.astype(np.int64), extension.by_row.columns.astype(np.int64)
+        added = PlacedEntries(*positions, extension.values.astype(np.float64), extension.extras)
+        return cls(train, rows, columns, added, dropped)
 
     @property
     def scale(self) -> Scale:
@@ -200,13 +141,12 @@ class EntryStore:
     @property
     def n_entries(self) -> int:
         """Number of entries, without dropped ones."""
-        n_added = 0 if self.added is None else self.added.rows.size
-        return self.train.n_entries - int(self.dropped.size) + int(n_added)
+        return self.train.n_entries - int(self.dropped.size) + int(self.added.rows.size)
 
     @cached_property
     def extension(self) -> ObservedMatrix | None:
         """The added entries as a matrix with all rows and columns; None if nothing was added."""
-        if self.added is None:
+        if not self.added.rows.size and (len(self.rows), len(self.columns)) == self.train.shape:
             return None
         rows, columns = Labelled(self.rows, self.added.rows), Labelled(self.columns, self.added.columns)
         return ObservedMatrix.from_positions(
@@ -228,7 +168,7 @@ class EntryStore:
         conflicts: Conflicts = "error",
         row_features: Features | None = None,
         column_features: Features | None = None,
-    ) -> ExtendedStore:
+    ) -> ChangedStore:
         """Return a store with new entries and features, and the rows and columns that must be encoded again.
 
         With `conflicts="replace"`, new values replace known ones; otherwise a different value of a known entry is an
@@ -240,29 +180,27 @@ class EntryStore:
         if column_features is not None:
             columns = columns.join(Labels(column_features.labels, axis="column"))
         if new is None:
-            grown = ExtendedStore(
-                self._put(rows, columns, PlacedEntries(NOTHING, NOTHING, np.empty(0))),
+            grown = ChangedStore(
+                replace(self, rows=rows, columns=columns),
                 np.arange(len(self.rows), len(rows)),
                 np.arange(len(self.columns), len(columns)),
             )
         else:
             has_features = row_features is not None or column_features is not None
+            rows, columns = rows.join(new.rows), columns.join(new.columns)
             grown = self._with_entries(new, rows, columns, conflicts, has_features=has_features)
-        of_rows = _set_features(self.row_features, row_features, grown.entries.rows)
-        of_columns = _set_features(self.column_features, column_features, grown.entries.columns)
-        store = replace(grown.entries, row_features=of_rows.features, column_features=of_columns.features)
-        rows_again, columns_again = of_rows.positions, of_columns.positions
+        of_rows, rows_again = _set_features(self.row_features, row_features, rows)
+        of_columns, columns_again = _set_features(self.column_features, column_features, columns)
         return grown._replace(
-            entries=store,
+            entries=replace(grown.entries, row_features=of_rows, column_features=of_columns),
             rows=np.union1d(grown.rows, rows_again),
             columns=np.union1d(grown.columns, columns_again),
         )
 
     def _with_entries(
         self, new: ObservedMatrix, rows: Labels, columns: Labels, conflicts: Conflicts, *, has_features: bool
-    ) -> ExtendedStore:
+    ) -> ChangedStore:
         _check_scale(self.scale, new)
-        rows, columns = rows.join(new.rows), columns.join(new.columns)
         row_of = rows.positions(new.row_labels)[new.entry_rows].astype(np.int64)
         column_of = columns.positions(new.column_labels)[new.by_row.columns].astype(np.int64)
         known, values, extras = self.values_at(row_of, column_of), new.values.astype(np.float64), new.extras
@@ -282,7 +220,7 @@ class EntryStore:
         row_of, column_of = row_of[fresh], column_of[fresh]
         store = self._put(rows, columns, PlacedEntries(row_of, column_of, values[fresh], extras.take(fresh)))
         n_rows, n_columns = self.train.shape
-        return ExtendedStore(
+        return ChangedStore(
             store,
             np.union1d(row_of[column_of < n_columns], np.arange(len(self.rows), len(rows))),
             np.union1d(column_of[row_of < n_rows], np.arange(len(self.columns), len(columns))),
@@ -299,11 +237,6 @@ class EntryStore:
             column_names=join_names(self.column_names, columns, self.columns),
         )
 
-    def replace_entries(self, rows: Labels, columns: Labels, added: AddedEntries, dropped: IndexArray) -> EntryStore:
-        """Return a store with other labels and other added and dropped entries."""
-        nothing = added.rows.size == 0 and (len(rows), len(columns)) == self.train.shape
-        return replace(self, rows=rows, columns=columns, added=None if nothing else added, dropped=dropped)
-
     def _put(self, rows: Labels, columns: Labels, new: PlacedEntries) -> EntryStore:
         places = self.train_places(new.rows, new.columns)
         trained = places >= 0
@@ -314,35 +247,31 @@ class EntryStore:
             as_trained[trained] &= ~(_are_changed(mine, theirs) | _are_changed(theirs, mine))
         dropped = np.union1d(self.dropped, places[trained]) if trained.any() else self.dropped
         dropped = np.setdiff1d(dropped, places[as_trained], assume_unique=True) if as_trained.any() else dropped
-        added = self.added or AddedEntries(NOTHING, NOTHING, np.empty(0))
-        known, put = added.rows * len(columns) + added.columns, new.rows * len(columns) + new.columns
-        other = ~as_trained
-        held = added.keep(~np.isin(known, put)) if known.size else added
-        together = held.join(new.rows[other], new.columns[other], new.values[other], new.extras.take(other))
-        return self.replace_entries(rows, columns, together, dropped)
+        known, put = (part.rows * len(columns) + part.columns for part in (self.added, new))
+        added = self.added.take(~np.isin(known, put)).insert(new.take(~as_trained))
+        return replace(self, rows=rows, columns=columns, added=added, dropped=dropped)
 
     def _place_last(self, extras: Extras, new: Extras, n_entries: int) -> Extras:
         """Return the extras of new entries with places after those of all known entries, if any have places."""
-        known = [each.extras.places for each in (self.train, self.added) if each is not None]
-        if new.places is None and all(each is None for each in known):
+        later = NOTHING if self.added.extras.places is None else self.added.extras.places
+        if new.places is None and self.train.extras.places is None and not later.size:
             return extras
-        later = np.zeros(1, np.int32) if self.added is None or known[1] is None else known[1]
         first = max(self.train.shape[1], int(later.max(initial=-1)) + 1)  # places in training are below this number
         own = np.zeros(1, np.int32) if new.places is None else new.places
         return extras._replace(places=np.broadcast_to(own + np.int32(first), n_entries).copy())
 
     def _are_plain(self, new: Extras) -> bool:
         """Whether neither the known entries nor new ones have dates or weights."""
-        return new.are_absent and self.train.extras.are_absent and (self.added is None or self.added.extras.are_absent)
+        return new.are_absent and self.train.extras.are_absent and self.added.extras.are_absent
 
     def values_at(self, row_of: IndexArray, column_of: IndexArray) -> FloatArray:
         """Return the value of each pair of positions, NaN if it is not observed."""
-        added = None if self.added is None else self.added.values
-        return self._look_up(row_of, column_of, np.full(row_of.size, np.nan), self.train.values, added)
+        missing = np.full(row_of.size, np.nan)
+        return self._look_up(row_of, column_of, missing, self.train.values, self.added.values)
 
     def extras_at(self, row_of: IndexArray, column_of: IndexArray) -> Extras:
         """Return the time and weight of each pair of positions, `NO_TIME` and 1 if it is not observed."""
-        later = PLAIN_EXTRAS if self.added is None else self.added.extras
+        later = self.added.extras
         times, weights = np.full(row_of.size, NO_TIME), np.ones(row_of.size)
         return Extras(
             self._look_up(row_of, column_of, times, self.train.extras.times, later.times),
@@ -362,7 +291,7 @@ class EntryStore:
             places = self.train_places(row_of, column_of)
             held = (places >= 0) & ~are_among(places, self.dropped)
             found[held] = of_training[places[held]]
-        if of_added is not None and self.added is not None and self.added.rows.size:
+        if of_added is not None:
             keys = self.added.rows * len(self.columns) + self.added.columns  # increasing: they are in row order
             at, inside = locate(keys, row_of * len(self.columns) + column_of)
             inside &= column_of < len(self.columns)
@@ -391,8 +320,7 @@ class EntryStore:
         changed[trained] = np.searchsorted(self.dropped, starts[known]) != np.searchsorted(
             self.dropped, starts[known + 1]
         )
-        if self.added is not None:
-            changed[self.added.of_rows(positions, below=self.train.shape[1]).rows] = True
+        changed[self.added.of_rows(positions, below=self.train.shape[1]).rows] = True
         if self.row_features is not None:
             changed |= ~self.row_features.are_as_trained(positions)
         return trained & ~changed
@@ -402,8 +330,7 @@ class EntryStore:
         changed = np.zeros(positions.size, dtype=bool)
         if self.dropped.size:
             changed |= np.isin(positions, self.train.by_row.columns[self.dropped])
-        if self.added is not None:
-            changed[self.added.of_columns(positions, below=self.train.shape[0]).rows] = True
+        changed[self.added.of_columns(positions, below=self.train.shape[0]).rows] = True
         if self.column_features is not None:
             changed |= ~self.column_features.are_as_trained(positions)
         return (positions < self.train.shape[1]) & ~changed
@@ -428,7 +355,7 @@ class EntryStore:
 
     def new_row_entries(self, positions: IndexArray) -> AxisEntries:
         """Return the entries of some rows that were added since training."""
-        return group(positions.size, *([] if self.added is None else [self.added.of_rows(positions)]))
+        return group(positions.size, self.added.of_rows(positions))
 
     def all_row_entries(self, positions: IndexArray) -> AxisEntries:
         """Return all entries of some rows, and their features."""
@@ -443,38 +370,37 @@ class EntryStore:
         train, added = self.train, self.added
         starts, others = train.by_column[:2] if axis else train.by_row
         order = train.by_column.entries if axis else None
-        parts = [
-            gather(positions, starts, others, train.values, order=order, dropped=self.dropped, extras=train.extras)
-        ]
-        if added is not None:
-            parts.append((added.of_columns if axis else added.of_rows)(positions, below=below))
-        return group(positions.size, *parts)
+        held = gather(positions, starts, others, train.values, order=order, dropped=self.dropped, extras=train.extras)
+        if not added.rows.size:
+            return group(positions.size, held)
+        return group(positions.size, held, (added.of_columns if axis else added.of_rows)(positions, below=below))
 
     @cached_property
     def row_counts(self) -> IndexArray:
         """Number of entries of each row, including those in new columns."""
         counts = _lengthen(self.train.row_counts, len(self.rows))
         counts -= np.bincount(self.train.find_rows(self.dropped), minlength=counts.size)
-        return counts if self.added is None else counts + np.bincount(self.added.rows, minlength=counts.size)
+        return counts + np.bincount(self.added.rows, minlength=counts.size)
 
     @cached_property
     def column_counts(self) -> IndexArray:
         """Number of entries of each column, including those in new rows."""
         counts = _lengthen(self.train.column_counts, len(self.columns))
         counts -= np.bincount(self.train.by_row.columns[self.dropped], minlength=counts.size)
-        return counts if self.added is None else counts + np.bincount(self.added.columns, minlength=counts.size)
+        return counts + np.bincount(self.added.columns, minlength=counts.size)
 
     @property
     def column_totals(self) -> npt.NDArray[Any]:
         """The total weight of each column: its number of entries where no entry has a weight."""
-        if self.train.weights is None and (self.added is None or self.added.extras.weights is None):
+        if self.train.weights is None and self.added.extras.weights is None:
             return self.column_counts
-        kept = np.delete(np.arange(self.train.n_entries), self.dropped)
-        parts = [(self.train.by_row.columns[kept], self.train.extras.take(kept))]
-        parts += [] if self.added is None else [(self.added.columns, self.added.extras)]
-        columns = np.concatenate([part for part, _ in parts])
-        weights = Extras.join([(part.size, extras) for part, extras in parts]).fill_weights(columns.size)
-        return np.bincount(columns, weights, minlength=len(self.columns))
+        kept, added = np.delete(np.arange(self.train.n_entries), self.dropped), self.added
+        known = np.bincount(
+            self.train.by_row.columns[kept],
+            self.train.extras.take(kept).fill_weights(kept.size),
+            minlength=len(self.columns),
+        )
+        return known + np.bincount(added.columns, added.extras.fill_weights(added.rows.size), minlength=known.size)
 
     def areas(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[np.str_]:
         """Return the area of each pair of positions."""
@@ -482,21 +408,19 @@ class EntryStore:
         return np.array(AREAS)[codes]
 
 
-class ExtendedStore(NamedTuple):
-    """A store after an extension, and the rows and columns whose encoding changes.
+class ChangedStore(NamedTuple):
+    """A store after an extension or after forgetting, and the rows and columns whose encoding changes.
 
     crossed: the rows with changed entries in new columns, and the columns with changed entries in new rows.
+    gone_rows, gone_columns: positions in the old store of rows and columns that are removed.
     """
 
     entries: EntryStore
     rows: IndexArray
     columns: IndexArray
     crossed: tuple[IndexArray, IndexArray] = (NOTHING, NOTHING)
-
-
-class _ChangedFeatures(NamedTuple):
-    features: AxisFeatures | None
-    positions: IndexArray
+    gone_rows: IndexArray = NOTHING
+    gone_columns: IndexArray = NOTHING
 
 
 def _check_dropped(train: ObservedMatrix, dropped: npt.NDArray[Any]) -> None:
@@ -525,16 +449,19 @@ def _lengthen(counts: IndexArray, length: int) -> IndexArray:
     return longer
 
 
-def _set_features(known: AxisFeatures | None, new: Features | None, labels: Labels) -> _ChangedFeatures:
+def _set_features(
+    known: AxisFeatures | None, new: Features | None, labels: Labels
+) -> tuple[AxisFeatures | None, IndexArray]:
+    """Return features with new ones, and the sorted positions of these."""
     if new is None:
-        return _ChangedFeatures(known, NOTHING)
+        return known, NOTHING
     if known is None:
         raise BadFeatures(
             f"the model was fitted without {labels.axis} features",
             hint=Hint(f"fit it with {labels.axis}_features", f"fit it with --{labels.axis}-features"),
         )
     positions = labels.positions(new.labels).astype(np.int64)
-    return _ChangedFeatures(known.replace(positions, new.encode(known.encoding)), np.sort(positions))
+    return known.replace(positions, new.encode(known.encoding)), np.sort(positions)
 
 
 def _add_features(entries: AxisEntries, features: AxisFeatures | None, positions: IndexArray) -> AxisEntries:
@@ -577,22 +504,6 @@ def _build_contradiction(new: ObservedMatrix, known: FloatArray, at: int) -> Bad
 Pairs = ObservedMatrix | tuple[Iterable[Any], Iterable[Any]]  # entries, by their rows and columns
 
 
-class ReducedStore(NamedTuple):
-    """A store after forgetting.
-
-    rows, columns: positions in the new store of rows and columns whose encoding changes.
-    gone_rows, gone_columns: positions in the old store of rows and columns that are removed.
-    crossed: positions in the new store, as in `ExtendedStore`.
-    """
-
-    store: EntryStore
-    rows: IndexArray
-    columns: IndexArray
-    gone_rows: IndexArray
-    gone_columns: IndexArray
-    crossed: tuple[IndexArray, IndexArray]
-
-
 class ForgetPlan(NamedTuple):
     """Distinct positions to forget: rows, columns, pairs, and rows and columns that only lose their features."""
 
@@ -628,47 +539,39 @@ def plan_forget(
     )
 
 
-def forget(store: EntryStore, plan: ForgetPlan) -> ReducedStore:
+def forget(store: EntryStore, plan: ForgetPlan) -> ChangedStore:
     """Return a store without some rows, columns and entries; trained rows and columns stay, without entries."""
     n_rows, n_columns = store.train.shape
     places = _train_places(store, plan)
-    added = store.added or AddedEntries(NOTHING, NOTHING, np.empty(0))
+    added = store.added
     leaving = _are_leaving(added, plan, len(store.columns))
-    rows = np.concatenate(
-        [
-            np.searchsorted(store.train.by_row.starts, places, side="right") - 1,
-            added.rows[leaving & (added.columns < n_columns)],
-        ]
-    )
-    columns = np.concatenate(
-        [store.train.by_row.columns[places], added.columns[leaving & (added.rows < n_rows)]],
-    )
+    rows = [store.train.find_rows(places), added.rows[leaving & (added.columns < n_columns)], plan.rows]
+    columns = [store.train.by_row.columns[places], added.columns[leaving & (added.rows < n_rows)], plan.columns]
     gone_rows, gone_columns = plan.rows[plan.rows >= n_rows], plan.columns[plan.columns >= n_columns]
     crossed = (
         _find_left(added.rows[leaving & (added.columns >= n_columns)], gone_rows),
         _find_left(added.columns[leaving & (added.rows >= n_rows)], gone_columns),
     )
-    left = added.keep(~leaving)
-    row_labels = _drop_labels(store.rows, store.train.rows, gone_rows)
-    column_labels = _drop_labels(store.columns, store.train.columns, gone_columns)
-    moved = left.move_to(_move_up(left.rows, gone_rows), _move_up(left.columns, gone_columns))
-    dropped = np.union1d(store.dropped, places) if places.size else store.dropped
+    left = added.take(~leaving)
     of_rows, of_columns = plan.without_features
     left_over = replace(
         store,
+        rows=_drop_labels(store.rows, store.train.rows, gone_rows),
+        columns=_drop_labels(store.columns, store.train.columns, gone_columns),
+        added=left._replace(rows=_move_up(left.rows, gone_rows), columns=_move_up(left.columns, gone_columns)),
+        dropped=np.union1d(store.dropped, places) if places.size else store.dropped,
         row_features=_drop_features(store.row_features, of_rows, plan.rows),
         column_features=_drop_features(store.column_features, of_columns, plan.columns),
         row_names=_drop_names(store.row_names, store.rows, plan.rows),
         column_names=_drop_names(store.column_names, store.columns, plan.columns),
     )
-    rows, columns = np.concatenate([rows, plan.rows, of_rows]), np.concatenate([columns, plan.columns, of_columns])
-    return ReducedStore(
-        left_over.replace_entries(row_labels, column_labels, moved, dropped),
-        _find_left(rows, gone_rows),
-        _find_left(columns, gone_columns),
+    return ChangedStore(
+        left_over,
+        _find_left(np.concatenate([*rows, of_rows]), gone_rows),
+        _find_left(np.concatenate([*columns, of_columns]), gone_columns),
+        crossed,
         gone_rows,
         gone_columns,
-        crossed,
     )
 
 
@@ -687,7 +590,7 @@ def _train_places(store: EntryStore, plan: ForgetPlan) -> IndexArray:
     return np.setdiff1d(places.astype(np.int64), store.dropped)
 
 
-def _are_leaving(added: AddedEntries, plan: ForgetPlan, n_columns: int) -> npt.NDArray[np.bool_]:
+def _are_leaving(added: PlacedEntries, plan: ForgetPlan, n_columns: int) -> npt.NDArray[np.bool_]:
     leaving = np.isin(added.rows, plan.rows) | np.isin(added.columns, plan.columns)
     if plan.pairs[0].size:
         leaving |= np.isin(added.rows * n_columns + added.columns, plan.pairs[0] * n_columns + plan.pairs[1])

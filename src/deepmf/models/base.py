@@ -132,7 +132,7 @@ class Model(Estimator):
             asked=asked,
             presence=None if fitted.presence is None else fitted.presence.without_columns(found.gone_columns),
         )
-        encoded = left.encode_again(found.store, found.rows, found.columns, self._areas, found.crossed)
+        encoded = left.encode_again(found.entries, found.rows, found.columns, self._areas, found.crossed)
         return self._with_state(encoded)
 
     def with_names(self, rows: GivenNames | None = None, columns: GivenNames | None = None) -> Self:

@@ -68,7 +68,7 @@ class Fitted:
         """Return the state with more entries and features, and the rows and columns that were encoded for them."""
         known = self.entries
         more: dict[str, Any] = {"row_features": row_features, "column_features": column_features}
-        entries, rows, columns, crossed = known.extend(new, conflicts=conflicts, **more)
+        entries, rows, columns, crossed, *_ = known.extend(new, conflicts=conflicts, **more)
         areas.check_new("row", known.rows, entries.rows)
         areas.check_new("column", known.columns, entries.columns)
         encoded = self.encode_again(entries, rows, columns, areas, crossed)

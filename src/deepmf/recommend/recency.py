@@ -32,9 +32,8 @@ class Recency(NamedTuple):
         train, added = entries.train, entries.added
         kept = np.delete(np.arange(train.n_entries), entries.dropped) if entries.dropped.size else slice(None)
         columns, extras = train.by_row.columns[kept], train.extras.take(kept)
-        if added is not None:
-            extras = Extras.join([(columns.size, extras), (added.columns.size, added.extras)])
-            columns = np.concatenate([columns, added.columns])
+        extras = Extras.join([(columns.size, extras), (added.columns.size, added.extras)])
+        columns = np.concatenate([columns, added.columns])
         times, weights = extras.times, extras.fill_weights(columns.size)
         dated = np.empty(0, dtype=np.int64) if times is None else times[times != NO_TIME]
         first, last = (int(dated.min()), int(dated.max())) if dated.size else (self.latest, self.latest)

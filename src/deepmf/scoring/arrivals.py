@@ -73,10 +73,9 @@ class Unsettled(NamedTuple):
 def find_met(entries: EntryStore) -> npt.NDArray[np.bool_]:
     """Return whether each column is new, and new rows have entries in it, (columns,)."""
     is_met = np.zeros(len(entries.columns), dtype=bool)
-    if entries.added is not None:
-        n_rows, n_columns = entries.train.shape
-        is_met[entries.added.columns[entries.added.rows >= n_rows]] = True
-        is_met[:n_columns] = False
+    n_rows, n_columns = entries.train.shape
+    is_met[entries.added.columns[entries.added.rows >= n_rows]] = True
+    is_met[:n_columns] = False
     return is_met
 
 
@@ -88,7 +87,7 @@ def find_changed(
     is_changed = np.zeros(len(entries.columns), dtype=bool)
     is_changed[columns] = True
     is_changed[crossed[1][crossed[1] >= n_columns]] = True
-    if entries.added is not None and len(entries.columns) > n_columns:
+    if len(entries.columns) > n_columns:
         own = entries.added.of_rows(rows[rows >= n_rows]).columns
         is_changed[own[own >= n_columns]] = True
     return np.flatnonzero(is_changed)
@@ -99,7 +98,7 @@ def find_unsettled(
 ) -> Unsettled:
     """Return what new entries of some rows and columns, and changes across new ones, unsettle."""
     n_columns = entries.train.shape[1]
-    if entries.added is None:
+    if not entries.added.rows.size:
         return Unsettled(NOTHING, NOTHING, np.union1d(rows, crossed[0]), False)
     row_of, column_of = (
         part[entries.added.columns >= n_columns] for part in (entries.added.rows, entries.added.columns)

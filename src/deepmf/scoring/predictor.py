@@ -495,7 +495,7 @@ class Predictor(PairPredictor):
 
         They are encoded by trained rows and columns alone. Rows and columns with the same entries as in training get
         their trained latents back. An encoder that solves then reads the entries of new rows in new columns, see
-        `settle`. crossed: as in `ExtendedStore`.
+        `settle`. crossed: as in `ChangedStore`.
         """
         drift = None if self.drift is None else self.drift.extend(entries, rows)
         moved, encoder = self if drift is self.drift else replace(self, drift=drift), self.encoder

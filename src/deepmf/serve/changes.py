@@ -116,8 +116,7 @@ def list_changed(model: Model, axis: Axis, labels: Collection[Any]) -> list[Pair
     """Return the pairs in some rows or columns whose entries came, changed or were dropped since training."""
     store = model.entries_
     rows, columns = store.train.entry_rows[store.dropped], store.train.by_row.columns[store.dropped]
-    if store.added is not None:
-        rows, columns = np.append(rows, store.added.rows), np.append(columns, store.added.columns)
+    rows, columns = np.append(rows, store.added.rows), np.append(columns, store.added.columns)
     of_axis, at = (store.rows, rows) if axis == "row" else (store.columns, columns)
     is_touched = np.zeros(len(of_axis) + 1, dtype=bool)
     is_touched[of_axis.find(list(labels))] = True  # unknown labels are at -1, which is the last place

@@ -336,8 +336,6 @@ def collect_entries(model: Model) -> tuple[Entries, Extras]:
     store = model.entries_
     kept = np.delete(np.arange(store.train.n_entries), store.dropped)
     rows, columns, values = (part[kept] for part in store.train.entries())
-    if store.added is None:
-        return Entries(rows, columns, values), store.train.extras.take(kept)
     added = store.added
     entries = Entries(
         np.concatenate([rows, store.rows[added.rows]]),
