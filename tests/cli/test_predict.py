@@ -235,21 +235,6 @@ def test_a_matrix_without_holes(run: Any, tmp_path: Path) -> None:
     assert polars.read_parquet(tmp_path / "c.parquet").row(0)[:2] == (2, 20)  # numbers stay numbers
 
 
-@pytest.mark.parametrize("wide", [False, True])
-def test_completed_ids_of_parquet_keep_their_type(run: Any, tmp_path: Path, wide: bool) -> None:
-    ids = polars.Series([7, 7, 8], dtype=polars.Int32)
-    if wide:
-        table = polars.DataFrame({"id": ids.unique(), "a": [1, 2], "b": [3, None]})
-    else:
-        table = polars.DataFrame({"user": ids, "film": ids + ids.cum_count().cast(polars.Int32), "stars": [1, 2, 3]})
-    table.write_parquet(tmp_path / "r.parquet")
-    fit = ["--model", "means", *(["--wide"] if wide else [])]
-    assert run("fit", tmp_path / "r.parquet", "-o", tmp_path / "m", *fit).code == 0
-    assert run("complete", tmp_path / "m", "-o", tmp_path / "c.parquet").code == 0
-    found = polars.read_parquet(tmp_path / "c.parquet").schema
-    assert [found[name] for name in table.columns if table.schema[name] == polars.Int32] == [polars.Int32] * (2 - wide)
-
-
 @pytest.mark.parametrize("form", ["--long", "--wide"])
 def test_completed_levels_are_legal_and_whole_numbers(run: Any, folder: Path, tmp_path: Path, form: str) -> None:
     output = tmp_path / "levels.csv"

@@ -148,12 +148,6 @@ def test_names_are_all_different() -> None:
     assert TableForm("area", "row").name_ids_beside(["area"]) == ("row", "column")
 
 
-def test_the_types_of_ids_are_no_names() -> None:
-    form = TableForm("user", "film", "stars", row_type="Int32")
-    assert form.has_names_of(TableForm("user", "film", "stars")) and form.names == ("user", "film", "stars")
-    assert not form.has_names_of(TableForm("user", "film", "stars", wide=True)) and not form.has_names_of(None)
-
-
 def test_a_long_frame_is_no_table_and_a_table_is_no_long_frame() -> None:
     with pytest.raises(BadEntries, match="from_frame"):
         ObservedMatrix.from_table(pd.DataFrame(LONG))

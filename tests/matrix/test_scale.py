@@ -100,7 +100,7 @@ def test_equality_and_immutability() -> None:
     assert Scale([1, 2]) == Scale([1.0, 2.0]) != Scale(low=1, high=2)
     assert len({Scale([1, 2]), Scale([1, 2])}) == 1
     with pytest.raises(AttributeError, match="immutable"):
-        Scale([1, 2])._low = 0
+        Scale([1, 2]).low = 0
     with pytest.raises(ValueError, match="read-only"):
         Scale([1, 2]).levels[0] = 9  # type: ignore[index]
 

@@ -2,7 +2,6 @@
 
 import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,7 +11,6 @@ import scipy.sparse
 from deepmf.errors import BadSetting, CannotSave, NotEnoughMemory
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.models import completion
-from deepmf.models.loading import load
 from deepmf.models.means import Means
 from deepmf.recommend import ranking
 from deepmf.testing import additive
@@ -80,21 +78,3 @@ def test_what_is_too_large_is_refused_with_its_size_before_it_is_computed(monkey
     monkeypatch.setattr(completion, "count_free_bytes", lambda _: 3 << 30)
     with pytest.raises(NotEnoughMemory, match="26.8"):
         model.complete_frame()
-
-
-@pytest.mark.parametrize("kind", [pl.Int32, pl.UInt16, pl.Int64])
-def test_ids_keep_the_type_of_their_table(tmp_path: Path, kind: Any) -> None:
-    table = pl.DataFrame(
-        {"user": [1, 1, 2], "film": ["a", "b", "a"], "stars": [1, 2, 3]}, schema_overrides={"user": kind}
-    )
-    matrix = ObservedMatrix.from_frame(table, row="user", column="film", value="stars")
-    assert matrix.to_frame().schema == table.schema
-    Means().fit(matrix).save(tmp_path / "m")
-    model = load(tmp_path / "m")
-    assert model.complete_frame().schema == {"user": kind, "film": pl.String, "stars": pl.Float64}
-    model.complete_to(tmp_path / "c.parquet")
-    model.recommend_to(tmp_path / "r.parquet")
-    for name in "cr":
-        assert pl.read_parquet(tmp_path / f"{name}.parquet").schema["user"] == kind
-    new = ObservedMatrix.from_entries([2**40], ["a"], [2], matrix.scale)
-    assert model.extend(new).complete_frame()["user"].to_list() == [2, 2**40]  # whatever it takes to hold them

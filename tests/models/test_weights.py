@@ -210,7 +210,7 @@ def test_new_columns_of_a_presence_count_weights() -> None:
     scores = []
     for weight in (1.0, 9.0):
         new = ObservedMatrix.from_entries([0, 1], [99, 99], [5, 5], SCALE, weights=[1.0, weight])
-        grown, _, columns, _ = store.extend(new)
+        grown, _, columns, *_ = store.extend(new)
         more = model.extend(grown, columns)
         scores.append(more.score_block(more.encode_rows(by_row(build())), slice(20, 21)))
     assert not np.allclose(*scores, atol=1e-4)

@@ -91,7 +91,7 @@ def export_entries(
     found = export_data(fitted, database or choose_database(model))
     rows, columns, values = found.entries
     form = fitted.entries_.train.form
-    ids = build_label_series(rows, form.row_type), build_label_series(columns, form.column_type)
+    ids = build_label_series(rows), build_label_series(columns)
     frame = pl.DataFrame(dict(zip(form.names, (*ids, values), strict=True)))
     frame = frame.with_columns(build_extra_series(found.extras, form))
     write_frames([frame], frame.schema, output, as_json=as_json)

@@ -136,7 +136,7 @@ class InputOptions:
     def for_reader(self, scale: Scale | None) -> ReadOptions:
         """Return the options as `read_entry_file` and `pack_files` take them."""
         from deepmf.data.read import ReadOptions
-        from deepmf.matrix.column_roles import DETECT
+        from deepmf.matrix.table_form import DETECT
 
         if self.no_values and self.value is not None:
             raise BadSetting(f"give --value or --no-values, not both; got --value {self.value}")

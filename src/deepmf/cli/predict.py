@@ -174,10 +174,10 @@ def _iterate_frames(
     from deepmf.matrix.matrix import AREAS, compute_area_codes
     from deepmf.models.completion import complete_rows
 
-    seen, form = model.entries_, model.entries_.train.form
+    seen = model.entries_
     n_rows, n_columns = seen.train.shape
-    rows = build_label_series(seen.rows.array, form.row_type)
-    columns = build_label_series(seen.columns.array, form.column_type)
+    rows = build_label_series(seen.rows.array)
+    columns = build_label_series(seen.columns.array)
     areas = polars.Series(AREAS)
     for part in complete_rows(seen, predictor, to_levels=levels):
         places, column_of = np.nonzero(~part.observed)
@@ -200,17 +200,17 @@ def _build_schema(model: Model, *, levels: bool, is_wide: bool) -> dict[str, Any
     import polars
 
     from deepmf.data.frame_file import find_label_type
-    from deepmf.matrix.frames import build_label_series, find_whole_type, name_wide_columns
+    from deepmf.matrix.frames import build_label_series, name_wide_columns
 
     form, rows, columns = model.entries_.train.form, model.row_labels_, model.column_labels_
     known = model.scale_.levels if levels else None
     value_type = polars.Float64 if known is None or (known % 1).any() else polars.Int64
     if is_wide:
         row, *names = name_wide_columns(form.row, columns)
-        row_type = find_whole_type(rows, form.row_type) or build_label_series(rows[:1]).dtype
+        row_type = build_label_series(rows[:1]).dtype
         return {row: row_type} | dict.fromkeys(names, value_type)
     row, column = form.name_ids_beside(("prediction", "area"))
-    row_type, column_type = find_label_type(rows, form.row_type), find_label_type(columns, form.column_type)
+    row_type, column_type = find_label_type(rows), find_label_type(columns)
     return {row: row_type, column: column_type, "prediction": value_type, "area": polars.String}
 
 

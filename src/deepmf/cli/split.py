@@ -154,7 +154,7 @@ def _show_next_steps(parts: dict[str, ObservedMatrix], files: dict[str, Path], r
 
 
 def _choose_options(matrix: ObservedMatrix, reading: InputOptions) -> list[str]:
-    from deepmf.matrix.column_roles import COUNT
+    from deepmf.matrix.table_form import COUNT
 
     form = matrix.form
     if form.wide:

@@ -33,8 +33,6 @@ from deepmf.data.source import (
 from deepmf.errors import BadEntries, UnreadableFile
 from deepmf.files import import_polars
 from deepmf.matrix.column_roles import (
-    COUNT,
-    DETECT,
     Content,
     assign_roles,
     describe_roles,
@@ -46,6 +44,7 @@ from deepmf.matrix.column_roles import (
     is_uncertain,
     pin_column,
 )
+from deepmf.matrix.table_form import COUNT, DETECT
 
 if TYPE_CHECKING:
     import polars as pl

@@ -88,14 +88,13 @@ def encode_frames(
         yield content.getvalue()
 
 
-def find_label_type(labels: npt.NDArray[Any], whole: str | None = None) -> Any:
+def find_label_type(labels: npt.NDArray[Any]) -> Any:
     """Return the polars type of labels, independent of the labels in a single frame.
 
     `whole` is the integer type of the table that the labels came from; it is kept if it can hold them.
     """
-    from deepmf.matrix.frames import find_whole_type  # here, so that `deepmf --help` does not import numpy
 
-    return find_whole_type(labels, whole) or import_polars().Series(labels[:1].tolist()).dtype
+    return import_polars().Series(labels[:1].tolist()).dtype
 
 
 def _write_text(pieces: Iterable[bytes], path: Path) -> None:

@@ -23,17 +23,9 @@ from deepmf.data.delimited import (
     is_whole,
 )
 from deepmf.errors import BadEntries, Hint, UnreadableFile
-from deepmf.matrix.column_roles import (
-    DETECT,
-    Content,
-    ValueColumn,
-    are_times,
-    assign_roles,
-    has_index,
-    has_usual_names,
-    join_roles,
-)
+from deepmf.matrix.column_roles import Content, are_times, assign_roles, has_index, has_usual_names, join_roles
 from deepmf.matrix.extras import parse_times
+from deepmf.matrix.table_form import DETECT, ValueColumn
 
 if TYPE_CHECKING:
     import polars as pl

@@ -37,13 +37,14 @@ from deepmf.data.source import (
 )
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns, Hint, OffScale, UnreadableFile, suggest_name, warn
 from deepmf.files import import_polars
-from deepmf.matrix.column_roles import DETECT, ValueColumn, assign_roles, check_roles
+from deepmf.matrix.column_roles import assign_roles, check_roles
 from deepmf.matrix.frames import MISSING_HINT, check_excluded
 from deepmf.matrix.labels import Labelled
 from deepmf.matrix.matrix import NAME_COLUMNS, NPZ_CONTENT, Missing, ObservedMatrix, choose_scale
-from deepmf.matrix.packed import STORE, MatrixParts, open_store, unpack_parts
+from deepmf.matrix.packed import STORE, open_store, unpack_parts
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.sorting import Duplicates, check_duplicates, check_on_scale
+from deepmf.matrix.sorting import Duplicates, MatrixParts, check_duplicates, check_on_scale
+from deepmf.matrix.table_form import DETECT, ValueColumn
 
 if TYPE_CHECKING:
     import polars as pl

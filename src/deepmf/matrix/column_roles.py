@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from enum import Enum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -12,22 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadSetting, Hint, warn
-
-
-class Detect(Enum):
-    """The default of `value=`: a column of values is looked for, while None reads interactions."""
-
-    DETECT = "detect"
-
-    def __repr__(self) -> str:
-        return "DETECT"
-
-
-DETECT = Detect.DETECT
-ValueColumn = str | int | Detect | None
-
-COUNT = "interactions"  # name of the counts of interactions that came without a name
-
+from deepmf.matrix.table_form import COUNT, DETECT, ValueColumn
 
 # Usual names of the columns by role, in lower case without separators.
 USUAL_NAMES = {

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from deepmf.formatting import format_amount, format_count, format_percent, format_short
-from deepmf.matrix.arrays import iterate_pieces
+from deepmf.matrix.arrays import IndexArray, iterate_pieces
 from deepmf.matrix.scale import Scale
 from deepmf.plots import build_notebook_view, plot_bars
 
@@ -91,48 +91,34 @@ class Description:
         return "\n".join(lines)
 
 
-def describe(
-    *,
-    shape: tuple[int, int],
-    scale: Scale,
-    values: npt.NDArray[np.floating[Any]],
-    row_counts: npt.NDArray[np.integer[Any]],
-    column_counts: npt.NDArray[np.integer[Any]],
-) -> Description:
-    """Summarise a matrix of this shape; both arrays of counts are reordered in place."""
-    n_rows, n_columns = shape
-    mean, deviation = _compute_moments(values)
+def describe(matrix: Any) -> Description:
+    """Summarise a matrix."""
+    (n_rows, n_columns), values = matrix.shape, matrix.values
+    row_counts, column_counts = matrix.row_counts, matrix.column_counts
+    with np.errstate(over="ignore"):  # the deviation of huge values is infinite
+        mean, deviation = (
+            (float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64)))
+            if values.size
+            else (float("nan"), float("nan"))
+        )
     return Description(
         n_rows=n_rows,
         n_columns=n_columns,
-        n_entries=int(values.size),
-        density=values.size / max(n_rows * n_columns, 1),
+        n_entries=matrix.n_entries,
+        density=matrix.n_entries / max(n_rows * n_columns, 1),
         n_empty_rows=int(np.count_nonzero(row_counts == 0)),
         n_empty_columns=int(np.count_nonzero(column_counts == 0)),
         mean=mean,
         standard_deviation=deviation,
-        scale=scale,
+        scale=matrix.scale,
         entries_per_row=_compute_quantiles(row_counts),
         entries_per_column=_compute_quantiles(column_counts),
-        histogram=_compute_histogram(scale, values),
+        histogram=_compute_histogram(matrix.scale, values),
     )
 
 
-def _compute_moments(values: npt.NDArray[np.floating[Any]]) -> tuple[float, float]:
-    """Return the mean and the standard deviation, a piece of the values at a time."""
-    if not values.size:
-        return float("nan"), float("nan")
-    mean = sum(float(piece.sum(dtype=np.float64)) for piece in iterate_pieces(values)) / values.size
-    with np.errstate(over="ignore"):  # the deviation of huge values is infinite
-        squares = sum(float(np.square(piece.astype(np.float64) - mean).sum()) for piece in iterate_pieces(values))
-    return mean, float(np.sqrt(squares / values.size))
-
-
-def _compute_quantiles(counts: npt.NDArray[np.integer[Any]]) -> dict[str, float]:
-    if counts.size == 0:
-        return dict.fromkeys(_QUANTILES, 0.0)
-    # In place: a copy of 10^8 counts would be expensive.
-    quantiles = np.quantile(counts, list(_QUANTILES.values()), overwrite_input=True)
+def _compute_quantiles(counts: IndexArray) -> dict[str, float]:
+    quantiles = np.quantile(counts if counts.size else [0], list(_QUANTILES.values()))
     return dict(zip(_QUANTILES, quantiles.tolist(), strict=True))
 
 

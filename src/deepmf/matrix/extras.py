@@ -230,21 +230,14 @@ def _parse_datetimes(array: npt.NDArray[Any]) -> ParsedTimes:
 
 def _parse_numbers(array: npt.NDArray[Any]) -> ParsedTimes:
     """Return Unix seconds from seconds or milliseconds; the median tells which, since both may lie in one column."""
-    is_gap = np.isnan(array) if array.dtype.kind == "f" else np.zeros(array.size, dtype=bool)
-    if array.dtype.kind == "i":
-        is_gap |= array == NO_TIME
-    known = array[~is_gap]
-    are_milliseconds = known.size > 0 and float(np.median(np.abs(known.astype(np.float64)))) > LAST_TIME
-    step = 1000 if are_milliseconds else 1
-    with np.errstate(invalid="ignore"):
-        inside = (known >= step * FIRST_TIME) & (known < step * (LAST_TIME + 1))
-    if not inside.all():
-        at = int(np.flatnonzero(~is_gap)[np.flatnonzero(~inside)[0]])
-        unit = "milliseconds" if are_milliseconds else "seconds"
-        raise _build_range_error(f"{array[at]} ({unit})", at)
+    is_gap = np.isnan(array) | (array == NO_TIME)
+    known = array[~is_gap].astype(np.float64)
+    are_milliseconds = known.size > 0 and float(np.median(np.abs(known))) > LAST_TIME
+    step, unit = (1000, "milliseconds") if are_milliseconds else (1, "seconds")
     seconds = np.full(array.size, NO_TIME)
-    seconds[~is_gap] = known // step
-    return ParsedTimes(seconds, "milliseconds" if are_milliseconds else "seconds")
+    seconds[~is_gap] = np.clip(known, step * (FIRST_TIME - 1), step * (LAST_TIME + 1)) // step
+    _check_range(seconds, lambda at: f"{array[at]} ({unit})")
+    return ParsedTimes(seconds, unit)
 
 
 def _parse_objects(values: list[Any]) -> ParsedTimes:
@@ -296,19 +289,13 @@ def _parse_object(value: Any) -> tuple[int, str | None]:
     raise ValueError(value)
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
 def _count_seconds(moment: datetime) -> int:
-    since = moment - _EPOCH
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
     return since.days * DAY + since.seconds
 
 
 def _check_range(seconds: TimeArray, show: Any) -> None:
     bad = np.flatnonzero((seconds != NO_TIME) & ((seconds < FIRST_TIME) | (seconds > LAST_TIME)))
     if bad.size:
-        raise _build_range_error(show(int(bad[0])), int(bad[0]))
-
-
-def _build_range_error(shown: str, at: int) -> BadEntries:
-    return BadEntries(f"the time {shown} lies outside the years 1 to 9999", position=at)
+        at = int(bad[0])
+        raise BadEntries(f"the time {show(at)} lies outside the years 1 to 9999", position=at)

@@ -14,10 +14,7 @@ from deepmf.files import import_polars
 from deepmf.formatting import format_quantity
 from deepmf.matrix.arrays import IndexArray
 from deepmf.matrix.column_roles import (
-    COUNT,
-    DETECT,
     Content,
-    ValueColumn,
     are_times,
     assign_roles,
     choose_label,
@@ -42,7 +39,7 @@ from deepmf.matrix.extras import (
 )
 from deepmf.matrix.labels import Labelled, Labels
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.table_form import PLAIN, WHOLE_TYPES, TableForm
+from deepmf.matrix.table_form import COUNT, DETECT, PLAIN, TableForm, ValueColumn
 
 if TYPE_CHECKING:
     import narwhals as nw
@@ -129,8 +126,6 @@ def read_long_frame(
             str(chosen["row"]),
             str(chosen["column"]),
             COUNT if number is None else str(number),
-            row_type=_find_integer_type(table.get_column(chosen["row"])),
-            column_type=_find_integer_type(table.get_column(chosen["column"])),
             time=named.get("time"),
             time_type=time_type,
             weight=named.get("weight"),
@@ -161,29 +156,14 @@ def read_times(native: Any) -> ParsedTimes:
     import narwhals as nw
 
     series = nw.from_native(native, series_only=True)
-    is_gap = series.is_null().to_numpy()
-    known = series.filter(~series.is_null()) if is_gap.any() else series
-    places = np.flatnonzero(~is_gap)
-    try:
-        parsed = _parse_known_times(known)
-    except BadEntries as error:
-        raise BadEntries(
-            error.message, position=None if error.position is None else int(places[error.position])
-        ) from error
-    seconds = np.full(is_gap.size, NO_TIME)
-    seconds[places] = parsed.seconds
-    return ParsedTimes(seconds, parsed.type)
-
-
-def _parse_known_times(series: nw.Series[Any]) -> ParsedTimes:
-    import narwhals as nw
-
-    if isinstance(series.dtype, nw.Datetime | nw.Date):
-        zone = getattr(series.dtype, "time_zone", None)
-        microseconds = series.cast(nw.Datetime("us", zone)).dt.timestamp("us").to_numpy()
-        kind = "date" if isinstance(series.dtype, nw.Date) else "datetime" if zone is None else "datetime_utc"
-        return ParsedTimes(parse_times(microseconds.astype("datetime64[us]")).seconds, kind)
-    return parse_times(_to_numpy(series) if series.dtype.is_numeric() else series.to_list())
+    if not isinstance(series.dtype, nw.Datetime | nw.Date):
+        return parse_times(series.to_numpy() if series.dtype.is_numeric() else series.to_list())
+    zone = getattr(series.dtype, "time_zone", None)
+    if zone is not None:
+        series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+    seconds = parse_times(series.cast(nw.Datetime("us")).to_numpy().astype("datetime64[us]")).seconds
+    kind = "date" if isinstance(series.dtype, nw.Date) else "datetime" if zone is None else "datetime_utc"
+    return ParsedTimes(seconds, kind)
 
 
 def _read_values(table: nw.DataFrame[Any], name: str) -> npt.NDArray[Any]:
@@ -329,10 +309,9 @@ def read_wide_frame(frame: Any, *, row: str | None, exclude: Collection[Any] = (
     table = table.drop(*exclude) if exclude else table
     if row is None:
         refuse_long_frame(table.columns)
-    labels, row_type = None, None
+    labels = None
     if row is not None:
-        ids = table.get_column(find_column(table.columns, row, "row"))
-        labels, row_type = ids.to_list(), _find_integer_type(ids)
+        labels = table.get_column(find_column(table.columns, row, "row")).to_list()
         table = table.drop(row)
     elif (index := getattr(frame, "index", None)) is not None:
         labels = index.tolist()
@@ -342,7 +321,7 @@ def read_wide_frame(frame: Any, *, row: str | None, exclude: Collection[Any] = (
             raise BadEntries(f"column {name!r} holds values of type {dtype}; numbers are needed (or row={name!r})")
     columns = [_to_numpy(table.get_column(name)).astype(np.float64) for name in table.columns]
     array = np.column_stack(columns) if columns else np.empty((len(table), 0))
-    return WideTable(array, labels, list(table.columns), TableForm(row or PLAIN.row, wide=True, row_type=row_type))
+    return WideTable(array, labels, list(table.columns), TableForm(row or PLAIN.row, wide=True))
 
 
 def read_feature_columns(frame: Any, label: str | None) -> tuple[list[Any], dict[str, Any]]:
@@ -378,31 +357,23 @@ def read_pair_columns(frame: Any, names: tuple[str, str]) -> tuple[list[Any], li
     return table.get_column(chosen["row"]).to_list(), table.get_column(chosen["column"]).to_list()
 
 
-def build_long_frame(
-    row_labels: npt.NDArray[Any],
-    column_labels: npt.NDArray[Any],
-    row_of: IndexArray,
-    column_of: IndexArray,
-    values: npt.NDArray[Any],
-    scale: Scale,
-    form: TableForm,
-    extras: Extras = PLAIN_EXTRAS,
-) -> pl.DataFrame:
-    """Return entries as a long polars frame, from labels and the positions of each entry among them.
+def build_long_frame(matrix: Any) -> pl.DataFrame:
+    """Return the entries of a matrix as a long polars frame.
 
     Counts of interactions that came without a column of counts are left out if all of them are 1.
     """
+    form = matrix.form
     columns = [
-        build_label_series(row_labels, form.row_type).gather(row_of),
-        build_label_series(column_labels, form.column_type).gather(column_of),
-        build_value_series(values, scale),
+        build_label_series(matrix.row_labels).gather(matrix.entry_rows),
+        build_label_series(matrix.column_labels).gather(matrix.by_row.columns),
+        build_value_series(matrix.values, matrix.scale),
     ]
-    if scale.is_interactions and form.value == COUNT and np.all(values == 1):
+    if not matrix.has_values and form.value == COUNT and np.all(matrix.values == 1):
         del columns[2]
     frame: pl.DataFrame = import_polars().DataFrame(
         [series.alias(name) for name, series in zip(form.names, columns, strict=False)]
     )
-    return frame if extras.are_absent else frame.with_columns(build_extra_series(extras, form))
+    return frame if matrix.extras.are_absent else frame.with_columns(build_extra_series(matrix.extras, form))
 
 
 def build_extra_series(extras: Extras, form: TableForm) -> list[pl.Series]:
@@ -427,19 +398,13 @@ def build_time_series(times: TimeArray, kind: str | None) -> pl.Series:
     return moments.cast(polars.Date) if kind == "date" else moments
 
 
-def build_wide_frame(
-    row_labels: npt.NDArray[Any],
-    column_labels: npt.NDArray[Any],
-    array: npt.NDArray[np.float64],
-    scale: Scale,
-    form: TableForm,
-) -> pl.DataFrame:
-    """Return an array (rows, columns) as a wide polars frame, with row labels in its first column."""
-    names = name_wide_columns(form.row, column_labels)
-    columns = [build_value_series(column, scale) for column in array.T]
-    rows = build_label_series(row_labels, form.row_type)
+def build_wide_frame(matrix: Any) -> pl.DataFrame:
+    """Return a matrix as a wide polars frame, with row labels in its first column."""
+    columns = [build_label_series(matrix.row_labels)]
+    columns += [build_value_series(column, matrix.scale) for column in matrix.to_array().T]
+    names = name_wide_columns(matrix.form.row, matrix.column_labels)
     frame: pl.DataFrame = import_polars().DataFrame(
-        [series.alias(name) for name, series in zip(names, [rows, *columns], strict=True)]
+        [series.alias(name) for name, series in zip(names, columns, strict=True)]
     )
     return frame
 
@@ -453,25 +418,12 @@ def name_wide_columns(row: str, columns: npt.NDArray[Any]) -> list[str]:
     return names
 
 
-def build_label_series(labels: npt.NDArray[Any], whole: str | None = None) -> pl.Series:
-    """Return labels as a polars series; labels of a type that polars lacks become text.
-
-    whole: one of `WHOLE_TYPES`, used if it holds all labels.
-    """
+def build_label_series(labels: npt.NDArray[Any]) -> pl.Series:
+    """Return labels as a polars series; labels of a type that polars lacks become text."""
     polars = import_polars()
     items = labels.tolist()
-    dtype = find_whole_type(labels, whole) if items else polars.String
-    series: pl.Series = polars.Series(items, dtype=dtype)
+    series: pl.Series = polars.Series(items, dtype=None if items else polars.String)
     return polars.Series(list(map(str, items))) if series.dtype == polars.Object else series
-
-
-def find_whole_type(labels: npt.NDArray[Any], whole: str | None) -> Any:
-    """Return the polars type of one of `WHOLE_TYPES`; None if later labels do not fit into it."""
-    if whole is None or labels.dtype.kind != "i":
-        return None
-    bounds = np.iinfo(whole.lower())
-    inside = labels.size == 0 or (bounds.min <= int(labels.min()) and int(labels.max()) <= bounds.max)
-    return getattr(import_polars(), whole) if inside else None
 
 
 def build_value_series(values: npt.NDArray[Any], scale: Scale) -> pl.Series:
@@ -513,12 +465,6 @@ def _gather(series: nw.Series[Any], *, axis: str) -> Labelled:
     if series.dtype.is_integer() and not _is_beyond_numpy(series):
         return Labels.gather(series.to_numpy(), axis=axis)
     return Labels.gather(series.to_list(), axis=axis)
-
-
-def _find_integer_type(series: nw.Series[Any]) -> str | None:
-    """Return the type of integer ids if it is one of `WHOLE_TYPES`."""
-    name = str(series.dtype)
-    return name if name in WHOLE_TYPES else None
 
 
 def _to_numpy(series: nw.Series[Any]) -> npt.NDArray[Any]:

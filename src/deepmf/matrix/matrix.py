@@ -16,15 +16,14 @@ import scipy.sparse
 from deepmf.errors import BadEntries, BadSetting, GuessedColumns, warn
 from deepmf.files import write_atomically, write_csv, write_tsv
 from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
-from deepmf.matrix.column_roles import COUNT, DETECT
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras, TimeArray, check_weights, parse_times
 from deepmf.matrix.labels import Labelled, Labels
-from deepmf.matrix.packed import STORE, MatrixParts, pack_matrix, write_store
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import (
     ByColumn,
     ByRow,
     Duplicates,
+    MatrixParts,
     Merging,
     SortedEntries,
     build_orders,
@@ -37,12 +36,12 @@ from deepmf.matrix.sorting import (
     to_numbers,
     warn_moved,
 )
-from deepmf.matrix.table_form import PLAIN, TableForm
+from deepmf.matrix.table_form import COUNT, DETECT, PLAIN, TableForm
 from deepmf.storage.model_file import encode_json
 
 if TYPE_CHECKING:
-    from deepmf.matrix.column_roles import ValueColumn
     from deepmf.matrix.description import Description
+    from deepmf.matrix.table_form import ValueColumn
 
 AREAS = ("I", "II", "III", "IV")
 
@@ -543,22 +542,21 @@ class ObservedMatrix:
         """
         from deepmf.matrix.frames import build_long_frame
 
-        positions = self.entry_rows, self.by_row.columns
-        return build_long_frame(
-            self.rows.array, self.columns.array, *positions, self.values, self.scale, self.form, self.extras
-        )
+        return build_long_frame(self)
 
     def to_table(self) -> Any:
         """Return the matrix as a wide polars frame with a line per row; missing entries are null and take memory."""
         from deepmf.matrix.frames import build_wide_frame
 
-        return build_wide_frame(self.rows.array, self.columns.array, self.to_array(), self.scale, self.form)
+        return build_wide_frame(self)
 
     def write(self, path: str | Path) -> None:
         """Write the matrix to a .csv, .tsv, .parquet or .npz file, or to a new .store folder, for `read_matrix`.
 
         Writing is atomic. A matrix that came from a wide table is written as a wide table.
         """
+        from deepmf.matrix.packed import write_store
+
         ending = Path(path).suffix.lower()
         if ending not in ENDINGS:
             raise BadSetting(f"the name of the file must end in {', '.join(ENDINGS)}; got {str(path)!r}")
@@ -587,13 +585,7 @@ class ObservedMatrix:
         """Return counts, density, quantiles of entries per row and column, and the histogram of levels."""
         from deepmf.matrix.description import describe
 
-        return describe(
-            shape=self.shape,
-            scale=self.scale,
-            values=self.values,
-            row_counts=self.row_counts,
-            column_counts=self.column_counts,
-        )
+        return describe(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if hasattr(self, name):
@@ -673,6 +665,8 @@ def _write_npz(sparse: scipy.sparse.csr_array, arrays: dict[str, npt.NDArray[Any
 
 def _pack_beside_entries(parts: MatrixParts) -> dict[str, npt.NDArray[Any]]:
     """Return everything that scipy's arrays lack: labels, scale, form, times and weights."""
+    from deepmf.matrix.packed import STORE, pack_matrix
+
     content, tensors = pack_matrix(parts, STORE)
     of_scipy = {f"{STORE}.entries.{name}" for name in ("values", "starts", "columns")}
     others = {name: array for name, array in tensors.items() if name not in of_scipy}

@@ -6,18 +6,18 @@ A store is a folder with one matrix, memory-mapped, in row order and in column o
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from deepmf.errors import BadModelFile
 from deepmf.files import check_absent
-from deepmf.matrix.arrays import ValueArray, iterate_pieces
-from deepmf.matrix.extras import FIRST_TIME, LAST_TIME, NO_TIME, PLAIN_EXTRAS, TIME_TYPES, Extras, are_weights
+from deepmf.matrix.arrays import iterate_pieces
+from deepmf.matrix.extras import FIRST_TIME, LAST_TIME, NO_TIME, TIME_TYPES, Extras, are_weights
 from deepmf.matrix.labels import AS_TEXT, Labels, find_stored_kind
 from deepmf.matrix.scale import Scale
-from deepmf.matrix.sorting import ByColumn, ByRow, compact, turn_to_columns
-from deepmf.matrix.table_form import PLAIN, WHOLE_TYPES, TableForm
+from deepmf.matrix.sorting import ByColumn, ByRow, MatrixParts, compact, turn_to_columns
+from deepmf.matrix.table_form import PLAIN, TableForm
 from deepmf.storage.model_file import Packed, Tensors, has_values_to_check, refuse_stored
 from deepmf.storage.parts import (
     Check,
@@ -31,19 +31,6 @@ from deepmf.storage.parts import (
 )
 
 STORE = "matrix"  # kind of the folder, and prefix of its tensors
-
-
-class MatrixParts(NamedTuple):
-    """Everything that an `ObservedMatrix` holds."""
-
-    rows: Labels
-    columns: Labels
-    scale: Scale
-    form: TableForm
-    by_row: ByRow
-    by_column: ByColumn
-    values: ValueArray  # (entries,) in row order
-    extras: Extras = PLAIN_EXTRAS  # (entries,) each, in row order
 
 
 # Labels
@@ -121,7 +108,6 @@ def unpack_scale(content: Any) -> Scale:
 _FORM = Form(
     *(Part(name, "text") for name in ("row", "column", "value")),
     Part("wide", "flag"),
-    *(Part(name, "text", (), one_of(*WHOLE_TYPES), optional=True) for name in ("row_type", "column_type")),
     *(Part(name, "text", optional=True) for name in ("time", "weight")),
     Part("time_type", "text", (), one_of(*TIME_TYPES), optional=True),
 )

@@ -97,7 +97,11 @@ class Scale:
     Scale(low=0, high=99, bounded=False)
     """
 
-    __slots__ = ("_high", "_is_bounded", "_is_interactions", "_levels", "_low")
+    levels: FloatArray | None  # in increasing order, read-only; None for an interval
+    low: float  # the lowest legal value; of an inferred interval, the lowest value that is no outlier
+    high: float
+    is_bounded: bool  # whether values beyond the ends are illegal; False only for an inferred interval
+    is_interactions: bool  # whether entries are interactions, which are counted and have no values
 
     def __init__(
         self,
@@ -109,8 +113,7 @@ class Scale:
     ) -> None:
         if not isinstance(bounded, bool):
             raise BadSetting(f"bounded must be True or False; got {bounded!r}")
-        self._is_bounded = bounded
-        self._is_interactions = False
+        self.is_bounded, self.is_interactions = bounded, False
         if levels is not None:
             if low is not None or high is not None:
                 raise BadSetting(f"a scale takes levels, or low and high; got levels, low={low!r} and high={high!r}")
@@ -118,11 +121,10 @@ class Scale:
                 raise BadSetting("a scale of levels holds no other values; bounded=False is for low and high")
             array = _check_levels(levels)
             array.flags.writeable = False
-            self._levels: FloatArray | None = array
-            self._low, self._high = float(array[0]), float(array[-1])
+            self.levels, self.low, self.high = array, float(array[0]), float(array[-1])
         else:
-            self._levels = None
-            self._low, self._high = _check_interval(low, high)
+            self.levels = None
+            self.low, self.high = _check_interval(low, high)
 
     @classmethod
     def interactions(cls) -> Scale:
@@ -132,7 +134,7 @@ class Scale:
         Scale.interactions()
         """
         scale = cls(low=0, high=1, bounded=False)  # counts have no ends; these keep the map to units defined
-        object.__setattr__(scale, "_is_interactions", True)
+        object.__setattr__(scale, "is_interactions", True)
         return scale
 
     @classmethod
@@ -173,53 +175,28 @@ class Scale:
 
     def infer_again(self, values: npt.NDArray[Any]) -> Scale:
         """Infer the interval again from a part of the values; keep levels, given intervals and constant values."""
-        if self._is_bounded or self._is_interactions or values.size == 0:
+        if self.is_bounded or self.is_interactions or values.size == 0:
             return self
         array = np.asarray(values)
         return self if array.min() == array.max() else Scale.infer_interval(array)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON content, exact to the bit."""
-        if self._is_interactions:
+        if self.is_interactions:
             return {"interactions": True}
-        if self._levels is not None:
-            return {"levels": self._levels.tolist()}
-        return {"low": self._low, "high": self._high} | ({} if self._is_bounded else {"bounded": False})
-
-    @property
-    def levels(self) -> FloatArray | None:
-        """The legal levels in increasing order, read-only; None for an interval."""
-        return self._levels
+        if self.levels is not None:
+            return {"levels": self.levels.tolist()}
+        return {"low": self.low, "high": self.high} | ({} if self.is_bounded else {"bounded": False})
 
     @property
     def is_whole(self) -> bool:
         """Whether there are levels and all of them are integers."""
-        return self._levels is not None and bool(np.all((self._levels % 1 == 0) & (np.abs(self._levels) < 2**53)))
-
-    @property
-    def is_interactions(self) -> bool:
-        """Whether entries are interactions, which are counted and have no values."""
-        return self._is_interactions
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether values beyond the ends are illegal; False only for an inferred interval."""
-        return self._is_bounded
-
-    @property
-    def low(self) -> float:
-        """The lowest legal value; for an inferred interval, the lowest value that is no outlier."""
-        return self._low
-
-    @property
-    def high(self) -> float:
-        """The highest legal value; for an inferred interval, the highest value that is no outlier."""
-        return self._high
+        return self.levels is not None and bool(np.all((self.levels % 1 == 0) & (np.abs(self.levels) < 2**53)))
 
     @property
     def unit_map(self) -> UnitMap:
         """The map between the scale and [-1, 1], for arrays and tensors."""
-        return UnitMap(self._low, self._high, self._is_bounded)
+        return UnitMap(self.low, self.high, self.is_bounded)
 
     def to_unit(self, values: npt.ArrayLike) -> FloatArray:
         """Map values linearly to [-1, 1], exact at both ends; the only value of a scale maps to 0.
@@ -234,36 +211,36 @@ class Scale:
 
     def nearest_level(self, values: npt.ArrayLike) -> FloatArray:
         """Return the nearest level of each value, the higher of two equally near ones; an interval clips values."""
-        if self._levels is None:
+        if self.levels is None:
             return self.clip(values)
-        return self.level_of(values, (self._levels[:-1] + self._levels[1:]) / 2.0)
+        return self.level_of(values, (self.levels[:-1] + self.levels[1:]) / 2.0)
 
     def level_of(self, values: npt.ArrayLike, boundaries: npt.ArrayLike) -> FloatArray:
         """Return the level of each value, given increasing boundaries; a value on a boundary gets the higher level."""
-        if self._levels is None:
+        if self.levels is None:
             raise BadSetting(f"{self!r} has no levels")
         array = np.asarray(values, dtype=np.float64)
-        chosen: FloatArray = self._levels[np.searchsorted(np.asarray(boundaries), array, side="right")]
+        chosen: FloatArray = self.levels[np.searchsorted(np.asarray(boundaries), array, side="right")]
         return chosen
 
     def clip(self, values: npt.ArrayLike) -> FloatArray:
         """Clip values to the ends of the scale, unless it is unbounded."""
         array = np.asarray(values, dtype=np.float64)
-        return np.clip(array, self._low, self._high) if self._is_bounded else array
+        return np.clip(array, self.low, self.high) if self.is_bounded else array
 
     def require_levels(self, method: str) -> FloatArray:
         """Return the levels; raise an error in the name of a method if there are fewer than two."""
-        if self._levels is None or self._levels.size < 2:
+        if self.levels is None or self.levels.size < 2:
             raise BadSetting(f"{method} needs a scale of at least two levels; this one is {self}")
-        return self._levels
+        return self.levels
 
     def level_positions(self, values: npt.ArrayLike) -> npt.NDArray[np.intp]:
         """Return the position of each value among the levels; a value that is no level raises `OffScale`."""
-        if self._levels is None:
+        if self.levels is None:
             raise BadSetting(f"{self!r} has no levels")
         array = np.asarray(values, dtype=np.float64)
-        positions = np.minimum(np.searchsorted(self._levels, array), self._levels.size - 1)
-        off = self._levels[positions] != array
+        positions = np.minimum(np.searchsorted(self.levels, array), self.levels.size - 1)
+        off = self.levels[positions] != array
         if np.any(off):
             raise OffScale(f"{np.extract(off, array)[0]:g} is not a level of {self!r}")
         return positions
@@ -271,31 +248,31 @@ class Scale:
     def holds(self, values: npt.ArrayLike) -> npt.NDArray[np.bool_]:
         """Return whether each value is legal: a level, or inside the given interval."""
         array = np.asarray(values, dtype=np.float64)
-        if self._is_interactions:
+        if self.is_interactions:
             return (array > 0) & np.isfinite(array)
-        if not self._is_bounded:
+        if not self.is_bounded:
             return np.isfinite(array)
-        if self._levels is None:
-            return (array >= self._low) & (array <= self._high)
-        return _are_among(self._levels, array)
+        if self.levels is None:
+            return (array >= self.low) & (array <= self.high)
+        return _are_among(self.levels, array)
 
     def __str__(self) -> str:
         """Return a short description for messages, such as `1 to 5 in steps of 1`."""
-        if self._is_interactions:
+        if self.is_interactions:
             return "interactions"
-        if self._levels is None or self._levels.size == 1:
-            return f"{self._low:g} to {self._high:g}" if self._levels is None else f"only {self._low:g}"
-        steps = np.diff(self._levels)
-        if self._levels.size > 2 and np.allclose(steps, steps[0], rtol=1e-9):
-            return f"{self._low:g} to {self._high:g} in steps of {steps[0]:g}"
-        return "one of " + ", ".join(f"{level:g}" for level in self._levels)
+        if self.levels is None or self.levels.size == 1:
+            return f"{self.low:g} to {self.high:g}" if self.levels is None else f"only {self.low:g}"
+        steps = np.diff(self.levels)
+        if self.levels.size > 2 and np.allclose(steps, steps[0], rtol=1e-9):
+            return f"{self.low:g} to {self.high:g} in steps of {steps[0]:g}"
+        return "one of " + ", ".join(f"{level:g}" for level in self.levels)
 
     def __repr__(self) -> str:
-        if self._is_interactions:
+        if self.is_interactions:
             return "Scale.interactions()"
-        if self._levels is None:
-            return f"Scale(low={self._low:g}, high={self._high:g}{'' if self._is_bounded else ', bounded=False'})"
-        return f"Scale(levels=[{', '.join(f'{level:g}' for level in self._levels)}])"
+        if self.levels is None:
+            return f"Scale(low={self.low:g}, high={self.high:g}{'' if self.is_bounded else ', bounded=False'})"
+        return f"Scale(levels=[{', '.join(f'{level:g}' for level in self.levels)}])"
 
     def __eq__(self, other: object) -> bool:
         return self._key() == other._key() if isinstance(other, Scale) else NotImplemented
@@ -309,8 +286,8 @@ class Scale:
         object.__setattr__(self, name, value)
 
     def _key(self) -> tuple[float, float, bool, bool, tuple[float, ...] | None]:
-        levels = None if self._levels is None else tuple(self._levels.tolist())
-        return self._low, self._high, self._is_bounded, self._is_interactions, levels
+        levels = None if self.levels is None else tuple(self.levels.tolist())
+        return self.low, self.high, self.is_bounded, self.is_interactions, levels
 
 
 def find_few_levels(values: npt.NDArray[Any], *, piece: int = 1 << 16) -> FloatArray | None:
@@ -347,10 +324,8 @@ def _check_levels(levels: Iterable[float]) -> FloatArray:
         raise BadSetting(f"the levels of a scale must be numbers; got {levels!r}") from error
     if array.ndim != 1 or array.size == 0:
         raise BadSetting(f"a scale needs at least one level; got {levels!r}")
-    if not np.all(np.isfinite(array)):
-        raise BadSetting(f"the levels of a scale must be finite; got {levels!r}")
-    if np.abs(array).max() > LARGEST:
-        raise BadSetting(f"the levels of a scale must be at most {LARGEST:g} in magnitude; got {levels!r}")
+    if not np.all(np.abs(array) <= LARGEST):
+        raise BadSetting(f"the levels of a scale must be finite, at most {LARGEST:g} in magnitude; got {levels!r}")
     if np.any(np.diff(array) <= 0):
         raise BadSetting(f"the levels of a scale must increase; got {levels!r}")
     return array
@@ -359,10 +334,11 @@ def _check_levels(levels: Iterable[float]) -> FloatArray:
 def _check_interval(low: float | None, high: float | None) -> tuple[float, float]:
     if low is None or high is None:
         raise BadSetting("a scale takes levels=[...], or both low= and high=")
-    if not (abs(low) < math.inf and abs(high) < math.inf) or low >= high:
-        raise BadSetting(f"the interval of a scale needs low < high, both finite; got {low!r} and {high!r}")
-    if max(abs(low), abs(high)) > LARGEST:
-        raise BadSetting(f"the ends of a scale must be at most {LARGEST:g} in magnitude; got {low!r} and {high!r}")
+    if not (abs(low) <= LARGEST and abs(high) <= LARGEST and low < high):
+        raise BadSetting(
+            f"the interval of a scale needs low < high, both finite and at most {LARGEST:g} in magnitude; "
+            f"got {low!r} and {high!r}"
+        )
     return float(low), float(high)
 
 
@@ -381,14 +357,9 @@ class Encoding:
     encode: Callable[[Scale, npt.ArrayLike], npt.NDArray[np.float64]]
 
 
-def _to_unit(scale: Scale, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    return scale.to_unit(values)
-
-
-def _to_floats(_: Scale, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    return np.asarray(values, dtype=np.float64)
-
-
 # "scaled" is the paper's footnote 1: a missing entry looks like the middle of the scale, which favours new rows. "raw"
 # is what the authors' code does: the branch can see which entries exist, which favours known rows.
-ENCODINGS = {rule.name: rule for rule in (Encoding("scaled", _to_unit), Encoding("raw", _to_floats))}
+ENCODINGS = {
+    "scaled": Encoding("scaled", Scale.to_unit),
+    "raw": Encoding("raw", lambda _, values: np.asarray(values, dtype=np.float64)),
+}

@@ -4,10 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from enum import Enum
 from typing import Any, NamedTuple
 
-# Types of integer ids that labels hold as int64.
-WHOLE_TYPES = ("Int8", "Int16", "Int32", "UInt8", "UInt16", "UInt32", "UInt64")
+
+class Detect(Enum):
+    """The default of `value=`: a column of values is looked for, while None reads interactions."""
+
+    DETECT = "detect"
+
+    def __repr__(self) -> str:
+        return "DETECT"
+
+
+DETECT = Detect.DETECT
+ValueColumn = str | int | Detect | None
+
+COUNT = "interactions"  # name of the counts of interactions that came without a name
 
 
 class TableForm(NamedTuple):
@@ -17,7 +30,6 @@ class TableForm(NamedTuple):
     ----------
     row, column, value : names of the fields.
     wide : whether there is one line per row instead of one per entry.
-    row_type, column_type : one of `WHOLE_TYPES` for integer ids of another type than int64; otherwise None.
     time, weight : names of the fields of times and weights; None for "time" and "weight".
     time_type : one of `TIME_TYPES`; None for Unix seconds.
     """
@@ -26,14 +38,12 @@ class TableForm(NamedTuple):
     column: str = "column"
     value: str = "value"
     wide: bool = False
-    row_type: str | None = None
-    column_type: str | None = None
     time: str | None = None
     time_type: str | None = None
     weight: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the form as JSON content, without types that are None."""
+        """Return the form as JSON content."""
         return {name: value for name, value in self._asdict().items() if value is not None}
 
     @property
@@ -58,7 +68,7 @@ class TableForm(NamedTuple):
         return time, weight
 
     def has_names_of(self, other: TableForm | None) -> bool:
-        """Whether another form has the same names and layout; types of ids may differ."""
+        """Whether another form has the same names and layout."""
         return other is not None and self[:4] == other[:4]
 
     def name_ids_beside(self, taken: Collection[str]) -> tuple[str, str]:

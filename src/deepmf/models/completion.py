@@ -173,7 +173,7 @@ def _build_schema(entries: EntryStore) -> dict[str, Any]:
     form = entries.train.form
     row, column, value = form.names
     return {
-        row: find_label_type(entries.rows.array, form.row_type),
-        column: find_label_type(entries.columns.array, form.column_type),
+        row: find_label_type(entries.rows.array),
+        column: find_label_type(entries.columns.array),
         value: import_polars().Float64,
     }

@@ -54,8 +54,8 @@ class Recommendations:
         polars, entries = import_polars(), self.entries
         form = entries.train.form
         row, column = form.name_ids_beside(FRAME_FIELDS)
-        types = {row: find_label_type(entries.rows[:1], form.row_type), "rank": polars.Int64}
-        types |= {column: find_label_type(entries.columns[:1], form.column_type), "prediction": polars.Float64}
+        types = {row: find_label_type(entries.rows[:1]), "rank": polars.Int64}
+        types |= {column: find_label_type(entries.columns[:1]), "prediction": polars.Float64}
         known = self.search.ranker.known_chances
         types |= {name: polars.Float64 for name in ("presence", "liked") if known[name]}
         types |= {"distribution": polars.List(polars.Float64)} if known["distribution"] else {}
