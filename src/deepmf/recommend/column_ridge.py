@@ -24,8 +24,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,9 @@ from deepmf.matrix.extras import Extras
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.storage.model_file import Tensors
 from deepmf.storage.parts import Form, Part, ends_of, not_falling, positions_of
+
+if TYPE_CHECKING:
+    from deepmf.nn.ranks import Ranks
 
 CPU = torch.device("cpu")
 
@@ -437,7 +440,11 @@ class Gram(NamedTuple):
             for ridge, weights in zip(ridges, solved, strict=True):
                 weights[targets, :width] = round_weights(_solve(equations, sums, ridge))
 
-        run_batches(solve, parts, device)
+        ranks = _find_sharing(device)
+        run_batches(solve, parts if ranks is None else parts[ranks.index :: ranks.size], device)
+        if ranks is not None:
+            for weights in solved:
+                ranks.sum_(torch.from_numpy(weights))
         return solved
 
     def _compare_costs(self, places: IndexArray) -> tuple[npt.NDArray[np.bool_], FloatArray]:
@@ -566,8 +573,23 @@ def _prune(weighted: Sparse, turned: Sparse, sizes: LatentArray, most: int) -> t
     lengths = np.diff(weighted.indptr)
     cells = np.bincount(weighted.indices, np.repeat(lengths, lengths), minlength=n_columns)
     ends = _cut(np.minimum(cells, n_columns), _CELLS_AT_A_TIME, _LINES_AT_A_TIME)
-    parts = run_batches(lambda ends: search(*ends), list(pairwise(ends)), CPU)
+    spans, ranks = list(pairwise(ends)), _find_sharing(CPU)
+    own = spans if ranks is None else spans[ranks.find_lines(len(spans))]
+    parts = run_batches(lambda span: search(*span), own, CPU)
+    if ranks is not None:
+        parts = list(chain.from_iterable(ranks.collect(parts)))
+        ranks.sum_(torch.from_numpy(near.cells))
+        places = ranks.sum_(torch.from_numpy(near.places - n_columns)).numpy() + n_columns
+        near = Near(places, near.cells)
     return Sparse(scipy.sparse.vstack(parts, format="csr")), sizes, near
+
+
+def _find_sharing(device: torch.device) -> Ranks | None:
+    """Return the ranks that divide the regressions of columns, which are independent; a GPU solves all of them."""
+    from deepmf.nn.ranks import find_ranks  # only several processes need it
+
+    ranks = find_ranks() if device.type == "cpu" else None
+    return ranks if ranks is not None and ranks.device.type == "cpu" else None
 
 
 def _cut(sizes: npt.NDArray[Any], most: float, most_items: int) -> list[int]:
