@@ -186,6 +186,8 @@ def test_frames_come_back_in_their_types_and_dates_as_they_are(kind: Any) -> Non
         assert list(completed.dtypes) == list(frame.dtypes)
         assert completed["day"].to_list() == frame["day"].to_list()
         assert set(completed["odd"]) == {True, False}
+    with pytest.raises(BadEntries, match="'size' holds dates"):
+        fitted.transform(kind({name: days if name == "size" else frame[name] for name in frame.columns}))
     truth = np.asarray(completed["tall"], dtype=bool)[::3] == (np.asarray(completed["leaves"])[::3] > 0)
     assert truth.mean() > 0.5
 

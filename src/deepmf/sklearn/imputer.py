@@ -416,6 +416,8 @@ class DMFImputer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             if table.texts and self.scale != "columns":
                 name = self._codes.names[min(table.texts)]
                 raise BadSetting(f"scale={self.scale!r} is for numbers alone; column {name!r} holds text or categories")
+        if new := table.dates - self._codes.dates:
+            raise BadEntries(f"column {self._codes.names[min(new)]!r} holds dates, which it did not in fit")
         return table
 
     def _check_parameters(self) -> None:
