@@ -10,7 +10,7 @@ from deepmf.errors import BadSetting
 from deepmf.evaluation import evaluate_ranking
 from deepmf.models.base import Model
 from deepmf.recommend.column_ridge import Ridge
-from deepmf.recommend.next_ridge import Decay, NextGram, Sequences
+from deepmf.recommend.next_ridge import Decay, Sequences, count_next
 
 N = 40
 
@@ -54,7 +54,7 @@ def test_weights_solve_the_regression_of_what_follows_on_every_beginning(kind: s
     s, t = np.array(inputs), np.array(targets)
     starts = np.cumsum([0, *map(len, rows)])
     roots = np.sqrt(np.concatenate(weights)).astype(np.float32) if weighted else None
-    gram = NextGram.of(Sequences(starts, np.concatenate(rows), roots), decay, 6, kind)
+    gram = count_next(Sequences(starts, np.concatenate(rows), roots), decay, 6, kind)
     ridge = Ridge(2.0, 0.5)
     (model,) = gram.fit([ridge])
     equations, expected = s.T @ s, np.zeros((6, 6))

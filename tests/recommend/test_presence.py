@@ -53,7 +53,7 @@ def test_each_column_is_regressed_on_others(kind: str) -> None:
     x = mark(matrix)
     gram = x.T @ weigh(x) @ x
     model = fit(matrix, ridge, kind)
-    scores = model.score_block(model.encode_rows(EntryStore.of(matrix).row_entries(np.arange(5))), slice(0, 12))
+    scores = model.score(EntryStore.of(matrix).row_entries(np.arange(5)))
     for column in range(N_COLUMNS):
         others = np.delete(np.arange(N_COLUMNS), column)
         others = others[gram[others, column] > 0] if kind == "nearest" else others  # all that have a row in common
@@ -124,9 +124,8 @@ def test_a_new_column_is_regressed_on_the_trained_ones(kind: str) -> None:
     near = np.flatnonzero(together)
     own, ridge = gram[np.ix_(near, near)], ridge_model.ridge
     weights = np.linalg.solve(own + np.diag(ridge.penalty + ridge.noise * np.diag(own)), together[near])
-    encoded = ridge_model.encode_rows(more.entries_.row_entries(np.arange(6)))
-    scores = ridge_model.score_block(encoded, slice(12, 13))
-    np.testing.assert_allclose(scores[:, 0], x[:6, near] @ weights, atol=2e-3)
+    scores = ridge_model.score(more.entries_.row_entries(np.arange(6)))[:, 12]
+    np.testing.assert_allclose(scores, x[:6, near] @ weights, atol=2e-3)
     assert scores[::2].mean() > scores[1::2].mean()
     left = more.forget(columns=[99])
     assert left.recommend(0, n=50).labels.tolist() == model.recommend(0, n=50).labels.tolist()
@@ -144,8 +143,7 @@ def test_what_new_rows_take_counts_for_new_columns_and_these_for_trained_ones(ki
     for part in parts:
         more = more.extend(ObservedMatrix.from_entries(fans[part], taken[part], values[part], matrix.scale))
     presence = more.make_ranker(Request(rank_by="relevance")).relevance.presence.model  # type: ignore[union-attr]
-    rows = presence.encode_rows(more.entries_.row_entries(np.arange(N_ROWS)))
-    of_new = presence.score_block(rows, slice(12, 13))[:, 0]
+    of_new = presence.score(more.entries_.row_entries(np.arange(N_ROWS)))[:, 12]
     assert of_new[::2].mean() > of_new[1::2].mean() + 0.01
     with_new, without = (more.fold_in(each, [4] * len(each)).recommend(12, exclude=[99]) for each in ([1, 99], [1]))
     places = [list(each.labels).index(2) for each in (with_new, without)]
@@ -169,7 +167,7 @@ def test_counts_weigh_entries() -> None:
     entries = EntryStore.of(matrix).row_entries(np.arange(5))
     for kind in ("full", "nearest"):
         model = fit(matrix, Ridge(1.5, 0.0), kind, count_weight=2.0)
-        scores = model.score_block(model.encode_rows(entries), slice(0, 4))
+        scores = model.score(entries)
         others = weights[:, 1:]
         solved = np.linalg.solve(others.T @ d @ others + 1.5 * np.eye(3), others.T @ d @ weights[:, 0])
         np.testing.assert_allclose(scores[:, 0], others @ solved, atol=5e-3)
@@ -186,7 +184,7 @@ def test_effects_of_entries_add_up_to_the_score(kind: str) -> None:
     assert presence is not None and presence.presence.kind == kind
     entries = model.entries_.row_entries(np.array([5]))
     ease = presence.presence.model
-    scores = ease.score_block(ease.encode_rows(entries), np.array([3, 12]))[0]
+    scores = ease.score(entries)[0, [3, 12]]
     for column, score in zip((3, 12), scores, strict=True):
         np.testing.assert_allclose(ease.find_effects(entries, column).sum(), score, atol=1e-4)
 
@@ -266,7 +264,7 @@ def test_a_gpu_fits_the_same_models() -> None:
         models = [
             Gram.of(matrix, kind, device=torch.device(name)).fit([Ridge(40.0, 1.0)])[0] for name in ("cpu", "cuda")
         ]
-        scores = [model.score_block(model.encode_rows(entries), slice(0, 200)) for model in models]
+        scores = [model.score(entries) for model in models]
         np.testing.assert_allclose(*scores, atol=2e-3)
         on_gpu = models[1].send(np.arange(200), torch.device("cuda")).score(entries).cpu().numpy()
         np.testing.assert_allclose(on_gpu, scores[1], atol=1e-4)
@@ -283,7 +281,7 @@ def test_popularity_is_scaled_in_the_order_alone(has_values: bool) -> None:
     share = (np.bincount(matrix.by_row.columns, minlength=60) + 0.5) / 201
     presence = model.rankers_.presence
     assert presence is not None
-    raw = presence.model.score_block(relevance[1.0].encode_rows(rows).presence, columns)  # type: ignore[union-attr]
+    raw = relevance[1.0].encode_rows(rows).presence  # type: ignore[union-attr]
     for amount, found in relevance.items():
         blended = raw + amount * presence.popularity_share * share
         expected = blended * (share / 0.01) ** (amount * presence.popularity_power + amount - 1)

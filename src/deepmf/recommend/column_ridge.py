@@ -20,7 +20,6 @@ whose entries all have the weight 2 counts twice. The length of a row is then (s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -71,9 +70,6 @@ _ROW_POWER = 0.3
 
 # Rows of a dense block, and how many products of dense numbers take as long as a product of two sparse ones.
 _ROWS_AT_A_TIME, _SPARSE_COST = 2048, 400
-
-# Scores that are kept as a dense array: 32 MB.
-_MOST_SCORES = 1 << 23
 
 _TINY = 1e-12
 
@@ -137,9 +133,12 @@ class ColumnRidge:
         """The number of trained columns."""
         return self.sizes.size
 
-    def encode_rows(self, entries: AxisEntries) -> ScoredRows:
-        """Return rows with these entries over the trained columns, ready for scoring."""
-        return ScoredRows(self, read_rows(entries, self.n_trained, self.count_weight))
+    def score(self, entries: AxisEntries) -> npt.NDArray[Any]:
+        """Return the scores (rows, columns) of rows with these entries over the trained columns; larger is likelier."""
+        rows = read_rows(entries, self.n_trained, self.count_weight)
+        own, added = rows @ self.weights, self.settled.added
+        scores = own if isinstance(own, np.ndarray) else own.toarray()
+        return np.hstack([scores, (rows @ added).toarray()]) if added.shape[1] else scores
 
     def translate(self, entries: AxisEntries) -> AxisEntries:
         """Return entries over the trained columns: those in new columns as what they say of trained ones."""
@@ -165,21 +164,6 @@ class ColumnRidge:
         parts = PlacedEntries(which[~is_new], known.others, known.values, Extras(weights=known.extras.weights)), said
         return group(entries.starts.size - 1, *parts)
 
-    def score_block(self, encoded: ScoredRows, columns: slice | IndexArray) -> npt.NDArray[Any]:
-        """Return the scores (rows, columns) of encoded rows; larger is likelier."""
-        found = encoded.scores[:, columns]
-        if not isinstance(found, np.ndarray):
-            return np.asarray(found.toarray())
-        return found.copy() if isinstance(columns, slice) else found
-
-    def score_pairs(self, encoded: ScoredRows, columns: IndexArray) -> npt.NDArray[Any]:
-        """Return the scores (rows, n) of encoded rows for columns (rows, n) of their own."""
-        scores = encoded.scores
-        if isinstance(scores, np.ndarray):
-            return np.take_along_axis(scores, columns, axis=1)
-        lines = np.broadcast_to(np.arange(len(columns))[:, None], columns.shape)
-        return np.asarray(scores[lines.ravel(), columns.ravel()]).reshape(columns.shape)
-
     def send(self, columns: IndexArray, device: torch.device) -> DeviceRidge:
         """Return the weights of some columns on a device."""
         taken = self.take_weights(columns)
@@ -193,16 +177,11 @@ class ColumnRidge:
 
     def take_weights(self, columns: IndexArray) -> LatentArray | Sparse:
         """Return the weights (trained columns, columns) of some columns."""
-        is_new = columns >= self.n_trained
-        kept, weights = columns[~is_new], self.weights
-        own = weights.take(kept, axis=1) if isinstance(weights, np.ndarray) else weights[:, kept]
-        if not is_new.any():
-            return own
-        added = self.settled.added[:, columns[is_new] - self.n_trained]
-        place = np.argsort(np.concatenate([np.flatnonzero(~is_new), np.flatnonzero(is_new)]))
-        if isinstance(own, np.ndarray):
-            return np.hstack([own, added.toarray()]).take(place, axis=1)
-        return scipy.sparse.csr_array(scipy.sparse.hstack([own, added], format="csr")[:, place])
+        weights, added = self.weights, self.settled.added
+        if isinstance(weights, np.ndarray):
+            weights = np.hstack([weights, added.toarray()]) if added.shape[1] else weights
+            return weights.take(columns, axis=1)
+        return Sparse(scipy.sparse.hstack([weights, added], format="csr") if added.shape[1] else weights)[:, columns]
 
     def find_effects(self, entries: AxisEntries, column: int) -> FloatArray:
         """Return how much each entry of a single row adds to its score for a column."""
@@ -309,23 +288,6 @@ _SPARSE = Form(
 )
 
 
-@dataclass(frozen=True)
-class ScoredRows:
-    """Rows (rows, trained columns), and their scores of all columns once these are asked for."""
-
-    model: ColumnRidge
-    rows: Sparse
-
-    @cached_property
-    def scores(self) -> npt.NDArray[Any] | Sparse:
-        """The scores (rows, columns)."""
-        own, added = self.rows @ self.model.weights, self.rows @ self.model.settled.added
-        if not isinstance(own, np.ndarray):
-            together = scipy.sparse.hstack([own, added], format="csr")
-            return together.toarray() if math.prod(together.shape) <= _MOST_SCORES else Sparse(together)
-        return np.hstack([own, added.toarray()]) if added.shape[1] else own
-
-
 class DeviceRidge(NamedTuple):
     """The weights of some columns on a device: dense or sparse (trained columns, columns), or the product by them."""
 
@@ -360,13 +322,19 @@ class Near(NamedTuple):
 
 
 class Gram(NamedTuple):
-    """G = X'DX on the device to fit on: all its cells, or for each column those of some nearest columns."""
+    """G on the device to fit on, and what columns are regressed on.
+
+    cells: all cells of G, or for each column some of them. sizes: the diagonal (columns,).
+    sums: the right sides (columns, columns); None: G itself, each column regressed on all others. With sparse cells or
+        many columns, the nearest columns.
+    lines: X'D^(1/2): products of short lines take less time than finding cells.
+    """
 
     cells: Tensor | Sparse
-    sizes: LatentArray  # (columns,) the diagonal
-    near: Near | None  # None where columns are regressed on all others
-    count_weight: float
-    lines: Sparse | None = None  # X'D^(1/2): products of short lines take less time than finding cells
+    sizes: LatentArray
+    sums: Tensor | Near | None = None
+    count_weight: float = 0.0
+    lines: Sparse | None = None
 
     @classmethod
     def of(
@@ -384,7 +352,7 @@ class Gram(NamedTuple):
         weighted, n_columns = _weigh_entries(train, _ROW_POWER / 2, count_weight), train.shape[1]
         sizes = np.bincount(weighted.indices, np.square(weighted.data), minlength=n_columns).astype(np.float32)
         if kind == "full":
-            return cls(_multiply(weighted, device), sizes, None, count_weight)
+            return cls(_multiply(weighted, device), sizes, count_weight=count_weight)
         on_gpu = device.type == "cuda" and n_columns <= _MOST_DENSE
         most = max(min(most_near or count_affordable(n_columns, on_gpu=on_gpu), n_columns - 1), 1)
         if on_gpu:
@@ -393,28 +361,27 @@ class Gram(NamedTuple):
         return cls(*_prune(weighted, lines, sizes, most), count_weight, lines)
 
     def narrow(self, columns: IndexArray) -> Gram:
-        """Return the Gram matrix of some columns alone; rows keep their weights."""
-        assert isinstance(self.cells, Tensor) and self.near is None
+        """Return the Gram matrix of some columns alone, where it is dense; rows keep their weights."""
+        assert isinstance(self.cells, Tensor) and not isinstance(self.sums, Near)
         at = torch.from_numpy(columns).to(self.cells.device)
-        return Gram(self.cells[at[:, None], at], self.sizes[columns], None, self.count_weight)
+        sums = None if self.sums is None else self.sums[at[:, None], at]
+        return Gram(self.cells[at[:, None], at], self.sizes[columns], sums, self.count_weight)
 
     def fit(self, ridges: Sequence[Ridge], targets: IndexArray | None = None) -> list[ColumnRidge]:
         """Return the model of each ridge; of nearest columns, with the weights of some targets alone."""
         n_columns = self.sizes.size
-        found: list[LatentArray | Sparse]
-        if self.near is None:
-            assert isinstance(self.cells, Tensor)
-            found = [_regress_on_all(self.cells, ridge) for ridge in ridges]
-        else:
+        found: list[LatentArray | Sparse] = []
+        if isinstance(self.sums, Near):
             targets = np.arange(n_columns) if targets is None else targets
-            near = self.near.take(targets)
-            found = []
-            starts = np.zeros(n_columns + 1, dtype=np.int64)
+            near, starts = self.sums.take(targets), np.zeros(n_columns + 1, dtype=np.int64)
             for weights in self._regress_on_near(near, ridges):
                 is_kept = weights != 0
                 starts[targets + 1] = np.count_nonzero(is_kept, axis=1)
                 data = (weights[is_kept], near.places[is_kept], np.cumsum(starts))
                 found.append(scipy.sparse.csc_array(data, shape=(n_columns, n_columns)).tocsr())
+        else:
+            assert isinstance(self.cells, Tensor)
+            found = [_regress_on_all(self.cells, self.sums, ridge) for ridge in ridges]
         return [
             ColumnRidge(weights, self.sizes, ridge, make_empty(n_columns), self.count_weight)
             for weights, ridge in zip(found, ridges, strict=True)
@@ -493,10 +460,12 @@ def count_affordable(n_columns: int, *, on_gpu: bool = False) -> int:
     return most if on_gpu else int(np.clip((_MOST_CELLS / n_columns) ** 0.5, _FEWEST_NEAR, most))
 
 
-def _regress_on_all(gram: Tensor, ridge: Ridge) -> LatentArray:
-    """Return the weights of the regressions of all columns on all others: -P / diag P off the diagonal, P = A^-1."""
+def _regress_on_all(gram: Tensor, sums: Tensor | None, ridge: Ridge) -> LatentArray:
+    """Return the weights A^-1 B, A = G with its ridge; without sums B, -P / diag P off the diagonal, P = A^-1."""
     equations = gram.clone()
     equations.diagonal().add_(ridge.penalty + ridge.noise * gram.diagonal())
+    if sums is not None:
+        return round_weights(torch.cholesky_solve(sums, torch.linalg.cholesky(equations)))
     inverse = _invert(equations)
     return round_weights(inverse.div_(-inverse.diagonal().clone()).fill_diagonal_(0.0))
 
@@ -553,22 +522,22 @@ def _prune(weighted: Sparse, turned: Sparse, sizes: LatentArray, most: int) -> t
     def search(start: int, stop: int) -> Sparse:
         """Fill in the nearest columns of some columns; return their pruned lines of G."""
         lines = turned[start:stop] @ weighted
-        cosines = lines.data * scales[lines.indices]
-        kept = np.ones(lines.nnz, dtype=bool)
-        for at, (first, last) in enumerate(zip(lines.indptr[:-1], lines.indptr[1:], strict=True)):
+        cosines, kept = lines.data * scales[lines.indices], []
+        for at, (first, last) in enumerate(pairwise(lines.indptr)):
             own, found = cosines[first:last], lines.indices[first:last]
             own[found == start + at] = np.inf  # the diagonal is kept, and is not among the nearest
+            best = np.arange(own.size)
             if own.size > n_kept + 1:
-                kept[first:last] = own >= np.partition(own, own.size - n_kept - 1)[own.size - n_kept - 1]
-            n_near = counts[start + at]
-            best = np.argpartition(-own, n_near)[: n_near + 1] if own.size > n_near + 1 else np.arange(own.size)
-            best = best[np.argsort(-own[best], kind="stable")][1:]
+                best = np.argpartition(own, own.size - n_kept - 1)[own.size - n_kept - 1 :]
+            kept.append(first + best)
+            n_near = counts[start + at] + 1
+            if best.size > n_near:
+                best = best[np.argpartition(own[best], best.size - n_near)[best.size - n_near :]]
+            best = best[np.lexsort((found[best], -own[best]))][1:]
             near.places[start + at, : best.size] = found[best]
             near.cells[start + at, : best.size] = lines.data[first:last][best]
-        lines.data[~kept] = 0.0
-        lines.eliminate_zeros()
-        lines.sort_indices()
-        return lines
+        ends, cells = np.cumsum([0, *map(len, kept)]), np.concatenate(kept)
+        return Sparse((lines.data[cells], lines.indices[cells], ends), shape=lines.shape)
 
     lengths = np.diff(weighted.indptr)
     cells = np.bincount(weighted.indices, np.repeat(lengths, lengths), minlength=n_columns)

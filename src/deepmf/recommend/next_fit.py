@@ -23,22 +23,21 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import DAY, NO_TIME
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
-from deepmf.recommend.column_ridge import ColumnRidge
+from deepmf.recommend.column_ridge import CPU, ColumnRidge, Gram, Near
 from deepmf.recommend.next_ridge import (
     RIDGES,
     Decay,
-    NextGram,
     NextPart,
     NextRidge,
     Sequences,
-    densify,
+    count_next,
     list_cells,
     list_decays,
     scale_rows,
     score_parts,
 )
 from deepmf.recommend.presence import Presence
-from deepmf.recommend.presence_fit import HiddenRows, fit_again
+from deepmf.recommend.presence_fit import HiddenRows, fit_again, narrow_entries
 from deepmf.recommend.ranker import Rankers
 from deepmf.recommend.ranking import batches
 from deepmf.recommend.recency import Recency
@@ -135,7 +134,7 @@ def _fit_again(found: NextRidge, train: ObservedMatrix, presence: Presence, devi
     rows, n_columns = Sequences.of(train), presence.model.n_trained
 
     def fit(part: NextPart) -> NextPart:
-        gram = NextGram.of(rows, part.decay, n_columns, presence.kind, device)
+        gram = count_next(rows, part.decay, n_columns, presence.kind, device)
         return part._replace(model=gram.fit([part.model.ridge])[0])
 
     return replace(found, parts=tuple(run_batches(fit, found.parts, device)))
@@ -246,8 +245,8 @@ class _Choice:
         n_columns = self._popularity.size
 
         def fit(decay: Decay) -> NextPart:
-            gram = NextGram.of(rows, decay, n_columns, kind, self._device)
-            return NextPart(decay, self._choose_ridge(gram), 1.0)
+            gram = count_next(rows, decay, n_columns, kind, self._device)
+            return NextPart(decay, self._choose_ridge(gram, decay.weigh(self._held_out.visible)), 1.0)
 
         parts = run_batches(fit, list_decays(np.diff(rows.starts)), self._device)
         lists = self._shortlist(parts)
@@ -260,34 +259,25 @@ class _Choice:
         found = replace(found, sharpness=self._calibrate(found))
         return replace(found, liking_weight=self._choose_liking(found))
 
-    def _choose_ridge(self, gram: NextGram) -> ColumnRidge:
+    def _choose_ridge(self, gram: Gram, visible: AxisEntries) -> ColumnRidge:
         """Return the model of the best ridge, which is chosen on the most popular columns."""
-        visible, targets, lines = gram.decay.weigh(self._held_out.visible), self._targets, np.arange(self._targets.size)
-        narrow, n_columns = gram, self._popularity.size
         columns = np.sort(np.argsort(-self._popularity, kind="stable")[:_NARROW])
-        if n_columns > _NARROW:
-            at, inside = locate(columns, targets)
-            lines, targets = lines[inside], at[inside]
-            if isinstance(gram.squares, torch.Tensor):
-                narrow, visible = gram.narrow(columns), _narrow_entries(visible, columns)
-        models = narrow.fit(RIDGES, columns if narrow is gram and n_columns > _NARROW else None)
-        visible = visible.take(lines)
-
-        def measure(which: int) -> FloatArray:
-            scores = densify(models[which].encode_rows(visible).scores)
-            own, known = scores, visible
-            if scores.shape[1] > columns.size:
-                own, known = scores[:, columns], _narrow_entries(visible, columns)
-            return -_score_ranks(_rank_targets(own, targets, known))
-
-        best = choose(range(len(RIDGES)), measure, at_least=1.0).candidate if lines.size else 0
-        return models[best] if n_columns <= _NARROW else gram.fit([RIDGES[best]])[0]
+        at, inside = locate(columns, self._targets)
+        targets, visible = at[inside], visible.take(np.flatnonzero(inside))
+        known = narrow_entries(visible, columns)
+        if isinstance(gram.sums, Near):
+            scores = [each.send(columns, CPU).score(visible).numpy() for each in gram.fit(RIDGES, columns)]
+        else:
+            scores = [each.score(known) for each in gram.narrow(columns).fit(RIDGES)]
+        found = [-_score_ranks(_rank_targets(each, targets, known)) for each in scores]
+        best = choose(range(len(RIDGES)), lambda which: found[which], at_least=1.0).candidate if targets.size else 0
+        return gram.fit([RIDGES[best]])[0]
 
     def _shortlist(self, parts: Sequence[NextPart]) -> _Shortlists:
         found = []
         for lines in batches(np.arange(self._targets.size), width=self._popularity.size):
             visible = self._held_out.visible.take(lines)
-            undirected = densify(self._presence.model.encode_rows(visible).scores)
+            undirected = self._presence.model.score(visible)
             popularity = np.broadcast_to(self._popularity, undirected.shape)
             directed = score_parts([part[:2] for part in parts], visible)
             scores = [scale_rows(each) for each in (*directed, undirected, popularity)]
@@ -317,7 +307,7 @@ class _Choice:
         """Return the visible entries of some rows, their first later entry, and the scores of all columns."""
         lines = draw_some(np.arange(self._targets.size), _CALIBRATION_ROWS, seed=0)
         visible = self._held_out.visible.take(lines)
-        undirected = densify(self._presence.model.encode_rows(visible).scores)
+        undirected = self._presence.model.score(visible)
         return visible, self._targets[lines], found.score(visible, undirected, self._popularity)
 
     def _calibrate(self, found: NextRidge) -> float:
@@ -416,11 +406,6 @@ def _rank_targets(scores: npt.NDArray[Any], targets: IndexArray, visible: AxisEn
 
 def _score_ranks(ranks: IndexArray) -> FloatArray:
     return np.where(ranks < _LENGTH, 1.0 / np.log2(ranks + 2.0), 0.0)
-
-
-def _narrow_entries(entries: AxisEntries, columns: IndexArray) -> AxisEntries:
-    at, inside = locate(columns, entries.others)
-    return entries.select(inside)._replace(others=at[inside])
 
 
 def measure_order(rankers: Rankers, held_out: HiddenRows, order: Order, some: npt.NDArray[np.bool_]) -> FloatArray:

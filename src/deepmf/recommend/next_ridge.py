@@ -41,8 +41,6 @@ from deepmf.recommend.column_ridge import (
     Sparse,
     count_affordable,
     count_near,
-    make_empty,
-    round_weights,
 )
 from deepmf.storage.model_file import Packed, Tensors
 from deepmf.storage.parts import Form, Part, below, not_negative, positive
@@ -171,7 +169,7 @@ class NextRidge:
         self, entries: AxisEntries, undirected: ColumnRidge, popularity: LatentArray, column: int
     ) -> tuple[FloatArray, float]:
         """Return by how much each entry of a single row raises the probability that a column comes next, and this."""
-        own = densify(undirected.encode_rows(entries).scores)
+        own = undirected.score(entries)
         keys = self.sharpness * self.score(entries, own, popularity)[0].astype(np.float64)
         of_entries = self.undirected / _measure_deviations(own)[0, 0] * undirected.find_effects(entries, column)
         without = keys[column] - self.sharpness * (of_entries + self._find_effects(entries, column))
@@ -186,7 +184,7 @@ class NextRidge:
             if column >= model.n_trained:
                 continue
             latest = decay.weigh(entries)
-            deviation = _measure_deviations(densify(model.encode_rows(latest).scores))[0, 0]
+            deviation = _measure_deviations(model.score(latest))[0, 0]
             effects[_find_ages(entries) < decay.window] += weight / deviation * model.find_effects(latest, column)
         return effects
 
@@ -220,17 +218,12 @@ class NextRidge:
 def score_parts(parts: Sequence[tuple[Decay, ColumnRidge]], entries: AxisEntries) -> Iterator[npt.NDArray[Any]]:
     """Yield the scores (rows, trained columns) of each directed part."""
     for decay, model in parts:
-        yield densify(model.encode_rows(decay.weigh(entries)).scores)
+        yield model.score(decay.weigh(entries))
 
 
 def list_cells(entries: AxisEntries) -> tuple[IndexArray, IndexArray]:
     """Return the row and the column of each entry."""
     return np.repeat(np.arange(entries.starts.size - 1), np.diff(entries.starts)), entries.others
-
-
-def densify(scores: Any) -> npt.NDArray[Any]:
-    """Return dense scores."""
-    return scores if isinstance(scores, np.ndarray) else np.asarray(scores.toarray())
 
 
 def scale_rows(scores: Any) -> Any:
@@ -285,50 +278,21 @@ class Sequences(NamedTuple):
         return cls(matrix.by_row.starts.astype(np.int64), matrix.by_row.columns[order].astype(np.int64), weights)
 
 
-class NextGram(NamedTuple):
-    """S'S and S'T of a decay: dense, or for each target the columns that precede it most often."""
-
-    decay: Decay
-    squares: Tensor | Sparse
-    sums: Tensor | Near
-
-    @classmethod
-    def of(cls, rows: Sequences, decay: Decay, n_columns: int, kind: str, device: torch.device = CPU) -> NextGram:
-        """Return the sums over all beginnings of rows, for a kind of model: "full" or "nearest"."""
-        if kind == "full":
-            squares, sums = (torch.zeros(n_columns**2, device=device) for _ in range(2))
-            for at, of_squares, of_sums in _list_pairs(rows, decay, n_columns):
-                places = torch.from_numpy(at).to(device)
-                sums.index_add_(0, places, torch.from_numpy(of_sums).to(device))
-                if of_squares is not None:
-                    squares.index_add_(0, places, torch.from_numpy(of_squares).to(device))
-            squares = squares.view(n_columns, n_columns)
-            squares = squares + squares.mT
-            squares.diagonal().add_(torch.from_numpy(_sum_diagonal(rows, decay, n_columns)).to(device))
-            return cls(decay, squares, sums.view(n_columns, n_columns))
-        return cls(decay, *_sum_near(rows, decay, n_columns))
-
-    def fit(self, ridges: Sequence[Ridge], targets: IndexArray | None = None) -> list[ColumnRidge]:
-        """Return the model of each ridge; of nearest columns, with the weights of some targets alone."""
-        if isinstance(self.sums, Near):
-            assert not isinstance(self.squares, Tensor)
-            sizes = self.squares.diagonal().astype(np.float32)
-            return Gram(self.squares, sizes, self.sums, 0.0).fit(ridges, targets)
-        assert isinstance(self.squares, Tensor)
-        return [self._solve(ridge) for ridge in ridges]
-
-    def _solve(self, ridge: Ridge) -> ColumnRidge:
-        assert isinstance(self.squares, Tensor) and isinstance(self.sums, Tensor)
-        equations, sizes = self.squares.clone(), self.squares.diagonal()
-        equations.diagonal().add_(ridge.penalty + ridge.noise * sizes)
-        weights = round_weights(torch.cholesky_solve(self.sums, torch.linalg.cholesky(equations)))
-        return ColumnRidge(weights, sizes.cpu().numpy().copy(), ridge, make_empty(len(weights)))
-
-    def narrow(self, columns: IndexArray) -> NextGram:
-        """Return the sums of some columns alone."""
-        assert isinstance(self.squares, Tensor) and isinstance(self.sums, Tensor)
-        at = torch.from_numpy(columns).to(self.squares.device)
-        return NextGram(self.decay, *(each[at[:, None], at] for each in (self.squares, self.sums)))
+def count_next(rows: Sequences, decay: Decay, n_columns: int, kind: str, device: torch.device = CPU) -> Gram:
+    """Return S'S and S'T of a decay over all beginnings of rows, for a kind of model: "full" or "nearest"."""
+    sizes = _sum_diagonal(rows, decay, n_columns)
+    if kind == "nearest":
+        return _sum_near(rows, decay, sizes)
+    squares, sums = (torch.zeros(n_columns**2, device=device) for _ in range(2))
+    for at, of_squares, of_sums in _list_pairs(rows, decay, n_columns):
+        places = torch.from_numpy(at).to(device)
+        sums.index_add_(0, places, torch.from_numpy(of_sums).to(device))
+        if of_squares is not None:
+            squares.index_add_(0, places, torch.from_numpy(of_squares).to(device))
+    squares = squares.view(n_columns, n_columns)
+    squares = squares + squares.mT
+    squares.diagonal().add_(torch.from_numpy(sizes).to(device))
+    return Gram(squares, squares.diagonal().cpu().numpy().copy(), sums.view(n_columns, n_columns))
 
 
 def _sum_squares(decay: Decay) -> LatentArray:
@@ -371,11 +335,10 @@ def _sum_diagonal(rows: Sequences, decay: Decay, n_columns: int) -> LatentArray:
     return np.bincount(rows.columns, own, minlength=n_columns).astype(np.float32)
 
 
-def _sum_near(rows: Sequences, decay: Decay, n_columns: int) -> tuple[Sparse, Near]:
+def _sum_near(rows: Sequences, decay: Decay, diagonal: LatentArray) -> Gram:
     """Return S'S as a sparse matrix, and the columns that precede each column most often, with their cells of S'T."""
-    shape = (n_columns, n_columns)
-    totals = [Sparse(shape, dtype=np.float32) for _ in range(2)]
-    n_pairs = 0
+    n_columns, n_pairs = diagonal.size, 0
+    totals = [Sparse((n_columns, n_columns), dtype=np.float32) for _ in range(2)]
     for at, *added in _list_pairs(rows, decay, n_columns):
         n_pairs += at.size
         if n_pairs > _MOST_PAIRS:
@@ -383,9 +346,10 @@ def _sum_near(rows: Sequences, decay: Decay, n_columns: int) -> tuple[Sparse, Ne
         places = np.divmod(at, n_columns)
         for which, each in enumerate(added):
             if each is not None:
-                totals[which] = totals[which] + Sparse((each, places), shape=shape)
-    squares = totals[0] + totals[0].T + scipy.sparse.diags_array(_sum_diagonal(rows, decay, n_columns))
-    return Sparse(squares), _find_predecessors(Sparse(totals[1]), Sparse(squares).diagonal(), rows)
+                totals[which] = totals[which] + Sparse((each, places), shape=(n_columns, n_columns))
+    squares = Sparse(totals[0] + totals[0].T + scipy.sparse.diags_array(diagonal))
+    sizes = squares.diagonal().astype(np.float32)
+    return Gram(squares, sizes, _find_predecessors(Sparse(totals[1]), sizes, rows))
 
 
 def _find_predecessors(sums: Sparse, sizes: LatentArray, rows: Sequences) -> Near:

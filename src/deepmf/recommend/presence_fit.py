@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.extras import PLAIN_EXTRAS, Extras
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.metrics import score_lists
-from deepmf.recommend.column_ridge import RIDGES, ColumnRidge, Gram, Ridge, choose_kind
+from deepmf.recommend.column_ridge import RIDGES, ColumnRidge, Gram, Near, Ridge, choose_kind
 from deepmf.recommend.presence import Presence, make_positive
 from deepmf.recommend.relevance import find_thresholds
 from deepmf.scoring.latents import Latents
@@ -51,9 +50,6 @@ _POPULARITY_POWERS = (-0.4, -0.3, -0.2, -0.1, 0.0, 0.1)
 _LIKING_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5)  # in powers of scores
 _USUAL_LIKING_WEIGHT = 0.75
 _COUNT_WEIGHTS = (0.0, 0.5, 2.0)  # of interactions
-
-# The most popular columns on which full ridges are compared: a fit to these takes little time.
-_NARROW = 1500
 
 # A share so large that scores are popularity alone, also in single precision.
 _ALL_POPULARITY = 1e9
@@ -190,6 +186,12 @@ class HiddenRows:
         return int(self.visible.starts.size) - 1
 
 
+def narrow_entries(entries: AxisEntries, columns: IndexArray) -> AxisEntries:
+    """Return the entries in some columns, as if there were no others."""
+    at, inside = locate(columns, entries.others)
+    return entries.select(inside)._replace(others=at[inside])
+
+
 def _count_rows(train: ObservedMatrix) -> int:
     return min(_MOST_ROWS, max(_MOST_CELLS // min(train.shape[1], _MOST_CANDIDATES), 1))
 
@@ -228,41 +230,19 @@ class _Choice:
 
     def fit(self, kind: str) -> Presence:
         """Return a presence part of a kind, with the best penalty, weights of counts, popularity and liking."""
-        train, gram = self._held_out.train, Gram.of(self._held_out.train, kind, device=self._device)
-        narrow, columns = (self, self.candidates) if kind == "nearest" else self._narrow(_NARROW)
-
-        def fit_narrow(gram: Gram, ridges: Sequence[Ridge]) -> list[ColumnRidge]:
-            if kind == "nearest":
-                return gram.fit(ridges, targets=columns)
-            return (gram if columns.size == train.shape[1] else gram.narrow(columns)).fit(ridges)
-
-        models = fit_narrow(gram, RIDGES[kind])
-        model = models[narrow.pick(models)]
+        train = self._held_out.train
+        gram = Gram.of(train, kind, device=self._device)
+        models = self._fit_some(gram, RIDGES[kind])
+        ridge = models[self.pick(models)].ridge
         if not train.has_values and np.max(train.values) > 1:
             grams = [gram, *(Gram.of(train, kind, weight, self._device) for weight in _COUNT_WEIGHTS[1:])]
-            models = [model, *(fit_narrow(each, [model.ridge])[0] for each in grams[1:])]
-            best = narrow.pick(models)
-            model, gram = models[best], grams[best]
-        if kind == "full" and columns.size < train.shape[1]:
-            (model,) = gram.fit([model.ridge])
-        return self.combine(model)
+            gram = grams[self.pick([self._fit_some(each, [ridge])[0] for each in grams])]
+        return self.combine(self._fit_some(gram, [ridge])[0] if kind == "nearest" else gram.fit([ridge])[0])
 
-    def _narrow(self, n_columns: int) -> tuple[_Choice, IndexArray]:
-        """Return a choice on the most popular candidates alone, and the positions of these."""
-        if self._held_out.train.shape[1] <= n_columns:
-            return self, self.candidates
-        at = self._popularity.argsort(descending=True, stable=True)[:n_columns].sort().values
-        kept = self.candidates[at.cpu().numpy()]
-        own, inside = locate(kept, self._visible.others)
-        starts = np.concatenate([[0], np.cumsum(inside)])[self._visible.starts]
-        choice = copy.copy(self)
-        values, extras = self._visible.values[inside], self._visible.extras.take(inside)
-        choice._visible = AxisEntries(starts, own[inside], values, extras=extras)
-        choice.candidates, choice._popularity = np.arange(kept.size), self._popularity[at]
-        for name in ("_hidden", "_known", "_liked", "_log_liked"):
-            setattr(choice, name, getattr(self, name)[:, at])
-        choice.n_liked = choice._liked.sum(dim=1).cpu().numpy()
-        return choice, kept
+    def _fit_some(self, gram: Gram, ridges: Sequence[Ridge]) -> list[ColumnRidge]:
+        """Return models of the candidates: regressed on these alone, or on their nearest columns."""
+        near = isinstance(gram.sums, Near)
+        return gram.fit(ridges, targets=self.candidates) if near else gram.narrow(self.candidates).fit(ridges)
 
     def _send(self, array: npt.NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(self._device)
@@ -323,7 +303,10 @@ class _Choice:
         return score_lists(self._liked[at].gather(1, best).cpu().numpy(), self.n_liked[counted], n=_LENGTH).ndcg
 
     def _score(self, model: ColumnRidge) -> Tensor:
-        scores = model.send(self.candidates, self._device).score(self._visible)
+        visible, columns = self._visible, self.candidates
+        if model.n_trained < self._held_out.train.shape[1]:  # of the candidates alone
+            visible, columns = narrow_entries(visible, columns), np.arange(columns.size)
+        scores = model.send(columns, self._device).score(visible)
         empty = np.flatnonzero(np.diff(self._visible.starts) == 0)
         scores[self._send(empty)] = self._popularity
         return scores

@@ -37,7 +37,7 @@ T = TypeVar("T")
 CELLS_AT_A_TIME = 1 << 20
 
 # Rows ranked together even if there are very many columns: each block of column latents is then read once for all.
-_ROWS_AT_A_TIME = 64
+_ROWS_AT_A_TIME = 16
 
 # Columns scored at a time: after the first block, a comparison skips nearly all others.
 _COLUMNS_AT_A_TIME = 1 << 17

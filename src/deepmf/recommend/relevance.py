@@ -20,7 +20,7 @@ from scipy.special import logsumexp
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
 from deepmf.matrix.axis_entries import AxisEntries
 from deepmf.matrix.scale import Scale
-from deepmf.recommend.column_ridge import ColumnRidge, ScoredRows
+from deepmf.recommend.column_ridge import ColumnRidge
 from deepmf.recommend.next_ridge import NextRidge
 from deepmf.recommend.presence import Presence
 from deepmf.scoring.predictor import Positions, Predictor
@@ -82,7 +82,7 @@ class Relevance:
     def score_block(self, rows: IndexArray, columns: Positions) -> npt.NDArray[Any]:
         """Return the scores (rows, columns) of presence, times powers of popularity."""
         encoded = self.encode_rows(rows)
-        scores = self.presence.model.score_block(encoded.presence, columns)
+        scores = np.array(encoded.presence[:, columns])
         scores = self.presence.add_popularity(scores, self.popularity[..., columns], self.factors[..., columns])
         if encoded.are_empty.any():
             empty_scores = np.broadcast_to(self.empty_scores[..., columns], scores.shape)
@@ -97,9 +97,7 @@ class Relevance:
         encoded, following = self.encode_rows(rows), self.following
         assert following is not None
         if encoded.log_next is None:
-            every = slice(0, self.popularity.shape[-1])
-            undirected = self.presence.model.score_block(encoded.presence, every)
-            keys = following.sharpness * following.score(encoded.entries, undirected, self.popularity)
+            keys = following.sharpness * following.score(encoded.entries, encoded.presence, self.popularity)
             keys[encoded.are_empty] = np.broadcast_to(self.log_recent, keys.shape)[encoded.are_empty]
             encoded.log_next = keys - logsumexp(keys, axis=1, keepdims=True)
         return encoded.log_next
@@ -126,7 +124,7 @@ class Relevance:
     def _score_pairs(self, rows: IndexArray, columns: IndexArray) -> npt.NDArray[Any]:
         """Return the scores of presence for the columns (rows, n) of each row, times powers of popularity."""
         encoded = self.encode_rows(rows)
-        scores = self.presence.model.score_pairs(encoded.presence, columns)
+        scores = np.take_along_axis(encoded.presence, columns, axis=1)
         scores = self.presence.add_popularity(scores, self.popularity[columns], self.factors[columns])
         if encoded.are_empty.any():
             scores[encoded.are_empty] = self.empty_scores[columns[encoded.are_empty]]
@@ -167,9 +165,9 @@ class EncodedRows:
         return np.asarray(np.diff(self.entries.starts) == 0)
 
     @cached_property
-    def presence(self) -> ScoredRows:
-        """The rows as the column ridge encodes them."""
-        return self.model.encode_rows(self.said)
+    def presence(self) -> npt.NDArray[Any]:
+        """The scores (rows, columns) of the column ridge."""
+        return self.model.score(self.said)
 
 
 def round_up(scale: Scale, values: FloatArray) -> FloatArray:
