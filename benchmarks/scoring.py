@@ -31,8 +31,7 @@ from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.ordinal.model import OrdinalDMF
 from deepmf.models.ordinal.settings import Facts, choose_settings
-from deepmf.recommend.ranking import Search, rank_batches
-from deepmf.recommend.recommendations import Recommendations
+from deepmf.recommend.ranking import Recommendations, Search, rank_batches
 from deepmf.recommend.request import RANK_BY, Request
 
 ALL_ROWS, N_COLUMNS, ENTRIES_A_ROW, N = 480_000, 17_770, 208, 10

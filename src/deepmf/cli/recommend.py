@@ -234,7 +234,7 @@ def _write_recommendations(
 ) -> None:
     """Write the recommendations for many rows in batches; print their number, except on standard output."""
     from deepmf.formatting import format_quantity
-    from deepmf.recommend.recommendations import Recommendations
+    from deepmf.recommend.ranking import Recommendations
 
     found = Recommendations.of(model.entries_, model.make_ranker(request), rows, request)
     n_lines, n_rows = 0, int(found.rows.size)

@@ -19,7 +19,7 @@ from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.extras import TimeArray
 from deepmf.matrix.matrix import AREAS, Entries, ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.metrics import mae_error, rmse_error
+from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.scoring.pairs import Unknown, check_known, check_unknown
 
@@ -246,17 +246,13 @@ def _measure(
     inside: npt.NDArray[np.bool_],
     weights: FloatArray | None,
 ) -> AreaErrors:
-    actual = values[inside]
+    actual, own = values[inside], None if weights is None else weights[inside]
 
     def rmse(predicted: FloatArray) -> float:
-        if weights is None:
-            return rmse_error(predicted, actual)
-        return math.sqrt(np.average(np.square(predicted - actual), weights=weights[inside]))
+        return math.sqrt(np.average(np.square(predicted - actual), weights=own))
 
     def mae(predicted: FloatArray) -> float:
-        if weights is None:
-            return mae_error(predicted, actual)
-        return float(np.average(np.abs(predicted - actual), weights=weights[inside]))
+        return float(np.average(np.abs(predicted - actual), weights=own))
 
     rounded, median = (
         predictions.levels[metric][inside] if metric in predictions.levels else None for metric in ("rmse", "mae")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from deepmf.errors import BadEntries
-from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
-from deepmf.matrix.scale import Scale
 from deepmf.metrics import interval_coverage_score
 
 # Nominal coverages of intervals.
@@ -23,26 +21,6 @@ BATCH_SIZE = 1 << 22
 
 # Intervals computed at a time; each takes a probability for every bin of the model.
 _INTERVALS_AT_A_TIME = 1 << 17
-
-
-class PredictsIntervals(Protocol):
-    """A fitted model that predicts intervals."""
-
-    def predict_interval(
-        self, rows: Iterable[Any], columns: Iterable[Any], *, coverage: float = 0.9
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return the lower and upper ends, each (pairs,), of intervals with the given nominal coverage."""
-
-
-class PredictsDistributions(PredictsIntervals, Protocol):
-    """A fitted model that predicts a probability for each level."""
-
-    @property
-    def scale_(self) -> Scale:
-        """A scale with levels."""
-
-    def predict_distribution(self, rows: Iterable[Any], columns: Iterable[Any]) -> FloatArray:
-        """Return the probability of each level, (pairs, levels)."""
 
 
 @dataclass(frozen=True)
@@ -106,24 +84,17 @@ class Calibration:
 
 
 def evaluate_calibration(
-    model: PredictsDistributions,
-    test: ObservedMatrix,
-    *,
-    coverage: float = 0.9,
-    bins: int = 15,
-    batch_size: int = BATCH_SIZE,
+    model: Any, test: ObservedMatrix, *, coverage: float = 0.9, bins: int = 15, batch_size: int = BATCH_SIZE
 ) -> Calibration:
-    """Measure the calibration of the predicted distributions on test entries, in bins of equal width.
+    """Measure the calibration of the distributions that a model predicts for test entries, in bins of equal width.
 
     batch_size: the number of probabilities that are handled at a time.
     """
-    if test.n_entries == 0:
-        raise BadEntries("the test matrix has no entries to measure calibration on")
+    inside = evaluate_intervals(model, test, wanted=(coverage,))[0]
     rows, columns, values = test.entries()
     positions = model.scale_.level_positions(values)
     n_levels = 0 if model.scale_.levels is None else model.scale_.levels.size
     counts, forecasts, outcomes = np.zeros(bins), np.zeros(bins), np.zeros(bins)
-    n_inside = width = 0.0
     step = max(batch_size // n_levels, 1)
     for some in (slice(start, start + step) for start in range(0, values.size, step)):
         probabilities = model.predict_distribution(rows[some], columns[some])
@@ -132,9 +103,6 @@ def evaluate_calibration(
         counts += np.bincount(bin_of_each, minlength=bins)
         forecasts += np.bincount(bin_of_each, weights=probabilities.ravel(), minlength=bins)
         outcomes += np.bincount(bin_of_each, weights=came_true.ravel(), minlength=bins)
-        lower, upper = model.predict_interval(rows[some], columns[some], coverage=coverage)
-        n_inside += interval_coverage_score(lower, upper, values[some]) * lower.size
-        width += float(np.sum(upper - lower))
     return Calibration(
         n_entries=values.size,
         bins=tuple(
@@ -144,17 +112,17 @@ def evaluate_calibration(
         ),
         error=float(np.sum(np.abs(forecasts - outcomes)) / np.sum(counts)),
         wanted_coverage=coverage,
-        coverage=n_inside / values.size,
-        width=width / values.size,
+        coverage=inside.coverage,
+        width=inside.width,
     )
 
 
 def evaluate_intervals(
-    model: PredictsIntervals, test: ObservedMatrix, *, wanted: Iterable[float] = COVERAGES
+    model: Any, test: ObservedMatrix, *, wanted: Iterable[float] = COVERAGES
 ) -> list[IntervalCoverage]:
     """Measure the coverage and width of the predicted intervals on test entries, for each nominal coverage."""
     if test.n_entries == 0:
-        raise BadEntries("the test matrix has no entries to compare intervals with")
+        raise BadEntries("the test matrix has no entries to measure calibration on")
     rows, columns, values = test.entries()
     coverages = []
     for share in wanted:

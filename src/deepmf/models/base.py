@@ -364,8 +364,7 @@ class Model(Estimator):
         -------
         The number of lines.
         """
-        from deepmf.recommend.ranking import is_label
-        from deepmf.recommend.recommendations import Recommendations
+        from deepmf.recommend.ranking import Recommendations, is_label
         from deepmf.recommend.request import Request
 
         if rows is not None and is_label(rows, self.entries_.rows):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -113,9 +114,10 @@ def fit_order(
         known = replace(presence, model=fit_again(presence.model, later.train, device))
     found = _Choice(later, known, device).fit()
     final = found if later.train is train else _fit_again(found, train, presence, device)
-    rankings = _Rankings(later, known, found, seed) if asked is None else _Rankings(asked, presence, final, seed)
-    ages = rankings.choose_ages(choose_half_life(train, seed), device)
-    final = replace(final, is_default=rankings.prefer_next(ages, device))
+    compared = (later, known, found) if asked is None else (asked, presence, final)
+    rankings = _Rankings(*compared, seed, device)
+    ages = rankings.choose_ages(choose_half_life(train, seed))
+    final = replace(final, is_default=rankings.prefer_next(ages))
     return FittedOrder(ages.adapt(presence, train, device), ages.recency, final)
 
 
@@ -187,13 +189,15 @@ def choose_half_life(train: ObservedMatrix, seed: int = 0) -> Recency | None:
 class _Rankings:
     """Rankings of the liked ones among hidden entries, by which orders are compared."""
 
-    def __init__(self, held_out: HiddenRows, presence: Presence, following: NextRidge, seed: int) -> None:
-        self._held_out, self._presence, self._following = held_out, presence, following
+    def __init__(
+        self, held_out: HiddenRows, presence: Presence, following: NextRidge, seed: int, device: torch.device
+    ) -> None:
+        self._held_out, self._presence, self._following, self._device = held_out, presence, following, device
         self._store = EntryStore.of(held_out.train)
         lines = draw_some(np.arange(held_out.n_rows), _COMPARED_ROWS, seed=seed)
         self._hidden = np.isin(held_out.hidden.rows, lines)
 
-    def choose_ages(self, recency: Recency | None, device: torch.device) -> _Ages:
+    def choose_ages(self, recency: Recency | None) -> _Ages:
         """Return how relevance follows the ages of entries: not at all, unless this ranks better beyond doubt."""
         times = self._held_out.train.times
         if times is None:
@@ -202,29 +206,28 @@ class _Rankings:
         recents = [recency] if recency is not None else [Recency(each, int(times.max())) for each in _BLENDED]
         options = [_Ages(each._replace(blends=True), share) for each in recents for share in shares]
         options = [_Ages(recency), *options]
-        best = self._choose(options, device)
+        best = self._choose(options)
         span = float(times.max() - times[times != NO_TIME].min())
         half_lives = [span * share for share in _SPANS if span * share >= 1]
-        return self._choose([best, *(best._replace(half_life=each) for each in half_lives)], device)
+        return self._choose([best, *(best._replace(half_life=each) for each in half_lives)])
 
-    def prefer_next(self, ages: _Ages, device: torch.device) -> bool:
+    def prefer_next(self, ages: _Ages) -> bool:
         """Whether the directed order ranks better than relevance, beyond doubt."""
-        rankers, orders = self._make(ages, device), (Order(rank_by="relevance"), Order(rank_by="next"))
-        return choose(orders, lambda each: -self._measure(rankers, each), at_least=_BEYOND_DOUBT).candidate is orders[1]
+        rankers, orders = self._make(ages), (Order(rank_by="relevance"), Order(rank_by="next"))
+        return choose(orders, partial(self._measure, rankers), at_least=_BEYOND_DOUBT).candidate is orders[1]
 
-    def _choose(self, options: Sequence[_Ages], device: torch.device) -> _Ages:
-        def measure(ages: _Ages) -> FloatArray:
-            return -self._measure(self._make(ages, device), Order(rank_by="relevance"))
+    def _choose(self, options: Sequence[_Ages]) -> _Ages:
+        if len(options) == 1:
+            return options[0]
+        order, at_least = Order(rank_by="relevance"), _BEYOND_DOUBT if len(options) < _MANY else _BEST_OF_MANY
+        return choose(options, lambda ages: self._measure(self._make(ages), order), at_least=at_least).candidate
 
-        at_least = _BEYOND_DOUBT if len(options) < _MANY else _BEST_OF_MANY
-        return choose(options, measure, at_least=at_least).candidate if len(options) > 1 else options[0]
-
-    def _make(self, ages: _Ages, device: torch.device) -> Rankers:
-        presence = ages.adapt(self._presence, self._held_out.train, device)
+    def _make(self, ages: _Ages) -> Rankers:
+        presence = ages.adapt(self._presence, self._held_out.train, self._device)
         return Rankers(self._store, presence, "relevance", ages.recency, following=self._following)
 
     def _measure(self, rankers: Rankers, order: Order) -> FloatArray:
-        return measure_order(rankers, self._held_out, order, self._hidden)
+        return -measure_order(rankers, self._held_out, order, self._hidden)
 
 
 class _Choice:

@@ -8,11 +8,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from deepmf.errors import check_count
 from deepmf.files import import_polars
@@ -41,6 +43,11 @@ _ROWS_AT_A_TIME = 16
 
 # Columns scored at a time: after the first block, a comparison skips nearly all others.
 _COLUMNS_AT_A_TIME = 1 << 17
+
+_MOST_THREADS = 16  # that rank rows for a file; with more, they would wait for Python's lock
+
+# Lines of a frame: a few megabytes, so that writing costs little beside ranking.
+_LINES_AT_A_TIME = 1 << 16
 
 # Fields of frames beside the ids.
 FRAME_FIELDS = ("rank", "prediction", "cosine", "presence", "liked", "distribution")
@@ -279,6 +286,77 @@ def find_best(ranker: Ranker, rows: IndexArray, choice: ColumnChoice, n: int, om
         block = choice.block(start, min(start + width, choice.n_places))
         best.add(ranker.rank_best(rows, block, n, functools.partial(omitted.mark, start=start)), start)
     return BestColumns(best.keys, best.places)
+
+
+@dataclass(frozen=True)
+class Recommendations:
+    """The n best columns of each of some rows, by position; `frames` ranks them some rows at a time."""
+
+    search: Search
+    rows: IndexArray
+
+    @classmethod
+    def of(cls, entries: EntryStore, ranker: Ranker, rows: Iterable[Any] | None, request: Request) -> Self:
+        """Return the recommendations for some row labels, each once, or for all rows (None)."""
+        positions = np.arange(len(entries.rows)) if rows is None else entries.rows.find_distinct(rows)
+        return cls(Search.of(entries, ranker, entries.seen_columns, request), positions)
+
+    @property
+    def most_lines(self) -> int:
+        """The largest number of lines of all frames together; rows with few columns left have fewer."""
+        return int(self.rows.size) * self.search.n
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The column types of the frames, from the types of all labels."""
+        from deepmf.data.frame_file import find_label_type
+
+        polars, entries = import_polars(), self.search.entries
+        form = entries.train.form
+        row, column = form.name_ids_beside(FRAME_FIELDS)
+        types = {row: find_label_type(entries.rows[:1]), "rank": polars.Int64}
+        types |= {column: find_label_type(entries.columns[:1]), "prediction": polars.Float64}
+        known = self.search.ranker.known_chances
+        types |= {name: polars.Float64 for name in ("presence", "liked") if known[name]}
+        types |= {"distribution": polars.List(polars.Float64)} if known["distribution"] else {}
+        named = {row: entries.row_names, column: entries.column_names}
+        return types | {f"{field}_name": polars.String for field, names in named.items() if names is not None}
+
+    def frames(self) -> Iterator[Any]:
+        """Yield polars frames with a line for each row and rank (from 1), the column, and what is known of it.
+
+        That is the prediction, and where the model has them, the probabilities of `Ranking`.
+        """
+        waiting: list[RankedRows] = []
+        n_lines = 0
+        for part in rank_batches(self.search, self.rows, threads=min(torch.get_num_threads(), _MOST_THREADS)):
+            waiting.append(part)
+            n_lines += part.columns.size
+            if n_lines >= _LINES_AT_A_TIME:
+                yield self._build_frame(waiting)
+                waiting, n_lines = [], 0
+        if waiting:
+            yield self._build_frame(waiting)
+
+    def _build_frame(self, parts: list[RankedRows]) -> Any:
+        best, schema, entries = join_ranked(parts), self.schema, self.search.entries
+        frame = label_ranked(entries, best, entries.rows[best.rows]).to_frame()
+        return frame.select(list(schema)).cast(schema)
+
+    def write(self, path: str | Path) -> int:
+        """Write the frames to a file, completely or not at all; return the number of lines."""
+        from deepmf.data.frame_file import write_frame_file
+
+        count = 0
+
+        def count_lines() -> Iterator[Any]:
+            nonlocal count
+            for frame in self.frames():
+                count += frame.height
+                yield frame
+
+        write_frame_file(count_lines(), self.schema, path)
+        return count
 
 
 def most_similar(
