@@ -60,16 +60,6 @@ def format_difference(number: float, other: float) -> str:
     return f"{'+' if share > 0 else '−' if share < 0 else '±'}{abs(share):.1f}{_PERCENT_SIGN}"
 
 
-def format_effect(effect: float) -> str:
-    """Return an effect with its sign and three decimals.
-
-    >>> print(format_effect(0.1416), format_effect(-0.03), format_effect(-0.0001))
-    +0.142 −0.030 0.000
-    """
-    text = f"{abs(effect):.3f}"
-    return text if float(text) == 0 else f"{'+' if effect > 0 else '−'}{text}"
-
-
 def format_short(number: float) -> str:
     """Return a number in short form, as for an axis: 1.5M, 20k, 0.25.
 

@@ -71,7 +71,7 @@ def import_entries(
                 counts["changed"] += written.n_changed
                 counts["refused"] += written.n_refused
                 progress(counts["entries"], None)
-    report_reading(ratings, reader.guess, reader.n_dropped, reader.time_note, wide=False)
+    report_reading(ratings, reader.choice.remark, reader.n_dropped, reader.choice.time_remark, wide=False)
     if as_json:
         show_json({**counts, "version": written.version.model_dump()})
     else:

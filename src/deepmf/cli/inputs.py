@@ -404,8 +404,8 @@ def read_pairs(path: Path, model: Model, reading: InputOptions, *, unknown: str 
     seen = model.entries_
     read = reading.read_columns(path, PAIRS, is_known=lambda field: field in seen.rows or field in seen.columns)
     rows, columns = read.frame.get_columns()
-    if read.choice.is_guess and (rows.name, columns.name) != seen.train.form[:2]:
-        say(f"deepmf: {name_file(path)}: {read.choice.describe()} (set --row and --column to change this)", err=True)
+    if read.choice.remark is not None and (rows.name, columns.name) != seen.train.form[:2]:
+        say(f"deepmf: {name_file(path)}: {read.choice.remark} (set --row and --column to change this)", err=True)
     return Pairs(
         convert_ids(rows, model.row_labels_, name_file(path), axis="row", unknown=unknown),
         convert_ids(columns, model.column_labels_, name_file(path), axis="column", unknown=unknown),

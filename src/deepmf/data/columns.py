@@ -66,10 +66,9 @@ class ColumnRoles:
     names : the columns by role, under their names in the file; under the names of the roles where it has none.
     places : the positions of the columns in the file.
     has_names : whether the file names its columns.
-    is_guess : whether some column was neither asked for nor the only one under a usual name.
+    remark : in words, which columns were taken for which role; None where nothing was guessed or detected.
+    time_remark : in words, which column was recognised as the times; None where none was.
     is_uncertain : whether a guess among named columns may well be wrong.
-    is_detected : whether the file may have held values, and was recognised as interactions.
-    is_time_detected : whether a column was recognised as the times of the entries.
     first_line : the number of the first line after the header, counted from 1; None where a file has no lines.
     """
 
@@ -77,10 +76,9 @@ class ColumnRoles:
     names: tuple[str, ...]
     places: tuple[int, ...]
     has_names: bool
-    is_guess: bool
+    remark: str | None
+    time_remark: str | None
     is_uncertain: bool
-    is_detected: bool
-    is_time_detected: bool
     first_line: int | None
 
     @property
@@ -101,27 +99,6 @@ class ColumnRoles:
     def find(self, role: str) -> int | None:
         """Return the place of a role among those that are read; None where the file lacks it."""
         return self.roles.index(role) if role in self.roles else None
-
-    def describe(self) -> str:
-        """Return in words which column is taken for which role."""
-        words = describe_roles(dict(list(self._shown.items())[: self.n_needed]))
-        return f"interactions without values: {words}" if self.is_detected else words
-
-    @property
-    def _shown(self) -> dict[str, str]:
-        """The columns in words, by role."""
-        names = map(repr, self.names) if self.has_names else (f"field {place}" for place in self.places)
-        return dict(zip(self.roles, names, strict=True))
-
-    @property
-    def time_remark(self) -> str | None:
-        """In words, which column was recognised as the times; None where none was."""
-        return f"{self._shown['time']} is taken as the time" if self.is_time_detected else None
-
-    @property
-    def remark(self) -> str | None:
-        """What a user should know about the choice, in words; None where nothing was guessed or detected."""
-        return self.describe() if self.is_guess or self.is_detected else None
 
     def locate(self, at: int) -> str:
         """Return in words where a line of the frame stands in the file."""
@@ -296,9 +273,9 @@ def _choose(
         count = asked.get("count")
         if count is None and kind is INTERACTIONS and usual_count in left:
             count = usual_count
-        shown = left if content.has_names else ["" for _ in left]
+        known = left if content.has_names else ["" for _ in left]
         value = DETECT if kind is EITHER else None
-        wanted = find_roles(shown, row=asked.get("row"), column=asked.get("column"), value=value, count=count)
+        wanted = find_roles(known, row=asked.get("row"), column=asked.get("column"), value=value, count=count)
     try:
         chosen = list(assign_roles(left, wanted, content).values())
     except BadEntries as error:
@@ -308,14 +285,21 @@ def _choose(
     extra = [role for role in ("time", "weight") if role in named]
     chosen += [named[role] for role in extra]
     roles = (*wanted, *extra)
+    places = tuple(map(names.index, chosen))
+    shown = map(repr, chosen) if content.has_names else (f"field {place}" for place in places)
+    words = dict(zip(roles, shown, strict=True))
+    remark = None
+    if kind is EITHER and "value" not in roles:
+        remark = f"interactions without values: {describe_roles({role: words[role] for role in wanted})}"
+    elif is_guess(left, wanted):
+        remark = describe_roles({role: words[role] for role in wanted})
     return ColumnRoles(
         roles=roles,
         names=tuple(chosen) if content.has_names else roles,
-        places=tuple(map(names.index, chosen)),
+        places=places,
         has_names=content.has_names,
-        is_guess=is_guess(left, wanted),
+        remark=remark,
+        time_remark=f"{words['time']} is taken as the time" if detected else None,
         is_uncertain=content.has_names and is_uncertain(left, wanted),
-        is_detected=kind is EITHER and "value" not in roles,
-        is_time_detected=bool(detected),
         first_line=first_line,
     )

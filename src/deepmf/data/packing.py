@@ -146,15 +146,16 @@ class _Gatherer:
         reader = EntryReader(file, self._options)
         for batch in reader.read_batches():
             if batch.values.size:
-                _check(batch, Scale.interactions() if reader.are_interactions else self._options.scale)
+                _check(batch, Scale.interactions() if reader.choice.are_interactions else self._options.scale)
                 ids = zip(self._axes, (batch.rows, batch.columns), reader.are_ids_typed, strict=True)
                 try:
                     rows, columns = (axis.add(each, is_typed=is_typed) for axis, each, is_typed in ids)
                 except BadEntries as error:
                     raise error.locate(batch.locate(error.position)) from error
                 self._add(rows, columns, batch.values, batch.extras)
-        read = reader.guess, reader.n_dropped, reader.are_interactions, reader.is_uncertain, reader.time_note
-        self._note(PackedFile(file, *read), reader.form)
+        choice = reader.choice
+        notes = choice.remark, reader.n_dropped, choice.are_interactions, choice.is_uncertain, choice.time_remark
+        self._note(PackedFile(file, *notes), reader.form)
 
     def _read_matrix(self, file: Path) -> None:
         """Read a wide table, an .npz file or a store."""
@@ -288,7 +289,7 @@ class EntryBatch(NamedTuple):
 class EntryReader:
     """Reads a file with an entry per line, delimited text, Parquet or JSON lines, in batches of lines.
 
-    guess: in words, which columns were taken for which role; None where nothing was guessed.
+    choice: which columns hold which role.
     n_dropped: the number of lines dropped so far because their value is missing.
     """
 
@@ -296,14 +297,10 @@ class EntryReader:
         self._path = check_path(path)
         self._options = options
         self._scan = scan_columns(self._path, options.kind, options.for_columns())
-        choice = self._scan.choice
+        self.choice = choice = self._scan.choice
         row, column = choice.names[:2]
         time, weight = (None if (at := choice.find(role)) is None else choice.names[at] for role in ("time", "weight"))
         self.form = TableForm(row, column, choice.value_name, time=time, weight=weight)
-        self.guess = choice.remark
-        self.time_note = choice.time_remark
-        self.are_interactions = choice.are_interactions
-        self.is_uncertain = choice.is_uncertain
         self.are_ids_typed = self._scan.are_typed[:2]  # of rows, of columns
         self.n_dropped = 0
 
@@ -329,7 +326,7 @@ class EntryReader:
                     yield filled
 
     def _convert(self, frame: pl.DataFrame, n_before: int) -> EntryBatch:
-        n_needed = self._scan.choice.n_needed
+        n_needed = self.choice.n_needed
         frame = self._scan.convert_numbers(frame, self._options.decimal, n_before=n_before)
         try:
             lines = keep_complete_lines(frame, n_needed, self._options.missing, is_part=True)
@@ -353,7 +350,7 @@ class EntryReader:
 
     def _read_extras(self, frame: pl.DataFrame) -> Extras:
         """Return the times and weights of some lines."""
-        choice, columns = self._scan.choice, frame.get_columns()
+        choice, columns = self.choice, frame.get_columns()
         times = weights = None
         if (at := choice.find("time")) is not None:
             parsed = read_times(columns[at])
@@ -367,7 +364,7 @@ class EntryReader:
         return Extras(times, weights)
 
     def _locate(self, at: int | None) -> str:
-        return f"{self._path}" if at is None else f"{self._path}, {self._scan.choice.locate(at)}"
+        return f"{self._path}" if at is None else f"{self._path}, {self.choice.locate(at)}"
 
 
 def _to_floats(values: pl.Series) -> FloatArray:

@@ -304,7 +304,7 @@ def read_entry_file(path: str | Path, options: ReadOptions) -> EntryFile:
         path,
         lambda at: choice.locate(lines.find_place(at)),
     )
-    if options.scale is None and choice.is_guess and "value" in choice.roles:
+    if options.scale is None and choice.remark is not None and "value" in choice.roles:
         _warn_of_counts(path, matrix.values)
     return EntryFile(matrix, choice.remark, lines.n_dropped, choice.is_uncertain, choice.time_remark)
 

@@ -201,13 +201,9 @@ def sigmoid(sums: Array) -> Array:
     return 1 / (1 + np.exp(-sums))
 
 
-def new(
-    sizes: tuple[int, ...], *, activation: str = "sigmoid", output: str = "identity", dropout: float = 0.0
-) -> Autoencoder:
+def new(sizes: tuple[int, ...], *, dropout: float = 0.0) -> Autoencoder:
     generator = torch.Generator().manual_seed(0)
-    network = Autoencoder(
-        N_INPUTS, sizes, activation=activation, output_activation=output, dropout=dropout, generator=generator
-    ).double()
+    network = Autoencoder(N_INPUTS, sizes, activation=torch.sigmoid, dropout=dropout, generator=generator).double()
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             if "bias" in name:

@@ -34,6 +34,8 @@ from deepmf.training.search_space import Choice, LogRange, Range, Space
 from deepmf.training.settings import WIDEST, Settings, StepDecaySettings, setting, settings_dataclass
 from deepmf.training.trainer import SGD, Evaluate, Objective, Trainer
 
+Activation = Callable[[Tensor], Tensor]
+
 
 @settings_dataclass
 class VectorSettings(StepDecaySettings):
@@ -121,13 +123,6 @@ def identity(sums: Tensor) -> Tensor:
     return sums
 
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "identity": identity,
-    "sigmoid": torch.sigmoid,
-    "selu": functional.selu,
-}
-
-
 class Autoencoder(nn.Module):
     """Fully connected layers with an activation after each, dropout after the middle one, and a last layer.
 
@@ -140,8 +135,8 @@ class Autoencoder(nn.Module):
         n_inputs: int,
         sizes: Sequence[int],
         *,
-        activation: str,
-        output_activation: str = "identity",
+        activation: Activation,
+        output_activation: Activation = identity,
         dropout: float = 0.0,
         initial: float = 1.0,
         generator: torch.Generator,
@@ -152,8 +147,7 @@ class Autoencoder(nn.Module):
         self.others = nn.ModuleList(_linear(*shape, generator) for shape in pairwise(sizes))
         self.last = SampledLinear(sizes[-1], n_inputs, generator=generator)
         self.dropout = Dropout(dropout)
-        self.output_activation = ACTIVATIONS[output_activation]
-        self._activation = ACTIVATIONS[activation]
+        self.output_activation, self._activation = output_activation, activation
         self._middle = len(sizes) // 2
         with torch.no_grad():
             for weight in self.weights():
@@ -400,7 +394,7 @@ class AutoRec(AutoencoderModel):
         return Autoencoder(
             count_outputs(entries.train, self.axis),
             (self.settings.hidden_size,),
-            activation="sigmoid",
+            activation=torch.sigmoid,
             initial=self.settings.initial,
             generator=make_generator(self.settings.seed, "weights"),
         )
@@ -511,8 +505,8 @@ class DeepUAutoRec(ReadsRows, AutoencoderModel):
         return Autoencoder(
             count_outputs(entries.train, self.axis),
             self.settings.layer_sizes,
-            activation="selu",
-            output_activation="selu",
+            activation=functional.selu,
+            output_activation=functional.selu,
             dropout=self.settings.dropout,
             generator=make_generator(self.settings.seed, "weights"),
         )
