@@ -1,7 +1,6 @@
 """What every model must do: inherit a contract in the tests of a model, here or elsewhere. Needs pytest."""
 
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,7 +24,7 @@ from deepmf.matrix.scale import Scale
 from deepmf.metrics import rmse_error
 from deepmf.models.base import Model
 from deepmf.models.fitted import Fitted
-from deepmf.models.fold_in import FoldedRows
+from deepmf.models.fold_in import FoldedColumns, FoldedRows
 from deepmf.models.loading import load, verify
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.predictor import SolvingEncoder
@@ -63,43 +62,28 @@ def extended_by(model: Model, columns: Any, values: Any) -> Model:
     return model.extend(ObservedMatrix.from_entries(["new"] * len(columns), columns, values, model.scale_))
 
 
-def assert_same_as_a_row(folded: FoldedRows, model: Model, columns: Any) -> None:
-    """Check that what was folded in predicts and ranks as the row "new" of a model does, to the bit."""
-    rows = ["new"] * len(columns)
-    found: Any
-    expected: Any
-    np.testing.assert_array_equal(folded.predict(columns), model.predict(rows, columns))
+def assert_same_as_stored(folded: FoldedRows | FoldedColumns, model: Model, others: Any) -> None:
+    """Check that what was folded in predicts and ranks as the row (or column) "new" of a model does, to the bit."""
+    new, is_row = ["new"] * len(others), isinstance(folded, FoldedRows)
+    pairs = (new, others) if is_row else (others, new)
+    np.testing.assert_array_equal(folded.predict(others), model.predict(*pairs))
     for metric in ("rmse", "mae", "accuracy"):
-        found = folded.predict_levels(columns, metric=metric)
-        np.testing.assert_array_equal(found, model.predict_levels(rows, columns, metric=metric))
-    for asked in ({}, {"n": 3}, {"n": 99, "include_observed": True}, {"among": columns[5:9], "exclude": columns[6:8]}):
-        # By value: popularity, a part of relevance, counts stored rows alone.
-        found, expected = (
-            each(rank_by="value", **asked) for each in (folded.recommend, partial(model.recommend, "new"))
-        )
-        assert found.labels.tolist() == expected.labels.tolist()
-        np.testing.assert_array_equal(found.values, expected.values)
+        levels = folded.predict_levels(others, metric=metric)
+        np.testing.assert_array_equal(levels, model.predict_levels(*pairs, metric=metric))
     if model.gives_distribution:
-        np.testing.assert_array_equal(folded.predict_distribution(columns), model.predict_distribution(rows, columns))
+        np.testing.assert_array_equal(folded.predict_distribution(others), model.predict_distribution(*pairs))
         for coverage in (0.9, 0.5):
-            found, expected = (
-                folded.predict_interval(columns, coverage=coverage),
-                model.predict_interval(rows, columns, coverage=coverage),
-            )
-            np.testing.assert_array_equal(found, expected)
-
-
-def assert_same_as_a_column(model: Model, more: Model, rows: Any, values: Any) -> None:
-    """Check that a column folded in predicts as the column "new" of another model, to the bit."""
-    folded = model.fold_in_column(rows, values)
-    asked = model.row_labels_, ["new"] * model.row_labels_.size
-    np.testing.assert_array_equal(folded.predict(asked[0]), more.predict(*asked))
-    for metric in ("rmse", "mae", "accuracy"):
-        found = folded.predict_levels(asked[0], metric=metric)
-        np.testing.assert_array_equal(found, more.predict_levels(*asked, metric=metric))
-    if model.gives_distribution:
-        np.testing.assert_array_equal(folded.predict_distribution(asked[0]), more.predict_distribution(*asked))
-        np.testing.assert_array_equal(folded.predict_interval(asked[0]), more.predict_interval(*asked))
+            interval = folded.predict_interval(others, coverage=coverage)
+            np.testing.assert_array_equal(interval, model.predict_interval(*pairs, coverage=coverage))
+    if not isinstance(folded, FoldedRows):
+        return
+    options: Any
+    for options in ({}, {"n": 3}, {"n": 99, "include_observed": True}, {"among": others[5:9], "exclude": others[6:8]}):
+        # By value: popularity, a part of relevance, counts stored rows alone.
+        best = folded.recommend(rank_by="value", **options)
+        expected = model.recommend("new", rank_by="value", **options)
+        assert best.labels.tolist() == expected.labels.tolist()
+        np.testing.assert_array_equal(best.values, expected.values)
 
 
 def predicted_all(model: Model, row: Any) -> Any:
@@ -375,10 +359,10 @@ class CoreContract:
     def test_folding_in_is_extending_by_the_same_entries(self, fitted: Model, widest: Model, areas: AreaSplit) -> None:
         new_columns = widest.column_labels_[-2:]
         if "II" in self.model.predicts:
-            assert_same_as_a_row(fitted.fold_in(*HISTORY), extended_by(fitted, *HISTORY), fitted.column_labels_)
+            assert_same_as_stored(fitted.fold_in(*HISTORY), extended_by(fitted, *HISTORY), fitted.column_labels_)
             history = [*areas.train.column_labels[5:8], *new_columns], [5, 1, 4, 2, 2]
             more = extended_by(widest, *history)  # a row that is stored may change new columns
-            assert_same_as_a_row(more.fold_in(*history), more, more.column_labels_)
+            assert_same_as_stored(more.fold_in(*history), more, more.column_labels_)
         if "III" in self.model.predicts:
             for model, rows in (
                 (fitted, ["row 7", "row 2", "row 19"]),
@@ -387,7 +371,8 @@ class CoreContract:
                 values = [5, 1, 4, 2, 2][: len(rows)]
                 new = ObservedMatrix.from_entries(rows, ["new"] * len(rows), values, model.scale_)
                 more = model.extend(new)
-                assert_same_as_a_column(model if model is fitted else more, more, rows, values)
+                folded = (model if model is fitted else more).fold_in_column(rows, values)
+                assert_same_as_stored(folded, more, model.row_labels_)
 
     def test_files_and_folders_are_the_same_model_to_the_bit(
         self, widest: Model, reached: dict[str, ObservedMatrix], tmp_path: Path
@@ -586,43 +571,30 @@ class ModelContract(CoreContract):
         np.testing.assert_allclose(folded.effects, found.effects[:2], atol=1e-4)
 
     @pytest.mark.slow
-    def test_eight_threads_are_answered_as_one_alone(self, fitted: Model) -> None:
-        if self.model.predicts == ("I",):
-            pytest.skip(f"{self.model.__name__} cannot be extended")
-        by_row = "II" in self.model.predicts
-        others = fitted.column_labels_ if by_row else fitted.row_labels_
-        known = (fitted.row_labels_ if by_row else fitted.column_labels_)[:8]
+    def test_eight_threads_are_answered_as_one_alone(self, folding: Model) -> None:
+        others, known = folding.column_labels_, folding.row_labels_[:8]
 
-        def pairs(label: Any) -> tuple[Any, Any]:
-            labels = [label] * others.size
-            return (labels, others) if by_row else (others, labels)
-
-        def asked(number: int) -> tuple[Any, ...]:
+        def ask(number: int) -> tuple[Any, ...]:
             some, values = others[[number, number + 1, number + 9]], [1 + number % 5, 3, 5 - number % 5]
             new = [f"new {number}"] * 3
-            labels: Any = (new, some) if by_row else (some, new)
-            entries = ObservedMatrix.from_entries(labels[0], labels[1], values, fitted.scale_)
-            more, less = (
-                fitted.extend(entries),
-                fitted.forget(entries=fitted.entries_.train.take_entries(np.array([0]))),
-            )
-            folded: Any = fitted.fold_in(some, values) if by_row else fitted.fold_in_column(some, values)
+            more = folding.extend(ObservedMatrix.from_entries(new, some, values, folding.scale_))
+            less = folding.forget(entries=folding.entries_.train.take_entries(np.array([0])))
+            folded = folding.fold_in(some, values)
             return (
-                fitted.predict(*pairs(known[number])),
-                fitted.predict(*pairs("nobody"), unknown="fallback"),
+                folding.predict([known[number]] * others.size, others),
+                folding.predict(["nobody"] * others.size, others, unknown="fallback"),
                 folded.predict(others),
                 folded.explain(others[4]).effects,
-                more.predict(*pairs(new[0])),
                 more.complete(),
                 less.complete(),
-                *fitted.recommend(fitted.row_labels_[number], n=5),
-                *(folded.recommend(n=5) if by_row else ()),
+                *folding.recommend(known[number], n=5),
+                *folded.recommend(n=5),
             )
 
-        alone = [asked(number) for number in range(8)]
-        fitted._fitted = Fitted(fitted.entries_, fitted.predictor_)  # its fallback is made by whichever thread is first
+        alone = [ask(number) for number in range(8)]
+        folding._fitted = Fitted(folding.entries_, folding.predictor_)  # whichever thread is first makes its fallback
         with ThreadPoolExecutor(8) as threads:
-            together = list(threads.map(asked, [*range(8)] * 2))
+            together = list(threads.map(ask, [*range(8)] * 2))
         for number, found in enumerate(together):
             for one, other in zip(found, alone[number % 8], strict=True):
                 np.testing.assert_array_equal(one, other)

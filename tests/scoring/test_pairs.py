@@ -27,8 +27,7 @@ def test_what_covers_all_areas_refuses_nothing() -> None:
     areas.check_extends()
     for axis in ("row", "column"):
         assert areas.covers_new(axis)
-        areas.check_folds_in(axis)
-        areas.check_explains(axis)
+        areas.require(axis, "do it")
         areas.check_new(axis, KNOWN, MORE)
 
 
@@ -39,9 +38,9 @@ def test_new_columns_are_refused_by_name_where_rows_alone_may_be_new() -> None:
     with pytest.raises(CannotExtend, match="'b'"):
         areas.check_new("column", KNOWN, MORE)
     with pytest.raises(CannotExtend, match="columns"):
-        areas.check_folds_in("column")
+        areas.require("column", "predict for new columns")
     with pytest.raises(CannotExtend, match="explain"):
-        areas.check_explains("column")
+        areas.require("column", "explain by the entries of a column")
 
 
 def test_what_predicts_in_the_first_area_alone_is_never_extended() -> None:

@@ -8,7 +8,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -198,7 +198,7 @@ class Model(Estimator):
         from deepmf.models.fold_in import fold_in_column
 
         fitted = self._require_fitted()
-        self._areas.check_folds_in("column")
+        self._areas.require("column", "predict for new columns")
         return fold_in_column(fitted.rankers, fitted.predictor, (rows, values, times), features)
 
     def predict(
@@ -422,12 +422,16 @@ class Model(Estimator):
         n : the largest number of entries and of features to return.
         axis : "row" explains by the entries of the row, "column" by the entries of the column.
         """
-        from deepmf.models.explanation import check_axis, explain_pair
+        from deepmf.models.explanation import explain_predictions
 
-        fitted = self._require_fitted()
-        check_axis(axis)
-        self._areas.check_explains(axis)
-        return explain_pair(fitted.rankers, fitted.predictor, row, column, n, axis=axis)
+        fitted, entries, is_row = self._require_fitted(), self.entries_, axis == "row"
+        if axis not in get_args(Axis):
+            raise BadSetting(f"axis must be 'row' or 'column'; got {axis!r}")
+        self._areas.require(axis, f"explain by the entries of a {axis}")
+        row_at, column_at = entries.rows.positions([row]), entries.columns.positions([column])
+        own, targets = (row_at, column_at) if is_row else (column_at, row_at)
+        read = entries.all_row_entries(own) if is_row else entries.all_column_entries(own)
+        return explain_predictions(fitted.rankers, fitted.predictor, axis, read, int(own[0]), targets, n)[0]
 
     def describe_choice(self) -> str | None:
         """Return a sentence if rows choose what they like, so that predictions for other cells are too high; else None.
@@ -640,7 +644,7 @@ class Model(Estimator):
         from deepmf.models.fold_in import fold_in_rows
 
         fitted = self._require_fitted()
-        self._areas.check_folds_in("row")
+        self._areas.require("row", "predict for new rows")
         if not histories:
             raise BadEntries("there is no history to fold in")
         return fold_in_rows(fitted.rankers, fitted.predictor, histories, features, single=single, ordered=ordered)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -76,46 +76,30 @@ class Explanation(NamedTuple):
         return self._replace(names=names.find_array(self.labels), presence=presence)
 
 
-def explain_pair(rankers: Rankers, predictor: Predictor, row: Any, column: Any, n: int, *, axis: Axis) -> Explanation:
-    """Return the effects of the entries of a row (or of a column) on its prediction for a column (or a row)."""
-    seen = rankers.entries
-    row_at, column_at = seen.rows.positions([row]), seen.columns.positions([column])
-    if axis == "row":
-        return explain_row(rankers, predictor, seen.all_row_entries(row_at), int(row_at[0]), column_at, n)[0]
-    return explain_column(rankers, predictor, seen.all_column_entries(column_at), int(column_at[0]), row_at, n)
-
-
-def explain_row(
-    rankers: Rankers, predictor: Predictor, entries: AxisEntries, own: int, columns: IndexArray, n: int
+def explain_predictions(
+    rankers: Rankers, predictor: Predictor, axis: Axis, entries: AxisEntries, own: int, targets: IndexArray, n: int
 ) -> list[Explanation]:
-    """Return the effects of the entries of a row on its predictions for some columns.
+    """Return the effects of the entries of a row (or of a column) on its predictions for some columns (or rows).
 
-    own: the position of the row in the predictor.
+    own: the position of the row (or column) in the predictor.
     """
     check_count("n", n)
-    entries, known = predictor.select_inputs("row", entries), entries.below(rankers.entries.train.shape[1])
-    labels, features = rankers.entries.columns, rankers.entries.row_features
-    if rankers.entries.scale.is_interactions:
-        return [_explain_interaction(rankers, known, column, n) for column in columns.tolist()]
-    encoding = None if features is None else features.encoding
-    found = explain_targets(predictor, "row", entries, labels, own, columns, n, encoding=encoding)
-    return [
-        each._replace(presence=_list_presence(rankers, known, column, n)).with_names(rankers.entries.column_names)
-        for each, column in zip(found, columns.tolist(), strict=True)
-    ]
-
-
-def explain_column(
-    rankers: Rankers, predictor: Predictor, entries: AxisEntries, own: int, rows: IndexArray, n: int
-) -> Explanation:
-    """Return the effects of the entries of a column on its prediction for a row."""
-    entries = predictor.select_inputs("column", entries)
-    features = rankers.entries.column_features
-    if rankers.entries.scale.is_interactions:
+    seen, is_row = rankers.entries, axis == "row"
+    entries, known = predictor.select_inputs(axis, entries), entries.below(seen.train.shape[1])
+    if seen.scale.is_interactions and not is_row:
         raise BadSetting("interactions are explained by the entries of the row; leave out axis='column'")
-    encoding = None if features is None else features.encoding
-    found = explain_targets(predictor, "column", entries, rankers.entries.rows, own, rows, n, encoding=encoding)[0]
-    return found.with_names(rankers.entries.row_names)
+    if seen.scale.is_interactions:
+        found = [_explain_interaction(rankers, known, column, n) for column in targets.tolist()]
+    else:
+        labels, features = (seen.columns, seen.row_features) if is_row else (seen.rows, seen.column_features)
+        encoding = None if features is None else features.encoding
+        found = explain_targets(predictor, axis, entries, labels, own, targets, n, encoding=encoding)
+    if not is_row:
+        return [each.with_names(seen.row_names) for each in found]
+    return [
+        each._replace(presence=_list_presence(rankers, known, column, n)).with_names(seen.column_names)
+        for each, column in zip(found, targets.tolist(), strict=True)
+    ]
 
 
 def _explain_interaction(rankers: Rankers, entries: AxisEntries, column: int, n: int) -> Explanation:
@@ -123,9 +107,7 @@ def _explain_interaction(rankers: Rankers, entries: AxisEntries, column: int, n:
     effects, chance = _find_presence_effects(rankers, entries, column)
     best = np.argsort(-np.abs(effects), kind="stable")[:n]
     labels = rankers.entries.columns[entries.others[best]]
-    raising = _list_presence(rankers, entries, column, n)
-    found = Explanation(labels, entries.values[best], effects[best], chance, presence=raising)
-    return found.with_names(rankers.entries.column_names)
+    return Explanation(labels, entries.values[best], effects[best], chance)
 
 
 def _list_presence(rankers: Rankers, entries: AxisEntries, column: int, n: int) -> tuple[PresenceEffect, ...]:
@@ -159,12 +141,6 @@ def _find_presence_effects(rankers: Rankers, entries: AxisEntries, column: int) 
     return chances[-1] - chances[:-1], float(chances[-1])
 
 
-def check_axis(axis: str) -> None:
-    """Refuse an axis that is neither "row" nor "column"."""
-    if axis not in get_args(Axis):
-        raise BadSetting(f"axis must be 'row' or 'column'; got {axis!r}")
-
-
 def explain_targets(
     predictor: Predictor,
     axis: Axis,
@@ -181,28 +157,18 @@ def explain_targets(
     Each entry is left out in turn, once for all targets. Of more than 256 entries, only the most prominent are: those
     with the largest distance of the value from the mean, times the similarity of their latents to the target's.
 
-    Parameters
-    ----------
-    predictor : the predictor that has the row (or column).
-    axis : "row" if the entries are those of a row, and the targets are columns.
-    entries : the entries that describe the row (or column).
-    labels : the labels of the other axis.
-    own : the position of the row (or column) in the predictor.
-    targets : the positions of the targets on the other axis.
-    n : the largest number of entries and of features in an explanation.
-    encoding : the encoding of the features, if the entries have any.
+    entries: those that describe the row (or column). labels: of the other axis, with the targets. own: the position of
+    the row (or column) in the predictor. encoding: of the features, if the entries have any.
     """
-    check_count("n", n)
-    if (
-        targets.size != 1 and _count_most_candidates(entries, n) < entries.values.size
-    ):  # others stand out for each target
+    # Where not all entries are tried, others stand out for each target.
+    if targets.size != 1 and _count_most_candidates(entries, n) < entries.values.size:
         return [
             explain_targets(predictor, axis, entries, labels, own, targets[[k]], n, encoding=encoding)[0]
             for k in range(targets.size)
         ]
     predictions = _predict(predictor, axis, np.array([own]), targets)[0]
     candidates = _choose_candidates(predictor, axis, entries, targets, n)
-    with_all = _predict(_encode(predictor, axis, entries), axis, np.array([0]), targets)
+    with_all = _predict(predictor.with_only(axis, entries), axis, np.array([0]), targets)
     effects = with_all - _predict_without(predictor, axis, entries, candidates, targets)
     best = np.argsort(-np.abs(effects), axis=0, kind="stable")[:n]  # (n, targets)
     of_features = _find_feature_effects(predictor, axis, entries, encoding, targets, with_all[0])
@@ -231,7 +197,7 @@ def _find_feature_effects(
     if not items or entries.features is None:
         return [[] for _ in range(targets.size)]
     without = entries.with_features_of(entries.features.without_inputs([item.inputs for item in items]))
-    effects = with_all - _predict(_encode(predictor, axis, without), axis, np.arange(len(items)), targets)
+    effects = with_all - _predict(predictor.with_only(axis, without), axis, np.arange(len(items)), targets)
     return [
         sorted(
             (FeatureEffect(item.name, item.text, float(effect)) for item, effect in zip(items, column, strict=True)),
@@ -260,11 +226,6 @@ def _choose_candidates(
         lengths = np.linalg.norm(latents, axis=1)
         size = size * np.abs(latents @ aim[0]) / np.where(lengths > 0, lengths, 1.0)
     return np.sort(np.argsort(-size, kind="stable")[:most])
-
-
-def _encode(predictor: Predictor, axis: Axis, entries: AxisEntries) -> Predictor:
-    """Return a predictor of the row (or column) that all entries describe, encoded like those without one entry."""
-    return predictor.with_only(axis, entries)
 
 
 def _predict_without(

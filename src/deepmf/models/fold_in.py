@@ -21,7 +21,7 @@ from deepmf.matrix.labels import Labels
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
 from deepmf.matrix.sorting import to_numbers
-from deepmf.models.explanation import Explanation, explain_column, explain_row
+from deepmf.models.explanation import Explanation, explain_predictions
 from deepmf.recommend.ranker import Ranker, Rankers
 from deepmf.recommend.ranking import Ranking, Search, rank_columns
 from deepmf.recommend.request import DEFAULT_REQUEST, Request, RequestOptions
@@ -102,9 +102,7 @@ class Folded(ABC):
         if not self.single:
             raise BadSetting(f"explain needs a single {self.axis}; {len(self)} were folded in together")
         targets = self._others.positions([label])
-        if self.axis == "row":
-            return explain_row(self.rankers, self.predictor, self.observed, 0, targets, n)[0]
-        return explain_column(self.rankers, self.predictor, self.observed, 0, targets, n)
+        return explain_predictions(self.rankers, self.predictor, self.axis, self.observed, 0, targets, n)[0]
 
     def __len__(self) -> int:
         return int(self.observed.starts.size) - 1

@@ -67,22 +67,16 @@ class PredictedAreas:
         if self.areas == ("I",):
             raise CannotExtend(f"{self.method} cannot be extended: {self.cannot}")
 
-    def check_folds_in(self, axis: Axis) -> None:
-        """Refuse to fold in a row, or a column, if the model cannot predict for new ones."""
+    def require(self, axis: Axis, ability: str) -> None:
+        """Refuse what a model cannot do that does not predict for new rows, or for new columns."""
         if not self.covers_new(axis):
-            raise CannotExtend(f"{self.method} cannot predict for new {axis}s: {self.cannot}")
-
-    def check_explains(self, axis: Axis) -> None:
-        """Refuse to explain by the entries of a row, or of a column, if the model does not predict from them."""
-        if not self.covers_new(axis):
-            raise CannotExtend(f"{self.method} cannot explain by the entries of a {axis}: {self.cannot}")
+            raise CannotExtend(f"{self.method} cannot {ability}: {self.cannot}")
 
     def check_new(self, axis: Axis, known: Labels, labels: Labels) -> None:
         """Refuse labels that follow the known ones if the model cannot predict for them."""
-        if self.covers_new(axis) or len(labels) == len(known):
-            return
-        first = labels[len(known) : len(known) + 1].tolist()[0]
-        raise CannotExtend(f"{self.method} cannot predict for new {axis}s, such as {first!r}: {self.cannot}")
+        if len(labels) > len(known):
+            first = labels[len(known) : len(known) + 1].tolist()[0]
+            self.require(axis, f"predict for new {axis}s, such as {first!r}")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from deepmf.errors import BadFeatures, BadSetting, CannotExtend
 from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.models.base import Model
-from deepmf.models.explanation import Explanation, explain_row
+from deepmf.models.explanation import Explanation, explain_predictions
 from deepmf.models.fold_in import FoldedRows
 from deepmf.recommend.column_choice import choose_columns
 from deepmf.recommend.ranking import Ranking
@@ -461,7 +461,7 @@ def find_reasons(
         position, predictor, observed = int(at[0]), model.predictor_, entries.all_row_entries(at)
     else:
         raise CannotExtend(f"{type(model).__name__} cannot explain by the entries of a row: {model.cannot}")
-    return explain_row(model.rankers_, predictor, observed, position, targets, n)
+    return explain_predictions(model.rankers_, predictor, "row", observed, position, targets, n)
 
 
 def _list_reasons(found: Explanation) -> dict[str, Any]:
