@@ -414,6 +414,7 @@ def test_recent_entries_of_a_folded_row_count() -> None:
         assert np.array_equal(other.predict([0], [30], at=end), model.predict([0], [30], at=end))
     both = model.fold_in_many([(place, values, times), (place, -values, times), ([1], [0.0], None)])
     assert np.allclose(both.predict([30], at=int(times[-1]))[:2, 0], [rising, falling])
+    assert np.allclose([both.row(k).predict([30], at=int(times[-1]))[0] for k in (0, 1)], [rising, falling])
 
 
 def test_ages_are_relative_to_the_span_of_a_row() -> None:

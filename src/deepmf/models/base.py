@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from deepmf.errors import BadEntries, BadModelFile, BadSetting, Hint
 from deepmf.matrix.arrays import FloatArray, IndexArray, LatentArray
+from deepmf.matrix.axis_entries import NOTHING
 from deepmf.matrix.entries import Conflicts, Pairs, forget, plan_forget
 from deepmf.matrix.extras import TimeArray, parse_time, parse_times
 from deepmf.matrix.features import Features
@@ -377,15 +378,7 @@ class Model(Estimator):
 
         These are the cosines of their latents; for interactions, those of their entries.
         """
-        from deepmf.models.interactions import find_similar_rows
-        from deepmf.recommend.ranking import FRAME_FIELDS, most_similar
-
-        if self.scale_.is_interactions:
-            found = find_similar_rows(self.entries_, row, n)
-        else:
-            found = most_similar(self.predictor_.directions(self.predictor_.rows), self.entries_.rows, row, n)
-        row, column = self.entries_.train.form.name_ids_beside(FRAME_FIELDS)
-        return found.describe(self.entries_.row_names, (column, row, "cosine"))
+        return self._find_similar("row", row, n, NOTHING)
 
     def similar_columns(self, column: Any, n: int = 10, *, min_entries: int | None = None) -> Ranking:
         """Return the n columns most similar to a column, and their similarities, as in `similar_rows`.
@@ -393,19 +386,24 @@ class Model(Estimator):
         min_entries: leave out columns with fewer entries, whose similarities are chance; by default 5, or
         half the median over all columns if that is smaller.
         """
-        from deepmf.models.interactions import find_similar_columns
         from deepmf.recommend.column_choice import find_rare_columns
+
+        return self._find_similar("column", column, n, find_rare_columns(self.entries_, min_entries))
+
+    def _find_similar(self, axis: Axis, label: Any, n: int, barred: IndexArray) -> Ranking:
+        from deepmf.models.interactions import find_similar
         from deepmf.recommend.ranking import FRAME_FIELDS, most_similar
 
-        entries = self.entries_
-        barred = find_rare_columns(entries, min_entries)
+        entries, predictor = self.entries_, self.predictor_
         if self.scale_.is_interactions:
-            found = find_similar_columns(entries, column, n, barred=barred)
+            found = find_similar(entries, axis, label, n, barred=barred)
+        elif axis == "row":
+            found = most_similar(predictor.directions(predictor.rows), entries.rows, label, n)
         else:
-            directions = self.predictor_.directions(self.predictor_.columns)
-            found = most_similar(directions, entries.columns, column, n, barred=barred)
-        ids = self.entries_.train.form.name_ids_beside(FRAME_FIELDS)
-        return found.describe(self.entries_.column_names, (*ids, "cosine"))
+            found = most_similar(predictor.directions(predictor.columns), entries.columns, label, n, barred=barred)
+        row, column = entries.train.form.name_ids_beside(FRAME_FIELDS)
+        names, ids = (entries.row_names, (column, row)) if axis == "row" else (entries.column_names, (row, column))
+        return found.describe(names, (*ids, "cosine"))
 
     def explain(self, row: Any, column: Any, n: int = 5, *, axis: Axis = "row") -> Explanation:
         """Return the n entries of the row that moved its prediction for the column the most.

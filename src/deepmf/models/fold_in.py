@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Unpack
@@ -27,7 +26,7 @@ from deepmf.recommend.ranking import Ranking, Search, rank_columns
 from deepmf.recommend.request import DEFAULT_REQUEST, Request, RequestOptions
 from deepmf.scoring.distribution import Interval, check_coverage
 from deepmf.scoring.latents import Latents
-from deepmf.scoring.predictor import Axis, Predictor
+from deepmf.scoring.predictor import OTHER_AXIS, Axis, Predictor
 
 # Labels, the values that a row (or column) has there, and optionally their times.
 History = tuple[Iterable[Any], Iterable[float]] | tuple[Iterable[Any], Iterable[float], Iterable[Any] | None]
@@ -36,7 +35,7 @@ FeatureValues = Mapping[str, Any]  # features of a row (or column) by name
 
 
 @dataclass(frozen=True)
-class Folded(ABC):
+class Folded:
     """Rows, or columns, that are not stored: their entries, and a predictor of these alone.
 
     Methods take labels of the other axis and return arrays (folded, labels, ...), without the first axis if a single
@@ -52,13 +51,9 @@ class Folded(ABC):
     axis: ClassVar[Axis]  # of what was folded in
 
     @property
-    @abstractmethod
     def _others(self) -> Labels:
         """The labels of the other axis."""
-
-    @abstractmethod
-    def _order_axes(self, folded: IndexArray, others: IndexArray) -> tuple[IndexArray, IndexArray]:
-        """Return the positions of rows, and those of columns."""
+        return self.entries.columns if self.axis == "row" else self.entries.rows
 
     def predict(self, labels: Iterable[Any], /, *, at: Any = None) -> FloatArray:
         """Return the predictions for some labels of the other axis, at a time as in `Model.predict`."""
@@ -87,8 +82,8 @@ class Folded(ABC):
         self, labels: Iterable[Any], at: Any, question: Callable[[Predictor, IndexArray, IndexArray], FloatArray]
     ) -> FloatArray:
         positions = self._others.positions(labels)
-        pairs = self._order_axes(np.repeat(np.arange(len(self)), positions.size), np.tile(positions, len(self)))
-        answers = question(self.predictor_at(at), *pairs)
+        pairs = np.repeat(np.arange(len(self)), positions.size), np.tile(positions, len(self))
+        answers = question(self.predictor_at(at), *(pairs if self.axis == "row" else pairs[::-1]))
         return answers if self.single else answers.reshape(len(self), -1, *answers.shape[1:])
 
     def _read_time(self, at: Any) -> int | None:
@@ -113,18 +108,13 @@ class FoldedRows(Folded):
 
     axis: ClassVar[Axis] = "row"
 
-    @property
-    def _others(self) -> Labels:
-        return self.entries.columns
-
-    def _order_axes(self, folded: IndexArray, others: IndexArray) -> tuple[IndexArray, IndexArray]:
-        return folded, others
-
     def row(self, number: int) -> FoldedRows:
         """Return one of the rows, numbered from 0, as if it had been folded in alone."""
-        one = np.array([number])
-        predictor = replace(self.predictor, rows=Latents(self.predictor.rows.take(one)))
-        return FoldedRows(self.entries, predictor, self.observed.take(one), single=True, rankers=self.rankers)
+        one, whole = np.array([number]), self.predictor
+        observed = self.observed.take(one)
+        drift = whole.drift and whole.drift.fold_in(observed)
+        predictor = replace(whole, rows=Latents(whole.rows.take(one)), drift=drift)
+        return FoldedRows(self.entries, predictor, observed, single=True, rankers=self.rankers)
 
     def predict_at(self, rows: IndexArray, columns: Iterable[Any]) -> FloatArray:
         """Return the prediction for each pair of a row, numbered from 0, and a column."""
@@ -160,13 +150,6 @@ class FoldedColumns(Folded):
 
     axis: ClassVar[Axis] = "column"
 
-    @property
-    def _others(self) -> Labels:
-        return self.entries.rows
-
-    def _order_axes(self, folded: IndexArray, others: IndexArray) -> tuple[IndexArray, IndexArray]:
-        return others, folded
-
 
 def fold_in_rows(
     rankers: Rankers,
@@ -184,22 +167,17 @@ def fold_in_rows(
     entries = rankers.entries
     encoded = _encode_features(entries.row_features, features, len(histories), of="row")
     observed = _read_histories(entries, histories, encoded, of="row", ordered=ordered)
-    return _fold_in_rows(rankers, predictor, observed, single=single)
+    return FoldedRows(entries, _encode(predictor, "row", observed), observed, single, rankers)
 
 
 def fold_in_column(
-    rankers: Rankers,
-    predictor: Predictor,
-    history: History,
-    features: FeatureValues | None = None,
+    rankers: Rankers, predictor: Predictor, history: History, features: FeatureValues | None = None
 ) -> FoldedColumns:
     """Return the column that has these entries over known rows, and these features."""
     entries = rankers.entries
     encoded = _encode_features(entries.column_features, None if features is None else [features], 1, of="column")
     observed = _read_histories(entries, [history], encoded, of="column")
-    inputs = predictor.select_inputs("column", observed)
-    _warn_of_nothing(inputs, "column", "rows")
-    return FoldedColumns(entries, predictor.with_only("column", inputs), observed, single=True, rankers=rankers)
+    return FoldedColumns(entries, _encode(predictor, "column", observed), observed, True, rankers)
 
 
 def fold_in_matrix(
@@ -211,23 +189,19 @@ def fold_in_matrix(
         raise OffScale(f"the entries have the scale {matrix.scale}; the model's is {entries.scale}")
     columns = entries.columns.positions(matrix.column_labels)[matrix.by_row.columns]
     observed = AxisEntries(matrix.by_row.starts.astype(np.int64), columns, matrix.values.astype(np.float64), features)
-    return _fold_in_rows(rankers, predictor, observed, single=False)
+    return FoldedRows(entries, _encode(predictor, "row", observed), observed, False, rankers)
 
 
-def _fold_in_rows(rankers: Rankers, predictor: Predictor, observed: AxisEntries, *, single: bool) -> FoldedRows:
-    inputs = predictor.select_inputs("row", observed)
-    _warn_of_nothing(inputs, "row", "columns")
-    return FoldedRows(rankers.entries, predictor.with_only("row", inputs), observed, single=single, rankers=rankers)
-
-
-def _warn_of_nothing(inputs: AxisEntries, axis: str, others: str) -> None:
+def _encode(predictor: Predictor, axis: Axis, observed: AxisEntries) -> Predictor:
+    inputs = predictor.select_inputs(axis, observed)
     n_empty = int(np.count_nonzero(inputs.are_empty))
     if n_empty:
         warn(
-            f"{format_quantity(n_empty, axis)} without an entry over the trained {others}, "
+            f"{format_quantity(n_empty, axis)} without an entry over the trained {OTHER_AXIS[axis]}s, "
             "predicted from an empty description",
             NothingObserved,
         )
+    return predictor.with_only(axis, inputs)
 
 
 def _encode_features(

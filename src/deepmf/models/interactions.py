@@ -18,7 +18,7 @@ from deepmf.matrix.entries import EntryStore
 from deepmf.scoring.distribution import PredictiveDistribution
 from deepmf.scoring.latents import Latents
 from deepmf.scoring.pairs import NO_VALUES
-from deepmf.scoring.predictor import Encoder, Positions, Predictor, Readout
+from deepmf.scoring.predictor import Axis, Encoder, Positions, Predictor, Readout
 from deepmf.storage.model_file import Packed
 
 if TYPE_CHECKING:
@@ -77,28 +77,14 @@ class _InteractionReadout(Readout):
         raise BadSetting(NO_VALUES)
 
 
-def find_similar_columns(entries: EntryStore, column: Any, n: int, *, barred: IndexArray = NOTHING) -> Ranking:
-    """Return the n columns with the largest cosines: shared rows / sqrt(rows of one * rows of the other)."""
+def find_similar(entries: EntryStore, axis: Axis, label: Any, n: int, *, barred: IndexArray = NOTHING) -> Ranking:
+    """Return the n rows (or columns) with the largest cosines: shared entries / sqrt(entries of one * of the other)."""
     from deepmf.recommend.ranking import rank_cosines
 
-    position = entries.columns.positions([column])
-    rows = entries.seen_rows(position).others
-    shared = np.bincount(entries.seen_columns(rows).others, minlength=len(entries.columns))
-    cosines = _compute_cosines(shared, entries.column_counts, position)
-    return rank_cosines(cosines, entries.columns, position[0], n, barred=barred)
-
-
-def find_similar_rows(entries: EntryStore, row: Any, n: int) -> Ranking:
-    """Return the n rows with the largest cosines: shared columns / sqrt(columns of one * columns of the other)."""
-    from deepmf.recommend.ranking import rank_cosines
-
-    position = entries.rows.positions([row])
-    columns = entries.seen_columns(position).others
-    shared = np.bincount(entries.seen_rows(columns).others, minlength=len(entries.rows))
-    cosines = _compute_cosines(shared, entries.row_counts, position)
-    return rank_cosines(cosines, entries.rows, position[0], n, barred=NOTHING)
-
-
-def _compute_cosines(shared: IndexArray, counts: IndexArray, position: IndexArray) -> FloatArray:
-    cosines: FloatArray = np.minimum(shared / np.sqrt(np.maximum(counts * counts[position], 1)), 1.0)
-    return cosines
+    is_row = axis == "row"
+    labels, counts = (entries.rows, entries.row_counts) if is_row else (entries.columns, entries.column_counts)
+    own, across = (entries.seen_columns, entries.seen_rows) if is_row else (entries.seen_rows, entries.seen_columns)
+    position = labels.positions([label])
+    shared = np.bincount(across(own(position).others).others, minlength=len(labels))
+    cosines = np.minimum(shared / np.sqrt(np.maximum(counts * counts[position], 1)), 1.0)
+    return rank_cosines(cosines, labels, position[0], n, barred=barred)
