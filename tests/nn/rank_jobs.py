@@ -49,7 +49,8 @@ def branch(ranks: Ranks | None, *, dense: bool) -> Found:
         if spread is not None:
             spread.average_gradients()
         gradients = {name: each.grad for name, each in network.named_parameters() if each.grad is not None}
-        gradients = gradients if spread is None else spread.gather_whole(gradients)
+        if spread is not None and ranks is not None:
+            gradients |= {name: each.gather_whole(gradients[name], ranks) for name, each in spread.divided.items()}
         found |= {f"{n_lines}.{name}": tensor for name, tensor in gradients.items()}
         found[f"{n_lines}.outputs"] = outputs.detach()
     network.eval()

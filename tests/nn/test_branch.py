@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from deepmf.nn.branch import Branch, Dropout, RandomModule, _multiply, use_generator
+from deepmf.nn.branch import Branch, Dropout, RandomModule, use_generator
 from deepmf.nn.inputs import Channels, SparseBatch
 
 Array = npt.NDArray[np.float64]
@@ -189,15 +189,6 @@ def test_summary_features_join_the_first_layer_before_its_batch_norm(sizes: tupl
     # Weights that the penalty of equation 1 holds down are those of layers.
     shapes = [(N_INPUTS, sizes[0]), *((outputs, inputs) for inputs, outputs in pairwise(sizes))]
     assert [tuple(weight.shape) for weight in branch.list_weights()] == shapes
-
-
-@pytest.mark.parametrize("n_vectors", [3, 64, 65])
-def test_few_vectors_are_multiplied_the_other_way_round(n_vectors: int) -> None:
-    layer = torch.nn.Linear(6, 5, bias=False)
-    inputs = torch.randn(n_vectors, 6, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        torch.testing.assert_close(_multiply(layer, inputs), layer(inputs))
-    assert _multiply(layer, inputs.requires_grad_()).requires_grad
 
 
 def training(fraction: float, seed: int = 0) -> Dropout:

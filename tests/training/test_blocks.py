@@ -22,9 +22,8 @@ from deepmf.training import blocks as blocks_module
 from deepmf.training.blocks import (
     AxisName,
     Block,
-    BlockSampler,
+    BlockSource,
     MatrixBlocks,
-    SampledAxis,
     VectorBlock,
     VectorBlocks,
     prefer_dense,
@@ -35,15 +34,30 @@ Blocks = list[tuple[list[int], list[int]]]
 sizes = st.integers(1, 25)
 
 
+class Positions(BlockSource):
+    """Blocks that are nothing but positions."""
+
+    def __init__(self, *axes: tuple[int, int], whole: bool) -> None:
+        self.axes, self.whole_epochs = axes, whole
+
+    def _place(self, device: torch.device, *, half: bool) -> None:
+        self.dense = False
+
+    def _list_axes(self) -> list[tuple[npt.NDArray[np.int64], int]]:
+        return [(np.arange(n), block) for n, block in self.axes]
+
+    next_block = BlockSource.next_positions
+
+
 def new_sampler(
     n_rows: int, n_columns: int, *, block_rows: int = 4, block_columns: int = 3, seed: int = 0, whole: bool = False
-) -> BlockSampler:
-    generator = torch.Generator().manual_seed(seed)
-    axes = [SampledAxis(torch.arange(n_rows), block_rows), SampledAxis(torch.arange(n_columns), block_columns)]
-    return BlockSampler(axes, generator=generator, whole=whole)
+) -> Positions:
+    sampler = Positions((n_rows, block_rows), (n_columns, block_columns), whole=whole)
+    sampler.prepare(torch.device("cpu"), half=False, generator=torch.Generator().manual_seed(seed))
+    return sampler
 
 
-def epoch(sampler: BlockSampler, *, n_steps: int | None = None) -> Blocks:
+def epoch(sampler: Positions, *, n_steps: int | None = None) -> Blocks:
     sampler.begin_epoch()
     blocks = (sampler.next_block() for _ in range(sampler.n_steps if n_steps is None else n_steps))
     return [(rows.tolist(), columns.tolist()) for rows, columns in blocks]
@@ -367,8 +381,8 @@ def prepared_vectors(source: VectorBlocks, *, half: bool = False, device: str = 
 
 def positions_of(source: VectorBlocks) -> Tensor:
     """The positions of the vectors that have entries."""
-    (axis,) = source._axes()
-    return axis.positions
+    ((positions, _),) = source._list_axes()
+    return torch.from_numpy(positions)
 
 
 def tables(block: VectorBlock, width: int) -> tuple[Tensor, Tensor]:

@@ -90,10 +90,6 @@ class GroupedLinear(nn.Module):
         return torch.bmm(by_group, self.weight.mT).transpose(0, 1).flatten(1)
 
 
-# Up to this many vectors, `_multiply` takes the product the other way round.
-_FEW = 64
-
-
 class Branch(nn.Module):
     """Fully connected layers with batch norm, ReLU and dropout (h_X or h_Y of the paper).
 
@@ -170,24 +166,12 @@ class Branch(nn.Module):
     def _forward_rest(self, latents: Tensor) -> Tensor:
         latents = self.norms[0](latents)
         for layer, norm in zip(self.others, list(self.norms)[1:], strict=True):
-            latents = norm(_multiply(layer, self.dropout(latents.relu_())))
+            latents = norm(layer(self.dropout(latents.relu_())))
         return latents
 
     def list_weights(self) -> list[Tensor]:
         """Return the weights of the layers, for an L2 penalty."""
         return [self.first.weight, *(layer.get_parameter("weight") for layer in self.others)]
-
-
-def _multiply(layer: nn.Module, inputs: Tensor) -> Tensor:
-    """Return the outputs of a linear layer without bias for inputs (batch, inputs).
-
-    For few vectors on a CPU, the transposed product is a third faster.
-    """
-    plain = inputs.requires_grad or inputs.device.type != "cpu" or torch.compiler.is_exporting()
-    if plain or len(inputs) > _FEW or not isinstance(layer, nn.Linear):
-        outputs: Tensor = layer(inputs)
-        return outputs
-    return (layer.get_parameter("weight") @ inputs.T).T
 
 
 def _make_linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:

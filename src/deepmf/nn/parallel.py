@@ -5,7 +5,6 @@ The first layers are nearly all of a network's memory and work. FSDP2 would gath
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -67,20 +66,6 @@ class SpreadNetwork:
         means = flat.split([gradient.numel() for gradient in gradients])  # type: ignore[no-untyped-call]
         for gradient, mean in zip(gradients, means, strict=True):
             gradient.copy_(mean.view_as(gradient))
-
-    def gather_whole(self, learned: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return learned tensors with the lines of all ranks."""
-        return {
-            name: self.divided[name].gather_whole(tensor, self._ranks) if name in self.divided else tensor
-            for name, tensor in learned.items()
-        }
-
-    def take_share(self, learned: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return learned tensors with the lines of this rank only."""
-        return {
-            name: self.divided[name].take_share(tensor, self._ranks) if name in self.divided else tensor
-            for name, tensor in learned.items()
-        }
 
     def join(self) -> None:
         """Make the network whole on every rank, with the weights of all ranks."""

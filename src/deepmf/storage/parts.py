@@ -161,8 +161,8 @@ class Part:
         for wanted, length in zip(self.shape, shape, strict=True):
             if isinstance(wanted, str):
                 size, sign, offset = _split_length(wanted)
-                if sign != "*":
-                    sizes.setdefault(size, max(length - int(sign + offset), 0))
+                if size not in sizes and sign != "*":
+                    sizes[size] = max(length - int(sign + offset), 0)
             if _find_length(wanted, sizes) != length:
                 return False
         return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -33,52 +32,25 @@ from deepmf.nn.ranks import Ranks, SumOverRanks, keep_sums
 from deepmf.training.runtime import count_free_bytes
 
 
-class SampledAxis(NamedTuple):
-    """The positions of an axis that have entries, and the number of them in a block."""
+class SampledAxis:
+    """Shuffled passes over the positions of an axis that have entries, a block at a time.
 
-    positions: Tensor
-    block: int
-
-
-class BlockSampler:
-    """Shuffled passes over one axis or both, one block at a time.
-
-    An epoch ends after one pass over the shorter axis, or over the longer one (`whole`). All blocks have one size: the
-    last block of a pass is filled up from its start. All tensors are on the device.
+    All blocks have one size: the last block of a pass is filled up from its start.
     """
 
-    def __init__(self, axes: Sequence[SampledAxis], *, generator: torch.Generator, whole: bool = False) -> None:
-        self._passes = [_Pass(axis, generator) for axis in axes]
-        self._step = torch.zeros((), dtype=torch.int64, device=axes[0].positions.device)
-        self.n_steps = (max if whole else min)(one.n_blocks for one in self._passes)
-
-    def begin_epoch(self) -> None:
-        """Shuffle every axis and return to its start."""
-        for one in self._passes:
-            one.shuffle()
-        self._step.zero_()
-
-    def next_block(self) -> tuple[Tensor, ...]:
-        """Return the positions of the next block on each axis."""
-        block = tuple(one.block(self._step) for one in self._passes)
-        self._step += 1
-        return block
-
-
-class _Pass:
-    """One shuffled pass over an axis."""
-
-    def __init__(self, axis: SampledAxis, generator: torch.Generator) -> None:
-        self._positions, self._generator = axis.positions, generator
-        self._order = axis.positions.clone()
-        self._offsets = torch.arange(min(axis.block, self._order.numel()), device=self._order.device)
-        self.n_blocks = math.ceil(self._order.numel() / self._offsets.numel())
+    def __init__(self, positions: IndexArray, block: int, device: torch.device, generator: torch.Generator) -> None:
+        self._positions, self._generator = torch.from_numpy(positions).to(device), generator
+        self._order = self._positions.clone()
+        self._offsets = torch.arange(min(block, positions.size), device=device)
+        self.n_blocks = math.ceil(positions.size / self._offsets.numel())
 
     def shuffle(self) -> None:
+        """Begin another pass."""
         order = torch.randperm(self._positions.numel(), generator=self._generator)
         self._order.copy_(self._positions[order.to(self._positions.device)])
 
     def block(self, step: Tensor) -> Tensor:
+        """Return the positions of a block."""
         return self._order[(step * self._offsets.numel() + self._offsets) % self._order.numel()]
 
 
@@ -101,7 +73,6 @@ class BlockSource(ABC):
     whole_epochs: bool = False  # whether an epoch visits all of every axis
     dense: bool  # set by `prepare`
     _ranks: Ranks | None = None
-    _sampler: BlockSampler
 
     def prepare(
         self, device: torch.device, *, half: bool, generator: torch.Generator, ranks: Ranks | None = None
@@ -112,25 +83,33 @@ class BlockSource(ABC):
         """
         self._ranks = ranks
         self._place(device, half=half)
-        placed = [SampledAxis(axis.positions.to(device), axis.block) for axis in self._axes()]
-        self._sampler = BlockSampler(placed, generator=generator, whole=self.whole_epochs)
+        self._axes = [SampledAxis(*each, device, generator) for each in self._list_axes()]
+        self._step = torch.zeros((), dtype=torch.int64, device=device)
 
     @abstractmethod
     def _place(self, device: torch.device, *, half: bool) -> None:
         """Put the entries on a device."""
 
     @abstractmethod
-    def _axes(self) -> Sequence[SampledAxis]:
-        """Return the axes that blocks are sampled from."""
+    def _list_axes(self) -> list[tuple[IndexArray, int]]:
+        """Return the positions that blocks are sampled from, and the size of a block, on each axis."""
 
     @property
     def n_steps(self) -> int:
-        """The number of blocks in an epoch."""
-        return self._sampler.n_steps
+        """The number of blocks in an epoch: those of one pass over the shorter axis, or over the longer one."""
+        return (max if self.whole_epochs else min)(axis.n_blocks for axis in self._axes)
 
     def begin_epoch(self) -> None:
-        """Shuffle the blocks."""
-        self._sampler.begin_epoch()
+        """Shuffle every axis and return to its start."""
+        for axis in self._axes:
+            axis.shuffle()
+        self._step.zero_()
+
+    def next_positions(self) -> list[Tensor]:
+        """Return the positions of the next block on each axis."""
+        positions = [axis.block(self._step) for axis in self._axes]
+        self._step += 1
+        return positions
 
     def join(self) -> None:
         """Give every rank whole vectors at the end of training."""
@@ -217,7 +196,7 @@ class VectorBlocks(BlockSource):
 
     def next_block(self) -> VectorBlock:
         """Return the next batch."""
-        (ids,) = self._sampler.next_block()
+        (ids,) = self.next_positions()
         return self.block(ids)
 
     def block(self, ids: Tensor) -> VectorBlock:
@@ -233,8 +212,8 @@ class VectorBlocks(BlockSource):
         targets = inputs.weights if isinstance(inputs, SparseBatch) else self._targets.index_select(0, ids)
         return VectorBlock(inputs, targets, n_vectors, share)
 
-    def _axes(self) -> Sequence[SampledAxis]:
-        return [SampledAxis(torch.from_numpy(self._positions), self._batch_size)]
+    def _list_axes(self) -> list[tuple[IndexArray, int]]:
+        return [(self._positions, self._batch_size)]
 
     def _place(self, device: torch.device, *, half: bool) -> None:
         matrix, values = self._matrix, self._values
@@ -351,7 +330,7 @@ class MatrixBlocks(BlockSource):
 
     def next_block(self) -> Block:
         """Return the next rows and columns."""
-        row_ids, column_ids = self._sampler.next_block()
+        row_ids, column_ids = self.next_positions()
         return self.block(row_ids, column_ids)
 
     def block(self, row_ids: Tensor, column_ids: Tensor) -> Block:
@@ -376,16 +355,14 @@ class MatrixBlocks(BlockSource):
         if not self.dense:
             self._place_sparse(self._targets.device)
 
-    def _axes(self) -> Sequence[SampledAxis]:
+    def _list_axes(self) -> list[tuple[IndexArray, int]]:
         positions = np.flatnonzero(self.matrix.row_counts), np.flatnonzero(self.matrix.column_counts)
         if min(positions[0].size, positions[1].size) < 2:
             raise BadEntries(
                 "a model with two branches learns from at least two rows and two columns with entries; "
                 f"got {positions[0].size} and {positions[1].size}"
             )
-        return [
-            SampledAxis(torch.from_numpy(those), size) for those, size in zip(positions, self._block_sizes, strict=True)
-        ]
+        return list(zip(positions, self._block_sizes, strict=True))
 
     def _place(self, device: torch.device, *, half: bool) -> None:
         matrix = self.matrix

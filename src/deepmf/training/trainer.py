@@ -269,10 +269,6 @@ class Trainer:
         """Go back to weights learned earlier."""
         self.network.load_state_dict(learned)
 
-    def gather_learned(self) -> dict[str, Tensor]:
-        """Return the learned tensors with the lines of all ranks."""
-        return self.get_learned() if self._spread is None else self._spread.gather_whole(self.get_learned())
-
     def find_divided(self) -> dict[str, Division]:
         """Return the divisions of those tensors of `get_learned` and `state` that ranks divide, by name."""
         divided = {f"learned.{name}": division for name, division in self._divisions.items()}

@@ -82,7 +82,11 @@ def test_trained_rows_are_what_it_makes_of_their_entries(model: OrdinalDMF) -> N
 def test_latents_have_the_fields_of_the_layout(model: OrdinalDMF) -> None:
     encoder, layout = encoder_of(model), encoder_of(model).layout
     rows, columns = model.predictor_.rows.base, model.predictor_.columns.base
-    assert layout.n_direction == 4 and layout.n_landmarks == len(model.landmarks_) and layout.n_response == 5
+    assert (
+        layout.n_direction == 4
+        and layout.n_landmarks == len(model.predictor_.encoder.landmarks)
+        and layout.n_response == 5
+    )
     assert rows.shape[1] == columns.shape[1] == encoder.refinement_columns.shape[1] == layout.width
     np.testing.assert_allclose(columns[:, layout.row_effect], 1)
     np.testing.assert_allclose(rows[:, layout.column_effect], 1)
@@ -137,7 +141,7 @@ def test_what_is_packed(model: OrdinalDMF) -> None:
     packed, encoder = encoder_of(model).pack(), encoder_of(model)
     assert packed.content == {"penalties": encoder.penalties._asdict()}
     np.testing.assert_array_equal(packed.tensors["refinement.columns"], encoder.refinement_columns)
-    np.testing.assert_array_equal(packed.tensors["refinement.landmarks"], model.landmarks_)
+    np.testing.assert_array_equal(packed.tensors["refinement.landmarks"], model.predictor_.encoder.landmarks)
     network = {name for name in packed.tensors if name.startswith("network.")}
     assert network == {f"network.{name}" for name in model.network_.state_dict()}
     assert len(packed.tensors) == len(network) + 2

@@ -50,7 +50,7 @@ class TestOrdinalDMF(ModelContract):
 def test_several_networks_are_one_model(tmp_path: Path) -> None:
     areas = split_areas(generate(80, 60, density=0.4, seed=0).matrix, seed=0)
     model = OrdinalDMF(**QUICK, networks=3, landmarks=8, linear_size=0).fit(areas.train, areas.validation)
-    assert model.landmarks_.shape == (8, 3 * model.settings.latent_size)
+    assert model.predictor_.encoder.landmarks.shape == (8, 3 * model.settings.latent_size)
     model.save(tmp_path / "model.safetensors")
     again = load(tmp_path / "model.safetensors")
     extended, other = model.extend(areas.extension), again.extend(areas.extension)
@@ -126,7 +126,9 @@ def test_distributions_are_the_formula_of_the_latents(stars: HeldOut) -> None:
     share, n_linear = encoder.linear_share, encoder.layout.n_linear
     assert 0 < share < 1 and n_linear > 24 + 2
     own, slopes = of_rows[:, -5:-1], np.exp(of_rows[:, -1])
-    assert np.all(np.diff(own) > 0) and of_rows.shape[1] == 16 + len(model.landmarks_) + n_linear + 2 + 5
+    assert (
+        np.all(np.diff(own) > 0) and of_rows.shape[1] == 16 + len(model.predictor_.encoder.landmarks) + n_linear + 2 + 5
+    )
     assert encoder.linear_cutpoints is not None
     cutpoints = (1 - share) * own + share * encoder.linear_cutpoints.astype(float)
     logits = ((1 - share) * slopes * (of_rows * of_columns).sum(1))[:, None] - cutpoints

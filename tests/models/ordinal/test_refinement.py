@@ -83,7 +83,7 @@ def encoder_of(model: OrdinalDMF) -> OrdinalEncoder:
 
 
 def landmarks_of(model: OrdinalDMF) -> Landmarks:
-    return Landmarks(torch.from_numpy(model.landmarks_))
+    return Landmarks(torch.from_numpy(model.predictor_.encoder.landmarks))
 
 
 def sides(model: OrdinalDMF) -> dict[str, SideOfModel]:
@@ -106,7 +106,7 @@ def by_hand(model: OrdinalDMF, axis: str, position: int, penalty: float) -> np.n
     indices, units = batch.indices.long().numpy(), batch.weights.double().numpy()
     n_response, n_landmarks, scale = (
         model.network_.head.n_response,
-        len(model.landmarks_),
+        len(model.predictor_.encoder.landmarks),
         model.network_.head.scale.item(),
     )
     n_directions, n_moves = model.settings.latent_size, model.settings.latent_size + n_landmarks
@@ -207,7 +207,7 @@ def test_fewer_entries_than_features_are_solved_the_other_way() -> None:
     few = OrdinalDMF(**SMALL | {"landmarks": 5}).fit(generate(40, 30, density=0.4, seed=0).matrix)
     many = OrdinalDMF(**SMALL | {"landmarks": 30}).fit(few.entries_.train)
     counts = np.diff(few.entries_.train.by_row.starts)
-    assert len(few.landmarks_) < counts[3] < len(many.landmarks_)
+    assert len(few.predictor_.encoder.landmarks) < counts[3] < len(many.predictor_.encoder.landmarks)
     for model in (few, many):
         np.testing.assert_allclose(model.predictor_.rows.base[3], by_hand(model, "row", 3, 3.0), atol=2e-4)
 

@@ -311,12 +311,6 @@ class Samples(NamedTuple):
         rows, columns = (AxisSamples(*(array[-count:] for array in axis)) for axis in (self.rows, self.columns))
         return Samples(rows, columns, self.alphas[-count:])
 
-    def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return all arrays by name."""
-        axes = (("rows", self.rows), ("columns", self.columns))
-        arrays = {f"{axis}.{name}": array for axis, part in axes for name, array in part._asdict().items()}
-        return arrays | {"alphas": self.alphas}
-
 
 class SampleRing:
     """Room for the last samples of a chain, on its device."""

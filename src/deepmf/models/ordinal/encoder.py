@@ -291,11 +291,15 @@ def to_numpy(latents: Tensor) -> LatentArray:
     return array
 
 
-def load_choices(content: Any, entries: EntryStore, tensors: Tensors) -> dict[str, Any]:
+def load_choices(content: Any, entries: EntryStore, tensors: Tensors, *, n_cutpoints: int) -> dict[str, Any]:
     """Return the stored choices on held-out entries by name; raise `BadModelFile` for anything else."""
     found = _CHOICES.read(content)
     penalties = (math.inf if each is None else each for each in found["penalties"].values())
-    linear = None if found["linear"] is None else load_linear_part(found["linear"], entries, tensors)
+    linear = (
+        None
+        if found["linear"] is None
+        else load_linear_part(found["linear"], entries, tensors, n_cutpoints=n_cutpoints)
+    )
     return found | {"penalties": Penalties(*penalties), "linear": linear}
 
 
@@ -320,7 +324,7 @@ _CHOICES = Form(
 
 REFINEMENT = Form(
     Part("landmarks", "float32", ("landmarks", "directions")),
-    Part("columns", "float32", ("columns", "width")),
+    Part("columns", "float32", ("columns", "beside + landmarks")),
     prefix="refinement",
 )
 

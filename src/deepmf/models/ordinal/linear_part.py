@@ -210,10 +210,6 @@ class LinearPart:
         """The cutpoints of the linear part."""
         return np.array(self.blend.cutpoints, dtype=np.float32)
 
-    def encode_rows(self, entries: AxisEntries, log_slopes: LatentArray) -> LatentArray:
-        """Return the latents of rows with these slopes."""
-        return self.apply_weights(self.model.encode_rows(entries), log_slopes)
-
     def balance_columns(self, columns: LatentArray, fields: slice, counts: npt.NDArray[Any]) -> LatentArray:
         """Return the latents of columns so that the linear part, in `fields`, has its share in their scores."""
         if self.blend.few_count == 0.0:
@@ -245,10 +241,10 @@ class LinearPart:
         return Packed({"size": self.model.size, **packed.content, **self.blend._asdict()}, packed.tensors)
 
 
-def load_linear_part(content: Any, entries: EntryStore, tensors: Tensors) -> LinearPart:
+def load_linear_part(content: Any, entries: EntryStore, tensors: Tensors, *, n_cutpoints: int) -> LinearPart:
     """Return the linear part that `pack` described; raise `BadModelFile` for anything else."""
     train = entries.train
-    found = _LINEAR.read(content, known=min(train.shape))
+    found = _LINEAR.read(content, known=min(train.shape), cutpoints=n_cutpoints)
     size = found.pop("size")
     blend = Blend(**found | {"cutpoints": tuple(found["cutpoints"].tolist())})
     width = train.scale.high - train.scale.low or 1.0

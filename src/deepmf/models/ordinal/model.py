@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from deepmf.errors import BadModelFile
-from deepmf.matrix.arrays import LatentArray
 from deepmf.matrix.entries import EntryStore
 from deepmf.matrix.features import AxisFeatures
 from deepmf.matrix.matrix import ObservedMatrix
@@ -110,13 +109,6 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
     holds_out: ClassVar[bool] = True
     _chain: Chain | None = None  # that the sampler of this fit goes on from, or has run
     _keeps_chain = False
-
-    @property
-    def landmarks_(self) -> LatentArray:
-        """The directions (landmarks, direction) of the Nyström landmarks."""
-        encoder = self.predictor_.encoder
-        assert isinstance(encoder, OrdinalEncoder)
-        return encoder.landmarks
 
     @property
     def chosen_on_entries_(self) -> dict[str, float]:
@@ -343,28 +335,18 @@ class OrdinalDMF(Recommends, UsesTimes, NetworkModel):
         return Predictor(rows, columns, encoder, readout, n_beside=layout.n_beside)
 
     def _load_predictor(self, entries: EntryStore, content: Any, tensors: Tensors) -> Predictor:
-        stored = REFINEMENT.read({}, tensors, directions=self._direction_size, columns=entries.train.shape[1])
-        if not Landmarks(torch.from_numpy(stored["landmarks"])).are_independent():
-            raise BadModelFile("the stored landmarks must be different directions")
         network = self._load_network(entries, tensors)
         check_support(network.head, entries.scale)
+        choices = load_choices(content, entries, tensors, n_cutpoints=network.head.boundaries.numel())
+        n_linear = 0 if choices["linear"] is None else choices["linear"].model.width
+        sizes: dict[str, Any] = {"directions": self._direction_size, "columns": entries.train.shape[1]}
+        stored = REFINEMENT.read({}, tensors, beside=network.layout.width + n_linear, **sizes)
+        if not Landmarks(torch.from_numpy(stored["landmarks"])).are_independent():
+            raise BadModelFile("the stored landmarks must be different directions")
         encoder = OrdinalEncoder(
-            network,
-            entries.scale,
-            landmarks=stored["landmarks"],
-            refinement_columns=stored["columns"],
-            **load_choices(content, entries, tensors),
+            network, entries.scale, landmarks=stored["landmarks"], refinement_columns=stored["columns"], **choices
         )
-        layout, cutpoints = encoder.layout, encoder.linear_cutpoints
-        if cutpoints is not None and cutpoints.size != network.head.boundaries.numel():
-            raise BadModelFile(
-                f"the stored linear part must have {network.head.boundaries.numel()} cutpoints; it has {cutpoints.size}"
-            )
-        if encoder.refinement_columns.shape[1] != layout.width:
-            raise BadModelFile(
-                f"the stored columns of the refinement must have the width of the latents, {layout.width}; "
-                f"they have {encoder.refinement_columns.shape[1]}"
-            )
+        layout = encoder.layout
         rows, columns = unpack_latents(tensors, entries, width=layout.width)
         if (
             has_values_to_check(tensors)
