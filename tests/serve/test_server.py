@@ -225,14 +225,6 @@ def test_a_worker_that_dies_is_told_of_and_started_again_while_that_makes_sense(
     assert "model.safetensors" in log[-1]
 
 
-def test_a_service_that_is_ended_by_its_files_says_so(start: Start, tmp_path: Path) -> None:
-    process, _ = start("--log-level", "error")
-    os.kill(process.pid, signal.SIGBUS)
-    process.join(PATIENCE)
-    assert process.exitcode == 2
-    assert "truncated" in (tmp_path / "log.jsonl").read_text().splitlines()[-1]
-
-
 def resident_bytes(process: int) -> int:
     return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 

@@ -5,16 +5,14 @@ import socket
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import text
-from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 from tests.serve.conftest import StartClient
 from tests.waiting import wait_until
@@ -27,7 +25,6 @@ from deepmf.models.als import ALS
 from deepmf.models.base import Model
 from deepmf.models.loading import load
 from deepmf.serve import model_files, service as service_module
-from deepmf.serve.app import create_app
 from deepmf.serve.changes import read_entries
 from deepmf.serve.database import EntryDatabase, encode_id, open_database
 from deepmf.serve.service import Service, ServiceLimits
@@ -57,77 +54,39 @@ def test_a_database_that_is_away_refuses_writes_and_not_questions(
     assert client.put("/v1/rows/Wilma/entries", json=body(ratings.column_labels[0])).status_code == 200
 
 
-class Wire:
-    """A port that passes everything on to PostgreSQL, until it is cut: from then on both sides hear nothing."""
+@pytest.mark.slow
+@pytest.mark.parametrize("transaction", ["begin_read", "begin_write"])
+def test_a_database_that_hangs_holds_up_no_question(
+    start_client: StartClient, ratings: ObservedMatrix, monkeypatch: pytest.MonkeyPatch, transaction: str
+) -> None:
+    client = start_client(service={"limits": ServiceLimits(seconds=0.5, database_seconds=0.2)})
+    film, whole, begin = ratings.column_labels[0], threading.Event(), getattr(EntryDatabase, transaction)
 
-    def __init__(self, url: str) -> None:
-        parsed = make_url(url)
-        self._path = f"{parsed.query['host']}/.s.PGSQL.5432"
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._opened: list[socket.socket] = []
-        self.whole = threading.Event()
-        self.whole.set()
-        port = self._listener.getsockname()[1]
-        rest = {name: value for name, value in parsed.query.items() if name != "host"}
-        self.url = parsed.set(host="127.0.0.1", port=port, query=rest).render_as_string(hide_password=False)
-        threading.Thread(target=self._accept, daemon=True).start()
+    def hang(database: EntryDatabase) -> Any:
+        whole.wait()
+        return begin(database)
 
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                near, far = self._listener.accept()[0], socket.socket(socket.AF_UNIX)
-                far.connect(self._path)
-                self._opened += [near, far]
-                for one, other in ((near, far), (far, near)):
-                    threading.Thread(target=self._pass_on, args=(one, other), daemon=True).start()
-
-    def _pass_on(self, one: socket.socket, other: socket.socket) -> None:
-        with suppress(OSError):
-            while data := one.recv(65536):
-                self.whole.wait()
-                other.sendall(data)
-
-    def close(self) -> None:
-        self.whole.set()
-        for one in (self._listener, *self._opened):
-            one.close()
-
-
-@pytest.fixture
-def wire(postgres: str) -> Iterator[Wire]:
-    wire = Wire(postgres)
-    yield wire
-    wire.close()
+    monkeypatch.setattr(EntryDatabase, transaction, hang)
+    answers = transaction == "begin_write"
+    with ThreadPoolExecutor(40) as threads:  # one after the other, these would take longer than one
+        found = set(threads.map(lambda _: client.get("/readyz").status_code, range(40)))
+    assert found == {200 if answers else 503}
+    assert client.get("/v1/operator").status_code == (200 if answers else 503)
+    written = client.put("/v1/rows/Betty/entries", json=body(film))
+    assert written.status_code == (503 if answers else 200)
+    assert client.post("/v1/recommend", json={"row": ratings.row_labels[0]}).status_code == 200
+    whole.set()
+    wait_until(lambda: client.get("/readyz").status_code == 200)
+    assert client.put("/v1/rows/Betty/entries", json=body(film)).status_code == 200
 
 
 @pytest.mark.slow
-@pytest.mark.flaky(reruns=2)  # a machine that is busy for a second is like a database that hangs
-def test_a_database_that_hangs_holds_up_no_question(wire: Wire, als: ALS, ratings: ObservedMatrix) -> None:
-    service = Service(als, open_database(wire.url, patience=1.0))
-    app, film, took = create_app(service), ratings.column_labels[0], []
-    with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as client:
-
-        def asked(method: str, path: str, **named: Any) -> int:
-            began = time.monotonic()
-            status: int = client.request(method, path, **named).status_code
-            took.append(time.monotonic() - began)
-            return status
-
-        assert (asked("GET", "/readyz"), asked("GET", "/v1/operator")) == (200, 200)
-        assert asked("PUT", "/v1/rows/Wilma/entries", json=body(film)) == 200
-        wire.whole.clear()
-        with ThreadPoolExecutor(40) as threads:
-            assert set(threads.map(lambda _: asked("GET", "/readyz"), range(40))) == {503}
-        assert (asked("GET", "/metrics"), asked("GET", "/v1/operator")) == (200, 503)
-        assert asked("POST", "/v1/recommend", json={"row": "Wilma"}) == 200
-        assert asked("PUT", "/v1/rows/Betty/entries", json=body(film)) == 503
-        assert max(took) < 30.0  # one after the other, 40 questions would take longer
-        wire.whole.set()
-        wait_until(lambda: asked("GET", "/readyz") == 200)
-        assert asked("PUT", "/v1/rows/Betty/entries", json=body(film)) == 200
-    wire.whole.clear()
-    with pytest.raises(UnreadableFile):
-        open_database(wire.url, patience=1.0)
+def test_a_server_that_hangs_is_no_database() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # accepts connections, and says nothing
+        began = time.monotonic()
+        with pytest.raises(UnreadableFile):
+            open_database(f"postgresql://x@127.0.0.1:{listener.getsockname()[1]}/x", patience=1.0)
+        assert time.monotonic() - began < 30.0
 
 
 def test_one_write_that_cannot_be_learned_does_not_stop_those_beside_it(

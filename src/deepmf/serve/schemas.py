@@ -19,7 +19,7 @@ from pydantic import (
 
 from deepmf.errors import BadSetting
 from deepmf.matrix.extras import LARGEST_WEIGHT, NO_TIME, SMALLEST_WEIGHT, parse_time
-from deepmf.recommend.request import Request, list_options
+from deepmf.recommend.request import RankBy, Request, list_options
 from deepmf.serve.errors import ApiError
 
 LONGEST_ID = 1_000  # characters
@@ -579,7 +579,7 @@ class RecommendResponse(Answer):
     """The recommended columns, best first."""
 
     row: Id | None
-    rank_by: Literal["relevance", "value", "next", "popularity"]
+    rank_by: RankBy | Literal["popularity"]
     best: list[RecommendedColumn]
 
 

@@ -236,7 +236,7 @@ class _Server(uvicorn.Server):
 class _Workers(Multiprocess):
     """Worker processes on the same sockets, until SIGTERM or SIGINT.
 
-    A worker that dies is started again; if a worker cannot start, the service ends.
+    A worker that is killed is started again; if a worker cannot start, the service ends.
 
     Parameters
     ----------
@@ -265,10 +265,10 @@ class _Workers(Multiprocess):
                 return
             if self._check_alive(worker):
                 continue
-            failure = _name_failure_file(self._folder, worker.pid)
-            reason = failure.read_text(encoding="utf-8") if failure.exists() else ""
-            if not _name_ready_file(self._folder, worker.pid).exists():
-                self._end_reason = reason or "a worker could not be started; the log says why"
+            if not _name_ready_file(self._folder, worker.pid).exists() and (worker.exitcode or 0) >= 0:
+                failure = _name_failure_file(self._folder, worker.pid)
+                said = failure.read_text(encoding="utf-8") if failure.exists() else ""
+                self._end_reason = said or "a worker could not be started; the log says why"
                 self.should_exit.set()
                 return
             _log_death(worker)
