@@ -256,31 +256,11 @@ def test_full_disk_changes_nothing(old: Path, monkeypatch: pytest.MonkeyPatch, n
 
 
 def test_interrupt_changes_nothing(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(old, write_half(interrupt))
-    assert_untouched(old)
     monkeypatch.setattr(os, "replace", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        write_atomically(old, write_new)
-    assert_untouched(old)
-
-
-def test_a_bug_in_the_writer_is_shown_as_it_is(old: Path) -> None:
-    def broken() -> None:
-        raise RuntimeError("a bug")
-
-    with pytest.raises(RuntimeError, match="bug"):
-        write_atomically(old, write_half(broken))
-    assert_untouched(old)
-
-
-def test_a_folder_that_cannot_be_flushed_is_no_failure(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fsync = os.fsync
-    monkeypatch.setattr(
-        os, "fsync", lambda handle: full_disk() if stat.S_ISDIR(os.fstat(handle).st_mode) else fsync(handle)
-    )
-    write_atomically(old, write_new)
-    assert old.read_bytes() == b"new"
+    for write in (write_half(interrupt), write_new):
+        with pytest.raises(KeyboardInterrupt):
+            write_atomically(old, write)
+        assert_untouched(old)
 
 
 @pytest.mark.parametrize(
@@ -331,19 +311,11 @@ def test_a_link_is_followed(old: Path) -> None:
 
 
 def test_nothing_half_made_stays_of_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fill_half(folder: Path) -> None:
-        (folder / "one").write_text("1")
-        full_disk()
-
     def fill_from_nothing(folder: Path) -> None:
         raise FileAbsent("there is no file x")
 
-    with pytest.raises(CannotSave, match="space"):
-        write_folder_atomically(tmp_path / "new", fill_half)
     with pytest.raises(FileAbsent, match="x$"):
         write_folder_atomically(tmp_path / "new", fill_from_nothing)
-    with pytest.raises(CannotSave, match="folder"):
-        write_folder_atomically(tmp_path / "none" / "new", fill)
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write anything
     with pytest.raises(CannotSave, match="write-protected"):
         write_folder_atomically(tmp_path / "new", fill)

@@ -63,7 +63,7 @@ def check(path: Path, frame: pl.DataFrame, **options: Any) -> None:
     assert pack(path, path.with_name("packed.store"), scale=STARS, **options) == expected
 
 
-@settings(max_examples=15, phases=[Phase.generate])
+@settings(max_examples=8, phases=[Phase.generate])
 @given(frame=frames(), data=st.data())
 def test_text_in_any_dialect(frame: pl.DataFrame, data: Any) -> None:
     name, content, options = data.draw(texts(frame))
@@ -73,7 +73,7 @@ def test_text_in_any_dialect(frame: pl.DataFrame, data: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["r.parquet", "r*[1]?.jsonl", "r.csv", "r.tsv", "~.npz", "r.store"])
-@settings(max_examples=3, phases=[Phase.generate])
+@settings(max_examples=2, phases=[Phase.generate])
 @given(frame=frames())
 def test_other_formats_and_names_that_look_like_patterns(name: str, frame: pl.DataFrame) -> None:
     with tempfile.TemporaryDirectory() as folder:

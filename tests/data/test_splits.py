@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from deepmf.data import (
     split_areas,
@@ -244,6 +244,7 @@ def test_other_scales_are_those_of_the_matrix(scale: Scale | None) -> None:
     assert {part.scale for parts in every_split(matrix) for part in parts} == {matrix.scale}
 
 
+@settings(max_examples=25)
 @given(matrices(), st.floats(0.01, 0.99), st.floats(0, 0.5), st.integers(0, 10))
 def test_rows_are_held_out_whole(matrix: ObservedMatrix, share: float, validation: float, seed: int) -> None:
     n_able = int(np.count_nonzero(matrix.row_counts >= 2))

@@ -14,22 +14,18 @@ from deepmf.data import AreaSplit, split_areas, split_entries
 from deepmf.datasets import generate
 from deepmf.errors import BadEntries, BadSetting, OffScale, UnknownLabel
 from deepmf.evaluation.areas import (
-    KNOWN_COUNTS,
     AreaErrors,
-    ColdStartPoint,
     confusion_matrix,
     count_seen,
     evaluate,
     evaluate_cold_start,
     evaluate_columns,
-    evaluate_new_rows,
     limit_row_entries,
     select_known_entries,
 )
 from deepmf.matrix.arrays import FloatArray
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Scale
-from deepmf.metrics import rmse_error
 from deepmf.models.means import Means
 from deepmf.scoring.pairs import Unknown
 
@@ -272,28 +268,6 @@ def test_which_entries_are_kept_is_chance() -> None:
     first = limit_row_entries(full, 2, seed=0).column_counts
     assert first.sum() == 4000
     np.testing.assert_allclose(first, 500, atol=5 * (2000 * 0.25 * 0.75) ** 0.5)
-
-
-def test_new_rows_are_predicted_from_what_is_let_in(larger_split: AreaSplit, new_rows: ObservedMatrix) -> None:
-    model, test = Means().fit(larger_split.train), larger_split.test["II"]
-    curve = evaluate_new_rows(model, new_rows, test, seed=1)
-    assert [point.n_known for point in curve] == list(KNOWN_COUNTS) == [1, 2, 5, 10, 20]
-    rows, columns, values = test.entries()
-    for point in curve:
-        extended = model.extend(limit_row_entries(new_rows, point.n_known, seed=1))
-        assert extended.row_counts(rows).max() <= point.n_known
-        assert point == ColdStartPoint(point.n_known, rmse_error(extended.predict(rows, columns), values))
-    assert curve[-1].rmse < curve[0].rmse  # to know more of a row is to know better
-    with pytest.raises(KeyError):
-        model.predict(rows, columns)  # the model itself has not changed
-
-
-def test_an_answer_that_is_known_as_soon_as_one_entry_is() -> None:
-    # Row effects are all there is: 5 in every column of a glad row, 1 in those of a sad one.
-    model = Means(shrinkage=0).fit(ObservedMatrix.from_array([[5, 5, 5.0, 5], [1, 1, 1, 1]], STARS))
-    new_rows = ObservedMatrix.from_entries([7, 7, 8], [0, 1, 0], [5, 5, 1], STARS)
-    test = ObservedMatrix.from_entries([7, 8], [3, 3], [5, 1], STARS)
-    assert [point.rmse for point in evaluate_new_rows(model, new_rows, test)] == pytest.approx([0] * 5)
 
 
 def test_rows_are_true_levels_and_columns_predicted_ones() -> None:

@@ -8,14 +8,12 @@ if TYPE_CHECKING:
     from deepmf.evaluation.areas import (
         AreaErrors as AreaErrors,
         ColdStart as ColdStart,
-        ColdStartPoint as ColdStartPoint,
         ColumnErrors as ColumnErrors,
         confusion_matrix as confusion_matrix,
         count_seen as count_seen,
         evaluate as evaluate,
         evaluate_cold_start as evaluate_cold_start,
         evaluate_columns as evaluate_columns,
-        evaluate_new_rows as evaluate_new_rows,
     )
     from deepmf.evaluation.calibration import (
         Calibration as Calibration,

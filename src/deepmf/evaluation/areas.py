@@ -31,7 +31,7 @@ UNKNOWN_HINT = Hint(
 # The area name of pairs whose row or column the model does not know.
 UNKNOWN = "unknown"
 
-# Numbers of known entries of a new row at which `evaluate_new_rows` measures.
+# Numbers of known entries of a new row at which cold starts are measured.
 KNOWN_COUNTS = (1, 2, 5, 10, 20)
 
 # The smallest number of known entries in each group of `evaluate_cold_start`; the last group has no end.
@@ -368,29 +368,6 @@ def evaluate_cold_start(model: Model, test: ObservedMatrix) -> list[ColdStart]:
         if np.any(inside):
             error = rmse_error(predicted[inside], values[inside])
             curve.append(ColdStart(first, last, int(np.count_nonzero(inside)), error))
-    return curve
-
-
-@dataclass(frozen=True)
-class ColdStartPoint:
-    """The error for new rows with at most `n_known` known entries."""
-
-    n_known: int
-    rmse: float
-
-
-def evaluate_new_rows(
-    model: Model, new_rows: ObservedMatrix, test: ObservedMatrix, *, seed: int = 0
-) -> list[ColdStartPoint]:
-    """Measure the error for new rows as more of their entries become known, on the same test entries each time.
-
-    The model must not know the rows of `new_rows` yet. A row with fewer entries contributes all of them.
-    """
-    rows, columns, values = test.entries()
-    curve = []
-    for n_known in KNOWN_COUNTS:
-        predicted = model.extend(limit_row_entries(new_rows, n_known, seed=seed)).predict(rows, columns)
-        curve.append(ColdStartPoint(n_known, rmse_error(predicted, values)))
     return curve
 
 
