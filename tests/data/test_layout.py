@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from deepmf.data import read_matrix
-from deepmf.data.layout import COLUMNS, ENTRIES, HISTORY, PAIRS, ROWS
+from deepmf.data.layout import COLUMNS, ENTRIES, HISTORY, PAIRS, ROWS, LineKind
 from deepmf.errors import BadEntries, GuessedColumns, UnreadableFile
 from deepmf.matrix.scale import Scale
 
@@ -36,62 +36,23 @@ def test_headers_of_entries(first: str, rest: str, expected: bool) -> None:
     assert ENTRIES.is_header(first.split(","), [rest.split(",")], lambda _: False) is expected
 
 
+KNOWN = ("ann", "Alien", "book")
+
+
 @pytest.mark.parametrize(
-    ("first", "expected"),
+    ("kind", "headers", "others"),
     [
-        ("user,item", True),
-        ("item,when,user", True),
-        ("who,what", True),
-        ("ann,what", False),  # ann is known
-        ("who,7", False),
-        ("who,what,2020", False),
-        ("who,", False),
-        ("who,what,", True),
-        ("007,x", True),  # no whole number
+        # ann is known; 007 is no whole number
+        (PAIRS, ["user,item", "item,when,user", "who,what", "who,what,", "007,x"], ["ann,what", "who,7", "who,"]),
+        (HISTORY, ["title,stars", "title,points", "item,2020"], ["Alien,4", "Alien,", "Alien,NA", "user,title,7"]),
+        # an unknown id is to be refused, not left out
+        (COLUMNS, ["film", "title,how much", "user,item,rating"], ["Alien", "Nobody's film", "book", "7"]),
+        (ROWS, ["user", "name,age", "user,item,rating"], ["ann", "Nobody", "7"]),
     ],
 )
-def test_headers_of_pairs(first: str, expected: bool) -> None:
-    assert PAIRS.is_header(first.split(","), [], lambda text: text == "ann") is expected
-
-
-@pytest.mark.parametrize(
-    ("first", "expected"),
-    [
-        ("title,stars", True),
-        ("title,points", True),
-        ("item,2020", True),
-        ("Alien,4", False),
-        ("Alien,", False),
-        ("Alien,NA", False),
-        ("user,title,7", False),
-    ],
-)
-def test_headers_of_histories(first: str, expected: bool) -> None:
-    assert HISTORY.is_header(first.split(","), [], lambda _: False) is expected
-
-
-@pytest.mark.parametrize(
-    ("first", "expected"),
-    [
-        ("film", True),
-        ("title,how much", True),
-        ("user,item,rating", True),
-        ("Alien", False),
-        ("Nobody's film", False),  # an unknown id, which is to be refused
-        ("book", False),  # known
-        ("7", False),
-    ],
-)
-def test_headers_of_columns(first: str, expected: bool) -> None:
-    assert COLUMNS.is_header(first.split(","), [], lambda text: text in ("Alien", "book")) is expected
-
-
-@pytest.mark.parametrize(
-    ("first", "expected"),
-    [("user", True), ("name,age", True), ("user,item,rating", True), ("ann", False), ("Nobody", False), ("7", False)],
-)
-def test_headers_of_rows(first: str, expected: bool) -> None:
-    assert ROWS.is_header(first.split(","), [], lambda text: text == "ann") is expected
+def test_headers_of_other_lines(kind: LineKind, headers: list[str], others: list[str]) -> None:
+    for line in (*headers, *others):
+        assert kind.is_header(line.split(","), [], lambda text: text in KNOWN) is (line in headers), line
 
 
 QUESTIONS = [f"A{k}" for k in range(1, 29)]

@@ -39,7 +39,6 @@ from deepmf.matrix.column_roles import (
     detect_time,
     find_extra_columns,
     find_roles,
-    has_index,
     is_guess,
     is_uncertain,
     pin_column,
@@ -265,8 +264,6 @@ def _choose(
     except BadEntries as error:
         raise error.locate(str(path)) from error
     left = [name for name in names if name not in named.values()]
-    if has_index(names) and not {"", 0} & set(asked.values()):
-        left.remove(names[0])
     asked = {role: pin_column(names, each) for role, each in asked.items()}
     wanted = {role: asked.get(role) for role in kind.roles}
     if kind in (EITHER, INTERACTIONS):

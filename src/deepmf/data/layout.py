@@ -23,7 +23,7 @@ from deepmf.data.delimited import (
     is_whole,
 )
 from deepmf.errors import BadEntries, Hint, UnreadableFile
-from deepmf.matrix.column_roles import Content, are_times, assign_roles, has_index, has_usual_names, join_roles
+from deepmf.matrix.column_roles import Content, are_times, assign_roles, has_usual_names, join_roles
 from deepmf.matrix.extras import parse_times
 from deepmf.matrix.table_form import DETECT, ValueColumn
 
@@ -212,8 +212,6 @@ def _find_quoted(line: str, separator: str, names: Sequence[str]) -> frozenset[s
 
 
 def _is_header(kind: LineKind, lines: list[list[str]], is_known: IsKnown, decimal: str) -> bool:
-    if has_index(lines[0]):
-        return True
     if decimal == ",":  # the rules recognise numbers with decimal points
         lines = [[field.replace(",", ".") for field in line] for line in lines]
     return kind.is_header(lines[0], lines[1:], is_known)

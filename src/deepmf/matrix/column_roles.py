@@ -129,11 +129,6 @@ def _is_time_name(name: str) -> bool:
     return _normalise(name) in _TIMES or bool(_TIME_ENDING.search(str(name)))
 
 
-def has_index(names: Sequence[str]) -> bool:
-    """Whether names are those of a frame without any, after an index: nothing, 0, 1, 2 and so on."""
-    return len(names) > 2 and [name.strip() for name in names] == ["", *map(str, range(len(names) - 1))]
-
-
 def _is_line_number(name: str) -> bool:
     return _normalise(name) in _LINE_NUMBERS
 
