@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -167,36 +168,24 @@ def read_recipe(path: Path) -> Recipe:
     return Recipe(name=name, **_freeze(read_toml(path)))
 
 
-def split_by_areas(data: str, *, seed: int, new_share: float) -> Problem:
-    """Declare a share of the rows and of the columns new, and cut each of the four areas 75 / 5 / 20.
+def split_by_areas(data: str, *, seed: int, new_share: float, **shares: float) -> Problem:
+    """Declare a share of the rows and of the columns new, and cut each of the four areas 75 / 5 / 20, or by `shares`.
 
-    With a share of 0 there is only area I, and the split is that of `split_75_5_20`.
+    With a share of 0 there is only area I, and the split is that of `split_known`.
     """
-    return Problem.from_areas(split_areas(_load_matrix(data), new_rows=new_share, new_columns=new_share, seed=seed))
+    matrix = _load_matrix(data)
+    return Problem.from_areas(split_areas(matrix, new_rows=new_share, new_columns=new_share, seed=seed, **shares))
 
 
-def split_by_areas_79_1_20(data: str, *, seed: int, new_share: float) -> Problem:
-    """Declare rows and columns new as `split_by_areas` does, with only 1 % of the entries for validation."""
-    shares = {"train": 0.79, "validation": 0.01, "test": 0.2}
-    return Problem.from_areas(
-        split_areas(_load_matrix(data), new_rows=new_share, new_columns=new_share, seed=seed, **shares)
-    )
-
-
-def split_75_5_20(data: str, *, seed: int, new_share: float) -> Problem:
-    """Cut the entries 75 / 5 / 20 at random; all rows and columns are known."""
-    return Problem.from_split(split_entries(_load_matrix(data), train=0.75, validation=0.05, test=0.2, seed=seed))
-
-
-def split_88_2_10(data: str, *, seed: int, new_share: float) -> Problem:
-    """Cut the entries 90 / 10 at random, as most papers on rating prediction do; 2 of the 90 % are for validation."""
-    return Problem.from_split(split_entries(_load_matrix(data), train=0.88, validation=0.02, test=0.1, seed=seed))
+def split_known(data: str, *, seed: int, new_share: float, **shares: float) -> Problem:
+    """Cut the entries 75 / 5 / 20 at random, or by `shares`; all rows and columns are known."""
+    return Problem.from_split(split_entries(_load_matrix(data), seed=seed, **shares))
 
 
 def load_published(data: str, *, seed: int, new_share: float) -> Problem:
     """Load the split published with the data set; the seed draws validation entries if it has none."""
     if data == GENERATED:
-        return split_75_5_20(data, seed=seed, new_share=new_share)
+        return split_known(data, seed=seed, new_share=new_share)
     split = load_split(data)
     if split.validation.n_entries == 0:
         parts = split_entries(split.train, train=0.95, validation=0.05, test=0.0, seed=seed)
@@ -229,9 +218,10 @@ def _load_matrix(data: str) -> ObservedMatrix:
 
 PROTOCOLS: dict[str, Callable[..., Problem]] = {
     "areas": split_by_areas,
-    "areas-79-1-20": split_by_areas_79_1_20,
-    "entries": split_75_5_20,
-    "random": split_88_2_10,
+    "areas-79-1-20": partial(split_by_areas, train=0.79, validation=0.01, test=0.2),
+    "entries": split_known,
+    # 90 / 10 at random, as most papers on rating prediction do; 2 of the 90 % are for validation
+    "random": partial(split_known, train=0.88, validation=0.02, test=0.1),
     "published": load_published,
     "interactions": load_interactions,
     "last": split_sequences,

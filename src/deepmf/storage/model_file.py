@@ -294,8 +294,8 @@ def parse_header(file: Path, text: str) -> dict[str, Any]:
     return header
 
 
-def encode_beginning(header: dict[str, Any], facts: Mapping[str, TensorFacts], *, room: int = 0) -> tuple[bytes, str]:
-    """Return the bytes before the tensors of a file, at least `room`, and its checksum."""
+def encode_beginning(header: dict[str, Any], facts: Mapping[str, TensorFacts]) -> tuple[bytes, str]:
+    """Return the bytes before the tensors of a file, and its checksum."""
     checksum, end = compute_checksum(header, facts), 0
     table: dict[str, Any] = {"__metadata__": {_KEY: encode_json(header | {"sha256": checksum})}}
     for name in _order_tensors(facts):
@@ -303,7 +303,7 @@ def encode_beginning(header: dict[str, Any], facts: Mapping[str, TensorFacts], *
         start, end = end, end + math.prod(shape) * np.dtype(kind).itemsize
         table[name] = {"dtype": _CODES[kind], "shape": shape, "data_offsets": [start, end]}
     text = encode_json(table).encode()
-    text += b" " * max(-(8 + len(text)) % _ALIGNMENT, room - 8 - len(text))
+    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
     return len(text).to_bytes(8, "little") + text, checksum
 
 
