@@ -14,7 +14,6 @@ from deepmf.matrix.axis_entries import AxisEntries, PlacedEntries
 from deepmf.matrix.entries import (
     ChangedStore,
     EntryStore,
-    GroupedEntries,
     forget,
     plan_forget,
     take_column_entries_within,
@@ -36,7 +35,7 @@ def matrix(request: pytest.FixtureRequest, tmp_path: Path) -> ObservedMatrix:
     return read_matrix(tmp_path / "r.store")
 
 
-def table_of(entries: GroupedEntries, n_others: int) -> np.ndarray:
+def table_of(entries: AxisEntries, n_others: int) -> np.ndarray:
     """Write entries into a table, group by group, NaN elsewhere; within a group the others rise."""
     table = np.full((entries.starts.size - 1, n_others), np.nan)
     for group, (start, end) in enumerate(zip(entries.starts[:-1], entries.starts[1:], strict=True)):

@@ -95,12 +95,10 @@ def describe(matrix: Any) -> Description:
     """Summarise a matrix."""
     (n_rows, n_columns), values = matrix.shape, matrix.values
     row_counts, column_counts = matrix.row_counts, matrix.column_counts
-    with np.errstate(over="ignore"):  # the deviation of huge values is infinite
-        mean, deviation = (
-            (float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64)))
-            if values.size
-            else (float("nan"), float("nan"))
-        )
+    mean = deviation = float("nan")
+    if values.size:
+        with np.errstate(over="ignore"):  # the deviation of huge values is infinite
+            mean, deviation = float(values.mean(dtype=np.float64)), float(values.std(dtype=np.float64))
     return Description(
         n_rows=n_rows,
         n_columns=n_columns,
@@ -149,13 +147,7 @@ def _format_range(counts: dict[str, float], n_empty: int) -> str:
 
 
 def _plot_histogram(description: Description) -> Axes:
-    return plot_bars(
-        [format_short(float(f"{value:.3g}")) for value in description.histogram],
-        {"entries": list(description.histogram.values())},
-        x_label="count"
-        if description.scale.is_interactions
-        else "value"
-        if description.scale.levels is None
-        else "level",
-        y_label="entries",
-    )
+    shown = [format_short(float(f"{value:.3g}")) for value in description.histogram]
+    of_values = "value" if description.scale.levels is None else "level"
+    x_label = "count" if description.scale.is_interactions else of_values
+    return plot_bars(shown, {"entries": list(description.histogram.values())}, x_label=x_label, y_label="entries")

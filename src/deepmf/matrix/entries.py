@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from deepmf.errors import BadEntries, BadFeatures, BadModelFile, BadSetting, Hint, OffScale
-from deepmf.matrix.arrays import FloatArray, IndexArray, ValueArray
+from deepmf.matrix.arrays import FloatArray, IndexArray
 from deepmf.matrix.axis_entries import (
     NO_ENTRIES,
     NOTHING,
@@ -38,38 +38,20 @@ if TYPE_CHECKING:
 Conflicts = Literal["error", "replace"]
 
 
-class GroupedEntries(NamedTuple):
-    """Entries grouped by row (or column): those of group k are `starts[k]:starts[k + 1]`, with increasing others."""
-
-    starts: IndexArray  # (rows + 1,)
-    others: IndexArray  # (entries,) positions on the other axis
-    values: ValueArray  # (entries,)
-
-
-def take_row_entries_within(matrix: ObservedMatrix, columns: slice) -> GroupedEntries:
+def take_row_entries_within(matrix: ObservedMatrix, columns: slice) -> AxisEntries:
     """Return the entries of every row in a range of columns."""
-    starts, rows, places = matrix.by_column
-    starts, some = _slice_groups(starts, columns)
-    return _regroup(starts, rows[some], matrix.values[places[some]], columns.start, matrix.shape[0])
+    part = _view_as_csr(matrix)[:, columns]
+    return AxisEntries(part.indptr, part.indices + columns.start, part.data)
 
 
-def take_column_entries_within(matrix: ObservedMatrix, rows: slice) -> GroupedEntries:
+def take_column_entries_within(matrix: ObservedMatrix, rows: slice) -> AxisEntries:
     """Return the entries of every column in a range of rows."""
-    starts, some = _slice_groups(matrix.by_row.starts, rows)
-    return _regroup(starts, matrix.by_row.columns[some], matrix.values[some], rows.start, matrix.shape[1])
+    part = _view_as_csr(matrix)[rows].tocsc()
+    return AxisEntries(part.indptr, part.indices + rows.start, part.data)
 
 
-def _slice_groups(starts: IndexArray, groups: slice) -> tuple[IndexArray, slice]:
-    """Return the starts of a range of groups, from 0, and the slice of their entries."""
-    own = starts[groups.start : groups.stop + 1]
-    return own - own[0], slice(int(own[0]), int(own[-1]))
-
-
-def _regroup(starts: IndexArray, others: IndexArray, values: ValueArray, first: int, n_others: int) -> GroupedEntries:
-    """Group entries by the other axis; `first` is the number of the first group on its own axis."""
-    by_group = scipy.sparse.csr_array((values, others, starts), shape=(starts.size - 1, n_others))
-    by_other = by_group.tocsc()  # a counting sort in compiled code
-    return GroupedEntries(by_other.indptr, by_other.indices + np.array(first, others.dtype), by_other.data)
+def _view_as_csr(matrix: ObservedMatrix) -> scipy.sparse.csr_array:
+    return scipy.sparse.csr_array((matrix.values, matrix.by_row.columns, matrix.by_row.starts), shape=matrix.shape)
 
 
 @dataclass(frozen=True)
@@ -123,7 +105,8 @@ class EntryStore:
         """Return the store of a loaded model; inconsistent parts raise `BadModelFile`, unless they are trusted."""
         if train.n_entries == 0:
             raise BadModelFile("the stored training matrix has no entries")
-        _check_dropped(train, dropped)
+        if dropped.size and not (dropped[0] >= 0 and dropped[-1] < train.n_entries and np.all(np.diff(dropped) > 0)):
+            raise BadModelFile("the stored places of dropped entries are not rising places of training entries")
         if extension is None:
             return cls(train, train.rows, train.columns, dropped=dropped)
         if not are_trusted:
@@ -200,7 +183,8 @@ class EntryStore:
     def _with_entries(
         self, new: ObservedMatrix, rows: Labels, columns: Labels, conflicts: Conflicts, *, has_features: bool
     ) -> ChangedStore:
-        _check_scale(self.scale, new)
+        if self.scale.is_interactions != new.scale.is_interactions or not np.all(self.scale.holds(new.values)):
+            raise OffScale(f"the new entries have the scale {new.scale}; the scale of the model is {self.scale}")
         row_of = rows.positions(new.row_labels)[new.entry_rows].astype(np.int64)
         column_of = columns.positions(new.column_labels)[new.by_row.columns].astype(np.int64)
         known, values, extras = self.values_at(row_of, column_of), new.values.astype(np.float64), new.extras
@@ -378,14 +362,14 @@ class EntryStore:
     @cached_property
     def row_counts(self) -> IndexArray:
         """Number of entries of each row, including those in new columns."""
-        counts = _lengthen(self.train.row_counts, len(self.rows))
+        counts = np.pad(self.train.row_counts, (0, len(self.rows) - self.train.shape[0]))
         counts -= np.bincount(self.train.find_rows(self.dropped), minlength=counts.size)
         return counts + np.bincount(self.added.rows, minlength=counts.size)
 
     @cached_property
     def column_counts(self) -> IndexArray:
         """Number of entries of each column, including those in new rows."""
-        counts = _lengthen(self.train.column_counts, len(self.columns))
+        counts = np.pad(self.train.column_counts, (0, len(self.columns) - self.train.shape[1]))
         counts -= np.bincount(self.train.by_row.columns[self.dropped], minlength=counts.size)
         return counts + np.bincount(self.added.columns, minlength=counts.size)
 
@@ -423,11 +407,6 @@ class ChangedStore(NamedTuple):
     gone_columns: IndexArray = NOTHING
 
 
-def _check_dropped(train: ObservedMatrix, dropped: npt.NDArray[Any]) -> None:
-    if dropped.size and not (dropped[0] >= 0 and dropped[-1] < train.n_entries and np.all(dropped[1:] > dropped[:-1])):
-        raise BadModelFile("the stored places of dropped entries are not rising places of training entries")
-
-
 def _check_extension(train: ObservedMatrix, extension: ObservedMatrix, dropped: npt.NDArray[Any]) -> None:
     for known, labels in ((train.rows, extension.rows), (train.columns, extension.columns)):
         if len(labels) < len(known) or labels.take(np.arange(len(known))) != known:
@@ -440,13 +419,6 @@ def _check_extension(train: ObservedMatrix, extension: ObservedMatrix, dropped: 
     )
     if np.isin(later, np.delete(trained, dropped), assume_unique=True).any():
         raise BadModelFile("the stored extension has entries that the training matrix has too")
-
-
-def _lengthen(counts: IndexArray, length: int) -> IndexArray:
-    """Return counts with zeros behind them."""
-    longer = np.zeros(length, dtype=np.int64)
-    longer[: counts.size] = counts
-    return longer
 
 
 def _set_features(
@@ -466,11 +438,6 @@ def _set_features(
 
 def _add_features(entries: AxisEntries, features: AxisFeatures | None, positions: IndexArray) -> AxisEntries:
     return entries if features is None else entries._replace(features=features.take(positions))
-
-
-def _check_scale(scale: Scale, new: ObservedMatrix) -> None:
-    if scale.is_interactions != new.scale.is_interactions or not np.all(scale.holds(new.values)):
-        raise OffScale(f"the new entries have the scale {new.scale}; the scale of the model is {scale}")
 
 
 def _are_changed(known: Extras, new: Extras) -> npt.NDArray[np.bool_]:
@@ -529,8 +496,8 @@ def plan_forget(
     if all(each is None for each in (rows, columns, entries, row_features, column_features)):
         raise BadEntries("there is nothing to forget: give rows, columns, entries, row_features or column_features")
     return ForgetPlan(
-        _find_labels(store.rows, rows, store.seen_columns, store.row_features, len(store.train.rows), missing),
-        _find_labels(store.columns, columns, store.seen_rows, store.column_features, len(store.train.columns), missing),
+        _find_labels(store.rows, rows, store.all_row_entries, store.train.shape[0], missing),
+        _find_labels(store.columns, columns, store.all_column_entries, store.train.shape[1], missing),
         _find_pairs(store, entries, missing),
         (
             _find_described(store.rows, row_features, store.row_features, missing),
@@ -597,24 +564,24 @@ def _are_leaving(added: PlacedEntries, plan: ForgetPlan, n_columns: int) -> npt.
     return leaving
 
 
-def _find_labels(
-    labels: Labels,
-    given: Iterable[Any] | None,
-    seen: Any,
-    features: AxisFeatures | None,
-    n_trained: int,
-    missing: str,
-) -> IndexArray:
+def _find_given(labels: Labels, given: Iterable[Any] | None, missing: str) -> IndexArray:
+    """Return the distinct positions of labels; unknown ones are an error, or left out."""
     if given is None:
         return NOTHING
     positions = np.unique(labels.positions(given) if missing == "error" else labels.find(given))
-    positions = positions[positions >= 0]
+    return positions[positions >= 0].astype(np.int64)
+
+
+def _find_labels(
+    labels: Labels,
+    given: Iterable[Any] | None,
+    find_entries: Callable[[IndexArray], AxisEntries],
+    n_trained: int,
+    missing: str,
+) -> IndexArray:
+    positions = _find_given(labels, given, missing)
     trained = positions[positions < n_trained]
-    entries: AxisEntries = seen(trained)
-    nothing = np.diff(entries.starts) == 0
-    if features is not None:
-        nothing &= ~features.take(trained).are_known
-    empty = trained[nothing]
+    empty = trained[find_entries(trained).are_empty]
     if empty.size and missing == "error":
         raise BadEntries(f"{labels.axis} {labels[empty[:1]].tolist()[0]!r} has no entries to forget")
     return positions
@@ -623,10 +590,7 @@ def _find_labels(
 def _find_described(
     labels: Labels, given: Iterable[Any] | None, features: AxisFeatures | None, missing: str
 ) -> IndexArray:
-    if given is None:
-        return NOTHING
-    positions = np.unique(labels.positions(given) if missing == "error" else labels.find(given)).astype(np.int64)
-    positions = positions[positions >= 0]
+    positions = _find_given(labels, given, missing)
     known = np.zeros(positions.size, dtype=bool) if features is None else features.take(positions).are_known
     if missing == "error" and not known.all():
         raise BadFeatures(f"{labels.axis} {labels[positions[~known][:1]].tolist()[0]!r} has no features to forget")

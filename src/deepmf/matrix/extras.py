@@ -175,7 +175,8 @@ def parse_times(values: Any, n_entries: int | None = None) -> ParsedTimes:
     """Return times as Unix seconds: from numbers, `datetime64`, dates, datetimes and ISO texts; None is no date."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise BadEntries(f"times must be a list of dates; got {values!r}")
-    array = values if isinstance(values, np.ndarray) else _to_array(list(values))
+    items = values if isinstance(values, np.ndarray) else list(values)
+    array = items if isinstance(items, np.ndarray) else np.fromiter(items, dtype=object, count=len(items))
     if array.ndim != 1 or n_entries not in (None, array.size):
         raise BadEntries(f"there must be one time per entry; got shape {array.shape} for {n_entries} entries")
     if array.dtype.kind == "M":
@@ -209,18 +210,6 @@ def format_time(seconds: int) -> str:
     return text.removesuffix("T00:00:00") if text.endswith("T00:00:00") else f"{text}Z"
 
 
-def _to_array(values: list[Any]) -> npt.NDArray[Any]:
-    """Return a list as an array of numbers or of datetime64 if it is one, otherwise of objects."""
-    kinds = set(map(type, values))
-    if kinds <= {int, float} or all(issubclass(kind, np.number) for kind in kinds):
-        return np.array(values)
-    if kinds == {np.datetime64}:
-        return np.array(values)
-    objects = np.empty(len(values), dtype=object)
-    objects[:] = values
-    return objects
-
-
 def _parse_datetimes(array: npt.NDArray[Any]) -> ParsedTimes:
     is_date = np.datetime_data(array.dtype)[0] == "D"
     seconds = array.astype("datetime64[s]").astype(np.int64)  # NaT becomes NO_TIME
@@ -246,7 +235,7 @@ def _parse_objects(values: list[Any]) -> ParsedTimes:
         distinct = dict.fromkeys(values)
     except TypeError as error:
         raise BadEntries("times must be Unix times, dates, datetimes or ISO texts") from error
-    if all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in distinct):
+    if all(value is None or type(value) in (int, float) or isinstance(value, np.number) for value in distinct):
         return _parse_numbers(np.array([np.nan if value is None else value for value in values], dtype=np.float64))
     parsed: dict[Any, tuple[int, str | None]] = {}
     for value in distinct:

@@ -73,8 +73,7 @@ class FeatureVectors:
 
     def join(self, others: FeatureVectors) -> FeatureVectors:
         """Return these vectors followed by others."""
-        n_slots = max(self.inputs.shape[1], others.inputs.shape[1])
-        parts = self.pad(n_slots), others.pad(n_slots)
+        parts = self.pad(others.inputs.shape[1]), others.pad(self.inputs.shape[1])
         inputs, weights = (np.concatenate([getattr(part, name) for part in parts]) for name in ("inputs", "weights"))
         return FeatureVectors(inputs, weights, self.n_inputs)
 

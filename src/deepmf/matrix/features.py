@@ -57,7 +57,6 @@ class Features:
                 raise BadFeatures(f"the feature {name!r} has {values.size} values for {self.labels.size} labels")
         self._given = dict(kinds or {})
         self._converted: dict[str, npt.NDArray[Any]] = {}
-        self._learned: dict[bytes, FeatureEncoding] = {}
         self._check_kinds()
 
     @classmethod
@@ -124,10 +123,7 @@ class Features:
         """
         if positions is None or positions.size == len(self):
             return self._encoding
-        key = positions.tobytes()
-        if key not in self._learned:
-            self._learned[key] = self.take(positions)._encoding
-        return self._learned[key]
+        return self.take(positions)._encoding
 
     @cached_property
     def _encoding(self) -> FeatureEncoding:

@@ -458,9 +458,7 @@ class ObservedMatrix:
     @property
     def entry_rows(self) -> IndexArray:
         """The row position of each entry, in row order."""
-        filled = np.flatnonzero(self.by_row.starts[1:] != self.by_row.starts[:-1])
-        counts = np.diff(self.by_row.starts[filled], append=self.by_row.starts[-1:])
-        return np.repeat(filled.astype(self.by_row.columns.dtype, copy=False), counts)
+        return np.repeat(np.arange(len(self.rows), dtype=self.by_row.columns.dtype), self.row_counts)
 
     def find_rows(self, entries: IndexArray) -> IndexArray:
         """Return the row position of the entries at some places in row order."""

@@ -304,7 +304,10 @@ def _build_duplicate_error(
 def build_orders(row_of: IndexArray, column_of: IndexArray, *, shape: tuple[int, int]) -> tuple[ByRow, ByColumn]:
     """Return both orders of entries that are sorted by row and have no repeats."""
     index = choose_index(row_of.size, *shape)
-    by_row = ByRow(_find_starts(row_of, shape[0], index), column_of.astype(index, copy=False))
+    by_row = ByRow(
+        np.searchsorted(row_of, np.arange(shape[0] + 1, dtype=row_of.dtype)).astype(index),
+        column_of.astype(index, copy=False),
+    )
     return by_row, turn_to_columns(by_row, shape)
 
 
@@ -317,16 +320,6 @@ def turn_to_columns(by_row: ByRow, shape: tuple[int, int]) -> ByColumn:
     places = np.arange(by_row.columns.size, dtype=index)
     turned = scipy.sparse.csr_array((places, by_row.columns, by_row.starts), shape=shape).tocsc()
     return ByColumn(*(part.astype(index, copy=False) for part in (turned.indptr, turned.indices, turned.data)))
-
-
-def _find_starts(sorted_rows: IndexArray, n_rows: int, index: npt.DTypeLike) -> IndexArray:
-    """Return where each row starts among sorted entries, (rows + 1,), without another array of that length."""
-    starts = np.zeros(n_rows + 1, dtype=index)
-    if sorted_rows.size:
-        ends = np.flatnonzero(np.append(sorted_rows[1:] != sorted_rows[:-1], True))
-        starts[sorted_rows[ends] + 1] = np.diff(ends, prepend=-1)  # number of entries of each row that has any
-        np.cumsum(starts, out=starts)
-    return starts
 
 
 def compact(values: ValueArray) -> ValueArray:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from deepmf.errors import BadEntries
 from deepmf.matrix.arrays import IndexArray
-from deepmf.matrix.entries import GroupedEntries, take_column_entries_within, take_row_entries_within
+from deepmf.matrix.axis_entries import AxisEntries
+from deepmf.matrix.entries import take_column_entries_within, take_row_entries_within
 from deepmf.matrix.feature_encoding import FeatureVectors
 from deepmf.matrix.matrix import ObservedMatrix
 from deepmf.matrix.scale import Encoding
@@ -388,7 +389,8 @@ class MatrixBlocks(BlockSource):
     def _place_sparse(self, device: torch.device) -> None:
         matrix, ranks = self.matrix, self._ranks
         row_features, column_features = self._features_on(device)
-        by_row = GroupedEntries(*matrix.by_row, matrix.values)
+        values: Any = matrix.values
+        by_row = AxisEntries(*matrix.by_row, values)
         if ranks is not None:
             by_row = take_row_entries_within(matrix, ranks.find_lines(matrix.shape[1]))
         self._targets = copy_to(device, matrix.scale.to_unit(by_row.values).astype(np.float32))
@@ -398,13 +400,13 @@ class MatrixBlocks(BlockSource):
         self.rows = self._vectors(by_row, matrix.row_counts, row_features, device)
         if ranks is None:
             starts, rows, entries = matrix.by_column
-            by_column = GroupedEntries(starts, rows, matrix.values[entries])
+            by_column = AxisEntries(starts, rows, values[entries])
         else:
             by_column = take_column_entries_within(matrix, ranks.find_lines(matrix.shape[0]))
         self.columns = self._vectors(by_column, matrix.column_counts, column_features, device)
 
     def _vectors(
-        self, entries: GroupedEntries, counts: IndexArray, features: FeatureBatch | None, device: torch.device
+        self, entries: AxisEntries, counts: IndexArray, features: FeatureBatch | None, device: torch.device
     ) -> SparseVectors:
         """Return entries as a branch reads them; `counts` also counts the entries of other ranks."""
         inputs = self._encoding.encode(self.matrix.scale, entries.values).astype(np.float32)
